@@ -1,0 +1,2 @@
+//! The binary `tidelock`.
+fn main() {}

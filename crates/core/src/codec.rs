@@ -1,0 +1,162 @@
+//! The primitives of every Tidelock format: LEB128 varints and length-prefixed bytes.
+//!
+//! Owns how numbers and byte strings are laid out; owns no message. Checksums and versions belong to the frames
+//! that carry these bytes (`storage::wal`, the peer transport), so that they are verified once, before decoding.
+//! Decoding never panics and never allocates more than the input holds.
+
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+/// Why bytes could not be decoded. The bytes passed their checksum, so this is a version or a logic fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// The input ended inside a value.
+    #[error("the input ends inside a value")]
+    Truncated,
+    /// A varint of more than 64 bits.
+    #[error("a number does not fit 64 bits")]
+    Overflow,
+    /// A discriminant that this version does not know; the text names the type.
+    #[error("unknown {0}")]
+    UnknownTag(&'static str),
+    /// A value that decodes but breaks a limit or invariant; the text names it.
+    #[error("invalid {0}")]
+    Invalid(&'static str),
+    /// Bytes left over behind the last value.
+    #[error("bytes left over")]
+    TrailingBytes,
+}
+
+/// Appends `value` as a varint of 1 to 10 bytes.
+pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Appends `bytes` behind their length.
+pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Reads values off the front of a byte slice.
+#[derive(Clone, Debug)]
+pub struct Decoder<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Decoder<'a> {
+    /// Starts at the front of `input`.
+    pub fn new(input: &'a [u8]) -> Self {
+        Decoder { rest: input }
+    }
+
+    /// Whether all input is consumed.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// The bytes not yet consumed.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// Fails unless all input is consumed.
+    pub fn finish(self) -> Result<(), DecodeError> {
+        if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::TrailingBytes) }
+    }
+
+    /// One byte.
+    pub fn u8(&mut self) -> Result<u8, DecodeError> {
+        let (&first, rest) = self.rest.split_first().ok_or(DecodeError::Truncated)?;
+        self.rest = rest;
+        Ok(first)
+    }
+
+    /// One byte that is 0 or 1.
+    pub fn bool(&mut self) -> Result<bool, DecodeError> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(DecodeError::Invalid("boolean")),
+        }
+    }
+
+    /// A varint.
+    pub fn varint(&mut self) -> Result<u64, DecodeError> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                return Err(DecodeError::Overflow);
+            }
+            value |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(DecodeError::Overflow)
+    }
+
+    /// A varint that must be at most `max`; `what` names it in the error.
+    pub fn bounded(&mut self, max: u64, what: &'static str) -> Result<u64, DecodeError> {
+        let value = self.varint()?;
+        if value <= max { Ok(value) } else { Err(DecodeError::Invalid(what)) }
+    }
+
+    /// Exactly `count` raw bytes.
+    pub fn raw(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
+        if count > self.rest.len() {
+            return Err(DecodeError::Truncated);
+        }
+        let (taken, rest) = self.rest.split_at(count);
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    /// Length-prefixed bytes.
+    pub fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
+        let count = self.varint()?;
+        self.raw(usize::try_from(count).map_err(|_| DecodeError::Truncated)?)
+    }
+
+    /// Length-prefixed bytes as a reference-counted slice of `owner`, the buffer that this decoder reads.
+    pub fn shared(&mut self, owner: &Bytes) -> Result<Bytes, DecodeError> {
+        self.bytes().map(|slice| owner.slice_ref(slice))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn varints_round_trip_at_every_width() {
+        for shift in 0..64 {
+            for value in [1u64 << shift, (1u64 << shift) - 1, u64::MAX >> shift] {
+                let mut out = vec![];
+                put_varint(&mut out, value);
+                let mut decoder = Decoder::new(&out);
+                assert_eq!(decoder.varint(), Ok(value));
+                assert_eq!(decoder.finish(), Ok(()));
+            }
+        }
+    }
+
+    #[test]
+    fn hostile_input_is_an_error() {
+        assert_eq!(Decoder::new(&[0x80; 11]).varint(), Err(DecodeError::Overflow));
+        assert_eq!(Decoder::new(&[0xff; 9]).varint(), Err(DecodeError::Truncated));
+        let mut too_wide = vec![0xff; 9];
+        too_wide.push(2);
+        assert_eq!(Decoder::new(&too_wide).varint(), Err(DecodeError::Overflow));
+        assert_eq!(Decoder::new(&[5, 1, 2]).bytes(), Err(DecodeError::Truncated));
+        assert_eq!(Decoder::new(&[2]).bool(), Err(DecodeError::Invalid("boolean")));
+        assert_eq!(Decoder::new(&[1]).finish(), Err(DecodeError::TrailingBytes));
+    }
+}

@@ -1,0 +1,166 @@
+//! The boundary of the core: what the shell tells a node ([`Event`]) and what the node asks of it ([`Actions`]).
+//!
+//! Contract of the shell, on which safety rests:
+//! 1. Batches of [`Actions::wal`] are written in order, and [`Event::Durable`] is raised only for what an fsync covered.
+//! 2. A failed write or fsync of the log is never retried: the node stops.
+//! 3. Frames to one peer arrive in order, whole and once, or not at all; when a connection is lost,
+//!    [`Event::LinkDown`] comes before anything of the next one.
+//!
+//! Everything else (lost or late frames, a stopped clock, a slow disk) costs time, not truth.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+use crate::command::{HostInfo, Reply, Request};
+use crate::storage::WalBatch;
+use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, WalSequence};
+
+/// What a node is told once, when it starts.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// This host, as it will announce itself. `host.node` is the node's own number.
+    pub host: HostInfo,
+    /// Peer addresses of all founders, this one included, sorted: founder `i` is node `i + 1`.
+    pub founders: Vec<String>,
+    /// Data shards, 1 to [`crate::limits::SHARDS_MAX`]; the prime shard comes on top.
+    pub data_shards: u64,
+    /// Logical durations.
+    pub timing: Timing,
+    /// Seed of all randomness of the node: election jitter, read contexts. Differs from boot to boot.
+    pub seed: u64,
+}
+
+/// Logical durations, in ticks of the shell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// A follower that hears nothing for this long, plus up to half as much of jitter, stands for election.
+    pub election_ticks: u64,
+    /// A leader is heard at least this often.
+    pub heartbeat_ticks: u64,
+    /// Every request is answered after at most this long.
+    pub request_ticks: u64,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A client asks. Exactly one reply will carry the token.
+    Request {
+        /// Unique among the requests that are open.
+        token: Token,
+        /// The request.
+        request: Request,
+    },
+    /// The payload of a frame arrived from a peer whose handshake and checksum were verified.
+    Frame {
+        /// Which peer.
+        from: NodeId,
+        /// As it was in [`OutgoingFrame::payload`].
+        payload: Bytes,
+    },
+    /// A connection to the peer stands; frames to it can be sent.
+    LinkUp(NodeId),
+    /// The connection is lost, and with it whatever was on its way in both directions.
+    LinkDown(NodeId),
+    /// One tick of time passed.
+    Tick,
+    /// All log batches up to this one are durable (or, without sync, written).
+    Durable(WalSequence),
+    /// The node is about to stop: hand leadership over, take no new leadership.
+    Retire,
+}
+
+/// What the node wants done. The shell drains it after each [`drive`](crate::node::Node::drive).
+#[derive(Debug, Default)]
+pub struct Actions {
+    /// To be sent, in order for each peer.
+    pub frames: Vec<OutgoingFrame>,
+    /// To be appended to the log and made durable.
+    pub wal: Option<WalBatch>,
+    /// To be returned to clients.
+    pub replies: Vec<(Token, Reply)>,
+}
+
+/// Bytes for one peer.
+#[derive(Clone, Debug)]
+pub struct OutgoingFrame {
+    /// Which peer.
+    pub to: NodeId,
+    /// At most [`crate::limits::PEER_FRAME_BYTES_MAX`] bytes.
+    pub payload: Bytes,
+    /// Whether the shell may drop it when its queue is full: raft's messages, which raft repeats. Other frames
+    /// are bounded by the core ([`crate::limits::FORWARD_BYTES_MAX`]) and must be kept or the link be cut.
+    pub droppable: bool,
+}
+
+/// What a node can say about itself at any moment, for health checks and metrics.
+#[derive(Clone, Debug, Default)]
+pub struct NodeStatus {
+    /// The node.
+    pub node: NodeId,
+    /// Ticks since it started.
+    pub now: Ticks,
+    /// Whether it was told to retire.
+    pub retiring: bool,
+    /// Requests not answered yet.
+    pub requests_open: usize,
+    /// Its replicas.
+    pub shards: Vec<ShardStatus>,
+    /// Its peers and whether a connection to each stands.
+    pub links: Vec<(NodeId, bool)>,
+    /// Totals since it started.
+    pub counters: Counters,
+}
+
+/// One replica of this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardStatus {
+    /// Whose replica.
+    pub shard: ShardId,
+    /// The leader, if one is known.
+    pub leader: Option<NodeId>,
+    /// Whether this node leads.
+    pub leads: bool,
+    /// Current term.
+    pub term: Term,
+    /// Highest index known to be committed.
+    pub committed: LogIndex,
+    /// Highest index applied.
+    pub applied: LogIndex,
+    /// Last index of the log.
+    pub last: LogIndex,
+    /// Keys held.
+    pub keys: u64,
+}
+
+/// Totals since the node started. Each only rises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Writes taken from clients of this node.
+    pub writes: u64,
+    /// Linearizable reads taken from clients of this node.
+    pub reads_linearizable: u64,
+    /// Stale reads taken from clients of this node.
+    pub reads_stale: u64,
+    /// Commands handed to the leader on another node.
+    pub forwarded: u64,
+    /// Raft entries proposed here.
+    pub entries_proposed: u64,
+    /// Commands inside them.
+    pub commands_proposed: u64,
+    /// ReadIndex rounds begun here.
+    pub read_rounds: u64,
+    /// Raft entries applied here.
+    pub entries_applied: u64,
+    /// Times a replica of this node became leader.
+    pub leaderships: u64,
+    /// Refusals for want of a leader.
+    pub refused_no_leader: u64,
+    /// Outcomes reported as unknown.
+    pub refused_unknown: u64,
+    /// Refusals for a full queue.
+    pub refused_overloaded: u64,
+    /// Frames from peers that could not be decoded.
+    pub frames_invalid: u64,
+}

@@ -1,0 +1,51 @@
+//! Every limit of the store, each with its unit last and its reason.
+//!
+//! Behaviour at a limit is defined where it is enforced: a request over it is refused with the limit named,
+//! a queue over it refuses before any work is done. Nothing is ever truncated.
+
+/// Longest key. Keys live in memory on every replica, and a list page carries up to [`LIST_PAGE_ITEMS_MAX`] of them.
+pub const KEY_BYTES_MAX: usize = 4 << 10;
+
+/// Largest value. Bounds how long one command can hold a batch, a frame and an fsync.
+pub const VALUE_BYTES_MAX: usize = 1 << 20;
+
+/// Most items on one page of a list; also the default.
+pub const LIST_PAGE_ITEMS_MAX: usize = 1_000;
+
+/// A list page also ends after this many bytes of keys and values, so that a thousand 1 MiB values are not
+/// one answer. At least one item is always returned.
+pub const LIST_PAGE_BYTES_MAX: usize = 4 << 20;
+
+/// A raft entry is closed to further commands once it holds this many bytes. One command may exceed it.
+pub const ENTRY_BYTES_CLOSE: usize = 512 << 10;
+
+/// Raft entries of one shard proposed and not yet applied here: one gives the best latency at small loads,
+/// four the best throughput at large ones.
+pub const ENTRIES_IN_FLIGHT_MAX: usize = 4;
+
+/// Bytes of commands that may wait in one shard before new ones are refused as overloaded.
+pub const SHARD_QUEUE_BYTES_MAX: usize = 64 << 20;
+
+/// Requests that one node may have open at a time. Above it new ones are refused as overloaded.
+pub const REQUESTS_OPEN_MAX: usize = 200_000;
+
+/// Bytes of forwarded commands that may be unanswered towards one peer before new ones are refused as overloaded.
+pub const FORWARD_BYTES_MAX: usize = 32 << 20;
+
+/// Bytes of entries in one append message to a follower.
+pub const APPEND_BYTES_MAX: u64 = 1 << 20;
+
+/// Append messages in flight to one follower.
+pub const APPENDS_IN_FLIGHT_MAX: usize = 256;
+
+/// Largest payload of a frame between peers; a longer length is a protocol error and ends the connection.
+pub const PEER_FRAME_BYTES_MAX: usize = 64 << 20;
+
+/// Largest batch of records that one checksummed frame of the write-ahead log may hold.
+pub const WAL_FRAME_BYTES_MAX: usize = 16 << 20;
+
+/// Size of a write-ahead log segment. A frame never straddles two segments, so it exceeds [`WAL_FRAME_BYTES_MAX`].
+pub const WAL_SEGMENT_BYTES: u64 = 64 << 20;
+
+/// Most shards a cluster may be founded with.
+pub const SHARDS_MAX: u64 = 512;

@@ -1,0 +1,3 @@
+//! The shell around the core: it decodes, encodes and moves bytes; it decides nothing.
+
+pub mod store;

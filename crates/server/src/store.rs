@@ -1,0 +1,19 @@
+//! How protocol code reaches the store: submit a request, await its reply.
+//!
+//! Owns the hand-over between connections and the worker that drives the core, both on one thread. It knows
+//! neither protocols nor consensus.
+
+use std::future::Future;
+
+use tidelock_core::command::{Reply, Request};
+use tidelock_core::event::NodeStatus;
+
+/// A cheap handle to the worker of this thread.
+pub trait Store: Clone + 'static {
+    /// Hands `request` to the store. It gets exactly one reply, by its deadline; dropping the future abandons the
+    /// reply, not the request.
+    fn submit(&self, request: Request) -> impl Future<Output = Reply>;
+
+    /// What the node says about itself now.
+    fn status(&self) -> NodeStatus;
+}
