@@ -1,0 +1,201 @@
+//! The key-value machine: an ordered map from keys to values with versions.
+//!
+//! Owns versions: the shard counts a revision, every successful mutation takes the next, and a key's version is
+//! the revision that last wrote it. A key that is deleted and created again therefore never repeats a version.
+//!
+//! Keys and values are copied out of the log on apply: a slice of an entry would keep the whole entry, with every
+//! other command of its batch, alive for as long as the key.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use core::ops::Bound;
+use crc::{CRC_64_XZ, Crc};
+
+use crate::command::{Condition, Item, Page, Read, Reply};
+use crate::limits;
+use crate::types::Version;
+
+/// State of one data shard.
+#[derive(Debug, Default)]
+pub struct KeyValue {
+    revision: Version,
+    records: BTreeMap<Box<[u8]>, Record>,
+}
+
+#[derive(Debug)]
+struct Record {
+    version: Version,
+    value: Box<[u8]>,
+}
+
+impl KeyValue {
+    /// Stores a value if `condition` holds.
+    pub fn put(&mut self, key: &[u8], value: &[u8], condition: Condition) -> Reply {
+        let next = Version(self.revision.0 + 1);
+        if let Some(record) = self.records.get_mut(key) {
+            if !condition.holds(record.version) {
+                return Reply::ConditionFailed { current: record.version };
+            }
+            *record = Record { version: next, value: value.into() };
+        } else {
+            if !condition.holds(Version::ABSENT) {
+                return Reply::ConditionFailed { current: Version::ABSENT };
+            }
+            self.records.insert(key.into(), Record { version: next, value: value.into() });
+            self.revision = next;
+            return Reply::Written { version: next, created: true };
+        }
+        self.revision = next;
+        Reply::Written { version: next, created: false }
+    }
+
+    /// Removes a key if `condition` holds.
+    pub fn delete(&mut self, key: &[u8], condition: Condition) -> Reply {
+        let current = self.records.get(key).map_or(Version::ABSENT, |record| record.version);
+        if !condition.holds(current) {
+            return Reply::ConditionFailed { current };
+        }
+        if self.records.remove(key).is_none() {
+            return Reply::NotFound;
+        }
+        self.revision = Version(self.revision.0 + 1);
+        Reply::Deleted { version: self.revision }
+    }
+
+    /// Answers a read.
+    pub fn read(&self, read: &Read) -> Reply {
+        match read {
+            Read::Get { key } => match self.records.get(&key[..]) {
+                Some(record) => {
+                    Reply::Value { version: record.version, value: Bytes::copy_from_slice(&record.value) }
+                }
+                None => Reply::NotFound,
+            },
+            Read::List { prefix, after, limit, keys_only } => {
+                Reply::Page(self.list(prefix, after.as_deref(), *limit, *keys_only))
+            }
+        }
+    }
+
+    /// Keys held.
+    pub fn record_count(&self) -> u64 {
+        self.records.len() as u64
+    }
+
+    /// A checksum over revision, keys, versions and values in key order.
+    pub fn digest(&self) -> u64 {
+        const CRC: Crc<u64> = Crc::<u64>::new(&CRC_64_XZ);
+        let mut digest = CRC.digest();
+        digest.update(&self.revision.0.to_le_bytes());
+        for (key, record) in &self.records {
+            digest.update(&(key.len() as u64).to_le_bytes());
+            digest.update(key);
+            digest.update(&record.version.0.to_le_bytes());
+            digest.update(&(record.value.len() as u64).to_le_bytes());
+            digest.update(&record.value);
+        }
+        digest.finalize()
+    }
+
+    fn list(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize, keys_only: bool) -> Page {
+        let start = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        };
+        let mut items: Vec<Item> = Vec::new();
+        let mut page_bytes = 0;
+        for (key, record) in self.records.range::<[u8], _>((start, Bound::Unbounded)) {
+            if !key.starts_with(prefix) {
+                break;
+            }
+            if items.len() == limit || page_bytes >= limits::LIST_PAGE_BYTES_MAX {
+                let next = items.last().map(|item| item.key.clone());
+                return Page { items, next };
+            }
+            let value = (!keys_only).then(|| Bytes::copy_from_slice(&record.value));
+            page_bytes += key.len() + value.as_ref().map_or(0, Bytes::len);
+            items.push(Item { key: Bytes::copy_from_slice(key), version: record.version, value });
+        }
+        Page { items, next: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn get(kv: &KeyValue, key: &'static [u8]) -> Reply {
+        kv.read(&Read::Get { key: Bytes::from_static(key) })
+    }
+
+    #[test]
+    fn versions_rise_and_never_repeat() {
+        let mut kv = KeyValue::default();
+        assert_eq!(
+            kv.put(b"a", b"1", Condition::Always),
+            Reply::Written { version: Version(1), created: true }
+        );
+        assert_eq!(
+            kv.put(b"b", b"1", Condition::Always),
+            Reply::Written { version: Version(2), created: true }
+        );
+        assert_eq!(
+            kv.put(b"a", b"2", Condition::Always),
+            Reply::Written { version: Version(3), created: false }
+        );
+        assert_eq!(kv.delete(b"a", Condition::Always), Reply::Deleted { version: Version(4) });
+        assert_eq!(kv.delete(b"a", Condition::Always), Reply::NotFound);
+        let created = kv.put(b"a", b"3", Condition::Version(Version::ABSENT));
+        assert_eq!(created, Reply::Written { version: Version(5), created: true });
+        assert_eq!(get(&kv, b"a"), Reply::Value { version: Version(5), value: Bytes::from_static(b"3") });
+    }
+
+    #[test]
+    fn a_failed_condition_changes_nothing_and_takes_no_revision() {
+        let mut kv = KeyValue::default();
+        let absent = Reply::ConditionFailed { current: Version::ABSENT };
+        assert_eq!(kv.put(b"a", b"1", Condition::Exists), absent);
+        assert_eq!(kv.put(b"a", b"1", Condition::Version(Version(7))), absent);
+        assert_eq!(kv.delete(b"a", Condition::Exists), absent);
+        let before = kv.digest();
+        assert_eq!(before, KeyValue::default().digest());
+        kv.put(b"a", b"1", Condition::Always);
+        let failed = Reply::ConditionFailed { current: Version(1) };
+        assert_eq!(kv.put(b"a", b"2", Condition::Version(Version::ABSENT)), failed);
+        assert_eq!(kv.delete(b"a", Condition::Version(Version(2))), failed);
+        assert_eq!(get(&kv, b"a"), Reply::Value { version: Version(1), value: Bytes::from_static(b"1") });
+    }
+
+    #[test]
+    fn lists_page_in_byte_order_within_the_prefix() {
+        let mut kv = KeyValue::default();
+        for key in [&b"a"[..], b"p", b"p\x00", b"p\xff", b"pa", b"pb", b"q"] {
+            kv.put(key, b"v", Condition::Always);
+        }
+        let list = |after: Option<&[u8]>, limit| {
+            let page = kv.list(b"p", after, limit, true);
+            (page.items.iter().map(|item| item.key.to_vec()).collect::<Vec<_>>(), page.next)
+        };
+        let (keys, next) = list(None, 2);
+        assert_eq!((keys, next.as_deref()), (vec![b"p".to_vec(), b"p\x00".to_vec()], Some(&b"p\x00"[..])));
+        let (keys, next) = list(Some(b"p\x00"), 3);
+        assert_eq!((keys, next), (vec![b"pa".to_vec(), b"pb".to_vec(), b"p\xff".to_vec()], None));
+        assert_eq!(list(Some(b"a"), 1).0, vec![b"p".to_vec()]);
+        assert_eq!(list(Some(b"q"), 1).0, Vec::<Vec<u8>>::new());
+    }
+
+    #[test]
+    fn a_page_is_bounded_in_bytes_but_never_empty() {
+        let mut kv = KeyValue::default();
+        let value = vec![7; limits::VALUE_BYTES_MAX];
+        for key in [b"a", b"b", b"c", b"d", b"e", b"f"] {
+            kv.put(key, &value, Condition::Always);
+        }
+        let page = kv.list(b"", None, 1000, false);
+        assert_eq!(page.items.len(), 4);
+        assert_eq!(page.next.as_deref(), Some(&b"d"[..]));
+    }
+}

@@ -1,0 +1,89 @@
+//! The deterministic part: what an entry of the log does to a shard's state.
+//!
+//! Contract of a machine: the same entries in the same order give the same state and the same replies on every
+//! replica, for ever. So there is no clock (time enters as a value in the log), no randomness and no iteration in
+//! hash order. Applying cannot fail: what could be refused was refused before it entered the log, and what
+//! depends on state is an ordinary reply.
+
+pub mod kv;
+
+use crate::command::{Read, Refusal, Reply, Write};
+use crate::control::registry::Registry;
+use crate::types::{LogIndex, ShardId};
+use kv::KeyValue;
+
+/// The state of one shard.
+#[derive(Debug)]
+pub enum Machine {
+    /// The prime shard.
+    Registry(Registry),
+    /// A data shard.
+    KeyValue(KeyValue),
+}
+
+impl Machine {
+    /// The empty machine of a shard.
+    pub fn new(shard: ShardId) -> Machine {
+        if shard == ShardId::PRIME {
+            Machine::Registry(Registry::default())
+        } else {
+            Machine::KeyValue(KeyValue::default())
+        }
+    }
+
+    /// What `GET /v1/cluster` calls this kind of shard.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Machine::Registry(_) => "registry",
+            Machine::KeyValue(_) => "kv",
+        }
+    }
+
+    /// Whether writes of this sort belong to this machine. Checked before a write enters the log.
+    pub fn accepts(&self, write: &Write) -> bool {
+        match (self, write) {
+            (Machine::Registry(_), Write::RegisterHost(_)) => true,
+            (Machine::KeyValue(_), Write::Put { .. } | Write::Delete { .. }) => true,
+            (Machine::Registry(_), Write::Put { .. } | Write::Delete { .. }) => false,
+            (Machine::KeyValue(_), Write::RegisterHost(_)) => false,
+        }
+    }
+
+    /// Applies one write of the entry at `index`.
+    pub fn apply(&mut self, index: LogIndex, write: Write) -> Reply {
+        match (self, write) {
+            (Machine::Registry(registry), Write::RegisterHost(info)) => registry.register(index, info),
+            (Machine::KeyValue(kv), Write::Put { key, value, condition }) => kv.put(&key, &value, condition),
+            (Machine::KeyValue(kv), Write::Delete { key, condition }) => kv.delete(&key, condition),
+            (Machine::Registry(_), Write::Put { .. } | Write::Delete { .. })
+            | (Machine::KeyValue(_), Write::RegisterHost(_)) => {
+                Reply::Refused(Refusal::Invalid("write for another kind of shard"))
+            }
+        }
+    }
+
+    /// Answers a read from the state as it is.
+    pub fn read(&self, read: &Read) -> Reply {
+        match self {
+            Machine::KeyValue(kv) => kv.read(read),
+            Machine::Registry(_) => Reply::Refused(Refusal::Invalid("read of another kind of shard")),
+        }
+    }
+
+    /// Records held, for metrics.
+    pub fn record_count(&self) -> u64 {
+        match self {
+            Machine::KeyValue(kv) => kv.record_count(),
+            Machine::Registry(registry) => registry.record_count(),
+        }
+    }
+
+    /// A checksum over the whole state in canonical order: equal on replicas that applied the same log. Linear in
+    /// the state.
+    pub fn digest(&self) -> u64 {
+        match self {
+            Machine::KeyValue(kv) => kv.digest(),
+            Machine::Registry(registry) => registry.digest(),
+        }
+    }
+}
