@@ -1,0 +1,359 @@
+//! One replica of one shard: the engine, the machine it drives, and what waits for both.
+//!
+//! Owns roles, elections and what enters the log. How a `Ready` is worked off stands in [`super::ready`]; which
+//! shard a key belongs to, forwarding and deadlines are the router's.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use raft::eraftpb::{ConfState, Entry, HardState, Message, MessageType};
+use raft::{Config, RawNode, ReadOnlyOption, StateRole};
+
+use super::log_store::LogStore;
+use super::proposals::{Outcome, Proposals};
+use super::reads::{Reads, Waiter};
+use super::ready::{Output, Persisting};
+use super::{Origin, RequestId, wire};
+use crate::codec::{DecodeError, Decoder};
+use crate::command::{Read, Refusal, Reply, Write};
+use crate::event::{ShardStatus, Timing};
+use crate::limits;
+use crate::machine::Machine;
+use crate::storage::RecoveredLog;
+use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Ticks};
+
+/// Longest wait, in ticks, before a follower stands for election once its connection to the leader broke. A broken
+/// connection is a strong hint that the leader's process is gone; pre-vote keeps a wrong hint harmless.
+const HASTY_ELECTION_TICKS_MAX: u64 = 4;
+
+/// A replica and the node that carries it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The replica.
+    pub replica: ReplicaId,
+    /// Its node.
+    pub node: NodeId,
+}
+
+/// What a group is told once.
+pub struct GroupOptions {
+    /// The shard.
+    pub shard: ShardId,
+    /// This replica; one of `members`.
+    pub replica: ReplicaId,
+    /// All voters.
+    pub members: Vec<Member>,
+    /// Logical durations.
+    pub timing: Timing,
+    /// Seeds election jitter and read contexts; differs from boot to boot.
+    pub seed: u64,
+}
+
+/// Why a command was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProposeError {
+    /// This replica does not lead; another may.
+    NotLeader,
+    /// It will not be done anywhere.
+    Refused(Refusal),
+}
+
+/// One replica of one shard.
+pub struct Group {
+    pub(super) shard: ShardId,
+    pub(super) raft: RawNode<LogStore>,
+    pub(super) machine: Machine,
+    pub(super) applied: LogIndex,
+    pub(super) proposals: Proposals,
+    pub(super) reads: Reads,
+    pub(super) persisting: Persisting,
+    members: Vec<Member>,
+    timing: Timing,
+    now: Ticks,
+    random: fastrand::Rng,
+    election: ElectionTimer,
+    leads: bool,
+}
+
+/// The seeded election timeout. The engine draws its own from the thread's generator whenever it changes its role;
+/// ours replaces it before every tick, and is drawn anew when the term or the known leader changes.
+struct ElectionTimer {
+    drawn_for: (u64, u64, StateRole),
+    timeout_ticks: u64,
+    /// Stand for election after so many more ticks, because the connection to the leader broke.
+    hasty_ticks: Option<u64>,
+}
+
+impl Group {
+    /// A replica with what its disk remembers.
+    pub fn new(options: GroupOptions, log: RecoveredLog) -> Group {
+        let election_ticks = options.timing.election_ticks as usize;
+        let config = Config {
+            id: options.replica.0,
+            election_tick: election_ticks,
+            min_election_tick: election_ticks,
+            max_election_tick: election_ticks + election_ticks / 2 + 1,
+            heartbeat_tick: options.timing.heartbeat_ticks as usize,
+            max_size_per_msg: limits::APPEND_BYTES_MAX,
+            max_inflight_msgs: limits::APPENDS_IN_FLIGHT_MAX,
+            pre_vote: true,
+            check_quorum: true,
+            batch_append: true,
+            read_only_option: ReadOnlyOption::Safe,
+            ..Config::default()
+        };
+        let voters: Vec<u64> = options.members.iter().map(|member| member.replica.0).collect();
+        let term = log.hard_state.term;
+        let store = recovered_store(log, ConfState::from((voters, Vec::new())));
+        let logger = slog::Logger::root(slog::Discard, slog::o!());
+        let mut raft = RawNode::new(&config, store, &logger).expect("invariant: the configuration is valid");
+        if options.members.len() == 1 {
+            // Alone, nobody can object, and waiting for a timeout would only delay the start.
+            raft.campaign().expect("invariant: a lone follower may campaign");
+        }
+        let mut random = fastrand::Rng::with_seed(options.seed);
+        Group {
+            shard: options.shard,
+            raft,
+            machine: Machine::new(options.shard),
+            applied: LogIndex(0),
+            proposals: Proposals::default(),
+            reads: Reads::new(random.u64(..)),
+            persisting: Persisting::new(term),
+            members: options.members,
+            timing: options.timing,
+            now: Ticks(0),
+            random,
+            election: ElectionTimer {
+                drawn_for: (0, 0, StateRole::Follower),
+                timeout_ticks: 0,
+                hasty_ticks: None,
+            },
+            leads: false,
+        }
+    }
+
+    /// One tick passed.
+    pub fn tick(&mut self, now: Ticks) {
+        self.now = now;
+        let state = (self.raft.raft.term, self.raft.raft.leader_id, self.raft.raft.state);
+        if self.election.drawn_for != state || self.election.timeout_ticks == 0 {
+            let base = self.timing.election_ticks;
+            self.election.drawn_for = state;
+            self.election.timeout_ticks = self.random.u64(base..=base + base / 2);
+        }
+        self.raft.raft.set_randomized_election_timeout(self.election.timeout_ticks as usize);
+        self.raft.tick();
+        self.tick_hasty_election();
+        self.reads.forget_before(Ticks(now.0.saturating_sub(self.timing.request_ticks)));
+    }
+
+    fn tick_hasty_election(&mut self) {
+        let Some(ticks) = self.election.hasty_ticks else { return };
+        if self.raft.raft.leader_id != raft::INVALID_ID || self.raft.raft.state != StateRole::Follower {
+            self.election.hasty_ticks = None;
+        } else if ticks > 0 {
+            self.election.hasty_ticks = Some(ticks - 1);
+        } else {
+            self.election.hasty_ticks = None;
+            // Refused only while a change of membership is unapplied; the ordinary timeout then serves.
+            let _ = self.raft.campaign();
+        }
+    }
+
+    /// The connection to a node broke.
+    pub fn link_lost(&mut self, node: NodeId) {
+        let Some(replica) = self.members.iter().find(|member| member.node == node) else { return };
+        let replica = replica.replica.0;
+        if self.raft.raft.state == StateRole::Leader {
+            // What was in flight is lost: probe again rather than wait for a rejection.
+            self.raft.report_unreachable(replica);
+        } else if self.raft.raft.state == StateRole::Follower && self.raft.raft.leader_id == replica {
+            // Forgetting the leader lets this replica vote for another before the lease of check-quorum runs out.
+            // No read relies on that lease.
+            let term = self.raft.raft.term;
+            self.raft.raft.become_follower(term, raft::INVALID_ID);
+            self.election.hasty_ticks = Some(self.random.u64(0..=HASTY_ELECTION_TICKS_MAX));
+        }
+    }
+
+    /// Takes one message from the node that `decoder` reads from, behind the shard it is for.
+    pub fn step(
+        &mut self,
+        from: NodeId,
+        decoder: &mut Decoder<'_>,
+        owner: &Bytes,
+    ) -> Result<(), DecodeError> {
+        let message = wire::decode(decoder, owner)?;
+        let sender = ReplicaId(message.from);
+        if self.node_of(sender) != Some(from) || message.to != self.raft.raft.id {
+            return Err(DecodeError::Invalid("sender or receiver of a raft message"));
+        }
+        // An error means that the message is out of date or that a forwarded one found no leader: both are
+        // ordinary, and the sender repeats what matters.
+        let _ = self.raft.step(message);
+        self.repair_progress(sender);
+        Ok(())
+    }
+
+    /// raft 0.7.0 may leave `next` at or below `matched` (fixed upstream in pull request 557): probe from `matched`.
+    fn repair_progress(&mut self, replica: ReplicaId) {
+        if let Some(progress) = self.raft.raft.mut_prs().get_mut(replica.0)
+            && progress.next_idx <= progress.matched
+        {
+            progress.become_probe();
+        }
+    }
+
+    /// Takes a command into the queue of the next entry. On success exactly one [`Outcome`] follows, or none if this
+    /// replica never learns.
+    pub fn propose(&mut self, write: &Write, origin: Origin) -> Result<(), ProposeError> {
+        if self.raft.raft.state != StateRole::Leader || self.raft.raft.lead_transferee.is_some() {
+            return Err(ProposeError::NotLeader);
+        }
+        if !self.machine.accepts(write) {
+            return Err(ProposeError::Refused(Refusal::Invalid("write for another kind of shard")));
+        }
+        write.validate().map_err(ProposeError::Refused)?;
+        self.proposals.push(write, origin).map_err(|_| ProposeError::Refused(Refusal::Overloaded))
+    }
+
+    /// Queues a linearizable read; its answer comes in [`Output::reads`], or never if no leader confirms it.
+    pub fn read(&mut self, request: RequestId, read: Read) {
+        self.reads.push(Waiter { request, read, arrived: self.now });
+    }
+
+    /// Answers from what is applied here.
+    pub fn read_stale(&self, read: &Read) -> Reply {
+        self.machine.read(read)
+    }
+
+    /// Hands leadership to the follower that holds most of the log and is among `reachable`, if this replica leads.
+    pub fn transfer_leadership(&mut self, reachable: impl Fn(NodeId) -> bool) {
+        if self.raft.raft.state != StateRole::Leader || self.raft.raft.lead_transferee.is_some() {
+            return;
+        }
+        let own = self.raft.raft.id;
+        let progress = self.raft.raft.prs();
+        let candidate = self
+            .members
+            .iter()
+            .filter(|member| member.replica.0 != own && reachable(member.node))
+            .max_by_key(|member| progress.get(member.replica.0).map_or(0, |progress| progress.matched));
+        if let Some(member) = candidate {
+            let replica = member.replica.0;
+            self.raft.transfer_leader(replica);
+        }
+    }
+
+    pub(super) fn propose_queued(&mut self, out: &mut Output) {
+        if self.raft.raft.state != StateRole::Leader {
+            self.refuse_queued(out);
+            return;
+        }
+        let term = Term(self.raft.raft.term);
+        while let Some((data, waiters)) = self.proposals.next_entry(term) {
+            let commands = waiters.len() as u64;
+            let mut message = Message { from: self.raft.raft.id, ..Message::default() };
+            message.set_msg_type(MessageType::MsgPropose);
+            message.set_entries(alloc::vec![Entry { data, ..Entry::default() }].into());
+            if self.raft.step(message).is_err() {
+                // A transfer of leadership is under way: nothing entered the log.
+                out.outcomes.extend(waiters.into_iter().map(|origin| (origin, Outcome::NotDone)));
+                continue;
+            }
+            let index = LogIndex(self.raft.raft.raft_log.last_index());
+            self.proposals.proposed(term, index, waiters);
+            out.counters.entries_proposed += 1;
+            out.counters.commands_proposed += commands;
+        }
+    }
+
+    pub(super) fn begin_read_round(&mut self, out: &mut Output) {
+        if let Some(context) = self.reads.next_round(self.now) {
+            out.counters.read_rounds += 1;
+            self.raft.read_index(context);
+        }
+    }
+
+    pub(super) fn leadership_changed(&mut self, leads: bool, out: &mut Output) {
+        self.reads.hurry();
+        if leads && !self.leads {
+            out.counters.leaderships += 1;
+        }
+        self.leads = leads;
+    }
+
+    fn refuse_queued(&mut self, out: &mut Output) {
+        let mut dead = Vec::new();
+        self.proposals.drain_queue(&mut dead);
+        out.outcomes.extend(dead.into_iter().map(|origin| (origin, Outcome::NotDone)));
+    }
+
+    pub(super) fn node_of(&self, replica: ReplicaId) -> Option<NodeId> {
+        self.members.iter().find(|member| member.replica == replica).map(|member| member.node)
+    }
+
+    /// The shard.
+    pub fn shard(&self) -> ShardId {
+        self.shard
+    }
+
+    /// All voters.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// The machine, to look at.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// The node that leads, if this replica knows one.
+    pub fn leader(&self) -> Option<NodeId> {
+        self.node_of(ReplicaId(self.raft.raft.leader_id))
+    }
+
+    /// Whether a read waits for a round that may begin or be repeated now.
+    pub fn wants_drive(&self) -> bool {
+        self.raft.has_ready() || self.reads.wants_round(self.now)
+    }
+
+    /// Where this replica stands.
+    pub fn status(&self) -> ShardStatus {
+        ShardStatus {
+            shard: self.shard,
+            leader: self.leader(),
+            leads: self.raft.raft.state == StateRole::Leader,
+            term: Term(self.raft.raft.term),
+            committed: LogIndex(self.raft.raft.raft_log.committed),
+            applied: self.applied,
+            last: LogIndex(self.raft.raft.raft_log.last_index()),
+            keys: self.machine.record_count(),
+        }
+    }
+
+    /// Term and data of an entry that is committed and still held, for checkers.
+    pub fn committed_entry(&self, index: LogIndex) -> Option<(Term, Bytes)> {
+        if index.0 > self.raft.raft.raft_log.committed {
+            return None;
+        }
+        self.raft.store().entry(index.0).map(|entry| (Term(entry.term), entry.data.clone()))
+    }
+}
+
+fn recovered_store(log: RecoveredLog, conf_state: ConfState) -> LogStore {
+    let last = log.entries.last().map_or(0, |entry| entry.index.0);
+    let hard_state = HardState {
+        term: log.hard_state.term.0,
+        vote: log.hard_state.vote.map_or(0, |replica| replica.0),
+        commit: log.hard_state.commit.0.min(last),
+        ..HardState::default()
+    };
+    let entries: VecDeque<Entry> = log
+        .entries
+        .into_iter()
+        .map(|entry| Entry { index: entry.index.0, term: entry.term.0, data: entry.data, ..Entry::default() })
+        .collect();
+    LogStore::new(hard_state, conf_state, entries)
+}

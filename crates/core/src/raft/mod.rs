@@ -1,0 +1,41 @@
+//! Consensus: the only room that names the engine, crates.io `raft` 0.7.0 (TiKV's).
+//!
+//! [`Group`] is one replica of one shard. It takes commands, messages, ticks and word of durability, and puts into
+//! an [`Output`] what is to be sent, written and answered. Nothing outside sees an engine type; messages and
+//! entries cross the wire and the disk in our own codec ([`wire`]), so protobuf never parses a byte from outside.
+//!
+//! How raft is used here, and what is left out:
+//! - Commands that wait are aggregated into one entry ([`proposals`]); one to four entries are in flight.
+//! - Append is asynchronous: a leader sends while its own disk still writes; a follower's acknowledgement waits for
+//!   its disk ([`ready`]).
+//! - Linearizable reads use ReadIndex on every replica ([`reads`]); no lease, because a lease trusts a clock.
+//! - Pre-vote and check-quorum are on. Election jitter comes from the seeded generator, because the engine would
+//!   draw it from the thread's.
+//! - Membership is what the founders say; snapshots and changes of membership are not here yet.
+
+mod group;
+mod log_store;
+mod proposals;
+mod reads;
+mod ready;
+mod wire;
+
+pub use group::{Group, GroupOptions, Member, ProposeError};
+pub use proposals::Outcome;
+pub use ready::Output;
+
+use crate::types::NodeId;
+
+/// Names a request over the whole cluster while it is open: the node that took it from a client, and that node's
+/// own number for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The node that answers the client.
+    pub node: NodeId,
+    /// That node's number for the request.
+    pub request: RequestId,
+}
+
+/// A node's own number for an open request; never reused while the node runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);

@@ -1,0 +1,213 @@
+//! Commands on their way into the log: aggregated into entries, and matched with their replies by position.
+//!
+//! Invariant: every command taken leaves as exactly one [`Outcome`], except that commands of an entry whose fate
+//! this replica never learns stay here until their origin's deadline; the origin then reports an unknown outcome.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+use super::Origin;
+use crate::codec::{self, DecodeError, Decoder};
+use crate::command::{Reply, Write};
+use crate::limits;
+use crate::types::{LogIndex, Term};
+
+/// First byte of an entry's data: the version of its layout.
+const ENTRY_FORMAT: u8 = 1;
+
+/// With this many commands waiting for each entry in flight, another entry is opened: below it a batch that waits
+/// one round trip grows at no cost in throughput.
+const COMMANDS_PER_FURTHER_ENTRY: usize = 32;
+
+/// What became of a command handed to a leader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is committed and applied, or was refused for good.
+    Done(Reply),
+    /// It is not in the log and never will be; it may be tried again elsewhere.
+    NotDone,
+}
+
+/// Commands encoded back to back, and who waits for each.
+#[derive(Default)]
+struct Batch {
+    commands: Vec<u8>,
+    waiters: Vec<Origin>,
+}
+
+struct InFlight {
+    term: Term,
+    index: LogIndex,
+    waiters: Vec<Origin>,
+}
+
+/// Queue and flight of one shard's proposals.
+#[derive(Default)]
+pub(super) struct Proposals {
+    queue: VecDeque<Batch>,
+    queued_commands: usize,
+    queued_bytes: usize,
+    in_flight: VecDeque<InFlight>,
+}
+
+impl Proposals {
+    /// Queues a command. Fails when the queue is full, before anything is done.
+    pub(super) fn push(&mut self, write: &Write, origin: Origin) -> Result<(), QueueFull> {
+        if self.queued_bytes >= limits::SHARD_QUEUE_BYTES_MAX {
+            return Err(QueueFull);
+        }
+        if self.queue.back().is_none_or(|batch| batch.commands.len() >= limits::ENTRY_BYTES_CLOSE) {
+            self.queue.push_back(Batch::default());
+        }
+        let batch = self.queue.back_mut().expect("invariant: a batch was pushed just now");
+        let before = batch.commands.len();
+        write.encode(&mut batch.commands);
+        batch.waiters.push(origin);
+        self.queued_bytes += batch.commands.len() - before;
+        self.queued_commands += 1;
+        Ok(())
+    }
+
+    /// The next entry's data and its waiters, if one should be proposed now, in `term`.
+    pub(super) fn next_entry(&mut self, term: Term) -> Option<(Bytes, Vec<Origin>)> {
+        let in_flight = self.in_flight.iter().rev().take_while(|entry| entry.term == term).count();
+        let wanted = in_flight * COMMANDS_PER_FURTHER_ENTRY;
+        if in_flight >= limits::ENTRIES_IN_FLIGHT_MAX || self.queued_commands < wanted.max(1) {
+            return None;
+        }
+        let batch = self.queue.pop_front()?;
+        self.queued_commands -= batch.waiters.len();
+        self.queued_bytes -= batch.commands.len();
+        let mut data = Vec::with_capacity(batch.commands.len() + 4);
+        data.push(ENTRY_FORMAT);
+        codec::put_varint(&mut data, batch.waiters.len() as u64);
+        data.extend_from_slice(&batch.commands);
+        Some((data.into(), batch.waiters))
+    }
+
+    /// Notes that an entry from [`Proposals::next_entry`] stands in the log.
+    pub(super) fn proposed(&mut self, term: Term, index: LogIndex, waiters: Vec<Origin>) {
+        self.in_flight.push_back(InFlight { term, index, waiters });
+    }
+
+    /// Matches an applied entry. Returns who waits for its replies, in the order of its commands; whoever waits
+    /// for an entry that can no longer commit goes to `dead`.
+    ///
+    /// Once an entry of some term is committed, an entry of an earlier term that is not yet committed never will
+    /// be: it would have to stand in a later leader's log behind one of a higher term (Raft paper, 5.4.3).
+    pub(super) fn applied(&mut self, term: Term, index: LogIndex, dead: &mut Vec<Origin>) -> Vec<Origin> {
+        while let Some(front) = self.in_flight.front() {
+            if front.term == term && front.index == index {
+                return self.in_flight.pop_front().map(|entry| entry.waiters).unwrap_or_default();
+            }
+            if front.term >= term {
+                break;
+            }
+            dead.extend(self.in_flight.pop_front().into_iter().flat_map(|entry| entry.waiters));
+        }
+        Vec::new()
+    }
+
+    /// Empties the queue of what was not proposed yet.
+    pub(super) fn drain_queue(&mut self, dead: &mut Vec<Origin>) {
+        dead.extend(self.queue.drain(..).flat_map(|batch| batch.waiters));
+        self.queued_commands = 0;
+        self.queued_bytes = 0;
+    }
+}
+
+/// The shard's queue is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct QueueFull;
+
+/// The writes of an entry, in order.
+pub(super) fn decode_entry(data: &Bytes) -> Result<Vec<Write>, DecodeError> {
+    if data.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut decoder = Decoder::new(data);
+    if decoder.u8()? != ENTRY_FORMAT {
+        return Err(DecodeError::UnknownTag("entry format"));
+    }
+    let count = decoder.varint()?;
+    let mut writes = Vec::with_capacity((count as usize).min(data.len() / 3));
+    for _ in 0..count {
+        writes.push(Write::decode(&mut decoder, data)?);
+    }
+    decoder.finish()?;
+    Ok(writes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::RequestId;
+    use super::*;
+    use crate::command::Condition;
+    use crate::types::NodeId;
+    use alloc::vec;
+
+    fn write(key: &'static str) -> Write {
+        Write::Delete { key: Bytes::from_static(key.as_bytes()), condition: Condition::Always }
+    }
+
+    fn origin(request: u64) -> Origin {
+        Origin { node: NodeId(1), request: RequestId(request) }
+    }
+
+    #[test]
+    fn all_that_queued_becomes_one_entry() {
+        let mut proposals = Proposals::default();
+        for request in 0..3 {
+            proposals.push(&write("a"), origin(request)).expect("room");
+        }
+        let (data, waiters) = proposals.next_entry(Term(1)).expect("an entry");
+        assert_eq!(waiters, vec![origin(0), origin(1), origin(2)]);
+        assert_eq!(decode_entry(&data), Ok(vec![write("a"); 3]));
+        proposals.proposed(Term(1), LogIndex(5), waiters);
+        proposals.push(&write("b"), origin(3)).expect("room");
+        assert!(proposals.next_entry(Term(1)).is_none(), "a small batch waits while one is in flight");
+        let mut dead = vec![];
+        assert_eq!(proposals.applied(Term(1), LogIndex(5), &mut dead).len(), 3);
+        assert!(proposals.next_entry(Term(1)).is_some());
+        assert!(dead.is_empty());
+    }
+
+    #[test]
+    fn load_opens_more_entries_up_to_the_limit() {
+        let mut proposals = Proposals::default();
+        for index in 0..limits::ENTRIES_IN_FLIGHT_MAX as u64 + 1 {
+            for request in 0..200 {
+                proposals.push(&write("a"), origin(request)).expect("room");
+            }
+            let entry = proposals.next_entry(Term(1));
+            assert_eq!(entry.is_some(), index < limits::ENTRIES_IN_FLIGHT_MAX as u64);
+            if let Some((_, waiters)) = entry {
+                proposals.proposed(Term(1), LogIndex(index), waiters);
+            }
+        }
+    }
+
+    #[test]
+    fn a_later_term_kills_what_it_overtook() {
+        let mut proposals = Proposals::default();
+        proposals.proposed(Term(1), LogIndex(5), vec![origin(1)]);
+        proposals.proposed(Term(1), LogIndex(6), vec![origin(2)]);
+        proposals.proposed(Term(3), LogIndex(6), vec![origin(3)]);
+        let mut dead = vec![];
+        assert_eq!(proposals.applied(Term(1), LogIndex(4), &mut dead), vec![]);
+        assert_eq!(dead, vec![], "an entry of the same term decides nothing about later ones");
+        assert_eq!(proposals.applied(Term(2), LogIndex(5), &mut dead), vec![]);
+        assert_eq!(dead, vec![origin(1), origin(2)]);
+        assert_eq!(proposals.applied(Term(3), LogIndex(6), &mut dead), vec![origin(3)]);
+    }
+
+    #[test]
+    fn the_queue_is_bounded() {
+        let mut proposals = Proposals::default();
+        let value = Bytes::from(vec![0; limits::VALUE_BYTES_MAX]);
+        let put = Write::Put { key: Bytes::from_static(b"a"), value, condition: Condition::Always };
+        let taken = (0..1000).take_while(|&request| proposals.push(&put, origin(request)).is_ok()).count();
+        assert_eq!(taken, limits::SHARD_QUEUE_BYTES_MAX.div_ceil(limits::VALUE_BYTES_MAX + 9));
+    }
+}

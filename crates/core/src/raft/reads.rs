@@ -1,0 +1,225 @@
+//! Linearizable reads of one shard: ReadIndex rounds, coalesced (Raft thesis, section 6.4).
+//!
+//! All reads that queued before a round begins share it. The engine drops a round silently when there is no leader
+//! or the leader has not committed in its term, so a round is repeated until it is answered; a read that waits
+//! too long is refused by its owner's deadline, not here.
+//!
+//! Invariant: a read is only ever answered by a round that began after the read arrived. Round contexts are
+//! unique over nodes and restarts (a random boot number and a counter), so a late answer to another incarnation's
+//! round is never taken for ours.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::RequestId;
+use crate::command::Read;
+use crate::types::{LogIndex, Ticks};
+
+/// Ticks after which an unanswered round is repeated.
+const ROUND_RETRY_TICKS: u64 = 2;
+
+/// Contexts remembered of one round; an answer to an older repetition is ignored.
+const ROUND_CONTEXTS_MAX: usize = 8;
+
+/// A read that waits.
+pub(super) struct Waiter {
+    pub(super) request: RequestId,
+    pub(super) read: Read,
+    pub(super) arrived: Ticks,
+}
+
+/// Reads of one shard that wait.
+pub(super) struct Reads {
+    boot: u64,
+    rounds_begun: u64,
+    queued: Vec<Waiter>,
+    round: Option<Round>,
+    /// Confirmed at an index that is not applied yet; indexes rise.
+    confirmed: VecDeque<(LogIndex, Vec<Waiter>)>,
+}
+
+struct Round {
+    /// Contexts of this round and its repetitions: an answer to any of them will do, for all began after the reads.
+    contexts: Vec<[u8; CONTEXT_BYTES]>,
+    sent: Ticks,
+    waiters: Vec<Waiter>,
+}
+
+const CONTEXT_BYTES: usize = 16;
+
+impl Reads {
+    pub(super) fn new(boot: u64) -> Reads {
+        Reads { boot, rounds_begun: 0, queued: Vec::new(), round: None, confirmed: VecDeque::new() }
+    }
+
+    pub(super) fn push(&mut self, waiter: Waiter) {
+        self.queued.push(waiter);
+    }
+
+    /// Whether [`Reads::next_round`] would return a context.
+    pub(super) fn wants_round(&self, now: Ticks) -> bool {
+        match &self.round {
+            None => !self.queued.is_empty(),
+            Some(round) => now.0 >= round.sent.0 + ROUND_RETRY_TICKS,
+        }
+    }
+
+    /// The context of a round to begin or repeat now, if any. At most one round is open at a time: what arrives
+    /// meanwhile shares the next one.
+    pub(super) fn next_round(&mut self, now: Ticks) -> Option<Vec<u8>> {
+        if !self.wants_round(now) {
+            return None;
+        }
+        self.rounds_begun += 1;
+        let mut context = [0; CONTEXT_BYTES];
+        context[..8].copy_from_slice(&self.boot.to_le_bytes());
+        context[8..].copy_from_slice(&self.rounds_begun.to_le_bytes());
+        match &mut self.round {
+            Some(round) => {
+                if round.contexts.len() == ROUND_CONTEXTS_MAX {
+                    round.contexts.remove(0);
+                }
+                round.contexts.push(context);
+                round.sent = now;
+            }
+            None => {
+                let waiters = core::mem::take(&mut self.queued);
+                self.round = Some(Round { contexts: alloc::vec![context], sent: now, waiters });
+            }
+        }
+        Some(context.to_vec())
+    }
+
+    /// A leader confirmed the round of `context` at `index`.
+    pub(super) fn confirmed(&mut self, context: &[u8], index: LogIndex) {
+        let Some(round) = self.round.take_if(|round| round.contexts.iter().any(|known| known == context))
+        else {
+            return;
+        };
+        // A later round may be confirmed at a lower index only through a message from an older leader; waiting for
+        // the higher index is always safe and keeps the queue in order.
+        let floor = self.confirmed.back().map_or(index, |(last, _)| index.max(*last));
+        self.confirmed.push_back((floor, round.waiters));
+    }
+
+    /// Takes the next reads that may be answered with `applied` applied.
+    pub(super) fn next_served(&mut self, applied: LogIndex) -> Option<Vec<Waiter>> {
+        if self.confirmed.front().is_none_or(|(index, _)| *index > applied) {
+            return None;
+        }
+        self.confirmed.pop_front().map(|(_, waiters)| waiters)
+    }
+
+    /// Forgets reads that arrived before `oldest`: their owner has refused them, and without a leader they would
+    /// pile up here for ever.
+    pub(super) fn forget_before(&mut self, oldest: Ticks) {
+        let stale = |waiters: &[Waiter]| waiters.first().is_some_and(|waiter| waiter.arrived < oldest);
+        if stale(&self.queued) {
+            self.queued.retain(|waiter| waiter.arrived >= oldest);
+        }
+        if let Some(round) = &mut self.round
+            && stale(&round.waiters)
+        {
+            round.waiters.retain(|waiter| waiter.arrived >= oldest);
+            if round.waiters.is_empty() {
+                self.round = None;
+            }
+        }
+        while self.confirmed.front().is_some_and(|(_, waiters)| stale(waiters)) {
+            let (index, mut waiters) = self.confirmed.pop_front().expect("invariant: there is a front");
+            waiters.retain(|waiter| waiter.arrived >= oldest);
+            if !waiters.is_empty() {
+                self.confirmed.push_front((index, waiters));
+                break;
+            }
+        }
+    }
+
+    /// Repeats the open round at the next opportunity, because the leader changed.
+    pub(super) fn hurry(&mut self) {
+        if let Some(round) = &mut self.round {
+            round.sent = Ticks(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    fn waiter(request: u64) -> Waiter {
+        waiter_at(request, 0)
+    }
+
+    fn waiter_at(request: u64, arrived: u64) -> Waiter {
+        let read = Read::Get { key: Bytes::from_static(b"a") };
+        Waiter { request: RequestId(request), read, arrived: Ticks(arrived) }
+    }
+
+    fn served(reads: &mut Reads, applied: u64) -> Option<Vec<u64>> {
+        let waiters = reads.next_served(LogIndex(applied))?;
+        Some(waiters.into_iter().map(|waiter| waiter.request.0).collect())
+    }
+
+    #[test]
+    fn reads_share_a_round_and_later_ones_wait_for_the_next() {
+        let mut reads = Reads::new(9);
+        reads.push(waiter(1));
+        reads.push(waiter(2));
+        let first = reads.next_round(Ticks(1)).expect("a round");
+        reads.push(waiter(3));
+        assert_eq!(reads.next_round(Ticks(1)), None);
+        reads.confirmed(&first, LogIndex(5));
+        assert_eq!(served(&mut reads, 4), None);
+        assert_eq!(served(&mut reads, 5), Some(alloc::vec![1, 2]));
+        let second = reads.next_round(Ticks(1)).expect("the next round");
+        reads.confirmed(&first, LogIndex(9));
+        assert_eq!(
+            served(&mut reads, 9),
+            None,
+            "an answer to the first round confirms nothing of the second"
+        );
+        reads.confirmed(&second, LogIndex(9));
+        assert_eq!(served(&mut reads, 9), Some(alloc::vec![3]));
+    }
+
+    #[test]
+    fn an_unanswered_round_is_repeated_and_any_answer_will_do() {
+        let mut reads = Reads::new(9);
+        reads.push(waiter(1));
+        let first = reads.next_round(Ticks(1)).expect("a round");
+        assert_eq!(reads.next_round(Ticks(2)), None);
+        let again = reads.next_round(Ticks(3)).expect("repeated");
+        assert_ne!(first, again);
+        reads.confirmed(&first, LogIndex(1));
+        assert_eq!(served(&mut reads, 1), Some(alloc::vec![1]));
+        reads.confirmed(&again, LogIndex(1));
+        assert_eq!(served(&mut reads, 1), None);
+    }
+
+    #[test]
+    fn reads_given_up_do_not_pile_up() {
+        let mut reads = Reads::new(9);
+        reads.push(waiter_at(1, 1));
+        reads.next_round(Ticks(1)).expect("a round");
+        reads.push(waiter_at(2, 1));
+        reads.push(waiter_at(3, 5));
+        reads.forget_before(Ticks(5));
+        assert!(reads.round.is_none());
+        let context = reads.next_round(Ticks(5)).expect("a round for what is left");
+        reads.confirmed(&context, LogIndex(9));
+        reads.forget_before(Ticks(5));
+        assert_eq!(served(&mut reads, 9), Some(alloc::vec![3]));
+    }
+
+    #[test]
+    fn contexts_differ_between_boots() {
+        let context = |boot| {
+            let mut reads = Reads::new(boot);
+            reads.push(waiter(1));
+            reads.next_round(Ticks(1))
+        };
+        assert_ne!(context(1), context(2));
+    }
+}

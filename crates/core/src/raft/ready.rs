@@ -1,0 +1,231 @@
+//! The order of steps around the engine's `Ready`: what is sent, written, applied and answered, and when.
+//!
+//! The order is the safety argument:
+//! 1. A leader's messages go out at once: they promise nothing about its own disk (Raft thesis, 10.2.1).
+//! 2. Committed entries are applied. The engine only hands out what is durable here.
+//! 3. New entries become visible in the log store, and go to the write-ahead log together with term and vote.
+//! 4. Messages that promise something (votes, acknowledgements of entries) are held until the log batch that
+//!    they depend on is durable.
+//!
+//! Several `Ready`s may wait for the disk at a time; they are released in order.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use raft::eraftpb::{Entry, Message, MessageType};
+use raft::{Ready, StateRole};
+
+use super::group::Group;
+use super::proposals::{self, Outcome};
+use super::{Origin, RequestId, wire};
+use crate::codec;
+use crate::command::Reply;
+use crate::event::Counters;
+use crate::peer::KIND_RAFT;
+use crate::storage::{HardState, LogEntry, WalRecord};
+use crate::types::{LogIndex, NodeId, ReplicaId, Term, WalSequence};
+
+/// What a group wants done; filled by [`Group::drive`] of many groups before the node hands it to the shell.
+pub struct Output {
+    /// The number that the log batch of this round will bear, if there is one.
+    pub sequence: WalSequence,
+    /// Records of that batch.
+    pub records: Vec<WalRecord>,
+    /// Encoded messages for peers, back to back, each behind its shard.
+    pub messages: Vec<(NodeId, Vec<u8>)>,
+    /// What became of commands.
+    pub outcomes: Vec<(Origin, Outcome)>,
+    /// Answers to reads.
+    pub reads: Vec<(RequestId, Reply)>,
+    /// Totals.
+    pub counters: Counters,
+}
+
+impl Output {
+    /// Nothing yet, for these peers.
+    pub fn new(peers: impl Iterator<Item = NodeId>) -> Output {
+        Output {
+            sequence: WalSequence(1),
+            records: Vec::new(),
+            messages: peers.map(|peer| (peer, Vec::new())).collect(),
+            outcomes: Vec::new(),
+            reads: Vec::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Whether anything waits to be taken out.
+    pub fn has_output(&self) -> bool {
+        !self.records.is_empty()
+            || !self.outcomes.is_empty()
+            || !self.reads.is_empty()
+            || self.messages.iter().any(|(_, buffer)| !buffer.is_empty())
+    }
+
+    /// The buffer of messages for a peer.
+    fn buffer(&mut self, peer: NodeId) -> Option<&mut Vec<u8>> {
+        self.messages.iter_mut().find(|(node, _)| *node == peer).map(|(_, buffer)| buffer)
+    }
+}
+
+/// `Ready`s that wait for the disk.
+#[derive(Default)]
+pub(super) struct Persisting {
+    waiting: VecDeque<Waiting>,
+    /// The term that is durable: a reply that vouches for it alone need not wait.
+    durable_term: Term,
+}
+
+struct Waiting {
+    sequence: WalSequence,
+    ready_number: u64,
+    term: Term,
+    messages: Vec<Message>,
+}
+
+impl Persisting {
+    pub(super) fn new(durable_term: Term) -> Persisting {
+        Persisting { waiting: VecDeque::new(), durable_term }
+    }
+}
+
+impl Group {
+    /// Runs the engine until it has nothing more to do now.
+    pub fn drive(&mut self, out: &mut Output) {
+        loop {
+            self.propose_queued(out);
+            self.begin_read_round(out);
+            if !self.raft.has_ready() {
+                break;
+            }
+            let ready = self.raft.ready();
+            self.process(ready, out);
+        }
+        self.serve_reads(out);
+    }
+
+    /// Everything up to `sequence` is durable.
+    pub fn durable(&mut self, sequence: WalSequence, out: &mut Output) {
+        while self.persisting.waiting.front().is_some_and(|waiting| waiting.sequence <= sequence) {
+            let waiting = self.persisting.waiting.pop_front().expect("invariant: there is a front");
+            self.persisting.durable_term = waiting.term;
+            self.raft.on_persist_ready(waiting.ready_number);
+            self.send(waiting.messages, out);
+        }
+    }
+
+    fn process(&mut self, mut ready: Ready, out: &mut Output) {
+        if let Some(soft) = ready.ss() {
+            let leads = soft.raft_state == StateRole::Leader;
+            self.leadership_changed(leads, out);
+        }
+        let messages = ready.take_messages();
+        self.send(messages, out);
+        for state in ready.take_read_states() {
+            self.reads.confirmed(&state.request_ctx, LogIndex(state.index));
+        }
+        let committed = ready.take_committed_entries();
+        self.apply(committed, out);
+        self.persist(ready, out);
+        self.raft.advance_apply_to(self.applied.0);
+    }
+
+    fn persist(&mut self, mut ready: Ready, out: &mut Output) {
+        let must_sync = ready.must_sync();
+        let ready_number = ready.number();
+        let mut messages = ready.take_persisted_messages();
+        let entries = ready.take_entries();
+        if !entries.is_empty() {
+            self.raft.mut_store().append(&entries);
+            out.records.push(WalRecord::Entries {
+                shard: self.shard,
+                entries: entries.iter().map(to_log).collect(),
+            });
+        }
+        // The commit index alone is not worth a write: it is learnt again after a restart.
+        if must_sync && let Some(hard) = ready.hs() {
+            let state = HardState {
+                term: Term(hard.term),
+                vote: (hard.vote != 0).then_some(ReplicaId(hard.vote)),
+                commit: LogIndex(hard.commit),
+            };
+            out.records.push(WalRecord::HardState { shard: self.shard, state });
+        }
+        let term = Term(self.raft.raft.term);
+        self.raft.advance_append_async(ready);
+
+        let sequence = match self.persisting.waiting.back() {
+            _ if must_sync => out.sequence,
+            Some(last) => last.sequence,
+            None => {
+                self.raft.on_persist_ready(ready_number);
+                self.send(messages, out);
+                return;
+            }
+        };
+        if term == self.persisting.durable_term {
+            let (now, later) = messages.into_iter().partition(promises_no_entries);
+            self.send(now, out);
+            messages = later;
+        }
+        self.persisting.waiting.push_back(Waiting { sequence, ready_number, term, messages });
+    }
+
+    fn apply(&mut self, entries: Vec<Entry>, out: &mut Output) {
+        let mut dead = Vec::new();
+        for entry in entries {
+            assert_eq!(entry.index, self.applied.0 + 1, "invariant: entries are applied in order, once");
+            let (index, term) = (LogIndex(entry.index), Term(entry.term));
+            let waiters = self.proposals.applied(term, index, &mut dead);
+            // The leader decoded every command before it proposed it, and the bytes passed their checksum since:
+            // going on would let replicas differ.
+            let writes = proposals::decode_entry(&entry.data).expect("invariant: a committed entry decodes");
+            assert!(
+                waiters.is_empty() || waiters.len() == writes.len(),
+                "invariant: one waiter for each command"
+            );
+            let mut waiters = waiters.into_iter();
+            for write in writes {
+                let reply = self.machine.apply(index, write);
+                if let Some(origin) = waiters.next() {
+                    out.outcomes.push((origin, Outcome::Done(reply)));
+                }
+            }
+            self.applied = index;
+            out.counters.entries_applied += 1;
+        }
+        out.outcomes.extend(dead.into_iter().map(|origin| (origin, Outcome::NotDone)));
+    }
+
+    pub(super) fn send(&mut self, messages: Vec<Message>, out: &mut Output) {
+        for message in messages {
+            let Some(node) = self.node_of(ReplicaId(message.to)) else { continue };
+            let Some(buffer) = out.buffer(node) else { continue };
+            let start = buffer.len();
+            if buffer.is_empty() {
+                buffer.push(KIND_RAFT);
+            }
+            codec::put_varint(buffer, self.shard.0);
+            if !wire::encode(&message, buffer) {
+                buffer.truncate(start);
+            }
+        }
+    }
+
+    fn serve_reads(&mut self, out: &mut Output) {
+        while let Some(waiters) = self.reads.next_served(self.applied) {
+            for waiter in waiters {
+                out.reads.push((waiter.request, self.machine.read(&waiter.read)));
+            }
+        }
+    }
+}
+
+/// Whether a message speaks of nothing that this replica's log or vote must remember. Such a message need not wait
+/// for the disk, provided its term is durable: reads on a follower would otherwise pay for every write's fsync.
+fn promises_no_entries(message: &Message) -> bool {
+    matches!(message.get_msg_type(), MessageType::MsgReadIndex | MessageType::MsgHeartbeatResponse)
+}
+
+fn to_log(entry: &Entry) -> LogEntry {
+    LogEntry { index: LogIndex(entry.index), term: Term(entry.term), data: entry.data.clone() }
+}
