@@ -14,7 +14,13 @@ extern crate std;
 
 pub mod codec;
 pub mod command;
+pub mod control;
 pub mod event;
 pub mod limits;
+pub mod machine;
+pub mod node;
+mod peer;
+mod raft;
+mod router;
 pub mod storage;
 pub mod types;

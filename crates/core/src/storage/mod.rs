@@ -51,6 +51,15 @@ pub enum WalRecord {
     },
 }
 
+impl WalRecord {
+    /// Whose record it is.
+    pub fn shard(&self) -> ShardId {
+        match self {
+            WalRecord::Entries { shard, .. } | WalRecord::HardState { shard, .. } => *shard,
+        }
+    }
+}
+
 /// Records that become durable together or, for a batch torn by a crash, not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WalBatch {

@@ -1,0 +1,322 @@
+//! A node: the replicas of one worker, the requests of its clients, and its links to peers.
+//!
+//! Owns the turn of events into actions. Use: [`Node::handle`] as many events as there are, then [`Node::drive`] once:
+//! everything that queued meanwhile becomes one raft entry a shard, one log batch and one frame a peer.
+
+mod groups;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use bytes::Bytes;
+use crc::{CRC_64_XZ, Crc};
+use uuid::Uuid;
+
+use crate::codec::{DecodeError, Decoder};
+use crate::command::{Consistency, Read, Reply, Request, Write};
+use crate::control::registry::Registry;
+use crate::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame};
+use crate::machine::Machine;
+use crate::peer::{self, Position, RequestMessage};
+use crate::raft::{Group, GroupOptions, Member, Origin, Output};
+use crate::router::Router;
+use crate::storage::{RecoveredLogs, WalBatch};
+use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Ticks, Token, WalSequence};
+
+pub(crate) use groups::Groups;
+
+/// The node's own view of the store. See the module's description for its use.
+pub struct Node {
+    options: NodeOptions,
+    now: Ticks,
+    retiring: bool,
+    groups: Groups,
+    router: Router,
+    output: Output,
+    /// Log batches not durable yet, and whose records they hold.
+    batches: VecDeque<(WalSequence, Vec<ShardId>)>,
+    /// The leader of each shard as of the last drive, to notice changes.
+    leaders: Vec<Option<NodeId>>,
+    /// What peers last said of their replicas.
+    reports: BTreeMap<(NodeId, ShardId), Position>,
+    /// Peers are due to hear where our replicas stand.
+    report_due: bool,
+    frames_invalid: u64,
+}
+
+impl Node {
+    /// A node with what its disk remembers.
+    ///
+    /// # Panics
+    /// If the options contradict themselves: no founders, a node number outside of them, no data shard.
+    pub fn new(options: NodeOptions, mut logs: RecoveredLogs) -> Node {
+        let founders = options.founders.len() as u64;
+        let node = options.host.node;
+        assert!((1..=founders).contains(&node.0), "the node's number is its position among the founders");
+        assert!((1..=crate::limits::SHARDS_MAX).contains(&options.data_shards), "a cluster has data shards");
+        let mut seeds = fastrand::Rng::with_seed(options.seed);
+        let group = |shard: ShardId| {
+            let members: Vec<Member> = (1..=founders)
+                .map(|founder| Member {
+                    replica: founding_replica(shard, NodeId(founder), founders),
+                    node: NodeId(founder),
+                })
+                .collect();
+            let replica = founding_replica(shard, node, founders);
+            let options =
+                GroupOptions { shard, replica, members, timing: options.timing, seed: seeds.u64(..) };
+            Group::new(options, logs.remove(&shard).unwrap_or_default())
+        };
+        let groups: Vec<Group> = (0..=options.data_shards).map(ShardId).map(group).collect();
+        assert!(logs.is_empty(), "the disk holds a shard that the cluster was not founded with");
+        let peers = || (1..=founders).map(NodeId).filter(|&peer| peer != node);
+        Node {
+            now: Ticks(0),
+            retiring: false,
+            leaders: alloc::vec![None; groups.len()],
+            groups: Groups::new(groups),
+            router: Router::new(node, peers(), options.data_shards, options.timing.request_ticks),
+            output: Output::new(peers()),
+            batches: VecDeque::new(),
+            reports: BTreeMap::new(),
+            report_due: false,
+            frames_invalid: 0,
+            options,
+        }
+    }
+
+    /// Takes an event. Cheap: what follows from it happens in [`Node::drive`].
+    pub fn handle(&mut self, event: Event) {
+        match event {
+            Event::Request { token, request } => self.request(token, request),
+            Event::Frame { from, payload } => {
+                if self.frame(from, &payload).is_err() {
+                    self.frames_invalid += 1;
+                }
+            }
+            Event::LinkUp(peer) => self.router.link_up(peer),
+            Event::LinkDown(peer) => {
+                self.router.link_down(peer);
+                self.groups.for_each(|group| group.link_lost(peer));
+            }
+            Event::Tick => self.tick(),
+            Event::Durable(sequence) => self.durable(sequence),
+            Event::Retire => self.retiring = true,
+        }
+    }
+
+    /// Whether [`Node::drive`] would do something.
+    pub fn has_work(&self) -> bool {
+        !self.groups.is_idle() || self.report_due || self.router.has_output() || self.output.has_output()
+    }
+
+    /// Works off what events left behind and fills `actions`.
+    pub fn drive(&mut self, actions: &mut Actions) {
+        loop {
+            while let Some(group) = self.groups.next_dirty() {
+                group.drive(&mut self.output);
+                let leader = group.leader();
+                let known = &mut self.leaders[group.shard().0 as usize];
+                if *known != leader {
+                    *known = leader;
+                    self.router.leader_changed();
+                }
+            }
+            for (origin, outcome) in self.output.outcomes.drain(..) {
+                self.router.outcome(origin, outcome);
+            }
+            for (request, reply) in self.output.reads.drain(..) {
+                self.router.read_done(request, reply);
+            }
+            self.router.retry_after_change(&mut self.groups);
+            if self.groups.is_idle() {
+                break;
+            }
+        }
+        self.emit(actions);
+    }
+
+    /// Answers a stale read at once: the shortcut of the shell for `Event::Request` with the same content.
+    pub fn read_stale(&mut self, read: &Read) -> Reply {
+        self.router.count_stale_read();
+        self.router.read_stale(read, &self.groups)
+    }
+
+    /// The disk that the registry knows under a number, so that the transport can refuse another.
+    pub fn known_host(&self, node: NodeId) -> Option<Uuid> {
+        self.registry().host_uuid(node)
+    }
+
+    /// What the node can say about itself.
+    pub fn status(&self) -> NodeStatus {
+        let mut counters = self.router.counters();
+        let raft = self.output.counters;
+        counters.entries_proposed = raft.entries_proposed;
+        counters.commands_proposed = raft.commands_proposed;
+        counters.read_rounds = raft.read_rounds;
+        counters.entries_applied = raft.entries_applied;
+        counters.leaderships = raft.leaderships;
+        counters.frames_invalid = self.frames_invalid;
+        NodeStatus {
+            node: self.options.host.node,
+            now: self.now,
+            retiring: self.retiring,
+            requests_open: self.router.open_count(),
+            shards: self.groups.iter().map(Group::status).collect(),
+            links: self.router.peers().iter().map(|peer| (peer.node, peer.up)).collect(),
+            counters,
+        }
+    }
+
+    /// For checkers: what this replica has applied, and a checksum of its state there. Linear in the state.
+    pub fn state_digest(&self, shard: ShardId) -> Option<(LogIndex, u64)> {
+        let group = self.groups.iter().find(|group| group.shard() == shard)?;
+        Some((group.status().applied, group.machine().digest()))
+    }
+
+    /// For checkers: term and checksum of a committed entry that is still held here.
+    pub fn committed_entry(&self, shard: ShardId, index: LogIndex) -> Option<(Term, u64)> {
+        let group = self.groups.iter().find(|group| group.shard() == shard)?;
+        let (term, data) = group.committed_entry(index)?;
+        Some((term, Crc::<u64>::new(&CRC_64_XZ).checksum(&data)))
+    }
+
+    fn request(&mut self, token: Token, request: Request) {
+        match request {
+            Request::Write(write) => self.router.write(Some(token), write, &mut self.groups),
+            Request::Read { read, consistency: Consistency::Linearizable } => {
+                self.router.read(token, read, &mut self.groups);
+            }
+            Request::Read { read, consistency: Consistency::Stale } => {
+                let reply = self.read_stale(&read);
+                self.router.answer(Some(token), reply);
+            }
+            Request::Cluster => {
+                let view = self.cluster_view();
+                self.router.answer(Some(token), Reply::Cluster(view));
+            }
+        }
+    }
+
+    fn frame(&mut self, from: NodeId, payload: &Bytes) -> Result<(), DecodeError> {
+        let mut decoder = Decoder::new(payload);
+        match decoder.u8()? {
+            peer::KIND_RAFT => {
+                while !decoder.is_empty() {
+                    let shard = ShardId(decoder.varint()?);
+                    let step = self.groups.with(shard, |group| group.step(from, &mut decoder, payload));
+                    step.ok_or(DecodeError::Invalid("shard"))??;
+                }
+            }
+            peer::KIND_REQUESTS => {
+                while !decoder.is_empty() {
+                    match peer::request_message(&mut decoder, payload)? {
+                        RequestMessage::Forward { request, shard, write } => {
+                            let origin = Origin { node: from, request };
+                            self.router.forwarded(origin, shard, &write, &mut self.groups);
+                        }
+                        RequestMessage::Outcome { request, outcome } => {
+                            self.router.own_outcome(request, from, outcome);
+                        }
+                    }
+                }
+            }
+            peer::KIND_REPORT => {
+                while !decoder.is_empty() {
+                    let position = peer::position(&mut decoder)?;
+                    self.reports.insert((from, position.shard), position);
+                }
+            }
+            _ => return Err(DecodeError::UnknownTag("frame")),
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self) {
+        self.now.0 += 1;
+        let now = self.now;
+        let retiring = self.retiring;
+        let router = &self.router;
+        self.groups.for_each(|group| {
+            group.tick(now);
+            if retiring {
+                group.transfer_leadership(|node| router.is_up(node));
+            }
+        });
+        self.router.tick(now, &mut self.groups);
+        if now.0.is_multiple_of(self.options.timing.election_ticks) {
+            self.register_host();
+            self.report_due = true;
+        }
+    }
+
+    /// Announces this host to the registry until the registry says what it should.
+    fn register_host(&mut self) {
+        let announced = self.registry().host(self.options.host.node);
+        // Another disk holds our number: the announcement would be refused for ever, and the peers say why.
+        let settled = announced
+            .is_some_and(|host| host.info == self.options.host || host.info.uuid != self.options.host.uuid);
+        if !settled && self.groups.get(ShardId::PRIME).leader().is_some() {
+            self.router.write(None, Write::RegisterHost(self.options.host.clone()), &mut self.groups);
+        }
+    }
+
+    fn durable(&mut self, sequence: WalSequence) {
+        while self.batches.front().is_some_and(|(batch, _)| *batch <= sequence) {
+            let (batch, shards) = self.batches.pop_front().expect("invariant: there is a front");
+            for shard in shards {
+                self.groups.with(shard, |group| group.durable(batch, &mut self.output));
+            }
+        }
+    }
+
+    fn emit(&mut self, actions: &mut Actions) {
+        if !self.output.records.is_empty() {
+            let records = core::mem::take(&mut self.output.records);
+            let sequence = self.output.sequence;
+            self.output.sequence = WalSequence(sequence.0 + 1);
+            let mut shards: Vec<ShardId> = records.iter().map(crate::storage::WalRecord::shard).collect();
+            shards.sort_unstable();
+            shards.dedup();
+            self.batches.push_back((sequence, shards));
+            debug_assert!(actions.wal.is_none(), "the shell takes the batch of each drive");
+            actions.wal = Some(WalBatch { sequence, records });
+        }
+        for (to, messages) in &mut self.output.messages {
+            if !messages.is_empty() {
+                let payload = core::mem::take(messages).into();
+                actions.frames.push(OutgoingFrame { to: *to, payload, droppable: true });
+            }
+        }
+        for (to, payload) in self.router.take_payloads() {
+            actions.frames.push(OutgoingFrame { to, payload: payload.into(), droppable: false });
+        }
+        if core::mem::take(&mut self.report_due) {
+            let payload = Bytes::from(peer::report(self.groups.iter().map(position)));
+            let links = self.router.peers().iter().filter(|peer| peer.up);
+            let frames =
+                links.map(|peer| OutgoingFrame { to: peer.node, payload: payload.clone(), droppable: true });
+            actions.frames.extend(frames);
+        }
+        actions.replies.append(self.router.replies());
+    }
+
+    fn registry(&self) -> &Registry {
+        match self.groups.get(ShardId::PRIME).machine() {
+            Machine::Registry(registry) => registry,
+            Machine::KeyValue(_) => unreachable!("invariant: the prime shard holds the registry"),
+        }
+    }
+}
+
+/// The replica of a shard that a founder carries: numbered from 1 over the cluster, shard by shard.
+fn founding_replica(shard: ShardId, node: NodeId, founders: u64) -> ReplicaId {
+    ReplicaId(shard.0 * founders + node.0)
+}
+
+fn position(group: &Group) -> Position {
+    let status = group.status();
+    Position { shard: status.shard, term: status.term, applied: status.applied }
+}

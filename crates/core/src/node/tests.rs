@@ -1,0 +1,267 @@
+//! Whole nodes over a perfect network and disk: what the parts promise together. Faults are the simulator's.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use std::format;
+
+use super::*;
+use crate::command::{Condition, Refusal};
+use crate::event::Timing;
+use crate::types::Version;
+
+const REQUEST_TICKS: u64 = 50;
+
+struct Cluster {
+    nodes: Vec<Node>,
+    /// Nodes that take part; the others neither hear nor tick.
+    alive: Vec<bool>,
+    next_token: u64,
+    replies: BTreeMap<Token, Reply>,
+}
+
+impl Cluster {
+    fn new(count: u64) -> Cluster {
+        let founders: Vec<String> = (1..=count).map(|node| format!("node-{node}:9001")).collect();
+        let nodes =
+            (1..=count).map(|node| Node::new(options(node, &founders), RecoveredLogs::new())).collect();
+        let mut cluster = Cluster {
+            nodes,
+            alive: alloc::vec![true; count as usize],
+            next_token: 0,
+            replies: BTreeMap::new(),
+        };
+        for from in 1..=count {
+            for to in (1..=count).filter(|&to| to != from) {
+                cluster.nodes[from as usize - 1].handle(Event::LinkUp(NodeId(to)));
+            }
+        }
+        cluster
+    }
+
+    fn elected(count: u64) -> Cluster {
+        let mut cluster = Cluster::new(count);
+        cluster.tick(100);
+        assert!(
+            cluster.nodes.iter().all(|node| node.status().shards.iter().all(|shard| shard.leader.is_some()))
+        );
+        cluster
+    }
+
+    fn tick(&mut self, count: u64) {
+        for _ in 0..count {
+            for index in 0..self.nodes.len() {
+                if self.alive[index] {
+                    self.nodes[index].handle(Event::Tick);
+                }
+            }
+            self.settle();
+        }
+    }
+
+    /// Delivers until nothing moves. Disks are instantaneous.
+    fn settle(&mut self) {
+        let mut moved = true;
+        while core::mem::take(&mut moved) {
+            for index in 0..self.nodes.len() {
+                if !self.alive[index] || !self.nodes[index].has_work() {
+                    continue;
+                }
+                moved = true;
+                let mut actions = Actions::default();
+                self.nodes[index].drive(&mut actions);
+                if let Some(batch) = actions.wal {
+                    self.nodes[index].handle(Event::Durable(batch.sequence));
+                }
+                for frame in actions.frames {
+                    let to = frame.to.0 as usize - 1;
+                    if self.alive[to] {
+                        let from = NodeId(index as u64 + 1);
+                        self.nodes[to].handle(Event::Frame { from, payload: frame.payload });
+                    }
+                }
+                self.replies.extend(actions.replies);
+            }
+        }
+    }
+
+    fn ask(&mut self, node: u64, request: Request) -> Token {
+        self.next_token += 1;
+        let token = Token(self.next_token);
+        self.nodes[node as usize - 1].handle(Event::Request { token, request });
+        self.settle();
+        token
+    }
+
+    fn answer(&mut self, node: u64, request: Request) -> Reply {
+        let token = self.ask(node, request);
+        self.replies.remove(&token).expect("answered at once")
+    }
+
+    fn leader(&self, shard: ShardId) -> u64 {
+        let leads = |node: &&Node| {
+            node.status().shards[shard.0 as usize].leads && self.alive[node.options.host.node.0 as usize - 1]
+        };
+        self.nodes.iter().find(leads).map(|node| node.options.host.node.0).expect("a leader")
+    }
+
+    fn kill(&mut self, node: u64) {
+        self.alive[node as usize - 1] = false;
+        for index in 0..self.nodes.len() {
+            if self.alive[index] {
+                self.nodes[index].handle(Event::LinkDown(NodeId(node)));
+            }
+        }
+        self.settle();
+    }
+}
+
+fn options(node: u64, founders: &[String]) -> NodeOptions {
+    NodeOptions {
+        host: crate::command::HostInfo {
+            node: NodeId(node),
+            uuid: Uuid::from_u128(u128::from(node)),
+            peer_address: founders[node as usize - 1].clone(),
+            http_address: String::new(),
+            resp_address: String::new(),
+            tags: BTreeMap::new(),
+        },
+        founders: founders.to_vec(),
+        data_shards: 2,
+        timing: Timing { election_ticks: 20, heartbeat_ticks: 2, request_ticks: REQUEST_TICKS },
+        seed: node,
+    }
+}
+
+fn put(key: &'static str, value: &'static str, condition: Condition) -> Request {
+    Request::Write(Write::Put { key: key.into(), value: value.into(), condition })
+}
+
+fn get(key: &'static str) -> Request {
+    Request::Read { read: Read::Get { key: key.into() }, consistency: Consistency::Linearizable }
+}
+
+fn value(version: u64, value: &'static str) -> Reply {
+    Reply::Value { version: Version(version), value: value.into() }
+}
+
+#[test]
+fn a_cluster_of_one_answers_at_once() {
+    let mut cluster = Cluster::new(1);
+    cluster.settle();
+    let written = cluster.answer(1, put("a", "1", Condition::Always));
+    assert_eq!(written, Reply::Written { version: Version(1), created: true });
+    assert_eq!(cluster.answer(1, get("a")), value(1, "1"));
+    assert_eq!(cluster.answer(1, get("b")), Reply::NotFound);
+}
+
+#[test]
+fn any_node_writes_and_every_node_reads_it_back() {
+    let mut cluster = Cluster::elected(3);
+    for writer in 1..=3 {
+        let version = writer;
+        let reply = cluster.answer(writer, put("a", "v", Condition::Version(Version(version - 1))));
+        assert_eq!(reply, Reply::Written { version: Version(version), created: version == 1 });
+        for reader in 1..=3 {
+            assert_eq!(cluster.answer(reader, get("a")), value(version, "v"));
+        }
+    }
+    let failed = cluster.answer(1, put("a", "v", Condition::Version(Version(1))));
+    assert_eq!(failed, Reply::ConditionFailed { current: Version(3) });
+}
+
+#[test]
+fn a_list_spans_the_shards() {
+    let mut cluster = Cluster::elected(3);
+    for key in ["a", "b", "c", "d", "e", "f"] {
+        cluster.answer(2, put(key, "v", Condition::Always));
+    }
+    let counts: Vec<u64> = cluster.nodes[0].status().shards.iter().map(|shard| shard.keys).collect();
+    assert!(counts[1] > 0 && counts[2] > 0, "both shards hold keys");
+    for consistency in [Consistency::Linearizable, Consistency::Stale] {
+        let read = Read::List { prefix: Bytes::new(), after: Some("a".into()), limit: 3, keys_only: true };
+        let Reply::Page(page) = cluster.answer(3, Request::Read { read, consistency }) else {
+            panic!("no page")
+        };
+        let keys: Vec<Bytes> = page.items.into_iter().map(|item| item.key).collect();
+        assert_eq!((keys, page.next), (alloc::vec!["b".into(), "c".into(), "d".into()], Some("d".into())));
+    }
+}
+
+#[test]
+fn hosts_register_themselves_and_reports_travel() {
+    let mut cluster = Cluster::elected(3);
+    cluster.tick(50);
+    let Reply::Cluster(view) = cluster.answer(1, Request::Cluster) else { panic!("no view") };
+    assert!(view.hosts.iter().all(|host| host.created.0 > 0 && host.connected));
+    assert_eq!(view.replicas.len(), 9);
+    assert!(view.replicas.iter().all(|replica| replica.applied.is_some()));
+    assert_eq!(view.shards.iter().map(|shard| u32::from(shard.slots)).sum::<u32>(), 16384);
+    assert_eq!(cluster.nodes[0].known_host(NodeId(3)), Some(Uuid::from_u128(3)));
+}
+
+#[test]
+fn without_a_quorum_nothing_is_promised_and_stale_reads_go_on() {
+    let mut cluster = Cluster::elected(3);
+    cluster.answer(1, put("a", "1", Condition::Always));
+    cluster.kill(2);
+    cluster.kill(3);
+    cluster.tick(REQUEST_TICKS);
+    let (write, read) = (cluster.ask(1, put("a", "2", Condition::Always)), cluster.ask(1, get("a")));
+    let stale = Request::Read { read: Read::Get { key: "a".into() }, consistency: Consistency::Stale };
+    assert_eq!(cluster.answer(1, stale), value(1, "1"));
+    assert!(cluster.replies.is_empty());
+    cluster.tick(REQUEST_TICKS);
+    assert_eq!(cluster.replies.remove(&write), Some(Reply::Refused(Refusal::NoLeader)));
+    assert_eq!(cluster.replies.remove(&read), Some(Reply::Refused(Refusal::NoLeader)));
+}
+
+#[test]
+fn a_write_in_the_log_of_a_cut_off_leader_is_of_unknown_outcome() {
+    let mut cluster = Cluster::elected(3);
+    let shard = crate::router::slots::shard_of(crate::router::slots::slot_of(b"a"), 2);
+    let leader = cluster.leader(shard);
+    for node in (1..=3).filter(|&node| node != leader) {
+        cluster.kill(node);
+    }
+    let write = cluster.ask(leader, put("a", "1", Condition::Always));
+    cluster.tick(REQUEST_TICKS);
+    assert_eq!(cluster.replies.remove(&write), Some(Reply::Refused(Refusal::UnknownOutcome)));
+}
+
+#[test]
+fn a_dead_leader_is_replaced_and_held_writes_succeed() {
+    let mut cluster = Cluster::elected(3);
+    let shard = crate::router::slots::shard_of(crate::router::slots::slot_of(b"a"), 2);
+    let leader = cluster.leader(shard);
+    cluster.kill(leader);
+    let survivor = leader % 3 + 1;
+    let write = cluster.ask(survivor, put("a", "1", Condition::Always));
+    assert!(cluster.replies.is_empty(), "held, because no leader is known");
+    cluster.tick(10);
+    assert!(
+        matches!(cluster.replies.remove(&write), Some(Reply::Written { .. })),
+        "well before the election timeout"
+    );
+}
+
+#[test]
+fn a_retiring_node_hands_its_leaderships_over() {
+    let mut cluster = Cluster::elected(3);
+    let leader = cluster.leader(ShardId(1));
+    cluster.nodes[leader as usize - 1].handle(Event::Retire);
+    cluster.tick(5);
+    let status = cluster.nodes[leader as usize - 1].status();
+    assert!(status.retiring && status.shards.iter().all(|shard| !shard.leads));
+    assert!(matches!(cluster.answer(leader, put("a", "1", Condition::Always)), Reply::Written { .. }));
+}
+
+#[test]
+fn garbage_from_a_peer_is_counted_and_harms_nothing() {
+    let mut cluster = Cluster::elected(3);
+    for payload in [&b""[..], b"\xff", b"\x01\x07", b"\x01\x00\x01", b"\x02\x01", b"\x02\x09", b"\x03\x80"] {
+        cluster.nodes[0].handle(Event::Frame { from: NodeId(2), payload: Bytes::copy_from_slice(payload) });
+    }
+    assert_eq!(cluster.nodes[0].status().counters.frames_invalid, 7);
+    assert!(matches!(cluster.answer(1, put("a", "1", Condition::Always)), Reply::Written { .. }));
+}

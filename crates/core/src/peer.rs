@@ -1,0 +1,178 @@
+//! What nodes say to each other: the payloads of frames.
+//!
+//! Owns the layout of a payload; raft messages inside are laid out by `raft::wire`. Length, checksum and version of a
+//! frame belong to the transport, which verifies them before a payload comes here.
+
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+use crate::codec::{self, DecodeError, Decoder};
+use crate::command::{Refusal, Reply, Write};
+use crate::raft::{Outcome, RequestId};
+use crate::types::{LogIndex, ShardId, Term, Version};
+
+/// First byte of a payload: raft messages, each behind its shard.
+pub(crate) const KIND_RAFT: u8 = 1;
+/// First byte of a payload: forwarded commands and their outcomes.
+pub(crate) const KIND_REQUESTS: u8 = 2;
+/// First byte of a payload: where the sender's replicas stand.
+pub(crate) const KIND_REPORT: u8 = 3;
+
+/// One message of a [`KIND_REQUESTS`] payload.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum RequestMessage {
+    /// Please propose this; the sender believes that you lead the shard.
+    Forward { request: RequestId, shard: ShardId, write: Write },
+    /// What became of your `request`.
+    Outcome { request: RequestId, outcome: Outcome },
+}
+
+/// Where one replica of the sender stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) shard: ShardId,
+    pub(crate) term: Term,
+    pub(crate) applied: LogIndex,
+}
+
+const TAG_FORWARD: u8 = 1;
+const TAG_OUTCOME: u8 = 2;
+
+/// Appends a forwarded command.
+pub(crate) fn put_forward(out: &mut Vec<u8>, request: RequestId, shard: ShardId, write: &Write) {
+    out.push(TAG_FORWARD);
+    codec::put_varint(out, request.0);
+    codec::put_varint(out, shard.0);
+    write.encode(out);
+}
+
+/// Appends an outcome.
+pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outcome) {
+    out.push(TAG_OUTCOME);
+    codec::put_varint(out, request.0);
+    let (tag, version) = match outcome {
+        Outcome::NotDone => (0, None),
+        Outcome::Done(Reply::Written { version, created: false }) => (1, Some(version)),
+        Outcome::Done(Reply::Written { version, created: true }) => (2, Some(version)),
+        Outcome::Done(Reply::Deleted { version }) => (3, Some(version)),
+        Outcome::Done(Reply::NotFound) => (4, None),
+        Outcome::Done(Reply::ConditionFailed { current }) => (5, Some(current)),
+        Outcome::Done(Reply::Registered) => (6, None),
+        Outcome::Done(Reply::Refused(Refusal::Overloaded)) => (7, None),
+        Outcome::Done(Reply::Refused(Refusal::Invalid(_))) => (8, None),
+        Outcome::Done(Reply::Refused(Refusal::UnknownOutcome | Refusal::NoLeader))
+        | Outcome::Done(Reply::Value { .. } | Reply::Page(_) | Reply::Cluster(_)) => {
+            unreachable!("invariant: no leader answers a write so")
+        }
+    };
+    out.push(tag);
+    if let Some(version) = version {
+        codec::put_varint(out, version.0);
+    }
+}
+
+/// Reads the next message of a [`KIND_REQUESTS`] payload.
+pub(crate) fn request_message(
+    decoder: &mut Decoder<'_>,
+    owner: &Bytes,
+) -> Result<RequestMessage, DecodeError> {
+    match decoder.u8()? {
+        TAG_FORWARD => {
+            let request = RequestId(decoder.varint()?);
+            let shard = ShardId(decoder.varint()?);
+            Ok(RequestMessage::Forward { request, shard, write: Write::decode(decoder, owner)? })
+        }
+        TAG_OUTCOME => {
+            let request = RequestId(decoder.varint()?);
+            Ok(RequestMessage::Outcome { request, outcome: outcome(decoder)? })
+        }
+        _ => Err(DecodeError::UnknownTag("request message")),
+    }
+}
+
+fn outcome(decoder: &mut Decoder<'_>) -> Result<Outcome, DecodeError> {
+    let tag = decoder.u8()?;
+    let mut version = || decoder.varint().map(Version);
+    let reply = match tag {
+        0 => return Ok(Outcome::NotDone),
+        1 => Reply::Written { version: version()?, created: false },
+        2 => Reply::Written { version: version()?, created: true },
+        3 => Reply::Deleted { version: version()? },
+        4 => Reply::NotFound,
+        5 => Reply::ConditionFailed { current: version()? },
+        6 => Reply::Registered,
+        7 => Reply::Refused(Refusal::Overloaded),
+        8 => Reply::Refused(Refusal::Invalid("refused by the leader of the shard")),
+        _ => return Err(DecodeError::UnknownTag("outcome")),
+    };
+    Ok(Outcome::Done(reply))
+}
+
+/// A whole [`KIND_REPORT`] payload.
+pub(crate) fn report(positions: impl Iterator<Item = Position>) -> Vec<u8> {
+    let mut out = alloc::vec![KIND_REPORT];
+    for position in positions {
+        codec::put_varint(&mut out, position.shard.0);
+        codec::put_varint(&mut out, position.term.0);
+        codec::put_varint(&mut out, position.applied.0);
+    }
+    out
+}
+
+/// Reads the next position of a [`KIND_REPORT`] payload.
+pub(crate) fn position(decoder: &mut Decoder<'_>) -> Result<Position, DecodeError> {
+    Ok(Position {
+        shard: ShardId(decoder.varint()?),
+        term: Term(decoder.varint()?),
+        applied: LogIndex(decoder.varint()?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Condition;
+    use alloc::vec;
+
+    #[test]
+    fn request_messages_round_trip() {
+        let write = Write::Put {
+            key: Bytes::from_static(b"k\0"),
+            value: Bytes::from_static(b"\xff"),
+            condition: Condition::Version(Version(3)),
+        };
+        let outcomes = [
+            Outcome::NotDone,
+            Outcome::Done(Reply::Written { version: Version(9), created: true }),
+            Outcome::Done(Reply::Written { version: Version(9), created: false }),
+            Outcome::Done(Reply::Deleted { version: Version(1 << 40) }),
+            Outcome::Done(Reply::NotFound),
+            Outcome::Done(Reply::ConditionFailed { current: Version(0) }),
+            Outcome::Done(Reply::Registered),
+            Outcome::Done(Reply::Refused(Refusal::Overloaded)),
+        ];
+        let mut out = vec![];
+        put_forward(&mut out, RequestId(7), ShardId(2), &write);
+        for outcome in &outcomes {
+            put_outcome(&mut out, RequestId(8), outcome);
+        }
+        let bytes = Bytes::from(out);
+        let mut decoder = Decoder::new(&bytes);
+        let forward = request_message(&mut decoder, &bytes);
+        assert_eq!(forward, Ok(RequestMessage::Forward { request: RequestId(7), shard: ShardId(2), write }));
+        for outcome in outcomes {
+            let message = request_message(&mut decoder, &bytes);
+            assert_eq!(message, Ok(RequestMessage::Outcome { request: RequestId(8), outcome }));
+        }
+        assert!(decoder.is_empty());
+    }
+
+    #[test]
+    fn positions_round_trip() {
+        let position_sent = Position { shard: ShardId(3), term: Term(4), applied: LogIndex(500) };
+        let payload = report([position_sent].into_iter());
+        let mut decoder = Decoder::new(&payload[1..]);
+        assert_eq!(position(&mut decoder), Ok(position_sent));
+        assert!(decoder.is_empty());
+    }
+}

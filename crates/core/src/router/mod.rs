@@ -1,0 +1,412 @@
+//! Every request a client made of this node, from arrival to its one answer.
+//!
+//! Owns the way to the shard's leader, deadlines, and the truth about outcomes. It stands in the core so that the
+//! simulator judges it: here is where a store loses acknowledged writes, or refuses what later turns out to have
+//! happened.
+//!
+//! Invariants:
+//! - A request gets exactly one answer, by its deadline.
+//! - A write is in one place at a time: held here, queued at the local leader, or with one peer. It is tried again
+//!   only when that place said that it is not done and never will be.
+//! - A refusal other than `UnknownOutcome` is given only for a write that is held here, hence nowhere else.
+//! - A forwarded write is never forwarded again: its receiver leads or says that it does not.
+
+mod gather;
+pub mod slots;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use slab::Slab;
+
+use crate::command::{Read, Refusal, Reply, Write};
+use crate::event::Counters;
+use crate::limits;
+use crate::node::Groups;
+use crate::peer;
+use crate::raft::{Origin, Outcome, ProposeError, RequestId};
+use crate::types::{NodeId, ShardId, Ticks, Token};
+use gather::Gather;
+
+/// The open requests of one node and its links to peers.
+pub(crate) struct Router {
+    node: NodeId,
+    data_shards: u64,
+    request_ticks: u64,
+    now: Ticks,
+    open: Slab<Open>,
+    generation: u32,
+    /// In order of their deadlines, because all requests have the same time.
+    deadlines: VecDeque<(Ticks, RequestId)>,
+    /// Writes that wait for a leader.
+    held: VecDeque<RequestId>,
+    peers: Vec<Peer>,
+    replies: Vec<(Token, Reply)>,
+    /// A leader changed since held writes were last tried.
+    leader_changed: bool,
+    counters: Counters,
+}
+
+struct Open {
+    generation: u32,
+    /// `None` for what the node asks of itself.
+    token: Option<Token>,
+    work: Work,
+}
+
+enum Work {
+    Write { shard: ShardId, write: Write, place: Place },
+    Get,
+    List(Gather),
+}
+
+/// Where a write is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Here; nobody else knows of it.
+    Held,
+    /// In the queue or the log of the local leader.
+    Local,
+    /// With a peer that was believed to lead.
+    Forwarded { to: NodeId, bytes: usize },
+}
+
+/// The link to one peer.
+pub(crate) struct Peer {
+    pub(crate) node: NodeId,
+    pub(crate) up: bool,
+    /// Commands and outcomes for the next frame.
+    outgoing: Vec<u8>,
+    /// Bytes of commands forwarded and not answered yet.
+    unanswered_bytes: usize,
+}
+
+impl Router {
+    pub(crate) fn new(
+        node: NodeId,
+        peers: impl Iterator<Item = NodeId>,
+        data_shards: u64,
+        request_ticks: u64,
+    ) -> Router {
+        let link = |node| Peer { node, up: false, outgoing: Vec::new(), unanswered_bytes: 0 };
+        Router {
+            node,
+            data_shards,
+            request_ticks,
+            now: Ticks(0),
+            open: Slab::new(),
+            generation: 0,
+            deadlines: VecDeque::new(),
+            held: VecDeque::new(),
+            peers: peers.map(link).collect(),
+            replies: Vec::new(),
+            leader_changed: false,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Takes a write for the shard of its key, or for the prime shard.
+    pub(crate) fn write(&mut self, token: Option<Token>, write: Write, groups: &mut Groups) {
+        self.counters.writes += u64::from(token.is_some());
+        if let Err(refusal) = write.validate() {
+            return self.answer(token, Reply::Refused(refusal));
+        }
+        let shard = write.key().map_or(ShardId::PRIME, |key| self.shard_of(key));
+        let Some(request) = self.open(token, Work::Write { shard, write, place: Place::Held }) else {
+            return;
+        };
+        self.dispatch(request, groups);
+    }
+
+    /// Takes a linearizable read.
+    pub(crate) fn read(&mut self, token: Token, read: Read, groups: &mut Groups) {
+        self.counters.reads_linearizable += 1;
+        match &read {
+            Read::Get { key } => {
+                let shard = self.shard_of(key);
+                let Some(request) = self.open(Some(token), Work::Get) else { return };
+                groups.with(shard, |group| group.read(request, read));
+            }
+            Read::List { limit, .. } => {
+                let gather = Gather::new(*limit, self.data_shards as usize);
+                let Some(request) = self.open(Some(token), Work::List(gather)) else { return };
+                for shard in (1..=self.data_shards).map(ShardId) {
+                    groups.with(shard, |group| group.read(request, read.clone()));
+                }
+            }
+        }
+    }
+
+    /// Answers from what is applied here.
+    pub(crate) fn read_stale(&self, read: &Read, groups: &Groups) -> Reply {
+        match read {
+            Read::Get { key } => groups.get(self.shard_of(key)).read_stale(read),
+            Read::List { limit, .. } => {
+                let mut gather = Gather::new(*limit, self.data_shards as usize);
+                let mut merged = None;
+                for shard in (1..=self.data_shards).map(ShardId) {
+                    match groups.get(shard).read_stale(read) {
+                        Reply::Page(page) => merged = gather.add(page),
+                        other => return other,
+                    }
+                }
+                Reply::Page(merged.unwrap_or_default())
+            }
+        }
+    }
+
+    /// A group answered a read.
+    pub(crate) fn read_done(&mut self, request: RequestId, reply: Reply) {
+        let Some(open) = self.get(request) else { return };
+        match (&mut open.work, reply) {
+            (Work::List(gather), Reply::Page(page)) => {
+                if let Some(merged) = gather.add(page) {
+                    self.finish(request, Reply::Page(merged));
+                }
+            }
+            (_, reply) => self.finish(request, reply),
+        }
+    }
+
+    /// A leader said what became of a command of some node.
+    pub(crate) fn outcome(&mut self, origin: Origin, outcome: Outcome) {
+        if origin.node == self.node {
+            self.own_outcome(origin.request, self.node, outcome);
+        } else if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == origin.node && peer.up) {
+            peer.begin();
+            peer::put_outcome(&mut peer.outgoing, origin.request, &outcome);
+        }
+    }
+
+    /// The node `from` said what became of our `request`.
+    pub(crate) fn own_outcome(&mut self, request: RequestId, from: NodeId, outcome: Outcome) {
+        let node = self.node;
+        let Some(Open { work: Work::Write { place, .. }, .. }) = self.get(request) else { return };
+        let expected = match *place {
+            Place::Held => false,
+            Place::Local => from == node,
+            Place::Forwarded { to, .. } => from == to,
+        };
+        if !expected {
+            return;
+        }
+        let left = core::mem::replace(place, Place::Held);
+        self.left(left);
+        match outcome {
+            Outcome::Done(reply) => self.finish(request, reply),
+            // Not dispatched at once: two nodes that each believe the other leads would play ping-pong.
+            Outcome::NotDone => self.held.push_back(request),
+        }
+    }
+
+    /// A peer asks this node to propose a command.
+    pub(crate) fn forwarded(&mut self, origin: Origin, shard: ShardId, write: &Write, groups: &mut Groups) {
+        let outcome = match groups.with(shard, |group| group.propose(write, origin)) {
+            Some(Ok(())) => return,
+            Some(Err(ProposeError::Refused(refusal))) => Outcome::Done(Reply::Refused(refusal)),
+            Some(Err(ProposeError::NotLeader)) | None => Outcome::NotDone,
+        };
+        self.outcome(origin, outcome);
+    }
+
+    pub(crate) fn link_up(&mut self, node: NodeId) {
+        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) {
+            peer.up = true;
+        }
+    }
+
+    /// The link to `node` broke: what was with it may or may not happen.
+    pub(crate) fn link_down(&mut self, node: NodeId) {
+        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) {
+            peer.up = false;
+            peer.outgoing.clear();
+        }
+        let with_peer = |open: &Open| matches!(open.work, Work::Write { place: Place::Forwarded { to, .. }, .. } if to == node);
+        let lost: Vec<RequestId> = self
+            .open
+            .iter()
+            .filter(|(_, open)| with_peer(open))
+            .map(|(key, open)| id(key, open.generation))
+            .collect();
+        for request in lost {
+            self.finish(request, Reply::Refused(Refusal::UnknownOutcome));
+        }
+    }
+
+    /// Time passed: answers what is due, tries again what is held.
+    pub(crate) fn tick(&mut self, now: Ticks, groups: &mut Groups) {
+        self.now = now;
+        while let Some(&(due, request)) = self.deadlines.front() {
+            if due > now {
+                break;
+            }
+            self.deadlines.pop_front();
+            self.expire(request);
+        }
+        self.retry_held(groups);
+    }
+
+    /// Held writes are tried again at the next opportunity rather than at the next tick.
+    pub(crate) fn leader_changed(&mut self) {
+        self.leader_changed = true;
+    }
+
+    /// Tries held writes again if a leader changed.
+    pub(crate) fn retry_after_change(&mut self, groups: &mut Groups) {
+        if core::mem::take(&mut self.leader_changed) {
+            self.retry_held(groups);
+        }
+    }
+
+    fn retry_held(&mut self, groups: &mut Groups) {
+        for request in core::mem::take(&mut self.held) {
+            self.dispatch(request, groups);
+        }
+    }
+
+    /// The payload of the next frame of requests and outcomes for each peer that has one.
+    pub(crate) fn take_payloads(&mut self) -> impl Iterator<Item = (NodeId, Vec<u8>)> {
+        let ready = self.peers.iter_mut().filter(|peer| !peer.outgoing.is_empty());
+        ready.map(|peer| (peer.node, core::mem::take(&mut peer.outgoing)))
+    }
+
+    pub(crate) fn answer(&mut self, token: Option<Token>, reply: Reply) {
+        match reply {
+            Reply::Refused(Refusal::NoLeader) => self.counters.refused_no_leader += 1,
+            Reply::Refused(Refusal::UnknownOutcome) => self.counters.refused_unknown += 1,
+            Reply::Refused(Refusal::Overloaded) => self.counters.refused_overloaded += 1,
+            _ => {}
+        }
+        self.replies.extend(token.map(|token| (token, reply)));
+    }
+
+    pub(crate) fn replies(&mut self) -> &mut Vec<(Token, Reply)> {
+        &mut self.replies
+    }
+
+    /// Whether there are replies or payloads to hand out.
+    pub(crate) fn has_output(&self) -> bool {
+        !self.replies.is_empty() || self.peers.iter().any(|peer| !peer.outgoing.is_empty())
+    }
+
+    pub(crate) fn count_stale_read(&mut self) {
+        self.counters.reads_stale += 1;
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    pub(crate) fn peers(&self) -> &[Peer] {
+        &self.peers
+    }
+
+    pub(crate) fn is_up(&self, node: NodeId) -> bool {
+        self.peers.iter().any(|peer| peer.node == node && peer.up)
+    }
+
+    /// Requests not answered yet.
+    pub(crate) fn open_count(&self) -> usize {
+        self.open.len()
+    }
+
+    fn shard_of(&self, key: &[u8]) -> ShardId {
+        slots::shard_of(slots::slot_of(key), self.data_shards)
+    }
+
+    /// Opens a request, or refuses it when too many are.
+    fn open(&mut self, token: Option<Token>, work: Work) -> Option<RequestId> {
+        if self.open.len() >= limits::REQUESTS_OPEN_MAX {
+            self.answer(token, Reply::Refused(Refusal::Overloaded));
+            return None;
+        }
+        self.generation = self.generation.wrapping_add(1);
+        let generation = self.generation;
+        let request = id(self.open.insert(Open { generation, token, work }), generation);
+        self.deadlines.push_back((Ticks(self.now.0 + self.request_ticks), request));
+        Some(request)
+    }
+
+    fn get(&mut self, request: RequestId) -> Option<&mut Open> {
+        let (key, generation) = parts(request);
+        self.open.get_mut(key).filter(|open| open.generation == generation)
+    }
+
+    /// Sends a held write to its leader, if one is known and can be reached; holds it otherwise.
+    fn dispatch(&mut self, request: RequestId, groups: &mut Groups) {
+        let origin = Origin { node: self.node, request };
+        let (key, generation) = parts(request);
+        let Some(open) = self.open.get_mut(key).filter(|open| open.generation == generation) else { return };
+        let Work::Write { shard, write, place } = &mut open.work else { return };
+        debug_assert!(*place == Place::Held, "invariant: a write is in one place at a time");
+        match groups.with(*shard, |group| group.propose(write, origin)) {
+            Some(Ok(())) => *place = Place::Local,
+            Some(Err(ProposeError::Refused(refusal))) => self.finish(request, Reply::Refused(refusal)),
+            None => self.finish(request, Reply::Refused(Refusal::Invalid("no such shard"))),
+            Some(Err(ProposeError::NotLeader)) => {
+                let leader = groups.get(*shard).leader();
+                let Some(peer) = self.peers.iter_mut().find(|peer| Some(peer.node) == leader && peer.up)
+                else {
+                    self.held.push_back(request);
+                    return;
+                };
+                if peer.unanswered_bytes >= limits::FORWARD_BYTES_MAX {
+                    return self.finish(request, Reply::Refused(Refusal::Overloaded));
+                }
+                peer.begin();
+                let before = peer.outgoing.len();
+                peer::put_forward(&mut peer.outgoing, request, *shard, write);
+                let bytes = peer.outgoing.len() - before;
+                peer.unanswered_bytes += bytes;
+                *place = Place::Forwarded { to: peer.node, bytes };
+                self.counters.forwarded += 1;
+            }
+        }
+    }
+
+    fn expire(&mut self, request: RequestId) {
+        let Some(open) = self.get(request) else { return };
+        let refusal = match open.work {
+            Work::Get | Work::List(_) | Work::Write { place: Place::Held, .. } => Refusal::NoLeader,
+            Work::Write { place: Place::Local | Place::Forwarded { .. }, .. } => Refusal::UnknownOutcome,
+        };
+        self.finish(request, Reply::Refused(refusal));
+    }
+
+    fn finish(&mut self, request: RequestId, reply: Reply) {
+        let (key, generation) = parts(request);
+        if self.open.get(key).is_none_or(|open| open.generation != generation) {
+            return;
+        }
+        let open = self.open.remove(key);
+        if let Work::Write { place, .. } = open.work {
+            self.left(place);
+        }
+        self.answer(open.token, reply);
+    }
+
+    /// A write left the place where it was.
+    fn left(&mut self, place: Place) {
+        if let Place::Forwarded { to, bytes } = place
+            && let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == to)
+        {
+            peer.unanswered_bytes -= bytes;
+        }
+    }
+}
+
+impl Peer {
+    fn begin(&mut self) {
+        if self.outgoing.is_empty() {
+            self.outgoing.push(peer::KIND_REQUESTS);
+        }
+    }
+}
+
+/// The slab's key tells where, the generation that it is still the same request.
+fn id(key: usize, generation: u32) -> RequestId {
+    RequestId(u64::from(generation) << 32 | key as u64)
+}
+
+fn parts(request: RequestId) -> (usize, u32) {
+    ((request.0 & u64::from(u32::MAX)) as usize, (request.0 >> 32) as u32)
+}

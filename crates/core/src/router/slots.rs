@@ -1,0 +1,69 @@
+//! Which shard a key belongs to: CRC16 mod 16384 with hash tags, as Redis Cluster computes it, so that its smart
+//! clients agree with us. Founding shards share the slots evenly, in order.
+
+use core::ops::Range;
+use crc::{CRC_16_XMODEM, Crc};
+
+use crate::types::ShardId;
+
+/// Number of hash slots (Redis Cluster specification).
+pub const SLOTS: u16 = 16384;
+
+const CRC16: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
+
+/// The slot of a key. If it holds `{…}` with something inside, only what the first pair encloses counts: keys
+/// that share a tag share a shard.
+pub fn slot_of(key: &[u8]) -> u16 {
+    CRC16.checksum(hash_tag(key).unwrap_or(key)) % SLOTS
+}
+
+fn hash_tag(key: &[u8]) -> Option<&[u8]> {
+    let open = key.iter().position(|&byte| byte == b'{')?;
+    let behind = &key[open + 1..];
+    let length = behind.iter().position(|&byte| byte == b'}')?;
+    (length > 0).then(|| &behind[..length])
+}
+
+/// The data shard that owns a slot, of `data_shards` founding ones, numbered from 1.
+pub fn shard_of(slot: u16, data_shards: u64) -> ShardId {
+    ShardId(1 + u64::from(slot) * data_shards / u64::from(SLOTS))
+}
+
+/// The slots that a data shard owns.
+pub fn slots_of(shard: ShardId, data_shards: u64) -> Range<u16> {
+    let first = |index: u64| (index * u64::from(SLOTS)).div_ceil(data_shards) as u16;
+    first(shard.0 - 1)..first(shard.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_agree_with_redis() {
+        // Answers of `CLUSTER KEYSLOT`.
+        assert_eq!(slot_of(b"123456789"), 12739);
+        assert_eq!(slot_of(b"foo"), 12182);
+        assert_eq!(slot_of(b"somekey"), 11058);
+        assert_eq!(slot_of(b"foo{hash_tag}"), 2515);
+        assert_eq!(slot_of(b"bar{hash_tag}{other}"), 2515);
+        assert_eq!(slot_of(b"{}foo"), CRC16.checksum(b"{}foo") % SLOTS);
+        assert_eq!(slot_of(b"foo{bar"), CRC16.checksum(b"foo{bar") % SLOTS);
+    }
+
+    #[test]
+    fn every_slot_has_one_shard_and_shares_are_even() {
+        for data_shards in [1, 2, 3, 4, 7, 512] {
+            let mut next = 0;
+            for shard in 1..=data_shards {
+                let slots = slots_of(ShardId(shard), data_shards);
+                assert_eq!(slots.start, next);
+                assert!(slots.clone().all(|slot| shard_of(slot, data_shards) == ShardId(shard)));
+                let share = u64::from(SLOTS) / data_shards;
+                assert!((share..=share + 1).contains(&(slots.len() as u64)));
+                next = slots.end;
+            }
+            assert_eq!(next, SLOTS);
+        }
+    }
+}
