@@ -1,0 +1,165 @@
+//! The worker: the one thread that owns the node, and the hand-over between it, connections, peers and the disk.
+//!
+//! Owns when the core runs: events are handed to it as they come, and one drive follows once every task that was
+//! ready has run. So whatever arrived in one turn of the event loop (from 64 connections, two peers and the disk)
+//! becomes one raft entry a shard, one log batch and one frame a peer, without any timer or threshold.
+//!
+//! It decides nothing about requests. A failed log write ends it: what the log's state is then, nobody knows, and a
+//! node that cannot keep its promise stops and says why.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use slab::Slab;
+use tidelock_core::command::{Consistency, Refusal, Reply, Request};
+use tidelock_core::event::{Actions, Event, NodeStatus, OutgoingFrame};
+use tidelock_core::node::Node;
+use tidelock_core::storage::WalBatch;
+use tidelock_core::storage::wal::WalError;
+use tidelock_core::types::{NodeId, Token, WalSequence};
+use tokio::sync::{Notify, oneshot};
+use uuid::Uuid;
+
+use crate::store::Store;
+
+/// Where a worker's actions go.
+pub trait Outlets {
+    /// Queues a frame for a peer.
+    fn send(&self, frame: OutgoingFrame);
+
+    /// Queues a batch for the log; word of it comes back through [`LogReports`].
+    fn persist(&self, batch: WalBatch);
+}
+
+/// How the disk thread tells the worker what became of log batches.
+#[derive(Default)]
+pub struct LogReports {
+    durable: AtomicU64,
+    failure: Mutex<Option<WalError>>,
+    wake: Notify,
+}
+
+impl LogReports {
+    /// Everything up to a batch is durable, or the log failed for good. Called on the disk thread.
+    pub fn report(&self, result: Result<WalSequence, WalError>) {
+        match result {
+            Ok(sequence) => self.durable.store(sequence.0, Ordering::Release),
+            Err(error) => *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error),
+        }
+        self.wake.notify_one();
+    }
+
+    fn take_failure(&self) -> Option<WalError> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// A handle to the worker of this thread.
+pub struct Worker(Rc<Inner>);
+
+impl Clone for Worker {
+    fn clone(&self) -> Self {
+        Worker(self.0.clone())
+    }
+}
+
+struct Inner {
+    node: RefCell<Node>,
+    /// Who waits for which token; the slab's key is the token.
+    waiting: RefCell<Slab<oneshot::Sender<Reply>>>,
+    actions: RefCell<Actions>,
+    log: Arc<LogReports>,
+    durable_seen: Cell<u64>,
+}
+
+impl Worker {
+    /// A worker for `node`, which hears of its log through `log`.
+    pub fn new(node: Node, log: Arc<LogReports>) -> Worker {
+        Worker(Rc::new(Inner {
+            node: RefCell::new(node),
+            waiting: RefCell::new(Slab::new()),
+            actions: RefCell::new(Actions::default()),
+            log,
+            durable_seen: Cell::new(0),
+        }))
+    }
+
+    /// Hands an event to the node; the drive follows soon.
+    pub fn tell(&self, event: Event) {
+        self.0.node.borrow_mut().handle(event);
+        self.0.log.wake.notify_one();
+    }
+
+    /// The disk that the registry knows under a node's number.
+    pub fn known_host(&self, node: NodeId) -> Option<Uuid> {
+        self.0.node.borrow().known_host(node)
+    }
+
+    /// Drives the node until the log fails; returns why.
+    pub async fn run(&self, outlets: impl Outlets) -> WalError {
+        loop {
+            self.0.log.wake.notified().await;
+            if let Some(failure) = self.0.log.take_failure() {
+                return failure;
+            }
+            let durable = self.0.log.durable.load(Ordering::Acquire);
+            if durable > self.0.durable_seen.replace(durable) {
+                self.0.node.borrow_mut().handle(Event::Durable(WalSequence(durable)));
+            }
+            self.drive(&outlets);
+        }
+    }
+
+    fn drive(&self, outlets: &impl Outlets) {
+        let mut actions = self.0.actions.borrow_mut();
+        self.0.node.borrow_mut().drive(&mut actions);
+        // The disk first: its work takes longest.
+        if let Some(batch) = actions.wal.take() {
+            outlets.persist(batch);
+        }
+        for frame in actions.frames.drain(..) {
+            outlets.send(frame);
+        }
+        let mut waiting = self.0.waiting.borrow_mut();
+        for (token, reply) in actions.replies.drain(..) {
+            let sender = waiting.remove(token.0 as usize);
+            // The client may have gone away; the request was answered all the same.
+            let _ = sender.send(reply);
+        }
+    }
+}
+
+impl Store for Worker {
+    fn submit(&self, request: Request) -> impl Future<Output = Reply> {
+        let pending = match request {
+            Request::Read { read, consistency: Consistency::Stale } => {
+                Pending::Answered(self.0.node.borrow_mut().read_stale(&read))
+            }
+            request => {
+                let (sender, receiver) = oneshot::channel();
+                let token = Token(self.0.waiting.borrow_mut().insert(sender) as u64);
+                self.tell(Event::Request { token, request });
+                Pending::Waiting(receiver)
+            }
+        };
+        async {
+            match pending {
+                Pending::Answered(reply) => reply,
+                // The worker only ever drops a sender when the whole node stops under the request.
+                Pending::Waiting(receiver) => receiver.await.unwrap_or(Reply::Refused(Refusal::UnknownOutcome)),
+            }
+        }
+    }
+
+    fn status(&self) -> NodeStatus {
+        self.0.node.borrow().status()
+    }
+}
+
+enum Pending {
+    Answered(Reply),
+    Waiting(oneshot::Receiver<Reply>),
+}
