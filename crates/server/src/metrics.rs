@@ -1,0 +1,476 @@
+//! The numbers that a node publishes at `/metrics`: how they are counted, and how a scrape writes them.
+//!
+//! Owns the counters of the shell and the OpenMetrics text. It decides nothing, and counting costs a few
+//! nanoseconds: a scrape copies everything into one [`Scrape`] and formats that, so no counter is behind a lock
+//! or a map. Every label has a fixed set of values: no key, address or path ever becomes one.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry, Unit};
+use tidelock_core::event::NodeStatus;
+
+/// Counters of the write-ahead log, raised by the disk thread.
+#[derive(Clone, Debug, Default)]
+pub struct DiskCounters {
+    /// Calls of fdatasync that succeeded.
+    pub fsyncs: Arc<AtomicU64>,
+    /// Microseconds spent in them.
+    pub fsync_micros: Arc<AtomicU64>,
+    /// Bytes handed to the file system.
+    pub bytes_written: Arc<AtomicU64>,
+}
+
+/// Counters of the peer transport, raised by its connections.
+#[derive(Clone, Debug, Default)]
+pub struct TransportCounters {
+    /// Frames written to peers.
+    pub frames_sent: Arc<AtomicU64>,
+    /// Bytes of those frames, headers included.
+    pub bytes_sent: Arc<AtomicU64>,
+    /// Frames read from peers whose checksum held.
+    pub frames_received: Arc<AtomicU64>,
+    /// Bytes of those frames, headers included.
+    pub bytes_received: Arc<AtomicU64>,
+    /// Frames dropped because a queue was full or no connection stood.
+    pub frames_dropped: Arc<AtomicU64>,
+    /// Connections to peers established after the first one to the same peer.
+    pub reconnects: Arc<AtomicU64>,
+}
+
+macro_rules! label {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$variant_doc])* $variant),+ }
+
+        impl $name {
+            /// Every value, in the order of the discriminants.
+            pub const ALL: &[$name] = &[$($name::$variant),+];
+
+            /// The label's value.
+            pub fn text(self) -> &'static str {
+                match self { $($name::$variant => $text),+ }
+            }
+        }
+    };
+}
+
+label! {
+    /// The part of the HTTP interface that a request belongs to.
+    Dialect {
+        /// `/v1`.
+        Native = "native",
+        /// Any other path at the root.
+        Kv1 = "kv1",
+        /// `/db`.
+        Raftdb = "raftdb",
+        /// Health, metrics, the welcome page, and paths that are nothing.
+        Operations = "operations",
+    }
+}
+
+label! {
+    /// What a request asks for, which decides what may be expected of its duration.
+    Kind {
+        /// One key, linearizable.
+        Read = "read",
+        /// One key or a list, from local memory.
+        StaleRead = "stale_read",
+        /// A change.
+        Write = "write",
+        /// A page of keys, linearizable.
+        List = "list",
+        /// Anything else.
+        Other = "other",
+    }
+}
+
+label! {
+    /// Methods by what they do.
+    MethodClass {
+        /// GET, HEAD.
+        Read = "read",
+        /// PUT, POST, DELETE, PATCH.
+        Write = "write",
+        /// The rest.
+        Other = "other",
+    }
+}
+
+label! {
+    /// Statuses by their first digit.
+    StatusClass {
+        /// 2xx.
+        Success = "2xx",
+        /// 3xx.
+        Redirection = "3xx",
+        /// 4xx.
+        ClientError = "4xx",
+        /// 5xx.
+        ServerError = "5xx",
+    }
+}
+
+const DIALECTS: usize = Dialect::ALL.len();
+const KINDS: usize = Kind::ALL.len();
+const METHODS: usize = MethodClass::ALL.len();
+const STATUSES: usize = StatusClass::ALL.len();
+
+/// Upper bounds of the duration buckets in microseconds; one more bucket takes what is above.
+const DURATION_BOUNDS_MICROS: [u64; 15] = [
+    50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
+    3_000_000,
+];
+const DURATION_BUCKETS: usize = DURATION_BOUNDS_MICROS.len() + 1;
+
+#[derive(Clone, Debug, Default)]
+struct Durations {
+    buckets: [Cell<u64>; DURATION_BUCKETS],
+    sum_nanos: Cell<u64>,
+}
+
+impl Durations {
+    fn observe(&self, duration: Duration) {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let bucket = DURATION_BOUNDS_MICROS.partition_point(|&bound| bound < micros);
+        raise(&self.buckets[bucket]);
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.sum_nanos.set(self.sum_nanos.get().wrapping_add(nanos));
+    }
+}
+
+/// Adds one to a counter of this thread.
+pub(crate) fn raise(counter: &Cell<u64>) {
+    counter.set(counter.get() + 1);
+}
+
+/// Counters of the HTTP server. They live on the worker's thread, so they are plain cells.
+#[derive(Clone, Debug, Default)]
+pub struct HttpCounters {
+    requests: [[[Cell<u64>; STATUSES]; METHODS]; DIALECTS],
+    durations: [[Durations; KINDS]; DIALECTS],
+    /// Connections accepted and served.
+    pub connections_accepted: Cell<u64>,
+    /// Connections refused because as many as allowed were open.
+    pub connections_refused: Cell<u64>,
+    /// Connections cut because a request head did not arrive in time, or nothing did.
+    pub connections_timed_out: Cell<u64>,
+    /// Connections that ended in an error: bytes that are not HTTP, a reset.
+    pub connections_failed: Cell<u64>,
+    /// Failures of accept itself, such as running out of file descriptors.
+    pub accept_errors: Cell<u64>,
+    /// Connections open now.
+    pub connections_open: Cell<u64>,
+}
+
+/// What a finished request counts as.
+#[derive(Clone, Copy, Debug)]
+pub struct Observation {
+    /// Where it went.
+    pub dialect: Dialect,
+    /// What it asked for.
+    pub kind: Kind,
+    /// With which method.
+    pub method: MethodClass,
+    /// How it ended.
+    pub status: StatusClass,
+    /// From the parsed head to the finished answer, without writing it.
+    pub duration: Duration,
+}
+
+impl HttpCounters {
+    /// Counts one finished request.
+    pub fn observe(&self, observation: Observation) {
+        let dialect = observation.dialect as usize;
+        raise(&self.requests[dialect][observation.method as usize][observation.status as usize]);
+        self.durations[dialect][observation.kind as usize].observe(observation.duration);
+    }
+}
+
+/// Everything that one scrape writes, copied at one moment.
+pub struct Scrape<'a> {
+    /// Of the core.
+    pub status: NodeStatus,
+    /// Of the HTTP server.
+    pub http: &'a HttpCounters,
+    /// Of the log.
+    pub disk: &'a DiskCounters,
+    /// Of the links to peers.
+    pub transport: &'a TransportCounters,
+    /// Whether the disk is refusing writes.
+    pub disk_failed: bool,
+}
+
+/// The media type of [`Scrape::encode`].
+pub const OPEN_METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+impl Scrape<'_> {
+    /// The OpenMetrics text.
+    pub fn encode(&self) -> String {
+        let mut registry = Registry::with_prefix("tidelock");
+        registry.register_collector(Box::new(Snapshot {
+            status: self.status.clone(),
+            requests: snapshot_requests(self.http),
+            durations: snapshot_durations(self.http),
+            totals: self.totals(),
+            gauges: self.gauges(),
+            fsync_seconds: self.disk.fsync_micros.load(Ordering::Relaxed) as f64 / 1e6,
+        }));
+        let mut out = String::with_capacity(16 << 10);
+        text::encode(&mut out, &registry).expect("invariant: writing to a String does not fail");
+        out
+    }
+
+    fn totals(&self) -> Vec<(&'static str, &'static str, u64)> {
+        let node = &self.status.counters;
+        let http = self.http;
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        vec![
+            ("writes", "Writes taken from clients", node.writes),
+            ("reads_linearizable", "Linearizable reads taken from clients", node.reads_linearizable),
+            ("reads_stale", "Stale reads taken from clients", node.reads_stale),
+            ("commands_forwarded", "Commands handed to a leader on another node", node.forwarded),
+            ("raft_entries_proposed", "Raft entries proposed here", node.entries_proposed),
+            ("raft_commands_proposed", "Commands inside the entries proposed here", node.commands_proposed),
+            ("raft_read_rounds", "ReadIndex rounds begun here", node.read_rounds),
+            ("raft_entries_applied", "Raft entries applied here", node.entries_applied),
+            ("raft_leaderships", "Times a replica of this node became leader", node.leaderships),
+            ("refused_no_leader", "Requests refused for want of a leader", node.refused_no_leader),
+            ("refused_unknown_outcome", "Requests whose outcome is unknown", node.refused_unknown),
+            ("refused_overloaded", "Requests refused because a queue was full", node.refused_overloaded),
+            ("peer_frames_invalid", "Frames from peers that could not be decoded", node.frames_invalid),
+            ("wal_fsyncs", "Calls of fdatasync on the log", load(&self.disk.fsyncs)),
+            ("wal_bytes_written", "Bytes written to the log", load(&self.disk.bytes_written)),
+            ("peer_frames_sent", "Frames sent to peers", load(&self.transport.frames_sent)),
+            ("peer_bytes_sent", "Bytes sent to peers", load(&self.transport.bytes_sent)),
+            ("peer_frames_received", "Frames received from peers", load(&self.transport.frames_received)),
+            ("peer_bytes_received", "Bytes received from peers", load(&self.transport.bytes_received)),
+            (
+                "peer_frames_dropped",
+                "Frames to peers that were dropped",
+                load(&self.transport.frames_dropped),
+            ),
+            ("peer_reconnects", "Connections to peers made anew", load(&self.transport.reconnects)),
+            ("http_connections_accepted", "HTTP connections served", http.connections_accepted.get()),
+            ("http_connections_refused", "HTTP connections over the limit", http.connections_refused.get()),
+            ("http_connections_timed_out", "HTTP connections cut as idle", http.connections_timed_out.get()),
+            ("http_connections_failed", "HTTP connections ended by an error", http.connections_failed.get()),
+            ("http_accept_errors", "Failures to accept an HTTP connection", http.accept_errors.get()),
+        ]
+    }
+
+    fn gauges(&self) -> Vec<(&'static str, &'static str, u64)> {
+        vec![
+            ("node_id", "The number of this node in its cluster", self.status.node.0),
+            ("retiring", "Whether the node is about to stop", u64::from(self.status.retiring)),
+            ("disk_failed", "Whether the disk is refusing writes", u64::from(self.disk_failed)),
+            ("requests_open", "Requests that the store has not answered", self.status.requests_open as u64),
+            ("http_connections_open", "HTTP connections open", self.http.connections_open.get()),
+        ]
+    }
+}
+
+fn snapshot_requests(http: &HttpCounters) -> Vec<([(&'static str, &'static str); 3], u64)> {
+    let mut series = Vec::new();
+    for &dialect in Dialect::ALL {
+        for &method in MethodClass::ALL {
+            for &status in StatusClass::ALL {
+                let count = http.requests[dialect as usize][method as usize][status as usize].get();
+                if count > 0 {
+                    let labels =
+                        [("dialect", dialect.text()), ("method", method.text()), ("status", status.text())];
+                    series.push((labels, count));
+                }
+            }
+        }
+    }
+    series
+}
+
+fn snapshot_durations(http: &HttpCounters) -> Vec<DurationSeries> {
+    let mut series = Vec::new();
+    for &dialect in Dialect::ALL {
+        for &kind in Kind::ALL {
+            let durations = &http.durations[dialect as usize][kind as usize];
+            let counts: Vec<u64> = durations.buckets.iter().map(Cell::get).collect();
+            let count = counts.iter().sum();
+            if count == 0 {
+                continue;
+            }
+            let bounds = DURATION_BOUNDS_MICROS.iter().map(|&micros| micros as f64 / 1e6);
+            series.push(DurationSeries {
+                labels: [("dialect", dialect.text()), ("kind", kind.text())],
+                buckets: bounds.chain([f64::INFINITY]).zip(counts).collect(),
+                sum_seconds: durations.sum_nanos.get() as f64 / 1e9,
+                count,
+            });
+        }
+    }
+    series
+}
+
+#[derive(Debug)]
+struct DurationSeries {
+    labels: [(&'static str, &'static str); 2],
+    buckets: Vec<(f64, u64)>,
+    sum_seconds: f64,
+    count: u64,
+}
+
+/// The registry wants owned, thread-safe data: this is it, for the length of one scrape.
+#[derive(Debug)]
+struct Snapshot {
+    status: NodeStatus,
+    requests: Vec<([(&'static str, &'static str); 3], u64)>,
+    durations: Vec<DurationSeries>,
+    totals: Vec<(&'static str, &'static str, u64)>,
+    gauges: Vec<(&'static str, &'static str, u64)>,
+    fsync_seconds: f64,
+}
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for (name, help, value) in &self.totals {
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            ConstCounter::new(*value).encode(metric)?;
+        }
+        let (help, unit) = ("Time spent in fdatasync on the log", Some(&Unit::Seconds));
+        let metric = encoder.encode_descriptor("wal_fsync_duration", help, unit, MetricType::Counter)?;
+        ConstCounter::new(self.fsync_seconds).encode(metric)?;
+        for (name, help, value) in &self.gauges {
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            ConstGauge::new(*value).encode(metric)?;
+        }
+        self.encode_shards(&mut encoder)?;
+        self.encode_links(&mut encoder)?;
+        self.encode_requests(&mut encoder)
+    }
+}
+
+impl Snapshot {
+    fn encode_shards(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        type Column = (&'static str, &'static str, fn(&tidelock_core::event::ShardStatus) -> u64);
+        let columns: [Column; 7] = [
+            ("shard_leads", "Whether this node leads the shard", |shard| u64::from(shard.leads)),
+            ("shard_leader", "The node that leads the shard, 0 if unknown", |shard| {
+                shard.leader.map_or(0, |node| node.0)
+            }),
+            ("shard_term", "Raft term of the shard", |shard| shard.term.0),
+            ("shard_committed", "Highest log index known to be committed", |shard| shard.committed.0),
+            ("shard_applied", "Highest log index applied", |shard| shard.applied.0),
+            ("shard_last", "Last log index", |shard| shard.last.0),
+            ("shard_keys", "Keys held by the shard", |shard| shard.keys),
+        ];
+        for (name, help, value) in columns {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for shard in &self.status.shards {
+                ConstGauge::new(value(shard)).encode(metric.encode_family(&[("shard", shard.shard.0)])?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_links(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Whether a connection to the peer stands";
+        let mut metric = encoder.encode_descriptor("peer_connected", help, None, MetricType::Gauge)?;
+        for &(peer, connected) in &self.status.links {
+            let value = ConstGauge::new(u64::from(connected));
+            value.encode(metric.encode_family(&[("peer", peer.0)])?)?;
+        }
+        Ok(())
+    }
+
+    fn encode_requests(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "HTTP requests answered";
+        let mut metric = encoder.encode_descriptor("http_requests", help, None, MetricType::Counter)?;
+        for (labels, count) in &self.requests {
+            ConstCounter::new(*count).encode(metric.encode_family(labels)?)?;
+        }
+        let help = "From the parsed request head to the finished answer";
+        let unit = Some(&Unit::Seconds);
+        let mut metric =
+            encoder.encode_descriptor("http_request_duration", help, unit, MetricType::Histogram)?;
+        for series in &self.durations {
+            metric.encode_family(&series.labels)?.encode_histogram::<NoLabelSet>(
+                series.sum_seconds,
+                series.count,
+                &series.buckets,
+                None,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidelock_core::event::ShardStatus;
+    use tidelock_core::types::{LogIndex, NodeId, ShardId, Term};
+
+    fn scrape(status: NodeStatus, http: &HttpCounters) -> String {
+        let disk = DiskCounters::default();
+        disk.fsyncs.store(7, Ordering::Relaxed);
+        Scrape { status, http, disk: &disk, transport: &TransportCounters::default(), disk_failed: false }
+            .encode()
+    }
+
+    #[test]
+    fn a_request_is_counted_once_under_its_labels() {
+        let http = HttpCounters::default();
+        http.observe(Observation {
+            dialect: Dialect::Kv1,
+            kind: Kind::Write,
+            method: MethodClass::Write,
+            status: StatusClass::ClientError,
+            duration: Duration::from_micros(100),
+        });
+        let text = scrape(NodeStatus::default(), &http);
+        let line = r#"tidelock_http_requests_total{dialect="kv1",method="write",status="4xx"} 1"#;
+        assert!(text.contains(line), "{text}");
+        let bucket =
+            r#"tidelock_http_request_duration_seconds_bucket{le="0.00005",dialect="kv1",kind="write"} "#;
+        assert!(text.contains(&format!("{bucket}0")), "{text}");
+        let bucket = bucket.replace("0.00005", "0.0001");
+        assert!(text.contains(&format!("{bucket}1")), "a bound is inclusive: {text}");
+        assert!(text.contains("tidelock_wal_fsyncs_total 7"), "{text}");
+        assert!(text.ends_with("# EOF\n"), "{text}");
+    }
+
+    #[test]
+    fn a_duration_beyond_every_bound_is_still_counted() {
+        let durations = Durations::default();
+        durations.observe(Duration::from_secs(60));
+        assert_eq!(durations.buckets[DURATION_BUCKETS - 1].get(), 1);
+        assert_eq!(durations.sum_nanos.get(), 60_000_000_000);
+    }
+
+    #[test]
+    fn shards_and_peers_become_labels() {
+        let shard = ShardStatus {
+            shard: ShardId(2),
+            leader: Some(NodeId(3)),
+            leads: false,
+            term: Term(5),
+            committed: LogIndex(9),
+            applied: LogIndex(8),
+            last: LogIndex(10),
+            keys: 4,
+        };
+        let status =
+            NodeStatus { shards: vec![shard], links: vec![(NodeId(3), true)], ..NodeStatus::default() };
+        let text = scrape(status, &HttpCounters::default());
+        assert!(text.contains("tidelock_shard_leader{shard=\"2\"} 3"), "{text}");
+        assert!(text.contains("tidelock_shard_applied{shard=\"2\"} 8"), "{text}");
+        assert!(text.contains("tidelock_peer_connected{peer=\"3\"} 1"), "{text}");
+    }
+}
