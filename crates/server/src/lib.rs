@@ -1,4 +1,5 @@
 //! The shell around the core: it decodes, encodes and moves bytes; it decides nothing.
 
+pub mod http;
 pub mod metrics;
 pub mod store;

@@ -1,0 +1,153 @@
+//! Request bodies: read up to a limit, or thrown away in a manner that lets the client read the answer.
+//!
+//! Owns the body of one request from its head to its end. Nothing is read that was not asked for: a request
+//! without a body costs nothing here, and a client that waits for `100 Continue` is not invited to send what
+//! would be refused.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::HeaderMap;
+use hyper::body::{Body, Incoming};
+use hyper::header::EXPECT;
+use tokio::time::timeout;
+
+use super::problem::{Problem, ProblemKind};
+
+/// How much of a refused body is read and thrown away. A client that sends before it listens gets its answer if what
+/// it sends fits in this and its socket's buffers; the connection of one that sends more is cut.
+const DISCARD_BYTES_MAX: usize = 64 << 20;
+
+/// The body of one request.
+pub(super) struct RequestBody {
+    incoming: Incoming,
+    read_timeout: Duration,
+    /// Whether the end was seen. A chunked body does not know that it ended, so this remembers.
+    ended: bool,
+    /// Whether the client waits for an invitation before it sends.
+    awaits_invitation: bool,
+}
+
+/// What a body is read as, which is what its limit is called.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum BodyLimit {
+    /// The body is the value.
+    Value(usize),
+    /// The body is a form that contains one.
+    Form(usize),
+}
+
+impl BodyLimit {
+    fn bytes(self) -> usize {
+        match self {
+            BodyLimit::Value(bytes) | BodyLimit::Form(bytes) => bytes,
+        }
+    }
+
+    fn exceeded(self) -> Problem {
+        match self {
+            BodyLimit::Value(bytes) => Problem::over_limit(ProblemKind::ValueTooLarge, "the value", bytes),
+            BodyLimit::Form(bytes) => Problem::over_limit(ProblemKind::BodyTooLarge, "the body", bytes),
+        }
+    }
+}
+
+impl RequestBody {
+    pub fn new(incoming: Incoming, headers: &HeaderMap, read_timeout: Duration) -> RequestBody {
+        let ended = incoming.is_end_stream();
+        RequestBody {
+            incoming,
+            read_timeout,
+            ended,
+            awaits_invitation: !ended && headers.contains_key(EXPECT),
+        }
+    }
+
+    /// The whole body. A length that is stated and over the limit is refused before anything is read.
+    pub async fn read(&mut self, limit: BodyLimit) -> Result<Bytes, Problem> {
+        if self.ended {
+            return Ok(Bytes::new());
+        }
+        if self.incoming.size_hint().lower() > limit.bytes() as u64 {
+            return Err(limit.exceeded());
+        }
+        self.awaits_invitation = false;
+        match timeout(self.read_timeout, self.collect(limit)).await {
+            Ok(result) => result,
+            Err(_) => {
+                // Nobody reads the rest: the connection ends after the answer.
+                self.ended = true;
+                let detail = format!("the body did not arrive within {} s", self.read_timeout.as_secs_f64());
+                Err(Problem::new(ProblemKind::RequestTimeout, detail))
+            }
+        }
+    }
+
+    async fn collect(&mut self, limit: BodyLimit) -> Result<Bytes, Problem> {
+        let first = self.next_data().await?.unwrap_or_default();
+        if first.len() > limit.bytes() {
+            return Err(limit.exceeded());
+        }
+        if self.ended {
+            return Ok(first);
+        }
+        let Some(second) = self.next_data().await? else { return Ok(first) };
+        // The stated length is at most the limit here, so it is safe to reserve at once.
+        let stated = self.incoming.size_hint().exact().unwrap_or_default() as usize;
+        let mut whole = BytesMut::with_capacity(first.len() + second.len() + stated);
+        whole.extend_from_slice(&first);
+        let mut next = Some(second);
+        while let Some(data) = next {
+            if whole.len() + data.len() > limit.bytes() {
+                return Err(limit.exceeded());
+            }
+            whole.extend_from_slice(&data);
+            next = self.next_data().await?;
+        }
+        Ok(whole.freeze())
+    }
+
+    /// The next bytes, or `None` at the end. Trailers mean nothing here.
+    async fn next_data(&mut self) -> Result<Option<Bytes>, Problem> {
+        while !self.ended {
+            let Some(frame) = self.incoming.frame().await else {
+                self.ended = true;
+                break;
+            };
+            let Ok(frame) = frame else {
+                self.ended = true;
+                return Err(Problem::invalid("the body is cut short or malformed"));
+            };
+            self.ended = self.incoming.is_end_stream();
+            if let Ok(data) = frame.into_data() {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Lets go of the body when the answer is ready. If the client is still sending, what it sends is thrown away
+    /// while it is answered: closing on unread bytes would reset the connection, and the reset can overtake the
+    /// answer (RFC 9112, section 9.6).
+    pub fn finish(mut self) {
+        if self.ended || self.awaits_invitation {
+            return;
+        }
+        tokio::task::spawn_local(async move {
+            let read_timeout = self.read_timeout;
+            let discarding = async {
+                let mut discarded = 0;
+                while let Ok(Some(data)) = self.next_data().await {
+                    discarded += data.len();
+                    if discarded > DISCARD_BYTES_MAX {
+                        break;
+                    }
+                }
+            };
+            // Whether it ended, was too much or took too long: dropping the body now tells hyper to end the
+            // connection unless the body was complete.
+            let _ = timeout(read_timeout, discarding).await;
+        });
+    }
+}

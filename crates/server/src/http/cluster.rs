@@ -1,0 +1,112 @@
+//! `/v1/cluster`: what this node knows of the cluster, as one JSON object.
+//!
+//! Owns the names of its fields. Numbers of nodes, shards and replicas are those of the logs and metrics.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tidelock_core::command::{ClusterView, HostView, ReplicaView, Reply, Request, ShardView};
+
+use super::problem::Problem;
+use super::response::{self, Response};
+use super::service::{self, Call};
+use crate::store::Store;
+
+pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
+    service::only_reads(call.method())?;
+    match call.submit(Request::Cluster).await? {
+        Reply::Cluster(view) => Ok(response::json(encode(&view))),
+        _ => Err(Problem::mismatched_reply()),
+    }
+}
+
+fn encode(view: &ClusterView) -> Vec<u8> {
+    let cluster = Cluster {
+        node: view.node.0,
+        hosts: view.hosts.iter().map(Host::of).collect(),
+        shards: view.shards.iter().map(Shard::of).collect(),
+        replicas: view.replicas.iter().map(Replica::of).collect(),
+    };
+    serde_json::to_vec(&cluster).expect("invariant: numbers, texts and maps of texts are JSON")
+}
+
+#[derive(Serialize)]
+struct Cluster<'a> {
+    node: u64,
+    hosts: Vec<Host<'a>>,
+    shards: Vec<Shard>,
+    replicas: Vec<Replica>,
+}
+
+#[derive(Serialize)]
+struct Host<'a> {
+    node: u64,
+    /// `null` until the host has registered itself.
+    uuid: Option<String>,
+    peer_address: &'a str,
+    http_address: &'a str,
+    resp_address: &'a str,
+    tags: &'a BTreeMap<String, String>,
+    created: u64,
+    updated: u64,
+    connected: bool,
+}
+
+impl<'a> Host<'a> {
+    fn of(host: &'a HostView) -> Self {
+        let info = &host.info;
+        Host {
+            node: info.node.0,
+            uuid: (!info.uuid.is_nil()).then(|| info.uuid.to_string()),
+            peer_address: &info.peer_address,
+            http_address: &info.http_address,
+            resp_address: &info.resp_address,
+            tags: &info.tags,
+            created: host.created.0,
+            updated: host.updated.0,
+            connected: host.connected,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Shard {
+    id: u64,
+    kind: &'static str,
+    leader: Option<u64>,
+    term: u64,
+    slots: u16,
+}
+
+impl Shard {
+    fn of(shard: &ShardView) -> Self {
+        Shard {
+            id: shard.shard.0,
+            kind: shard.kind,
+            leader: shard.leader.map(|node| node.0),
+            term: shard.term.0,
+            slots: shard.slots,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Replica {
+    id: u64,
+    shard: u64,
+    node: u64,
+    voter: bool,
+    applied: Option<u64>,
+}
+
+impl Replica {
+    fn of(replica: &ReplicaView) -> Self {
+        Replica {
+            id: replica.replica.0,
+            shard: replica.shard.0,
+            node: replica.node.0,
+            voter: replica.voter,
+            applied: replica.applied.map(|index| index.0),
+        }
+    }
+}

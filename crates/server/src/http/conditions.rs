@@ -1,0 +1,178 @@
+//! `If-Match` and `If-None-Match` (RFC 9110, section 13) over entity tags that are versions.
+//!
+//! Owns which conditions are understood. What is not understood is refused rather than ignored: a write whose
+//! condition was dropped is a lost update.
+
+use hyper::HeaderMap;
+use hyper::header::{HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
+use tidelock_core::command::Condition;
+use tidelock_core::types::Version;
+
+use super::problem::Problem;
+use super::uri;
+
+/// The condition of a write.
+pub(super) fn of_write(headers: &HeaderMap) -> Result<Condition, Problem> {
+    match (single(headers, IF_MATCH)?, single(headers, IF_NONE_MATCH)?) {
+        (None, None) => Ok(Condition::Always),
+        (Some(tag), None) if tag.as_bytes() == b"*" => Ok(Condition::Exists),
+        (Some(tag), None) => strong_tag(tag.as_bytes())
+            .map(Condition::Version)
+            .ok_or_else(|| Problem::invalid("If-Match must be one version in quotes, such as \"7\", or *")),
+        (None, Some(tag)) if tag.as_bytes() == b"*" => Ok(Condition::Version(Version::ABSENT)),
+        (None, Some(_)) => Err(Problem::invalid("If-None-Match of a write must be *")),
+        (Some(_), Some(_)) => Err(Problem::invalid("give either If-Match or If-None-Match")),
+    }
+}
+
+/// What a read asks of the version it finds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadConditions<'a> {
+    if_match: Option<&'a HeaderValue>,
+    if_none_match: Option<&'a HeaderValue>,
+}
+
+/// What becomes of a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Answer as usual.
+    Proceed,
+    /// 304: the client has this version.
+    NotModified,
+    /// 412: the client wanted another version.
+    Failed,
+}
+
+impl<'a> ReadConditions<'a> {
+    pub fn of(headers: &'a HeaderMap) -> Result<Self, Problem> {
+        let conditions = ReadConditions {
+            if_match: single(headers, IF_MATCH)?,
+            if_none_match: single(headers, IF_NONE_MATCH)?,
+        };
+        for header in [conditions.if_match, conditions.if_none_match].into_iter().flatten() {
+            if header.as_bytes() != b"*" && tags(header.as_bytes()).any(|tag| tag.is_none()) {
+                let detail = "If-Match and If-None-Match must be versions in quotes, such as \"7\", or *";
+                return Err(Problem::invalid(detail));
+            }
+        }
+        Ok(conditions)
+    }
+
+    /// Judges the version found, [`Version::ABSENT`] if there is no such key.
+    pub fn judge(self, current: Version) -> Verdict {
+        let names = |header: &HeaderValue, weakly: bool| {
+            let exists = current != Version::ABSENT;
+            let mut tags = tags(header.as_bytes()).flatten();
+            exists
+                && (header.as_bytes() == b"*"
+                    || tags.any(|tag| tag.version == current && (weakly || !tag.weak)))
+        };
+        if self.if_match.is_some_and(|header| !names(header, false)) {
+            return Verdict::Failed;
+        }
+        if self.if_none_match.is_some_and(|header| names(header, true)) {
+            return Verdict::NotModified;
+        }
+        Verdict::Proceed
+    }
+}
+
+/// The only header of this name. Several lines would be a list, which could be joined; no client sends them.
+fn single(headers: &HeaderMap, name: HeaderName) -> Result<Option<&HeaderValue>, Problem> {
+    let mut values = headers.get_all(&name).iter();
+    match (values.next(), values.next()) {
+        (value, None) => Ok(value),
+        (_, Some(_)) => Err(Problem::invalid(format!("{name} is given more than once"))),
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tag {
+    version: Version,
+    /// `W/"7"`: an intermediary recoded the value on its way out. Good enough to spare a download, not to
+    /// overwrite.
+    weak: bool,
+}
+
+/// The tags of a list, `None` for each that is no version.
+fn tags(list: &[u8]) -> impl Iterator<Item = Option<Tag>> {
+    list.split(|&byte| byte == b',').map(|item| {
+        let item = item.trim_ascii();
+        match item.strip_prefix(b"W/") {
+            Some(tag) => strong_tag(tag).map(|version| Tag { version, weak: true }),
+            None => strong_tag(item).map(|version| Tag { version, weak: false }),
+        }
+    })
+}
+
+fn strong_tag(tag: &[u8]) -> Option<Version> {
+    let digits = tag.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    uri::parse_u64(digits).map(Version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(HeaderName, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    #[test]
+    fn writes_take_one_strong_version_or_a_star() {
+        let at = |version| Some(Condition::Version(Version(version)));
+        for (pairs, expected) in [
+            (&[][..], Some(Condition::Always)),
+            (&[(IF_MATCH, "\"7\"")], at(7)),
+            (&[(IF_MATCH, "\"0\"")], at(0)),
+            (&[(IF_MATCH, "*")], Some(Condition::Exists)),
+            (&[(IF_NONE_MATCH, "*")], at(0)),
+            (&[(IF_MATCH, "7")], None),
+            (&[(IF_MATCH, "W/\"7\"")], None),
+            (&[(IF_MATCH, "\"7\", \"8\"")], None),
+            (&[(IF_MATCH, "\"\"")], None),
+            (&[(IF_MATCH, "\"abc\"")], None),
+            (&[(IF_MATCH, "")], None),
+            (&[(IF_MATCH, "\"7\""), (IF_MATCH, "\"7\"")], None),
+            (&[(IF_NONE_MATCH, "\"7\"")], None),
+            (&[(IF_MATCH, "*"), (IF_NONE_MATCH, "*")], None),
+        ] {
+            assert_eq!(of_write(&headers(pairs)).ok(), expected, "{pairs:?}");
+        }
+    }
+
+    #[test]
+    fn reads_judge_the_version_that_they_find() {
+        use Verdict::{Failed, NotModified, Proceed};
+        for (pairs, current, expected) in [
+            (&[][..], 7, Proceed),
+            (&[(IF_NONE_MATCH, "\"7\"")], 7, NotModified),
+            (&[(IF_NONE_MATCH, "W/\"7\"")], 7, NotModified),
+            (&[(IF_NONE_MATCH, "\"6\" , \"7\"")], 7, NotModified),
+            (&[(IF_NONE_MATCH, "\"6\"")], 7, Proceed),
+            (&[(IF_NONE_MATCH, "*")], 7, NotModified),
+            (&[(IF_NONE_MATCH, "*")], 0, Proceed),
+            (&[(IF_NONE_MATCH, "\"0\"")], 0, Proceed),
+            (&[(IF_MATCH, "\"7\"")], 7, Proceed),
+            (&[(IF_MATCH, "\"6\", \"7\"")], 7, Proceed),
+            (&[(IF_MATCH, "W/\"7\"")], 7, Failed),
+            (&[(IF_MATCH, "\"6\"")], 7, Failed),
+            (&[(IF_MATCH, "*")], 7, Proceed),
+            (&[(IF_MATCH, "*")], 0, Failed),
+            (&[(IF_MATCH, "\"6\""), (IF_NONE_MATCH, "\"7\"")], 7, Failed),
+        ] {
+            let headers = headers(pairs);
+            let conditions = ReadConditions::of(&headers).unwrap();
+            assert_eq!(conditions.judge(Version(current)), expected, "{pairs:?} on {current}");
+        }
+        for bad in ["7", "\"a\"", "\"7\",", "W/7"] {
+            let mut headers = HeaderMap::new();
+            headers.insert(IF_NONE_MATCH, HeaderValue::from_static(bad));
+            assert!(ReadConditions::of(&headers).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! What each open connection is doing and for how long, and how it is told to end.
+//!
+//! Owns the table of connections and the clock of their idleness. It reads no byte of HTTP: the stream reports that
+//! bytes came or went, the service that a request is being answered, and a sweep about once a second compares that
+//! with the limits. A timer for each request would cost more than the request.
+
+use std::cell::{Cell, RefCell};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use slab::Slab;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+/// How a connection should go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// As it does.
+    Serve,
+    /// Answer what is being answered, take nothing new.
+    Finish,
+    /// End now.
+    Cut,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Nothing has come since the last request.
+    Idle,
+    /// Some of a request has come.
+    Head,
+    /// A request is with the service, which has its own deadlines.
+    Answering,
+}
+
+/// One open connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    phase: Cell<Phase>,
+    /// Rises with each request taken and each write that moved bytes.
+    progress: Cell<u64>,
+    /// What the last sweep that saw a change saw, and when.
+    observed: Cell<(Phase, u64, Instant)>,
+    order: Cell<Order>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Connection {
+    fn new(now: Instant) -> Connection {
+        Connection {
+            phase: Cell::new(Phase::Idle),
+            progress: Cell::new(0),
+            observed: Cell::new((Phase::Idle, 0, now)),
+            order: Cell::new(Order::Serve),
+            waker: RefCell::new(None),
+        }
+    }
+
+    /// The current order; a later one wakes the task.
+    pub fn poll_order(&self, context: &Context<'_>) -> Order {
+        let mut waker = self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            *waker = Some(context.waker().clone());
+        }
+        self.order.get()
+    }
+
+    /// Marks a request as being answered until the guard is dropped.
+    pub fn begin_answer(&self) -> Answering<'_> {
+        self.advance();
+        self.phase.set(Phase::Answering);
+        Answering(self)
+    }
+
+    fn advance(&self) {
+        self.progress.set(self.progress.get().wrapping_add(1));
+    }
+
+    /// Orders only ever become more urgent.
+    fn order(&self, order: Order) {
+        if order == Order::Cut || self.order.get() == Order::Serve {
+            self.order.set(order);
+            if let Some(waker) = self.waker.borrow().as_ref() {
+                waker.wake_by_ref();
+            }
+        }
+    }
+
+    /// Whether it has been waiting for longer than `limits` allow.
+    fn is_overdue(&self, now: Instant, limits: Patience) -> bool {
+        let (phase, progress) = (self.phase.get(), self.progress.get());
+        let (observed_phase, observed_progress, since) = self.observed.get();
+        if (phase, progress) != (observed_phase, observed_progress) {
+            self.observed.set((phase, progress, now));
+            return false;
+        }
+        let waited = now.saturating_duration_since(since);
+        match phase {
+            Phase::Idle => waited > limits.idle,
+            Phase::Head => waited > limits.head,
+            Phase::Answering => false,
+        }
+    }
+}
+
+/// A request is being answered while this lives.
+pub(super) struct Answering<'a>(&'a Connection);
+
+impl Drop for Answering<'_> {
+    fn drop(&mut self) {
+        self.0.phase.set(Phase::Idle);
+    }
+}
+
+/// How long a connection may wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// For a request head to be complete.
+    pub head: Duration,
+    /// For anything at all.
+    pub idle: Duration,
+}
+
+/// All open connections of a server.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    open: RefCell<Slab<Rc<Connection>>>,
+    closed_one: Notify,
+}
+
+/// A place in the table, vacated when dropped.
+pub(super) struct Place {
+    connections: Rc<Connections>,
+    position: usize,
+    pub connection: Rc<Connection>,
+}
+
+impl Connections {
+    pub fn len(&self) -> usize {
+        self.open.borrow().len()
+    }
+
+    pub fn admit(self: &Rc<Self>, now: Instant) -> Place {
+        let connection = Rc::new(Connection::new(now));
+        let position = self.open.borrow_mut().insert(connection.clone());
+        Place { connections: self.clone(), position, connection }
+    }
+
+    /// Orders every connection.
+    pub fn order_all(&self, order: Order) {
+        for (_, connection) in self.open.borrow().iter() {
+            connection.order(order);
+        }
+    }
+
+    /// Cuts the connections that wait for too long; returns how many.
+    pub fn sweep(&self, now: Instant, limits: Patience) -> u64 {
+        let mut overdue = 0;
+        for (_, connection) in self.open.borrow().iter() {
+            if connection.order.get() != Order::Cut && connection.is_overdue(now, limits) {
+                connection.order(Order::Cut);
+                overdue += 1;
+            }
+        }
+        overdue
+    }
+
+    /// Returns when none is open.
+    pub async fn all_closed(&self) {
+        while self.len() > 0 {
+            self.closed_one.notified().await;
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connections.open.borrow_mut().remove(self.position);
+        // A permit is stored if nobody waits yet, so the last one to leave is never missed.
+        self.connections.closed_one.notify_one();
+    }
+}
+
+/// A socket that reports to its connection.
+pub(super) struct WatchedStream<'a> {
+    pub stream: TcpStream,
+    pub connection: &'a Connection,
+}
+
+impl WatchedStream<'_> {
+    fn note_written(&self, result: &Poll<std::io::Result<usize>>) {
+        if matches!(result, Poll::Ready(Ok(bytes)) if *bytes > 0) {
+            self.connection.advance();
+        }
+    }
+}
+
+impl AsyncRead for WatchedStream<'_> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let filled = buffer.filled().len();
+        let result = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if buffer.filled().len() > filled && self.connection.phase.get() == Phase::Idle {
+            self.connection.phase.set(Phase::Head);
+        }
+        result
+    }
+}
+
+impl AsyncWrite for WatchedStream<'_> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.note_written(&result);
+        result
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.note_written(&result);
+        result
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Patience = Patience { head: Duration::from_secs(10), idle: Duration::from_secs(120) };
+
+    fn seconds(start: Instant, seconds: u64) -> Instant {
+        start + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn patience_depends_on_what_is_awaited() {
+        let start = Instant::now();
+        let connections = Rc::new(Connections::default());
+        let place = connections.admit(start);
+        let connection = &place.connection;
+        assert_eq!(connections.sweep(seconds(start, 120), LIMITS), 0);
+
+        connection.phase.set(Phase::Head);
+        assert_eq!(connections.sweep(seconds(start, 121), LIMITS), 0, "the head has just begun");
+        assert_eq!(connections.sweep(seconds(start, 131), LIMITS), 0);
+
+        let answering = connection.begin_answer();
+        assert_eq!(connections.sweep(seconds(start, 132), LIMITS), 0);
+        assert_eq!(connections.sweep(seconds(start, 9_000), LIMITS), 0, "the service has its own deadlines");
+        drop(answering);
+        assert_eq!(connections.sweep(seconds(start, 9_001), LIMITS), 0);
+        connection.advance();
+        assert_eq!(connections.sweep(seconds(start, 9_100), LIMITS), 0, "the client takes the answer");
+        assert_eq!(connections.sweep(seconds(start, 9_220), LIMITS), 0);
+        assert_eq!(connections.sweep(seconds(start, 9_221), LIMITS), 1);
+        assert_eq!(connection.order.get(), Order::Cut);
+        assert_eq!(connections.sweep(seconds(start, 9_999), LIMITS), 0, "cut once");
+    }
+
+    #[test]
+    fn a_slow_head_is_cut_sooner_than_an_idle_connection() {
+        let start = Instant::now();
+        let connections = Rc::new(Connections::default());
+        let place = connections.admit(start);
+        place.connection.phase.set(Phase::Head);
+        assert_eq!(connections.sweep(seconds(start, 1), LIMITS), 0);
+        assert_eq!(connections.sweep(seconds(start, 11), LIMITS), 0);
+        assert_eq!(connections.sweep(seconds(start, 12), LIMITS), 1);
+    }
+
+    #[test]
+    fn an_order_only_becomes_more_urgent() {
+        let connection = Connection::new(Instant::now());
+        connection.order(Order::Cut);
+        connection.order(Order::Finish);
+        assert_eq!(connection.order.get(), Order::Cut);
+    }
+
+    #[test]
+    fn a_place_is_vacated() {
+        let connections = Rc::new(Connections::default());
+        let place = connections.admit(Instant::now());
+        assert_eq!(connections.len(), 1);
+        drop(place);
+        assert_eq!(connections.len(), 0);
+    }
+}

@@ -1,0 +1,133 @@
+//! What operators and orchestrators ask: is it alive, is it ready, what are its numbers, what is it.
+//!
+//! Owns the meaning of ready: this node can answer linearizable requests now, for every shard, and means to go on
+//! doing so. Alive is less: the process answers. Neither asks the store's queue, so both answer under any load.
+
+use std::fmt::Write;
+
+use hyper::StatusCode;
+use tidelock_core::event::NodeStatus;
+
+use super::HttpContext;
+use super::problem::Problem;
+use super::response::{self, Response};
+use super::service::{self, Call};
+use crate::metrics::{OPEN_METRICS_TYPE, Scrape};
+use crate::store::Store;
+
+pub(super) fn welcome<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
+    service::only_reads(call.method())?;
+    let node = call.store().status().node;
+    let mut out = format!("Tidelock {}, node {node}\n\n", env!("CARGO_PKG_VERSION"));
+    let addresses = &call.context.addresses;
+    for (name, address) in [("http", &addresses.http), ("resp", &addresses.resp), ("peer", &addresses.peer)] {
+        if !address.is_empty() {
+            out.push_str(&format!("{name:<6}{address}\n"));
+        }
+    }
+    out.push_str(
+        "\nPUT, GET, DELETE  /v1/keys/{key}   one key, raw\n\
+         GET               /v1/keys         a page of keys\n\
+         PUT, GET          /{key}           optimistic locks: ?val=...&ver=...\n\
+         POST, GET         /db/{key}        store and read, raw\n\
+         GET               /v1/cluster      hosts, shards, replicas\n\
+         GET               /livez  /readyz?verbose  /metrics\n",
+    );
+    Ok(response::text(StatusCode::OK, out))
+}
+
+pub(super) fn live<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
+    service::only_reads(call.method())?;
+    Ok(response::text(StatusCode::OK, "ok\n"))
+}
+
+pub(super) fn ready<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
+    service::only_reads(call.method())?;
+    let verbose = call.parameters().flag("verbose")?;
+    let report = Report::of(&call.store().status(), call.context);
+    let status = if report.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    Ok(response::text(status, report.text(verbose)))
+}
+
+pub(super) fn metrics<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
+    service::only_reads(call.method())?;
+    let context = call.context;
+    let scrape = Scrape {
+        status: call.store().status(),
+        http: &context.counters,
+        disk: &context.disk,
+        transport: &context.transport,
+        disk_failed: context.disk_error.borrow().is_some(),
+    };
+    Ok(response::typed(StatusCode::OK, OPEN_METRICS_TYPE, scrape.encode()))
+}
+
+/// The checks of readiness, each with what is wrong about it.
+struct Report {
+    checks: Vec<(String, Result<(), String>)>,
+    warnings: Vec<String>,
+}
+
+impl Report {
+    fn of(status: &NodeStatus, context: &HttpContext) -> Report {
+        let disk = match &*context.disk_error.borrow() {
+            None => Ok(()),
+            Some(reason) => Err(reason.clone()),
+        };
+        let serving = if status.retiring { Err("the node is about to stop".to_owned()) } else { Ok(()) };
+        let mut checks = vec![
+            ("disk".to_owned(), disk),
+            ("serving".to_owned(), serving),
+            ("peers".to_owned(), peers(status)),
+        ];
+        if status.shards.is_empty() {
+            checks.push(("shards".to_owned(), Err("the node carries none yet".to_owned())));
+        }
+        for shard in &status.shards {
+            let leader = match shard.leader {
+                Some(_) => Ok(()),
+                None => Err("no leader is known".to_owned()),
+            };
+            checks.push((format!("shard {}", shard.shard), leader));
+        }
+        let mut warnings = context.warnings.clone();
+        let down = status.links.iter().filter(|(_, connected)| !connected);
+        warnings.extend(down.map(|(peer, _)| format!("no connection to node {peer}")));
+        Report { checks, warnings }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.checks.iter().all(|(_, result)| result.is_ok())
+    }
+
+    /// One line a check: all of them, or only what has failed.
+    fn text(&self, verbose: bool) -> String {
+        let mut out = String::new();
+        for (name, result) in &self.checks {
+            match result {
+                Ok(()) if verbose => writeln!(out, "[+]{name} ok"),
+                Ok(()) => Ok(()),
+                Err(reason) => writeln!(out, "[-]{name} failed: {reason}"),
+            }
+            .expect("invariant: writing to a String does not fail");
+        }
+        if verbose {
+            for warning in &self.warnings {
+                writeln!(out, "[!]{warning}").expect("invariant: writing to a String does not fail");
+            }
+        }
+        out.push_str(if self.is_ready() { "ready\n" } else { "not ready\n" });
+        out
+    }
+}
+
+/// One peer that is down is a warning; without a majority nothing linearizable can be answered. The shards' leaders
+/// would say so too, an election timeout later.
+fn peers(status: &NodeStatus) -> Result<(), String> {
+    let reachable = 1 + status.links.iter().filter(|(_, connected)| *connected).count();
+    let nodes = 1 + status.links.len();
+    if reachable > nodes / 2 {
+        return Ok(());
+    }
+    Err(format!("only {reachable} of {nodes} nodes can be reached"))
+}

@@ -1,0 +1,85 @@
+//! Any other path at the root: the kv1 dialect, optimistic locking over versions in JSON.
+//!
+//! Owns its texts and its JSON, which are those of the original. The key is the decoded path with its leading `/`.
+//! A put always has a condition: without `ver` it creates and never overwrites.
+
+use bytes::Bytes;
+use hyper::{Method, StatusCode};
+use tidelock_core::command::{Condition, Read, Reply, Request, Write};
+use tidelock_core::limits;
+use tidelock_core::types::Version;
+
+use super::problem::{Problem, ProblemKind};
+use super::response::{self, Response};
+use super::service::Call;
+use super::{form, json, route, uri};
+use crate::store::Store;
+
+const NOT_FOUND: &str = "Not found";
+const VERSION_NOT_A_NUMBER: &str = "Version must be uint64";
+const VALUE_MISSING: &str =
+    "Value missing: give val in the query, in an urlencoded form or in multipart/form-data";
+
+pub(super) async fn answer<S: Store>(call: Call<'_, S>, raw_path: &str) -> Result<Response, Problem> {
+    match *call.method() {
+        Method::GET | Method::HEAD => get(call, key(raw_path)?).await,
+        Method::PUT => put(call, key(raw_path)?).await,
+        _ => Err(Problem::method_not_allowed("GET, HEAD, PUT")),
+    }
+}
+
+fn key(raw_path: &str) -> Result<Bytes, Problem> {
+    let key = uri::key(raw_path)?;
+    // Judged again once decoded: `/%761/keys` is not a way to a key that `/v1/keys` could not name.
+    if route::is_reserved(&key) {
+        return Err(Problem::no_such_route());
+    }
+    Ok(key)
+}
+
+async fn get<S: Store>(call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
+    let consistency = call.parameters().consistency()?;
+    match call.submit(Request::Read { read: Read::Get { key: key.clone() }, consistency }).await? {
+        Reply::Value { version, value } => Ok(object(&key, version, &value)),
+        Reply::NotFound => Ok(response::text(StatusCode::NOT_FOUND, NOT_FOUND)),
+        _ => Err(Problem::mismatched_reply()),
+    }
+}
+
+async fn put<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
+    let fields = form::read(&mut call).await?;
+    let given = match fields.ver {
+        None => Version::ABSENT,
+        Some(digits) => match uri::parse_u64(&digits) {
+            Some(version) => Version(version),
+            None => return Ok(response::text(StatusCode::BAD_REQUEST, VERSION_NOT_A_NUMBER)),
+        },
+    };
+    let Some(value) = fields.val else {
+        return Ok(response::text(StatusCode::BAD_REQUEST, VALUE_MISSING));
+    };
+    if value.len() > limits::VALUE_BYTES_MAX {
+        return Err(Problem::over_limit(ProblemKind::ValueTooLarge, "the value", limits::VALUE_BYTES_MAX));
+    }
+    let condition = Condition::Version(given);
+    let write = Write::Put { key: key.clone(), value: value.clone(), condition };
+    match call.submit(Request::Write(write)).await? {
+        Reply::Written { version, .. } => Ok(object(&key, version, &value)),
+        Reply::ConditionFailed { current } => {
+            let mismatch = format!("Version mismatch ({given} != {current})");
+            Ok(response::text(StatusCode::CONFLICT, mismatch))
+        }
+        _ => Err(Problem::mismatched_reply()),
+    }
+}
+
+/// `{"key":"/testkey","ver":6,"val":"testvalue"}`.
+fn object(key: &[u8], version: Version, value: &[u8]) -> Response {
+    let mut out = Vec::with_capacity(key.len() + value.len() + 64);
+    out.push(b'{');
+    json::push_bytes_member(&mut out, "key", key);
+    json::push_number_member(&mut out, "ver", version.0);
+    json::push_bytes_member(&mut out, "val", value);
+    out.push(b'}');
+    response::json(out)
+}

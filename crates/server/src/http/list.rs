@@ -1,0 +1,67 @@
+//! `/v1/keys`: pages of keys in byte order over all shards.
+//!
+//! Owns the page's parameters and JSON. The next page begins after the last key of this one, so nothing is held
+//! on the server between pages.
+
+use bytes::Bytes;
+use tidelock_core::command::{Page, Read, Reply, Request};
+use tidelock_core::limits;
+
+use super::json;
+use super::problem::Problem;
+use super::response::{self, Response};
+use super::service::{self, Call};
+use super::uri::{self, Parameters};
+use crate::store::Store;
+
+pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
+    service::only_reads(call.method())?;
+    let parameters = call.parameters();
+    let read = Read::List {
+        prefix: parameters.key_bytes("prefix")?.unwrap_or_default(),
+        // Nothing precedes the empty key, which is no key: after it means from the start.
+        after: parameters.key_bytes("after")?.filter(|after: &Bytes| !after.is_empty()),
+        limit: limit(parameters)?,
+        keys_only: parameters.flag("keys")?,
+    };
+    let consistency = parameters.consistency()?;
+    match call.submit(Request::Read { read, consistency }).await? {
+        Reply::Page(page) => Ok(response::json(encode(&page))),
+        _ => Err(Problem::mismatched_reply()),
+    }
+}
+
+fn limit(parameters: Parameters<'_>) -> Result<usize, Problem> {
+    let Some(digits) = parameters.get("limit")? else { return Ok(limits::LIST_PAGE_ITEMS_MAX) };
+    uri::parse_u64(&digits)
+        .and_then(|limit| usize::try_from(limit).ok())
+        .filter(|limit| (1..=limits::LIST_PAGE_ITEMS_MAX).contains(limit))
+        .ok_or_else(|| Problem::invalid(format!("limit must be 1 to {}", limits::LIST_PAGE_ITEMS_MAX)))
+}
+
+/// `{"items":[{"key":"a","ver":1,"val":"x"}],"next":null}`.
+fn encode(page: &Page) -> Vec<u8> {
+    let item_bytes = |value: &Option<Bytes>| value.as_ref().map_or(0, Bytes::len);
+    let bytes: usize = page.items.iter().map(|item| item.key.len() + item_bytes(&item.value) + 48).sum();
+    let mut out = Vec::with_capacity(bytes + 64);
+    out.extend_from_slice(b"{\"items\":[");
+    for (position, item) in page.items.iter().enumerate() {
+        if position > 0 {
+            out.push(b',');
+        }
+        out.push(b'{');
+        json::push_bytes_member(&mut out, "key", &item.key);
+        json::push_number_member(&mut out, "ver", item.version.0);
+        if let Some(value) = &item.value {
+            json::push_bytes_member(&mut out, "val", value);
+        }
+        out.push(b'}');
+    }
+    out.push(b']');
+    match &page.next {
+        Some(next) => json::push_bytes_member(&mut out, "next", next),
+        None => out.extend_from_slice(b",\"next\":null"),
+    }
+    out.push(b'}');
+    out
+}

@@ -1,0 +1,75 @@
+//! `/v1/keys/{key}`: one key as one resource whose entity tag is its version.
+//!
+//! Owns the meaning of methods and statuses here. The key is the rest of the path, any bytes; the body is the
+//! value, any bytes, and an empty body is an empty value, because a body is always given explicitly.
+
+use bytes::Bytes;
+use hyper::{Method, StatusCode};
+use tidelock_core::command::{Read, Reply, Request, Write};
+use tidelock_core::limits;
+use tidelock_core::types::Version;
+
+use super::body::BodyLimit;
+use super::conditions::{self, ReadConditions, Verdict};
+use super::problem::Problem;
+use super::response::{self, Response};
+use super::service::Call;
+use super::uri;
+use crate::store::Store;
+
+pub(super) async fn answer<S: Store>(call: Call<'_, S>, raw_key: &str) -> Result<Response, Problem> {
+    match *call.method() {
+        Method::GET | Method::HEAD => get(call, uri::key(raw_key)?).await,
+        Method::PUT => put(call, uri::key(raw_key)?).await,
+        Method::DELETE => delete(call, uri::key(raw_key)?).await,
+        _ => Err(Problem::method_not_allowed("GET, HEAD, PUT, DELETE")),
+    }
+}
+
+async fn get<S: Store>(call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
+    let conditions = ReadConditions::of(call.headers())?;
+    let consistency = call.parameters().consistency()?;
+    match call.submit(Request::Read { read: Read::Get { key }, consistency }).await? {
+        Reply::Value { version, value } => match conditions.judge(version) {
+            Verdict::Proceed => Ok(response::with_etag(response::octets(value), version)),
+            Verdict::NotModified => {
+                Ok(response::with_etag(response::empty(StatusCode::NOT_MODIFIED), version))
+            }
+            Verdict::Failed => Err(Problem::condition_failed(version)),
+        },
+        Reply::NotFound => match conditions.judge(Version::ABSENT) {
+            Verdict::Failed => Err(Problem::condition_failed(Version::ABSENT)),
+            Verdict::Proceed | Verdict::NotModified => Err(Problem::key_not_found()),
+        },
+        _ => Err(Problem::mismatched_reply()),
+    }
+}
+
+async fn put<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
+    let condition = conditions::of_write(call.headers())?;
+    let value = read_value(&mut call).await?;
+    match call.submit(Request::Write(Write::Put { key, value, condition })).await? {
+        Reply::Written { version, created } => {
+            let status = if created { StatusCode::CREATED } else { StatusCode::OK };
+            Ok(response::with_etag(response::empty(status), version))
+        }
+        Reply::ConditionFailed { current } => Err(Problem::condition_failed(current)),
+        _ => Err(Problem::mismatched_reply()),
+    }
+}
+
+async fn delete<S: Store>(call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
+    let condition = conditions::of_write(call.headers())?;
+    match call.submit(Request::Write(Write::Delete { key, condition })).await? {
+        Reply::Deleted { .. } => Ok(response::empty(StatusCode::NO_CONTENT)),
+        Reply::NotFound => Err(Problem::key_not_found()),
+        Reply::ConditionFailed { current } => Err(Problem::condition_failed(current)),
+        _ => Err(Problem::mismatched_reply()),
+    }
+}
+
+/// A body that is the value.
+pub(super) async fn read_value<S: Store>(call: &mut Call<'_, S>) -> Result<Bytes, Problem> {
+    let limit = limits::VALUE_BYTES_MAX.min(call.context.options.body_bytes_max);
+    call.read_body(BodyLimit::Value(limit)).await
+}

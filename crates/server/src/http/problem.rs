@@ -1,0 +1,209 @@
+//! Errors as RFC 9457 problems: what went wrong, once for people and once, by a stable `type`, for programs.
+//!
+//! Owns the list of problem types with their statuses; a type never changes its meaning. Details name limits and what
+//! the client sent wrongly, never anything internal.
+
+use std::borrow::Cow;
+
+use hyper::StatusCode;
+use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER};
+use tidelock_core::command::Refusal;
+use tidelock_core::types::Version;
+
+use super::json;
+use super::response::{self, Response};
+
+const TYPE_PREFIX: &str = "https://tidelock.dev/problems/";
+
+/// What kind of problem. `docs/interfaces.md` lists them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ProblemKind {
+    InvalidRequest,
+    NotFound,
+    NoSuchRoute,
+    MethodNotAllowed,
+    RequestTimeout,
+    ConditionFailed,
+    KeyTooLong,
+    ValueTooLarge,
+    BodyTooLarge,
+    HeadTooLarge,
+    Internal,
+    NoLeader,
+    Overloaded,
+    TooManyConnections,
+    UnknownOutcome,
+}
+
+impl ProblemKind {
+    /// Status, last segment of the type, title.
+    fn parts(self) -> (StatusCode, &'static str, &'static str) {
+        match self {
+            ProblemKind::InvalidRequest => (StatusCode::BAD_REQUEST, "invalid-request", "Invalid request"),
+            ProblemKind::NotFound => (StatusCode::NOT_FOUND, "not-found", "Not found"),
+            ProblemKind::NoSuchRoute => (StatusCode::NOT_FOUND, "no-such-route", "No such route"),
+            ProblemKind::MethodNotAllowed => {
+                (StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "Method not allowed")
+            }
+            ProblemKind::RequestTimeout => {
+                (StatusCode::REQUEST_TIMEOUT, "request-timeout", "Request timeout")
+            }
+            ProblemKind::ConditionFailed => {
+                (StatusCode::PRECONDITION_FAILED, "condition-failed", "Condition failed")
+            }
+            ProblemKind::KeyTooLong => (StatusCode::PAYLOAD_TOO_LARGE, "key-too-long", "Key too long"),
+            ProblemKind::ValueTooLarge => {
+                (StatusCode::PAYLOAD_TOO_LARGE, "value-too-large", "Value too large")
+            }
+            ProblemKind::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "Body too large"),
+            ProblemKind::HeadTooLarge => (
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "head-too-large",
+                "Request line and headers too large",
+            ),
+            ProblemKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
+            ProblemKind::NoLeader => (StatusCode::SERVICE_UNAVAILABLE, "no-leader", "No leader"),
+            ProblemKind::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", "Overloaded"),
+            ProblemKind::TooManyConnections => {
+                (StatusCode::SERVICE_UNAVAILABLE, "too-many-connections", "Too many connections")
+            }
+            ProblemKind::UnknownOutcome => {
+                (StatusCode::GATEWAY_TIMEOUT, "unknown-outcome", "Unknown outcome")
+            }
+        }
+    }
+
+    fn is_worth_retrying(self) -> bool {
+        matches!(self, ProblemKind::NoLeader | ProblemKind::Overloaded | ProblemKind::TooManyConnections)
+    }
+}
+
+/// How long clients are asked to wait before they try again: about an election.
+const RETRY_AFTER_SECONDS: &str = "1";
+
+/// One problem, about to be an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Problem {
+    kind: ProblemKind,
+    detail: Cow<'static, str>,
+    extension: Option<Extension>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extension {
+    Limit(u64),
+    Current(Version),
+    Allow(&'static str),
+}
+
+impl Problem {
+    pub fn new(kind: ProblemKind, detail: impl Into<Cow<'static, str>>) -> Problem {
+        Problem { kind, detail: detail.into(), extension: None }
+    }
+
+    pub fn invalid(detail: impl Into<Cow<'static, str>>) -> Problem {
+        Problem::new(ProblemKind::InvalidRequest, detail)
+    }
+
+    /// A limit in bytes was exceeded; `what` begins the sentence that names it.
+    pub fn over_limit(kind: ProblemKind, what: &str, limit_bytes: usize) -> Problem {
+        let detail = format!("{what} is longer than {limit_bytes} bytes");
+        Problem { kind, detail: detail.into(), extension: Some(Extension::Limit(limit_bytes as u64)) }
+    }
+
+    pub fn key_not_found() -> Problem {
+        Problem::new(ProblemKind::NotFound, "there is no such key")
+    }
+
+    pub fn no_such_route() -> Problem {
+        Problem::new(ProblemKind::NoSuchRoute, "nothing is served under this path")
+    }
+
+    /// The key's version is not the one that the client demands.
+    pub fn condition_failed(current: Version) -> Problem {
+        let detail = match current {
+            Version::ABSENT => Cow::Borrowed("there is no such key; nothing was changed"),
+            version => format!("the key's version is {version}; nothing was changed").into(),
+        };
+        Problem { kind: ProblemKind::ConditionFailed, detail, extension: Some(Extension::Current(current)) }
+    }
+
+    /// `allow` lists the methods that the path does take.
+    pub fn method_not_allowed(allow: &'static str) -> Problem {
+        Problem {
+            kind: ProblemKind::MethodNotAllowed,
+            detail: Cow::Owned(format!("this path takes {allow}")),
+            extension: Some(Extension::Allow(allow)),
+        }
+    }
+
+    /// The store answered a question that was not asked: a bug, which must not take the node down.
+    pub fn mismatched_reply() -> Problem {
+        tracing::error!("the store gave a reply of another kind than the request's");
+        Problem::new(ProblemKind::Internal, "the node gave an answer of the wrong kind; its log says more")
+    }
+
+    pub fn into_response(self) -> Response {
+        let (status, _, _) = self.kind.parts();
+        let mut response = response::with_body(status, self.body());
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if self.kind.is_worth_retrying() {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+        }
+        match self.extension {
+            Some(Extension::Allow(allow)) => {
+                headers.insert(ALLOW, HeaderValue::from_static(allow));
+            }
+            Some(Extension::Current(version)) if version != Version::ABSENT => {
+                headers.insert(ETAG, response::etag(version));
+            }
+            _ => {}
+        }
+        response
+    }
+
+    /// The whole answer as bytes, for a connection that is turned away before any HTTP was spoken on it.
+    pub fn into_raw_answer(self) -> Vec<u8> {
+        let (status, _, title) = self.kind.parts();
+        let body = self.body();
+        let mut out = format!(
+            "HTTP/1.1 {} {title}\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\n\
+             retry-after: {RETRY_AFTER_SECONDS}\r\nconnection: close\r\n\r\n",
+            status.as_u16(),
+            body.len()
+        )
+        .into_bytes();
+        out.extend_from_slice(&body);
+        out
+    }
+
+    fn body(&self) -> Vec<u8> {
+        let (status, name, title) = self.kind.parts();
+        let head = format!(
+            r#"{{"type":"{TYPE_PREFIX}{name}","title":"{title}","status":{},"detail":"#,
+            status.as_u16()
+        );
+        let mut out = head.into_bytes();
+        json::push_text(&mut out, &self.detail);
+        match self.extension {
+            Some(Extension::Limit(limit)) => json::push_number_member(&mut out, "limit", limit),
+            Some(Extension::Current(version)) => json::push_number_member(&mut out, "current", version.0),
+            Some(Extension::Allow(_)) | None => {}
+        }
+        out.push(b'}');
+        out
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Problem {
+        let kind = match refusal {
+            Refusal::NoLeader => ProblemKind::NoLeader,
+            Refusal::UnknownOutcome => ProblemKind::UnknownOutcome,
+            Refusal::Overloaded => ProblemKind::Overloaded,
+            Refusal::Invalid(_) => ProblemKind::InvalidRequest,
+        };
+        Problem::new(kind, refusal.to_string())
+    }
+}

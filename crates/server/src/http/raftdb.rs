@@ -1,0 +1,38 @@
+//! `/db/{key}`: the raftdb dialect, which knows two things: store this, and what is stored.
+//!
+//! Owns its statuses. Keys and values are those of `/v1/keys`; the content type of a body means nothing, because
+//! `curl -d` calls everything a form.
+
+use hyper::{Method, StatusCode};
+use tidelock_core::command::{Condition, Read, Reply, Request, Write};
+
+use super::native;
+use super::problem::Problem;
+use super::response::{self, Response};
+use super::service::Call;
+use super::uri;
+use crate::store::Store;
+
+pub(super) async fn answer<S: Store>(mut call: Call<'_, S>, raw_key: &str) -> Result<Response, Problem> {
+    match *call.method() {
+        Method::GET | Method::HEAD => {
+            let key = uri::key(raw_key)?;
+            let consistency = call.parameters().consistency()?;
+            match call.submit(Request::Read { read: Read::Get { key }, consistency }).await? {
+                Reply::Value { value, .. } => Ok(response::octets(value)),
+                Reply::NotFound => Err(Problem::key_not_found()),
+                _ => Err(Problem::mismatched_reply()),
+            }
+        }
+        Method::POST | Method::PUT => {
+            let key = uri::key(raw_key)?;
+            let value = native::read_value(&mut call).await?;
+            let write = Write::Put { key, value, condition: Condition::Always };
+            match call.submit(Request::Write(write)).await? {
+                Reply::Written { .. } => Ok(response::empty(StatusCode::OK)),
+                _ => Err(Problem::mismatched_reply()),
+            }
+        }
+        _ => Err(Problem::method_not_allowed("GET, HEAD, POST, PUT")),
+    }
+}

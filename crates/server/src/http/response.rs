@@ -1,0 +1,80 @@
+//! Answers: bodies with their headers. Owns no meaning; the rooms of the dialects choose.
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::StatusCode;
+use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue};
+use tidelock_core::types::Version;
+
+pub(super) type Response = hyper::Response<Full<Bytes>>;
+
+/// An answer with a body of no stated type.
+pub(super) fn with_body(status: StatusCode, body: impl Into<Bytes>) -> Response {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    response
+}
+
+/// An answer without a body.
+pub(super) fn empty(status: StatusCode) -> Response {
+    with_body(status, Bytes::new())
+}
+
+/// Text for people.
+pub(super) fn text(status: StatusCode, body: impl Into<Bytes>) -> Response {
+    typed(status, "text/plain; charset=utf-8", body)
+}
+
+/// JSON that is already encoded.
+pub(super) fn json(body: Vec<u8>) -> Response {
+    typed(StatusCode::OK, "application/json", body)
+}
+
+/// A value as it was put.
+pub(super) fn octets(body: Bytes) -> Response {
+    typed(StatusCode::OK, "application/octet-stream", body)
+}
+
+/// An answer with a body of a stated type.
+pub(super) fn typed(status: StatusCode, media_type: &'static str, body: impl Into<Bytes>) -> Response {
+    let mut response = with_body(status, body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+}
+
+/// `"<version>"`: a strong entity tag, because equal versions of a key are equal bytes.
+pub(super) fn etag(version: Version) -> HeaderValue {
+    // 20 digits and two quotes: formatted on the stack, copied once.
+    let mut text = [b'"'; 22];
+    let mut start = text.len() - 1;
+    let mut rest = version.0;
+    loop {
+        start -= 1;
+        text[start] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    HeaderValue::from_bytes(&text[start - 1..]).expect("invariant: digits and quotes are a header value")
+}
+
+/// Adds the entity tag of `version`.
+pub(super) fn with_etag(mut response: Response, version: Version) -> Response {
+    response.headers_mut().insert(ETAG, etag(version));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entity_tags_are_quoted_versions() {
+        for (version, expected) in
+            [(0, "\"0\""), (7, "\"7\""), (10, "\"10\""), (u64::MAX, "\"18446744073709551615\"")]
+        {
+            assert_eq!(etag(Version(version)), expected);
+        }
+    }
+}

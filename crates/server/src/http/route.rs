@@ -1,0 +1,135 @@
+//! Which part of the interface a path belongs to.
+//!
+//! Owns the map of paths and the list of first segments that are never keys. It looks at the raw path and decodes
+//! nothing: what stands behind a prefix is the key's, byte for byte.
+
+use crate::metrics::Dialect;
+
+/// Where a request goes. Keys are still percent-encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Route<'a> {
+    /// `/v1/keys/{key}`.
+    Key(&'a str),
+    /// `/v1/keys`.
+    List,
+    /// `/v1/cluster`.
+    Cluster,
+    /// `/db/{key}`.
+    Raftdb(&'a str),
+    /// Any other path; it may still decode to a reserved one.
+    Kv1(&'a str),
+    /// `/`.
+    Welcome,
+    /// `/livez`.
+    Live,
+    /// `/readyz`.
+    Ready,
+    /// `/metrics`.
+    Metrics,
+    /// A path under a reserved segment that is nothing.
+    Nothing,
+}
+
+impl<'a> Route<'a> {
+    pub fn of(path: &'a str) -> Route<'a> {
+        if let Some(rest) = path.strip_prefix("/v1/") {
+            return match rest.strip_prefix("keys/") {
+                Some(key) => Route::Key(key),
+                None => match rest {
+                    "keys" => Route::List,
+                    "cluster" => Route::Cluster,
+                    _ => Route::Nothing,
+                },
+            };
+        }
+        if let Some(key) = path.strip_prefix("/db/") {
+            return Route::Raftdb(key);
+        }
+        match path {
+            "/" => Route::Welcome,
+            "/livez" => Route::Live,
+            "/readyz" => Route::Ready,
+            "/metrics" => Route::Metrics,
+            _ if is_reserved(path.as_bytes()) => Route::Nothing,
+            _ => Route::Kv1(path),
+        }
+    }
+
+    pub fn dialect(self) -> Dialect {
+        match self {
+            Route::Key(_) | Route::List | Route::Cluster => Dialect::Native,
+            Route::Raftdb(_) => Dialect::Raftdb,
+            Route::Kv1(_) => Dialect::Kv1,
+            Route::Welcome | Route::Live | Route::Ready | Route::Metrics | Route::Nothing => {
+                Dialect::Operations
+            }
+        }
+    }
+}
+
+/// Whether a path of the root is never a key: its first segment belongs to an interface, or may one day.
+pub(super) fn is_reserved(path: &[u8]) -> bool {
+    let Some(rest) = path.strip_prefix(b"/") else { return true };
+    let segment = rest.split(|&byte| byte == b'/').next().unwrap_or_default();
+    rest.is_empty()
+        || matches!(
+            segment,
+            b"v1"
+                | b"v2"
+                | b"v3"
+                | b"api"
+                | b"db"
+                | b"ui"
+                | b"metrics"
+                | b"livez"
+                | b"readyz"
+                | b"openapi.json"
+                | b"favicon.ico"
+                | b".well-known"
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_path_has_one_meaning() {
+        for (path, route) in [
+            ("/", Route::Welcome),
+            ("/v1/keys", Route::List),
+            ("/v1/keys/", Route::Key("")),
+            ("/v1/keys/a/b%2Fc", Route::Key("a/b%2Fc")),
+            ("/v1/keys//testkey", Route::Key("/testkey")),
+            ("/v1/keysx", Route::Nothing),
+            ("/v1", Route::Nothing),
+            ("/v1/", Route::Nothing),
+            ("/v1/cluster", Route::Cluster),
+            ("/v1/kv/a", Route::Nothing),
+            ("/db/foo", Route::Raftdb("foo")),
+            ("/db", Route::Nothing),
+            ("/dbx", Route::Kv1("/dbx")),
+            ("/livez", Route::Live),
+            ("/livez/", Route::Nothing),
+            ("/readyz", Route::Ready),
+            ("/metrics", Route::Metrics),
+            ("/favicon.ico", Route::Nothing),
+            ("/.well-known/acme", Route::Nothing),
+            ("/testkey", Route::Kv1("/testkey")),
+            ("/a/v1", Route::Kv1("/a/v1")),
+            ("//", Route::Kv1("//")),
+            ("*", Route::Nothing),
+            ("", Route::Nothing),
+        ] {
+            assert_eq!(Route::of(path), route, "{path}");
+        }
+    }
+
+    #[test]
+    fn an_encoded_path_cannot_reach_a_reserved_segment() {
+        assert!(is_reserved(b"/v1"));
+        assert!(is_reserved(b"/v1/keys/a"));
+        assert!(!is_reserved(b"/v1x"));
+        assert!(!is_reserved(b"//v1"));
+    }
+}

@@ -1,0 +1,170 @@
+//! One request: from its head to its answer.
+//!
+//! Owns the order of things that hold for every request: the head's limit, the route, the counting, and letting go
+//! of the body. It is generic over the store and free of allocation; what a route costs is its own affair.
+
+use std::time::Instant;
+
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_LENGTH, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::{HeaderMap, Method, StatusCode};
+use tidelock_core::command::{Reply, Request};
+
+use super::body::{BodyLimit, RequestBody};
+use super::problem::{Problem, ProblemKind};
+use super::response::Response;
+use super::route::Route;
+use super::uri::Parameters;
+use super::{HttpContext, cluster, health, kv1, list, native, raftdb};
+use crate::metrics::{Kind, MethodClass, Observation, StatusClass};
+use crate::store::Store;
+
+/// A request in the hands of a route.
+pub(super) struct Call<'a, S> {
+    store: &'a S,
+    /// What the server shares with its worker.
+    pub context: &'a HttpContext,
+    head: &'a Parts,
+    body: &'a mut RequestBody,
+}
+
+impl<'a, S: Store> Call<'a, S> {
+    pub fn method(&self) -> &'a Method {
+        &self.head.method
+    }
+
+    pub fn headers(&self) -> &'a HeaderMap {
+        &self.head.headers
+    }
+
+    pub fn parameters(&self) -> Parameters<'a> {
+        Parameters::of_query(self.head.uri.query())
+    }
+
+    /// The store as its health and numbers need it.
+    pub fn store(&self) -> &'a S {
+        self.store
+    }
+
+    /// Asks the store. A refusal is already a problem.
+    pub async fn submit(&self, request: Request) -> Result<Reply, Problem> {
+        match self.store.submit(request).await {
+            Reply::Refused(refusal) => Err(refusal.into()),
+            reply => Ok(reply),
+        }
+    }
+
+    /// Reads the body, see [`RequestBody::read`].
+    pub async fn read_body(&mut self, limit: BodyLimit) -> Result<bytes::Bytes, Problem> {
+        self.body.read(limit).await
+    }
+}
+
+/// Answers one request.
+pub(super) async fn answer<S: Store>(
+    request: hyper::Request<Incoming>,
+    store: &S,
+    context: &HttpContext,
+) -> Response {
+    let started = Instant::now();
+    let (head, incoming) = request.into_parts();
+    let mut body = RequestBody::new(incoming, &head.headers, context.options.body_read_timeout);
+    let route = Route::of(head.uri.path());
+    let result = match check_head(&head, context.options.head_bytes_max) {
+        Ok(()) => dispatch(Call { store, context, head: &head, body: &mut body }, route).await,
+        Err(problem) => Err(problem),
+    };
+    body.finish();
+    let mut response = result.unwrap_or_else(Problem::into_response);
+    if head.method == Method::HEAD {
+        state_empty_length(&mut response);
+    }
+    context.counters.observe(Observation {
+        dialect: route.dialect(),
+        kind: kind_of(route, &head),
+        method: method_class(&head.method),
+        status: status_class(response.status()),
+        duration: started.elapsed(),
+    });
+    response
+}
+
+async fn dispatch<S: Store>(call: Call<'_, S>, route: Route<'_>) -> Result<Response, Problem> {
+    match route {
+        Route::Key(raw_key) => native::answer(call, raw_key).await,
+        Route::Kv1(raw_path) => kv1::answer(call, raw_path).await,
+        Route::Raftdb(raw_key) => raftdb::answer(call, raw_key).await,
+        Route::List => list::answer(call).await,
+        Route::Cluster => cluster::answer(call).await,
+        Route::Welcome => health::welcome(&call),
+        Route::Live => health::live(&call),
+        Route::Ready => health::ready(&call),
+        Route::Metrics => health::metrics(&call),
+        Route::Nothing => Err(Problem::no_such_route()),
+    }
+}
+
+/// Fails unless the method is GET or HEAD.
+pub(super) fn only_reads(method: &Method) -> Result<(), Problem> {
+    match *method {
+        Method::GET | Method::HEAD => Ok(()),
+        _ => Err(Problem::method_not_allowed("GET, HEAD")),
+    }
+}
+
+/// The parser's own limit is higher, so that a head that is only a little too long gets an answer which names the
+/// limit, on a connection that stays usable.
+fn check_head(head: &Parts, bytes_max: usize) -> Result<(), Problem> {
+    const SEPARATORS_BYTES: usize = ": \r\n".len();
+    const REQUEST_LINE_BYTES: usize = "  HTTP/1.1\r\n\r\n".len();
+    let target_bytes = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
+    let headers = head.headers.iter();
+    let header_bytes: usize =
+        headers.map(|(name, value)| name.as_str().len() + value.len() + SEPARATORS_BYTES).sum();
+    let bytes = head.method.as_str().len() + target_bytes + REQUEST_LINE_BYTES + header_bytes;
+    if bytes > bytes_max {
+        let what = "the request line with its headers";
+        return Err(Problem::over_limit(ProblemKind::HeadTooLarge, what, bytes_max));
+    }
+    Ok(())
+}
+
+/// To HEAD, hyper states the length of a body that it then leaves out, unless that length is zero.
+fn state_empty_length(response: &mut Response) {
+    use hyper::body::Body;
+    if response.body().is_end_stream() && response.status() == StatusCode::OK {
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
+}
+
+fn kind_of(route: Route<'_>, head: &Parts) -> Kind {
+    let kind = match (route, method_class(&head.method)) {
+        (Route::Key(_) | Route::Kv1(_) | Route::Raftdb(_), MethodClass::Read) => Kind::Read,
+        (Route::Key(_) | Route::Kv1(_) | Route::Raftdb(_), MethodClass::Write) => Kind::Write,
+        (Route::List, MethodClass::Read) => Kind::List,
+        _ => Kind::Other,
+    };
+    let stale = || Parameters::of_query(head.uri.query()).flag("stale");
+    match kind {
+        Kind::Read | Kind::List if stale() == Ok(true) => Kind::StaleRead,
+        kind => kind,
+    }
+}
+
+fn method_class(method: &Method) -> MethodClass {
+    match *method {
+        Method::GET | Method::HEAD => MethodClass::Read,
+        Method::PUT | Method::POST | Method::DELETE | Method::PATCH => MethodClass::Write,
+        _ => MethodClass::Other,
+    }
+}
+
+fn status_class(status: StatusCode) -> StatusClass {
+    match status.as_u16() {
+        ..300 => StatusClass::Success,
+        300..400 => StatusClass::Redirection,
+        400..500 => StatusClass::ClientError,
+        500.. => StatusClass::ServerError,
+    }
+}
