@@ -3,3 +3,4 @@
 pub mod http;
 pub mod metrics;
 pub mod store;
+pub mod transport;

@@ -1,0 +1,183 @@
+//! One connection from the end of its handshake to its last byte.
+//!
+//! Owns the socket: reading frames to the owner, writing what is queued, noticing that the other side is gone.
+//! Owns neither the order of link events nor the queue (`links`). Invariant: nothing is delivered from a
+//! connection whose link has ended.
+//!
+//! **Half-open connections.** A peer that lost its power sends no FIN. Under traffic `TCP_USER_TIMEOUT` ends the
+//! connection once written bytes stay unacknowledged; without traffic TCP's keep-alive makes the traffic. The kernel
+//! does both, so a busy event loop here or there is not mistaken for a dead peer, which an application's own ping
+//! would do. The default of the kernel, some 15 minutes of retransmission, would also leave a healed partition
+//! waiting for the next retransmission, up to two minutes away; a new connection is there sooner. What the
+//! kernel cannot see, a peer whose process hangs, raft sees by its silence.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use rustix::net::sockopt;
+use tidelock_core::event::Event;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+
+use super::frame::{FRAME_HEADER_BYTES, FrameBatch, FrameDecoder, FrameError};
+use super::links::{Link, Links};
+
+/// Written bytes may stay unacknowledged for this long before the connection counts as lost. Three election
+/// timeouts by default: elections deal with the silence long before, this only makes room for a new connection.
+pub const UNACKNOWLEDGED_MILLIS_MAX: u32 = 3_000;
+
+/// A silent connection is probed after this long, and then as often. One second is the finest that TCP offers.
+pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Probes without an answer before the connection counts as lost. `TCP_USER_TIMEOUT` overrules it on Linux; both
+/// say three seconds.
+pub const KEEPALIVE_PROBES_MAX: u32 = 3;
+
+/// Why a link ended.
+#[derive(Debug, thiserror::Error)]
+enum LinkEnd {
+    #[error("closed by the peer")]
+    Closed,
+    #[error("closed by the peer in the middle of a frame")]
+    ClosedInsideFrame,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error("replaced by a newer connection of the peer")]
+    Replaced,
+    #[error("cut, because more frames wait for the peer than may")]
+    QueueOverflow,
+}
+
+/// Sets what both sides of a peer connection want of TCP.
+pub(super) fn configure(stream: &TcpStream) -> io::Result<()> {
+    // Frames are gathered here; Nagle's algorithm would gather them once more, at the price of a round trip.
+    stream.set_nodelay(true)?;
+    let socket = stream.as_fd();
+    sockopt::set_tcp_user_timeout(socket, UNACKNOWLEDGED_MILLIS_MAX)?;
+    sockopt::set_tcp_keepidle(socket, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(socket, KEEPALIVE_PROBES_MAX)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    Ok(())
+}
+
+/// Carries frames until the connection or the link ends, and announces the link's end. `buffer` holds what came
+/// behind the handshake.
+pub(super) async fn run(links: &Links, link: &Rc<Link>, mut stream: TcpStream, buffer: BytesMut) {
+    let (reader, writer) = stream.split();
+    // One task for both directions: they share a fate, and whichever ends first drops the other. Neither is
+    // preferred, or a flood in one direction would starve the other; but nothing moves on an ended link.
+    let carry = async {
+        tokio::select! {
+            end = receive(links, link, reader, buffer) => end,
+            end = transmit(links, link, writer) => LinkEnd::Io(end),
+        }
+    };
+    let end = tokio::select! {
+        biased;
+        () = link.ended.notified() => {
+            if link.is_overflowed() { LinkEnd::QueueOverflow } else { LinkEnd::Replaced }
+        }
+        end = carry => end,
+    };
+    match &end {
+        LinkEnd::Frame(FrameError::Checksum(_)) => links.counters.checksum_failures.add(1),
+        LinkEnd::Frame(FrameError::Length(_)) => links.counters.length_violations.add(1),
+        _ => {}
+    }
+    if *links.stopping.borrow() {
+        tracing::info!(peer = %link.peer, "peer link closed");
+    } else {
+        tracing::warn!(peer = %link.peer, reason = %end, "peer link lost");
+    }
+    links.end(link);
+}
+
+async fn receive(links: &Links, link: &Link, mut reader: ReadHalf<'_>, buffer: BytesMut) -> LinkEnd {
+    let mut decoder = FrameDecoder::new(buffer);
+    loop {
+        if let Err(error) = deliver(links, link, &mut decoder) {
+            return error.into();
+        }
+        match reader.read_buf(decoder.read_buffer()).await {
+            Ok(0) if decoder.is_inside_frame() => return LinkEnd::ClosedInsideFrame,
+            Ok(0) => return LinkEnd::Closed,
+            Ok(_) => {}
+            Err(error) => return error.into(),
+        }
+    }
+}
+
+/// Hands on all whole frames. The link is looked at before each: the owner may cut it from within its sink.
+fn deliver(links: &Links, link: &Link, decoder: &mut FrameDecoder) -> Result<(), FrameError> {
+    while link.is_up() {
+        let Some(payload) = decoder.next_payload()? else { break };
+        links.counters.frames_received.add(1);
+        links.counters.bytes_received.add((FRAME_HEADER_BYTES + payload.len()) as u64);
+        links.tell(Event::Frame { from: link.peer, payload });
+    }
+    Ok(())
+}
+
+/// Writes whatever is queued, all of it at each turn, until the socket fails. When the transport stops it writes the
+/// rest, closes its direction and then leaves it to the reader to see the peer do the same: closing a socket that
+/// still holds unread bytes would reset the connection and could take the last frames with it.
+async fn transmit(links: &Links, link: &Link, mut writer: WriteHalf<'_>) -> io::Error {
+    loop {
+        let stopping = *links.stopping.borrow();
+        match write_queued(links, link, &mut writer).await {
+            Ok(true) => continue,
+            Ok(false) if stopping => break,
+            Ok(false) => {}
+            Err(error) => return error,
+        }
+        tokio::select! {
+            () = link.queued.notified() => {}
+            () = links.stopped() => {}
+        }
+    }
+    match writer.shutdown().await {
+        Ok(()) => std::future::pending().await,
+        Err(error) => error,
+    }
+}
+
+/// Writes one batch; returns whether there was one.
+async fn write_queued(links: &Links, link: &Link, writer: &mut WriteHalf<'_>) -> io::Result<bool> {
+    let payloads = link.queue.borrow_mut().take();
+    if payloads.is_empty() {
+        return Ok(false);
+    }
+    writer.write_all_buf(&mut FrameBatch::new(&payloads)).await?;
+    // An ended link's queue is empty and counts nothing: its frames were counted as dropped.
+    let (frames, bytes) = link.queue.borrow_mut().written();
+    links.counters.frames_sent.add(frames as u64);
+    links.counters.bytes_sent.add(bytes as u64);
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn dead_peers_are_noticed_by_the_kernel() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        configure(&stream).unwrap();
+        let socket = stream.as_fd();
+        assert!(sockopt::tcp_nodelay(socket).unwrap());
+        assert!(sockopt::socket_keepalive(socket).unwrap());
+        assert_eq!(sockopt::tcp_user_timeout(socket).unwrap(), UNACKNOWLEDGED_MILLIS_MAX);
+        assert_eq!(sockopt::tcp_keepidle(socket).unwrap(), KEEPALIVE_INTERVAL);
+        assert_eq!(sockopt::tcp_keepintvl(socket).unwrap(), KEEPALIVE_INTERVAL);
+        assert_eq!(sockopt::tcp_keepcnt(socket).unwrap(), KEEPALIVE_PROBES_MAX);
+    }
+}

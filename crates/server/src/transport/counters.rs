@@ -1,0 +1,45 @@
+//! What a transport counts. Owns numbers only; who publishes them is not known here.
+
+use std::cell::Cell;
+
+/// A total that only rises. Not shared between threads.
+#[derive(Debug, Default)]
+pub struct Counter(Cell<u64>);
+
+impl Counter {
+    /// Raises the total.
+    pub fn add(&self, count: u64) {
+        self.0.set(self.0.get() + count);
+    }
+
+    /// The total.
+    pub fn get(&self) -> u64 {
+        self.0.get()
+    }
+}
+
+/// Totals of one transport since it started.
+#[derive(Debug, Default)]
+pub struct TransportCounters {
+    /// Frames handed to the kernel.
+    pub frames_sent: Counter,
+    /// Bytes of those frames, headers included.
+    pub bytes_sent: Counter,
+    /// Frames received whole and with the right checksum.
+    pub frames_received: Counter,
+    /// Bytes of those frames, headers included.
+    pub bytes_received: Counter,
+    /// Frames given to the transport that are not known to have been handed to the kernel: there was no link,
+    /// the queue was full, or the link ended first.
+    pub frames_dropped: Counter,
+    /// Links made with a peer that had one before.
+    pub reconnects: Counter,
+    /// Handshakes that this node ended: refused, not the protocol, too slow, or too many at a time.
+    pub handshakes_refused: Counter,
+    /// Links ended because a payload did not match its checksum.
+    pub checksum_failures: Counter,
+    /// Links ended because a frame claimed an impossible length.
+    pub length_violations: Counter,
+    /// Links ended because the queue could not hold a frame that must not be dropped.
+    pub queue_overflows: Counter,
+}

@@ -1,0 +1,534 @@
+//! The first words on a peer connection: who are you, of which cluster, on which disk, and which version do we speak?
+//!
+//! ```text
+//! dialer                          acceptor
+//!   Hello            ──────────▶   judges it
+//!   judges it        ◀──────────   Hello, or Refuse and close
+//!   Accept, or       ──────────▶   the link is up
+//!   Refuse and close
+//! ```
+//!
+//! Three messages rather than two, so that neither side takes a link for standing that the other refuses; the
+//! dialer sends its first frames right behind `Accept`, so the third costs no round trip. A message is
+//!
+//! ```text
+//! magic    8 bytes   "TIDEPEER"
+//! length   u16 LE    bytes of the body, at most HANDSHAKE_BYTES_MAX
+//! crc32c   u32 LE    of the body
+//! body               a kind byte, then fixed-width little-endian fields
+//! ```
+//!
+//! This envelope never changes with the protocol version, or versions could not be negotiated. Bytes behind
+//! the known fields of a body are ignored: a later version may add some.
+//!
+//! Owns layout and judgement; owns no socket, no timeout and no memory of earlier connections. It proves
+//! no identity: it guards against mistakes of configuration, not against an attacker on the network.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+
+use bytes::{Buf, BufMut, BytesMut};
+use tidelock_core::types::NodeId;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use uuid::Uuid;
+
+/// Versions of the peer protocol that this build speaks.
+pub const PROTOCOL_VERSIONS: VersionRange = VersionRange { min: 1, max: 1 };
+
+/// Longest body. A `Hello` has 45 bytes today; the rest is room for fields of later versions.
+pub const HANDSHAKE_BYTES_MAX: usize = 512;
+
+const MAGIC: &[u8; 8] = b"TIDEPEER";
+const ENVELOPE_BYTES: usize = 14;
+const KIND_HELLO: u8 = 1;
+const KIND_ACCEPT: u8 = 2;
+const KIND_REFUSE: u8 = 3;
+
+/// Who a node is, as far as its peers are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Its cluster.
+    pub cluster: Uuid,
+    /// Its number in the cluster.
+    pub node: NodeId,
+    /// Minted with its data directory.
+    pub host: Uuid,
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {} (host {}, cluster {})", self.node, self.host, self.cluster)
+    }
+}
+
+/// Versions from `min` to `max`, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VersionRange {
+    /// Lowest.
+    pub min: u16,
+    /// Highest.
+    pub max: u16,
+}
+
+impl VersionRange {
+    /// The highest version that both sides speak. Both compute it for themselves and agree.
+    pub fn common(self, other: VersionRange) -> Option<u16> {
+        let highest = self.max.min(other.max);
+        (highest >= self.min.max(other.min)).then_some(highest)
+    }
+}
+
+/// How a node introduces itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// What it speaks.
+    pub versions: VersionRange,
+    /// Who it is.
+    pub identity: Identity,
+}
+
+/// Why a handshake was refused; the other side is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandshakeRefusal {
+    /// The other side's cluster id differs.
+    #[error("it belongs to another cluster; --peers and --cluster-name must be the same on every founder")]
+    WrongCluster,
+    /// The number is none of this node's peers.
+    #[error("its number is not among the peers of this cluster")]
+    UnknownNode,
+    /// No protocol version is spoken by both.
+    #[error("the two builds have no version of the peer protocol in common")]
+    UnsupportedVersion,
+    /// The number is known with another host uuid.
+    #[error(
+        "its number belongs to another disk; a node whose data directory was lost must join as a new one"
+    )]
+    HostMismatch,
+    /// The connection ends where it began, or at a copy of the same data directory.
+    #[error("the connection leads back to this node, or to a copy of its data directory")]
+    SelfConnection,
+    /// Two hosts go by one number.
+    #[error("two hosts go by the same number; each needs its own --peer address out of --peers")]
+    SameNumber,
+    /// The lower number called the higher.
+    #[error("the node with the higher number makes the connection, and this came from the lower")]
+    WrongDirection,
+    /// The dialed address belongs to another peer.
+    #[error("another node of the cluster answers at this address")]
+    UnexpectedNode,
+    /// A reason that a later version gave.
+    #[error("reason {0}, which this version does not know")]
+    Other(u8),
+}
+
+/// Codes on the wire. A code is never reused.
+const REFUSAL_CODES: [(HandshakeRefusal, u8); 8] = [
+    (HandshakeRefusal::WrongCluster, 1),
+    (HandshakeRefusal::UnknownNode, 2),
+    (HandshakeRefusal::UnsupportedVersion, 3),
+    (HandshakeRefusal::HostMismatch, 4),
+    (HandshakeRefusal::SelfConnection, 5),
+    (HandshakeRefusal::SameNumber, 6),
+    (HandshakeRefusal::WrongDirection, 7),
+    (HandshakeRefusal::UnexpectedNode, 8),
+];
+
+impl HandshakeRefusal {
+    fn code(self) -> u8 {
+        match self {
+            HandshakeRefusal::Other(code) => code,
+            known => REFUSAL_CODES
+                .iter()
+                .find(|(refusal, _)| *refusal == known)
+                .map(|(_, code)| *code)
+                .expect("invariant: every refusal has a code"),
+        }
+    }
+
+    fn from_code(code: u8) -> HandshakeRefusal {
+        REFUSAL_CODES
+            .iter()
+            .find(|(_, known)| *known == code)
+            .map_or(HandshakeRefusal::Other(code), |(refusal, _)| *refusal)
+    }
+}
+
+/// Why a handshake came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum HandshakeError {
+    /// This node refused.
+    #[error("refused {claimed}: {refusal}")]
+    Refused {
+        /// Why.
+        refusal: HandshakeRefusal,
+        /// Who the other side says it is.
+        claimed: Identity,
+    },
+    /// The other side refused.
+    #[error("refused by the peer: {0}")]
+    RefusedByPeer(HandshakeRefusal),
+    /// The other side does not speak the protocol. It is given no answer.
+    #[error("not the peer protocol: {0}")]
+    Malformed(&'static str),
+    /// The connection failed, or ended before the handshake did.
+    #[error("connection lost during the handshake: {0}")]
+    Io(#[from] io::Error),
+    /// The other side took too long.
+    #[error("no answer in time")]
+    Timeout,
+}
+
+impl HandshakeError {
+    /// Whether this node ended the handshake, rather than the peer or the network.
+    pub fn is_ours(&self) -> bool {
+        match self {
+            HandshakeError::Refused { .. } | HandshakeError::Malformed(_) | HandshakeError::Timeout => true,
+            HandshakeError::RefusedByPeer(_) | HandshakeError::Io(_) => false,
+        }
+    }
+}
+
+/// One message of a handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// An introduction.
+    Hello(Hello),
+    /// The dialer takes the acceptor's introduction; frames follow.
+    Accept {
+        /// The version that both will speak.
+        version: u16,
+    },
+    /// No link; the sender closes.
+    Refuse(HandshakeRefusal),
+}
+
+impl Message {
+    /// The bytes of the whole message.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut body = vec![];
+        match self {
+            Message::Hello(Hello { versions, identity }) => {
+                body.put_u8(KIND_HELLO);
+                body.put_u16_le(versions.min);
+                body.put_u16_le(versions.max);
+                body.put_slice(identity.cluster.as_bytes());
+                body.put_u64_le(identity.node.0);
+                body.put_slice(identity.host.as_bytes());
+            }
+            Message::Accept { version } => {
+                body.put_u8(KIND_ACCEPT);
+                body.put_u16_le(*version);
+            }
+            Message::Refuse(refusal) => {
+                body.put_u8(KIND_REFUSE);
+                body.put_u8(refusal.code());
+            }
+        }
+        let mut out = Vec::with_capacity(ENVELOPE_BYTES + body.len());
+        out.put_slice(MAGIC);
+        out.put_u16_le(body.len() as u16);
+        out.put_u32_le(crc32c::crc32c(&body));
+        out.put_slice(&body);
+        out
+    }
+
+    /// Takes one message off the front of `buffer`, or returns `None` until more bytes have been read.
+    pub fn decode(buffer: &mut BytesMut) -> Result<Option<Message>, HandshakeError> {
+        let known = buffer.len().min(MAGIC.len());
+        if buffer[..known] != MAGIC[..known] {
+            return Err(HandshakeError::Malformed("the connection does not begin with the magic bytes"));
+        }
+        if buffer.len() < ENVELOPE_BYTES {
+            return Ok(None);
+        }
+        let mut envelope = &buffer[MAGIC.len()..ENVELOPE_BYTES];
+        let (length, checksum) = (usize::from(envelope.get_u16_le()), envelope.get_u32_le());
+        if length > HANDSHAKE_BYTES_MAX {
+            return Err(HandshakeError::Malformed("a message is longer than allowed"));
+        }
+        if buffer.len() < ENVELOPE_BYTES + length {
+            return Ok(None);
+        }
+        buffer.advance(ENVELOPE_BYTES);
+        let body = buffer.split_to(length);
+        if crc32c::crc32c(&body) != checksum {
+            return Err(HandshakeError::Malformed("a message does not match its checksum"));
+        }
+        decode_body(&body)
+            .map(Some)
+            .ok_or(HandshakeError::Malformed("a message is of an unknown kind or too short"))
+    }
+}
+
+fn decode_body(mut body: &[u8]) -> Option<Message> {
+    let body = &mut body;
+    match body.try_get_u8().ok()? {
+        KIND_HELLO => {
+            let versions =
+                VersionRange { min: body.try_get_u16_le().ok()?, max: body.try_get_u16_le().ok()? };
+            let cluster = Uuid::from_u128(body.try_get_u128().ok()?);
+            let node = NodeId(body.try_get_u64_le().ok()?);
+            let host = Uuid::from_u128(body.try_get_u128().ok()?);
+            Some(Message::Hello(Hello { versions, identity: Identity { cluster, node, host } }))
+        }
+        KIND_ACCEPT => Some(Message::Accept { version: body.try_get_u16_le().ok()? }),
+        KIND_REFUSE => Some(Message::Refuse(HandshakeRefusal::from_code(body.try_get_u8().ok()?))),
+        _ => None,
+    }
+}
+
+/// Which end of the connection judges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The one that connected, to reach this peer.
+    Dialer(NodeId),
+    /// The one that listened.
+    Acceptor,
+}
+
+/// What a node holds against an introduction.
+pub struct Judge<'a> {
+    /// The judging node.
+    pub own: Identity,
+    /// The numbers of its peers.
+    pub peers: &'a BTreeSet<NodeId>,
+    /// What the owner of the transport knows about the peer's disk; asked last.
+    pub accepts: &'a dyn Fn(NodeId, Uuid) -> Result<(), HandshakeRefusal>,
+}
+
+impl Judge<'_> {
+    /// The version to speak, or why there is nothing to say. Version and cluster come first: what a
+    /// stranger's other fields mean is not known.
+    pub fn judge(&self, hello: &Hello, role: Role) -> Result<u16, HandshakeRefusal> {
+        let Identity { cluster, node, host } = hello.identity;
+        let version = PROTOCOL_VERSIONS.common(hello.versions).ok_or(HandshakeRefusal::UnsupportedVersion)?;
+        if cluster != self.own.cluster {
+            return Err(HandshakeRefusal::WrongCluster);
+        }
+        if host == self.own.host {
+            return Err(HandshakeRefusal::SelfConnection);
+        }
+        if node == self.own.node {
+            return Err(HandshakeRefusal::SameNumber);
+        }
+        if !self.peers.contains(&node) {
+            return Err(HandshakeRefusal::UnknownNode);
+        }
+        match role {
+            Role::Dialer(expected) if node != expected => return Err(HandshakeRefusal::UnexpectedNode),
+            Role::Acceptor if node < self.own.node => return Err(HandshakeRefusal::WrongDirection),
+            Role::Dialer(_) | Role::Acceptor => {}
+        }
+        (self.accepts)(node, host)?;
+        Ok(version)
+    }
+
+    /// The dialer's side. Afterwards `buffer` holds whatever came behind the handshake: bytes of frames.
+    pub async fn dial<S>(
+        &self,
+        stream: &mut S,
+        buffer: &mut BytesMut,
+        peer: NodeId,
+    ) -> Result<(), HandshakeError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        write_message(stream, &self.hello()).await?;
+        let hello = match read_message(stream, buffer).await? {
+            Message::Hello(hello) => hello,
+            Message::Refuse(refusal) => return Err(HandshakeError::RefusedByPeer(refusal)),
+            Message::Accept { .. } => return Err(HandshakeError::Malformed("a message is out of turn")),
+        };
+        let version = self.decide(stream, &hello, Role::Dialer(peer)).await?;
+        write_message(stream, &Message::Accept { version }).await?;
+        Ok(())
+    }
+
+    /// The acceptor's side; returns who called. Afterwards `buffer` holds whatever came behind the handshake.
+    pub async fn accept<S>(&self, stream: &mut S, buffer: &mut BytesMut) -> Result<NodeId, HandshakeError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let Message::Hello(hello) = read_message(stream, buffer).await? else {
+            return Err(HandshakeError::Malformed("a message is out of turn"));
+        };
+        let version = self.decide(stream, &hello, Role::Acceptor).await?;
+        write_message(stream, &self.hello()).await?;
+        match read_message(stream, buffer).await? {
+            Message::Accept { version: theirs } if theirs == version => Ok(hello.identity.node),
+            Message::Accept { .. } => Err(HandshakeError::Malformed("the peer chose another version")),
+            Message::Refuse(refusal) => Err(HandshakeError::RefusedByPeer(refusal)),
+            Message::Hello(_) => Err(HandshakeError::Malformed("a message is out of turn")),
+        }
+    }
+
+    fn hello(&self) -> Message {
+        Message::Hello(Hello { versions: PROTOCOL_VERSIONS, identity: self.own })
+    }
+
+    /// Judges and, if it refuses, says so before the connection closes. A failure to say so changes nothing.
+    async fn decide<S>(&self, stream: &mut S, hello: &Hello, role: Role) -> Result<u16, HandshakeError>
+    where
+        S: AsyncWrite + Unpin,
+    {
+        match self.judge(hello, role) {
+            Ok(version) => Ok(version),
+            Err(refusal) => {
+                if write_message(stream, &Message::Refuse(refusal)).await.is_ok() {
+                    stream.shutdown().await.ok();
+                }
+                Err(HandshakeError::Refused { refusal, claimed: hello.identity })
+            }
+        }
+    }
+}
+
+async fn write_message<S: AsyncWrite + Unpin>(stream: &mut S, message: &Message) -> io::Result<()> {
+    stream.write_all(&message.encode()).await
+}
+
+/// Reads until one message is whole. What is read beyond it stays in `buffer`, whose size one message bounds:
+/// each pass reads into room that is left before it looks again.
+async fn read_message<S>(stream: &mut S, buffer: &mut BytesMut) -> Result<Message, HandshakeError>
+where
+    S: AsyncRead + Unpin,
+{
+    loop {
+        if let Some(message) = Message::decode(buffer)? {
+            return Ok(message);
+        }
+        buffer.reserve(ENVELOPE_BYTES + HANDSHAKE_BYTES_MAX);
+        if stream.read_buf(buffer).await? == 0 {
+            return Err(HandshakeError::Io(io::ErrorKind::UnexpectedEof.into()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(node: u64) -> Identity {
+        Identity {
+            cluster: Uuid::from_u128(7),
+            node: NodeId(node),
+            host: Uuid::from_u128(100 + u128::from(node)),
+        }
+    }
+
+    fn hello(identity: Identity) -> Hello {
+        Hello { versions: PROTOCOL_VERSIONS, identity }
+    }
+
+    fn judge(hello: &Hello, role: Role) -> Result<u16, HandshakeRefusal> {
+        let known_host = Uuid::from_u128(103);
+        Judge {
+            own: identity(2),
+            peers: &[1, 3].map(NodeId).into(),
+            accepts: &|node, host| {
+                if node == NodeId(3) && host != known_host {
+                    Err(HandshakeRefusal::HostMismatch)
+                } else {
+                    Ok(())
+                }
+            },
+        }
+        .judge(hello, role)
+    }
+
+    #[test]
+    fn introductions_are_judged() {
+        use HandshakeRefusal as R;
+        let accept = |identity| judge(&hello(identity), Role::Acceptor);
+        assert_eq!(accept(identity(3)), Ok(1));
+        assert_eq!(accept(Identity { cluster: Uuid::nil(), ..identity(3) }), Err(R::WrongCluster));
+        assert_eq!(accept(Identity { host: Uuid::from_u128(9), ..identity(3) }), Err(R::HostMismatch));
+        assert_eq!(accept(Identity { host: Uuid::from_u128(9), ..identity(2) }), Err(R::SameNumber));
+        assert_eq!(accept(identity(2)), Err(R::SelfConnection));
+        assert_eq!(accept(identity(4)), Err(R::UnknownNode));
+        assert_eq!(accept(identity(1)), Err(R::WrongDirection));
+        assert_eq!(judge(&hello(identity(1)), Role::Dialer(NodeId(1))), Ok(1));
+        assert_eq!(judge(&hello(identity(3)), Role::Dialer(NodeId(1))), Err(R::UnexpectedNode));
+        let newer = Hello { versions: VersionRange { min: 2, max: 9 }, ..hello(identity(3)) };
+        assert_eq!(judge(&newer, Role::Acceptor), Err(R::UnsupportedVersion));
+    }
+
+    #[test]
+    fn the_highest_common_version_is_spoken() {
+        let range = |min, max| VersionRange { min, max };
+        for (one, other, common) in [
+            (range(1, 1), range(1, 1), Some(1)),
+            (range(1, 3), range(2, 5), Some(3)),
+            (range(1, 2), range(3, 4), None),
+            (range(2, 9), range(4, 5), Some(5)),
+        ] {
+            assert_eq!(one.common(other), common);
+            assert_eq!(other.common(one), common);
+        }
+    }
+
+    fn messages() -> Vec<Message> {
+        let refusals = REFUSAL_CODES.iter().map(|(refusal, _)| *refusal);
+        [Message::Hello(hello(identity(5))), Message::Accept { version: 513 }]
+            .into_iter()
+            .chain(refusals.chain([HandshakeRefusal::Other(250)]).map(Message::Refuse))
+            .collect()
+    }
+
+    #[test]
+    fn messages_round_trip_byte_by_byte_and_keep_what_follows() {
+        for message in messages() {
+            let bytes = message.encode();
+            let mut buffer = BytesMut::new();
+            for byte in &bytes[..bytes.len() - 1] {
+                buffer.put_u8(*byte);
+                assert!(matches!(Message::decode(&mut buffer), Ok(None)));
+            }
+            buffer.put_slice(&[bytes[bytes.len() - 1], 1, 2, 3]);
+            assert_eq!(Message::decode(&mut buffer).unwrap(), Some(message));
+            assert_eq!(&buffer[..], [1, 2, 3]);
+        }
+    }
+
+    #[test]
+    fn the_layout_of_version_1_stays() {
+        let hello = Message::Hello(hello(identity(5))).encode();
+        assert_eq!(&hello[..10], b"TIDEPEER\x2d\0");
+        assert_eq!(&hello[14..19], [1, 1, 0, 1, 0]);
+        assert_eq!(&hello[19..35], Uuid::from_u128(7).as_bytes());
+        assert_eq!(&hello[35..43], [5, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(&hello[43..], Uuid::from_u128(105).as_bytes());
+    }
+
+    #[test]
+    fn fields_of_a_later_version_are_ignored() {
+        let hello = Message::Hello(hello(identity(5)));
+        let mut body = hello.encode().split_off(ENVELOPE_BYTES);
+        body.extend_from_slice(b"more to come");
+        let mut buffer = BytesMut::from(&MAGIC[..]);
+        buffer.put_u16_le(body.len() as u16);
+        buffer.put_u32_le(crc32c::crc32c(&body));
+        buffer.put_slice(&body);
+        assert_eq!(Message::decode(&mut buffer).unwrap(), Some(hello));
+    }
+
+    #[test]
+    fn any_flipped_bit_is_refused_or_waits_for_more() {
+        let bytes = Message::Hello(hello(identity(5))).encode();
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = BytesMut::from(&bytes[..]);
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(matches!(Message::decode(&mut flipped), Err(_) | Ok(None)), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn strangers_are_recognised_at_their_first_byte() {
+        let mut http = BytesMut::from(&b"G"[..]);
+        assert!(matches!(Message::decode(&mut http), Err(HandshakeError::Malformed(_))));
+        let mut long = BytesMut::from(&MAGIC[..]);
+        long.put_slice(&[0xff; 6]);
+        assert!(matches!(Message::decode(&mut long), Err(HandshakeError::Malformed(_))));
+    }
+}

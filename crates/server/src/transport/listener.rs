@@ -1,0 +1,190 @@
+//! Takes connections of peers with a higher number: accept, shake hands, carry.
+//!
+//! Owns the bound on unfinished handshakes and what is logged about callers that are refused; owns neither the
+//! handshake's rules nor the links. Invariant: what a caller can make this node keep before it is known is
+//! [`HANDSHAKES_MAX`] sockets for the time of a handshake, and [`COMPLAINTS_MAX`] lines of text.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tidelock_core::types::NodeId;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::connection;
+use super::handshake::HandshakeError;
+use super::links::Links;
+
+/// Handshakes under way at a time; further callers are hung up on. A cluster has few nodes, each of which dials
+/// once: more than this is not a cluster calling.
+pub const HANDSHAKES_MAX: usize = 64;
+
+/// Callers whose last refusal is remembered, so that it is logged once. When there are more, all are forgotten:
+/// at worst they are logged again.
+pub const COMPLAINTS_MAX: usize = 64;
+
+/// Pause after a failed accept. It fails for want of descriptors or memory, and would fail again at once.
+const ACCEPT_RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// Runs until the transport stops; then closes the socket at once and flushes and closes the links.
+pub(super) async fn run(links: Rc<Links>, listener: TcpListener) {
+    let desk =
+        Rc::new(Desk { links: links.clone(), shaking: Cell::new(0), complaints: Complaints::default() });
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, remote)) => desk.clone().admit(&mut connections, stream, remote),
+                Err(error) => {
+                    tracing::error!(%error, "cannot accept peer connections");
+                    sleep(ACCEPT_RETRY_AFTER).await;
+                }
+            },
+            Some(ended) = connections.join_next() => propagate_panic(ended),
+            () = links.stopped() => break,
+        }
+    }
+    drop(listener);
+    while let Some(ended) = connections.join_next().await {
+        propagate_panic(ended);
+    }
+}
+
+/// A panic is a bug that must not end as one silent connection.
+pub(super) fn propagate_panic(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended
+        && let Ok(panic) = error.try_into_panic()
+    {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// What the connections of one listener share.
+struct Desk {
+    links: Rc<Links>,
+    shaking: Cell<usize>,
+    complaints: Complaints,
+}
+
+impl Desk {
+    fn admit(self: Rc<Self>, connections: &mut JoinSet<()>, stream: TcpStream, remote: SocketAddr) {
+        if self.shaking.get() >= HANDSHAKES_MAX {
+            self.links.counters.handshakes_refused.add(1);
+            tracing::debug!(%remote, "peer connection refused: too many handshakes under way");
+            return;
+        }
+        self.shaking.set(self.shaking.get() + 1);
+        connections.spawn_local(self.serve(stream, remote));
+    }
+
+    async fn serve(self: Rc<Self>, mut stream: TcpStream, remote: SocketAddr) {
+        let mut buffer = BytesMut::new();
+        let shaken = tokio::select! {
+            shaken = self.shake(&mut stream, &mut buffer) => Some(shaken),
+            () = self.links.stopped() => None,
+        };
+        self.shaking.set(self.shaking.get() - 1);
+        match shaken {
+            Some(Ok(peer)) => {
+                tracing::info!(%peer, address = %remote, "peer link up");
+                self.complaints.forget(remote.ip(), peer);
+                let link = self.links.raise(peer);
+                connection::run(&self.links, &link, stream, buffer).await;
+            }
+            Some(Err(error)) => {
+                if error.is_ours() {
+                    self.links.counters.handshakes_refused.add(1);
+                }
+                self.complaints.log(remote, &error);
+            }
+            None => {}
+        }
+    }
+
+    async fn shake(&self, stream: &mut TcpStream, buffer: &mut BytesMut) -> Result<NodeId, HandshakeError> {
+        connection::configure(stream)?;
+        let judge = self.links.judge();
+        match timeout(self.links.options.limits.handshake_timeout, judge.accept(stream, buffer)).await {
+            Ok(shaken) => shaken,
+            Err(_) => Err(HandshakeError::Timeout),
+        }
+    }
+}
+
+/// The last refusal of each caller, so that a peer that tries again and again is logged when the reason changes.
+/// A caller is an address without its port (which differs each time) and the number it goes by, if it gave one.
+#[derive(Default)]
+struct Complaints {
+    last: std::cell::RefCell<BTreeMap<(IpAddr, Option<NodeId>), String>>,
+}
+
+impl Complaints {
+    fn log(&self, remote: SocketAddr, error: &HandshakeError) {
+        if self.note(remote.ip(), error) {
+            tracing::warn!(%remote, reason = %error, "peer connection refused");
+        } else {
+            tracing::debug!(%remote, reason = %error, "peer connection refused again");
+        }
+    }
+
+    /// Returns whether this is news.
+    fn note(&self, ip: IpAddr, error: &HandshakeError) -> bool {
+        let claimed = match error {
+            HandshakeError::Refused { claimed, .. } => Some(claimed.node),
+            _ => None,
+        };
+        let mut last = self.last.borrow_mut();
+        let text = error.to_string();
+        if last.get(&(ip, claimed)) == Some(&text) {
+            return false;
+        }
+        if last.len() >= COMPLAINTS_MAX {
+            last.clear();
+        }
+        last.insert((ip, claimed), text);
+        true
+    }
+
+    /// The caller was taken; its next refusal is news again.
+    fn forget(&self, ip: IpAddr, peer: NodeId) {
+        self.last.borrow_mut().remove(&(ip, Some(peer)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::handshake::{HandshakeRefusal, Identity};
+    use super::*;
+    use uuid::Uuid;
+
+    fn refused(node: u64, refusal: HandshakeRefusal) -> HandshakeError {
+        let claimed = Identity { cluster: Uuid::nil(), node: NodeId(node), host: Uuid::nil() };
+        HandshakeError::Refused { refusal, claimed }
+    }
+
+    #[test]
+    fn a_refusal_is_news_once_until_it_changes() {
+        let complaints = Complaints::default();
+        let ip = IpAddr::from([127, 0, 0, 1]);
+        assert!(complaints.note(ip, &refused(2, HandshakeRefusal::WrongCluster)));
+        assert!(!complaints.note(ip, &refused(2, HandshakeRefusal::WrongCluster)));
+        assert!(complaints.note(ip, &refused(3, HandshakeRefusal::WrongCluster)));
+        assert!(complaints.note(ip, &refused(2, HandshakeRefusal::HostMismatch)));
+        complaints.forget(ip, NodeId(2));
+        assert!(complaints.note(ip, &refused(2, HandshakeRefusal::HostMismatch)));
+    }
+
+    #[test]
+    fn strangers_do_not_fill_the_memory() {
+        let complaints = Complaints::default();
+        for node in 0..10_000 {
+            complaints.note(IpAddr::from([127, 0, 0, 1]), &refused(node, HandshakeRefusal::UnknownNode));
+        }
+        assert!(complaints.last.borrow().len() <= COMPLAINTS_MAX);
+    }
+}

@@ -1,0 +1,154 @@
+//! Moves frames between the nodes of a cluster: one TCP connection a pair, on one thread.
+//!
+//! ```text
+//!             dialer (peers below) ─┐                        ┌─ LinkUp / Frame / LinkDown ─▶ sink
+//!                                   ├─▶ handshake ─▶ connection
+//!   listener (peers above) ─────────┘                        └◀─ queue ◀─ Transport::send
+//! ```
+//!
+//! It owns connections, their order and their bounds. It deliberately owns no message, no retry and no clock of
+//! consensus: what is lost is repeated by raft or answered truthfully by the core.
+//!
+//! **Who dials.** The node with the higher number dials, the lower one listens. If both dialed, a pair would
+//! often have two connections, and the two sides would have to agree on which one to keep while frames are already
+//! on their way on both; a rule that depends on nothing but the numbers leaves nothing to agree on. The price: a
+//! node that restarts waits for its higher peers to call, at most [`dialer::BACKOFF_MAX`].
+//!
+//! **Contract** (as [`tidelock_core::event`] asks): frames to one peer arrive in order, whole and once, or not at
+//! all; [`Event::LinkDown`] of a connection comes before anything of the next one with that peer. After
+//! [`Transport::stop`] returns no event is raised.
+//!
+//! **Rooms.** `handshake` and `frame` are layouts, `queue` the bound on what waits, `links` the order of events,
+//! `connection` the socket, `dialer` and `listener` how connections come to be.
+//!
+//! Everything runs on the thread of its owner, inside a [`tokio::task::LocalSet`]; nothing here is `Send`.
+
+pub mod connection;
+pub mod counters;
+pub mod dialer;
+pub mod frame;
+pub mod handshake;
+mod links;
+pub mod listener;
+pub mod queue;
+#[cfg(test)]
+mod tests;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tidelock_core::event::{Event, OutgoingFrame};
+use tidelock_core::types::NodeId;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use counters::TransportCounters;
+use handshake::{HandshakeRefusal, Identity};
+use links::Links;
+use queue::QueueLimits;
+
+/// Default of [`TransportLimits::handshake_timeout`]: three messages, with room for one lost packet.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Default of [`TransportLimits::stop_timeout`]. What a healthy peer has not taken by then is not worth a slower stop.
+pub const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Where events go. Called on the transport's thread, never from within [`Transport::send`].
+pub type EventSink = Rc<dyn Fn(Event)>;
+
+/// Asked in each handshake whether the peer's number may come from the disk with this uuid.
+pub type HostCheck = Rc<dyn Fn(NodeId, Uuid) -> Result<(), HandshakeRefusal>>;
+
+/// What a transport is made of.
+pub struct TransportOptions {
+    /// This node.
+    pub identity: Identity,
+    /// The peers and the addresses (`HOST:PORT`) that they listen on. This node's own entry is skipped, so that
+    /// the list of all founders can be given.
+    pub peers: Vec<(NodeId, String)>,
+    /// Where events go.
+    pub sink: EventSink,
+    /// What the owner knows about the disks of its peers.
+    pub accepts: HostCheck,
+    /// Bounds.
+    pub limits: TransportLimits,
+}
+
+/// Bounds of a transport; the defaults are the constants of these modules.
+#[derive(Clone, Copy, Debug)]
+pub struct TransportLimits {
+    /// Of the queue towards each peer.
+    pub queue: QueueLimits,
+    /// A handshake that takes longer is given up.
+    pub handshake_timeout: Duration,
+    /// What is queued when the transport stops may be written for this long.
+    pub stop_timeout: Duration,
+}
+
+impl Default for TransportLimits {
+    fn default() -> Self {
+        TransportLimits {
+            queue: QueueLimits::default(),
+            handshake_timeout: HANDSHAKE_TIMEOUT,
+            stop_timeout: STOP_TIMEOUT,
+        }
+    }
+}
+
+/// The connections of one node to its peers. Dropping it cuts them; [`Transport::stop`] closes them.
+pub struct Transport {
+    links: Rc<Links>,
+    stopping: watch::Sender<bool>,
+    tasks: RefCell<JoinSet<()>>,
+}
+
+impl Transport {
+    /// Starts to listen and to dial. No event is raised before this returns.
+    ///
+    /// # Panics
+    /// Outside of a [`tokio::task::LocalSet`].
+    pub fn start(listener: TcpListener, options: TransportOptions) -> Transport {
+        let (stopping, stopping_seen) = watch::channel(false);
+        let links = Rc::new(Links::new(options, stopping_seen));
+        let mut tasks = JoinSet::new();
+        tasks.spawn_local(listener::run(links.clone(), listener));
+        for peer in links.dialed() {
+            tasks.spawn_local(dialer::run(links.clone(), peer));
+        }
+        Transport { links, stopping, tasks: RefCell::new(tasks) }
+    }
+
+    /// Queues a frame to a peer. It is dropped, and counted, if there is no link or the queue is full; if it may not
+    /// be dropped, a full queue cuts the link. No event is raised from within.
+    ///
+    /// # Panics
+    /// On an empty payload and on one over [`tidelock_core::limits::PEER_FRAME_BYTES_MAX`].
+    pub fn send(&self, frame: OutgoingFrame) {
+        self.links.send(frame);
+    }
+
+    /// Totals since the start.
+    pub fn counters(&self) -> Rc<TransportCounters> {
+        self.links.counters.clone()
+    }
+
+    /// Stops listening and dialing, writes what is queued, closes all links and announces that, at most after
+    /// [`TransportLimits::stop_timeout`]. To be called once; frames sent afterwards are dropped.
+    pub async fn stop(&self) {
+        self.stopping.send_replace(true);
+        let mut tasks = self.tasks.take();
+        let all_ended = async {
+            while let Some(ended) = tasks.join_next().await {
+                listener::propagate_panic(ended);
+            }
+        };
+        if tokio::time::timeout(self.links.options.limits.stop_timeout, all_ended).await.is_err() {
+            tracing::warn!("peer links cut: they did not take what was queued in time");
+            tasks.shutdown().await;
+        }
+        self.links.end_all();
+    }
+}
