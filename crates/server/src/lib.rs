@@ -2,5 +2,6 @@
 
 pub mod http;
 pub mod metrics;
+pub mod listen;
 pub mod store;
 pub mod transport;

@@ -1,0 +1,67 @@
+//! Binds a listening socket to an address that may be a name.
+//!
+//! Owns the choice among the addresses of a name; owns no protocol.
+//!
+//! One socket is bound, not one for each address. `localhost` is the name that matters: it commonly means both `::1`
+//! and `127.0.0.1`, with `::1` first, while everything that Tidelock prints and defaults to says `127.0.0.1`. So IPv4
+//! loopback wins among loopback addresses; clients that try `::1` first (curl, browsers) are refused there
+//! at once and go on to `127.0.0.1`. Listening on both would need two sockets for each protocol, on one port that
+//! may be free on only one of them. Who wants all addresses of a machine says `[::]:PORT`, which on Linux takes IPv4 too.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::net::TcpListener;
+
+/// Binds `address` (`HOST:PORT`, port 0 for any), resolving a name. The first of its addresses that can be bound is
+/// taken, IPv4 loopback before others. `SO_REUSEADDR` is set, so that a restart need not wait for old connections.
+///
+/// # Errors
+/// When the name does not resolve or none of its addresses can be bound; the text names the address.
+pub async fn bind(address: &str) -> io::Result<TcpListener> {
+    let in_context =
+        |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
+    let mut candidates: Vec<SocketAddr> =
+        tokio::net::lookup_host(address).await.map_err(in_context)?.collect();
+    prefer_ipv4_loopback(&mut candidates);
+    // tokio binds the first that works and sets SO_REUSEADDR.
+    TcpListener::bind(&candidates[..]).await.map_err(in_context)
+}
+
+/// Stable, so that the resolver's order decides otherwise.
+fn prefer_ipv4_loopback(candidates: &mut [SocketAddr]) {
+    candidates.sort_by_key(|candidate| !(candidate.is_ipv4() && candidate.ip().is_loopback()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ipv4_loopback_comes_first_and_the_rest_keeps_its_order() {
+        let mut candidates: Vec<SocketAddr> = ["[::1]:1", "10.0.0.2:1", "127.0.0.1:1", "10.0.0.1:1"]
+            .iter()
+            .map(|text| text.parse().unwrap())
+            .collect();
+        prefer_ipv4_loopback(&mut candidates);
+        let order: Vec<String> = candidates.iter().map(ToString::to_string).collect();
+        assert_eq!(order, ["127.0.0.1:1", "[::1]:1", "10.0.0.2:1", "10.0.0.1:1"]);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn names_and_literals_are_bound() {
+        for address in ["localhost:0", "127.0.0.1:0"] {
+            let bound = bind(address).await.unwrap().local_addr().unwrap();
+            assert!(bound.ip().is_loopback() && bound.port() != 0, "{bound}");
+        }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_port_in_use_is_an_error_that_names_it() {
+        let taken = bind("127.0.0.1:0").await.unwrap();
+        let address = taken.local_addr().unwrap().to_string();
+        let error = bind(&address).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert!(error.to_string().contains(&address), "{error}");
+    }
+}
