@@ -2,6 +2,7 @@
 
 pub mod http;
 pub mod metrics;
+pub mod clock;
 pub mod listen;
 pub mod store;
 pub mod transport;
