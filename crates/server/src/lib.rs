@@ -4,5 +4,6 @@ pub mod http;
 pub mod metrics;
 pub mod clock;
 pub mod listen;
+pub mod shutdown;
 pub mod store;
 pub mod transport;
