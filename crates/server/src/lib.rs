@@ -3,6 +3,7 @@
 pub mod http;
 pub mod metrics;
 pub mod clock;
+pub mod config;
 pub mod listen;
 pub mod shutdown;
 pub mod store;

@@ -1,0 +1,413 @@
+//! What a node is told at its start: raw settings as they were given, validated once into [`Settings`].
+//!
+//! Owns names, defaults, precedence and validation. It does not own the command line (the binary passes what flags
+//! and environment gave as [`RawSettings`]), nor what the data directory remembers: that overrules `peers`,
+//! `cluster_name` and `shards` once a node has founded or joined its cluster.
+//!
+//! Precedence: flag, environment, file, default. A setting counts as a whole: tags given by flags replace those of
+//! the file. Invariants: every default stands once, here; past [`Settings::new`] nothing is checked again.
+
+mod error;
+mod founders;
+#[cfg(test)]
+mod tests;
+
+pub use error::ConfigError;
+pub use founders::{FOUNDERS_MAX, cluster_id};
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use tidelock_core::event::Timing;
+use tidelock_core::limits::SHARDS_MAX;
+use tidelock_core::types::NodeId;
+use uuid::Uuid;
+
+/// Default of `data_dir`, below the working directory.
+pub const DEFAULT_DATA_DIR: &str = "./tidelock-data";
+/// Default of `http`. Loopback, like the others: whoever exposes a node says so.
+pub const DEFAULT_HTTP: &str = "127.0.0.1:8001";
+/// Default of `resp`.
+pub const DEFAULT_RESP: &str = "127.0.0.1:7001";
+/// Default of `peer`.
+pub const DEFAULT_PEER: &str = "127.0.0.1:9001";
+/// Default of `cluster_name`.
+pub const DEFAULT_CLUSTER_NAME: &str = "tidelock";
+/// Default of `shards`.
+pub const DEFAULT_SHARDS: u64 = 4;
+/// Default of `sync`.
+pub const DEFAULT_SYNC: bool = true;
+/// Default of `election_timeout_ms`.
+pub const DEFAULT_ELECTION_TIMEOUT_MS: u64 = 1_000;
+/// Default of `request_timeout_ms`: an election and a half, and still an answer within three seconds.
+pub const DEFAULT_REQUEST_TIMEOUT_MS: u64 = 2_500;
+/// Default of `log_format`.
+pub const DEFAULT_LOG_FORMAT: &str = "text";
+/// Default of `log_filter`.
+pub const DEFAULT_LOG_FILTER: &str = "info";
+
+/// Ticks in an election timeout: fine enough for jitter to tell nodes apart.
+pub const TICKS_PER_ELECTION_TIMEOUT: u64 = 20;
+/// A leader is heard ten times in an election timeout, so that a few lost heartbeats are no election.
+pub const TICKS_PER_HEARTBEAT: u64 = TICKS_PER_ELECTION_TIMEOUT / 10;
+/// Shortest tick. Below it the timers of the kernel and of the event loop, 1 ms each, are a large part of it.
+pub const TICK_MS_MIN: u64 = 5;
+/// Shortest election timeout.
+pub const ELECTION_TIMEOUT_MS_MIN: u64 = TICKS_PER_ELECTION_TIMEOUT * TICK_MS_MIN;
+/// Longest election timeout. Longer ones are a slip of the unit.
+pub const ELECTION_TIMEOUT_MS_MAX: u64 = 60_000;
+/// Shortest request timeout: below it a healthy cluster on a slow disk would refuse.
+pub const REQUEST_TIMEOUT_MS_MIN: u64 = 100;
+/// Longest request timeout: requests that wait hold memory.
+pub const REQUEST_TIMEOUT_MS_MAX: u64 = 60_000;
+/// Longest cluster name, in bytes.
+pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
+/// Most tags of a node. Every node keeps all tags of all nodes.
+pub const TAGS_MAX: usize = 64;
+/// Longest tag, `K=V`, in bytes.
+pub const TAG_BYTES_MAX: usize = 256;
+
+/// Settings as they were given, in one place: a file, or flags and environment. Nothing is checked yet but types.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawSettings {
+    /// Directory of everything that the node keeps.
+    pub data_dir: Option<PathBuf>,
+    /// `HOST:PORT` for HTTP clients.
+    pub http: Option<String>,
+    /// `HOST:PORT` for Redis clients.
+    pub resp: Option<String>,
+    /// `HOST:PORT` for the other nodes, as they write it.
+    pub peer: Option<String>,
+    /// Peer addresses of all founders, the same on each, this node's included. An element may be a comma-separated
+    /// list. Absent: a cluster of one.
+    pub peers: Option<Vec<String>>,
+    /// Tells clusters with the same founders apart.
+    pub cluster_name: Option<String>,
+    /// Data shards that a new cluster is founded with.
+    pub shards: Option<u64>,
+    /// `K=V`; `K` has no `=`.
+    pub tags: Option<Vec<String>>,
+    /// Whether a write is acknowledged only when it is on disk.
+    pub sync: Option<bool>,
+    /// How long a follower does without its leader, in milliseconds.
+    pub election_timeout_ms: Option<u64>,
+    /// How long a request may wait, in milliseconds.
+    pub request_timeout_ms: Option<u64>,
+    /// `text` or `json`.
+    pub log_format: Option<String>,
+    /// Level, or list of `target=level`.
+    pub log_filter: Option<String>,
+}
+
+impl RawSettings {
+    /// Reads a TOML file. Unknown keys are errors: a misspelt setting must not be a default.
+    ///
+    /// # Errors
+    /// [`ConfigError::Read`] and [`ConfigError::Parse`], with the path and the place.
+    pub fn read(path: &Path) -> Result<RawSettings, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        toml::from_str(&text)
+            .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: source.into() })
+    }
+
+    /// These settings, completed by `fallback` where they say nothing.
+    #[must_use]
+    pub fn or(self, fallback: RawSettings) -> RawSettings {
+        RawSettings {
+            data_dir: self.data_dir.or(fallback.data_dir),
+            http: self.http.or(fallback.http),
+            resp: self.resp.or(fallback.resp),
+            peer: self.peer.or(fallback.peer),
+            peers: self.peers.or(fallback.peers),
+            cluster_name: self.cluster_name.or(fallback.cluster_name),
+            shards: self.shards.or(fallback.shards),
+            tags: self.tags.or(fallback.tags),
+            sync: self.sync.or(fallback.sync),
+            election_timeout_ms: self.election_timeout_ms.or(fallback.election_timeout_ms),
+            request_timeout_ms: self.request_timeout_ms.or(fallback.request_timeout_ms),
+            log_format: self.log_format.or(fallback.log_format),
+            log_filter: self.log_filter.or(fallback.log_filter),
+        }
+    }
+}
+
+/// An address to listen on: `HOST:PORT`, as it was written. The host may be a name or, in brackets, an IPv6 address;
+/// port 0 lets the system choose. Two addresses are the same if their texts are.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Address {
+    text: String,
+}
+
+impl Address {
+    fn parse(setting: &'static str, text: &str) -> Result<Address, ConfigError> {
+        let text = text.trim();
+        let invalid = || ConfigError::Address { setting, text: text.to_owned() };
+        let (host, port) = text.rsplit_once(':').ok_or_else(invalid)?;
+        let is_bracketed = host.starts_with('[') && host.ends_with(']');
+        let host_is_valid = if is_bracketed {
+            matches!(host[1..host.len() - 1].parse(), Ok(IpAddr::V6(_)))
+        } else {
+            !host.is_empty()
+                && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+        };
+        // `u16` alone would take "+8001".
+        let port_is_valid = port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
+        if host_is_valid && port_is_valid { Ok(Address { text: text.to_owned() }) } else { Err(invalid()) }
+    }
+
+    /// As it was written, without surrounding spaces.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    fn parts(&self) -> (&str, &str) {
+        self.text.rsplit_once(':').expect("invariant: an address was parsed as HOST:PORT")
+    }
+
+    /// Whether the system chooses the port.
+    pub fn has_any_port(&self) -> bool {
+        self.parts().1.bytes().all(|byte| byte == b'0')
+    }
+
+    /// Whether only this machine can reach it. Names other than `localhost` count as reachable from elsewhere: what
+    /// they resolve to may change.
+    pub fn is_loopback(&self) -> bool {
+        let host = self.parts().0;
+        match host.trim_matches(['[', ']']).parse::<IpAddr>() {
+            Ok(ip) => ip.to_canonical().is_loopback(),
+            Err(_) => host.eq_ignore_ascii_case("localhost"),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line, for machines.
+    Json,
+}
+
+/// Validated settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Directory of everything that the node keeps.
+    pub data_dir: PathBuf,
+    /// For HTTP clients.
+    pub http: Address,
+    /// For Redis clients.
+    pub resp: Address,
+    /// For the other nodes.
+    pub peer: Address,
+    /// Data shards that a new cluster is founded with, 1 to [`SHARDS_MAX`].
+    pub shards: u64,
+    /// Tags of this node.
+    pub tags: BTreeMap<String, String>,
+    /// Whether a write is acknowledged only when it is on disk.
+    pub sync: bool,
+    /// How long a follower does without its leader.
+    pub election_timeout: Duration,
+    /// How long a request may wait.
+    pub request_timeout: Duration,
+    /// How log lines look.
+    pub log_format: LogFormat,
+    /// Which log lines there are; not empty. Its grammar is the log subscriber's.
+    pub log_filter: String,
+    /// Sorted, without duplicates, this node's among them.
+    founders: Vec<Address>,
+    /// `None` for a cluster of one.
+    cluster_id: Option<Uuid>,
+}
+
+impl Settings {
+    /// Completes what flags and environment gave by the file, if there is one, and by the defaults.
+    ///
+    /// # Errors
+    /// The first setting that is wrong; the text says what to write instead.
+    pub fn load(given: RawSettings, file: Option<&Path>) -> Result<Settings, ConfigError> {
+        match file {
+            Some(path) => Settings::new(given.or(RawSettings::read(path)?)),
+            None => Settings::new(given),
+        }
+    }
+
+    /// Validates, and fills in defaults.
+    ///
+    /// # Errors
+    /// As [`Settings::load`].
+    pub fn new(raw: RawSettings) -> Result<Settings, ConfigError> {
+        let address = |setting, given: Option<String>, default: &str| {
+            Address::parse(setting, given.as_deref().unwrap_or(default))
+        };
+        let http = address("http", raw.http, DEFAULT_HTTP)?;
+        let resp = address("resp", raw.resp, DEFAULT_RESP)?;
+        let peer = address("peer", raw.peer, DEFAULT_PEER)?;
+        check_distinct([("http", &http), ("resp", &resp), ("peer", &peer)])?;
+
+        let cluster_name = raw.cluster_name.as_deref().unwrap_or(DEFAULT_CLUSTER_NAME).trim();
+        check_cluster_name(cluster_name)?;
+        let (founders, cluster_id) = match raw.peers {
+            Some(list) => {
+                let founders = founders::parse(&list, &peer)?;
+                let texts: Vec<&str> = founders.iter().map(Address::as_str).collect();
+                let id = cluster_id(&texts, cluster_name);
+                (founders, Some(id))
+            }
+            None => (vec![peer.clone()], None),
+        };
+
+        let election_timeout_ms = in_range(
+            "election_timeout_ms",
+            raw.election_timeout_ms.unwrap_or(DEFAULT_ELECTION_TIMEOUT_MS),
+            ELECTION_TIMEOUT_MS_MIN..=ELECTION_TIMEOUT_MS_MAX,
+        )?;
+        let request_timeout_ms = in_range(
+            "request_timeout_ms",
+            raw.request_timeout_ms.unwrap_or(DEFAULT_REQUEST_TIMEOUT_MS),
+            REQUEST_TIMEOUT_MS_MIN..=REQUEST_TIMEOUT_MS_MAX,
+        )?;
+        Ok(Settings {
+            data_dir: parse_data_dir(raw.data_dir)?,
+            http,
+            resp,
+            peer,
+            shards: in_range("shards", raw.shards.unwrap_or(DEFAULT_SHARDS), 1..=SHARDS_MAX)?,
+            tags: parse_tags(&raw.tags.unwrap_or_default())?,
+            sync: raw.sync.unwrap_or(DEFAULT_SYNC),
+            election_timeout: Duration::from_millis(election_timeout_ms),
+            request_timeout: Duration::from_millis(request_timeout_ms),
+            log_format: parse_log_format(raw.log_format.as_deref().unwrap_or(DEFAULT_LOG_FORMAT))?,
+            log_filter: parse_log_filter(raw.log_filter.as_deref().unwrap_or(DEFAULT_LOG_FILTER))?,
+            founders,
+            cluster_id,
+        })
+    }
+
+    /// Peer addresses of all founders, sorted by their bytes, 1 to [`FOUNDERS_MAX`].
+    pub fn founders(&self) -> Vec<String> {
+        self.founders.iter().map(|address| address.text.clone()).collect()
+    }
+
+    /// This node's number among the founders: its position in [`Settings::founders`], from 1.
+    pub fn node_id(&self) -> NodeId {
+        let position = self.founders.iter().position(|founder| *founder == self.peer);
+        NodeId(position.expect("invariant: the own address is among the founders") as u64 + 1)
+    }
+
+    /// The id of the cluster that `peers` and `cluster_name` describe. `None` for a cluster of one, whose id is
+    /// random: nobody has to agree on it, and two of them on one machine must not take each other for the same.
+    pub fn cluster_id(&self) -> Option<Uuid> {
+        self.cluster_id
+    }
+
+    /// The length of a tick; at least [`TICK_MS_MIN`].
+    pub fn tick(&self) -> Duration {
+        self.election_timeout / TICKS_PER_ELECTION_TIMEOUT as u32
+    }
+
+    /// The durations of the core, in ticks. A request waits at least as long as was asked for.
+    pub fn timing(&self) -> Timing {
+        Timing {
+            election_ticks: TICKS_PER_ELECTION_TIMEOUT,
+            heartbeat_ticks: TICKS_PER_HEARTBEAT,
+            request_ticks: self.request_timeout.as_nanos().div_ceil(self.tick().as_nanos()) as u64,
+        }
+    }
+
+    /// The settings and addresses that other machines can reach, to be warned of while there is neither TLS nor a token.
+    pub fn exposed(&self) -> Vec<(&'static str, &str)> {
+        [("http", &self.http), ("resp", &self.resp), ("peer", &self.peer)]
+            .into_iter()
+            .filter(|(_, address)| !address.is_loopback())
+            .map(|(setting, address)| (setting, address.as_str()))
+            .collect()
+    }
+}
+
+fn in_range(
+    setting: &'static str,
+    given: u64,
+    range: std::ops::RangeInclusive<u64>,
+) -> Result<u64, ConfigError> {
+    if range.contains(&given) {
+        return Ok(given);
+    }
+    Err(ConfigError::OutOfRange { setting, given, min: *range.start(), max: *range.end() })
+}
+
+/// The system would say that the address is in use, which leaves the user looking for another process.
+fn check_distinct(addresses: [(&'static str, &Address); 3]) -> Result<(), ConfigError> {
+    for (position, (one, address)) in addresses.iter().enumerate() {
+        for (other, same) in &addresses[..position] {
+            if address == same && !address.has_any_port() {
+                return Err(ConfigError::SameAddress {
+                    one: other,
+                    other: one,
+                    address: address.text.clone(),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_cluster_name(name: &str) -> Result<(), ConfigError> {
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+    if name.is_empty() || name.len() > CLUSTER_NAME_BYTES_MAX || !is_plain {
+        return Err(ConfigError::ClusterName(name.to_owned()));
+    }
+    Ok(())
+}
+
+fn parse_data_dir(given: Option<PathBuf>) -> Result<PathBuf, ConfigError> {
+    match given {
+        Some(path) if path.as_os_str().is_empty() => Err(ConfigError::DataDir),
+        Some(path) => Ok(path),
+        None => Ok(DEFAULT_DATA_DIR.into()),
+    }
+}
+
+fn parse_tags(list: &[String]) -> Result<BTreeMap<String, String>, ConfigError> {
+    if list.len() > TAGS_MAX {
+        return Err(ConfigError::TooManyTags(list.len()));
+    }
+    let mut tags = BTreeMap::new();
+    for tag in list {
+        match tag.split_once('=') {
+            Some((name, value)) if !name.trim().is_empty() && tag.len() <= TAG_BYTES_MAX => {
+                let name = name.trim().to_owned();
+                if tags.insert(name.clone(), value.trim().to_owned()).is_some() {
+                    return Err(ConfigError::TagTwice(name));
+                }
+            }
+            _ => return Err(ConfigError::Tag(tag.clone())),
+        }
+    }
+    Ok(tags)
+}
+
+fn parse_log_format(text: &str) -> Result<LogFormat, ConfigError> {
+    match text.trim() {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        other => Err(ConfigError::LogFormat(other.to_owned())),
+    }
+}
+
+fn parse_log_filter(text: &str) -> Result<String, ConfigError> {
+    let text = text.trim();
+    if text.is_empty() { Err(ConfigError::LogFilter) } else { Ok(text.to_owned()) }
+}

@@ -1,0 +1,220 @@
+//! Settings from their sources to their meaning.
+
+use super::*;
+use std::io::Write;
+
+fn raw(toml: &str) -> RawSettings {
+    toml::from_str(toml).unwrap()
+}
+
+fn settings(toml: &str) -> Settings {
+    Settings::new(raw(toml)).unwrap()
+}
+
+fn error(toml: &str) -> String {
+    Settings::new(raw(toml)).unwrap_err().to_string()
+}
+
+#[test]
+fn defaults_are_those_of_the_documents() {
+    let settings = settings("");
+    assert_eq!(settings.data_dir, PathBuf::from("./tidelock-data"));
+    assert_eq!(settings.http.as_str(), "127.0.0.1:8001");
+    assert_eq!(settings.resp.as_str(), "127.0.0.1:7001");
+    assert_eq!(settings.peer.as_str(), "127.0.0.1:9001");
+    assert_eq!((settings.shards, settings.sync), (4, true));
+    assert_eq!(settings.tick(), Duration::from_millis(50));
+    assert_eq!(settings.timing(), Timing { election_ticks: 20, heartbeat_ticks: 2, request_ticks: 50 });
+    assert_eq!((settings.log_format, settings.log_filter.as_str()), (LogFormat::Text, "info"));
+    assert!(settings.tags.is_empty() && settings.exposed().is_empty());
+    assert_eq!((settings.founders(), settings.node_id()), (vec!["127.0.0.1:9001".to_owned()], NodeId(1)));
+    assert_eq!(settings.cluster_id(), None);
+}
+
+const EVERY_SETTING: &str = r#"
+    data_dir = "/var/lib/tidelock"
+    http = "0.0.0.0:80"
+    resp = "[::1]:6379"
+    peer = "b:1"
+    peers = ["a:1", "b:1"]
+    cluster_name = "blue"
+    shards = 512
+    tags = ["geo:zone=us-west-1a", "empty="]
+    sync = false
+    election_timeout_ms = 300
+    request_timeout_ms = 1001
+    log_format = "json"
+    log_filter = "tidelock=debug"
+"#;
+
+#[test]
+fn every_setting_of_a_file_counts() {
+    let settings = settings(EVERY_SETTING);
+    assert_eq!(settings.data_dir, PathBuf::from("/var/lib/tidelock"));
+    assert_eq!((settings.http.as_str(), settings.resp.as_str()), ("0.0.0.0:80", "[::1]:6379"));
+    assert_eq!(
+        (settings.founders(), settings.node_id()),
+        (vec!["a:1".to_owned(), "b:1".to_owned()], NodeId(2))
+    );
+    assert_eq!(settings.cluster_id(), Some(cluster_id(&["a:1", "b:1"], "blue")));
+    assert_eq!((settings.shards, settings.sync), (512, false));
+    let tags: Vec<_> = settings.tags.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(tags, [("empty", ""), ("geo:zone", "us-west-1a")]);
+    assert_eq!(settings.tick(), Duration::from_millis(15));
+    assert_eq!(settings.timing().request_ticks, 67);
+    assert_eq!((settings.log_format, settings.log_filter.as_str()), (LogFormat::Json, "tidelock=debug"));
+    assert_eq!(settings.exposed(), [("http", "0.0.0.0:80"), ("peer", "b:1")]);
+}
+
+#[test]
+fn what_is_given_overrules_the_file_setting_by_setting() {
+    let file = raw(EVERY_SETTING);
+    assert_eq!(RawSettings::default().or(file.clone()), file);
+    assert_eq!(file.clone().or(RawSettings::default()), file);
+    let other = raw(r#"
+        data_dir = "d"
+        http = "h:1"
+        resp = "r:1"
+        peer = "p:1"
+        peers = ["p:1"]
+        cluster_name = "green"
+        shards = 1
+        tags = ["k=v"]
+        sync = true
+        election_timeout_ms = 100
+        request_timeout_ms = 100
+        log_format = "text"
+        log_filter = "warn"
+    "#);
+    assert_eq!(other.clone().or(file.clone()), other);
+    let given = RawSettings { shards: Some(9), tags: Some(vec![]), ..RawSettings::default() };
+    assert_eq!(given.or(file.clone()), RawSettings { shards: Some(9), tags: Some(vec![]), ..file });
+}
+
+#[test]
+fn a_file_is_completed_by_flags_and_defaults() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"shards = 7\nsync = false\n").unwrap();
+    let given = RawSettings { sync: Some(true), ..RawSettings::default() };
+    let settings = Settings::load(given, Some(file.path())).unwrap();
+    assert_eq!((settings.shards, settings.sync), (7, true));
+    assert_eq!(settings.http.as_str(), DEFAULT_HTTP);
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_named() {
+    let error = Settings::load(RawSettings::default(), Some(Path::new("/nowhere/t.toml"))).unwrap_err();
+    assert!(matches!(&error, ConfigError::Read { .. }) && error.to_string().contains("/nowhere/t.toml"));
+    for (text, clue) in [
+        ("shard = 7", "unknown field `shard`"),
+        ("shards = \"7\"", "invalid type"),
+        ("shards = -1", "shards"),
+        ("shards = ", "shards"),
+    ] {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        let error = Settings::load(RawSettings::default(), Some(file.path())).unwrap_err();
+        assert!(matches!(&error, ConfigError::Parse { .. }));
+        let message = error.to_string();
+        assert!(message.contains(clue) && message.contains(file.path().to_str().unwrap()), "{message}");
+    }
+}
+
+#[test]
+fn every_invalid_value_is_refused_with_advice() {
+    for (toml, advice) in [
+        ("http = '8001'", "http: `8001` is not an address; write HOST:PORT"),
+        ("http = 'http://localhost:8001'", "write HOST:PORT"),
+        ("http = ':8001'", "write HOST:PORT"),
+        ("http = 'localhost:'", "write HOST:PORT"),
+        ("http = 'localhost:65536'", "write HOST:PORT"),
+        ("http = 'localhost:+1'", "write HOST:PORT"),
+        ("http = '::1:8001'", "write HOST:PORT"),
+        ("http = '[::1:8001'", "write HOST:PORT"),
+        ("http = '[localhost]:8001'", "write HOST:PORT"),
+        ("resp = 'two words:1'", "resp: "),
+        ("peer = ''", "peer: "),
+        ("http = '127.0.0.1:9001'", "http and peer are both 127.0.0.1:9001"),
+        ("peers = []", "0 founders; list 1 to 7"),
+        ("peers = ['']", "peers: `` is not an address"),
+        ("peers = ['a:1,b:1,c:1,d:1,e:1,f:1,g:1,h:1']", "8 founders; list 1 to 7"),
+        ("peers = ['127.0.0.1:9001', '127.0.0.1:0']", "127.0.0.1:0 has no fixed port"),
+        ("peers = ['127.0.0.1:9001', ' 127.0.0.1:9001']", "127.0.0.1:9001 is listed more than once"),
+        ("peers = ['b:1', 'a:1']", "own peer address 127.0.0.1:9001 is not among the founders (a:1, b:1)"),
+        ("peers = ['localhost:9001']", "spelt the same"),
+        ("cluster_name = ''", "cluster_name: "),
+        ("cluster_name = 'a\\b'", "cluster_name: "),
+        ("shards = 0", "shards: 0 is out of range; write a number from 1 to 512"),
+        ("shards = 513", "from 1 to 512"),
+        ("tags = ['zone']", "write K=V"),
+        ("tags = ['=v']", "write K=V"),
+        ("tags = ['k=1', 'k=2']", "`k` is given more than once"),
+        ("election_timeout_ms = 99", "from 100 to 60000"),
+        ("election_timeout_ms = 60001", "from 100 to 60000"),
+        ("request_timeout_ms = 99", "from 100 to 60000"),
+        ("request_timeout_ms = 60001", "from 100 to 60000"),
+        ("log_format = 'xml'", "write text or json"),
+        ("log_filter = ' '", "write a level"),
+        ("data_dir = ''", "write a directory"),
+    ] {
+        let message = error(toml);
+        assert!(message.contains(advice), "{toml} said: {message}");
+    }
+}
+
+#[test]
+fn lengths_are_bounded_on_both_sides() {
+    let name = "n".repeat(CLUSTER_NAME_BYTES_MAX);
+    settings(&format!("cluster_name = '{name}'"));
+    assert!(error(&format!("cluster_name = '{name}n'")).contains("cluster_name"));
+    let tag = format!("k={}", "v".repeat(TAG_BYTES_MAX - 2));
+    settings(&format!("tags = ['{tag}']"));
+    assert!(error(&format!("tags = ['{tag}v']")).contains("256"));
+    let tags =
+        |count: usize| format!("tags = [{}]", (0..count).map(|n| format!("'{n}=v',")).collect::<String>());
+    assert_eq!(settings(&tags(TAGS_MAX)).tags.len(), TAGS_MAX);
+    assert!(error(&tags(TAGS_MAX + 1)).contains("65 are too many"));
+}
+
+#[test]
+fn founders_agree_however_they_list_themselves() {
+    let lists = ["['a:1', 'b:1', 'c:1']", "['c:1,a:1', 'b:1']", "[' b:1 , c:1,a:1 ']"];
+    let of = |list: &str, peer: &str| settings(&format!("peers = {list}\npeer = '{peer}'"));
+    for list in lists {
+        for (peer, number) in [("a:1", 1), ("b:1", 2), ("c:1", 3)] {
+            let settings = of(list, peer);
+            assert_eq!(settings.founders(), ["a:1", "b:1", "c:1"]);
+            assert_eq!(settings.node_id(), NodeId(number));
+            assert_eq!(settings.cluster_id(), of(lists[0], "a:1").cluster_id());
+        }
+    }
+}
+
+#[test]
+fn cluster_ids_differ_with_name_and_founders_and_never_change() {
+    let id = cluster_id(&["a:1", "b:1"], "tidelock");
+    assert_ne!(id, cluster_id(&["a:1", "b:1"], "other"));
+    assert_ne!(id, cluster_id(&["a:1"], "tidelock"));
+    assert_ne!(cluster_id(&["a:1b:1"], "t"), cluster_id(&["a:1", "b:1"], "t"));
+    // As Python's uuid.uuid5 has it.
+    assert_eq!(id.to_string(), "41773808-cc4e-585f-87fc-f74bfb5606ad");
+}
+
+#[test]
+fn loopback_is_told_from_the_world() {
+    let is_loopback = |text| Address::parse("http", text).unwrap().is_loopback();
+    for text in
+        ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1", "localhost:1", "LocalHost:1"]
+    {
+        assert!(is_loopback(text), "{text}");
+    }
+    for text in ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example.org:1", "localhost.example.org:1"] {
+        assert!(!is_loopback(text), "{text}");
+    }
+}
+
+#[test]
+fn port_zero_is_a_choice_for_all_protocols_at_once() {
+    let settings = settings("http = '127.0.0.1:0'\nresp = '127.0.0.1:0'\npeer = '127.0.0.1:0'");
+    assert!(settings.http.has_any_port() && settings.peer.has_any_port());
+}
