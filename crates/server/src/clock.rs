@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-/// Most ticks paid at once. With the 20 ticks that an election timeout has, a node needs four such payments in
-/// a row, with its sockets looked at in between, before it can miss its leader.
+/// Most ticks paid at once. An election timeout has 20: it takes five such payments in a row, with the sockets looked
+/// at in between, to miss a leader that is there.
 pub const TICKS_AT_ONCE_MAX: u32 = 4;
 
 /// A source of ticks.
