@@ -259,11 +259,12 @@ impl Settings {
 
         let cluster_name = raw.cluster_name.as_deref().unwrap_or(DEFAULT_CLUSTER_NAME).trim();
         check_cluster_name(cluster_name)?;
+        let shards = in_range("shards", raw.shards.unwrap_or(DEFAULT_SHARDS), 1..=SHARDS_MAX)?;
         let (founders, cluster_id) = match raw.peers {
             Some(list) => {
                 let founders = founders::parse(&list, &peer)?;
                 let texts: Vec<&str> = founders.iter().map(Address::as_str).collect();
-                let id = cluster_id(&texts, cluster_name);
+                let id = cluster_id(&texts, cluster_name, shards);
                 (founders, Some(id))
             }
             None => (vec![peer.clone()], None),
@@ -284,7 +285,7 @@ impl Settings {
             http,
             resp,
             peer,
-            shards: in_range("shards", raw.shards.unwrap_or(DEFAULT_SHARDS), 1..=SHARDS_MAX)?,
+            shards,
             tags: parse_tags(&raw.tags.unwrap_or_default())?,
             sync: raw.sync.unwrap_or(DEFAULT_SYNC),
             election_timeout: Duration::from_millis(election_timeout_ms),

@@ -39,11 +39,12 @@ pub(super) fn parse(list: &[String], own: &Address) -> Result<Vec<Address>, Conf
     Ok(founders)
 }
 
-/// The id of the cluster with these founders, sorted, and this name: the same on each founder. The name comes first
-/// and contains no line break, nor does an address, so no two clusters spell alike.
-pub fn cluster_id<S: AsRef<str> + Ord>(founders: &[S], cluster_name: &str) -> Uuid {
+/// The id of the cluster with these founders, sorted, this name and so many data shards: the same on each founder,
+/// so that one which was told otherwise is refused by the others rather than hash keys its own way. The name comes
+/// first and contains no line break, nor does an address, so no two clusters spell alike.
+pub fn cluster_id<S: AsRef<str> + Ord>(founders: &[S], cluster_name: &str, data_shards: u64) -> Uuid {
     assert!(founders.is_sorted(), "invariant: founders are sorted");
-    let mut name = cluster_name.to_owned();
+    let mut name = format!("{cluster_name}\n{data_shards}");
     for founder in founders {
         name.push('\n');
         name.push_str(founder.as_ref());

@@ -56,7 +56,7 @@ fn every_setting_of_a_file_counts() {
         (settings.founders(), settings.node_id()),
         (vec!["a:1".to_owned(), "b:1".to_owned()], NodeId(2))
     );
-    assert_eq!(settings.cluster_id(), Some(cluster_id(&["a:1", "b:1"], "blue")));
+    assert_eq!(settings.cluster_id(), Some(cluster_id(&["a:1", "b:1"], "blue", 512)));
     assert_eq!((settings.shards, settings.sync), (512, false));
     let tags: Vec<_> = settings.tags.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     assert_eq!(tags, [("empty", ""), ("geo:zone", "us-west-1a")]);
@@ -191,13 +191,14 @@ fn founders_agree_however_they_list_themselves() {
 }
 
 #[test]
-fn cluster_ids_differ_with_name_and_founders_and_never_change() {
-    let id = cluster_id(&["a:1", "b:1"], "tidelock");
-    assert_ne!(id, cluster_id(&["a:1", "b:1"], "other"));
-    assert_ne!(id, cluster_id(&["a:1"], "tidelock"));
-    assert_ne!(cluster_id(&["a:1b:1"], "t"), cluster_id(&["a:1", "b:1"], "t"));
+fn cluster_ids_differ_with_name_founders_and_shards_and_never_change() {
+    let id = cluster_id(&["a:1", "b:1"], "tidelock", 4);
+    assert_ne!(id, cluster_id(&["a:1", "b:1"], "other", 4));
+    assert_ne!(id, cluster_id(&["a:1", "b:1"], "tidelock", 5));
+    assert_ne!(id, cluster_id(&["a:1"], "tidelock", 4));
+    assert_ne!(cluster_id(&["a:1b:1"], "t", 4), cluster_id(&["a:1", "b:1"], "t", 4));
     // As Python's uuid.uuid5 has it.
-    assert_eq!(id.to_string(), "41773808-cc4e-585f-87fc-f74bfb5606ad");
+    assert_eq!(id.to_string(), "7a8db0d7-abf9-59b9-92c3-60e07706c9a8");
 }
 
 #[test]
