@@ -1,0 +1,95 @@
+//! A client that writes exactly the bytes it is given and reads exactly what a message holds.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// Longer than anything takes: a test that hits it has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One connection.
+pub struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+/// One answer, byte for byte.
+#[derive(Debug)]
+pub struct Answer {
+    pub status_line: String,
+    /// As sent, names in lower case as hyper writes them.
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
+    }
+
+    pub fn status(&self) -> u16 {
+        self.status_line.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Client { stream: BufReader::new(stream) }
+    }
+
+    /// Sends all of `bytes`; fails if the server has stopped reading.
+    pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.get_mut().write_all(bytes)
+    }
+
+    /// Sends a request and reads its answer.
+    pub fn ask(&mut self, request: &[u8]) -> Answer {
+        self.send(request).unwrap();
+        let is_head = request.starts_with(b"HEAD ");
+        self.read_answer(is_head).unwrap()
+    }
+
+    /// Reads one answer; `is_head` says that it has no body whatever its length.
+    pub fn read_answer(&mut self, is_head: bool) -> io::Result<Answer> {
+        let status_line = self.read_line()?;
+        let mut headers = Vec::new();
+        loop {
+            let line = self.read_line()?;
+            if line.is_empty() {
+                break;
+            }
+            let (name, value) = line.split_once(": ").expect("a header has a name");
+            headers.push((name.to_owned(), value.to_owned()));
+        }
+        let mut answer = Answer { status_line, headers, body: Vec::new() };
+        if !is_head {
+            let length = answer.header("content-length").map_or(0, |length| length.parse().unwrap());
+            answer.body.resize(length, 0);
+            self.stream.read_exact(&mut answer.body)?;
+        }
+        Ok(answer)
+    }
+
+    /// Fails unless the server has closed the connection and said nothing more.
+    pub fn expect_closed(&mut self) {
+        let mut rest = Vec::new();
+        self.stream.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest.escape_ascii().to_string(), "");
+    }
+
+    fn read_line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.stream.read_line(&mut line)?;
+        match line.strip_suffix("\r\n") {
+            Some(line) => Ok(line.to_owned()),
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! What scripts of one request after another cannot say: limits to the byte, two things at once, time, and the end.
+
+use std::net::TcpStream;
+use std::time::Duration;
+
+use tidelock_server::http::{HEAD_BYTES_MAX, HttpOptions};
+
+use crate::client::Client;
+use crate::harness::Server;
+
+const SHORT: Duration = Duration::from_millis(40);
+
+fn serve() -> Server {
+    Server::start(HttpOptions::default())
+}
+
+/// A request whose head has exactly this many bytes.
+fn request_of(head_bytes: usize) -> Vec<u8> {
+    let (before, behind) = ("GET /livez HTTP/1.1\r\nx: ", "\r\n\r\n");
+    let padding = "p".repeat(head_bytes - before.len() - behind.len());
+    format!("{before}{padding}{behind}").into_bytes()
+}
+
+#[test]
+fn a_head_may_be_16_kib_and_not_a_byte_more() {
+    let server = serve();
+    let mut client = Client::connect(server.address);
+    assert_eq!(client.ask(&request_of(HEAD_BYTES_MAX)).status(), 200);
+    let answer = client.ask(&request_of(HEAD_BYTES_MAX + 1));
+    assert_eq!(answer.status(), 431);
+    assert!(answer.text().contains(r#""limit":16384"#), "{}", answer.text());
+    assert_eq!(client.ask(&request_of(100)).status(), 200, "the connection stays usable");
+}
+
+#[test]
+fn a_head_far_over_the_limit_ends_the_connection() {
+    let server = serve();
+    let mut client = Client::connect(server.address);
+    // Never completed: the parser must give up by itself.
+    client.send(&request_of(4 * HEAD_BYTES_MAX + 4)[..4 * HEAD_BYTES_MAX]).unwrap();
+    assert_eq!(client.read_answer(false).unwrap().status(), 431);
+    client.expect_closed();
+}
+
+#[test]
+fn bytes_that_are_not_http_end_the_connection() {
+    let server = serve();
+    let mut client = Client::connect(server.address);
+    assert_eq!(client.ask(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n").status(), 400);
+    client.expect_closed();
+    assert_eq!(server.with_context(|context| context.counters.connections_failed.get()), 1);
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let server = serve();
+    let mut client = Client::connect(server.address);
+    let put =
+        |value: &str| format!("PUT /v1/keys/k HTTP/1.1\r\ncontent-length: {}\r\n\r\n{value}", value.len());
+    let get = "GET /v1/keys/k HTTP/1.1\r\n\r\n";
+    client.send(format!("{}{get}{}{get}", put("one"), put("two")).as_bytes()).unwrap();
+    let answers: Vec<_> = (0..4).map(|_| client.read_answer(false).unwrap()).collect();
+    assert_eq!(answers.iter().map(|answer| answer.status()).collect::<Vec<_>>(), [201, 200, 200, 200]);
+    assert_eq!([answers[1].text(), answers[3].text()], ["one", "two"]);
+}
+
+#[test]
+fn a_client_that_asks_first_is_invited_only_to_send_what_will_be_taken() {
+    let server = serve();
+    let mut client = Client::connect(server.address);
+    let head = |length: usize| {
+        format!("PUT /v1/keys/k HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: {length}\r\n\r\n")
+    };
+    client.send(head(5).as_bytes()).unwrap();
+    assert_eq!(client.read_answer(false).unwrap().status(), 100);
+    client.send(b"value").unwrap();
+    assert_eq!(client.read_answer(false).unwrap().status(), 201);
+
+    client.send(head(9 << 20).as_bytes()).unwrap();
+    assert_eq!(client.read_answer(false).unwrap().status(), 413);
+    client.expect_closed();
+}
+
+#[test]
+fn a_malformed_body_stores_nothing() {
+    let server = serve();
+    let mut client = Client::connect(server.address);
+    let request = b"PUT /v1/keys/k HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n5\r\nvalue\r\nzz\r\n";
+    assert_eq!(client.ask(request).status(), 400);
+    let mut client = Client::connect(server.address);
+    assert_eq!(client.ask(b"GET /v1/keys/k HTTP/1.1\r\n\r\n").status(), 404);
+}
+
+#[test]
+fn a_body_that_is_cut_short_stores_nothing() {
+    let server = serve();
+    let mut client = Client::connect(server.address);
+    client.send(b"PUT /v1/keys/k HTTP/1.1\r\ncontent-length: 10\r\n\r\nvalue").unwrap();
+    drop(client);
+    let mut client = Client::connect(server.address);
+    // The end of the other connection is handled before or after this request; neither may store.
+    assert_eq!(client.ask(b"GET /v1/keys/k HTTP/1.1\r\n\r\n").status(), 404);
+    drop(client);
+    let store = server.store.clone();
+    drop(server);
+    assert_eq!(store.state().len(), 0, "nor later");
+}
+
+#[test]
+fn a_body_that_does_not_arrive_is_given_up() {
+    let server = Server::start(HttpOptions { body_read_timeout: SHORT, ..HttpOptions::default() });
+    let mut client = Client::connect(server.address);
+    let answer = client.ask(b"PUT /v1/keys/k HTTP/1.1\r\ncontent-length: 10\r\n\r\nvalue");
+    assert_eq!(answer.status(), 408);
+    client.expect_closed();
+}
+
+#[test]
+fn a_slow_head_is_cut() {
+    let server = Server::start(HttpOptions { head_read_timeout: SHORT, ..HttpOptions::default() });
+    let mut client = Client::connect(server.address);
+    assert_eq!(client.ask(b"GET /livez HTTP/1.1\r\n\r\n").status(), 200);
+    client.send(b"GET /livez HTTP/1.1\r\nhost: loc").unwrap();
+    client.expect_closed();
+    assert_eq!(server.with_context(|context| context.counters.connections_timed_out.get()), 1);
+}
+
+#[test]
+fn an_idle_connection_is_closed() {
+    let server = Server::start(HttpOptions { idle_timeout: SHORT, ..HttpOptions::default() });
+    let mut client = Client::connect(server.address);
+    assert_eq!(client.ask(b"GET /livez HTTP/1.1\r\n\r\n").status(), 200);
+    client.expect_closed();
+}
+
+#[test]
+fn a_request_that_is_being_answered_is_not_idle() {
+    let options = HttpOptions { idle_timeout: SHORT, head_read_timeout: SHORT, ..HttpOptions::default() };
+    let server = Server::start(options);
+    let arrivals = server.store.hold();
+    let mut waiting = Client::connect(server.address);
+    waiting.send(b"GET /v1/keys/k HTTP/1.1\r\n\r\n").unwrap();
+    arrivals.recv().unwrap();
+    // Another connection that is cut as idle shows that the sweep has passed, more than once.
+    for _ in 0..3 {
+        Client::connect(server.address).expect_closed();
+    }
+    server.store.release();
+    assert_eq!(waiting.read_answer(false).unwrap().status(), 404);
+}
+
+#[test]
+fn a_connection_over_the_limit_is_told_so() {
+    let server = Server::start(HttpOptions { connections_max: 1, ..HttpOptions::default() });
+    let mut first = Client::connect(server.address);
+    assert_eq!(first.ask(b"GET /livez HTTP/1.1\r\n\r\n").status(), 200);
+
+    let mut second = Client::connect(server.address);
+    let answer = second.ask(b"GET /livez HTTP/1.1\r\n\r\n");
+    assert_eq!(answer.status(), 503);
+    assert_eq!(answer.header("retry-after"), Some("1"));
+    assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+    assert!(answer.text().contains("https://tidelock.dev/problems/too-many-connections"));
+    second.expect_closed();
+    assert_eq!(first.ask(b"GET /livez HTTP/1.1\r\n\r\n").status(), 200);
+    assert_eq!(server.with_context(|context| context.counters.connections_refused.get()), 1);
+
+    // The end of the first makes room, as soon as the server has seen it.
+    drop(first);
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while Client::connect(server.address).ask(b"GET /livez HTTP/1.1\r\n\r\n").status() != 200 {
+        assert!(std::time::Instant::now() < deadline, "the place is never vacated");
+    }
+}
+
+#[test]
+fn a_client_that_leaves_does_not_disturb_others() {
+    let server = serve();
+    let arrivals = server.store.hold();
+    let mut leaving = Client::connect(server.address);
+    leaving.send(b"PUT /v1/keys/k HTTP/1.1\r\ncontent-length: 1\r\n\r\nx").unwrap();
+    arrivals.recv().unwrap();
+    drop(leaving);
+    server.store.release();
+    let mut client = Client::connect(server.address);
+    assert_eq!(client.ask(b"GET /livez HTTP/1.1\r\n\r\n").status(), 200);
+}
+
+#[test]
+fn a_shutdown_finishes_what_is_in_flight_and_closes_the_rest() {
+    let mut server = serve();
+    let mut idle = Client::connect(server.address);
+    assert_eq!(idle.ask(b"GET /livez HTTP/1.1\r\n\r\n").status(), 200);
+    let mut fresh = Client::connect(server.address);
+    let arrivals = server.store.hold();
+    let mut working = Client::connect(server.address);
+    working.send(b"PUT /v1/keys/k HTTP/1.1\r\ncontent-length: 1\r\n\r\nx").unwrap();
+    arrivals.recv().unwrap();
+
+    server.request_shutdown();
+    idle.expect_closed();
+    fresh.expect_closed();
+    assert!(TcpStream::connect(server.address).is_err(), "nothing new is accepted");
+
+    server.store.release();
+    let answer = working.read_answer(false).unwrap();
+    assert_eq!(answer.status(), 201);
+    assert_eq!(answer.header("connection"), Some("close"));
+    working.expect_closed();
+    server.join();
+}
+
+#[test]
+fn a_shutdown_does_not_wait_for_ever() {
+    let mut server = Server::start(HttpOptions { drain_timeout: SHORT, ..HttpOptions::default() });
+    let arrivals = server.store.hold();
+    let mut stuck = Client::connect(server.address);
+    stuck.send(b"GET /v1/keys/k HTTP/1.1\r\n\r\n").unwrap();
+    arrivals.recv().unwrap();
+    server.request_shutdown();
+    stuck.expect_closed();
+    server.join();
+}
+
+#[test]
+fn metrics_count_what_was_asked() {
+    let server = serve();
+    let mut client = Client::connect(server.address);
+    client.ask(b"PUT /v1/keys/k HTTP/1.1\r\ncontent-length: 1\r\n\r\nx");
+    client.ask(b"GET /v1/keys/k?stale=true HTTP/1.1\r\n\r\n");
+    client.ask(b"GET /absent HTTP/1.1\r\n\r\n");
+    client.ask(b"BREW /absent HTTP/1.1\r\n\r\n");
+    let answer = client.ask(b"GET /metrics HTTP/1.1\r\n\r\n");
+    let media_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    assert_eq!(answer.header("content-type"), Some(media_type));
+    for line in [
+        r#"tidelock_http_requests_total{dialect="native",method="write",status="2xx"} 1"#,
+        r#"tidelock_http_requests_total{dialect="native",method="read",status="2xx"} 1"#,
+        r#"tidelock_http_requests_total{dialect="kv1",method="read",status="4xx"} 1"#,
+        r#"tidelock_http_requests_total{dialect="kv1",method="other",status="4xx"} 1"#,
+        r#"tidelock_http_request_duration_seconds_count{dialect="native",kind="write"} 1"#,
+        r#"tidelock_http_request_duration_seconds_count{dialect="native",kind="stale_read"} 1"#,
+        "tidelock_http_connections_open 1",
+        "tidelock_http_connections_accepted_total 1",
+    ] {
+        assert!(answer.text().lines().any(|found| found == line), "{line}\n{}", answer.text());
+    }
+}

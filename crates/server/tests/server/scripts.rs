@@ -1,0 +1,309 @@
+//! Runs the golden scripts of HTTP: each file against a fresh server, over one connection for as long as it stands.
+//!
+//! ```text
+//! METHOD "/target" [body="text"] [hex=ff00] [chunked=true] [Header-Name="value"]…    one request, one answer
+//! refuse no-leader|unknown-outcome|overloaded          what the store answers from now on
+//! accept                                               no more of that
+//! node [retiring=true] [leaderless=SHARD] [unlinked=PEER] [disk-error="text"]      what the node says of itself
+//! ```
+//!
+//! `{x*100}` in any text stands for a hundred times `x`. The date is left out of answers; bytes of a body that are not
+//! printable ASCII are shown as escapes.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use goldenscript::{Argument, Command, Context};
+use tidelock_core::command::{ClusterView, HostInfo, HostView, Refusal, ReplicaView, ShardView};
+use tidelock_core::event::{NodeStatus, ShardStatus};
+use tidelock_core::types::{LogIndex, NodeId, ReplicaId, ShardId, Term};
+use tidelock_server::http::HttpOptions;
+
+use crate::client::{Answer, Client};
+use crate::harness::Server;
+
+macro_rules! scripts {
+    ($($name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                run(stringify!($name));
+            }
+        )*
+
+        #[test]
+        fn every_script_is_run() {
+            let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/scripts/http");
+            let files = std::fs::read_dir(directory).unwrap();
+            let mut files: Vec<String> =
+                files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+            files.sort();
+            assert_eq!(files, [$(stringify!($name)),*]);
+        }
+    };
+}
+
+scripts! {
+    cluster_is_described
+    dialects_share_keys
+    head_answers_like_get_without_a_body
+    health_is_reported
+    keys_are_any_bytes
+    keys_are_limited
+    kv1_fields_come_from_forms
+    kv1_locks_optimistically
+    kv1_refuses_what_it_does_not_understand
+    lists_are_paged
+    lists_show_any_bytes
+    methods_are_refused_with_what_is_allowed
+    native_reads_are_conditional
+    native_values_are_stored_and_read
+    native_writes_are_conditional
+    raftdb_stores_raw_bodies
+    refusals_tell_what_happened
+    reserved_paths_are_never_keys
+    values_are_limited
+    welcome_names_the_routes
+}
+
+fn run(name: &str) {
+    let mut runner = Runner::start();
+    let path = format!("{}/tests/server/scripts/http/{name}", env!("CARGO_MANIFEST_DIR"));
+    goldenscript::run(&mut runner, path).unwrap();
+}
+
+struct Runner {
+    server: Server,
+    client: Client,
+}
+
+impl Runner {
+    fn start() -> Runner {
+        let server = Server::start(HttpOptions::default());
+        server.store.state().status = status();
+        server.store.state().cluster = cluster();
+        let client = Client::connect(server.address);
+        Runner { server, client }
+    }
+
+    fn request(&mut self, command: &Command) -> Result<String, Box<dyn Error>> {
+        let mut arguments = command.consume_args();
+        let target = expand(arguments.next_pos().ok_or("a request needs a target")?);
+        let mut body = None;
+        let mut chunked = false;
+        let mut head = format!("{} {target} HTTP/1.1\r\nhost: localhost\r\n", command.name);
+        for argument in arguments {
+            let Argument::KeyValue(name, value) = argument else { return Err("one target, please".into()) };
+            match name.as_str() {
+                "body" => body = Some(expand(value).into_bytes()),
+                "hex" => body = Some(decode_hex(value)?),
+                "chunked" => chunked = value.parse()?,
+                header => write!(head, "{header}: {}\r\n", expand(value))?,
+            }
+        }
+        let mut request = head.into_bytes();
+        match body {
+            Some(body) if chunked => {
+                request.extend_from_slice(b"transfer-encoding: chunked\r\n\r\n");
+                for chunk in body.chunks(100_000) {
+                    request.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+                    request.extend_from_slice(chunk);
+                    request.extend_from_slice(b"\r\n");
+                }
+                request.extend_from_slice(b"0\r\n\r\n");
+            }
+            Some(body) => {
+                request.extend_from_slice(format!("content-length: {}\r\n\r\n", body.len()).as_bytes());
+                request.extend_from_slice(&body);
+            }
+            None => request.extend_from_slice(b"\r\n"),
+        }
+        Ok(show(&self.client.ask(&request)))
+    }
+
+    fn change_node(&mut self, command: &Command) -> Result<String, Box<dyn Error>> {
+        let mut state = self.server.store.state();
+        for argument in command.consume_args() {
+            let Argument::KeyValue(name, value) = argument else { return Err("NAME=VALUE, please".into()) };
+            match name.as_str() {
+                "retiring" => state.status.retiring = value.parse()?,
+                "leaderless" => {
+                    let shard = ShardId(value.parse()?);
+                    let shards = &mut state.status.shards;
+                    shards.iter_mut().find(|status| status.shard == shard).ok_or("no such shard")?.leader =
+                        None;
+                }
+                "unlinked" => {
+                    let peer = NodeId(value.parse()?);
+                    let links = &mut state.status.links;
+                    links.iter_mut().find(|(node, _)| *node == peer).ok_or("no such peer")?.1 = false;
+                }
+                "disk-error" => {
+                    let reason = Some(value.clone());
+                    self.server.with_context(move |context| *context.disk_error.borrow_mut() = reason);
+                }
+                _ => return Err(format!("no such setting: {name}").into()),
+            }
+        }
+        Ok(String::new())
+    }
+}
+
+impl goldenscript::Runner for Runner {
+    type Command = Command;
+
+    fn run(&mut self, command: &Command, _: &Context) -> Result<String, Box<dyn Error>> {
+        match command.name.as_str() {
+            "refuse" => {
+                let refusal = match command.consume_args().next_pos() {
+                    Some("no-leader") => Refusal::NoLeader,
+                    Some("unknown-outcome") => Refusal::UnknownOutcome,
+                    Some("overloaded") => Refusal::Overloaded,
+                    Some("invalid") => Refusal::Invalid("a thing that the store does not take"),
+                    other => return Err(format!("no such refusal: {other:?}").into()),
+                };
+                self.server.store.state().refusal = Some(refusal);
+                Ok(String::new())
+            }
+            "accept" => {
+                self.server.store.state().refusal = None;
+                Ok(String::new())
+            }
+            "node" => self.change_node(command),
+            _ => self.request(command),
+        }
+    }
+}
+
+/// Replaces each `{x*100}` by a hundred times `x`.
+fn expand(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once('{') {
+        let repetition = behind.split_once('}').and_then(|(inside, after)| {
+            let (unit, times) = inside.rsplit_once('*')?;
+            Some((unit.repeat(times.parse().ok()?), after))
+        });
+        out.push_str(before);
+        match repetition {
+            Some((repeated, after)) => {
+                out.push_str(&repeated);
+                rest = after;
+            }
+            None => {
+                out.push('{');
+                rest = behind;
+            }
+        }
+    }
+    out + rest
+}
+
+fn decode_hex(text: &str) -> Result<Vec<u8>, Box<dyn Error>> {
+    let digits = text.as_bytes().chunks(2);
+    digits.map(|pair| Ok(u8::from_str_radix(std::str::from_utf8(pair)?, 16)?)).collect()
+}
+
+/// The answer as a script shows it.
+fn show(answer: &Answer) -> String {
+    let mut out = format!("{}\n", answer.status_line);
+    for (name, value) in &answer.headers {
+        if name != "date" {
+            writeln!(out, "{name}: {value}").unwrap();
+        }
+    }
+    if !answer.body.is_empty() {
+        writeln!(out, "body: {}", escape(&answer.body)).unwrap();
+    }
+    out
+}
+
+/// Printable ASCII as it is, other bytes escaped, long repetitions as `{x*100}`.
+fn escape(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for run in bytes.chunk_by(|left, right| left == right) {
+        let unit = match run[0] {
+            b'\n' => "\\n".to_owned(),
+            byte @ b' '..=b'~' => char::from(byte).to_string(),
+            byte => format!("\\x{byte:02x}"),
+        };
+        if run.len() < 64 {
+            out.push_str(&unit.repeat(run.len()));
+        } else {
+            write!(out, "{{{unit}*{}}}", run.len()).unwrap();
+        }
+    }
+    out
+}
+
+fn status() -> NodeStatus {
+    let shard = |shard| ShardStatus {
+        shard: ShardId(shard),
+        leader: Some(NodeId(1)),
+        leads: true,
+        term: Term(2),
+        committed: LogIndex(9),
+        applied: LogIndex(9),
+        last: LogIndex(9),
+        keys: 3,
+    };
+    NodeStatus {
+        node: NodeId(1),
+        shards: vec![shard(0), shard(1)],
+        links: vec![(NodeId(2), true), (NodeId(3), true)],
+        ..NodeStatus::default()
+    }
+}
+
+fn cluster() -> ClusterView {
+    let host = |node, uuid: u128| HostView {
+        info: HostInfo {
+            node: NodeId(node),
+            uuid: uuid::Uuid::from_u128(uuid),
+            peer_address: format!("127.0.0.1:900{node}"),
+            http_address: format!("127.0.0.1:800{node}"),
+            resp_address: format!("127.0.0.1:700{node}"),
+            tags: [("geo:region".to_owned(), "us-central1".to_owned())].into(),
+        },
+        created: LogIndex(4),
+        updated: LogIndex(5),
+        connected: node == 1,
+    };
+    let unregistered = HostView {
+        info: HostInfo { http_address: String::new(), resp_address: String::new(), ..host(2, 0).info },
+        created: LogIndex(0),
+        updated: LogIndex(0),
+        connected: false,
+    };
+    ClusterView {
+        node: NodeId(1),
+        hosts: vec![host(1, 0x69f6_3dd0_50cb_4410_bebc_6442_d2c1_51af), unregistered],
+        shards: vec![
+            ShardView {
+                shard: ShardId(0),
+                kind: "registry",
+                leader: Some(NodeId(1)),
+                term: Term(2),
+                slots: 0,
+            },
+            ShardView { shard: ShardId(1), kind: "kv", leader: None, term: Term(3), slots: 16384 },
+        ],
+        replicas: vec![
+            ReplicaView {
+                replica: ReplicaId(1),
+                shard: ShardId(0),
+                node: NodeId(1),
+                voter: true,
+                applied: Some(LogIndex(9)),
+            },
+            ReplicaView {
+                replica: ReplicaId(2),
+                shard: ShardId(0),
+                node: NodeId(2),
+                voter: false,
+                applied: None,
+            },
+        ],
+    }
+}
