@@ -44,7 +44,9 @@ async fn read_body<S: Store>(call: &mut Call<'_, S>) -> Result<Fields, Problem> 
     } else if media_type.eq_ignore_ascii_case("multipart/form-data") {
         let boundary = multer::parse_boundary(content_type)
             .map_err(|_| Problem::invalid("the content type of a multipart body must state its boundary"))?;
-        parse_multipart(call.read_body(limit).await?, boundary).await
+        let body = call.read_body(limit).await?;
+        // Boxed because the parser is large: unboxed, every request of any kind would carry room for it.
+        Box::pin(parse_multipart(body, boundary)).await
     } else {
         Ok(Fields::default())
     }
