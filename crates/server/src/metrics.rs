@@ -18,6 +18,8 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use tidelock_core::event::NodeStatus;
 
+use crate::transport::TransportCounters;
+
 /// Counters of the write-ahead log, raised by the disk thread.
 #[derive(Clone, Debug, Default)]
 pub struct DiskCounters {
@@ -27,23 +29,6 @@ pub struct DiskCounters {
     pub fsync_micros: Arc<AtomicU64>,
     /// Bytes handed to the file system.
     pub bytes_written: Arc<AtomicU64>,
-}
-
-/// Counters of the peer transport, raised by its connections.
-#[derive(Clone, Debug, Default)]
-pub struct TransportCounters {
-    /// Frames written to peers.
-    pub frames_sent: Arc<AtomicU64>,
-    /// Bytes of those frames, headers included.
-    pub bytes_sent: Arc<AtomicU64>,
-    /// Frames read from peers whose checksum held.
-    pub frames_received: Arc<AtomicU64>,
-    /// Bytes of those frames, headers included.
-    pub bytes_received: Arc<AtomicU64>,
-    /// Frames dropped because a queue was full or no connection stood.
-    pub frames_dropped: Arc<AtomicU64>,
-    /// Connections to peers established after the first one to the same peer.
-    pub reconnects: Arc<AtomicU64>,
 }
 
 macro_rules! label {
@@ -250,16 +235,27 @@ impl Scrape<'_> {
             ("peer_frames_invalid", "Frames from peers that could not be decoded", node.frames_invalid),
             ("wal_fsyncs", "Calls of fdatasync on the log", load(&self.disk.fsyncs)),
             ("wal_bytes_written", "Bytes written to the log", load(&self.disk.bytes_written)),
-            ("peer_frames_sent", "Frames sent to peers", load(&self.transport.frames_sent)),
-            ("peer_bytes_sent", "Bytes sent to peers", load(&self.transport.bytes_sent)),
-            ("peer_frames_received", "Frames received from peers", load(&self.transport.frames_received)),
-            ("peer_bytes_received", "Bytes received from peers", load(&self.transport.bytes_received)),
+            ("peer_frames_sent", "Frames sent to peers", self.transport.frames_sent.get()),
+            ("peer_bytes_sent", "Bytes sent to peers", self.transport.bytes_sent.get()),
+            ("peer_frames_received", "Frames received from peers", self.transport.frames_received.get()),
+            ("peer_bytes_received", "Bytes received from peers", self.transport.bytes_received.get()),
+            ("peer_frames_dropped", "Frames to peers that were dropped", self.transport.frames_dropped.get()),
+            ("peer_reconnects", "Connections to peers made anew", self.transport.reconnects.get()),
             (
-                "peer_frames_dropped",
-                "Frames to peers that were dropped",
-                load(&self.transport.frames_dropped),
+                "peer_handshakes_refused",
+                "Handshakes with peers that this node ended",
+                self.transport.handshakes_refused.get(),
             ),
-            ("peer_reconnects", "Connections to peers made anew", load(&self.transport.reconnects)),
+            (
+                "peer_frames_corrupt",
+                "Links ended by a frame with a wrong checksum or length",
+                self.transport.checksum_failures.get() + self.transport.length_violations.get(),
+            ),
+            (
+                "peer_queue_overflows",
+                "Links ended because a peer did not read",
+                self.transport.queue_overflows.get(),
+            ),
             ("http_connections_accepted", "HTTP connections served", http.connections_accepted.get()),
             ("http_connections_refused", "HTTP connections over the limit", http.connections_refused.get()),
             ("http_connections_timed_out", "HTTP connections cut as idle", http.connections_timed_out.get()),

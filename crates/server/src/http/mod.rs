@@ -39,9 +39,11 @@ mod uri;
 pub use server::serve;
 
 use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
-use crate::metrics::{DiskCounters, HttpCounters, TransportCounters};
+use crate::metrics::{DiskCounters, HttpCounters};
+use crate::transport::TransportCounters;
 
 /// Most HTTP connections open at a time. Each costs a descriptor and up to a read buffer; the one above is told
 /// so and closed.
@@ -130,5 +132,5 @@ pub struct HttpContext {
     /// Raised by the disk thread.
     pub disk: DiskCounters,
     /// Raised by the peer transport.
-    pub transport: TransportCounters,
+    pub transport: Rc<TransportCounters>,
 }

@@ -92,7 +92,9 @@ pub struct Hello {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeRefusal {
     /// The other side's cluster id differs.
-    #[error("it belongs to another cluster; --peers, --cluster-name and --shards must be the same on every founder")]
+    #[error(
+        "it belongs to another cluster; --peers, --cluster-name and --shards must be the same on every founder"
+    )]
     WrongCluster,
     /// The number is none of this node's peers.
     #[error("its number is not among the peers of this cluster")]

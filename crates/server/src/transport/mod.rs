@@ -45,7 +45,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use counters::TransportCounters;
+pub use counters::TransportCounters;
 use handshake::{HandshakeRefusal, Identity};
 use links::Links;
 use queue::QueueLimits;
