@@ -2,7 +2,12 @@
 //!
 //! The write-ahead log is shared by all raft groups of a worker, so that one fdatasync covers all of them.
 
+pub mod control_file;
 pub mod disk;
+mod le;
+#[cfg(test)]
+mod memory_disk;
+pub mod wal;
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -1,0 +1,231 @@
+//! The control file: who this node is, and in which cluster. Written when the data directory is made and at each start.
+//!
+//! Owns the layout and the atomic replacement of that one file. It decides nothing about identities: an existing one
+//! beats the command line, but that is for the caller to enforce.
+//!
+//! Invariant: a file of this name is always complete. A new one is written beside it and renamed over it.
+
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use uuid::Uuid;
+
+use super::disk::{Disk, DiskError, DiskFile};
+use super::le;
+use crate::codec::{self, DecodeError, Decoder};
+use crate::types::NodeId;
+
+/// Name of the control file.
+pub const NAME: &str = "control";
+
+const TEMPORARY_NAME: &str = "control.new";
+const MAGIC: &[u8; 8] = b"TIDECTRL";
+const HEADER_BYTES: usize = 20;
+const VERSION: u32 = 1;
+
+/// No control file comes near this; a larger one is not read.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Who a node is. Decided once, but for `boots`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The cluster it belongs to.
+    pub cluster_id: Uuid,
+    /// The cluster's number for it.
+    pub node: NodeId,
+    /// Minted with the data directory, see [`HostInfo::uuid`](crate::command::HostInfo::uuid).
+    pub host_uuid: Uuid,
+    /// Peer addresses of all founders, sorted.
+    pub founders: Vec<String>,
+    /// Data shards that the cluster was founded with.
+    pub data_shards: u64,
+    /// How often the node has started on this directory, this time included: what makes seeds differ between starts.
+    pub boots: u64,
+}
+
+/// Why the control file cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ControlFileError {
+    /// The disk failed.
+    #[error("the control file cannot be accessed: {0}")]
+    Disk(#[from] DiskError),
+    /// Not what was written.
+    #[error("the control file `{NAME}` is damaged: {0}")]
+    Damaged(&'static str),
+    /// Written by another release.
+    #[error("the control file `{NAME}` has format version {0}, which this release does not know")]
+    Version(u32),
+    /// Intact, yet not what this release writes.
+    #[error("the control file `{NAME}` cannot be decoded: {0}")]
+    Decode(#[from] DecodeError),
+}
+
+/// Reads the node's identity; `None` if the directory has none yet.
+pub fn load<D: Disk>(disk: &D) -> Result<Option<Identity>, ControlFileError> {
+    if !disk.list()?.iter().any(|name| name == NAME) {
+        return Ok(None);
+    }
+    let file = disk.open(NAME)?;
+    let size = file.size()?;
+    if size > FILE_BYTES_MAX {
+        return Err(ControlFileError::Damaged("it is too large"));
+    }
+    let mut bytes = vec![0; size as usize];
+    file.read_at(0, &mut bytes)?;
+    decode(&bytes).map(Some)
+}
+
+/// Durably replaces the node's identity. After a crash the old one or the new one is there.
+pub fn store<D: Disk>(disk: &D, identity: &Identity) -> Result<(), ControlFileError> {
+    if disk.list()?.iter().any(|name| name == TEMPORARY_NAME) {
+        disk.remove(TEMPORARY_NAME)?;
+    }
+    let bytes = encode(identity);
+    let mut file = disk.create(TEMPORARY_NAME, bytes.len() as u64)?;
+    file.write_at(0, &bytes)?;
+    file.sync()?;
+    disk.rename(TEMPORARY_NAME, NAME)?;
+    Ok(())
+}
+
+fn encode(identity: &Identity) -> Vec<u8> {
+    let mut body = Vec::new();
+    body.extend_from_slice(identity.cluster_id.as_bytes());
+    body.extend_from_slice(identity.host_uuid.as_bytes());
+    codec::put_varint(&mut body, identity.node.0);
+    codec::put_varint(&mut body, identity.data_shards);
+    codec::put_varint(&mut body, identity.boots);
+    codec::put_varint(&mut body, identity.founders.len() as u64);
+    for founder in &identity.founders {
+        codec::put_bytes(&mut body, founder.as_bytes());
+    }
+    let length = u32::try_from(body.len()).expect("invariant: an identity is small");
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
+    bytes.extend_from_slice(MAGIC);
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend_from_slice(&checksum(&bytes, &body).to_le_bytes());
+    bytes.extend_from_slice(&body);
+    bytes
+}
+
+fn decode(bytes: &[u8]) -> Result<Identity, ControlFileError> {
+    if bytes.len() < HEADER_BYTES {
+        return Err(ControlFileError::Damaged("it is cut off"));
+    }
+    let (header, body) = bytes.split_at(HEADER_BYTES);
+    if &header[..8] != MAGIC {
+        return Err(ControlFileError::Damaged("it has no magic number"));
+    }
+    if le::u32(header, 12) as usize != body.len() {
+        return Err(ControlFileError::Damaged("its length does not match"));
+    }
+    if le::u32(header, 16) != checksum(&header[..16], body) {
+        return Err(ControlFileError::Damaged("its checksum does not match"));
+    }
+    match le::u32(header, 8) {
+        VERSION => Ok(decode_body(body)?),
+        version => Err(ControlFileError::Version(version)),
+    }
+}
+
+fn decode_body(body: &[u8]) -> Result<Identity, DecodeError> {
+    let mut decoder = Decoder::new(body);
+    let cluster_id = decode_uuid(&mut decoder)?;
+    let host_uuid = decode_uuid(&mut decoder)?;
+    let node = NodeId(decoder.varint()?);
+    let data_shards = decoder.varint()?;
+    let boots = decoder.varint()?;
+    let mut founders = Vec::new();
+    for _ in 0..decoder.varint()? {
+        let text =
+            core::str::from_utf8(decoder.bytes()?).map_err(|_| DecodeError::Invalid("founder's address"))?;
+        founders.push(String::from(text));
+    }
+    decoder.finish()?;
+    Ok(Identity { cluster_id, node, host_uuid, founders, data_shards, boots })
+}
+
+fn decode_uuid(decoder: &mut Decoder<'_>) -> Result<Uuid, DecodeError> {
+    Uuid::from_slice(decoder.raw(16)?).map_err(|_| DecodeError::Invalid("uuid"))
+}
+
+fn checksum(header: &[u8], body: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(header), body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory_disk::{Crash, MemoryDisk};
+    use super::*;
+
+    fn identity(boots: u64) -> Identity {
+        Identity {
+            cluster_id: Uuid::from_u128(1 << 100),
+            node: NodeId(2),
+            host_uuid: Uuid::from_u128(7),
+            founders: vec!["10.0.0.1:9001".into(), "[::1]:9001".into()],
+            data_shards: 4,
+            boots,
+        }
+    }
+
+    #[test]
+    fn it_is_absent_then_replaced() {
+        let disk = MemoryDisk::new(1);
+        assert_eq!(load(&disk), Ok(None));
+        for boots in [1, 300, 2] {
+            store(&disk, &identity(boots)).unwrap();
+            assert_eq!(load(&disk), Ok(Some(identity(boots))));
+        }
+        assert_eq!(disk.list().unwrap(), [NAME]);
+    }
+
+    #[test]
+    fn a_crash_leaves_the_old_one_or_the_new_one() {
+        let mut seen = [false; 2];
+        for seed in 0..200 {
+            let disk = MemoryDisk::new(seed);
+            store(&disk, &identity(1)).unwrap();
+            disk.set_fuse(seed % 5);
+            let stored = store(&disk, &identity(2));
+            let disk = disk.crash(Crash::Tears);
+            let boots = load(&disk).unwrap().unwrap().boots;
+            assert!(boots == 2 || stored.is_err());
+            seen[boots as usize - 1] = true;
+            store(&disk, &identity(3)).unwrap();
+            assert_eq!(load(&disk), Ok(Some(identity(3))));
+        }
+        assert_eq!(seen, [true, true]);
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_an_error() {
+        let disk = MemoryDisk::new(1);
+        store(&disk, &identity(1)).unwrap();
+        let intact = disk.bytes(NAME);
+        for bit in 0..intact.len() * 8 {
+            let mut bytes = intact.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            disk.put(NAME, bytes);
+            assert!(matches!(load(&disk), Err(ControlFileError::Damaged(_))), "bit {bit}");
+        }
+        for length in 0..intact.len() {
+            disk.put(NAME, intact[..length].to_vec());
+            assert!(matches!(load(&disk), Err(ControlFileError::Damaged(_))), "length {length}");
+        }
+        disk.put(NAME, vec![0; FILE_BYTES_MAX as usize + 1]);
+        assert_eq!(load(&disk), Err(ControlFileError::Damaged("it is too large")));
+    }
+
+    #[test]
+    fn an_unknown_version_is_told_from_damage() {
+        let disk = MemoryDisk::new(1);
+        let mut bytes = encode(&identity(1));
+        bytes[8] = 2;
+        let crc = checksum(&bytes[..16], &bytes[HEADER_BYTES..]);
+        bytes[16..20].copy_from_slice(&crc.to_le_bytes());
+        disk.put(NAME, bytes);
+        assert_eq!(load(&disk), Err(ControlFileError::Version(2)));
+    }
+}

@@ -1,0 +1,305 @@
+//! A disk for tests that remembers what was not synced, and loses, tears or keeps it in a crash.
+//!
+//! Owns the faults; which of them a test meets is decided by its seed. Clones share the same files.
+
+use alloc::collections::BTreeMap;
+use alloc::rc::Rc;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+
+use super::disk::{Disk, DiskError, DiskFile};
+
+const SECTOR_BYTES: usize = 512;
+
+#[derive(Clone, Debug)]
+pub struct MemoryDisk(Rc<RefCell<State>>);
+
+#[derive(Debug)]
+pub struct MemoryFile {
+    disk: MemoryDisk,
+    name: String,
+    id: u64,
+}
+
+#[derive(Debug)]
+struct State {
+    names: BTreeMap<String, u64>,
+    contents: BTreeMap<u64, Content>,
+    ids: u64,
+    rng: fastrand::Rng,
+    /// Changes left until the crash; the last one happens or not.
+    fuse: Option<u64>,
+    /// Bytes that can still be reserved.
+    room: u64,
+    failing_syncs: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Content {
+    visible: Vec<u8>,
+    durable: Vec<u8>,
+    /// Sectors written since the last sync, in order.
+    pending: Vec<(usize, Vec<u8>)>,
+}
+
+/// What a crash does to sectors that were not synced.
+#[derive(Clone, Copy, Debug)]
+pub enum Crash {
+    /// The process died, the system did not.
+    KeepsAll,
+    LosesAll,
+    /// Each sector is what it was after the last sync or after any write since.
+    Tears,
+}
+
+impl MemoryDisk {
+    pub fn new(seed: u64) -> MemoryDisk {
+        MemoryDisk(Rc::new(RefCell::new(State {
+            names: BTreeMap::new(),
+            contents: BTreeMap::new(),
+            ids: 0,
+            rng: fastrand::Rng::with_seed(seed),
+            fuse: None,
+            room: u64::MAX,
+            failing_syncs: false,
+        })))
+    }
+
+    /// Crashes during the change that comes after `changes` others.
+    pub fn set_fuse(&self, changes: u64) {
+        self.0.borrow_mut().fuse = Some(changes + 1);
+    }
+
+    /// Whether it has crashed.
+    pub fn is_dead(&self) -> bool {
+        self.0.borrow().fuse == Some(0)
+    }
+
+    pub fn set_room(&self, bytes: u64) {
+        self.0.borrow_mut().room = bytes;
+    }
+
+    /// From now on a sync fails and, as some systems do, forgets what it did not write but goes on showing it.
+    pub fn fail_syncs(&self, fail: bool) {
+        self.0.borrow_mut().failing_syncs = fail;
+    }
+
+    /// The disk after a crash.
+    pub fn crash(&self, crash: Crash) -> MemoryDisk {
+        let mut state = self.0.borrow_mut();
+        let state = &mut *state;
+        let disk = MemoryDisk::new(state.rng.u64(..));
+        let mut after = disk.0.borrow_mut();
+        after.ids = state.ids;
+        after.names = state.names.clone();
+        for &id in state.names.values() {
+            let content = &state.contents[&id];
+            let bytes = match crash {
+                Crash::KeepsAll => content.visible.clone(),
+                Crash::LosesAll => content.durable.clone(),
+                Crash::Tears => content.torn(&mut state.rng),
+            };
+            after.contents.insert(id, Content { visible: bytes.clone(), durable: bytes, pending: vec![] });
+        }
+        drop(after);
+        disk
+    }
+
+    /// The bytes of a file.
+    pub fn bytes(&self, name: &str) -> Vec<u8> {
+        let state = self.0.borrow();
+        state.contents[&state.names[name]].visible.clone()
+    }
+
+    /// Puts a file there, durably, whatever was there before.
+    pub fn put(&self, name: &str, bytes: Vec<u8>) {
+        let mut state = self.0.borrow_mut();
+        state.ids += 1;
+        let id = state.ids;
+        state.names.insert(name.to_string(), id);
+        state.contents.insert(id, Content { visible: bytes.clone(), durable: bytes, pending: vec![] });
+    }
+
+    /// Names and bytes of all files.
+    pub fn all(&self) -> BTreeMap<String, Vec<u8>> {
+        self.list().unwrap().into_iter().map(|name| (name.clone(), self.bytes(&name))).collect()
+    }
+
+    fn file(&self, name: &str, id: u64) -> MemoryFile {
+        MemoryFile { disk: self.clone(), name: name.to_string(), id }
+    }
+
+    /// Makes a change, unless the disk is dead, and crashes when its time has come.
+    fn change(
+        &self,
+        operation: &'static str,
+        name: &str,
+        change: impl FnOnce(&mut State) -> Result<(), DiskError>,
+    ) -> Result<(), DiskError> {
+        let mut state = self.0.borrow_mut();
+        let crashed = error(operation, name, "the disk has crashed");
+        match &mut state.fuse {
+            Some(0) => Err(crashed),
+            Some(fuse) => {
+                *fuse -= 1;
+                let dies = *fuse == 0;
+                if !dies || state.rng.bool() {
+                    change(&mut state)?;
+                }
+                if dies { Err(crashed) } else { Ok(()) }
+            }
+            None => change(&mut state),
+        }
+    }
+}
+
+fn error(operation: &'static str, file: &str, reason: &str) -> DiskError {
+    DiskError { operation, file: file.to_string(), reason: reason.to_string(), out_of_space: false }
+}
+
+impl State {
+    fn reserve(&mut self, operation: &'static str, file: &str, bytes: u64) -> Result<(), DiskError> {
+        match self.room.checked_sub(bytes) {
+            Some(room) => {
+                self.room = room;
+                Ok(())
+            }
+            None => Err(DiskError { out_of_space: true, ..error(operation, file, "no room") }),
+        }
+    }
+
+    fn content(&mut self, id: u64) -> &mut Content {
+        self.contents.get_mut(&id).unwrap()
+    }
+}
+
+impl Content {
+    fn write(&mut self, offset: usize, bytes: &[u8]) {
+        let end = offset + bytes.len();
+        assert!(end <= self.visible.len(), "nothing is ever written behind the end of a file");
+        self.visible[offset..end].copy_from_slice(bytes);
+        let mut sector = offset / SECTOR_BYTES * SECTOR_BYTES;
+        while sector < end {
+            let sector_end = (sector + SECTOR_BYTES).min(self.visible.len());
+            self.pending.push((sector, self.visible[sector..sector_end].to_vec()));
+            sector += SECTOR_BYTES;
+        }
+    }
+
+    fn torn(&self, rng: &mut fastrand::Rng) -> Vec<u8> {
+        let mut versions: BTreeMap<usize, Vec<&Vec<u8>>> = BTreeMap::new();
+        for (sector, bytes) in &self.pending {
+            versions.entry(*sector).or_default().push(bytes);
+        }
+        let mut torn = self.durable.clone();
+        for (sector, versions) in versions {
+            if let Some(version) = versions.get(rng.usize(0..=versions.len())) {
+                let end = torn.len().min(sector + version.len());
+                torn[sector..end].copy_from_slice(&version[..end - sector]);
+            }
+        }
+        torn
+    }
+}
+
+impl Disk for MemoryDisk {
+    type File = MemoryFile;
+
+    fn list(&self) -> Result<Vec<String>, DiskError> {
+        Ok(self.0.borrow().names.keys().cloned().collect())
+    }
+
+    fn create(&self, name: &str, bytes: u64) -> Result<MemoryFile, DiskError> {
+        self.change("create", name, |state| {
+            if state.names.contains_key(name) {
+                return Err(error("create", name, "it exists"));
+            }
+            state.reserve("create", name, bytes)?;
+            state.ids += 1;
+            state.names.insert(name.to_string(), state.ids);
+            let zeros = vec![0; bytes as usize];
+            let content = Content { visible: zeros.clone(), durable: zeros, pending: vec![] };
+            state.contents.insert(state.ids, content);
+            Ok(())
+        })?;
+        self.open(name)
+    }
+
+    fn open(&self, name: &str) -> Result<MemoryFile, DiskError> {
+        match self.0.borrow().names.get(name) {
+            Some(&id) => Ok(self.file(name, id)),
+            None => Err(error("open", name, "there is no such file")),
+        }
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        self.change("rename", from, |state| {
+            let id =
+                state.names.remove(from).ok_or_else(|| error("rename", from, "there is no such file"))?;
+            state.names.insert(to.to_string(), id);
+            Ok(())
+        })
+    }
+
+    fn remove(&self, name: &str) -> Result<(), DiskError> {
+        self.change("remove", name, |state| {
+            let id =
+                state.names.remove(name).ok_or_else(|| error("remove", name, "there is no such file"))?;
+            let freed = state.contents[&id].visible.len() as u64;
+            state.room = state.room.saturating_add(freed);
+            Ok(())
+        })
+    }
+}
+
+impl DiskFile for MemoryFile {
+    fn size(&self) -> Result<u64, DiskError> {
+        Ok(self.disk.0.borrow_mut().content(self.id).visible.len() as u64)
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
+        let mut state = self.disk.0.borrow_mut();
+        let visible = &state.content(self.id).visible;
+        let end = offset as usize + buffer.len();
+        let bytes =
+            visible.get(offset as usize..end).ok_or_else(|| error("read", &self.name, "end of file"))?;
+        buffer.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.disk.change("write", &self.name, |state| {
+            state.content(self.id).write(offset as usize, bytes);
+            Ok(())
+        })
+    }
+
+    fn resize(&mut self, bytes: u64) -> Result<(), DiskError> {
+        self.disk.change("resize", &self.name, |state| {
+            let size = state.content(self.id).visible.len() as u64;
+            state.reserve("resize", &self.name, bytes.saturating_sub(size))?;
+            let content = state.content(self.id);
+            content.visible.resize(bytes as usize, 0);
+            content.durable.resize(bytes as usize, 0);
+            content.pending.clear();
+            Ok(())
+        })
+    }
+
+    fn sync(&mut self) -> Result<(), DiskError> {
+        self.disk.change("sync", &self.name, |state| {
+            let fails = state.failing_syncs;
+            let content = state.content(self.id);
+            if fails {
+                content.pending.clear();
+                return Err(error("sync", &self.name, "input/output error"));
+            }
+            for (sector, bytes) in content.pending.drain(..) {
+                content.durable[sector..sector + bytes.len()].copy_from_slice(&bytes);
+            }
+            Ok(())
+        })
+    }
+}

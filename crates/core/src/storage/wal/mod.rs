@@ -1,0 +1,206 @@
+//! The write-ahead log: what makes an acknowledged write survive, shared by all raft groups of a worker so that one
+//! fdatasync covers all of them.
+//!
+//! ```text
+//! append(batches) ──► record ──► frames of one group ──► segment file ──► sync ──► acknowledged
+//! open ◄── logs ◄── record ◄── frames, in order, until one is not intact: a torn tail, or a hole
+//! ```
+//!
+//! The log is a row of preallocated *segments*. What one [`Writer::append`] takes is a *group*: it becomes durable
+//! whole or not at all, and is one *frame*, or several when it is large. Each frame records up to which frame the
+//! log was durable when it was written. That number is how recovery tells a torn tail from a hole: damage is a hole,
+//! and the node refuses to start, exactly if something intact behind it proves that the damaged place was durable
+//! once. It holds for any number of groups written between two syncs, so also for a node that does not sync.
+//!
+//! Owns the format and the order of writes, syncs and renames; performs them through [`Disk`] only.
+//! `docs/storage-format.md` has every byte. Deliberately not here: compression, encryption, and snapshots, which
+//! will allow [`Writer::release`] to be called.
+
+mod pool;
+mod reader;
+mod record;
+mod recovery;
+mod replay;
+mod retention;
+mod segment;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use alloc::string::String;
+
+pub use segment::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+pub use writer::Writer;
+
+use super::RecoveredLogs;
+use super::disk::{Disk, DiskError};
+use crate::codec::DecodeError;
+use crate::limits;
+use crate::types::{LogIndex, ShardId};
+
+/// How a log is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalOptions {
+    /// Size of new segments, from [`SEGMENT_BYTES_MIN`] to [`SEGMENT_BYTES_MAX`], a multiple of 4096. Segments of
+    /// another size that are there already stay as they are.
+    pub segment_bytes: u64,
+    /// Seed of the salts that keep a segment's earlier life from being believed. Must differ from boot to boot.
+    pub seed: u64,
+}
+
+impl WalOptions {
+    /// Segments of [`limits::WAL_SEGMENT_BYTES`].
+    pub fn new(seed: u64) -> WalOptions {
+        WalOptions { segment_bytes: limits::WAL_SEGMENT_BYTES, seed }
+    }
+}
+
+/// Why the log cannot be written. Whichever it is, the node must stop: nothing of what was appended since the last
+/// successful sync may be acknowledged, and no sync is ever tried again (its failure may have dropped the bytes).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WalError {
+    /// There is no room for another segment. The node can start again when there is.
+    #[error("the write-ahead log cannot grow, the disk is full: {0}")]
+    NoRoom(#[source] DiskError),
+    /// The disk failed.
+    #[error("the write-ahead log cannot be written: {0}")]
+    Disk(#[source] DiskError),
+    /// An earlier error left the log in an unknown state.
+    #[error("the write-ahead log takes no more writes after an earlier error")]
+    Poisoned,
+}
+
+impl WalError {
+    /// Whether the cause is a full disk: one that may go away, unlike others.
+    pub fn out_of_space(&self) -> bool {
+        matches!(self, WalError::NoRoom(_))
+    }
+}
+
+impl From<DiskError> for WalError {
+    fn from(error: DiskError) -> WalError {
+        if error.out_of_space { WalError::NoRoom(error) } else { WalError::Disk(error) }
+    }
+}
+
+/// Why a node must not start from this log. Offsets are in bytes from the start of the file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecoveryError {
+    /// The disk failed.
+    #[error("the write-ahead log cannot be read: {0}")]
+    Disk(#[from] DiskError),
+    /// What stood here was durable once and is not intact: acknowledged writes may be missing.
+    #[error("{file} is damaged at byte offset {offset}: {reason}, and durable records follow it")]
+    Hole {
+        /// In which segment.
+        file: String,
+        /// Where.
+        offset: u64,
+        /// What is wrong there.
+        reason: &'static str,
+    },
+    /// The header of a segment that holds records is not intact.
+    #[error("{file} is damaged at byte offset 0: {reason}")]
+    Header {
+        /// Which segment.
+        file: String,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// Written by another release.
+    #[error("{file} has format version {version}, which this release does not know")]
+    Version {
+        /// Which segment.
+        file: String,
+        /// Its version.
+        version: u32,
+    },
+    /// A segment is missing between others.
+    #[error("{file} is missing, though segments before and after it are there")]
+    Missing {
+        /// Which one.
+        file: String,
+    },
+    /// Intact, yet not a record that this release writes.
+    #[error("the records in {file} at byte offset {offset} cannot be decoded: {source}")]
+    Record {
+        /// In which segment.
+        file: String,
+        /// Where the frame begins in which their group begins.
+        offset: u64,
+        /// What is wrong.
+        source: DecodeError,
+    },
+    /// Entries of a shard are missing between others.
+    #[error(
+        "{file} at byte offset {offset} continues shard {shard} with entry {found}, but entry {expected} is due"
+    )]
+    Gap {
+        /// In which segment.
+        file: String,
+        /// Where the frame begins in which their group begins.
+        offset: u64,
+        /// Whose entries.
+        shard: ShardId,
+        /// The highest index that would have been in order.
+        expected: LogIndex,
+        /// The index that came.
+        found: LogIndex,
+    },
+}
+
+/// What a log held when it was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// All that it remembers.
+    pub logs: RecoveredLogs,
+    /// How it was found.
+    pub report: RecoveryReport,
+}
+
+/// How a log was found, for the operator.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// Segments that hold records.
+    pub segments: u64,
+    /// Intact frames.
+    pub frames: u64,
+    /// Bytes of intact frames.
+    pub bytes: u64,
+    /// What a crash left unfinished at the end, and was cut off. It was never acknowledged.
+    pub torn_tail: Option<TornTail>,
+    /// A newest segment whose creation a crash left unfinished, and which was removed.
+    pub discarded: Option<String>,
+}
+
+/// The unfinished end of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TornTail {
+    /// The segment in which it began.
+    pub file: String,
+    /// Where.
+    pub offset: u64,
+    /// Bytes from there to the last one of this file that was not zero. In a recycled segment that counts what was
+    /// left of its earlier life.
+    pub bytes: u64,
+}
+
+/// Recovers the log on `disk` and makes it ready to be continued; an empty directory becomes an empty log.
+///
+/// Whatever is returned is durable, even what a killed process had written and not yet synced.
+///
+/// # Panics
+///
+/// If `options` break their limits.
+pub fn open<D: Disk>(disk: D, options: WalOptions) -> Result<(Writer<D>, Recovery), RecoveryError> {
+    assert!(
+        (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&options.segment_bytes)
+            && options.segment_bytes.is_multiple_of(4096),
+        "invariant: {} is not a size for segments",
+        options.segment_bytes
+    );
+    let mut pool = pool::Pool::new(options);
+    let recovered = recovery::recover(&disk, &mut pool)?;
+    let recovery = Recovery { logs: recovered.logs, report: recovered.report };
+    Ok((Writer::resume(disk, pool, recovered.end)?, recovery))
+}

@@ -1,0 +1,92 @@
+//! Which segments are still needed, and by whom.
+//!
+//! Owns the bookkeeping only: the highest index of each shard in each segment, where each shard's latest hard state
+//! stands, and what was released. The writer acts on it. Invariant: segments are listed in the order of their
+//! numbers, without gaps; the last is the one being written.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use super::super::{HardState, WalRecord};
+use super::segment::SegmentHeader;
+use crate::types::{LogIndex, ShardId};
+
+/// A segment that is kept.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub header: SegmentHeader,
+    highest: BTreeMap<ShardId, LogIndex>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Retention {
+    kept: VecDeque<Kept>,
+    hard_states: BTreeMap<ShardId, (HardState, u64)>,
+    released: BTreeMap<ShardId, LogIndex>,
+}
+
+impl Retention {
+    /// From now on records go to the segment of this header.
+    pub fn begin_segment(&mut self, header: SegmentHeader) {
+        if let Some(last) = self.kept.back() {
+            assert_eq!(
+                header.number,
+                last.header.number + 1,
+                "invariant: segments are numbered without gaps"
+            );
+        }
+        self.kept.push_back(Kept { header, highest: BTreeMap::new() });
+    }
+
+    /// Takes note of a record whose group began in segment `from` and ended in the last one. All of those segments
+    /// hold a part of it, so its entries hold on to each; its hard state counts for the first, which goes first.
+    pub fn note(&mut self, record: &WalRecord, from: u64) {
+        match record {
+            WalRecord::Entries { shard, entries } => {
+                let Some(last) = entries.last() else { return };
+                for kept in self.kept.iter_mut().rev().take_while(|kept| kept.header.number >= from) {
+                    let highest = kept.highest.entry(*shard).or_default();
+                    *highest = last.index.max(*highest);
+                }
+            }
+            WalRecord::HardState { shard, state } => {
+                self.hard_states.insert(*shard, (*state, from));
+            }
+        }
+    }
+
+    /// The shard's entries up to `up_to` are no longer needed.
+    pub fn release(&mut self, shard: ShardId, up_to: LogIndex) {
+        let released = self.released.entry(shard).or_default();
+        *released = up_to.max(*released);
+    }
+
+    /// The number of the first segment that must stay. The last always stays.
+    pub fn first_needed(&self) -> u64 {
+        let needed =
+            |kept: &&Kept| kept.highest.iter().any(|(shard, index)| self.released.get(shard) < Some(index));
+        let found = self.kept.iter().find(needed).or(self.kept.back());
+        found.expect("invariant: a log has a segment").header.number
+    }
+
+    /// Latest hard states that stand in segments before `first_kept` only.
+    pub fn hard_states_before(&self, first_kept: u64) -> Vec<WalRecord> {
+        let stranded = self.hard_states.iter().filter(|(_, (_, number))| *number < first_kept);
+        stranded.map(|(&shard, &(state, _))| WalRecord::HardState { shard, state }).collect()
+    }
+
+    /// The number of the first segment that is there.
+    pub fn first_kept(&self) -> u64 {
+        self.kept.front().expect("invariant: a log has a segment").header.number
+    }
+
+    /// The log ends in segment `number`; later ones are none of it.
+    pub fn end_at(&mut self, number: u64) {
+        self.kept.retain(|kept| kept.header.number <= number);
+    }
+
+    /// Strikes the first segment off the list and returns it, if it comes before `first_kept`.
+    pub fn pop_before(&mut self, first_kept: u64) -> Option<Kept> {
+        if self.kept.front()?.header.number < first_kept { self.kept.pop_front() } else { None }
+    }
+}

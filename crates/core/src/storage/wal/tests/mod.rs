@@ -1,0 +1,169 @@
+//! Tests of the log as a whole, on a disk that crashes. This room holds what they share: a model of what a log must
+//! remember, random batches, and a map of the frames on disk.
+
+mod crash;
+mod damage;
+mod segments;
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+use super::reader::{SegmentReader, Slot};
+use super::segment::{DATA_START, FrameHeader, SegmentHeader, parse_segment_name};
+use super::*;
+use crate::storage::memory_disk::MemoryDisk;
+use crate::storage::{HardState, LogEntry, RecoveredLog, WalBatch, WalRecord};
+use crate::types::{ReplicaId, Term, WalSequence};
+
+pub const SEGMENT_BYTES: u64 = 4 * 4096;
+
+pub fn options(seed: u64) -> WalOptions {
+    WalOptions { segment_bytes: SEGMENT_BYTES, seed }
+}
+
+pub fn open_log(disk: &MemoryDisk) -> (Writer<MemoryDisk>, Recovery) {
+    open(disk.clone(), options(fastrand::Rng::with_seed(disk.all().len() as u64).u64(..))).unwrap()
+}
+
+pub fn entries(shard: u64, first: u64, data: &[&[u8]]) -> WalRecord {
+    let entry = |(index, data): (u64, &&[u8])| LogEntry {
+        index: LogIndex(index),
+        term: Term(1),
+        data: Bytes::copy_from_slice(data),
+    };
+    WalRecord::Entries { shard: ShardId(shard), entries: (first..).zip(data).map(entry).collect() }
+}
+
+pub fn hard_state(shard: u64, term: u64) -> WalRecord {
+    let state = HardState { term: Term(term), vote: Some(ReplicaId(term % 3 + 1)), commit: LogIndex(term) };
+    WalRecord::HardState { shard: ShardId(shard), state }
+}
+
+pub fn batch(records: Vec<WalRecord>) -> WalBatch {
+    WalBatch { sequence: WalSequence(1), records }
+}
+
+/// Appends one record as one group and syncs.
+pub fn commit(writer: &mut Writer<MemoryDisk>, record: WalRecord) {
+    writer.append(&[batch(vec![record])]).unwrap();
+    writer.sync().unwrap();
+}
+
+/// What a log must remember.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Model {
+    pub logs: RecoveredLogs,
+    pub released: BTreeMap<ShardId, LogIndex>,
+}
+
+impl Model {
+    pub fn apply(&mut self, batches: &[WalBatch]) {
+        for record in batches.iter().flat_map(|batch| batch.records.clone()) {
+            match record {
+                WalRecord::Entries { shard, entries } => {
+                    let log = &mut self.logs.entry(shard).or_default().entries;
+                    log.truncate(entries[0].index.0 as usize - 1);
+                    log.extend(entries);
+                }
+                WalRecord::HardState { shard, state } => {
+                    self.logs.entry(shard).or_default().hard_state = state;
+                }
+            }
+        }
+    }
+
+    pub fn last(&self, shard: ShardId) -> u64 {
+        self.logs.get(&shard).map_or(0, |log| log.entries.len() as u64)
+    }
+
+    pub fn released(&self, shard: ShardId) -> u64 {
+        self.released.get(&shard).map_or(0, |index| index.0)
+    }
+
+    /// Whether `logs` are this model's, but for entries that were released.
+    pub fn matches(&self, logs: &RecoveredLogs) -> bool {
+        let empty = RecoveredLog::default();
+        let shards = self.logs.keys().chain(logs.keys());
+        shards.into_iter().all(|shard| {
+            let (model, log) = (self.logs.get(shard).unwrap_or(&empty), logs.get(shard).unwrap_or(&empty));
+            let missing = model.entries.len().checked_sub(log.entries.len());
+            model.hard_state == log.hard_state
+                && missing.is_some_and(|missing| {
+                    missing as u64 <= self.released(*shard) && model.entries[missing..] == log.entries
+                })
+        })
+    }
+}
+
+/// A batch that continues the model: mostly small, sometimes larger than a segment.
+pub fn random_batch(rng: &mut fastrand::Rng, model: &Model) -> WalBatch {
+    let mut model = model.clone();
+    let mut records = vec![];
+    for _ in 0..rng.usize(1..4) {
+        let shard = ShardId(rng.u64(0..3));
+        let record = if rng.u8(..) < 60 {
+            hard_state(shard.0, rng.u64(1..1000))
+        } else {
+            let end = model.last(shard) + 1;
+            let first = if rng.u8(..) < 40 { rng.u64(model.released(shard) + 1..=end) } else { end };
+            let data: Vec<Vec<u8>> = (0..rng.usize(1..4)).map(|_| random_data(rng)).collect();
+            let data: Vec<&[u8]> = data.iter().map(|data| &data[..]).collect();
+            entries(shard.0, first, &data)
+        };
+        let batch = batch(vec![record]);
+        model.apply(core::slice::from_ref(&batch));
+        records.extend(batch.records);
+    }
+    batch(records)
+}
+
+fn random_data(rng: &mut fastrand::Rng) -> Vec<u8> {
+    let bytes_max = match rng.u8(..) {
+        0..200 => 60,
+        200..240 => 3_000,
+        240..252 => 14_000,
+        252.. => 40_000,
+    };
+    let bytes = rng.usize(0..bytes_max);
+    // Zeros and repeats are what could be mistaken for blank or for stale bytes.
+    let fill = [0, 0x54, rng.u8(..)][rng.usize(0..3)];
+    let mut data = vec![fill; bytes];
+    if rng.bool() {
+        rng.fill(&mut data);
+    }
+    data
+}
+
+/// A frame on disk.
+#[derive(Clone, Debug)]
+pub struct Spot {
+    pub file: String,
+    pub offset: u64,
+    pub frame: FrameHeader,
+}
+
+/// All frames, in order.
+pub fn spots(disk: &MemoryDisk) -> Vec<Spot> {
+    let mut spots = vec![];
+    for file in disk.list().unwrap().into_iter().filter(|name| parse_segment_name(name).is_some()) {
+        let header = SegmentHeader::decode(&disk.bytes(&file)).unwrap();
+        let handle = disk.open(&file).unwrap();
+        let mut reader = SegmentReader::new(&handle, header);
+        let mut offset = DATA_START;
+        while let Slot::Frame(frame, _) = reader.slot(offset).unwrap() {
+            spots.push(Spot { file: file.clone(), offset, frame });
+            offset += frame.frame_bytes();
+        }
+    }
+    spots
+}
+
+/// Changes the bytes of a file behind the log's back.
+pub fn tamper(disk: &MemoryDisk, file: &str, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = disk.bytes(file);
+    change(&mut bytes);
+    disk.put(file, bytes);
+}

@@ -1,0 +1,189 @@
+//! Segments come, are filled, are released, come again, and run out.
+
+use super::*;
+
+fn segment_names(disk: &MemoryDisk) -> Vec<String> {
+    disk.list().unwrap().into_iter().filter(|name| parse_segment_name(name).is_some()).collect()
+}
+
+fn spare_names(disk: &MemoryDisk) -> Vec<String> {
+    disk.list().unwrap().into_iter().filter(|name| segment::parse_spare_name(name).is_some()).collect()
+}
+
+/// Commits `count` entries of 3000 bytes to shard 0, from index `first` on: four fill a segment.
+fn commit_large(writer: &mut Writer<MemoryDisk>, first: u64, count: u64) {
+    for index in first..first + count {
+        commit(writer, entries(0, index, &[&[index as u8; 3000]]));
+    }
+}
+
+#[test]
+fn an_empty_directory_becomes_an_empty_log() {
+    let disk = MemoryDisk::new(1);
+    for _ in 0..2 {
+        let (mut writer, recovery) = open_log(&disk);
+        assert!(recovery.logs.is_empty());
+        writer.append(&[]).unwrap();
+        writer.append(&[batch(vec![])]).unwrap();
+        writer.sync().unwrap();
+        assert_eq!(writer.bytes_written(), 0);
+    }
+    assert_eq!(disk.list().unwrap(), [segment::segment_name(1)]);
+}
+
+#[test]
+fn entries_replace_the_tail_of_the_log() {
+    let disk = MemoryDisk::new(1);
+    let (mut writer, _) = open_log(&disk);
+    commit(&mut writer, entries(0, 1, &[b"a", b"b", b"c", b"d"]));
+    commit(&mut writer, entries(0, 2, &[b"B", b"C"]));
+    let (_, recovery) = open_log(&disk);
+    let data: Vec<&[u8]> = recovery.logs[&ShardId(0)].entries.iter().map(|entry| &entry.data[..]).collect();
+    assert_eq!(data, [&b"a"[..], b"B", b"C"]);
+    assert_eq!(recovery.report.frames, 2);
+    assert_eq!(recovery.report.bytes, writer.bytes_written());
+}
+
+#[test]
+fn the_next_segment_is_ready_before_it_is_needed() {
+    let disk = MemoryDisk::new(1);
+    let (mut writer, _) = open_log(&disk);
+    while writer.prepare_next().unwrap() {}
+    assert_eq!(segment_names(&disk).len(), 1, "half of the first one is still free");
+    commit_large(&mut writer, 1, 3);
+    while writer.prepare_next().unwrap() {}
+    assert_eq!(segment_names(&disk).len(), 2);
+    disk.set_room(0);
+    commit_large(&mut writer, 4, 3);
+
+    let (mut writer, recovery) = open_log(&disk);
+    assert_eq!(recovery.logs[&ShardId(0)].entries.len(), 6);
+    assert_eq!(recovery.report.segments, 2);
+    commit(&mut writer, entries(0, 7, &[b"x"]));
+}
+
+#[test]
+fn a_prepared_segment_is_used_after_a_restart() {
+    let disk = MemoryDisk::new(1);
+    let (mut writer, _) = open_log(&disk);
+    commit_large(&mut writer, 1, 3);
+    while writer.prepare_next().unwrap() {}
+    let prepared = disk.bytes(&segment::segment_name(2));
+    let (mut writer, recovery) = open_log(&disk);
+    assert_eq!(recovery.report.segments, 1);
+    assert_eq!(disk.bytes(&segment::segment_name(2)), prepared);
+    assert!(!writer.prepare_next().unwrap());
+    commit_large(&mut writer, 4, 4);
+    let (_, recovery) = open_log(&disk);
+    assert_eq!(recovery.logs[&ShardId(0)].entries.len(), 7);
+}
+
+#[test]
+fn a_full_disk_stops_the_log_and_loses_nothing() {
+    let disk = MemoryDisk::new(1);
+    disk.set_room(2 * SEGMENT_BYTES);
+    let (mut writer, _) = open_log(&disk);
+    commit_large(&mut writer, 1, 7);
+    let early = writer.prepare_next().unwrap_err();
+    assert!(early.out_of_space(), "{early}");
+    commit(&mut writer, entries(0, 8, &[b"there is room for this one"]));
+    let error = writer.append(&[batch(vec![entries(0, 9, &[&[1; 3000]])])]).unwrap_err();
+    assert!(error.out_of_space());
+    let WalError::NoRoom(cause) = &error else { panic!("{error}") };
+    assert_eq!(cause.file, segment::spare_name(3), "the error names what could not grow");
+    assert_eq!(writer.append(&[]), Err(WalError::Poisoned));
+    assert_eq!(writer.sync(), Err(WalError::Poisoned));
+
+    let (_, recovery) = open_log(&disk);
+    assert_eq!(recovery.logs[&ShardId(0)].entries.len(), 8, "starting needs no room");
+    disk.set_room(SEGMENT_BYTES);
+    let (mut writer, _) = open_log(&disk);
+    commit_large(&mut writer, 9, 2);
+}
+
+#[test]
+fn released_segments_are_used_again_and_their_remains_not_believed() {
+    let disk = MemoryDisk::new(1);
+    let (mut writer, _) = open_log(&disk);
+    commit(&mut writer, hard_state(7, 3));
+    let mut next = 1;
+    for round in 1..=10 {
+        commit_large(&mut writer, next, 12);
+        next += 12;
+        writer.release(ShardId(0), LogIndex(next - 2)).unwrap();
+        assert!(segment_names(&disk).len() <= 2, "round {round}: {:?}", disk.list());
+        assert!(spare_names(&disk).len() <= pool::SPARES_MAX);
+
+        let (reopened, recovery) = open_log(&disk);
+        let log = &recovery.logs[&ShardId(0)];
+        assert_eq!(log.entries.last().unwrap().index, LogIndex(next - 1));
+        assert!(log.entries[0].index > LogIndex(1));
+        assert!(log.entries.iter().all(|entry| entry.data == vec![entry.index.0 as u8; 3000]));
+        assert_eq!(recovery.logs[&ShardId(7)].hard_state.term, Term(3), "a quiet shard keeps its vote");
+        assert_eq!(recovery.report.torn_tail, None);
+        if round % 2 == 0 {
+            writer = reopened;
+        }
+    }
+    commit_large(&mut writer, next, 1);
+    let first = segment_names(&disk).remove(0);
+    assert!(parse_segment_name(&first).unwrap() > 20);
+    let last = segment_names(&disk).pop().unwrap();
+    let bytes = disk.bytes(&last);
+    let end = spots(&disk).pop().map(|spot| (spot.offset + spot.frame.frame_bytes()) as usize).unwrap();
+    assert!(bytes[end..].iter().any(|&byte| byte != 0), "the last segment is a recycled one with remains");
+}
+
+#[test]
+fn a_segment_stays_as_long_as_one_shard_needs_it() {
+    let disk = MemoryDisk::new(1);
+    let (mut writer, _) = open_log(&disk);
+    commit(&mut writer, entries(5, 1, &[b"needed"]));
+    commit_large(&mut writer, 1, 20);
+    writer.release(ShardId(0), LogIndex(20)).unwrap();
+    assert_eq!(segment_names(&disk)[0], segment::segment_name(1));
+    writer.release(ShardId(5), LogIndex(1)).unwrap();
+    assert_ne!(segment_names(&disk)[0], segment::segment_name(1));
+    let (_, recovery) = open_log(&disk);
+    assert!(!recovery.logs.contains_key(&ShardId(5)));
+}
+
+#[test]
+fn a_group_that_began_in_a_released_segment_is_skipped() {
+    let disk = MemoryDisk::new(1);
+    let (mut writer, _) = open_log(&disk);
+    commit(&mut writer, entries(0, 1, &[&[1; 20_000]]));
+    commit(&mut writer, entries(1, 1, &[b"kept"]));
+    writer.release(ShardId(0), LogIndex(1)).unwrap();
+    assert!(!spots(&disk)[0].frame.first);
+    let (_, recovery) = open_log(&disk);
+    assert_eq!(recovery.logs.keys().collect::<Vec<_>>(), [&ShardId(1)]);
+}
+
+#[test]
+fn what_is_left_after_a_release_must_hold_something() {
+    let disk = MemoryDisk::new(1);
+    let (mut writer, _) = open_log(&disk);
+    commit_large(&mut writer, 1, 9);
+    writer.release(ShardId(0), LogIndex(8)).unwrap();
+    let left = spots(&disk);
+    assert_eq!(left.len(), 1);
+    tamper(&disk, &left[0].file, |bytes| bytes[DATA_START as usize] ^= 1);
+    assert!(matches!(open(disk, options(1)), Err(RecoveryError::Hole { offset: DATA_START, .. })));
+}
+
+#[test]
+fn segments_of_another_size_stay_readable() {
+    let disk = MemoryDisk::new(1);
+    let (mut writer, _) = open_log(&disk);
+    commit_large(&mut writer, 1, 3);
+    while writer.prepare_next().unwrap() {}
+    let larger = WalOptions { segment_bytes: 8 * 4096, seed: 2 };
+    let (mut writer, recovery) = open(disk.clone(), larger).unwrap();
+    assert_eq!(recovery.logs[&ShardId(0)].entries.len(), 3);
+    commit_large(&mut writer, 4, 12);
+    let sizes: Vec<usize> = segment_names(&disk).iter().map(|name| disk.bytes(name).len()).collect();
+    assert_eq!(sizes, [4 * 4096, 8 * 4096, 8 * 4096]);
+    let (_, recovery) = open_log(&disk);
+    assert_eq!(recovery.logs[&ShardId(0)].entries.len(), 15);
+}

@@ -1,0 +1,257 @@
+//! Appends groups to the log.
+//!
+//! Owns the order of writes and syncs on which recovery relies:
+//! 1. A segment is synced whole before the first frame is written to the next one.
+//! 2. Each frame says up to which frame the log was durable when it was written.
+//! 3. Zero bytes, the end mark, follow the last frame of a group in the same write.
+//!
+//! An error poisons the writer: what is on disk is unknown then, and only recovery may judge it.
+
+use alloc::vec::Vec;
+
+use super::super::{WalBatch, WalRecord};
+use super::pool::{Active, Pool};
+use super::record;
+use super::retention::Retention;
+use super::segment::{DATA_START, FRAME_HEADER_BYTES, FrameHeader, pad};
+use super::{RecoveryError, WalError};
+use crate::limits;
+use crate::storage::disk::{Disk, DiskError, DiskFile};
+use crate::types::{LogIndex, ShardId};
+
+/// The buffer is kept from group to group up to this size; a larger one was for a rare group.
+const BUFFER_BYTES_KEPT: usize = 4 << 20;
+
+/// Where recovery found the end of a log.
+pub(super) struct LogEnd<F> {
+    /// The segment to go on in; none in an empty directory.
+    pub current: Option<Active<F>>,
+    /// Of the last frame.
+    pub ordinal: u64,
+    /// What the segments up to the current one hold.
+    pub retention: Retention,
+}
+
+/// The end of the log, where it grows.
+#[derive(Debug)]
+pub struct Writer<D: Disk> {
+    disk: D,
+    pool: Pool<D::File>,
+    current: Active<D::File>,
+    retention: Retention,
+    /// Of the last frame written.
+    ordinal: u64,
+    /// Of the last frame known to be durable.
+    durable: u64,
+    bytes_written: u64,
+    buffer: Vec<u8>,
+    poisoned: bool,
+}
+
+impl<D: Disk> Writer<D> {
+    /// Goes on where recovery ended, all of which is durable.
+    pub(super) fn resume(
+        disk: D,
+        mut pool: Pool<D::File>,
+        end: LogEnd<D::File>,
+    ) -> Result<Writer<D>, RecoveryError> {
+        let LogEnd { current, ordinal, mut retention } = end;
+        let current = match current {
+            Some(current) => current,
+            None => {
+                let first = pool.take(&disk, 1)?;
+                retention.begin_segment(first.header);
+                first
+            }
+        };
+        Ok(Writer {
+            disk,
+            pool,
+            current,
+            retention,
+            ordinal,
+            durable: ordinal,
+            bytes_written: 0,
+            buffer: Vec::new(),
+            poisoned: false,
+        })
+    }
+
+    /// Writes all records of `batches`, in order, as one group: after a crash all of them are there or none is. They
+    /// are durable when [`Writer::sync`] returns.
+    ///
+    /// # Panics
+    ///
+    /// If a record breaks the contract of [`WalRecord`].
+    pub fn append(&mut self, batches: &[WalBatch]) -> Result<(), WalError> {
+        self.guarded(|writer| writer.append_group(batches.iter().flat_map(|batch| &batch.records)))
+    }
+
+    /// Makes everything appended so far durable. Does nothing if it is.
+    pub fn sync(&mut self) -> Result<(), WalError> {
+        self.guarded(Self::sync_current)
+    }
+
+    /// Goes one short step towards never letting a commit wait for the file system: fills the current segment with
+    /// zeros ahead of its frames and, once that is half full, makes the next one ready. Returns whether there is more
+    /// to do; call it again whenever the log is idle.
+    ///
+    /// [`WalError::NoRoom`] from here is a warning and poisons nothing: the current segment still has room.
+    pub fn prepare_next(&mut self) -> Result<bool, WalError> {
+        if self.poisoned {
+            return Err(WalError::Poisoned);
+        }
+        let result = self.prepare_step();
+        self.poisoned = result.as_ref().is_err_and(|error| !error.out_of_space);
+        Ok(result?)
+    }
+
+    /// The shard's entries up to `up_to` are no longer needed: a snapshot holds what they did. Segments that nobody
+    /// needs any more become spare files or are removed, always from the front. Hard states that stand in such
+    /// segments only are written anew first, durably, as is everything appended before.
+    pub fn release(&mut self, shard: ShardId, up_to: LogIndex) -> Result<(), WalError> {
+        self.guarded(|writer| writer.release_segments(shard, up_to))
+    }
+
+    /// Bytes appended since the log was opened, frame headers included.
+    pub fn bytes_written(&self) -> u64 {
+        self.bytes_written
+    }
+
+    fn guarded<T>(
+        &mut self,
+        operation: impl FnOnce(&mut Self) -> Result<T, DiskError>,
+    ) -> Result<T, WalError> {
+        if self.poisoned {
+            return Err(WalError::Poisoned);
+        }
+        let result = operation(self);
+        self.poisoned = result.is_err();
+        Ok(result?)
+    }
+
+    fn append_group<'a>(
+        &mut self,
+        records: impl Iterator<Item = &'a WalRecord> + Clone,
+    ) -> Result<(), DiskError> {
+        self.buffer.clear();
+        self.buffer.resize(FRAME_HEADER_BYTES, 0);
+        for record in records.clone() {
+            record::encode(record, &mut self.buffer);
+        }
+        let end = self.buffer.len();
+        if end == FRAME_HEADER_BYTES {
+            return Ok(());
+        }
+        self.buffer.resize(FRAME_HEADER_BYTES + pad(end - FRAME_HEADER_BYTES) + FRAME_HEADER_BYTES, 0);
+
+        // Frames are cut from the buffer where they stand: the header of each goes over bytes that the frame before
+        // it has already brought to the file.
+        let mut start = 0;
+        let mut began_in = 0;
+        while start + FRAME_HEADER_BYTES < end {
+            let left = end - start - FRAME_HEADER_BYTES;
+            let first = start == 0;
+            let payload_bytes = self.place(left, first)?;
+            if first {
+                began_in = self.current.header.number;
+            }
+            self.write_frame(start, payload_bytes, (first, payload_bytes == left))?;
+            start += payload_bytes;
+        }
+        for record in records {
+            self.retention.note(record, began_in);
+        }
+        self.buffer.clear();
+        self.buffer.shrink_to(BUFFER_BYTES_KEPT);
+        Ok(())
+    }
+
+    /// Finds a place for the next frame, in the next segment if need be, and says how much of the `left` bytes it can
+    /// hold: all, or a multiple of the alignment.
+    fn place(&mut self, left: usize, first: bool) -> Result<usize, DiskError> {
+        let wanted = left.min(limits::WAL_FRAME_BYTES_MAX);
+        if wanted > self.current.header.room(self.current.offset) && self.current.offset > DATA_START {
+            if !first {
+                // A frame inside a group comes without an end mark, and a segment must not end without one.
+                self.current.file.write_at(self.current.offset, &[0; FRAME_HEADER_BYTES])?;
+            }
+            self.roll_over()?;
+        }
+        Ok(left.min(self.current.header.room(self.current.offset)))
+    }
+
+    /// Writes the frame whose header starts at `start` in the buffer; `ends` tells whether it is the first and
+    /// whether it is the last of its group.
+    fn write_frame(
+        &mut self,
+        start: usize,
+        payload_bytes: usize,
+        ends: (bool, bool),
+    ) -> Result<(), DiskError> {
+        let (first, last) = ends;
+        let payload_start = start + FRAME_HEADER_BYTES;
+        let padded_end = payload_start + pad(payload_bytes);
+        let segment = self.current.header;
+        let frame = FrameHeader {
+            payload_bytes: u32::try_from(payload_bytes).expect("invariant: a frame is at most 16 MiB"),
+            ordinal: self.ordinal + 1,
+            durable: self.durable,
+            first,
+            last,
+            payload_crc: segment.payload_crc(&self.buffer[payload_start..padded_end]),
+        };
+        segment.encode_frame(self.current.offset, &frame, &mut self.buffer[start..payload_start]);
+        let write_end = if last { padded_end + FRAME_HEADER_BYTES } else { padded_end };
+        self.current.file.write_at(self.current.offset, &self.buffer[start..write_end])?;
+        self.current.offset += frame.frame_bytes();
+        self.bytes_written += frame.frame_bytes();
+        self.ordinal = frame.ordinal;
+        Ok(())
+    }
+
+    fn roll_over(&mut self) -> Result<(), DiskError> {
+        self.sync_current()?;
+        self.current = self.pool.take(&self.disk, self.current.header.number + 1)?;
+        self.retention.begin_segment(self.current.header);
+        Ok(())
+    }
+
+    fn sync_current(&mut self) -> Result<(), DiskError> {
+        if self.durable < self.ordinal {
+            self.current.file.sync()?;
+            self.durable = self.ordinal;
+        }
+        Ok(())
+    }
+
+    fn prepare_step(&mut self) -> Result<bool, DiskError> {
+        if self.current.fill_step()? {
+            return Ok(true);
+        }
+        if self.current.offset < self.current.header.segment_bytes / 2 {
+            return Ok(false);
+        }
+        self.pool.prepare_step(&self.disk, self.current.header.number + 1)
+    }
+
+    fn release_segments(&mut self, shard: ShardId, up_to: LogIndex) -> Result<(), DiskError> {
+        self.retention.release(shard, up_to);
+        let first_needed = self.retention.first_needed();
+        // Recovery relies on the first segment that is kept to hold something durable. Right after a torn tail was
+        // cut, the current one may be empty.
+        if first_needed == self.current.header.number && self.current.offset == DATA_START {
+            return Ok(());
+        }
+        if self.retention.first_kept() == first_needed {
+            return Ok(());
+        }
+        let hard_states = self.retention.hard_states_before(first_needed);
+        self.append_group(hard_states.iter())?;
+        self.sync_current()?;
+        while let Some(segment) = self.retention.pop_before(first_needed) {
+            self.pool.recycle(&self.disk, segment.header)?;
+        }
+        Ok(())
+    }
+}
