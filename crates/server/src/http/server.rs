@@ -188,6 +188,9 @@ async fn serve_connection<S: Store>(stream: TcpStream, place: Place, store: &S, 
             .max_header_size(context.options.head_bytes_max.saturating_mul(HEAD_PARSER_FACTOR))
             // The sweep does it, without a timer for each request.
             .header_read_timeout(None)
+            // A client may say that it sends no more and still wants its answer. It also spares a read of the socket
+            // for each request that waits for the store; one whose client is gone ends with the store's reply.
+            .half_close(true)
             .serve_connection(stream, service)
     );
     let mut finishing = false;

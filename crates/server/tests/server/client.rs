@@ -1,7 +1,7 @@
 //! A client that writes exactly the bytes it is given and reads exactly what a message holds.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// Longer than anything takes: a test that hits it has failed.
@@ -47,6 +47,11 @@ impl Client {
     /// Sends all of `bytes`; fails if the server has stopped reading.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.get_mut().write_all(bytes)
+    }
+
+    /// Ends this side of the connection.
+    pub fn stop_sending(&mut self) {
+        self.stream.get_ref().shutdown(Shutdown::Write).unwrap();
     }
 
     /// Sends a request and reads its answer.

@@ -3,7 +3,11 @@
 use std::net::TcpStream;
 use std::time::Duration;
 
-use tidelock_server::http::{HEAD_BYTES_MAX, HttpOptions};
+use tidelock_core::limits;
+use tidelock_server::http::{
+    BODY_BYTES_MAX, BODY_READ_TIMEOUT, CONNECTIONS_MAX, DRAIN_TIMEOUT, HEAD_BYTES_MAX, HEAD_READ_TIMEOUT,
+    HttpOptions, IDLE_TIMEOUT,
+};
 
 use crate::client::Client;
 use crate::harness::Server;
@@ -39,6 +43,32 @@ fn a_head_far_over_the_limit_ends_the_connection() {
     // Never completed: the parser must give up by itself.
     client.send(&request_of(4 * HEAD_BYTES_MAX + 4)[..4 * HEAD_BYTES_MAX]).unwrap();
     assert_eq!(client.read_answer(false).unwrap().status(), 431);
+    client.expect_closed();
+}
+
+#[test]
+fn a_head_may_have_100_headers() {
+    let server = serve();
+    let request = |headers: usize| {
+        let headers: String = (0..headers).map(|number| format!("h{number}: v\r\n")).collect();
+        format!("GET /livez HTTP/1.1\r\n{headers}\r\n").into_bytes()
+    };
+    let mut client = Client::connect(server.address);
+    assert_eq!(client.ask(&request(100)).status(), 200);
+    assert_eq!(client.ask(&request(101)).status(), 431);
+    client.expect_closed();
+}
+
+#[test]
+fn a_client_may_stop_sending_and_still_be_answered() {
+    let server = serve();
+    let arrivals = server.store.hold();
+    let mut client = Client::connect(server.address);
+    client.send(b"GET /v1/keys/k HTTP/1.1\r\n\r\n").unwrap();
+    client.stop_sending();
+    arrivals.recv().unwrap();
+    server.store.release();
+    assert_eq!(client.read_answer(false).unwrap().status(), 404);
     client.expect_closed();
 }
 
@@ -244,5 +274,26 @@ fn metrics_count_what_was_asked() {
         "tidelock_http_connections_accepted_total 1",
     ] {
         assert!(answer.text().lines().any(|found| found == line), "{line}\n{}", answer.text());
+    }
+}
+
+#[test]
+fn the_documents_state_the_limits() {
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/interfaces.md");
+    let text = std::fs::read_to_string(document).unwrap();
+    let grouped = |number: usize| format!("{},{:03}", number / 1000, number % 1000);
+    for row in [
+        format!("| key | {} KiB", limits::KEY_BYTES_MAX >> 10),
+        format!("| value | {} MiB", limits::VALUE_BYTES_MAX >> 20),
+        format!("| body of a form | {} MiB", BODY_BYTES_MAX >> 20),
+        format!("| request line and headers | {} KiB", HEAD_BYTES_MAX >> 10),
+        format!("| list page | {} items", grouped(limits::LIST_PAGE_ITEMS_MAX)),
+        format!("| connections | {} ", grouped(CONNECTIONS_MAX)),
+        format!("| time for a request head | {} s", HEAD_READ_TIMEOUT.as_secs()),
+        format!("| time for a body | {} s", BODY_READ_TIMEOUT.as_secs()),
+        format!("takes nothing of an answer | {} s", IDLE_TIMEOUT.as_secs()),
+        format!("answered for up to {} s", DRAIN_TIMEOUT.as_secs()),
+    ] {
+        assert!(text.contains(&row), "{row}");
     }
 }
