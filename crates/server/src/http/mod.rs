@@ -6,12 +6,14 @@
 //! A request passes through the rooms in this order:
 //!
 //! ```text
-//! server       accepts, bounds and ends connections       connections   what each is doing, and for how long
-//! service      one request: head limit, route, counting
-//! route        path -> dialect
-//! native, list, cluster | kv1, form | raftdb | health     one room for each part of the interface
-//! uri          keys and parameters      body      read or thrown away      conditions      If-Match, If-None-Match
-//! response, problem, json                                  what goes back
+//! server      accepts, bounds and ends connections; `connections` knows what each is doing, and for how long
+//! service     one request: limit of the head, route, counting, letting go of the body
+//! route       path -> part of the interface
+//! native list cluster | kv1 form | raftdb | health      the parts, one room each
+//!     uri          keys and parameters
+//!     conditions   If-Match and If-None-Match
+//!     body         read up to a limit, or thrown away
+//! response problem json                                 what goes back
 //! ```
 //!
 //! Invariants: every request is answered or its connection is ended; a body is read at most up to its limit; an
@@ -29,7 +31,6 @@ mod list;
 mod native;
 mod problem;
 mod raftdb;
-
 mod response;
 mod route;
 mod server;
