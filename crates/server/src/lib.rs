@@ -2,9 +2,12 @@
 
 pub mod clock;
 pub mod config;
+pub mod disk;
 pub mod http;
 pub mod listen;
 pub mod metrics;
+pub mod serve;
 pub mod shutdown;
 pub mod store;
 pub mod transport;
+pub mod worker;

@@ -149,7 +149,9 @@ impl Store for Worker {
             match pending {
                 Pending::Answered(reply) => reply,
                 // The worker only ever drops a sender when the whole node stops under the request.
-                Pending::Waiting(receiver) => receiver.await.unwrap_or(Reply::Refused(Refusal::UnknownOutcome)),
+                Pending::Waiting(receiver) => {
+                    receiver.await.unwrap_or(Reply::Refused(Refusal::UnknownOutcome))
+                }
             }
         }
     }
