@@ -1,2 +1,40 @@
-//! The binary `tidelock`.
-fn main() {}
+//! The binary `tidelock`: `serve`, `dev`, `kv` and `cluster`.
+//!
+//! Owns the way from a command line to an exit code, and nothing else: each command has its own file.
+
+mod args;
+mod client;
+mod cluster;
+mod dev;
+mod error;
+mod item;
+mod keys;
+mod kv;
+mod logging;
+mod output;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::error::CliError;
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Serve(args) => serve::run(args),
+        Command::Dev(args) => dev::run(&args),
+        Command::Kv(args) => kv::run(args),
+        Command::Cluster(args) => cluster::run(args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            if !matches!(error, CliError::OutputClosed) {
+                eprintln!("tidelock: {error}");
+            }
+            error.exit_code()
+        }
+    }
+}

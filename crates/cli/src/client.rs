@@ -1,0 +1,385 @@
+//! The HTTP client of `kv` and `cluster`: one request, over the nodes that were given, in their order.
+//!
+//! Owns the decision when another node may be asked, and with it the promise that a write is never sent twice.
+//! It does not know what is asked for, nor what the answers mean beyond their status.
+//!
+//! Invariants:
+//! - A write goes to the next node only if it certainly was not done by this one: no connection could be made,
+//!   or the node answered 503, which in Tidelock means "it did not happen and will not".
+//! - A read may go to the next node after any failure; it changes nothing.
+
+use std::fmt;
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Deserialize;
+use ureq::http;
+
+use crate::error::CliError;
+
+/// Long enough for any network that a cluster is used over, short enough to go on to the next node.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The largest answer that is read. A page of a list holds at most 4 MiB of keys and values, and JSON needs at
+/// most six bytes for one (`\u0000`).
+const ANSWER_BYTES_MAX: u64 = 32 << 20;
+
+/// An endpoint of a node: `http://host:port`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeUrl {
+    authority: http::uri::Authority,
+}
+
+impl NodeUrl {
+    fn port(&self) -> u16 {
+        self.authority.port_u16().unwrap_or(80)
+    }
+
+    fn host(&self) -> &str {
+        self.authority.host().trim_start_matches('[').trim_end_matches(']')
+    }
+}
+
+impl FromStr for NodeUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<NodeUrl, String> {
+        let uri: http::Uri = text.parse().map_err(|error| format!("{error}"))?;
+        match (uri.scheme_str(), uri.authority(), uri.path(), uri.query()) {
+            (Some("https"), ..) => Err("nodes speak plain HTTP so far: use http://".to_owned()),
+            (Some("http"), Some(authority), "/", None) if !authority.as_str().contains('@') => {
+                Ok(NodeUrl { authority: authority.clone() })
+            }
+            _ => Err("a node's URL is http://host:port".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for NodeUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}", self.authority)
+    }
+}
+
+/// What to ask.
+#[derive(Clone, Debug)]
+pub struct Call<'a> {
+    /// `GET`, `PUT` or `DELETE`.
+    pub method: http::Method,
+    /// Path and query.
+    pub target: String,
+    /// `If-Match` or `If-None-Match` with its value.
+    pub condition: Option<(http::HeaderName, String)>,
+    /// What `PUT` stores.
+    pub body: &'a [u8],
+}
+
+impl Call<'_> {
+    /// A read of `target`.
+    pub fn get(target: impl Into<String>) -> Call<'static> {
+        Call { method: http::Method::GET, target: target.into(), condition: None, body: &[] }
+    }
+
+    fn is_write(&self) -> bool {
+        self.method != http::Method::GET
+    }
+}
+
+/// What a node said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Who said it.
+    pub url: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// The version in the `ETag`, if there is one.
+    pub version: Option<u64>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// The body as JSON.
+    pub fn json<'de, T: Deserialize<'de>>(&'de self) -> Result<T, CliError> {
+        serde_json::from_slice(&self.body).map_err(|error| self.unintelligible(&error.to_string()))
+    }
+
+    /// The version that must be there.
+    pub fn expect_version(&self) -> Result<u64, CliError> {
+        self.version.ok_or_else(|| self.unintelligible("no version in its ETag"))
+    }
+
+    /// The error that a status other than success stands for, with the node's own explanation.
+    pub fn refusal(&self) -> CliError {
+        #[derive(Deserialize)]
+        struct Problem {
+            title: Option<String>,
+            detail: Option<String>,
+        }
+        let explanation = match serde_json::from_slice::<Problem>(&self.body) {
+            Ok(Problem { title: Some(title), detail: Some(detail) }) => format!("{title}: {detail}"),
+            Ok(Problem { title: Some(text), detail: None } | Problem { title: None, detail: Some(text) }) => {
+                text
+            }
+            _ => String::from_utf8_lossy(&self.body).trim().chars().take(200).collect(),
+        };
+        CliError::Refused(format!("{} answered {}: {explanation}", self.url, self.status))
+    }
+
+    /// The error of an answer that no node gives.
+    pub fn unintelligible(&self, reason: &str) -> CliError {
+        CliError::Unintelligible { url: self.url.clone(), reason: reason.to_owned() }
+    }
+}
+
+/// How one node's turn ended.
+#[derive(Debug)]
+enum Turn {
+    Answered(Answer),
+    /// It has not got the request: no connection.
+    NotSent(String),
+    /// It may have got the request.
+    Broken(String),
+}
+
+/// Asks the nodes of one cluster.
+pub struct Client {
+    agent: ureq::Agent,
+    nodes: Vec<NodeUrl>,
+}
+
+impl Client {
+    /// Prepares to ask `nodes`, in this order, each for at most `timeout`. Opens no connection yet.
+    pub fn new(nodes: Vec<NodeUrl>, timeout: Duration) -> Client {
+        let agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            // A proxy between the client and a node could repeat a request, and would see every value.
+            .proxy(None)
+            .timeout_global(Some(timeout))
+            .timeout_connect(Some(CONNECT_TIMEOUT.min(timeout)))
+            .user_agent(concat!("tidelock/", env!("CARGO_PKG_VERSION")))
+            .build();
+        Client { agent: agent.into(), nodes }
+    }
+
+    /// The first answer that settles the call.
+    pub fn ask(&self, call: &Call<'_>) -> Result<Answer, CliError> {
+        first_answer(&self.nodes, call.is_write(), |node| self.take_turn(node, call))
+    }
+
+    fn take_turn(&self, node: &NodeUrl, call: &Call<'_>) -> Turn {
+        // The HTTP library's errors do not say for certain whether a request had left. For a write that must be
+        // known, so a connection of our own shows first that the node can be reached at all.
+        if call.is_write()
+            && let Err(error) = knock(node)
+        {
+            return Turn::NotSent(error.to_string());
+        }
+        let sent = self.send(node, call);
+        match sent {
+            Ok(answer) => Turn::Answered(answer),
+            Err(ureq::Error::HostNotFound | ureq::Error::ConnectionFailed) => {
+                Turn::NotSent("no connection".to_owned())
+            }
+            Err(ureq::Error::Io(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                Turn::NotSent(error.to_string())
+            }
+            Err(error) => Turn::Broken(error.to_string()),
+        }
+    }
+
+    fn send(&self, node: &NodeUrl, call: &Call<'_>) -> Result<Answer, ureq::Error> {
+        let mut request =
+            http::Request::builder().method(call.method.clone()).uri(format!("{node}{}", call.target));
+        if let Some((name, value)) = &call.condition {
+            request = request.header(name, value);
+        }
+        let response = if call.method == http::Method::PUT {
+            self.agent
+                .run(request.header(http::header::CONTENT_TYPE, "application/octet-stream").body(call.body)?)
+        } else {
+            self.agent.run(request.body(())?)
+        }?;
+        let (head, body) = response.into_parts();
+        Ok(Answer {
+            url: node.to_string(),
+            status: head.status.as_u16(),
+            version: head.headers.get(http::header::ETAG).and_then(|value| parse_etag(value.as_bytes())),
+            body: body.into_with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?,
+        })
+    }
+}
+
+/// Gives the nodes their turns until one settles the call; see the module's invariants.
+fn first_answer(
+    nodes: &[NodeUrl],
+    is_write: bool,
+    mut take_turn: impl FnMut(&NodeUrl) -> Turn,
+) -> Result<Answer, CliError> {
+    let mut unreachable = vec![];
+    let mut unavailable = None;
+    for node in nodes {
+        match take_turn(node) {
+            Turn::Answered(answer) if answer.status == 503 => unavailable = Some(answer),
+            Turn::Answered(answer) => return Ok(answer),
+            Turn::NotSent(reason) => unreachable.push(format!("  {node}: {reason}")),
+            Turn::Broken(reason) if is_write => {
+                return Err(CliError::OutcomeUnknown { url: node.to_string(), reason });
+            }
+            Turn::Broken(reason) => unreachable.push(format!("  {node}: {reason}")),
+        }
+    }
+    unavailable.ok_or_else(|| CliError::Unreachable(unreachable.join("\n")))
+}
+
+/// Fails if no connection can be made.
+fn knock(node: &NodeUrl) -> io::Result<()> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in (node.host(), node.port()).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
+            Ok(_) => return Ok(()),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn parse_etag(value: &[u8]) -> Option<u64> {
+    let digits = value.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes() -> Vec<NodeUrl> {
+        ["http://a:1", "http://b:2", "http://c:3"].map(|url| url.parse().unwrap()).to_vec()
+    }
+
+    fn answered(status: u16) -> Turn {
+        Turn::Answered(Answer { url: String::new(), status, version: None, body: vec![] })
+    }
+
+    fn not_sent() -> Turn {
+        Turn::NotSent("connection refused".to_owned())
+    }
+
+    fn broken() -> Turn {
+        Turn::Broken("connection reset".to_owned())
+    }
+
+    /// Plays `turns` and returns how it ended, and how many nodes were asked.
+    fn play(is_write: bool, turns: Vec<Turn>) -> (Result<Answer, CliError>, usize) {
+        let given = turns.len();
+        let mut turns = turns.into_iter();
+        let outcome = first_answer(&nodes(), is_write, |_| turns.next().expect("one turn too many"));
+        (outcome, given - turns.len())
+    }
+
+    #[test]
+    fn the_first_answer_is_final() {
+        for status in [200, 201, 404, 412, 500, 504] {
+            let (outcome, asked) = play(true, vec![answered(status), answered(200)]);
+            assert_eq!((outcome.unwrap().status, asked), (status, 1));
+        }
+    }
+
+    #[test]
+    fn an_unreachable_node_is_passed_over() {
+        for is_write in [false, true] {
+            let (outcome, asked) = play(is_write, vec![not_sent(), not_sent(), answered(200)]);
+            assert_eq!((outcome.unwrap().status, asked), (200, 3));
+        }
+    }
+
+    #[test]
+    fn a_node_that_did_nothing_is_passed_over() {
+        for is_write in [false, true] {
+            let (outcome, asked) = play(is_write, vec![answered(503), not_sent(), answered(201)]);
+            assert_eq!((outcome.unwrap().status, asked), (201, 3));
+            let (outcome, asked) = play(is_write, vec![answered(503), not_sent(), not_sent()]);
+            assert_eq!((outcome.unwrap().status, asked), (503, 3), "an answer says more than silence");
+        }
+    }
+
+    #[test]
+    fn a_read_is_asked_again_and_a_write_is_not() {
+        let (outcome, asked) = play(false, vec![broken(), answered(200)]);
+        assert_eq!((outcome.unwrap().status, asked), (200, 2));
+        let (outcome, asked) = play(true, vec![not_sent(), broken(), answered(200)]);
+        assert!(matches!(outcome, Err(CliError::OutcomeUnknown { url, .. }) if url == "http://b:2"));
+        assert_eq!(asked, 2);
+    }
+
+    #[test]
+    fn all_unreachable_names_each() {
+        let (outcome, _) = play(true, vec![not_sent(), not_sent(), not_sent()]);
+        let text = outcome.expect_err("nobody answered").to_string();
+        for url in ["http://a:1", "http://b:2", "http://c:3"] {
+            assert!(text.contains(url), "{text}");
+        }
+    }
+
+    #[test]
+    fn urls() {
+        for good in ["http://127.0.0.1:8001", "http://[::1]:8001", "http://node-1.example:80"] {
+            assert_eq!(good.parse::<NodeUrl>().unwrap().to_string(), good);
+        }
+        assert_eq!("http://h:1/".parse::<NodeUrl>().unwrap().to_string(), "http://h:1");
+        assert_eq!(
+            "http://[::1]".parse::<NodeUrl>().map(|url| (url.host().to_owned(), url.port())),
+            Ok(("::1".to_owned(), 80))
+        );
+        for bad in [
+            "",
+            "127.0.0.1:8001",
+            "ftp://h:1",
+            "https://h:1",
+            "http://h:1/v1",
+            "http://h:1?x",
+            "http://u@h:1",
+        ] {
+            assert!(bad.parse::<NodeUrl>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn etags() {
+        for (value, version) in [
+            (&b"\"6\""[..], Some(6)),
+            (b"\"18446744073709551615\"", Some(u64::MAX)),
+            (b"6", None),
+            (b"\"\"", None),
+            (b"W/\"6\"", None),
+            (b"\"x\"", None),
+        ] {
+            assert_eq!(parse_etag(value), version);
+        }
+    }
+
+    #[test]
+    fn a_refusal_carries_the_nodes_words() {
+        let answer = |body: &str| Answer {
+            url: "http://a:1".to_owned(),
+            status: 503,
+            version: None,
+            body: body.into(),
+        };
+        for (body, said) in [
+            (
+                r#"{"type":"…/no-leader","title":"No leader","status":503,"detail":"nothing was done"}"#,
+                "No leader: nothing was done",
+            ),
+            (r#"{"title":"No leader"}"#, "No leader"),
+            ("plain text\n", "plain text"),
+            ("", ""),
+        ] {
+            assert_eq!(answer(body).refusal().to_string(), format!("http://a:1 answered 503: {said}"));
+        }
+    }
+}

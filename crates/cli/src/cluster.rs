@@ -1,0 +1,185 @@
+//! `tidelock cluster`: what one node knows of its cluster, as tables or as the node's own JSON.
+//!
+//! Owns the rendering. The answer is read leniently: a field that an older or newer node leaves out is shown as
+//! `-`, because a tool that looks at a cluster must not be the first thing to break in it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::args::{ClusterArgs, ClusterCommand, Output};
+use crate::client::{Call, Client};
+use crate::error::CliError;
+use crate::output;
+
+/// Runs one of the `cluster` commands.
+pub fn run(args: ClusterArgs) -> Result<(), CliError> {
+    let client = Client::new(args.client.urls, Duration::from_millis(args.client.timeout_ms));
+    match args.command {
+        ClusterCommand::Status => status(&client, args.client.output),
+    }
+}
+
+fn status(client: &Client, format: Output) -> Result<(), CliError> {
+    let answer = client.ask(&Call::get("/v1/cluster"))?;
+    if answer.status != 200 {
+        return Err(answer.refusal());
+    }
+    match format {
+        Output::Json => output::line(String::from_utf8_lossy(&answer.body).trim_end()),
+        Output::Text => output::write(render(&answer.json()?).as_bytes()),
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Cluster {
+    node: Option<u64>,
+    hosts: Vec<Host>,
+    shards: Vec<Shard>,
+    replicas: Vec<Replica>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Host {
+    node: u64,
+    id: Option<String>,
+    peer_address: Option<String>,
+    http_address: Option<String>,
+    resp_address: Option<String>,
+    tags: Option<BTreeMap<String, String>>,
+    connected: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Shard {
+    id: u64,
+    r#type: Option<String>,
+    leader: Option<u64>,
+    term: Option<u64>,
+    slots: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Replica {
+    shard: u64,
+    node: u64,
+    voter: Option<bool>,
+    applied: Option<u64>,
+}
+
+/// Two tables: the hosts, and the shards with how far each node has applied the log of each.
+fn render(cluster: &Cluster) -> String {
+    let hosts = cluster.hosts.iter().map(|host| {
+        let connected = match host.connected {
+            _ if Some(host.node) == cluster.node => "answers",
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "-",
+        };
+        let tags = host.tags.iter().flatten().map(|(name, value)| format!("{name}={value}"));
+        vec![
+            host.node.to_string(),
+            or_dash(host.http_address.as_deref()),
+            or_dash(host.resp_address.as_deref()),
+            or_dash(host.peer_address.as_deref()),
+            connected.to_owned(),
+            or_dash(host.id.as_deref()),
+            or_dash(Some(&tags.collect::<Vec<_>>().join(" "))),
+        ]
+    });
+    let hosts = output::table(&["NODE", "HTTP", "RESP", "PEER", "CONNECTED", "ID", "TAGS"], hosts.collect());
+    format!("{hosts}\n\n{}\n", render_shards(cluster))
+}
+
+fn render_shards(cluster: &Cluster) -> String {
+    let mut nodes: Vec<u64> = cluster.replicas.iter().map(|replica| replica.node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let applied = |shard: &Shard, node: u64| match cluster
+        .replicas
+        .iter()
+        .find(|replica| replica.shard == shard.id && replica.node == node)
+    {
+        None => String::new(),
+        Some(replica) => {
+            let index = number(replica.applied);
+            if replica.voter == Some(false) { format!("{index} (no vote)") } else { index }
+        }
+    };
+    let shards = cluster.shards.iter().map(|shard| {
+        let leader = shard.leader.map_or_else(|| "none".to_owned(), |node| format!("node {node}"));
+        let mut row = vec![
+            shard.id.to_string(),
+            or_dash(shard.r#type.as_deref()),
+            leader,
+            number(shard.term),
+            number(shard.slots),
+        ];
+        row.extend(nodes.iter().map(|&node| applied(shard, node)));
+        row
+    });
+    let applied_by: Vec<String> = nodes.iter().map(|node| format!("APPLIED BY {node}")).collect();
+    let mut header = vec!["SHARD", "TYPE", "LEADER", "TERM", "SLOTS"];
+    header.extend(applied_by.iter().map(String::as_str));
+    output::table(&header, shards.collect())
+}
+
+fn number(value: Option<u64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+fn or_dash(text: Option<&str>) -> String {
+    text.filter(|text| !text.is_empty()).unwrap_or("-").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_with_a_node_down() {
+        let cluster = serde_json::from_str(
+            r#"{"node":1,"hosts":[
+                {"node":1,"id":"6f1c","peer_address":"127.0.0.1:9001","http_address":"127.0.0.1:8001",
+                 "resp_address":"127.0.0.1:7001","tags":{"geo:zone":"a","geo:region":"r"},"connected":true,
+                 "created":3,"updated":3},
+                {"node":2,"id":"a2b0","peer_address":"127.0.0.1:9002","http_address":"127.0.0.1:8002",
+                 "resp_address":"127.0.0.1:7002","tags":{},"connected":true,"created":4,"updated":4},
+                {"node":3,"id":null,"peer_address":"127.0.0.1:9003","connected":false}],
+              "shards":[{"id":0,"type":"registry","leader":1,"term":2,"slots":0},
+                        {"id":1,"type":"kv","leader":null,"term":5,"slots":16384}],
+              "replicas":[{"id":1,"shard":0,"node":1,"voter":true,"applied":9},
+                          {"id":2,"shard":0,"node":2,"voter":true,"applied":8},
+                          {"id":3,"shard":1,"node":1,"voter":true,"applied":120},
+                          {"id":4,"shard":1,"node":2,"voter":false,"applied":null}]}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            render(&cluster),
+            "NODE  HTTP            RESP            PEER            CONNECTED  ID    TAGS\n\
+             1     127.0.0.1:8001  127.0.0.1:7001  127.0.0.1:9001  answers    6f1c  geo:region=r geo:zone=a\n\
+             2     127.0.0.1:8002  127.0.0.1:7002  127.0.0.1:9002  yes        a2b0  -\n\
+             3     -               -               127.0.0.1:9003  no         -     -\n\
+             \n\
+             SHARD  TYPE      LEADER  TERM  SLOTS  APPLIED BY 1  APPLIED BY 2\n\
+             0      registry  node 1  2     0      9             8\n\
+             1      kv        none    5     16384  120           - (no vote)\n"
+        );
+    }
+
+    #[test]
+    fn fields_that_are_missing_or_new_do_no_harm() {
+        let cluster =
+            serde_json::from_str(r#"{"hosts":[{"node":1}],"shards":[{"id":0}],"later":true}"#).unwrap();
+        assert_eq!(
+            render(&cluster),
+            "NODE  HTTP  RESP  PEER  CONNECTED  ID  TAGS\n1     -     -     -     -          -   -\n\n\
+             SHARD  TYPE  LEADER  TERM  SLOTS\n0      -     none    -     -\n"
+        );
+    }
+}

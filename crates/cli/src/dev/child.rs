@@ -1,0 +1,93 @@
+//! One node of a local cluster as a child process: its start, its logs, its end.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time;
+
+use super::lines;
+use super::plan::NodePlan;
+use crate::error::CliError;
+
+/// How long a node may take to hand over, answer and stop before it is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The end of a child that nobody asked for.
+#[derive(Debug)]
+pub struct Exit {
+    /// The node's name.
+    pub node: String,
+    /// `exit status: 1`, `signal: 9 (SIGKILL)`, …
+    pub how: String,
+}
+
+/// Starts `node` and leaves a task in `children` that lives as long as it: it stops the child when `stopped`
+/// turns true, and reports to `exits` if the child ends before.
+pub fn start(
+    node: &NodePlan,
+    children: &mut JoinSet<()>,
+    stopped: watch::Receiver<bool>,
+    exits: mpsc::Sender<Exit>,
+) -> Result<(), CliError> {
+    let mut child = Command::new(&node.executable)
+        .args(&node.arguments)
+        .arg("--stop-at-stdin-end")
+        // A cluster of one must not become a founder of another because of a variable meant for that.
+        .env_remove("TIDELOCK_PEERS")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        // A group of its own: Ctrl-C reaches this process alone, which then stops the nodes in order.
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(CliError::io(node.executable.display().to_string()))?;
+    if let Some(stdout) = child.stdout.take() {
+        children.spawn(lines::copy(stdout, node.name.clone(), node.place));
+    }
+    if let Some(stderr) = child.stderr.take() {
+        children.spawn(lines::copy(stderr, node.name.clone(), node.place));
+    }
+    children.spawn(watch_over(child, node.name.clone(), stopped, exits));
+    Ok(())
+}
+
+async fn watch_over(
+    mut child: Child,
+    node: String,
+    mut stopped: watch::Receiver<bool>,
+    exits: mpsc::Sender<Exit>,
+) {
+    // `Child::wait` closes the child's standard input, which for these children means "stop".
+    let lifeline = child.stdin.take();
+    tokio::select! {
+        status = child.wait() => {
+            let how = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+            // Nobody listens any more once the cluster is being stopped.
+            let _ = exits.send(Exit { node, how }).await;
+        }
+        () = told_to_stop(&mut stopped) => stop(&mut child).await,
+    }
+    drop(lifeline);
+}
+
+async fn told_to_stop(stopped: &mut watch::Receiver<bool>) {
+    // An error means that the supervisor has gone, which is as good a reason.
+    let _ = stopped.wait_for(|&stopped| stopped).await;
+}
+
+/// Asks the child to stop, and kills it if it has not after [`STOP_TIMEOUT`].
+async fn stop(child: &mut Child) {
+    // Without an id the child has ended and is reaped: there is nobody to signal, and the number may be another's.
+    if let Some(pid) = child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
+        let _ = kill_process(pid, Signal::TERM);
+    }
+    if time::timeout(STOP_TIMEOUT, child.wait()).await.is_err() {
+        // It fails only for a child that has ended meanwhile.
+        let _ = child.kill().await;
+    }
+}

@@ -1,0 +1,133 @@
+//! `tidelock dev`: a whole cluster on this machine, as real processes of this very binary.
+//!
+//! Owns the start, the watch and the stop of the children. What they are started with is decided in [`plan`],
+//! what may be deleted in [`directory`]; a child is an ordinary `tidelock serve` and knows nothing of this.
+//!
+//! Invariants:
+//! - No child outlives this process, however it ends: each child holds the reading end of a pipe as its standard
+//!   input and stops when that ends, which the kernel sees to even after `kill -9`.
+//! - A child that dies is never started again behind the user's back: seeing a node dead is what this is for.
+
+mod child;
+mod directory;
+mod lines;
+mod plan;
+mod ready;
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::args::DevArgs;
+use crate::error::CliError;
+use crate::output;
+use child::Exit;
+use plan::{NodePlan, Plan};
+
+/// How long the nodes may take to become ready. The first election takes about two seconds; a node with much to
+/// recover takes longer.
+const READY_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Runs the cluster until a signal stops it or no node is left.
+pub fn run(args: &DevArgs) -> Result<(), CliError> {
+    let plan = Plan::new(args, own_executable()?)?;
+    directory::prepare(&args.data_dir, &plan.founding(), args.fresh)?;
+    refuse_ports_in_use(&plan)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(CliError::io("the runtime of the supervisor"))?;
+    runtime.block_on(supervise(&plan))
+}
+
+/// This binary, by a path as short as can be: it is shown in commands to type.
+fn own_executable() -> Result<PathBuf, CliError> {
+    let executable = std::env::current_exe().map_err(CliError::io("the path of this executable"))?;
+    let here = std::env::current_dir().ok();
+    let below = here.as_ref().and_then(|here| executable.strip_prefix(here).ok());
+    Ok(below.map_or_else(|| executable.clone(), |path| Path::new(".").join(path)))
+}
+
+/// Says which port is taken before anything is started: clearer than the log of a node that could not bind.
+fn refuse_ports_in_use(plan: &Plan) -> Result<(), CliError> {
+    for node in &plan.nodes {
+        for address in [node.http, node.peer, node.resp] {
+            if let Err(error) = TcpListener::bind(address) {
+                return Err(CliError::Dev(format!(
+                    "{address}, wanted for {}, cannot be used: {error}\nIs another cluster running? \
+                     --http-base, --resp-base and --peer-base choose other ports.",
+                    node.name
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn supervise(plan: &Plan) -> Result<(), CliError> {
+    // Before the first child, so that no signal can leave one behind.
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::io("the handler of SIGINT"))?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(CliError::io("the handler of SIGTERM"))?;
+    let (stop, stopped) = watch::channel(false);
+    let (exits_in, mut exits) = mpsc::channel(plan.nodes.len());
+    let mut children = JoinSet::new();
+    for node in &plan.nodes {
+        child::start(node, &mut children, stopped.clone(), exits_in.clone())?;
+    }
+    drop(exits_in);
+
+    let outcome = tokio::select! {
+        outcome = start_and_watch(plan, &mut exits) => outcome,
+        _ = interrupt.recv() => Ok(()),
+        _ = terminate.recv() => Ok(()),
+    };
+    say(if outcome.is_ok() { "stopping all nodes" } else { "stopping the other nodes" });
+    // Receivers live in the children's tasks; with no child left there is no one to tell.
+    let _ = stop.send(true);
+    tokio::select! {
+        () = async { while children.join_next().await.is_some() {} } => {}
+        // A second signal means now. Dropping the tasks kills their children.
+        _ = interrupt.recv() => say("killed"),
+        _ = terminate.recv() => say("killed"),
+    }
+    outcome
+}
+
+/// Announces the cluster once it is ready, then reports every node that dies; ends when none is left.
+async fn start_and_watch(plan: &Plan, exits: &mut mpsc::Receiver<Exit>) -> Result<(), CliError> {
+    let timeout_text =
+        format!("the nodes were not ready within {} s; see their logs above", READY_TIMEOUT.as_secs());
+    tokio::select! {
+        ready = tokio::time::timeout(READY_TIMEOUT, ready::all(&plan.nodes)) => {
+            ready.map_err(|_| CliError::Dev(timeout_text))?;
+        }
+        exit = exits.recv() => {
+            let exit = exit.expect("invariant: no channel closes before every child has reported");
+            return Err(CliError::Dev(format!(
+                "{} ended before the cluster was ready: {}; see its log above", exit.node, exit.how
+            )));
+        }
+    }
+    output::write(plan.welcome().as_bytes())?;
+    let mut alive = plan.nodes.len();
+    while alive > 0 {
+        let Some(exit) = exits.recv().await else { break };
+        alive -= 1;
+        let node = plan.nodes.iter().find(|node| node.name == exit.node);
+        let command = node.map(NodePlan::shell_command).unwrap_or_default();
+        say(&format!(
+            "{} is gone: {}. Start it again, in another terminal, with\n  {command}",
+            exit.node, exit.how
+        ));
+    }
+    Err(CliError::Dev("no node is left".to_owned()))
+}
+
+/// A message of the supervisor, apart from the nodes' logs.
+fn say(message: &str) {
+    eprintln!("tidelock dev: {message}");
+}

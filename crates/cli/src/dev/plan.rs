@@ -1,0 +1,238 @@
+//! What `tidelock dev` starts: ports, directories, tags and command lines of the nodes. Pure.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use crate::args::DevArgs;
+use crate::error::CliError;
+use crate::output;
+
+use super::directory::Founding;
+
+/// Zones of the nodes in turn: three, so that a cluster of up to three spans as many.
+const ZONES: [&str; 3] = ["us-west-1a", "us-west-1c", "us-west-1f"];
+
+/// The region of all of them.
+const REGION: &str = "us-central1";
+
+/// A cluster to start.
+#[derive(Debug)]
+pub struct Plan {
+    /// Its nodes, the first first.
+    pub nodes: Vec<NodePlan>,
+    data_dir: PathBuf,
+    executable: PathBuf,
+}
+
+/// A node to start.
+#[derive(Debug)]
+pub struct NodePlan {
+    /// `node-1`, `node-2`, …
+    pub name: String,
+    /// Its place, from 0.
+    pub place: usize,
+    /// Where its HTTP clients reach it.
+    pub http: SocketAddr,
+    /// Where its Redis clients reach it.
+    pub resp: SocketAddr,
+    /// Where its peers reach it.
+    pub peer: SocketAddr,
+    /// The binary.
+    pub executable: PathBuf,
+    /// `serve` and its flags.
+    pub arguments: Vec<OsString>,
+}
+
+impl Plan {
+    /// Lays out the cluster; fails if the ports do not fit.
+    pub fn new(args: &DevArgs, executable: PathBuf) -> Result<Plan, CliError> {
+        let ranges = [("http", args.http_base), ("resp", args.resp_base), ("peer", args.peer_base)];
+        for (at, (name, base)) in ranges.iter().enumerate() {
+            if base.checked_add(args.nodes - 1).is_none() {
+                return Err(CliError::Usage(format!(
+                    "--{name}-base {base} leaves no room for {} ports",
+                    args.nodes
+                )));
+            }
+            for (other_name, other) in &ranges[at + 1..] {
+                if base.abs_diff(*other) < args.nodes {
+                    return Err(CliError::Usage(format!("the {name} and {other_name} ports overlap")));
+                }
+            }
+        }
+        let peers: Vec<String> =
+            (0..args.nodes).map(|place| address(args.peer_base, place).to_string()).collect();
+        let nodes = (0..args.nodes).map(|place| {
+            let (http, resp, peer) = (
+                address(args.http_base, place),
+                address(args.resp_base, place),
+                address(args.peer_base, place),
+            );
+            let name = format!("node-{}", place + 1);
+            let zone = ZONES[usize::from(place) % ZONES.len()];
+            let mut arguments: Vec<OsString> = vec!["serve".into(), "--data-dir".into()];
+            arguments.push(args.data_dir.join(&name).into());
+            for (flag, address) in [("--http", http), ("--resp", resp), ("--peer", peer)] {
+                arguments.extend([flag.into(), address.to_string().into()]);
+            }
+            if peers.len() > 1 {
+                arguments.extend(["--peers".into(), peers.join(",").into()]);
+            }
+            for tag in [format!("geo:region={REGION}"), format!("geo:zone={zone}")] {
+                arguments.extend(["--tag".into(), tag.into()]);
+            }
+            NodePlan {
+                name,
+                place: usize::from(place),
+                http,
+                resp,
+                peer,
+                executable: executable.clone(),
+                arguments,
+            }
+        });
+        Ok(Plan { nodes: nodes.collect(), data_dir: args.data_dir.clone(), executable: executable.clone() })
+    }
+
+    /// What the data directory is bound to.
+    pub fn founding(&self) -> Founding {
+        Founding { nodes: self.nodes.len(), peer_base: self.nodes[0].peer.port() }
+    }
+
+    /// What stands on the screen once all nodes are ready.
+    pub fn welcome(&self) -> String {
+        let rows = self.nodes.iter().map(|node| {
+            let zone = ZONES[node.place % ZONES.len()].to_owned();
+            vec![format!("  {}", node.name), format!("http://{}", node.http), node.peer.to_string(), zone]
+        });
+        let table = output::table(&["  NODE", "HTTP", "PEER", "ZONE"], rows.collect());
+        let (first, last) = (&self.nodes[0], &self.nodes[self.nodes.len() - 1]);
+        let tidelock = quote(self.executable.as_os_str().to_string_lossy().as_ref());
+        let ready = if self.nodes.len() == 1 {
+            "The node is ready".into()
+        } else {
+            format!("All {} nodes are ready", self.nodes.len())
+        };
+        let mut text = format!("\n{ready}; data in {}\n\n{table}\n\nTry\n\n", self.data_dir.display());
+        for line in [
+            format!("curl -X PUT http://{}/v1/keys/hello -d world", first.http),
+            format!("curl http://{}/v1/keys/hello", last.http),
+            format!("{tidelock} cluster status --url http://{}", first.http),
+        ] {
+            writeln!(text, "  {line}").expect("invariant: writing to a string cannot fail");
+        }
+        text.push_str("\nCtrl-C stops all nodes.\n\n");
+        text
+    }
+}
+
+impl NodePlan {
+    /// The command line to paste into a shell.
+    pub fn shell_command(&self) -> String {
+        let words = std::iter::once(self.executable.as_os_str())
+            .chain(self.arguments.iter().map(OsString::as_os_str));
+        words.map(|word| quote(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
+    }
+}
+
+fn address(base: u16, place: u16) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, base + place).into()
+}
+
+/// `word` as a POSIX shell reads it back.
+fn quote(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=,+@%".contains(&byte);
+    if !word.is_empty() && word.bytes().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(nodes: u16) -> DevArgs {
+        DevArgs {
+            nodes,
+            data_dir: "./tidelock-data/dev".into(),
+            fresh: false,
+            http_base: 8001,
+            resp_base: 7001,
+            peer_base: 9001,
+        }
+    }
+
+    #[test]
+    fn three_founders() {
+        let plan = Plan::new(&args(3), "target/release/tidelock".into()).unwrap();
+        assert_eq!(
+            plan.nodes[2].shell_command(),
+            "target/release/tidelock serve --data-dir ./tidelock-data/dev/node-3 --http 127.0.0.1:8003 \
+             --resp 127.0.0.1:7003 --peer 127.0.0.1:9003 --peers 127.0.0.1:9001,127.0.0.1:9002,127.0.0.1:9003 \
+             --tag geo:region=us-central1 --tag geo:zone=us-west-1f"
+        );
+        let welcome = plan.welcome();
+        for text in ["All 3 nodes are ready", "http://127.0.0.1:8002", "http://127.0.0.1:8003/v1/keys/hello"]
+        {
+            assert!(welcome.contains(text), "{welcome}");
+        }
+    }
+
+    #[test]
+    fn one_node_has_no_peers() {
+        let plan = Plan::new(&args(1), "tidelock".into()).unwrap();
+        assert!(!plan.nodes[0].arguments.contains(&"--peers".into()));
+        assert!(plan.welcome().contains("The node is ready"));
+    }
+
+    #[test]
+    fn zones_repeat() {
+        let plan = Plan::new(&args(7), "tidelock".into()).unwrap();
+        let zones: Vec<_> =
+            plan.nodes.iter().map(|node| node.arguments.last().unwrap().to_str().unwrap()).collect();
+        assert_eq!(zones[0], "geo:zone=us-west-1a");
+        assert_eq!(zones[3..6], zones[..3]);
+        assert_eq!(zones[6], zones[0]);
+    }
+
+    #[test]
+    fn the_commands_parse_as_serve() {
+        use clap::Parser;
+        for node in Plan::new(&args(4), "tidelock".into()).unwrap().nodes {
+            let line = std::iter::once(OsString::from("tidelock")).chain(node.arguments.iter().cloned());
+            let crate::args::Command::Serve(serve) = crate::args::Cli::try_parse_from(line).unwrap().command
+            else {
+                panic!("serve")
+            };
+            assert_eq!(serve.data_dir.unwrap(), PathBuf::from("./tidelock-data/dev").join(&node.name));
+            assert_eq!(serve.peers.unwrap().len(), 4);
+            assert_eq!(serve.tags.unwrap().len(), 2);
+        }
+    }
+
+    #[test]
+    fn ports_that_do_not_fit() {
+        for (http, resp, peer) in [(65534, 7001, 9001), (8001, 8003, 9001), (8001, 7001, 7000)] {
+            let args = DevArgs { http_base: http, resp_base: resp, peer_base: peer, ..args(3) };
+            assert!(matches!(Plan::new(&args, "x".into()), Err(CliError::Usage(_))), "{http} {resp} {peer}");
+        }
+        let args = DevArgs { http_base: 65533, resp_base: 1, peer_base: 4, ..args(3) };
+        assert!(Plan::new(&args, "x".into()).is_ok());
+    }
+
+    #[test]
+    fn quoting() {
+        for (word, quoted) in [
+            ("a-b/c.d:1=2,3", "a-b/c.d:1=2,3"),
+            ("", "''"),
+            ("a b", "'a b'"),
+            ("it's", r"'it'\''s'"),
+            ("$x", "'$x'"),
+        ] {
+            assert_eq!(quote(word), quoted);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Keys with their versions and values as the HTTP API writes them in JSON, and as `--output json` prints them.
+//!
+//! JSON has no byte strings: what is UTF-8 stands as text, anything else in base64 under the same name with
+//! `_b64` behind it. Never both, and never a replacement character.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+
+/// One key and what is known or was done about it.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(default)]
+pub struct Item {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_b64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ver: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    val: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    val_b64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    created: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deleted: Option<bool>,
+}
+
+impl Item {
+    /// An item of which nothing but the key is known.
+    pub fn of(key: &[u8]) -> Item {
+        let (key, key_b64) = encode(key);
+        Item { key, key_b64, ..Item::default() }
+    }
+
+    /// The same with the key's version.
+    pub fn with_version(self, version: u64) -> Item {
+        Item { ver: Some(version), ..self }
+    }
+
+    /// The same with whether a put made the key or replaced its value.
+    pub fn with_created(self, created: bool) -> Item {
+        Item { created: Some(created), ..self }
+    }
+
+    /// The same as deleted.
+    pub fn with_deleted(self) -> Item {
+        Item { deleted: Some(true), ..self }
+    }
+
+    /// The same with a value.
+    pub fn with_value(self, value: &[u8]) -> Item {
+        let (val, val_b64) = encode(value);
+        Item { val, val_b64, ..self }
+    }
+
+    /// The key; `None` if there is none or its base64 is broken.
+    pub fn key(&self) -> Option<Vec<u8>> {
+        decode(self.key.as_deref(), self.key_b64.as_deref())
+    }
+
+    /// The value; `None` if there is none or its base64 is broken.
+    pub fn value(&self) -> Option<Vec<u8>> {
+        decode(self.val.as_deref(), self.val_b64.as_deref())
+    }
+
+    /// The key's version, if the answer had one.
+    pub fn version(&self) -> Option<u64> {
+        self.ver
+    }
+
+    /// As one line of JSON.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("invariant: an item is representable as JSON")
+    }
+}
+
+/// One page of a list.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default)]
+pub struct Page {
+    /// In byte order of the keys.
+    pub items: Vec<Item>,
+    next: Option<String>,
+    next_b64: Option<String>,
+}
+
+impl Page {
+    /// Whether keys follow behind this page.
+    pub fn has_more(&self) -> bool {
+        self.next.is_some() || self.next_b64.is_some()
+    }
+
+    /// Where the next page starts; `None` on the last page, or if its base64 is broken.
+    pub fn next(&self) -> Option<Vec<u8>> {
+        decode(self.next.as_deref(), self.next_b64.as_deref())
+    }
+}
+
+fn encode(bytes: &[u8]) -> (Option<String>, Option<String>) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => (Some(text.to_owned()), None),
+        Err(_) => (None, Some(STANDARD.encode(bytes))),
+    }
+}
+
+fn decode(text: Option<&str>, base64: Option<&str>) -> Option<Vec<u8>> {
+    match (text, base64) {
+        (Some(text), _) => Some(text.as_bytes().to_vec()),
+        (None, Some(base64)) => STANDARD.decode(base64).ok(),
+        (None, None) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_bytes_round_trip() {
+        for (key, value, json) in [
+            (&b"a"[..], &b"1"[..], r#"{"key":"a","ver":7,"val":"1"}"#),
+            (b"a", b"", r#"{"key":"a","ver":7,"val":""}"#),
+            (b"\xff", b"\xfe\x00", r#"{"key_b64":"/w==","ver":7,"val_b64":"/gA="}"#),
+            (b"\0\"", b"\n", r#"{"key":"\u0000\"","ver":7,"val":"\n"}"#),
+        ] {
+            let item = Item::of(key).with_version(7).with_value(value);
+            assert_eq!(item.to_json(), json);
+            let read: Item = serde_json::from_str(json).unwrap();
+            assert_eq!((read.key().unwrap(), read.value().unwrap()), (key.to_vec(), value.to_vec()));
+        }
+    }
+
+    #[test]
+    fn pages_are_read_leniently() {
+        let page: Page =
+            serde_json::from_str(r#"{"items":[{"key":"a","ver":1}],"next":"a","extra":1}"#).unwrap();
+        assert_eq!((page.items[0].value(), page.next()), (None, Some(b"a".to_vec())));
+        let page: Page = serde_json::from_str(r#"{"items":[],"next_b64":"/w=="}"#).unwrap();
+        assert_eq!(page.next(), Some(vec![0xff]));
+        let page: Page = serde_json::from_str(r#"{"items":[],"next":null}"#).unwrap();
+        assert!(!page.has_more());
+    }
+}

@@ -1,0 +1,53 @@
+//! Standard output: whole writes, and an end without noise when its reader goes away.
+
+use std::io::{self, Write};
+
+use comfy_table::{ContentArrangement, Table, presets};
+
+use crate::error::CliError;
+
+/// Writes `bytes` to standard output and flushes them.
+pub fn write(bytes: &[u8]) -> Result<(), CliError> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => CliError::OutputClosed,
+        _ => CliError::io("standard output")(error),
+    })
+}
+
+/// Writes one line.
+pub fn line(text: &str) -> Result<(), CliError> {
+    write(format!("{text}\n").as_bytes())
+}
+
+/// Columns without borders, two spaces apart, as wide as their content: easy to read, and to cut with `awk`.
+pub fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    if !header.is_empty() {
+        table.set_header(header.iter().copied());
+    }
+    table.add_rows(rows);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table.trim_fmt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let rows = vec![vec!["a".to_owned(), "1".to_owned()], vec!["longer".to_owned(), "22".to_owned()]];
+        assert_eq!(table(&["KEY", "VERSION"], rows.clone()), "KEY     VERSION\na       1\nlonger  22");
+        assert_eq!(table(&[], rows), "a       1\nlonger  22");
+    }
+
+    #[test]
+    fn wide_characters_count_by_their_width() {
+        let rows = vec![vec!["潮".to_owned(), "1".to_owned()], vec!["ab".to_owned(), "2".to_owned()]];
+        assert_eq!(table(&[], rows), "潮  1\nab  2");
+    }
+}

@@ -1,0 +1,195 @@
+//! `tidelock serve`: from flags and environment to a running node.
+//!
+//! Owns the hand-over to the server crate, and the lifeline of a node that must not outlive whoever started it. What
+//! a setting means, what it is by default and whether it is valid is the server's business.
+
+use std::error::Error;
+use std::io::{self, Read};
+use std::thread;
+
+use rustix::process::{Signal, getpid, kill_process};
+use tidelock_server::config::{RawSettings, Settings};
+
+use crate::args::ServeArgs;
+use crate::error::CliError;
+use crate::logging;
+
+/// Runs the node until it is told to stop.
+pub fn run(args: ServeArgs) -> Result<(), CliError> {
+    let settings = Settings::load(raw(&args), args.config.as_deref())
+        .map_err(|error| CliError::Usage(with_causes(&error)))?;
+    logging::init(settings.log_format, &settings.log_filter)?;
+    if args.stop_at_stdin_end {
+        stop_at_stdin_end()?;
+    }
+    start(settings)
+}
+
+/// Runs the server with its settings until it has stopped.
+fn start(settings: Settings) -> Result<(), CliError> {
+    // tidelock_server::run(settings).map_err(|error| CliError::Node(with_causes(&error)))
+    Err(CliError::Node(format!("no server in this build for {}", settings.http)))
+}
+
+fn raw(args: &ServeArgs) -> RawSettings {
+    let args = args.clone();
+    RawSettings {
+        data_dir: args.data_dir,
+        http: args.http,
+        resp: args.resp,
+        peer: args.peer,
+        peers: args.peers,
+        cluster_name: args.cluster_name,
+        shards: args.shards,
+        tags: args.tags,
+        sync: args.sync,
+        election_timeout_ms: args.election_timeout_ms,
+        request_timeout_ms: args.request_timeout_ms,
+        log_format: args.log_format,
+        log_filter: args.log_filter,
+    }
+}
+
+/// An error and what caused it, on one line; a cause that the error's own text already contains is not repeated.
+fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
+}
+
+/// Stops this process as SIGTERM would, gracefully, once standard input ends: whoever held the other end of that
+/// pipe is gone, however it went.
+fn stop_at_stdin_end() -> Result<(), CliError> {
+    let watch = || {
+        let mut ignored = [0; 64];
+        loop {
+            match io::stdin().lock().read(&mut ignored) {
+                Ok(count) if count > 0 => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                _ => break,
+            }
+        }
+        // A process can always signal itself.
+        let _ = kill_process(getpid(), Signal::TERM);
+    };
+    let lifeline = thread::Builder::new().name("lifeline".to_owned()).spawn(watch);
+    lifeline.map(drop).map_err(CliError::io("the lifeline's thread"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+    use tidelock_server::config;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    fn raw_of(line: &str) -> RawSettings {
+        let Command::Serve(args) = Cli::try_parse_from(line.split_whitespace()).unwrap().command else {
+            panic!("serve")
+        };
+        raw(&args)
+    }
+
+    #[test]
+    fn every_flag_arrives() {
+        let given = raw_of(
+            "tidelock serve --data-dir d --http h:1 --resp r:2 --peer p:3 --peers p:3,q:3 --cluster-name c --shards 8 \
+             --tag a=1 --tag b=2 --sync false --election-timeout-ms 500 --request-timeout-ms 900 --log-format json \
+             --log debug",
+        );
+        let text = |text: &str| Some(text.to_owned());
+        let list = |items: &[&str]| Some(items.iter().map(ToString::to_string).collect());
+        let expected = RawSettings {
+            data_dir: Some("d".into()),
+            http: text("h:1"),
+            resp: text("r:2"),
+            peer: text("p:3"),
+            peers: list(&["p:3", "q:3"]),
+            cluster_name: text("c"),
+            shards: Some(8),
+            tags: list(&["a=1", "b=2"]),
+            sync: Some(false),
+            election_timeout_ms: Some(500),
+            request_timeout_ms: Some(900),
+            log_format: text("json"),
+            log_filter: text("debug"),
+        };
+        assert_eq!(given, expected);
+    }
+
+    /// Every flag of `serve` with the default that the server has for it.
+    fn defaults() -> Vec<(&'static str, String)> {
+        vec![
+            ("data-dir", config::DEFAULT_DATA_DIR.to_owned()),
+            ("http", config::DEFAULT_HTTP.to_owned()),
+            ("resp", config::DEFAULT_RESP.to_owned()),
+            ("peer", config::DEFAULT_PEER.to_owned()),
+            ("peers", String::new()),
+            ("cluster-name", config::DEFAULT_CLUSTER_NAME.to_owned()),
+            ("shards", config::DEFAULT_SHARDS.to_string()),
+            ("tag", String::new()),
+            ("sync", config::DEFAULT_SYNC.to_string()),
+            ("election-timeout-ms", config::DEFAULT_ELECTION_TIMEOUT_MS.to_string()),
+            ("request-timeout-ms", config::DEFAULT_REQUEST_TIMEOUT_MS.to_string()),
+            ("log-format", config::DEFAULT_LOG_FORMAT.to_owned()),
+            ("log", config::DEFAULT_LOG_FILTER.to_owned()),
+            ("config", String::new()),
+        ]
+    }
+
+    #[test]
+    fn help_names_the_defaults_of_the_server() {
+        let command = Cli::command();
+        let serve = command.find_subcommand("serve").unwrap();
+        let flags = serve.get_arguments().filter(|argument| !argument.is_hide_set());
+        let flags: Vec<_> = flags.filter(|flag| flag.get_long() != Some("help")).collect();
+        assert_eq!(flags.len(), defaults().len());
+        for (flag, (name, default)) in flags.iter().zip(defaults()) {
+            assert_eq!(flag.get_long(), Some(name));
+            let help = flag.get_help().unwrap().to_string();
+            let named = help.split("[default: ").nth(1).and_then(|rest| rest.split(']').next());
+            assert_eq!(named.unwrap_or_default(), default, "--{name}");
+        }
+    }
+
+    /// Whoever reads the documentation finds every flag with its variable and default, and none that is not there.
+    #[test]
+    fn the_operations_page_lists_the_flags_of_serve() {
+        let page = include_str!("../../../docs/operations.md");
+        let rows: Vec<Vec<&str>> = page
+            .lines()
+            .filter(|line| line.starts_with("| `--"))
+            .map(|line| line.split('|').map(|cell| cell.trim().trim_matches('`')).collect())
+            .collect();
+        let command = Cli::command();
+        let serve = command.find_subcommand("serve").unwrap();
+        assert_eq!(rows.len(), defaults().len());
+        for (row, (name, default)) in rows.iter().zip(defaults()) {
+            let flag = serve.get_arguments().find(|flag| flag.get_long() == Some(name)).unwrap();
+            let variable = flag.get_env().and_then(|variable| variable.to_str()).unwrap();
+            assert_eq!(row[1].split(' ').next(), Some(&*format!("--{name}")));
+            assert_eq!((row[2], row[3]), (variable, &*default), "--{name}");
+        }
+    }
+
+    #[test]
+    fn causes_are_told_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("{text}")]
+        struct Layer {
+            text: &'static str,
+            source: Option<Box<Layer>>,
+        }
+        let layer = |text, source: Option<Layer>| Layer { text, source: source.map(Box::new) };
+        let error = layer("cannot start", Some(layer("port taken", Some(layer("taken", None)))));
+        assert_eq!(with_causes(&error), "cannot start: port taken");
+    }
+}
