@@ -1,0 +1,100 @@
+//! The documents for users say what happens: their console examples are run, and what they show is compared.
+//!
+//! In a block fenced as `console`, a line with `$ ` is a command and the lines below it are its output. Addresses
+//! of the documents are replaced by those of the cluster under test, and numbers are not compared: versions
+//! differ from run to run.
+
+use std::process::Command;
+
+use crate::harness::Cluster;
+
+/// A command and what it is said to print.
+#[derive(Debug, PartialEq, Eq)]
+struct Example {
+    command: String,
+    output: String,
+}
+
+fn examples(document: &str) -> Vec<Example> {
+    let mut examples: Vec<Example> = vec![];
+    let mut inside = false;
+    for line in document.lines() {
+        match line {
+            "```console" => inside = true,
+            "```" => inside = false,
+            _ if !inside => {}
+            _ => match (line.strip_prefix("$ "), examples.last_mut()) {
+                (Some(command), _) => {
+                    examples.push(Example { command: command.to_owned(), output: String::new() });
+                }
+                (None, Some(example)) if !line.is_empty() => {
+                    example.output.push_str(line);
+                    example.output.push('\n');
+                }
+                _ => {}
+            },
+        }
+    }
+    examples
+}
+
+/// `text` with every run of digits as `#`.
+fn without_numbers(text: &str) -> String {
+    let mut out = String::new();
+    for character in text.chars() {
+        match character {
+            '0'..='9' if out.ends_with('#') => {}
+            '0'..='9' => out.push('#'),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+fn run_examples(name: &str, document: &str) {
+    let examples = examples(document);
+    assert!(!examples.is_empty(), "{name} has no console examples");
+    let cluster = Cluster::start(3);
+    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_tidelock"));
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{path}", binary.parent().expect("a directory").display());
+    for Example { command, output } in examples {
+        let mut line = command.clone();
+        for number in cluster.numbers() {
+            for host in ["127.0.0.1", "localhost"] {
+                line = line.replace(&format!("{host}:800{number}"), &cluster.address(number).to_string());
+            }
+        }
+        let run = Command::new("sh")
+            .args(["-c", &line])
+            .env("PATH", &path)
+            .env("TIDELOCK_URL", cluster.url(1, ""))
+            .output()
+            .expect("a shell");
+        assert_ne!(run.status.code(), Some(127), "{name}: {command}: is curl installed?");
+        let shown = String::from_utf8_lossy(&run.stdout) + String::from_utf8_lossy(&run.stderr);
+        let shown =
+            shown.lines().filter(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect::<String>();
+        assert_eq!(without_numbers(&shown), without_numbers(&output), "{name}: {command}");
+    }
+}
+
+#[test]
+fn readme() {
+    run_examples("README.md", include_str!("../../../../README.md"));
+}
+
+#[test]
+fn consistency() {
+    run_examples("docs/consistency.md", include_str!("../../../../docs/consistency.md"));
+}
+
+#[test]
+fn examples_are_found() {
+    let document =
+        "text\n```console\n$ one\nprinted 6\n\nmore\n$ two\n```\n$ not an example\n```sh\n$ nor this\n```\n";
+    let example =
+        |command: &str, output: &str| Example { command: command.to_owned(), output: output.to_owned() };
+    assert_eq!(examples(document), [example("one", "printed 6\nmore\n"), example("two", "")]);
+    assert_eq!(without_numbers("{\"ver\":16} (6 != 18)"), "{\"ver\":#} (# != #)");
+}

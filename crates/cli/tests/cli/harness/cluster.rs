@@ -1,0 +1,297 @@
+//! A cluster of one or more nodes in a temporary directory.
+
+use std::fs::{self, File, OpenOptions};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::client::Client;
+use super::{Response, eventually, ports, tidelock};
+
+/// How often a whole cluster is started anew because another process took one of its ports.
+const STARTS_MAX: usize = 5;
+
+/// What a cluster is started with.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Further flags of `serve`, for every node.
+    pub flags: Vec<&'static str>,
+}
+
+/// A cluster; nodes are numbered from 1, as their directories are.
+pub struct Cluster {
+    nodes: Vec<Node>,
+    client: Client,
+    _directory: TempDir,
+}
+
+struct Node {
+    address: SocketAddr,
+    directory: PathBuf,
+    log: PathBuf,
+    arguments: Vec<String>,
+    child: Option<Child>,
+}
+
+impl Cluster {
+    /// Starts `count` nodes and waits until all are ready.
+    pub fn start(count: u16) -> Cluster {
+        Cluster::start_with(count, &Options::default())
+    }
+
+    /// The same with further flags.
+    pub fn start_with(count: u16, options: &Options) -> Cluster {
+        for _ in 0..STARTS_MAX {
+            let mut cluster = Cluster::prepare(count, options);
+            for number in cluster.numbers() {
+                cluster.spawn(number);
+            }
+            if cluster.all_ready() {
+                return cluster;
+            }
+        }
+        panic!("no free ports in {STARTS_MAX} starts");
+    }
+
+    fn prepare(count: u16, options: &Options) -> Cluster {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let base = ports::reserve(3 * count);
+        let address = |offset: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, base + offset));
+        let peers: Vec<String> = (0..count).map(|node| address(3 * node + 2).to_string()).collect();
+        let nodes = (0..count).map(|node| {
+            let data = directory.path().join(format!("node-{}", node + 1));
+            let mut arguments = vec!["serve".to_owned(), "--data-dir".to_owned(), data.display().to_string()];
+            for (flag, offset) in [("--http", 0), ("--resp", 1), ("--peer", 2)] {
+                arguments.extend([flag.to_owned(), address(3 * node + offset).to_string()]);
+            }
+            if count > 1 {
+                arguments.extend(["--peers".to_owned(), peers.join(",")]);
+            }
+            arguments.extend(options.flags.iter().map(ToString::to_string));
+            Node {
+                address: address(3 * node),
+                log: data.with_extension("log"),
+                directory: data,
+                arguments,
+                child: None,
+            }
+        });
+        Cluster { nodes: nodes.collect(), client: Client::default(), _directory: directory }
+    }
+
+    /// True once all are ready, false if one lost a port to another process; panics if one ended for any other reason.
+    fn all_ready(&mut self) -> bool {
+        for number in self.numbers() {
+            let ready = eventually("the cluster is ready", || {
+                for number in self.numbers() {
+                    if let Some(status) = self.try_wait(number) {
+                        let log = self.log(number).to_lowercase();
+                        assert!(log.contains("in use"), "node {number} ended with {status}");
+                        return Some(false);
+                    }
+                }
+                self.is_ready(number).then_some(true)
+            });
+            if !ready {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// 1 to N.
+    pub fn numbers(&self) -> Vec<usize> {
+        (1..=self.nodes.len()).collect()
+    }
+
+    fn node(&self, number: usize) -> &Node {
+        &self.nodes[number - 1]
+    }
+
+    fn node_mut(&mut self, number: usize) -> &mut Node {
+        &mut self.nodes[number - 1]
+    }
+
+    /// Where its HTTP clients reach a node.
+    pub fn address(&self, number: usize) -> SocketAddr {
+        self.node(number).address
+    }
+
+    /// `http://…` of a node, and `path` behind it.
+    pub fn url(&self, number: usize, path: &str) -> String {
+        format!("http://{}{path}", self.address(number))
+    }
+
+    /// A node's data directory.
+    pub fn directory(&self, number: usize) -> &Path {
+        &self.node(number).directory
+    }
+
+    /// Everything a node has logged, over all its starts.
+    pub fn log(&self, number: usize) -> String {
+        let bytes = fs::read(&self.node(number).log).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The command line that a node is started with.
+    pub fn command(&self, number: usize) -> Command {
+        let mut command = tidelock();
+        command.args(&self.node(number).arguments).stdin(Stdio::null());
+        command
+    }
+
+    /// Starts a node and returns at once.
+    pub fn spawn(&mut self, number: usize) {
+        assert!(self.node(number).child.is_none(), "node {number} is running");
+        let log = open_log(&self.node(number).log);
+        let mut command = self.command(number);
+        command.stdout(log.try_clone().expect("a second handle of the log")).stderr(log);
+        // The node ends with this process even if that is killed and nothing here is dropped.
+        command.arg("--stop-at-stdin-end").stdin(Stdio::piped());
+        self.node_mut(number).child = Some(command.spawn().expect("the binary starts"));
+    }
+
+    /// Whether a node says that it is ready.
+    pub fn is_ready(&self, number: usize) -> bool {
+        self.try_send(number, "GET /readyz", &[], b"").is_some_and(|response| response.status == 200)
+    }
+
+    /// Waits until a running node is ready; panics if it ends instead.
+    pub fn wait_ready(&mut self, number: usize) {
+        eventually(&format!("node {number} is ready"), || {
+            if let Some(status) = self.try_wait(number) {
+                panic!("node {number} ended with {status}");
+            }
+            self.is_ready(number).then_some(())
+        });
+    }
+
+    /// Starts a node and waits until it is ready.
+    pub fn restart(&mut self, number: usize) {
+        self.spawn(number);
+        self.wait_ready(number);
+    }
+
+    /// `kill -9`, and waits for the end.
+    pub fn kill(&mut self, number: usize) {
+        let mut child = self.node_mut(number).child.take().expect("the node is running");
+        child.kill().expect("a running child can be killed");
+        child.wait().expect("a killed child ends");
+    }
+
+    /// Sends a signal to a running node.
+    pub fn signal(&self, number: usize, signal: Signal) {
+        let child = self.node(number).child.as_ref().expect("the node is running");
+        kill_process(Pid::from_child(child), signal).expect("a running child can be signalled");
+    }
+
+    /// SIGTERM, and waits for the end.
+    pub fn terminate(&mut self, number: usize) -> ExitStatus {
+        self.signal(number, Signal::TERM);
+        self.wait_exit(number)
+    }
+
+    /// Waits for the end of a node.
+    pub fn wait_exit(&mut self, number: usize) -> ExitStatus {
+        eventually(&format!("node {number} ends"), || self.try_wait(number))
+    }
+
+    /// The end of a node, if it has come.
+    pub fn try_wait(&mut self, number: usize) -> Option<ExitStatus> {
+        let node = self.node_mut(number);
+        let status = node.child.as_mut()?.try_wait().expect("a child can be waited for");
+        if status.is_some() {
+            node.child = None;
+        }
+        status
+    }
+
+    /// One request, sent once; `None` if there was no answer. `request` is a method and a path.
+    pub fn try_send(&self, number: usize, request: &str, headers: &[&str], body: &[u8]) -> Option<Response> {
+        self.send_once(number, request, headers, body).ok()
+    }
+
+    /// A request to a cluster that is expected to serve. A 503 means that nothing was done (an election under load,
+    /// say), so it is sent again; anything else is the answer.
+    pub fn send(&self, number: usize, request: &str, headers: &[&str], body: &[u8]) -> Response {
+        eventually(&format!("{request} is served by node {number}"), || {
+            let sent = self.send_once(number, request, headers, body);
+            let response = sent.unwrap_or_else(|error| panic!("{request} on node {number}: {error}"));
+            (response.status != 503).then_some(response)
+        })
+    }
+
+    fn send_once(
+        &self,
+        number: usize,
+        request: &str,
+        headers: &[&str],
+        body: &[u8],
+    ) -> Result<Response, ureq::Error> {
+        let (method, path) = request.split_once(' ').expect("a request is a method and a path");
+        self.client.send(method, &self.url(number, path), headers, body)
+    }
+
+    /// `GET`, as [`Cluster::send`].
+    pub fn get(&self, number: usize, path: &str) -> Response {
+        self.send(number, &format!("GET {path}"), &[], b"")
+    }
+
+    /// `PUT`, as [`Cluster::send`].
+    pub fn put(&self, number: usize, path: &str, body: &[u8]) -> Response {
+        self.send(number, &format!("PUT {path}"), &[], body)
+    }
+
+    /// What a node knows of the cluster.
+    pub fn view(&self, number: usize) -> Value {
+        self.get(number, "/v1/cluster").json()
+    }
+
+    /// The leaders of all shards as one node knows them; `None` in place of an unknown one.
+    pub fn leaders(&self, number: usize) -> Vec<Option<usize>> {
+        let view = self.view(number);
+        let shards = view["shards"].as_array().unwrap_or_else(|| panic!("no shards: {view}"));
+        let number =
+            |leader: &Value| leader.as_u64().map(|node| usize::try_from(node).expect("a node's number"));
+        shards.iter().map(|shard| number(&shard["leader"])).collect()
+    }
+
+    /// The node that leads most shards, by the word of node 1.
+    pub fn chief(&self) -> usize {
+        let leaders = eventually("every shard has a leader", || {
+            self.leaders(1).into_iter().collect::<Option<Vec<usize>>>().filter(|leaders| !leaders.is_empty())
+        });
+        let shards_led = |number: &usize| leaders.iter().filter(|&leader| leader == number).count();
+        self.numbers().into_iter().max_by_key(shards_led).expect("a cluster has a node")
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for node in &mut self.nodes {
+            if let Some(mut child) = node.child.take() {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+        if thread::panicking() {
+            for number in self.numbers() {
+                eprintln!("--- log of node {number}\n{}", tail(&self.log(number)));
+            }
+        }
+    }
+}
+
+fn open_log(path: &Path) -> File {
+    OpenOptions::new().create(true).append(true).open(path).expect("the log opens")
+}
+
+fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
+}

@@ -1,0 +1,170 @@
+//! Start, stop and restart as an operator does them.
+
+use std::fs;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::harness::client::Raw;
+use crate::harness::{Cluster, Options, eventually, within};
+
+#[test]
+fn sigterm_hands_over_and_ends_with_zero() {
+    // A long election timeout: a new leader that is there well within it was handed the lead, not elected for
+    // want of one.
+    let mut cluster = Cluster::start_with(3, &Options { flags: vec!["--election-timeout-ms", "4000"] });
+    assert_eq!(cluster.put(1, "/v1/keys/k", b"v").status, 201);
+    let chief = cluster.chief();
+    let survivors: Vec<usize> = cluster.numbers().into_iter().filter(|&number| number != chief).collect();
+    let status = cluster.terminate(chief);
+    assert_eq!(status.code(), Some(0), "{status}");
+    let handed_over = within(Duration::from_secs(2), || {
+        let views: Vec<_> = survivors.iter().map(|&number| cluster.leaders(number)).collect();
+        let led_by_a_survivor =
+            |shard: usize| views.iter().any(|view| view[shard].is_some_and(|leader| leader != chief));
+        (0..views[0].len()).all(led_by_a_survivor).then_some(())
+    });
+    assert!(handed_over.is_some(), "the lead was not handed over");
+    assert_eq!(cluster.get(survivors[0], "/v1/keys/k").text(), "v");
+    cluster.restart(chief);
+    assert_eq!(cluster.get(chief, "/v1/keys/k").text(), "v");
+}
+
+#[test]
+fn a_request_in_flight_is_answered_before_the_end() {
+    let mut cluster = Cluster::start(3);
+    let chief = cluster.chief();
+    let mut connection = Raw::connect(cluster.address(chief)).expect("the node accepts");
+    connection
+        .write(b"PUT /v1/keys/slow HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\nexpect: 100-continue\r\n\r\n")
+        .expect("the node reads");
+    // The node asks for the body, so the request has begun beyond doubt.
+    let (status, _) = connection.read().expect("an interim answer");
+    assert_eq!(status, 100);
+    cluster.signal(chief, rustix::process::Signal::TERM);
+    eventually("the node takes no more connections, or no more requests", || {
+        let refuses = TcpStream::connect(cluster.address(chief)).is_err();
+        (refuses || !cluster.is_ready(chief)).then_some(())
+    });
+    connection.write(b"0123456789").expect("the node reads on");
+    let (status, body) = connection.read().expect("an answer before the end");
+    let other = cluster.numbers().into_iter().find(|&number| number != chief).expect("another node");
+    let exit = cluster.wait_exit(chief);
+    assert_eq!(exit.code(), Some(0), "{exit}");
+    let stored = cluster.get(other, "/v1/keys/slow");
+    match status {
+        201 => assert_eq!(stored.text(), "0123456789"),
+        503 => assert_eq!(stored.status, 404, "refused, and there"),
+        status => panic!("{status}: {}", String::from_utf8_lossy(&body)),
+    }
+}
+
+#[test]
+fn sigint_ends_a_single_node_with_zero() {
+    let mut cluster = Cluster::start(1);
+    assert_eq!(cluster.put(1, "/v1/keys/k", b"v").status, 201);
+    cluster.signal(1, rustix::process::Signal::INT);
+    assert_eq!(cluster.wait_exit(1).code(), Some(0));
+    cluster.restart(1);
+    assert_eq!(cluster.get(1, "/v1/keys/k").text(), "v");
+}
+
+#[test]
+fn a_restarted_node_waits_for_a_majority_and_then_serves() {
+    let mut cluster = Cluster::start(3);
+    assert_eq!(cluster.put(1, "/v1/keys/k", b"v").status, 201);
+    for number in cluster.numbers() {
+        cluster.kill(number);
+    }
+    cluster.spawn(1);
+    eventually("node 1 is alive", || {
+        assert!(cluster.try_wait(1).is_none(), "node 1 ended for want of its peers");
+        cluster.try_send(1, "GET /livez", &[], b"").filter(|response| response.status == 200)
+    });
+    assert!(!cluster.is_ready(1), "one of three is no majority");
+    let refused = cluster.try_send(1, "GET /v1/keys/k", &[], b"").expect("an answer by the deadline");
+    assert!(refused.status == 503 && refused.is_problem("no-leader"), "{refused:?}");
+    // Any other one will do: not the peer that was there first, nor all of them.
+    cluster.restart(3);
+    cluster.wait_ready(1);
+    for number in [1, 3] {
+        assert_eq!(cluster.get(number, "/v1/keys/k").text(), "v");
+    }
+}
+
+#[test]
+fn a_founder_with_a_wiped_disk_is_refused() {
+    let mut cluster = Cluster::start(3);
+    assert_eq!(cluster.put(1, "/v1/keys/k", b"v").status, 201);
+    let identity = |cluster: &Cluster| cluster.view(1)["hosts"][2]["id"].clone();
+    let original =
+        eventually("node 3 is registered", || Some(identity(&cluster)).filter(|id| id.is_string()));
+    cluster.kill(3);
+    fs::remove_dir_all(cluster.directory(3)).expect("the directory goes");
+    cluster.spawn(3);
+    // An empty disk has forgotten its votes and what it acknowledged: letting it vote again could lose writes.
+    eventually("somebody names the wiped disk", || {
+        let names_it = |number| cluster.log(number).contains("another disk");
+        cluster.numbers().into_iter().any(names_it).then_some(())
+    });
+    assert!(!cluster.is_ready(3), "a node that its peers refuse is not ready");
+    assert_eq!(identity(&cluster), original, "the registry keeps the host that it knows");
+    for number in [1, 2] {
+        assert_eq!(cluster.put(number, "/v1/keys/k", format!("by {number}").as_bytes()).status, 200);
+        assert_eq!(cluster.get(3 - number, "/v1/keys/k").text(), format!("by {number}"));
+    }
+}
+
+#[test]
+fn two_processes_cannot_share_a_data_directory() {
+    let cluster = Cluster::start(1);
+    let directory = cluster.directory(1).display().to_string();
+    let output = crate::harness::tidelock()
+        .args(["serve", "--data-dir", &directory])
+        .args(["--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--peer", "127.0.0.1:0"])
+        .output()
+        .expect("the binary starts");
+    assert_eq!(output.status.code(), Some(1));
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains(&directory) && message.contains("in use"), "{message}");
+    assert_eq!(cluster.put(1, "/v1/keys/k", b"v").status, 201, "the first one is not disturbed");
+}
+
+#[test]
+fn a_taken_port_is_named() {
+    let cluster = Cluster::start(1);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let address = cluster.address(1).to_string();
+    let output = crate::harness::tidelock()
+        .args(["serve", "--resp", "127.0.0.1:0", "--peer", "127.0.0.1:0", "--http", &address, "--data-dir"])
+        .arg(directory.path())
+        .output()
+        .expect("the binary starts");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains(&address));
+}
+
+#[test]
+fn settings_that_make_no_sense_end_with_two() {
+    for arguments in [
+        &["serve", "--shards", "0"][..],
+        &["serve", "--http", "nowhere"],
+        &["serve", "--peers", "127.0.0.1:1,127.0.0.1:2"],
+        &["serve", "--election-timeout-ms", "0"],
+        &["serve", "--log-format", "xml"],
+        &["serve", "--config", "/does/not/exist.toml"],
+    ] {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let output = crate::harness::tidelock()
+            .args(arguments)
+            .arg("--data-dir")
+            .arg(directory.path())
+            .output()
+            .expect("the binary starts");
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}

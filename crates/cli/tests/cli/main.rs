@@ -1,0 +1,19 @@
+//! End to end: the shipped binary as real processes on loopback, driven as a user would, and broken as the world
+//! would.
+//!
+//! What is proved here is what the simulator cannot reach: sockets, disks, signals, the command line, and that
+//! the documents say what happens. Consensus under every interleaving is the simulator's.
+//!
+//! No test sleeps to synchronise: each waits for a condition, with a deadline that is generous because two cores
+//! may be running everything else too. Time is never asserted.
+
+mod bytes;
+mod commands;
+mod dev;
+mod dialects;
+mod disk;
+mod documents;
+mod faults;
+mod harness;
+mod lifecycle;
+mod linearizable;
