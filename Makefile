@@ -1,0 +1,95 @@
+# Everything a developer does here. `make` alone lists it; CI runs `make test` and nothing else.
+
+# One shell line is one step: stop at the first that fails.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+# The steps share two cores and one target directory: side by side they would only wait for one another.
+.NOTPARALLEL:
+
+# Nodes of `make run`.
+NODES ?= 3
+# Seeds of `make sim`; SEED=… runs one alone and shows its plan.
+SEEDS ?= 300
+SEED ?=
+
+# Always the whole workspace and one profile: selecting one package would resolve features differently and compile
+# the dependencies again.
+CARGO_TEST := cargo test --workspace --locked
+SIM := cargo run --locked --quiet --profile test --bin tidelock-sim --
+TIDELOCK := cargo run --locked --release --bin tidelock --
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ' *## *' '/^[a-zA-Z][^:]*:.*## / { sub(/:.*/, "", $$1); printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: ## Build, and run a local cluster of three nodes until Ctrl-C (NODES=3)
+	@$(TIDELOCK) dev --nodes $(NODES)
+
+.PHONY: build
+build: ## Build the release binary, target/release/tidelock
+	cargo build --locked --release --bin tidelock
+
+.PHONY: test
+test: tools lint docs deny sim ## Every check that CI makes, with a count at the end
+	scripts/test-summary $(CARGO_TEST) --no-fail-fast
+
+.PHONY: test-unit
+test-unit: ## Unit tests alone
+	scripts/test-summary $(CARGO_TEST) --no-fail-fast --lib --bins
+
+.PHONY: test-e2e
+test-e2e: ## Tests of the real binary alone (TEST=part of a name)
+	scripts/test-summary $(CARGO_TEST) --test cli -- $(TEST)
+
+.PHONY: sim
+sim: ## Simulated clusters with every fault (SEEDS=300), or one in detail (SEED=…)
+	$(SIM) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+.PHONY: lint
+lint: ## Formatting and clippy, warnings denied
+	cargo fmt --all --check
+	cargo clippy --workspace --locked --all-targets -- -D warnings
+
+.PHONY: fmt
+fmt: ## Format the code
+	cargo fmt --all
+
+.PHONY: docs
+docs: ## Build the API documentation, warnings denied
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --locked --no-deps
+
+.PHONY: deny
+deny: ## Licences, advisories and sources of the dependencies, if cargo-deny is installed
+	@if cargo deny --version >/dev/null 2>&1; then \
+		cargo deny --workspace check; \
+	else \
+		echo "cargo-deny is not installed: dependencies not checked (cargo install cargo-deny)"; \
+	fi
+
+.PHONY: tools
+tools: ## Install what the checks need beyond a Rust toolchain
+	@scripts/install-tools
+
+.PHONY: clean-data
+clean-data: ## Delete the data of local clusters, ./tidelock-data
+	rm -rf ./tidelock-data
+
+# One node each of a cluster of three, to be started in three terminals. Node N has the ports 800N, 700N and 900N.
+TEST_NODES := test-node-1 test-node-2 test-node-3
+ZONE_1 := us-west-1a
+ZONE_2 := us-west-1c
+ZONE_3 := us-west-1f
+
+.PHONY: $(TEST_NODES)
+test-node-1: ## Run node 1 of a cluster of three in this terminal
+test-node-2: ## Run node 2
+test-node-3: ## Run node 3
+$(TEST_NODES): test-node-%:
+	@$(TIDELOCK) serve --data-dir ./tidelock-data/test-node-$* \
+		--http 127.0.0.1:800$* --resp 127.0.0.1:700$* --peer 127.0.0.1:900$* \
+		--peers 127.0.0.1:9001,127.0.0.1:9002,127.0.0.1:9003 \
+		--tag geo:region=us-central1 --tag geo:zone=$(ZONE_$*)
