@@ -27,8 +27,7 @@ pub fn run(args: ServeArgs) -> Result<(), CliError> {
 
 /// Runs the server with its settings until it has stopped.
 fn start(settings: Settings) -> Result<(), CliError> {
-    // tidelock_server::run(settings).map_err(|error| CliError::Node(with_causes(&error)))
-    Err(CliError::Node(format!("no server in this build for {}", settings.http)))
+    tidelock_server::serve::run(settings).map_err(|error| CliError::Node(with_causes(&error)))
 }
 
 fn raw(args: &ServeArgs) -> RawSettings {
