@@ -1,4 +1,4 @@
-//! The store as a pure function: [`Node::handle`] takes an event, [`Node::drive`] returns actions.
+//! The store as a pure function: [`Node::handle`](node::Node::handle) takes an event, [`Node::drive`](node::Node::drive) returns actions.
 //!
 //! This crate owns what Tidelock *decides*: consensus, the state machines, routing, the formats of the
 //! wire and of the disk. It deliberately owns no socket, file, clock, thread or unseeded randomness. The

@@ -42,7 +42,8 @@ struct Cluster<'a> {
 struct Host<'a> {
     node: u64,
     /// `null` until the host has registered itself.
-    uuid: Option<String>,
+    /// Its uuid.
+    id: Option<String>,
     peer_address: &'a str,
     http_address: &'a str,
     resp_address: &'a str,
@@ -57,7 +58,7 @@ impl<'a> Host<'a> {
         let info = &host.info;
         Host {
             node: info.node.0,
-            uuid: (!info.uuid.is_nil()).then(|| info.uuid.to_string()),
+            id: (!info.uuid.is_nil()).then(|| info.uuid.to_string()),
             peer_address: &info.peer_address,
             http_address: &info.http_address,
             resp_address: &info.resp_address,
@@ -72,6 +73,7 @@ impl<'a> Host<'a> {
 #[derive(Serialize)]
 struct Shard {
     id: u64,
+    #[serde(rename = "type")]
     kind: &'static str,
     leader: Option<u64>,
     term: u64,
