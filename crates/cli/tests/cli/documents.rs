@@ -58,6 +58,9 @@ fn run_examples(name: &str, document: &str) {
     let binary = std::path::Path::new(env!("CARGO_BIN_EXE_tidelock"));
     let path = std::env::var("PATH").unwrap_or_default();
     let path = format!("{}:{path}", binary.parent().expect("a directory").display());
+    // In a terminal curl shows no progress for such short answers; here its output goes to a pipe.
+    let curl_home = tempfile::tempdir().expect("a temporary directory");
+    std::fs::write(curl_home.path().join(".curlrc"), "silent\nshow-error\n").expect("a file");
     for Example { command, output } in examples {
         let mut line = command.clone();
         for number in cluster.numbers() {
@@ -68,6 +71,7 @@ fn run_examples(name: &str, document: &str) {
         let run = Command::new("sh")
             .args(["-c", &line])
             .env("PATH", &path)
+            .env("CURL_HOME", curl_home.path())
             .env("TIDELOCK_URL", cluster.url(1, ""))
             .output()
             .expect("a shell");

@@ -189,11 +189,35 @@ impl Group {
         if self.node_of(sender) != Some(from) || message.to != self.raft.raft.id {
             return Err(DecodeError::Invalid("sender or receiver of a raft message"));
         }
+        if self.forgot(&message) {
+            self.probe_from(sender, message.reject_hint);
+            return Ok(());
+        }
         // An error means that the message is out of date or that a forwarded one found no leader: both are
         // ordinary, and the sender repeats what matters.
         let _ = self.raft.step(message);
         self.repair_progress(sender);
         Ok(())
+    }
+
+    /// Whether a follower says that it no longer holds what it once acknowledged: its disk lost the end of its log.
+    /// The engine takes such a rejection for a late one, and would never serve that follower again; but frames come
+    /// in order or not at all, so a rejection that arrives after an acknowledgement was also made after it.
+    fn forgot(&self, message: &Message) -> bool {
+        let current = self.raft.raft.state == StateRole::Leader && message.term == self.raft.raft.term;
+        let rejected = message.get_msg_type() == MessageType::MsgAppendResponse && message.reject;
+        let progress = self.raft.raft.prs().get(message.from);
+        current && rejected && progress.is_some_and(|progress| message.reject_hint < progress.matched)
+    }
+
+    /// Forgets what a follower acknowledged. The commit index never falls by it.
+    fn probe_from(&mut self, replica: ReplicaId, last_index: u64) {
+        if let Some(progress) = self.raft.raft.mut_prs().get_mut(replica.0) {
+            progress.matched = 0;
+            progress.become_probe();
+            progress.next_idx = last_index + 1;
+            self.raft.raft.send_append(replica.0);
+        }
     }
 
     /// raft 0.7.0 may leave `next` at or below `matched` (fixed upstream in pull request 557): probe from `matched`.
@@ -343,11 +367,13 @@ impl Group {
 }
 
 fn recovered_store(log: RecoveredLog, conf_state: ConfState) -> LogStore {
-    let last = log.entries.last().map_or(0, |entry| entry.index.0);
+    let last = log.entries.last().map_or(LogIndex(0), |entry| entry.index);
+    // The commit index is written behind the entries that it covers, so what recovery accepts cannot break this.
+    assert!(log.hard_state.commit <= last, "invariant: a recovered log holds what it says is committed");
     let hard_state = HardState {
         term: log.hard_state.term.0,
         vote: log.hard_state.vote.map_or(0, |replica| replica.0),
-        commit: log.hard_state.commit.0.min(last),
+        commit: log.hard_state.commit.0,
         ..HardState::default()
     };
     let entries: VecDeque<Entry> = log

@@ -58,7 +58,7 @@ impl FsDisk {
             Err(TryLockError::WouldBlock) => Err(DiskError {
                 operation: "lock",
                 file: name,
-                reason: String::from("another process uses this data directory"),
+                reason: String::from("in use by another process"),
                 out_of_space: false,
             }),
             Err(TryLockError::Error(error)) => Err(failed("lock", &name, &error)),
@@ -208,7 +208,7 @@ mod tests {
         let copy = disk.clone();
         drop(disk);
         let second = FsDisk::open(directory.path()).unwrap_err();
-        assert_eq!(second.reason, "another process uses this data directory");
+        assert_eq!(second.reason, "in use by another process");
         drop(copy);
         FsDisk::open(directory.path()).unwrap();
     }

@@ -35,16 +35,16 @@ pub(super) async fn read<S: Store>(call: &mut Call<'_, S>) -> Result<Fields, Pro
 }
 
 async fn read_body<S: Store>(call: &mut Call<'_, S>) -> Result<Fields, Problem> {
-    let Some(content_type) = call.headers().get(CONTENT_TYPE) else { return Ok(Fields::default()) };
-    let Ok(content_type) = content_type.to_str() else { return Ok(Fields::default()) };
+    // Read whatever its type is, so that one over the limit is refused as such.
+    let body = call.read_body(BodyLimit::Form(call.context.options.body_bytes_max)).await?;
+    let content_type =
+        call.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media_type = content_type.split(';').next().unwrap_or_default().trim();
-    let limit = BodyLimit::Form(call.context.options.body_bytes_max);
     if media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
-        parse_urlencoded(&call.read_body(limit).await?)
+        parse_urlencoded(&body)
     } else if media_type.eq_ignore_ascii_case("multipart/form-data") {
         let boundary = multer::parse_boundary(content_type)
             .map_err(|_| Problem::invalid("the content type of a multipart body must state its boundary"))?;
-        let body = call.read_body(limit).await?;
         // Boxed because the parser is large: unboxed, every request of any kind would carry room for it.
         Box::pin(parse_multipart(body, boundary)).await
     } else {

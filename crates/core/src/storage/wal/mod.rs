@@ -44,14 +44,33 @@ pub struct WalOptions {
     /// Size of new segments, from [`SEGMENT_BYTES_MIN`] to [`SEGMENT_BYTES_MAX`], a multiple of 4096. Segments of
     /// another size that are there already stay as they are.
     pub segment_bytes: u64,
+    /// Largest payload of a frame that is written, a multiple of 8, at most [`limits::WAL_FRAME_BYTES_MAX`]. A group
+    /// that is larger takes several frames.
+    pub frame_bytes_max: usize,
     /// Seed of the salts that keep a segment's earlier life from being believed. Must differ from boot to boot.
     pub seed: u64,
 }
 
 impl WalOptions {
-    /// Segments of [`limits::WAL_SEGMENT_BYTES`].
+    /// The largest frames, in segments of [`limits::WAL_SEGMENT_BYTES`].
     pub fn new(seed: u64) -> WalOptions {
-        WalOptions { segment_bytes: limits::WAL_SEGMENT_BYTES, seed }
+        let (segment_bytes, frame_bytes_max) = (limits::WAL_SEGMENT_BYTES, limits::WAL_FRAME_BYTES_MAX);
+        WalOptions { segment_bytes, frame_bytes_max, seed }
+    }
+
+    fn check(&self) {
+        assert!(
+            (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&self.segment_bytes)
+                && self.segment_bytes.is_multiple_of(4096),
+            "invariant: {} is not a size for segments",
+            self.segment_bytes
+        );
+        assert!(
+            (8..=limits::WAL_FRAME_BYTES_MAX).contains(&self.frame_bytes_max)
+                && self.frame_bytes_max.is_multiple_of(8),
+            "invariant: {} is not a size for frames",
+            self.frame_bytes_max
+        );
     }
 }
 
@@ -90,7 +109,7 @@ pub enum RecoveryError {
     #[error("the write-ahead log cannot be read: {0}")]
     Disk(#[from] DiskError),
     /// What stood here was durable once and is not intact: acknowledged writes may be missing.
-    #[error("{file} is damaged at byte offset {offset}: {reason}, and durable records follow it")]
+    #[error("{file} is damaged at byte offset {offset}: {reason}; what stood there was durable once")]
     Hole {
         /// In which segment.
         file: String,
@@ -193,14 +212,9 @@ pub struct TornTail {
 ///
 /// If `options` break their limits.
 pub fn open<D: Disk>(disk: D, options: WalOptions) -> Result<(Writer<D>, Recovery), RecoveryError> {
-    assert!(
-        (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&options.segment_bytes)
-            && options.segment_bytes.is_multiple_of(4096),
-        "invariant: {} is not a size for segments",
-        options.segment_bytes
-    );
+    options.check();
     let mut pool = pool::Pool::new(options);
     let recovered = recovery::recover(&disk, &mut pool)?;
     let recovery = Recovery { logs: recovered.logs, report: recovered.report };
-    Ok((Writer::resume(disk, pool, recovered.end)?, recovery))
+    Ok((Writer::resume(disk, options, (pool, recovered.end))?, recovery))
 }

@@ -14,8 +14,7 @@ use super::pool::{Active, Pool};
 use super::record;
 use super::retention::Retention;
 use super::segment::{DATA_START, FRAME_HEADER_BYTES, FrameHeader, pad};
-use super::{RecoveryError, WalError};
-use crate::limits;
+use super::{RecoveryError, WalError, WalOptions};
 use crate::storage::disk::{Disk, DiskError, DiskFile};
 use crate::types::{LogIndex, ShardId};
 
@@ -36,6 +35,7 @@ pub(super) struct LogEnd<F> {
 #[derive(Debug)]
 pub struct Writer<D: Disk> {
     disk: D,
+    frame_bytes_max: usize,
     pool: Pool<D::File>,
     current: Active<D::File>,
     retention: Retention,
@@ -52,8 +52,8 @@ impl<D: Disk> Writer<D> {
     /// Goes on where recovery ended, all of which is durable.
     pub(super) fn resume(
         disk: D,
-        mut pool: Pool<D::File>,
-        end: LogEnd<D::File>,
+        options: WalOptions,
+        (mut pool, end): (Pool<D::File>, LogEnd<D::File>),
     ) -> Result<Writer<D>, RecoveryError> {
         let LogEnd { current, ordinal, mut retention } = end;
         let current = match current {
@@ -66,6 +66,7 @@ impl<D: Disk> Writer<D> {
         };
         Ok(Writer {
             disk,
+            frame_bytes_max: options.frame_bytes_max,
             pool,
             current,
             retention,
@@ -170,7 +171,7 @@ impl<D: Disk> Writer<D> {
     /// Finds a place for the next frame, in the next segment if need be, and says how much of the `left` bytes it can
     /// hold: all, or a multiple of the alignment.
     fn place(&mut self, left: usize, first: bool) -> Result<usize, DiskError> {
-        let wanted = left.min(limits::WAL_FRAME_BYTES_MAX);
+        let wanted = left.min(self.frame_bytes_max);
         if wanted > self.current.header.room(self.current.offset) && self.current.offset > DATA_START {
             if !first {
                 // A frame inside a group comes without an end mark, and a segment must not end without one.
@@ -178,7 +179,7 @@ impl<D: Disk> Writer<D> {
             }
             self.roll_over()?;
         }
-        Ok(left.min(self.current.header.room(self.current.offset)))
+        Ok(wanted.min(self.current.header.room(self.current.offset)))
     }
 
     /// Writes the frame whose header starts at `start` in the buffer; `ends` tells whether it is the first and

@@ -20,12 +20,15 @@ use crate::types::{ReplicaId, Term, WalSequence};
 
 pub const SEGMENT_BYTES: u64 = 4 * 4096;
 
+/// Of the seed depends how large frames are, too.
 pub fn options(seed: u64) -> WalOptions {
-    WalOptions { segment_bytes: SEGMENT_BYTES, seed }
+    WalOptions { segment_bytes: SEGMENT_BYTES, frame_bytes_max: 1024 << (seed % 5), seed }
 }
 
+/// With frames as large as a segment holds.
 pub fn open_log(disk: &MemoryDisk) -> (Writer<MemoryDisk>, Recovery) {
-    open(disk.clone(), options(fastrand::Rng::with_seed(disk.all().len() as u64).u64(..))).unwrap()
+    let seed = fastrand::Rng::with_seed(disk.all().len() as u64).u64(..);
+    open(disk.clone(), WalOptions { frame_bytes_max: SEGMENT_BYTES as usize, ..options(seed) }).unwrap()
 }
 
 pub fn entries(shard: u64, first: u64, data: &[&[u8]]) -> WalRecord {

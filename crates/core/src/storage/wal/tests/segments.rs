@@ -178,7 +178,7 @@ fn segments_of_another_size_stay_readable() {
     let (mut writer, _) = open_log(&disk);
     commit_large(&mut writer, 1, 3);
     while writer.prepare_next().unwrap() {}
-    let larger = WalOptions { segment_bytes: 8 * 4096, seed: 2 };
+    let larger = WalOptions { segment_bytes: 8 * 4096, ..options(2) };
     let (mut writer, recovery) = open(disk.clone(), larger).unwrap();
     assert_eq!(recovery.logs[&ShardId(0)].entries.len(), 3);
     commit_large(&mut writer, 4, 12);
@@ -186,4 +186,51 @@ fn segments_of_another_size_stay_readable() {
     assert_eq!(sizes, [4 * 4096, 8 * 4096, 8 * 4096]);
     let (_, recovery) = open_log(&disk);
     assert_eq!(recovery.logs[&ShardId(0)].entries.len(), 15);
+}
+
+#[test]
+fn a_spare_file_with_the_name_of_a_segment_to_come_stays_apart() {
+    let disk = MemoryDisk::new(1);
+    for number in [3, 9] {
+        disk.put(&segment::spare_name(number), vec![7; SEGMENT_BYTES as usize]);
+    }
+    let (mut writer, _) = open_log(&disk);
+    for index in 1..=30 {
+        commit_large(&mut writer, index, 1);
+        writer.release(ShardId(0), LogIndex(index - 1)).unwrap();
+    }
+    let (_, recovery) = open_log(&disk);
+    assert_eq!(recovery.logs[&ShardId(0)].entries.last().unwrap().index, LogIndex(30));
+}
+
+#[test]
+fn an_empty_current_segment_does_not_become_the_only_one() {
+    let disk = MemoryDisk::new(1);
+    let (mut writer, _) = open_log(&disk);
+    commit_large(&mut writer, 1, 5);
+    let last = spots(&disk).into_iter().rfind(|spot| spot.frame.first).unwrap();
+    assert_eq!((&last.file, last.offset), (&segment::segment_name(2), DATA_START));
+    tamper(&disk, &last.file, |bytes| bytes[DATA_START as usize + 20] ^= 1);
+    let (mut writer, recovery) = open_log(&disk);
+    assert_eq!(recovery.logs[&ShardId(0)].entries.len(), 4);
+    writer.release(ShardId(0), LogIndex(4)).unwrap();
+    let (_, recovery) = open_log(&disk);
+    assert_eq!(recovery.logs[&ShardId(0)].entries.len(), 4, "nothing could be let go yet");
+}
+
+#[test]
+fn a_group_cut_off_at_the_end_of_a_recycled_segment_is_a_torn_tail() {
+    let disk = MemoryDisk::new(1);
+    // Remains of an earlier life everywhere.
+    disk.put(&segment::spare_name(1), vec![7; SEGMENT_BYTES as usize]);
+    let large_frames = WalOptions { frame_bytes_max: 8192, ..options(1) };
+    let (mut writer, _) = open(disk.clone(), large_frames).unwrap();
+    commit_large(&mut writer, 1, 1);
+    writer.append(&[batch(vec![entries(0, 2, &[&[1; 16_000]])])]).unwrap();
+    let torn = spots(&disk).pop().unwrap();
+    assert_eq!((&torn.file, torn.frame.ordinal), (&segment::segment_name(2), 3));
+    tamper(&disk, &torn.file, |bytes| bytes[torn.offset as usize + 100] ^= 1);
+    let (_, recovery) = open(disk.clone(), large_frames).unwrap();
+    assert_eq!(recovery.logs[&ShardId(0)].entries.len(), 1);
+    assert_eq!(recovery.report.torn_tail.unwrap().file, segment::segment_name(1));
 }
