@@ -20,7 +20,7 @@ use crate::control::registry::Registry;
 use crate::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame};
 use crate::machine::Machine;
 use crate::peer::{self, Position, RequestMessage};
-use crate::raft::{Group, GroupOptions, Member, Origin, Output};
+use crate::raft::{Group, GroupOptions, Member, Output};
 use crate::router::Router;
 use crate::storage::{RecoveredLogs, WalBatch};
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Ticks, Token, WalSequence};
@@ -214,8 +214,7 @@ impl Node {
                 while !decoder.is_empty() {
                     match peer::request_message(&mut decoder, payload)? {
                         RequestMessage::Forward { request, shard, write } => {
-                            let origin = Origin { node: from, request };
-                            self.router.forwarded(origin, shard, &write, &mut self.groups);
+                            self.router.forwarded(from, request, (shard, &write), &mut self.groups);
                         }
                         RequestMessage::Outcome { request, outcome } => {
                             self.router.own_outcome(request, from, outcome);

@@ -98,7 +98,9 @@ impl Group {
             max_inflight_msgs: limits::APPENDS_IN_FLIGHT_MAX,
             pre_vote: true,
             check_quorum: true,
-            batch_append: true,
+            // raft 0.7.0 would append entries to a waiting message that has none without asking whether they follow
+            // it (`util::is_continuous_ents`); the follower would then take them for other positions.
+            batch_append: false,
             read_only_option: ReadOnlyOption::Safe,
             ..Config::default()
         };
@@ -188,6 +190,11 @@ impl Group {
         let sender = ReplicaId(message.from);
         if self.node_of(sender) != Some(from) || message.to != self.raft.raft.id {
             return Err(DecodeError::Invalid("sender or receiver of a raft message"));
+        }
+        if message.get_msg_type() == MessageType::MsgReadIndex && self.raft.raft.state != StateRole::Leader {
+            // The engine would forward it once more, in the name of its sender, and the next node refuse that. Who
+            // asked repeats the round and knows the new leader by then.
+            return Ok(());
         }
         if self.forgot(&message) {
             self.probe_from(sender, message.reject_hint);

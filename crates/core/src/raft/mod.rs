@@ -26,15 +26,22 @@ pub use ready::Output;
 
 use crate::types::NodeId;
 
-/// Names a request over the whole cluster while it is open: the node that took it from a client, and that node's
-/// own number for it.
+/// Names a request over the whole cluster while it is open: the node that took it from a client, through which link
+/// it came, and that node's own number for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The node that answers the client.
     pub node: NodeId,
+    /// The link that it came through; an outcome must not leave through a later one, because the node behind that may
+    /// have restarted and given the number away again.
+    pub link: LinkNumber,
     /// That node's number for the request.
     pub request: RequestId,
 }
+
+/// Counts the links that a node has had with one peer; 0 stands for the node itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkNumber(pub u64);
 
 /// A node's own number for an open request; never reused while the node runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -141,7 +141,7 @@ pub(super) fn decode_entry(data: &Bytes) -> Result<Vec<Write>, DecodeError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::RequestId;
+    use super::super::{LinkNumber, RequestId};
     use super::*;
     use crate::command::Condition;
     use crate::types::NodeId;
@@ -152,7 +152,7 @@ mod tests {
     }
 
     fn origin(request: u64) -> Origin {
-        Origin { node: NodeId(1), request: RequestId(request) }
+        Origin { node: NodeId(1), link: LinkNumber(0), request: RequestId(request) }
     }
 
     #[test]

@@ -10,8 +10,8 @@ use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use crate::codec::{self, DecodeError, Decoder};
 
 /// Every message kind that crosses the wire, with its number there. Kinds that the engine sends only to itself
-/// (hup, beat, propose, …) and snapshots have none.
-const KINDS: [(MessageType, u8); 12] = [
+/// (hup, beat, propose, transfer, …) and snapshots have none.
+const KINDS: [(MessageType, u8); 11] = [
     (MessageType::MsgAppend, 1),
     (MessageType::MsgAppendResponse, 2),
     (MessageType::MsgHeartbeat, 3),
@@ -23,7 +23,6 @@ const KINDS: [(MessageType, u8); 12] = [
     (MessageType::MsgReadIndex, 9),
     (MessageType::MsgReadIndexResp, 10),
     (MessageType::MsgTimeoutNow, 11),
-    (MessageType::MsgTransferLeader, 12),
 ];
 
 /// Appends `message`. Returns false, with nothing appended, for a kind that has no place on the wire.

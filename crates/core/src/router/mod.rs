@@ -23,7 +23,7 @@ use crate::event::Counters;
 use crate::limits;
 use crate::node::Groups;
 use crate::peer;
-use crate::raft::{Origin, Outcome, ProposeError, RequestId};
+use crate::raft::{LinkNumber, Origin, Outcome, ProposeError, RequestId};
 use crate::types::{NodeId, ShardId, Ticks, Token};
 use gather::Gather;
 
@@ -74,6 +74,8 @@ enum Place {
 pub(crate) struct Peer {
     pub(crate) node: NodeId,
     pub(crate) up: bool,
+    /// Which link this is, or was.
+    link: LinkNumber,
     /// Commands and outcomes for the next frame.
     outgoing: Vec<u8>,
     /// Bytes of commands forwarded and not answered yet.
@@ -87,7 +89,8 @@ impl Router {
         data_shards: u64,
         request_ticks: u64,
     ) -> Router {
-        let link = |node| Peer { node, up: false, outgoing: Vec::new(), unanswered_bytes: 0 };
+        let link =
+            |node| Peer { node, up: false, link: LinkNumber(0), outgoing: Vec::new(), unanswered_bytes: 0 };
         Router {
             node,
             data_shards,
@@ -171,7 +174,7 @@ impl Router {
     pub(crate) fn outcome(&mut self, origin: Origin, outcome: Outcome) {
         if origin.node == self.node {
             self.own_outcome(origin.request, self.node, outcome);
-        } else if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == origin.node && peer.up) {
+        } else if let Some(peer) = self.peers.iter_mut().find(|peer| peer.is(&origin)) {
             peer.begin();
             peer::put_outcome(&mut peer.outgoing, origin.request, &outcome);
         }
@@ -198,8 +201,16 @@ impl Router {
         }
     }
 
-    /// A peer asks this node to propose a command.
-    pub(crate) fn forwarded(&mut self, origin: Origin, shard: ShardId, write: &Write, groups: &mut Groups) {
+    /// The peer `from` asks this node to propose a command.
+    pub(crate) fn forwarded(
+        &mut self,
+        from: NodeId,
+        request: RequestId,
+        (shard, write): (ShardId, &Write),
+        groups: &mut Groups,
+    ) {
+        let Some(peer) = self.peers.iter().find(|peer| peer.node == from) else { return };
+        let origin = Origin { node: from, link: peer.link, request };
         let outcome = match groups.with(shard, |group| group.propose(write, origin)) {
             Some(Ok(())) => return,
             Some(Err(ProposeError::Refused(refusal))) => Outcome::Done(Reply::Refused(refusal)),
@@ -211,6 +222,7 @@ impl Router {
     pub(crate) fn link_up(&mut self, node: NodeId) {
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) {
             peer.up = true;
+            peer.link.0 += 1;
         }
     }
 
@@ -333,7 +345,7 @@ impl Router {
 
     /// Sends a held write to its leader, if one is known and can be reached; holds it otherwise.
     fn dispatch(&mut self, request: RequestId, groups: &mut Groups) {
-        let origin = Origin { node: self.node, request };
+        let origin = Origin { node: self.node, link: LinkNumber(0), request };
         let (key, generation) = parts(request);
         let Some(open) = self.open.get_mut(key).filter(|open| open.generation == generation) else { return };
         let Work::Write { shard, write, place } = &mut open.work else { return };
@@ -395,6 +407,11 @@ impl Router {
 }
 
 impl Peer {
+    /// Whether an outcome for `origin` may leave through this link.
+    fn is(&self, origin: &Origin) -> bool {
+        self.up && self.node == origin.node && self.link == origin.link
+    }
+
     fn begin(&mut self) {
         if self.outgoing.is_empty() {
             self.outgoing.push(peer::KIND_REQUESTS);
