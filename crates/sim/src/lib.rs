@@ -1,1 +1,6 @@
-//! The deterministic simulator.
+//! The deterministic simulator: the store that ships, in a world where everything that can go wrong does.
+
+pub mod agenda;
+pub mod disk;
+pub mod net;
+pub mod trace;

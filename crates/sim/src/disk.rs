@@ -1,0 +1,474 @@
+//! A disk in memory that forgets, tears and refuses as real ones do.
+//!
+//! Owns the contract of [`Disk`] and everything it leaves open: bytes that were written but not synced are, after
+//! a power loss, for each 512-byte sector any of the states it went through since its last sync, independently of
+//! all other sectors; sizes changed but not synced may be old or new. A killed *process* loses nothing, because
+//! the system keeps its pages; but what it did not sync can still be lost by a later power loss, which is why
+//! recovery has to sync what it believes. Synced bytes change only through [`SimDisk::flip_bit`].
+//!
+//! It deliberately knows no latency: how long a write takes is the business of the host that waits for it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use tidelock_core::storage::disk::{Disk, DiskError, DiskFile};
+
+/// The unit in which unsynced bytes survive or vanish.
+pub const SECTOR_BYTES: usize = 512;
+
+/// A handle to a host's disk; clones are the same disk.
+#[derive(Clone, Debug)]
+pub struct SimDisk {
+    state: Rc<RefCell<State>>,
+}
+
+/// An open file of a [`SimDisk`].
+#[derive(Debug)]
+pub struct SimFile {
+    state: Rc<RefCell<State>>,
+    name: String,
+    inode: u64,
+    session: u64,
+}
+
+/// What a disk has been asked to do so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskCounters {
+    /// Operations, reads excepted.
+    pub operations: u64,
+    /// Syncs that succeeded.
+    pub syncs: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Sectors that a power loss reverted to an earlier state.
+    pub sectors_lost: u64,
+    /// Operations that failed for want of room or as a sync told to fail: the only reasons that a process may give
+    /// for stopping.
+    pub refusals: u64,
+}
+
+#[derive(Debug)]
+struct State {
+    names: BTreeMap<String, u64>,
+    inodes: BTreeMap<u64, Inode>,
+    inodes_created: u64,
+    /// Handles of earlier sessions belong to dead processes and do nothing.
+    session: u64,
+    faults: Faults,
+    counters: DiskCounters,
+    random: fastrand::Rng,
+}
+
+#[derive(Debug, Default)]
+struct Faults {
+    /// Bytes that files may yet grow by; `None` for no limit.
+    free_bytes: Option<u64>,
+    fail_next_sync: bool,
+    /// The process dies inside the operation that makes this zero.
+    operations_to_live: Option<u64>,
+    dead: bool,
+}
+
+#[derive(Debug, Default)]
+struct Inode {
+    /// As every reader sees it.
+    visible: Vec<u8>,
+    /// As it was when last synced.
+    durable: Vec<u8>,
+    /// Every content that a sector had since then, oldest first; the last one is visible.
+    unsynced: BTreeMap<usize, Vec<[u8; SECTOR_BYTES]>>,
+}
+
+/// How much of what was not synced a power loss takes. Real disks do all of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loss {
+    Everything,
+    Nothing,
+    /// Sectors survive in order up to one that is torn.
+    Tail,
+    Scattered,
+}
+
+impl SimDisk {
+    /// An empty disk without faults; `seed` decides what power losses take.
+    pub fn new(seed: u64) -> SimDisk {
+        let state = State {
+            names: BTreeMap::new(),
+            inodes: BTreeMap::new(),
+            inodes_created: 0,
+            session: 0,
+            faults: Faults::default(),
+            counters: DiskCounters::default(),
+            random: fastrand::Rng::with_seed(seed),
+        };
+        SimDisk { state: Rc::new(RefCell::new(state)) }
+    }
+
+    /// The process that used the disk is gone; its handles are dead, its writes stay visible and unsynced.
+    pub fn kill(&self) {
+        let state = &mut *self.state.borrow_mut();
+        state.session += 1;
+        state.faults.dead = false;
+        state.faults.operations_to_live = None;
+        let names = &state.names;
+        state.inodes.retain(|inode, _| names.values().any(|named| named == inode));
+    }
+
+    /// The process is gone and so is a part of what it did not sync.
+    pub fn power_loss(&self) {
+        self.kill();
+        let state = &mut *self.state.borrow_mut();
+        let loss = match state.random.u8(0..8) {
+            0 => Loss::Everything,
+            1 => Loss::Nothing,
+            2..=4 => Loss::Tail,
+            _ => Loss::Scattered,
+        };
+        for inode in state.inodes.values_mut() {
+            state.counters.sectors_lost += inode.lose(loss, &mut state.random);
+        }
+    }
+
+    /// The process dies inside the `operations`-th mutating operation from now: it takes place in part or not at
+    /// all, and it and all later ones fail until [`SimDisk::kill`] or [`SimDisk::power_loss`] ends the session.
+    pub fn die_after(&self, operations: u64) {
+        self.state.borrow_mut().faults.operations_to_live = Some(operations);
+    }
+
+    /// Withdraws [`SimDisk::die_after`], if it has not struck yet.
+    pub fn survive(&self) {
+        self.state.borrow_mut().faults.operations_to_live = None;
+    }
+
+    /// Whether the process has died inside an operation.
+    pub fn is_dead(&self) -> bool {
+        self.state.borrow().faults.dead
+    }
+
+    /// Limits how much files may grow from now on; `None` lifts the limit.
+    pub fn set_free_bytes(&self, free_bytes: Option<u64>) {
+        self.state.borrow_mut().faults.free_bytes = free_bytes;
+    }
+
+    /// The next sync fails, and what it should have covered is kept in part, in an order nobody knows.
+    pub fn fail_next_sync(&self) {
+        self.state.borrow_mut().faults.fail_next_sync = true;
+    }
+
+    /// Withdraws [`SimDisk::fail_next_sync`].
+    pub fn forgive_sync(&self) {
+        self.state.borrow_mut().faults.fail_next_sync = false;
+    }
+
+    /// Flips one bit of a file, of what is visible and of what is durable. Panics outside of the file.
+    pub fn flip_bit(&self, name: &str, bit: u64) {
+        let mut state = self.state.borrow_mut();
+        let inode = state.names[name];
+        let inode = state.inodes.get_mut(&inode).expect("invariant: every name has its inode");
+        let (byte, mask) = ((bit / 8) as usize, 1 << (bit % 8));
+        inode.visible[byte] ^= mask;
+        if let Some(durable) = inode.durable.get_mut(byte) {
+            *durable ^= mask;
+        }
+        for version in inode.unsynced.get_mut(&(byte / SECTOR_BYTES)).into_iter().flatten() {
+            version[byte % SECTOR_BYTES] ^= mask;
+        }
+    }
+
+    /// A file's visible bytes, for tests and for the trace of a failure.
+    pub fn bytes_of(&self, name: &str) -> Option<Vec<u8>> {
+        let state = self.state.borrow();
+        Some(state.inodes[state.names.get(name)?].visible.clone())
+    }
+
+    /// What the disk has been asked to do so far.
+    pub fn counters(&self) -> DiskCounters {
+        self.state.borrow().counters
+    }
+
+    fn file(&self, name: &str, inode: u64, session: u64) -> SimFile {
+        SimFile { state: Rc::clone(&self.state), name: name.into(), inode, session }
+    }
+}
+
+impl Disk for SimDisk {
+    type File = SimFile;
+
+    fn list(&self) -> Result<Vec<String>, DiskError> {
+        Ok(self.state.borrow().names.keys().cloned().collect())
+    }
+
+    fn create(&self, name: &str, bytes: u64) -> Result<SimFile, DiskError> {
+        let mut state = self.state.borrow_mut();
+        let fate = state.begin("create", name)?;
+        if state.names.contains_key(name) {
+            return Err(error("create", name, "the file exists"));
+        }
+        state.reserve("create", name, bytes)?;
+        if fate.takes_place(&mut state.random) {
+            state.inodes_created += 1;
+            let inode = state.inodes_created;
+            let zeros = vec![0; bytes as usize];
+            let file = Inode { visible: zeros.clone(), durable: zeros, unsynced: BTreeMap::new() };
+            state.inodes.insert(inode, file);
+            state.names.insert(name.into(), inode);
+        }
+        fate.verdict("create", name)?;
+        Ok(self.file(name, state.names[name], state.session))
+    }
+
+    fn open(&self, name: &str) -> Result<SimFile, DiskError> {
+        let state = self.state.borrow();
+        let inode = *state.names.get(name).ok_or_else(|| error("open", name, "no such file"))?;
+        Ok(self.file(name, inode, state.session))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        let mut state = self.state.borrow_mut();
+        let fate = state.begin("rename", from)?;
+        let inode = *state.names.get(from).ok_or_else(|| error("rename", from, "no such file"))?;
+        if fate.takes_place(&mut state.random) {
+            state.names.remove(from);
+            state.names.insert(to.into(), inode);
+        }
+        fate.verdict("rename", from)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), DiskError> {
+        let mut state = self.state.borrow_mut();
+        let fate = state.begin("remove", name)?;
+        if !state.names.contains_key(name) {
+            return Err(error("remove", name, "no such file"));
+        }
+        if fate.takes_place(&mut state.random)
+            && let Some(inode) = state.names.remove(name)
+        {
+            // Open handles keep working on the orphan until the session ends, as under POSIX.
+            let bytes = state.inodes.get(&inode).map_or(0, |file| file.visible.len() as u64);
+            state.faults.release(bytes);
+        }
+        fate.verdict("remove", name)
+    }
+}
+
+impl DiskFile for SimFile {
+    fn size(&self) -> Result<u64, DiskError> {
+        let mut state = self.state.borrow_mut();
+        Ok(state.inode("size", self)?.visible.len() as u64)
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
+        let mut state = self.state.borrow_mut();
+        let visible = &state.inode("read", self)?.visible;
+        let start = offset as usize;
+        let source = visible
+            .get(start..start + buffer.len())
+            .ok_or_else(|| error("read", &self.name, "the file ends inside what was asked"))?;
+        buffer.copy_from_slice(source);
+        Ok(())
+    }
+
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        let mut state = self.state.borrow_mut();
+        let size = state.inode("write", self)?.visible.len() as u64;
+        let fate = state.begin("write", &self.name)?;
+        let end = offset + bytes.len() as u64;
+        if end > size {
+            state.reserve("write", &self.name, end - size)?;
+        }
+        let written = match fate {
+            Fate::Lives => bytes.len(),
+            Fate::Dies => state.random.usize(0..=bytes.len()),
+        };
+        state.counters.bytes_written += written as u64;
+        state.inode("write", self)?.write(offset as usize, &bytes[..written]);
+        fate.verdict("write", &self.name)
+    }
+
+    fn resize(&mut self, bytes: u64) -> Result<(), DiskError> {
+        let mut state = self.state.borrow_mut();
+        let size = state.inode("resize", self)?.visible.len() as u64;
+        let fate = state.begin("resize", &self.name)?;
+        if bytes > size {
+            state.reserve("resize", &self.name, bytes - size)?;
+        } else {
+            state.faults.release(size - bytes);
+        }
+        if fate.takes_place(&mut state.random) {
+            state.inode("resize", self)?.resize(bytes as usize);
+        }
+        fate.verdict("resize", &self.name)
+    }
+
+    fn sync(&mut self) -> Result<(), DiskError> {
+        let mut state = self.state.borrow_mut();
+        state.inode("sync", self)?;
+        let fate = state.begin("sync", &self.name)?;
+        if std::mem::take(&mut state.faults.fail_next_sync) {
+            let mut random = state.random.fork();
+            let lost = state.inode("sync", self)?.lose(Loss::Scattered, &mut random);
+            state.counters.sectors_lost += lost;
+            state.counters.refusals += 1;
+            return Err(error("sync", &self.name, "input/output error"));
+        }
+        if fate.takes_place(&mut state.random) {
+            state.inode("sync", self)?.sync();
+        }
+        state.counters.syncs += 1;
+        fate.verdict("sync", &self.name)
+    }
+}
+
+/// Whether the process survives the operation it is in.
+#[derive(Clone, Copy)]
+enum Fate {
+    Lives,
+    Dies,
+}
+
+impl Fate {
+    fn takes_place(self, random: &mut fastrand::Rng) -> bool {
+        match self {
+            Fate::Lives => true,
+            Fate::Dies => random.bool(),
+        }
+    }
+
+    fn verdict(self, operation: &'static str, file: &str) -> Result<(), DiskError> {
+        match self {
+            Fate::Lives => Ok(()),
+            Fate::Dies => Err(error(operation, file, "the process died here")),
+        }
+    }
+}
+
+impl Faults {
+    fn release(&mut self, bytes: u64) {
+        if let Some(free) = &mut self.free_bytes {
+            *free += bytes;
+        }
+    }
+}
+
+impl State {
+    fn begin(&mut self, operation: &'static str, file: &str) -> Result<Fate, DiskError> {
+        if self.faults.dead {
+            return Err(error(operation, file, "the process is dead"));
+        }
+        self.counters.operations += 1;
+        if let Some(left) = &mut self.faults.operations_to_live {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                self.faults.dead = true;
+                return Ok(Fate::Dies);
+            }
+        }
+        Ok(Fate::Lives)
+    }
+
+    fn inode(&mut self, operation: &'static str, file: &SimFile) -> Result<&mut Inode, DiskError> {
+        if file.session != self.session {
+            return Err(error(operation, &file.name, "the process is dead"));
+        }
+        self.inodes.get_mut(&file.inode).ok_or_else(|| error(operation, &file.name, "no such file"))
+    }
+
+    fn reserve(&mut self, operation: &'static str, file: &str, bytes: u64) -> Result<(), DiskError> {
+        match &mut self.faults.free_bytes {
+            Some(free) if *free < bytes => {
+                self.counters.refusals += 1;
+                Err(DiskError { out_of_space: true, ..error(operation, file, "no space left on device") })
+            }
+            Some(free) => {
+                *free -= bytes;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn error(operation: &'static str, file: &str, reason: &str) -> DiskError {
+    DiskError { operation, file: file.into(), reason: reason.into(), out_of_space: false }
+}
+
+impl Inode {
+    fn write(&mut self, offset: usize, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let end = offset + bytes.len();
+        if end > self.visible.len() {
+            self.visible.resize(end, 0);
+        }
+        self.visible[offset..end].copy_from_slice(bytes);
+        for sector in offset / SECTOR_BYTES..=(end - 1) / SECTOR_BYTES {
+            let content = sector_of(&self.visible, sector);
+            self.unsynced.entry(sector).or_default().push(content);
+        }
+    }
+
+    fn resize(&mut self, bytes: usize) {
+        let kept = self.visible.len().min(bytes);
+        self.visible.resize(bytes, 0);
+        // The sectors of the difference change: what they held before must not come back once this is synced.
+        for sector in kept / SECTOR_BYTES..self.visible.len().div_ceil(SECTOR_BYTES) {
+            let content = sector_of(&self.visible, sector);
+            self.unsynced.entry(sector).or_default().push(content);
+        }
+        self.unsynced.retain(|&sector, _| sector * SECTOR_BYTES < bytes);
+    }
+
+    fn sync(&mut self) {
+        self.durable.resize(self.visible.len(), 0);
+        for sector in std::mem::take(&mut self.unsynced).into_keys() {
+            put_sector(&mut self.durable, sector, &sector_of(&self.visible, sector));
+        }
+    }
+
+    /// Chooses what stays of each unsynced sector and makes that both visible and durable. Returns how many
+    /// sectors are not what they were.
+    fn lose(&mut self, loss: Loss, random: &mut fastrand::Rng) -> u64 {
+        let resized = self.visible.len() != self.durable.len();
+        if resized && (loss == Loss::Nothing || (loss != Loss::Everything && random.bool())) {
+            self.durable.resize(self.visible.len(), 0);
+        }
+        let unsynced = std::mem::take(&mut self.unsynced);
+        let torn = random.usize(0..=unsynced.len());
+        let mut lost = 0;
+        for (order, (sector, versions)) in unsynced.into_iter().enumerate() {
+            let survivors = match loss {
+                Loss::Everything => 0,
+                Loss::Nothing => versions.len(),
+                Loss::Tail if order < torn => versions.len(),
+                Loss::Tail if order > torn => 0,
+                Loss::Tail | Loss::Scattered => random.usize(0..=versions.len()),
+            };
+            lost += u64::from(survivors < versions.len());
+            if let Some(content) = survivors.checked_sub(1).and_then(|last| versions.get(last)) {
+                put_sector(&mut self.durable, sector, content);
+            }
+        }
+        self.visible.clone_from(&self.durable);
+        lost
+    }
+}
+
+/// One sector, padded with zeros behind the end of the file.
+fn sector_of(bytes: &[u8], sector: usize) -> [u8; SECTOR_BYTES] {
+    let mut content = [0; SECTOR_BYTES];
+    let start = (sector * SECTOR_BYTES).min(bytes.len());
+    let end = (start + SECTOR_BYTES).min(bytes.len());
+    content[..end - start].copy_from_slice(&bytes[start..end]);
+    content
+}
+
+fn put_sector(bytes: &mut [u8], sector: usize, content: &[u8; SECTOR_BYTES]) {
+    let start = (sector * SECTOR_BYTES).min(bytes.len());
+    let end = (start + SECTOR_BYTES).min(bytes.len());
+    bytes[start..end].copy_from_slice(&content[..end - start]);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,355 @@
+//! The network between hosts, under the contract that the core was promised.
+//!
+//! Owns connections (one for each pair of hosts), the frames on their way, delays, losses and partitions. The
+//! contract (`tidelock_core::event`): frames to one peer arrive in order, whole and once, or not at all, and
+//! `LinkDown` comes before anything of the next connection. So nothing is duplicated or reordered inside a
+//! connection, as TCP would not; everything else is open and is used: each side learns of a connection's beginning
+//! and end at its own time, a break loses a suffix of what is on its way (what had already reached the other
+//! host's socket may still be read there after this side knows of the break), a partition stalls frames silently
+//! in one or both directions, and frames that the sender may drop are dropped.
+//!
+//! All that one host will hear from one peer stands in one queue, a `Lane`, so the order of the contract holds by
+//! construction.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use tidelock_core::event::{Event, OutgoingFrame};
+use tidelock_core::types::NodeId;
+
+use crate::agenda::{Agenda, Happening, Micros};
+
+/// One direction of the link between two hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Direction {
+    /// The sender.
+    pub from: NodeId,
+    /// The receiver.
+    pub to: NodeId,
+}
+
+impl Direction {
+    /// The other direction of the same link.
+    pub fn reversed(self) -> Direction {
+        Direction { from: self.to, to: self.from }
+    }
+}
+
+/// How the network behaves when no fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Weather {
+    /// Shortest way of a frame.
+    pub delay_min: Micros,
+    /// Longest way of a frame, apart from spikes.
+    pub delay_max: Micros,
+    /// Of a thousand frames, how many take twenty times as long (and hold up those behind them).
+    pub spikes_per_mille: u32,
+    /// Of a thousand droppable frames, how many the sender drops.
+    pub drops_per_mille: u32,
+    /// Of a thousand broken connections, how many still deliver some frames after one side knows of the break.
+    pub stragglers_per_mille: u32,
+}
+
+/// What the network did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetCounters {
+    /// Frames that arrived.
+    pub delivered: u64,
+    /// Frames dropped by their sender or lost with a connection.
+    pub lost: u64,
+    /// Connections that were established.
+    pub connections: u64,
+}
+
+/// The network.
+#[derive(Debug)]
+pub struct Network {
+    nodes: u64,
+    weather: Weather,
+    /// By `from`, then `to`.
+    lanes: Vec<Lane>,
+    /// Under the direction from the lower node to the higher one.
+    links: Vec<Link>,
+    /// Which hosts can answer a connection attempt.
+    reachable: Vec<bool>,
+    counters: NetCounters,
+    random: fastrand::Rng,
+}
+
+/// What two hosts share.
+#[derive(Clone, Copy, Debug, Default)]
+struct Link {
+    /// The number of the latest connection.
+    connection: u64,
+    standing: bool,
+}
+
+/// What one host will hear from one peer.
+#[derive(Debug, Default)]
+struct Lane {
+    queue: VecDeque<Packet>,
+    /// The connection that the receiver believes to stand.
+    told: Option<u64>,
+    /// How many partitions stall this direction.
+    blocked: u32,
+    /// Whether a delivery is on the agenda.
+    armed: bool,
+}
+
+#[derive(Debug)]
+struct Packet {
+    at: Micros,
+    cargo: Cargo,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Cargo {
+    Up(u64),
+    Frame(Bytes),
+    Down,
+}
+
+/// Frames that may wait in one lane; the server's queue is bounded too.
+const LANE_FRAMES_MAX: usize = 4_096;
+
+/// A lost connection is tried again after up to this long.
+const RECONNECT_AFTER_MAX: Micros = Micros(400_000);
+
+/// A side learns of a break after up to this long, most often much sooner.
+const DETECT_AFTER_MAX: Micros = Micros(1_500_000);
+
+/// A connection that is blocked is given up after up to this long.
+const GIVE_UP_AFTER_MAX: Micros = Micros(6_000_000);
+
+impl Network {
+    /// A network of hosts 1 to `nodes`, none of which is reachable yet.
+    pub fn new(nodes: u64, weather: Weather, seed: u64) -> Network {
+        let lanes = (0..nodes * nodes).map(|_| Lane::default()).collect();
+        Network {
+            nodes,
+            weather,
+            lanes,
+            links: vec![Link::default(); (nodes * nodes) as usize],
+            reachable: vec![false; nodes as usize],
+            counters: NetCounters::default(),
+            random: fastrand::Rng::with_seed(seed),
+        }
+    }
+
+    /// Lets every pair of hosts try to connect.
+    pub fn start(&mut self, agenda: &mut Agenda) {
+        for low in 1..=self.nodes {
+            for high in low + 1..=self.nodes {
+                let link = Direction { from: NodeId(low), to: NodeId(high) };
+                agenda.after(self.up_to(RECONNECT_AFTER_MAX), Happening::Connect(link));
+            }
+        }
+    }
+
+    /// What the network did so far.
+    pub fn counters(&self) -> NetCounters {
+        self.counters
+    }
+
+    /// Changes how the network behaves from now on.
+    pub fn set_weather(&mut self, weather: Weather) {
+        self.weather = weather;
+    }
+
+    /// A process that runs answers connection attempts; one that is down or paused does not.
+    pub fn set_reachable(&mut self, node: NodeId, reachable: bool) {
+        self.reachable[(node.0 - 1) as usize] = reachable;
+    }
+
+    /// A process died: its connections break and nothing that was on its way to it arrives.
+    pub fn node_died(&mut self, node: NodeId, agenda: &mut Agenda) {
+        self.set_reachable(node, false);
+        for peer in (1..=self.nodes).map(NodeId).filter(|&peer| peer != node) {
+            self.break_link(Direction { from: node, to: peer }, agenda);
+            let lane = self.lane(Direction { from: peer, to: node });
+            lane.queue.clear();
+            lane.told = None;
+        }
+    }
+
+    /// Takes a frame from `from` on its way, or loses it.
+    pub fn send(&mut self, from: NodeId, frame: OutgoingFrame, agenda: &mut Agenda) {
+        let direction = Direction { from, to: frame.to };
+        let Link { connection, standing } = *self.link(direction);
+        let believed = self.lane(direction.reversed()).told;
+        if !standing || believed != Some(connection) {
+            self.counters.lost += 1;
+            return;
+        }
+        let full = self.lane(direction).queue.len() >= LANE_FRAMES_MAX;
+        let dropped = frame.droppable && (full || self.chance(self.weather.drops_per_mille));
+        if dropped {
+            self.counters.lost += 1;
+        } else if full {
+            self.counters.lost += 1;
+            self.break_link(direction, agenda);
+        } else {
+            let delay = self.delay();
+            self.enqueue(direction, delay, Cargo::Frame(frame.payload), agenda);
+        }
+    }
+
+    /// Hands over what is due at the head of a lane, as an event for `direction.to`.
+    pub fn deliver(&mut self, direction: Direction, agenda: &mut Agenda) -> Option<Event> {
+        let now = agenda.now();
+        let lane = self.lane(direction);
+        lane.armed = false;
+        let due = lane.queue.front().is_some_and(|head| head.at <= now) && !lane.stalls();
+        let packet = if due { lane.queue.pop_front() } else { None };
+        let event = packet.map(|packet| match packet.cargo {
+            Cargo::Up(connection) => {
+                lane.told = Some(connection);
+                Event::LinkUp(direction.from)
+            }
+            Cargo::Down => {
+                lane.told = None;
+                Event::LinkDown(direction.from)
+            }
+            Cargo::Frame(payload) => Event::Frame { from: direction.from, payload },
+        });
+        if matches!(event, Some(Event::Frame { .. })) {
+            self.counters.delivered += 1;
+        }
+        self.arm(direction, agenda);
+        event
+    }
+
+    /// Two hosts try to connect; if they cannot, they will try again.
+    pub fn connect(&mut self, link: Direction, agenda: &mut Agenda) {
+        let reachable = [link.from, link.to].iter().all(|node| self.reachable[(node.0 - 1) as usize]);
+        let blocked = self.lane(link).blocked + self.lane(link.reversed()).blocked > 0;
+        if !reachable || blocked {
+            agenda.after(self.up_to(RECONNECT_AFTER_MAX), Happening::Connect(link));
+            return;
+        }
+        let state = self.link(link);
+        assert!(!state.standing, "a pair of hosts has one connection");
+        state.standing = true;
+        state.connection += 1;
+        let connection = state.connection;
+        self.counters.connections += 1;
+        for direction in [link, link.reversed()] {
+            let delay = self.delay();
+            self.enqueue(direction, delay, Cargo::Up(connection), agenda);
+        }
+    }
+
+    /// Stalls one direction until as many calls of [`Network::unblock`].
+    pub fn block(&mut self, direction: Direction, agenda: &mut Agenda) {
+        self.lane(direction).blocked += 1;
+        let Link { connection, standing } = *self.link(direction);
+        if standing {
+            let give_up = Happening::GiveUp { link: direction, connection };
+            agenda.after(self.up_to(GIVE_UP_AFTER_MAX), give_up);
+        }
+    }
+
+    /// Ends one stall of a direction.
+    pub fn unblock(&mut self, direction: Direction, agenda: &mut Agenda) {
+        let lane = self.lane(direction);
+        lane.blocked = lane.blocked.checked_sub(1).expect("invariant: what is unblocked was blocked");
+        self.arm(direction, agenda);
+    }
+
+    /// Breaks a connection if it is still the one meant and still makes no progress.
+    pub fn give_up(&mut self, link: Direction, connection: u64, agenda: &mut Agenda) {
+        let blocked = self.lane(link).blocked + self.lane(link.reversed()).blocked > 0;
+        if blocked && self.link(link).connection == connection {
+            self.break_link(link, agenda);
+        }
+    }
+
+    /// Breaks the connection of a pair, if it stands.
+    pub fn break_link(&mut self, link: Direction, agenda: &mut Agenda) {
+        if !std::mem::take(&mut self.link(link).standing) {
+            return;
+        }
+        let connection = self.link(link).connection;
+        for direction in [link, link.reversed()] {
+            self.break_lane(direction, connection, agenda);
+        }
+        let (low, high) = (link.from.min(link.to), link.from.max(link.to));
+        let retry = Happening::Connect(Direction { from: low, to: high });
+        agenda.after(self.up_to(RECONNECT_AFTER_MAX), retry);
+    }
+
+    fn break_lane(&mut self, direction: Direction, connection: u64, agenda: &mut Agenda) {
+        let stragglers = self.chance(self.weather.stragglers_per_mille);
+        let lane = self.lane(direction);
+        if let Some(unheard) = lane.queue.iter().position(|packet| packet.cargo == Cargo::Up(connection)) {
+            // The receiver never learned of the connection and never will.
+            let lost = lane.queue.len() - unheard - 1;
+            lane.queue.truncate(unheard);
+            self.counters.lost += lost as u64;
+            return;
+        }
+        let waiting = lane.queue.len();
+        let arrive = if stragglers && lane.blocked == 0 { self.random.usize(0..=waiting) } else { 0 };
+        self.lane(direction).queue.truncate(arrive);
+        self.counters.lost += (waiting - arrive) as u64;
+        let late = if self.random.u8(0..4) == 0 { DETECT_AFTER_MAX } else { self.weather.delay_max };
+        let delay = self.up_to(late);
+        self.enqueue(direction, delay, Cargo::Down, agenda);
+    }
+
+    fn enqueue(&mut self, direction: Direction, delay: Micros, cargo: Cargo, agenda: &mut Agenda) {
+        let at = agenda.now() + delay;
+        let lane = self.lane(direction);
+        let at = lane.queue.back().map_or(at, |last| at.max(last.at));
+        lane.queue.push_back(Packet { at, cargo });
+        self.arm(direction, agenda);
+    }
+
+    /// Puts the delivery of a lane's head on the agenda, unless one is there or the head cannot move.
+    fn arm(&mut self, direction: Direction, agenda: &mut Agenda) {
+        let lane = self.lane(direction);
+        if lane.armed || lane.stalls() {
+            return;
+        }
+        if let Some(head) = lane.queue.front() {
+            lane.armed = true;
+            agenda.at(head.at.max(agenda.now()), Happening::Deliver(direction));
+        }
+    }
+
+    fn delay(&mut self) -> Micros {
+        let Weather { delay_min, delay_max, spikes_per_mille, .. } = self.weather;
+        let delay = Micros(self.random.u64(delay_min.0..=delay_max.0));
+        if self.chance(spikes_per_mille) { delay * 20 } else { delay }
+    }
+
+    fn up_to(&mut self, most: Micros) -> Micros {
+        Micros(self.random.u64(0..=most.0))
+    }
+
+    fn chance(&mut self, per_mille: u32) -> bool {
+        self.random.u32(0..1000) < per_mille
+    }
+
+    fn lane(&mut self, direction: Direction) -> &mut Lane {
+        &mut self.lanes[((direction.from.0 - 1) * self.nodes + direction.to.0 - 1) as usize]
+    }
+
+    fn link(&mut self, direction: Direction) -> &mut Link {
+        let (low, high) = (direction.from.min(direction.to), direction.from.max(direction.to));
+        &mut self.links[((low.0 - 1) * self.nodes + high.0 - 1) as usize]
+    }
+}
+
+impl Lane {
+    /// Whether the head is a frame that a partition holds back. What stands before the end of a connection has
+    /// already reached the receiver's socket, and news of connections is local.
+    fn stalls(&self) -> bool {
+        self.blocked > 0
+            && matches!(self.queue.front(), Some(Packet { cargo: Cargo::Frame(_), .. }))
+            && !self.queue.iter().any(|packet| packet.cargo == Cargo::Down)
+    }
+}
+
+#[cfg(test)]
+mod tests;
