@@ -1,0 +1,109 @@
+//! Logs agree: an entry that any replica calls committed is the same on all replicas, for ever.
+//!
+//! The State Machine Safety and Leader Completeness properties of the Raft paper (figure 3), as far as they show from
+//! outside. What a replica holds after a restart is verified again from its first entry.
+
+use std::collections::BTreeMap;
+
+use tidelock_core::types::{LogIndex, NodeId, ShardId, Term};
+
+use super::Violation;
+
+const CHECKER: &str = "agreement";
+
+/// What has been committed so far.
+#[derive(Debug, Default)]
+pub struct Agreement {
+    /// Term and checksum of each committed entry of a shard, from index 1.
+    committed: BTreeMap<ShardId, Vec<(Term, u64)>>,
+    /// How far each replica, in its present life, was compared.
+    compared: BTreeMap<(NodeId, ShardId), LogIndex>,
+}
+
+impl Agreement {
+    /// Compares what a replica newly calls committed. `entry` is asked for indexes up to `committed`.
+    pub fn observe(
+        &mut self,
+        node: NodeId,
+        shard: ShardId,
+        committed: LogIndex,
+        entry: impl Fn(LogIndex) -> Option<(Term, u64)>,
+    ) -> Result<(), Violation> {
+        let compared = self.compared.entry((node, shard)).or_default();
+        if committed < *compared {
+            let text = format!("node {node} had committed {compared} of shard {shard}, and now {committed}");
+            return Err(Violation::new(CHECKER, text));
+        }
+        let agreed = self.committed.entry(shard).or_default();
+        while *compared < committed {
+            let index = compared.next();
+            let Some(found) = entry(index) else {
+                let text = format!("node {node} calls entry {index} of shard {shard} committed and has none");
+                return Err(Violation::new(CHECKER, text));
+            };
+            match agreed.get(compared.0 as usize) {
+                None => agreed.push(found),
+                Some(&expected) if expected == found => {}
+                Some(expected) => {
+                    let text = format!(
+                        "node {node} calls {found:?} committed at index {index} of shard {shard}, where \
+                         {expected:?} was committed before"
+                    );
+                    return Err(Violation::new(CHECKER, text));
+                }
+            }
+            *compared = index;
+        }
+        Ok(())
+    }
+
+    /// A process died: its next life is compared from the start.
+    pub fn forget(&mut self, node: NodeId) {
+        self.compared.retain(|&(compared, _), _| compared != node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHARD: ShardId = ShardId(1);
+
+    fn observe(agreement: &mut Agreement, node: u64, log: &[(u64, u64)]) -> Result<(), Violation> {
+        let entry = |index: LogIndex| log.get(index.0 as usize - 1).map(|&(term, data)| (Term(term), data));
+        agreement.observe(NodeId(node), SHARD, LogIndex(log.len() as u64), entry)
+    }
+
+    #[test]
+    fn replicas_that_differ_are_noticed() {
+        for other in [[(1, 10), (1, 99)], [(1, 10), (2, 20)]] {
+            let mut agreement = Agreement::default();
+            observe(&mut agreement, 1, &[(1, 10), (1, 20)]).unwrap();
+            observe(&mut agreement, 2, &[(1, 10)]).unwrap();
+            assert!(observe(&mut agreement, 2, &other).unwrap_err().message.contains("committed before"));
+        }
+    }
+
+    #[test]
+    fn an_entry_that_changes_over_a_restart_is_noticed() {
+        let mut agreement = Agreement::default();
+        observe(&mut agreement, 1, &[(1, 10), (1, 20)]).unwrap();
+        agreement.forget(NodeId(1));
+        observe(&mut agreement, 1, &[(1, 10)]).unwrap();
+        assert!(observe(&mut agreement, 1, &[(1, 10), (3, 20)]).is_err());
+    }
+
+    #[test]
+    fn a_commit_that_goes_back_in_one_life_is_noticed() {
+        let mut agreement = Agreement::default();
+        observe(&mut agreement, 1, &[(1, 10), (1, 20)]).unwrap();
+        assert!(observe(&mut agreement, 1, &[(1, 10)]).unwrap_err().message.contains("and now 1"));
+    }
+
+    #[test]
+    fn a_committed_entry_that_is_missing_is_noticed() {
+        let mut agreement = Agreement::default();
+        let verdict = agreement.observe(NodeId(1), SHARD, LogIndex(1), |_| None);
+        assert!(verdict.unwrap_err().message.contains("has none"));
+    }
+}

@@ -1,0 +1,50 @@
+//! At most one leader a shard and term, over all lives of all nodes (Election Safety, Raft paper, figure 3).
+//!
+//! A vote that was not durable when it was given shows here.
+
+use std::collections::BTreeMap;
+
+use tidelock_core::types::{NodeId, ShardId, Term};
+
+use super::Violation;
+
+const CHECKER: &str = "leaders";
+
+/// Who has led.
+#[derive(Debug, Default)]
+pub struct Leaders {
+    by_term: BTreeMap<(ShardId, Term), NodeId>,
+}
+
+impl Leaders {
+    /// A node says that it leads a shard in a term.
+    pub fn observe(&mut self, node: NodeId, shard: ShardId, term: Term) -> Result<(), Violation> {
+        let leader = *self.by_term.entry((shard, term)).or_insert(node);
+        if leader != node {
+            let text = format!("nodes {leader} and {node} both lead shard {shard} in term {term}");
+            return Err(Violation::new(CHECKER, text));
+        }
+        Ok(())
+    }
+
+    /// How many leaderships there were.
+    pub fn count(&self) -> usize {
+        self.by_term.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_leaders_of_one_term_are_noticed() {
+        let mut leaders = Leaders::default();
+        let mut observe = |node, shard, term| leaders.observe(NodeId(node), ShardId(shard), Term(term));
+        observe(1, 1, 5).unwrap();
+        observe(1, 1, 5).unwrap();
+        observe(2, 1, 6).unwrap();
+        observe(2, 2, 5).unwrap();
+        assert!(observe(2, 1, 5).unwrap_err().message.contains("nodes 1 and 2 both lead"));
+    }
+}

@@ -1,0 +1,423 @@
+//! What happened to each key, ordered by version, as far as clients were told.
+//!
+//! Owns the translation of a history into mutations (which took place at known versions), writes of unknown outcome,
+//! and sightings of a key's state; and every contradiction that shows without looking at time: a value nobody put
+//! or that was refused, one write at two versions, two writes at one version, a reply that its condition forbids.
+//! It judges no order; `linearizability` and `staleness` do.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use tidelock_core::command::{Condition, Consistency, Page, Read, Reply, Request, Write};
+use tidelock_core::types::{Token, Version};
+
+use super::{Violation, describe};
+use crate::history::{Happened, History, Incarnation, Moment, Operation, token_of};
+
+const CHECKER: &str = "lineage";
+
+/// What clients were told of each key.
+pub type Lineages = BTreeMap<Bytes, Lineage>;
+
+/// What clients were told of one key.
+#[derive(Debug, Default)]
+pub struct Lineage {
+    /// Mutations whose version is known, by version.
+    pub mutations: Vec<Mutation>,
+    /// Puts whose outcome is unknown and whose value nobody has seen.
+    pub unknown_puts: Vec<UnknownWrite>,
+    /// Deletes whose outcome is unknown; their versions stay unknown.
+    pub unknown_deletes: Vec<UnknownWrite>,
+    /// States that somebody saw.
+    pub sightings: Vec<Sighting>,
+}
+
+/// A mutation that took place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mutation {
+    /// The revision it took.
+    pub version: Version,
+    /// Whether the key exists after it.
+    pub is_put: bool,
+    /// Whether the key existed before it, if the reply told.
+    pub existed: Option<bool>,
+    /// Its condition, which held.
+    pub condition: Condition,
+    /// Who did it.
+    pub token: Token,
+    /// When it was asked for; it took effect later.
+    pub invoked: Moment,
+    /// When it was acknowledged; it took effect earlier. [`Moment::NEVER`] if a read revealed it.
+    pub completed: Moment,
+}
+
+/// A write that may have taken place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownWrite {
+    /// When it was asked for; it took effect later, if it did.
+    pub invoked: Moment,
+}
+
+/// A state that somebody saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sighting {
+    /// The version; [`Version::ABSENT`] if the key did not exist.
+    pub version: Version,
+    /// Who saw it.
+    pub token: Token,
+    /// The replica that answered, if it answered from its own state without asking.
+    pub stale_at: Option<Incarnation>,
+    /// When the reader asked; what it saw was current later, unless it is stale.
+    pub invoked: Moment,
+    /// When the reader was told; what it saw was current earlier.
+    pub completed: Moment,
+}
+
+impl Lineage {
+    /// How many known mutations took place at versions up to this one: the gap in which that version was current.
+    pub fn gap_of(&self, version: Version) -> usize {
+        self.mutations.partition_point(|mutation| mutation.version <= version)
+    }
+
+    /// Whether the key is absent at the beginning of a gap. Gap 0 is before the first mutation, gap `n` after the
+    /// `n`-th.
+    pub fn is_absent(&self, gap: usize) -> bool {
+        gap == 0 || !self.mutations[gap - 1].is_put
+    }
+
+    /// Whether a mutation of unknown version may have taken place inside a gap: a version must be left for it.
+    pub fn has_room(&self, gap: usize) -> bool {
+        let before = if gap == 0 { Version::ABSENT } else { self.mutations[gap - 1].version };
+        self.mutations.get(gap).is_none_or(|next| next.version.0 > before.0 + 1)
+    }
+}
+
+/// Translates a history.
+pub fn lineages(history: &History) -> Result<Lineages, Violation> {
+    let keys =
+        history.operations().iter().filter_map(|operation| operation.write()?.key().cloned()).collect();
+    let mut builder = Builder { history, keys, lineages: Lineages::new(), revealed: BTreeMap::new() };
+    for operation in history.operations() {
+        match (&operation.request, operation.reply()) {
+            (Request::Write(write), _) => builder.write(operation, write)?,
+            (Request::Read { read, consistency }, Some(reply)) => {
+                let stale_at = (*consistency == Consistency::Stale).then_some(operation.at);
+                builder.read(operation, read, reply, stale_at)?;
+            }
+            (Request::Read { .. } | Request::Cluster, _) => {}
+        }
+    }
+    builder.finish()
+}
+
+struct Builder<'a> {
+    history: &'a History,
+    /// Every key that was ever written to, or tried to.
+    keys: BTreeSet<Bytes>,
+    lineages: Lineages,
+    /// Versions at which values of puts were seen.
+    revealed: BTreeMap<Token, Version>,
+}
+
+impl Builder<'_> {
+    fn write(&mut self, operation: &Operation, write: &Write) -> Result<(), Violation> {
+        let (key, condition, is_put) = match write {
+            Write::Put { key, condition, .. } => (key, *condition, true),
+            Write::Delete { key, condition } => (key, *condition, false),
+            Write::RegisterHost(_) => return Ok(()),
+        };
+        let lineage = self.lineages.entry(key.clone()).or_default();
+        let mutation = |version, existed| Mutation {
+            version,
+            is_put,
+            existed,
+            condition,
+            token: operation.token,
+            invoked: operation.invoked,
+            completed: operation.completed(),
+        };
+        match operation.reply() {
+            Some(&Reply::Written { version, created }) if is_put => {
+                lineage.mutations.push(mutation(version, Some(!created)));
+            }
+            Some(&Reply::Deleted { version }) if !is_put => {
+                lineage.mutations.push(mutation(version, Some(true)))
+            }
+            Some(&Reply::ConditionFailed { current }) => {
+                if condition.holds(current) {
+                    let text = format!("{condition:?} is said to fail for {}", describe(key, current));
+                    return Err(blame(operation, text));
+                }
+                lineage.sightings.push(sighting(operation, current, None));
+            }
+            Some(Reply::NotFound) if !is_put => {
+                if !condition.holds(Version::ABSENT) {
+                    return Err(blame(operation, format!("{condition:?} is said to hold for an absent key")));
+                }
+                lineage.sightings.push(sighting(operation, Version::ABSENT, None));
+            }
+            _ if operation.happened() == Happened::Unknown && !is_put => {
+                lineage.unknown_deletes.push(UnknownWrite { invoked: operation.invoked });
+            }
+            None | Some(Reply::Refused(_)) => {}
+            Some(reply) => return Err(blame(operation, format!("{reply:?} answers a write"))),
+        }
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        operation: &Operation,
+        read: &Read,
+        reply: &Reply,
+        stale_at: Option<Incarnation>,
+    ) -> Result<(), Violation> {
+        match (read, reply) {
+            (Read::Get { key }, Reply::Value { version, value }) => {
+                self.see(operation, key, (*version, Some(value)), stale_at)
+            }
+            (Read::Get { key }, Reply::NotFound) => {
+                self.see(operation, key, (Version::ABSENT, None), stale_at)
+            }
+            (Read::List { keys_only, .. }, Reply::Page(page)) => {
+                for item in &page.items {
+                    if item.value.is_some() == *keys_only {
+                        return Err(blame(
+                            operation,
+                            "values are listed exactly if keys alone were asked".into(),
+                        ));
+                    }
+                    self.see(operation, &item.key, (item.version, item.value.as_ref()), stale_at)?;
+                }
+                let absent: Vec<Bytes> = self.absent_from(read, page);
+                absent.iter().try_for_each(|key| self.see(operation, key, (Version::ABSENT, None), stale_at))
+            }
+            (_, Reply::Refused(_)) => Ok(()),
+            _ => Err(blame(operation, format!("{reply:?} answers a read"))),
+        }
+    }
+
+    /// Keys that were ever written to, and that a page covers but does not hold.
+    fn absent_from(&self, read: &Read, page: &Page) -> Vec<Bytes> {
+        let covered = self.keys.iter().filter(|key| covers(read, page, key));
+        covered.filter(|key| page.items.iter().all(|item| item.key != **key)).cloned().collect()
+    }
+
+    fn see(
+        &mut self,
+        operation: &Operation,
+        key: &Bytes,
+        (version, value): (Version, Option<&Bytes>),
+        stale_at: Option<Incarnation>,
+    ) -> Result<(), Violation> {
+        if let Some(value) = value {
+            self.recognise(operation, key, (version, value))?;
+        }
+        let seen = sighting(operation, version, stale_at);
+        self.lineages.entry(key.clone()).or_default().sightings.push(seen);
+        Ok(())
+    }
+
+    /// Finds the put of a value, and holds the two against each other.
+    fn recognise(
+        &mut self,
+        reader: &Operation,
+        key: &Bytes,
+        (version, value): (Version, &Bytes),
+    ) -> Result<(), Violation> {
+        let writer = token_of(value).and_then(|token| self.history.operation(token));
+        let here = describe(key, version);
+        let Some((writer, Write::Put { key: put_key, value: put_value, .. })) =
+            writer.and_then(|writer| Some((writer, writer.write()?)))
+        else {
+            return Err(blame(reader, format!("{here} holds a value that nobody put")));
+        };
+        if put_key != key || put_value != value {
+            return Err(blame(
+                reader,
+                format!("{here} holds what {} put elsewhere or otherwise", writer.token),
+            ));
+        }
+        if writer.happened() == Happened::No {
+            let reply = writer.reply();
+            return Err(blame(
+                reader,
+                format!("{here} holds the value of {}, answered {reply:?}", writer.token),
+            ));
+        }
+        if let Some(&Reply::Written { version: acknowledged, .. }) = writer.reply()
+            && acknowledged != version
+        {
+            return Err(blame(
+                reader,
+                format!("{here} holds the value of {}, acknowledged at {acknowledged}", writer.token),
+            ));
+        }
+        let revealed = *self.revealed.entry(writer.token).or_insert(version);
+        if revealed != version {
+            return Err(blame(
+                reader,
+                format!("{here} holds the value of {}, seen at {revealed}", writer.token),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Adds the puts of unknown outcome, now that it is known which of them somebody saw.
+    fn finish(mut self) -> Result<Lineages, Violation> {
+        for operation in self.history.operations() {
+            let Some(Write::Put { key, condition, .. }) = operation.write() else { continue };
+            if operation.happened() != Happened::Unknown {
+                continue;
+            }
+            let lineage = self.lineages.entry(key.clone()).or_default();
+            match self.revealed.get(&operation.token) {
+                None => lineage.unknown_puts.push(UnknownWrite { invoked: operation.invoked }),
+                Some(&version) => lineage.mutations.push(Mutation {
+                    version,
+                    is_put: true,
+                    existed: None,
+                    condition: *condition,
+                    token: operation.token,
+                    invoked: operation.invoked,
+                    completed: Moment::NEVER,
+                }),
+            }
+        }
+        for (key, lineage) in &mut self.lineages {
+            lineage.mutations.sort_by_key(|mutation| mutation.version);
+            if let Some(pair) = lineage.mutations.windows(2).find(|pair| pair[0].version == pair[1].version) {
+                let text = format!(
+                    "{} and {} both made {}",
+                    pair[0].token,
+                    pair[1].token,
+                    describe(key, pair[0].version)
+                );
+                return Err(Violation::new(CHECKER, text));
+            }
+        }
+        Ok(self.lineages)
+    }
+}
+
+/// Whether a page says something of a key: whether it would hold it if it existed.
+pub fn covers(read: &Read, page: &Page, key: &Bytes) -> bool {
+    let Read::List { prefix, after, .. } = read else { return false };
+    key.starts_with(prefix)
+        && after.as_ref().is_none_or(|after| key > after)
+        && page.next.as_ref().is_none_or(|last| key <= last)
+}
+
+fn sighting(operation: &Operation, version: Version, stale_at: Option<Incarnation>) -> Sighting {
+    Sighting {
+        version,
+        token: operation.token,
+        stale_at,
+        invoked: operation.invoked,
+        completed: operation.completed(),
+    }
+}
+
+fn blame(operation: &Operation, text: String) -> Violation {
+    Violation::new(CHECKER, format!("operation {} on node {}: {text}", operation.token, operation.at.node))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkers::fixture::{Story, always, version};
+
+    fn verdict(story: Story) -> String {
+        lineages(&story.history).err().map_or_else(String::new, |violation| violation.message)
+    }
+
+    #[test]
+    fn a_value_that_nobody_put_is_noticed() {
+        let mut story = Story::default();
+        let get = story.get();
+        story.sees_bytes(get, 3, b"invented value");
+        assert!(verdict(story).contains("nobody put"));
+    }
+
+    #[test]
+    fn a_value_with_strange_bytes_is_noticed() {
+        let mut story = Story::default();
+        let put = story.put(always());
+        story.written(put, 3, true);
+        let get = story.get();
+        let mut bytes = story.value(put).to_vec();
+        bytes[9] ^= 1;
+        story.sees_bytes(get, 3, &bytes);
+        assert!(verdict(story).contains("elsewhere or otherwise"));
+    }
+
+    #[test]
+    fn a_refused_write_that_appears_is_noticed() {
+        for refusal in
+            [tidelock_core::command::Refusal::NoLeader, tidelock_core::command::Refusal::Overloaded]
+        {
+            let mut story = Story::default();
+            let put = story.put(always());
+            story.refused(put, refusal);
+            let get = story.get();
+            story.sees(get, 3, put);
+            assert!(verdict(story).contains("Refused"));
+        }
+    }
+
+    #[test]
+    fn a_write_at_two_versions_is_noticed() {
+        let mut story = Story::default();
+        let put = story.put(always());
+        story.written(put, 3, true);
+        let get = story.get();
+        story.sees(get, 4, put);
+        assert!(verdict(story).contains("acknowledged at 3"));
+
+        let mut story = Story::default();
+        let put = story.put(always());
+        for version in [3, 4] {
+            let get = story.get();
+            story.sees(get, version, put);
+        }
+        assert!(verdict(story).contains("seen at 3"));
+    }
+
+    #[test]
+    fn two_writes_at_one_version_are_noticed() {
+        let mut story = Story::default();
+        for _ in 0..2 {
+            let put = story.put(always());
+            story.written(put, 3, true);
+        }
+        assert!(verdict(story).contains("both made"));
+    }
+
+    #[test]
+    fn a_failed_condition_that_holds_is_noticed() {
+        let mut story = Story::default();
+        let put = story.put(version(3));
+        story.condition_failed(put, 3);
+        assert!(verdict(story).contains("is said to fail"));
+    }
+
+    #[test]
+    fn a_reply_of_the_wrong_kind_is_noticed() {
+        let mut story = Story::default();
+        let get = story.get();
+        story.written(get, 3, true);
+        assert!(verdict(story).contains("answers a read"));
+    }
+
+    #[test]
+    fn keys_missing_from_a_page_are_sightings_of_absence() {
+        let mut story = Story::default();
+        let put = story.put(always());
+        story.written(put, 3, true);
+        let list = story.list();
+        story.page(list, &[]);
+        let lineages = lineages(&story.history).unwrap();
+        let sightings = &lineages.values().next().unwrap().sightings;
+        assert_eq!(sightings.iter().map(|seen| seen.version).collect::<Vec<_>>(), [Version::ABSENT]);
+    }
+}

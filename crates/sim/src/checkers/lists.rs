@@ -1,0 +1,227 @@
+//! A page of a list is what it claims: in order, under its prefix, within its limit, and of one state of each shard.
+//!
+//! That its items and absences are fresh enough is judged by `linearizability`, item by item. Here they are held
+//! against each other: if a shard's part shows some key at version `n`, the state it was taken from had reached `n`,
+//! so no other key of that shard may show what a known mutation up to `n` had already replaced, nor be missing
+//! unless it was absent at some state that all the others allow.
+
+use std::collections::BTreeMap;
+
+use crate::slots::shard_of;
+use bytes::Bytes;
+use tidelock_core::command::{Page, Read, Reply, Request};
+use tidelock_core::limits::LIST_PAGE_ITEMS_MAX;
+use tidelock_core::types::{ShardId, Version};
+
+use super::lineage::{Lineage, Lineages, covers};
+use super::{Violation, describe};
+use crate::history::{History, Operation};
+
+const CHECKER: &str = "lists";
+
+/// Judges every page.
+pub fn check(history: &History, lineages: &Lineages, data_shards: u64) -> Result<(), Violation> {
+    for operation in history.operations() {
+        let (Request::Read { read, .. }, Some(Reply::Page(page))) = (&operation.request, operation.reply())
+        else {
+            continue;
+        };
+        let judge = Judge { operation, read, page };
+        judge.shape()?;
+        judge.one_state(lineages, data_shards)?;
+    }
+    Ok(())
+}
+
+struct Judge<'a> {
+    operation: &'a Operation,
+    read: &'a Read,
+    page: &'a Page,
+}
+
+impl Judge<'_> {
+    fn shape(&self) -> Result<(), Violation> {
+        let Read::List { limit, .. } = self.read else { return Ok(()) };
+        let items = &self.page.items;
+        if !items.is_sorted_by(|earlier, later| earlier.key < later.key) {
+            return Err(self.blame("its keys do not rise".into()));
+        }
+        if let Some(item) = items.iter().find(|item| !covers(self.read, self.page, &item.key)) {
+            return Err(self.blame(format!("\"{}\" is outside of it", item.key.escape_ascii())));
+        }
+        if let Some(item) = items.iter().find(|item| item.version == Version::ABSENT) {
+            return Err(self.blame(format!("{} stands on it", describe(&item.key, item.version))));
+        }
+        if items.len() > (*limit).min(LIST_PAGE_ITEMS_MAX) {
+            return Err(self.blame(format!("{} items for a limit of {limit}", items.len())));
+        }
+        if self.page.next.is_some() && items.is_empty() {
+            return Err(self.blame("it is empty and yet goes on".into()));
+        }
+        Ok(())
+    }
+
+    fn one_state(&self, lineages: &Lineages, data_shards: u64) -> Result<(), Violation> {
+        let mut spans: BTreeMap<ShardId, Span> = BTreeMap::new();
+        for item in &self.page.items {
+            let span = spans.entry(shard_of(&item.key, data_shards)).or_default();
+            span.reached = span.reached.max(item.version);
+            if let Some(next) = lineages.get(&item.key).and_then(|lineage| next_after(lineage, item.version))
+                && span.ended_by.as_ref().is_none_or(|(end, _)| next < *end)
+            {
+                span.ended_by = Some((next, item.key.clone()));
+            }
+        }
+        for span in spans.values() {
+            if let Some((end, key)) = &span.ended_by
+                && *end <= span.reached
+            {
+                let key = key.escape_ascii();
+                let text =
+                    format!("\"{key}\" was replaced at {end}, beside a key at version {}", span.reached);
+                return Err(self.blame(text));
+            }
+        }
+        for (key, lineage) in lineages.iter().filter(|(key, _)| covers(self.read, self.page, key)) {
+            let shown = self.page.items.iter().any(|item| item.key == *key);
+            let span = spans.get(&shard_of(key, data_shards));
+            if let (false, Some(span)) = (shown, span)
+                && !span.can_lack(lineage)
+            {
+                let key = key.escape_ascii();
+                let text =
+                    format!("\"{key}\" existed, but is missing beside a key at version {}", span.reached);
+                return Err(self.blame(text));
+            }
+        }
+        Ok(())
+    }
+
+    fn blame(&self, text: String) -> Violation {
+        Violation::new(CHECKER, format!("operation {}: {text}", self.operation.token))
+    }
+}
+
+/// Which revisions of a shard the state may be that its part of a page was taken from.
+#[derive(Default)]
+struct Span {
+    /// The state had reached this revision: a key shows it.
+    reached: Version,
+    /// It had not reached this one: it replaced what this key shows.
+    ended_by: Option<(Version, Bytes)>,
+}
+
+impl Span {
+    /// Whether a key may be absent from some state of the span.
+    fn can_lack(&self, lineage: &Lineage) -> bool {
+        let first = lineage.gap_of(self.reached);
+        let past_end = |version: Version| self.ended_by.as_ref().is_some_and(|(end, _)| version >= *end);
+        let mut deletes = lineage.mutations[first..].iter().filter(|mutation| !mutation.is_put);
+        !lineage.unknown_deletes.is_empty()
+            || lineage.is_absent(first)
+            || deletes.any(|delete| !past_end(delete.version))
+    }
+}
+
+/// The version of the first known mutation of a key after a version.
+fn next_after(lineage: &Lineage, version: Version) -> Option<Version> {
+    lineage.mutations.get(lineage.gap_of(version)).map(|mutation| mutation.version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkers::fixture::{KEY, Story, always};
+    use crate::checkers::lineage::lineages;
+    use crate::history::value_of;
+    use tidelock_core::command::{Condition, Consistency, Item, Write};
+    use tidelock_core::types::Token;
+
+    const OTHER: Bytes = Bytes::from_static(b"other");
+
+    fn verdict(story: &Story) -> String {
+        let lineages = lineages(&story.history).unwrap();
+        check(&story.history, &lineages, 1).err().map_or_else(String::new, |violation| violation.message)
+    }
+
+    fn put_other(story: &mut Story, version: u64) -> Token {
+        let value = value_of(story.history.next_token(), 20);
+        let put = Write::Put { key: OTHER, value, condition: Condition::Always };
+        let put = story.ask(Request::Write(put));
+        story.written(put, version, true);
+        put
+    }
+
+    #[test]
+    fn a_page_of_two_states_is_noticed() {
+        let mut story = Story::default();
+        let old = story.puts(1, true);
+        let list = story.list();
+        story.puts(2, false);
+        let other = put_other(&mut story, 3);
+        story.page(list, &[("key", 1, old), ("other", 3, other)]);
+        assert!(verdict(&story).contains("replaced at 2, beside a key at version 3"));
+    }
+
+    #[test]
+    fn a_page_that_misses_a_key_of_its_state_is_noticed() {
+        let mut story = Story::default();
+        let list = story.list();
+        story.puts(2, true);
+        let other = put_other(&mut story, 3);
+        story.page(list, &[("other", 3, other)]);
+        assert!(verdict(&story).contains("missing beside a key at version 3"));
+    }
+
+    #[test]
+    fn a_key_may_be_missing_if_it_was_deleted_later_and_nothing_else_happened() {
+        let mut story = Story::default();
+        let list = story.list();
+        story.puts(2, true);
+        let other = put_other(&mut story, 3);
+        story.deletes(4);
+        story.page(list, &[("other", 3, other)]);
+        assert_eq!(verdict(&story), "");
+    }
+
+    #[test]
+    fn a_page_of_the_state_before_is_fine() {
+        let mut story = Story::default();
+        let old = story.puts(1, true);
+        let other = put_other(&mut story, 3);
+        let list = story.list();
+        story.puts(4, false);
+        story.page(list, &[("key", 1, old), ("other", 3, other)]);
+        assert_eq!(verdict(&story), "");
+    }
+
+    #[test]
+    fn a_misshapen_page_is_noticed() {
+        let mut story = Story::default();
+        let put = story.put(always());
+        story.written(put, 1, true);
+        let other = put_other(&mut story, 2);
+        let list = story.list();
+        story.page(list, &[("other", 2, other), ("key", 1, put)]);
+        assert!(verdict(&story).contains("do not rise"));
+
+        let page = |prefix: &'static str, limit: usize, items: usize| {
+            let mut story = Story::default();
+            story.puts(1, true);
+            put_other(&mut story, 2);
+            let prefix = Bytes::from_static(prefix.as_bytes());
+            let read = Read::List { prefix, after: None, limit, keys_only: true };
+            let list = story.ask(Request::Read { read, consistency: Consistency::Linearizable });
+            let item = |key, version| Item { key, version: Version(version), value: None };
+            let mut listed = vec![item(KEY, 1), item(OTHER, 2)];
+            listed.truncate(items);
+            let next = (items == 0).then_some(OTHER);
+            story.answer(list, Reply::Page(Page { items: listed, next }));
+            verdict(&story)
+        };
+        assert_eq!(page("", 2, 2), "");
+        assert!(page("k", 2, 2).contains("outside"));
+        assert!(page("", 1, 2).contains("limit of 1"));
+        assert!(page("", 2, 0).contains("goes on"));
+    }
+}

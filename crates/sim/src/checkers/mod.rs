@@ -1,0 +1,56 @@
+//! What must hold, each property in its own room, and none of them trusting the store.
+//!
+//! Two kinds. *Online* checkers look at the nodes while the run goes on: [`agreement`], [`leaders`], [`replicas`],
+//! [`replies`]. *Offline* ones judge the finished [`History`], which is all that a client
+//! of the shipped binary could see: [`linearizability`], [`staleness`], [`durability`], [`lists`]; they share
+//! [`lineage`], which orders what happened to each key by version.
+//!
+//! Each has a test that shows it a violation, because a checker that cannot fail proves nothing.
+
+pub mod agreement;
+pub mod durability;
+pub mod leaders;
+pub mod lineage;
+pub mod linearizability;
+pub mod lists;
+pub mod replicas;
+pub mod replies;
+pub mod staleness;
+
+#[cfg(test)]
+mod fixture;
+
+use tidelock_core::types::Version;
+
+use crate::history::History;
+
+/// A property that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{checker}: {message}")]
+pub struct Violation {
+    /// The checker that saw it.
+    pub checker: &'static str,
+    /// What it saw.
+    pub message: String,
+}
+
+impl Violation {
+    /// A violation that `checker` saw.
+    pub fn new(checker: &'static str, message: String) -> Violation {
+        Violation { checker, message }
+    }
+}
+
+/// Judges a finished history with every offline checker; `data_shards` tells which keys share a state.
+pub fn judge(history: &History, data_shards: u64) -> Result<(), Violation> {
+    let lineages = lineage::lineages(history)?;
+    durability::check(history, &lineages)?;
+    linearizability::check(&lineages)?;
+    staleness::check(&lineages)?;
+    lists::check(history, &lineages, data_shards)
+}
+
+/// A key and what is seen of it, for messages.
+fn describe(key: &[u8], version: Version) -> String {
+    format!("key \"{}\" at version {version}", key.escape_ascii())
+}

@@ -1,0 +1,104 @@
+//! Replicas at the same applied index hold the same state, and a replica's position makes sense.
+//!
+//! A checksum of a whole state is not cheap, so most indexes are skipped; which ones is decided by the index, because
+//! replicas sampled at random would hardly ever be sampled at the same one.
+
+use std::collections::BTreeMap;
+
+use tidelock_core::event::ShardStatus;
+use tidelock_core::types::{LogIndex, NodeId, ShardId};
+
+use super::Violation;
+
+const CHECKER: &str = "replicas";
+
+/// One in so many applied indexes is sampled.
+const SAMPLE_EVERY: u64 = 8;
+
+/// States seen so far.
+#[derive(Debug, Default)]
+pub struct Replicas {
+    digests: BTreeMap<(ShardId, LogIndex), (u64, NodeId)>,
+    applied: BTreeMap<(NodeId, ShardId), LogIndex>,
+}
+
+impl Replicas {
+    /// Judges a replica's position. Returns whether its state is worth a checksum now.
+    pub fn observe(&mut self, node: NodeId, status: &ShardStatus) -> Result<bool, Violation> {
+        let ShardStatus { shard, applied, committed, last, .. } = *status;
+        if applied > committed || committed > last {
+            let text =
+                format!("node {node}, shard {shard}: applied {applied}, committed {committed}, last {last}");
+            return Err(Violation::new(CHECKER, text));
+        }
+        let before = self.applied.insert((node, shard), applied).unwrap_or_default();
+        if applied < before {
+            let text = format!("node {node} had applied {before} of shard {shard}, and now {applied}");
+            return Err(Violation::new(CHECKER, text));
+        }
+        let sampled = applied.0.is_multiple_of(SAMPLE_EVERY) || self.digests.contains_key(&(shard, applied));
+        Ok(applied > before && sampled)
+    }
+
+    /// Compares the checksum of a replica's state with that of the others at the same index.
+    pub fn compare(
+        &mut self,
+        node: NodeId,
+        shard: ShardId,
+        (applied, digest): (LogIndex, u64),
+    ) -> Result<(), Violation> {
+        let (expected, other) = *self.digests.entry((shard, applied)).or_insert((digest, node));
+        if expected != digest {
+            let text = format!("nodes {other} and {node} differ in shard {shard} at index {applied}");
+            return Err(Violation::new(CHECKER, text));
+        }
+        Ok(())
+    }
+
+    /// A process died: its next life applies from the start.
+    pub fn forget(&mut self, node: NodeId) {
+        self.applied.retain(|&(applied, _), _| applied != node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidelock_core::types::Term;
+
+    fn status(applied: u64, committed: u64) -> ShardStatus {
+        ShardStatus {
+            shard: ShardId(1),
+            leader: None,
+            leads: false,
+            term: Term(1),
+            committed: LogIndex(committed),
+            applied: LogIndex(applied),
+            last: LogIndex(100),
+            keys: 0,
+        }
+    }
+
+    #[test]
+    fn states_that_differ_are_noticed() {
+        let mut replicas = Replicas::default();
+        let mut compare =
+            |node, index, digest| replicas.compare(NodeId(node), ShardId(1), (LogIndex(index), digest));
+        compare(1, 8, 77).unwrap();
+        compare(2, 8, 77).unwrap();
+        compare(3, 9, 78).unwrap();
+        assert!(compare(3, 8, 78).unwrap_err().message.contains("nodes 1 and 3 differ"));
+    }
+
+    #[test]
+    fn positions_that_make_no_sense_are_noticed() {
+        let mut replicas = Replicas::default();
+        assert!(replicas.observe(NodeId(1), &status(5, 4)).is_err());
+        assert!(replicas.observe(NodeId(1), &status(5, 101)).is_err());
+        assert_eq!(replicas.observe(NodeId(1), &status(8, 9)), Ok(true));
+        assert_eq!(replicas.observe(NodeId(1), &status(8, 9)), Ok(false));
+        assert!(replicas.observe(NodeId(1), &status(7, 9)).is_err());
+        replicas.forget(NodeId(1));
+        assert_eq!(replicas.observe(NodeId(1), &status(7, 9)), Ok(false));
+    }
+}

@@ -1,0 +1,107 @@
+//! Every request is answered exactly once, by its deadline as its own node counts ticks, unless that node dies.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tidelock_core::types::{NodeId, Ticks, Token};
+
+use super::Violation;
+use crate::history::{History, Outcome};
+
+const CHECKER: &str = "replies";
+
+/// A request enters between two ticks, and its deadline is seen at one.
+const SLACK_TICKS: u64 = 2;
+
+/// Requests that wait for an answer.
+#[derive(Debug)]
+pub struct Replies {
+    request_ticks: u64,
+    /// Per node, in the order in which they were taken.
+    open: BTreeMap<NodeId, VecDeque<(Token, Ticks)>>,
+}
+
+impl Replies {
+    /// Every request must be answered within `request_ticks`.
+    pub fn new(request_ticks: u64) -> Replies {
+        Replies { request_ticks, open: BTreeMap::new() }
+    }
+
+    /// A node took a request.
+    pub fn asked(&mut self, node: NodeId, token: Token, now: Ticks) {
+        self.open.entry(node).or_default().push_back((token, now));
+    }
+
+    /// A node sent a reply, and the history did or did not have an open operation for it.
+    pub fn answered(&self, node: NodeId, token: Token, was_open: bool) -> Result<(), Violation> {
+        if was_open {
+            return Ok(());
+        }
+        let text = format!("node {node} answered request {token}, which was not open");
+        Err(Violation::new(CHECKER, text))
+    }
+
+    /// A node has worked off everything up to a tick.
+    pub fn ticked(&mut self, node: NodeId, now: Ticks, history: &History) -> Result<(), Violation> {
+        let queue = self.open.entry(node).or_default();
+        while let Some(&(token, asked)) = queue.front() {
+            let open = history.operation(token).is_some_and(|operation| operation.outcome == Outcome::Open);
+            if open && now.0 > asked.0 + self.request_ticks + SLACK_TICKS {
+                let text = format!("request {token} to node {node} is open {} ticks", now.0 - asked.0);
+                return Err(Violation::new(CHECKER, text));
+            }
+            if open {
+                break;
+            }
+            queue.pop_front();
+        }
+        Ok(())
+    }
+
+    /// A process died and owes no answers any more.
+    pub fn forget(&mut self, node: NodeId) {
+        self.open.remove(&node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkers::fixture::Story;
+
+    const NODE: NodeId = NodeId(1);
+
+    #[test]
+    fn a_second_answer_is_noticed() {
+        let mut story = Story::default();
+        let get = story.get();
+        let replies = Replies::new(10);
+        let mut answer = || story.history.answer(get, tidelock_core::command::Reply::NotFound);
+        assert_eq!(replies.answered(NODE, get, answer()), Ok(()));
+        assert!(replies.answered(NODE, get, answer()).is_err());
+        assert!(
+            replies
+                .answered(
+                    NODE,
+                    Token(99),
+                    story.history.answer(Token(99), tidelock_core::command::Reply::NotFound)
+                )
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn a_request_that_is_open_too_long_is_noticed_behind_answered_ones() {
+        let mut story = Story::default();
+        let (first, second) = (story.get(), story.get());
+        let mut replies = Replies::new(10);
+        replies.asked(NODE, first, Ticks(5));
+        replies.asked(NODE, second, Ticks(6));
+        story.not_found(first);
+        assert_eq!(replies.ticked(NODE, Ticks(18), &story.history), Ok(()));
+        assert!(
+            replies.ticked(NODE, Ticks(19), &story.history).unwrap_err().message.contains("open 13 ticks")
+        );
+        replies.forget(NODE);
+        assert_eq!(replies.ticked(NODE, Ticks(99), &story.history), Ok(()));
+    }
+}

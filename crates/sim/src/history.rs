@@ -1,0 +1,184 @@
+//! What clients asked and were told, in one total order.
+//!
+//! Owns the record on which all judgement of client-visible behaviour rests. A [`Moment`] is a position in the order
+//! in which requests entered and replies left the nodes: an operation that completed at an earlier moment than
+//! another was invoked came before it in real time. It judges nothing; `checkers` does.
+
+use bytes::Bytes;
+use tidelock_core::command::{Refusal, Reply, Request, Write};
+use tidelock_core::types::{NodeId, Token};
+
+/// A position in the order of requests and replies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(pub u64);
+
+impl Moment {
+    /// Later than everything: when an operation of unknown outcome completes.
+    pub const NEVER: Moment = Moment(u64::MAX);
+}
+
+/// Which replica of the store was asked: a node, in one of its lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Incarnation {
+    /// The node.
+    pub node: NodeId,
+    /// Counts its starts.
+    pub life: u64,
+}
+
+/// One request and its fate.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    /// Names it; unique in the run, and found again in every value it puts.
+    pub token: Token,
+    /// Who was asked.
+    pub at: Incarnation,
+    /// What was asked.
+    pub request: Request,
+    /// When.
+    pub invoked: Moment,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// Whether it belongs to the final inspection of a healed cluster.
+    pub is_final: bool,
+}
+
+/// What became of an operation, as far as its client could know if it waited for ever.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// No reply yet.
+    Open,
+    /// This reply.
+    Answered {
+        /// When.
+        at: Moment,
+        /// The reply.
+        reply: Reply,
+    },
+    /// The process that was asked died before it replied.
+    Lost,
+}
+
+/// Whether a write happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Happened {
+    /// Certainly.
+    Yes,
+    /// Certainly not, and it never will.
+    No,
+    /// Perhaps, or perhaps later.
+    Unknown,
+}
+
+/// All operations of a run.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    operations: Vec<Operation>,
+    moments: u64,
+}
+
+impl History {
+    /// The token that the next operation will have.
+    pub fn next_token(&self) -> Token {
+        Token(self.operations.len() as u64 + 1)
+    }
+
+    /// Records that a request enters a node.
+    pub fn invoke(&mut self, at: Incarnation, request: Request, is_final: bool) -> Token {
+        let token = self.next_token();
+        let invoked = self.moment();
+        self.operations.push(Operation { token, at, request, invoked, outcome: Outcome::Open, is_final });
+        token
+    }
+
+    /// Records a reply. Returns `false` if the operation was not open, and records nothing then.
+    pub fn answer(&mut self, token: Token, reply: Reply) -> bool {
+        let at = self.moment();
+        let operation = (token.0 as usize).checked_sub(1).and_then(|index| self.operations.get_mut(index));
+        match operation {
+            Some(operation) if operation.outcome == Outcome::Open => {
+                operation.outcome = Outcome::Answered { at, reply };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Records that a process died: what was open there is never answered.
+    pub fn lose(&mut self, at: Incarnation) {
+        for operation in &mut self.operations {
+            if operation.at == at && operation.outcome == Outcome::Open {
+                operation.outcome = Outcome::Lost;
+            }
+        }
+    }
+
+    /// The operation of a token; `None` if there never was one.
+    pub fn operation(&self, token: Token) -> Option<&Operation> {
+        self.operations.get((token.0 as usize).checked_sub(1)?)
+    }
+
+    /// All operations, in the order of their invocation.
+    pub fn operations(&self) -> &[Operation] {
+        &self.operations
+    }
+
+    fn moment(&mut self) -> Moment {
+        self.moments += 1;
+        Moment(self.moments)
+    }
+}
+
+impl Operation {
+    /// The reply, if there was one.
+    pub fn reply(&self) -> Option<&Reply> {
+        match &self.outcome {
+            Outcome::Answered { reply, .. } => Some(reply),
+            Outcome::Open | Outcome::Lost => None,
+        }
+    }
+
+    /// When it was answered, or never.
+    pub fn completed(&self) -> Moment {
+        match self.outcome {
+            Outcome::Answered { at, .. } => at,
+            Outcome::Open | Outcome::Lost => Moment::NEVER,
+        }
+    }
+
+    /// Whether this write changed the state, as far as its reply tells.
+    pub fn happened(&self) -> Happened {
+        match self.reply() {
+            None | Some(Reply::Refused(Refusal::UnknownOutcome)) => Happened::Unknown,
+            Some(Reply::Written { .. } | Reply::Deleted { .. } | Reply::Registered) => Happened::Yes,
+            Some(_) => Happened::No,
+        }
+    }
+
+    /// The write, if it is one.
+    pub fn write(&self) -> Option<&Write> {
+        match &self.request {
+            Request::Write(write) => Some(write),
+            Request::Read { .. } | Request::Cluster => None,
+        }
+    }
+}
+
+/// Bytes of a value that name the operation that put it.
+pub const VALUE_BYTES_MIN: usize = 8;
+
+/// The value that an operation puts: its token, and filler that depends on the token in every byte, so that bytes
+/// of one value inside another are noticed.
+pub fn value_of(token: Token, length: usize) -> Bytes {
+    let mut value = Vec::with_capacity(length.max(VALUE_BYTES_MIN));
+    value.extend_from_slice(&token.0.to_be_bytes());
+    let filler = (value.len()..length).map(|offset| (token.0 as usize * 31 + offset) as u8);
+    value.extend(filler);
+    value.into()
+}
+
+/// The operation that put a value, by the value's own account.
+pub fn token_of(value: &[u8]) -> Option<Token> {
+    let token = value.first_chunk::<VALUE_BYTES_MIN>()?;
+    Some(Token(u64::from_be_bytes(*token)))
+}

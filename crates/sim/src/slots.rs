@@ -1,0 +1,42 @@
+//! Which shard a key belongs to, computed apart from the core.
+//!
+//! Workload and checkers need to know. They do not ask the store's own router, so that a key in the wrong shard would
+//! show: Redis Cluster's CRC16 (XMODEM) mod 16384, founding shards sharing the slots evenly and in order. The keys
+//! of the simulator hold no `{hash tags}`.
+
+use tidelock_core::types::ShardId;
+
+const SLOTS: u64 = 16384;
+
+/// The shard of a key without hash tags, of `data_shards` founding ones.
+pub fn shard_of(key: &[u8], data_shards: u64) -> ShardId {
+    ShardId(1 + u64::from(crc16(key)) % SLOTS * data_shards / SLOTS)
+}
+
+/// Bit by bit, as the polynomial says: short enough to be seen right.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, &byte| {
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc: u16, _| {
+            if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 }
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_the_one_of_redis_cluster() {
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+    }
+
+    #[test]
+    fn shards_share_the_slots_in_order() {
+        assert_eq!(shard_of(b"foo", 1), ShardId(1));
+        // `CLUSTER KEYSLOT foo` answers 12182, in the third quarter; `somekey` 11058, too; `123456789` 12739, in the last.
+        assert_eq!(shard_of(b"foo", 4), ShardId(3));
+        assert_eq!(shard_of(b"somekey", 4), ShardId(3));
+        assert_eq!(shard_of(b"123456789", 4), ShardId(4));
+    }
+}
