@@ -1,0 +1,222 @@
+//! Faults as data: what can strike a cluster, whom, when and for how long.
+//!
+//! Owns the vocabulary and how a schedule is drawn from a seed. It strikes nothing: `run::nemesis` does. A schedule
+//! is a plain list, so a failing run can be repeated with any of its faults left out, and a directed test can
+//! write its own list.
+
+use std::fmt;
+
+use tidelock_core::types::{NodeId, ShardId};
+
+use crate::agenda::Micros;
+
+/// A fault and its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScheduledFault {
+    /// When it strikes, from the start of the run.
+    pub at: Micros,
+    /// How long until it is relieved: a crashed host starts, a partition heals.
+    pub lasts: Micros,
+    /// What it is.
+    pub fault: Fault,
+}
+
+/// What can strike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A process dies.
+    Crash {
+        /// Whose.
+        target: Target,
+        /// What becomes of its disk.
+        loss: Loss,
+        /// It dies inside this many disk operations from now, rather than between two events.
+        inside_operations: Option<u64>,
+    },
+    /// All processes die in one instant, by power loss.
+    Blackout,
+    /// A process is told to retire; when the fault is relieved it is replaced by a new one.
+    Retire {
+        /// Which.
+        target: Target,
+    },
+    /// A process does not run (SIGSTOP), while its connections stand and its inbox fills.
+    Pause {
+        /// Which.
+        target: Target,
+    },
+    /// Some hosts are separated from all others.
+    Partition {
+        /// Bit `i` set: host `i + 1` is on the one side.
+        side: u64,
+        /// Which way nothing passes.
+        way: Way,
+    },
+    /// One host is separated from all others.
+    Isolate {
+        /// Which.
+        target: Target,
+        /// Which way nothing passes.
+        way: Way,
+    },
+    /// Some connections break at once and may be established again.
+    BreakLinks {
+        /// Of a thousand pairs of hosts, how many.
+        per_mille: u32,
+    },
+    /// Frames are dropped by their sender.
+    Lossy {
+        /// Of a thousand droppable ones, how many.
+        per_mille: u32,
+    },
+    /// Syncs take longer.
+    SlowDisk {
+        /// Whose.
+        target: Target,
+        /// How many times longer.
+        factor: u64,
+    },
+    /// The next sync fails; a host that stopped for it starts when the fault is relieved.
+    FailSync {
+        /// Whose.
+        target: Target,
+    },
+    /// Files cannot grow; a host that stopped for it starts when the fault is relieved.
+    FullDisk {
+        /// Whose.
+        target: Target,
+        /// How many bytes are left.
+        free_bytes: u64,
+    },
+    /// A clock runs fast or slow.
+    SkewClock {
+        /// Whose.
+        target: Target,
+        /// Length of a tick in percent of the nominal one.
+        percent: u64,
+    },
+}
+
+/// Whom a fault strikes; resolved when it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// This host.
+    Node(NodeId),
+    /// A host that believes it leads this shard; if none does, nobody is struck.
+    LeaderOf(ShardId),
+}
+
+/// What becomes of the disk when a process dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Nothing: the system lives on and keeps its pages.
+    Process,
+    /// Some of what was not synced.
+    Power,
+}
+
+/// The directions of a separation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Nothing passes.
+    Both,
+    /// Nothing reaches the side; what it sends arrives.
+    In,
+    /// Nothing leaves the side.
+    Out,
+}
+
+/// A shell that breaks its side of the core's contract, all the time. No plan that is drawn has one: they show that
+/// the checkers notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Log batches are reported durable as soon as they are written, before any sync.
+    DurableBeforeSync,
+    /// Term and vote never reach the log.
+    HardStateForgotten,
+    /// Linearizable reads are answered as stale ones.
+    ReadWithoutRound,
+    /// Frames that must arrive once arrive twice.
+    FramesTwice,
+}
+
+impl fmt::Display for ScheduledFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} for {}: {:?}", self.at, self.lasts, self.fault)
+    }
+}
+
+/// How often faults strike, and the cluster they are for.
+#[derive(Clone, Copy, Debug)]
+pub struct Severity {
+    /// Hosts of the cluster.
+    pub nodes: u64,
+    /// Data shards of the cluster.
+    pub data_shards: u64,
+    /// Faults strike between this time…
+    pub from: Micros,
+    /// …and this.
+    pub until: Micros,
+    /// Longest time between two faults.
+    pub interval_max: Micros,
+    /// Longest time that one fault lasts.
+    pub lasts_max: Micros,
+}
+
+/// Draws a schedule.
+pub fn draw(severity: Severity, random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
+    // Each run favours some kinds, because kinds diluted by all others meet each other too rarely.
+    let favoured: Vec<u8> = (0..random.usize(1..=4)).map(|_| random.u8(0..KINDS)).collect();
+    let mut faults = Vec::new();
+    let mut at = severity.from;
+    loop {
+        at = at + Micros(random.u64(1..=severity.interval_max.0));
+        if at >= severity.until {
+            return faults;
+        }
+        let lasts = Micros(random.u64(1_000..=severity.lasts_max.0));
+        let kind = if random.u8(0..4) == 0 { random.u8(0..KINDS) } else { *choose(random, &favoured) };
+        faults.push(ScheduledFault { at, lasts, fault: draw_fault(kind, severity, random) });
+    }
+}
+
+const KINDS: u8 = 13;
+
+fn draw_fault(kind: u8, severity: Severity, random: &mut fastrand::Rng) -> Fault {
+    let target = draw_target(severity, random);
+    let way = *choose(random, &[Way::Both, Way::Both, Way::In, Way::Out]);
+    match kind {
+        0 => Fault::Crash { target, loss: Loss::Process, inside_operations: None },
+        1 => Fault::Crash { target, loss: Loss::Power, inside_operations: None },
+        2 | 3 => {
+            let loss = *choose(random, &[Loss::Process, Loss::Power, Loss::Power]);
+            Fault::Crash { target, loss, inside_operations: Some(random.u64(1..20)) }
+        }
+        4 => Fault::Blackout,
+        5 => Fault::Retire { target },
+        6 => Fault::Pause { target },
+        7 => Fault::Partition { side: random.u64(1..1 << severity.nodes), way },
+        8 => Fault::Isolate { target, way },
+        9 => Fault::BreakLinks { per_mille: random.u32(100..=1000) },
+        10 => Fault::Lossy { per_mille: random.u32(10..500) },
+        11 => match random.u8(0..3) {
+            0 => Fault::SlowDisk { target, factor: random.u64(2..100) },
+            1 => Fault::FailSync { target },
+            _ => Fault::FullDisk { target, free_bytes: random.u64(0..1 << 20) },
+        },
+        _ => Fault::SkewClock { target, percent: random.u64(40..250) },
+    }
+}
+
+fn draw_target(severity: Severity, random: &mut fastrand::Rng) -> Target {
+    if random.bool() {
+        Target::LeaderOf(ShardId(random.u64(0..=severity.data_shards)))
+    } else {
+        Target::Node(NodeId(random.u64(1..=severity.nodes)))
+    }
+}
+
+/// One of `choices`, which must not be empty.
+pub fn choose<'a, T>(random: &mut fastrand::Rng, choices: &'a [T]) -> &'a T {
+    &choices[random.usize(0..choices.len())]
+}

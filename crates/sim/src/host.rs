@@ -1,0 +1,259 @@
+//! A simulated host: a disk that lasts, and a process that comes and goes.
+//!
+//! Owns what the server's shell does around the core, in the server's order: gather events, `handle` each, `drive`,
+//! carry out the actions; a disk thread takes all log batches that queued while it was busy, appends them, and after
+//! the sync reports the last one durable. This is the only room that touches [`Node`] and the write-ahead log. When
+//! things happen is decided by the run.
+
+use tidelock_core::command::{Consistency, Reply, Request};
+use tidelock_core::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame};
+use tidelock_core::node::Node;
+use tidelock_core::storage::wal::{self, WalOptions};
+use tidelock_core::storage::{WalBatch, WalRecord};
+use tidelock_core::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, WalSequence};
+
+use crate::agenda::Micros;
+use crate::disk::SimDisk;
+use crate::faults::{Loss, Sabotage};
+use crate::history::Incarnation;
+use crate::plan::{DiskPace, Plan};
+
+/// A host.
+pub struct Host {
+    options: NodeOptions,
+    segment_bytes: u64,
+    disk: SimDisk,
+    life: u64,
+    process: Option<Process>,
+    /// What becomes of the disk if the process dies inside a disk operation.
+    pub loss_if_dies: Loss,
+    /// How long a tick of its clock is.
+    pub tick: Micros,
+    /// How many times longer syncs take than planned.
+    pub slowness: u64,
+    /// How many pauses hold the process.
+    pub pauses: u32,
+    sabotage: Option<Sabotage>,
+}
+
+struct Process {
+    node: Node,
+    log: wal::Writer<SimDisk>,
+    inbox: Vec<Event>,
+    awake: bool,
+    queued: Vec<WalBatch>,
+    writing: Option<WalSequence>,
+    ticks: Ticks,
+}
+
+/// What a process wants done after its turn.
+#[derive(Default)]
+pub struct Turn {
+    /// Frames to send, in order.
+    pub frames: Vec<OutgoingFrame>,
+    /// Replies to clients.
+    pub replies: Vec<(Token, Reply)>,
+}
+
+/// Why a process is no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// It was made to die inside a disk operation.
+    Died,
+    /// The disk failed it, and it stopped as it must.
+    Disk(String),
+}
+
+/// A drive that goes on for so long never ends.
+const DRIVES_MAX: u32 = 10_000;
+
+impl Host {
+    /// A host with an empty disk, down.
+    pub fn new(options: NodeOptions, disk: SimDisk, plan: &Plan) -> Host {
+        let Plan { disk: DiskPace { segment_bytes, .. }, tick, sabotage, .. } = *plan;
+        Host {
+            options,
+            segment_bytes,
+            disk,
+            life: 0,
+            process: None,
+            loss_if_dies: Loss::Process,
+            tick,
+            slowness: 1,
+            pauses: 0,
+            sabotage,
+        }
+    }
+
+    /// Its number.
+    pub fn node(&self) -> NodeId {
+        self.options.host.node
+    }
+
+    /// Its disk.
+    pub fn disk(&self) -> &SimDisk {
+        &self.disk
+    }
+
+    /// Which life it is in, or was in last.
+    pub fn incarnation(&self) -> Incarnation {
+        Incarnation { node: self.node(), life: self.life }
+    }
+
+    /// Whether its process runs, or would if it were not paused.
+    pub fn is_up(&self) -> bool {
+        self.process.is_some()
+    }
+
+    /// Whether its process makes progress.
+    pub fn is_running(&self) -> bool {
+        self.is_up() && self.pauses == 0
+    }
+
+    /// Starts a process on what the disk holds. `seed` is the randomness of this life.
+    pub fn start(&mut self, seed: u64) -> Result<(), Stop> {
+        assert!(self.process.is_none(), "a host runs one process");
+        let options = WalOptions { segment_bytes: self.segment_bytes, seed };
+        let (log, recovery) = wal::open(self.disk.clone(), options).map_err(|error| self.stopped(&error))?;
+        self.life += 1;
+        let node = Node::new(NodeOptions { seed, ..self.options.clone() }, recovery.logs);
+        self.process = Some(Process {
+            node,
+            log,
+            inbox: Vec::new(),
+            awake: false,
+            queued: Vec::new(),
+            writing: None,
+            ticks: Ticks(0),
+        });
+        Ok(())
+    }
+
+    /// The process dies. Returns whether there was one.
+    pub fn crash(&mut self, loss: Loss) -> bool {
+        let was_up = self.process.take().is_some();
+        match loss {
+            Loss::Process => self.disk.kill(),
+            Loss::Power => self.disk.power_loss(),
+        }
+        was_up
+    }
+
+    /// Puts an event into the inbox of the process, if there is one. Returns whether a wake-up must be arranged.
+    pub fn post(&mut self, event: Event) -> bool {
+        if let Some(process) = &mut self.process {
+            process.inbox.push(event);
+        }
+        self.rouse()
+    }
+
+    /// Whether a wake-up must be arranged: the process runs and none is arranged yet.
+    pub fn rouse(&mut self) -> bool {
+        let running = self.is_running();
+        self.process.as_mut().is_some_and(|process| running && !std::mem::replace(&mut process.awake, true))
+    }
+
+    /// The wake-up comes while the process is paused, and is in vain.
+    pub fn doze(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.awake = false;
+        }
+    }
+
+    /// One turn of the process: works off its inbox, until the node has nothing more to do.
+    pub fn turn(&mut self) -> Turn {
+        let mut turn = Turn::default();
+        let Some(process) = &mut self.process else { return turn };
+        process.awake = false;
+        for event in process.inbox.drain(..) {
+            process.ticks.0 += u64::from(matches!(event, Event::Tick));
+            process.node.handle(match self.sabotage {
+                Some(Sabotage::ReadWithoutRound) => without_round(event),
+                _ => event,
+            });
+        }
+        let mut drives = 0;
+        let mut actions = Actions::default();
+        while drives == 0 || process.node.has_work() {
+            drives += 1;
+            assert!(drives < DRIVES_MAX, "node {} finds work for ever", self.options.host.node);
+            process.node.drive(&mut actions);
+            process.queued.extend(actions.wal.take());
+            turn.frames.append(&mut actions.frames);
+            turn.replies.append(&mut actions.replies);
+        }
+        turn
+    }
+
+    /// The disk thread takes what is queued, if it is idle. Returns the last batch of what it is busy with now.
+    pub fn begin_write(&mut self) -> Result<Option<WalSequence>, Stop> {
+        let Some(process) = &mut self.process else { return Ok(None) };
+        let Some(last) = process.queued.last().map(|batch| batch.sequence) else { return Ok(None) };
+        if process.writing.is_some() {
+            return Ok(None);
+        }
+        process.writing = Some(last);
+        let mut batches = std::mem::take(&mut process.queued);
+        if self.sabotage == Some(Sabotage::HardStateForgotten) {
+            let is_entries = |record: &WalRecord| matches!(record, WalRecord::Entries { .. });
+            batches.iter_mut().for_each(|batch| batch.records.retain(is_entries));
+        }
+        let appended = process.log.append(&batches);
+        appended.map(|()| Some(last)).map_err(|error| self.stopped(&error))
+    }
+
+    /// The disk thread syncs what it took, and then, if nothing waits for it, takes up to `steps` of preparation.
+    pub fn finish_write(&mut self, steps: u32) -> Result<WalSequence, Stop> {
+        let process = self.process.as_mut().expect("invariant: only a process writes");
+        let synced = process.log.sync();
+        let sequence = process.writing.take().expect("invariant: a sync ends what an append began");
+        let idle = process.queued.is_empty();
+        let prepared = synced.and_then(|()| if idle { prepare(&mut process.log, steps) } else { Ok(()) });
+        prepared.map(|()| sequence).map_err(|error| self.stopped(&error))
+    }
+
+    /// Ticks that the process has worked off in this life.
+    pub fn ticks(&self) -> Ticks {
+        self.process.as_ref().map_or(Ticks(0), |process| process.ticks)
+    }
+
+    /// What the node says about itself, if it is up.
+    pub fn status(&self) -> Option<NodeStatus> {
+        Some(self.process.as_ref()?.node.status())
+    }
+
+    /// The checksum of a replica's state at its applied index.
+    pub fn state_digest(&self, shard: ShardId) -> Option<(LogIndex, u64)> {
+        self.process.as_ref()?.node.state_digest(shard)
+    }
+
+    /// A committed entry.
+    pub fn committed_entry(&self, shard: ShardId, index: LogIndex) -> Option<(Term, u64)> {
+        self.process.as_ref()?.node.committed_entry(shard, index)
+    }
+
+    fn stopped(&self, error: &dyn std::error::Error) -> Stop {
+        if self.disk.is_dead() { Stop::Died } else { Stop::Disk(error.to_string()) }
+    }
+}
+
+/// Lack of room is no reason to stop while the current segment has some.
+fn prepare(log: &mut wal::Writer<SimDisk>, steps: u32) -> Result<(), wal::WalError> {
+    for _ in 0..steps {
+        match log.prepare_next() {
+            Ok(true) => {}
+            Err(error) if !error.out_of_space() => return Err(error),
+            Ok(false) | Err(_) => break,
+        }
+    }
+    Ok(())
+}
+
+fn without_round(event: Event) -> Event {
+    match event {
+        Event::Request { token, request: Request::Read { read, .. } } => {
+            Event::Request { token, request: Request::Read { read, consistency: Consistency::Stale } }
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,161 @@
+//! What a healed cluster must show: it serves through every node, its replicas are equal, nothing is missing.
+//!
+//! Time here is counted in ticks, as the cluster's own timers are: what it is given is generous for a cluster that
+//! works and finite for one that does not.
+
+use tidelock_core::command::{Condition, Consistency, Page, Read, Reply, Request, Write};
+use tidelock_core::limits::LIST_PAGE_ITEMS_MAX;
+use tidelock_core::types::{LogIndex, NodeId, ShardId, Token};
+
+use bytes::Bytes;
+
+use crate::agenda::Micros;
+use crate::checkers::Violation;
+use crate::history::value_of;
+use crate::slots::shard_of;
+use crate::world::{World, uuid_of};
+
+/// Elections that a healed cluster may need before it serves: a few, since votes may split.
+const ELECTIONS_TO_SETTLE: u64 = 6;
+
+/// Times that a probe may be refused.
+const PROBES_MAX: u32 = 3;
+
+impl World<'_> {
+    /// Inspects the cluster after [`World::heal`].
+    pub(crate) fn inspect(&mut self) -> Result<(), Violation> {
+        let timing = self.plan.timing;
+        self.pass_ticks(ELECTIONS_TO_SETTLE * timing.election_ticks + timing.request_ticks)?;
+        for node in self.nodes() {
+            for shard in (1..=self.plan.data_shards).map(ShardId) {
+                self.probe(node, shard)?;
+            }
+        }
+        self.converge()?;
+        for node in self.nodes() {
+            self.check_view(node)?;
+        }
+        self.read_back()
+    }
+
+    fn pass_ticks(&mut self, ticks: u64) -> Result<(), Violation> {
+        let until = self.agenda.now() + self.plan.tick * ticks;
+        self.run_until(until)
+    }
+
+    /// A write to a shard must succeed through any node.
+    fn probe(&mut self, node: NodeId, shard: ShardId) -> Result<(), Violation> {
+        let data_shards = self.plan.data_shards;
+        let key = self.workload.keys().iter().find(|key| shard_of(key, data_shards) == shard).cloned();
+        let key = key.expect("invariant: every shard has keys");
+        let mut last = None;
+        for _ in 0..PROBES_MAX {
+            let value = value_of(self.history.next_token(), 0);
+            let write = Write::Put { key: key.clone(), value, condition: Condition::Always };
+            let token = self.ask(node, Request::Write(write), false);
+            match self.reply(token)? {
+                Reply::Written { .. } => return Ok(()),
+                other => last = Some(other),
+            }
+        }
+        let text = format!("node {node} does not write to shard {shard} of a healed cluster: {last:?}");
+        Err(Violation::new("service", text))
+    }
+
+    /// Waits for the reply to a request, which must come by its deadline.
+    fn reply(&mut self, token: Token) -> Result<Reply, Violation> {
+        let deadline = self.agenda.now() + self.plan.tick * (self.plan.timing.request_ticks + 5);
+        while self.agenda.now() < deadline {
+            if let Some(reply) = self.history.operation(token).and_then(|operation| operation.reply()) {
+                return Ok(reply.clone());
+            }
+            self.run_until(self.agenda.now() + Micros::MILLISECOND)?;
+        }
+        Err(Violation::new("replies", format!("request {token} to a healed cluster has no reply")))
+    }
+
+    /// Without load, all replicas come to hold, commit and apply the same.
+    fn converge(&mut self) -> Result<(), Violation> {
+        for _ in 0..ELECTIONS_TO_SETTLE {
+            self.pass_ticks(self.plan.timing.election_ticks)?;
+            if self.is_converged() {
+                return self.compare_states();
+            }
+        }
+        let positions: Vec<_> = self.hosts.iter().filter_map(|host| Some(host.status()?.shards)).collect();
+        Err(Violation::new("replicas", format!("a healed cluster does not converge: {positions:?}")))
+    }
+
+    fn is_converged(&self) -> bool {
+        let mut expected: Option<Vec<LogIndex>> = None;
+        self.hosts.iter().all(|host| {
+            let Some(status) = host.status() else { return false };
+            let settled =
+                status.shards.iter().all(|shard| shard.applied == shard.last && shard.leader.is_some());
+            let positions: Vec<LogIndex> = status.shards.iter().map(|shard| shard.applied).collect();
+            settled && *expected.get_or_insert_with(|| positions.clone()) == positions
+        })
+    }
+
+    fn compare_states(&mut self) -> Result<(), Violation> {
+        for shard in (0..=self.plan.data_shards).map(ShardId) {
+            for host in &self.hosts {
+                let state = host.state_digest(shard).ok_or_else(|| {
+                    Violation::new("replicas", format!("node {} carries no replica of {shard}", host.node()))
+                })?;
+                self.replicas.compare(host.node(), shard, state)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every node knows every host by its disk, sees a connection to it, and knows every shard's leader.
+    fn check_view(&mut self, node: NodeId) -> Result<(), Violation> {
+        let token = self.ask(node, Request::Cluster, true);
+        let reply = self.reply(token)?;
+        let Reply::Cluster(view) = &reply else {
+            return Err(Violation::new("registry", format!("{reply:?} answers a question for the cluster")));
+        };
+        let hosts_known = view.hosts.len() as u64 == self.plan.nodes
+            && view.hosts.iter().all(|host| host.info.uuid == uuid_of(host.info.node) && host.connected);
+        let leaders_known = view.shards.len() as u64 == self.plan.data_shards + 1
+            && view.shards.iter().all(|shard| shard.leader.is_some());
+        if hosts_known && leaders_known {
+            return Ok(());
+        }
+        let text = format!("node {node} of a healed cluster does not know all of it: {view:?}");
+        Err(Violation::new("registry", text))
+    }
+
+    /// Reads everything through every node: from the leader's state, key by key, and from the node's own.
+    fn read_back(&mut self) -> Result<(), Violation> {
+        let mut expected: Option<Page> = None;
+        for node in self.nodes() {
+            for consistency in [Consistency::Linearizable, Consistency::Stale] {
+                let page = self.list(node, consistency)?;
+                let expected = expected.get_or_insert_with(|| page.clone());
+                if *expected != page {
+                    let text = format!("node {node} lists otherwise than others ({consistency:?})");
+                    return Err(Violation::new("replicas", text));
+                }
+            }
+            for key in self.workload.keys().to_vec() {
+                let read = Read::Get { key };
+                let token =
+                    self.ask(node, Request::Read { read, consistency: Consistency::Linearizable }, true);
+                self.reply(token)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn list(&mut self, node: NodeId, consistency: Consistency) -> Result<Page, Violation> {
+        let read =
+            Read::List { prefix: Bytes::new(), after: None, limit: LIST_PAGE_ITEMS_MAX, keys_only: false };
+        let token = self.ask(node, Request::Read { read, consistency }, true);
+        match self.reply(token)? {
+            Reply::Page(page) => Ok(page),
+            other => Err(Violation::new("service", format!("node {node} does not list: {other:?}"))),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! `tidelock-sim`: runs seeds until one fails, or runs one seed and shows what happened.
+//!
+//! Runs are independent, so they share all processors; what is printed does not depend on how many there are, except
+//! for which of several failing seeds is met first. A panic of the store is an ordinary failure where panics unwind,
+//! and ends the program where they abort; so each is reported with its seed.
+
+use std::cell::Cell;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use clap::Parser;
+use tidelock_sim::agenda::Micros;
+use tidelock_sim::plan::Plan;
+use tidelock_sim::run::{self, Failure, Report, Tally};
+use tidelock_sim::trace::Detail;
+
+/// Runs the store in a simulated world where everything that can go wrong does.
+#[derive(Debug, Parser)]
+#[command(name = "tidelock-sim", version)]
+struct Arguments {
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+    /// The first of them; fresh ones, from the clock, if not given.
+    #[arg(long)]
+    start: Option<u64>,
+    /// Run this seed only, and print its plan.
+    #[arg(long, conflicts_with_all = ["seeds", "start"])]
+    seed: Option<u64>,
+    /// With --seed: print every event as it happens.
+    #[arg(long, requires = "seed")]
+    trace: bool,
+    /// How many runs at a time; as many as there are processors if not given.
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Go on after a failure, and list all failing seeds.
+    #[arg(long)]
+    keep_going: bool,
+}
+
+thread_local! {
+    /// What the thread is running.
+    static SEED: Cell<u64> = const { Cell::new(0) };
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    std::panic::set_hook(Box::new(|panic| eprintln!("seed {}: {panic}", SEED.get())));
+    let passed = match arguments.seed {
+        Some(seed) => run_one(seed, arguments.trace),
+        None => run_many(&arguments),
+    };
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run_one(seed: u64, trace: bool) -> bool {
+    SEED.set(seed);
+    let plan = Plan::draw(seed);
+    println!("{plan:#?}");
+    let result = if trace { run::run(&plan, Detail::Print) } else { run::run_seed(seed) };
+    match result {
+        Ok(report) => {
+            println!("seed {seed} holds, hash {:016x}\n{:#?}", report.hash, report.tally);
+            true
+        }
+        Err(failure) => {
+            print_failure(&failure);
+            false
+        }
+    }
+}
+
+/// What the workers of [`run_many`] share.
+struct Progress {
+    next: AtomicU64,
+    stop: AtomicBool,
+    totals: Mutex<Totals>,
+}
+
+#[derive(Default)]
+struct Totals {
+    runs: u64,
+    events: u64,
+    simulated: Micros,
+    tally: Tally,
+    failed: Vec<u64>,
+}
+
+fn run_many(arguments: &Arguments) -> bool {
+    let start = arguments.start.unwrap_or_else(fresh_seed);
+    let end = start.saturating_add(arguments.seeds);
+    let progress =
+        Progress { next: AtomicU64::new(start), stop: AtomicBool::new(false), totals: Mutex::default() };
+    let jobs = arguments.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+    let began = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| work(&progress, end, arguments.keep_going));
+        }
+    });
+    let totals = progress.totals.into_inner().unwrap_or_else(PoisonError::into_inner);
+    summarise(&totals, began.elapsed().as_secs_f64());
+    println!("seeds from {start}");
+    totals.failed.is_empty()
+}
+
+fn work(progress: &Progress, end: u64, keep_going: bool) {
+    while !progress.stop.load(Ordering::Relaxed) {
+        let seed = progress.next.fetch_add(1, Ordering::Relaxed);
+        if seed >= end {
+            return;
+        }
+        SEED.set(seed);
+        let result = run::run_seed(seed);
+        let mut totals = progress.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        match result {
+            Ok(report) => totals.add(&report),
+            Err(failure) => {
+                print_failure(&failure);
+                totals.failed.push(seed);
+                progress.stop.store(!keep_going, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Totals {
+    fn add(&mut self, report: &Report) {
+        self.runs += 1;
+        self.events += report.events;
+        self.simulated = self.simulated + report.simulated;
+        self.tally.add(&report.tally);
+    }
+}
+
+fn summarise(totals: &Totals, seconds: f64) {
+    let Totals { runs, events, simulated, tally, failed } = totals;
+    println!(
+        "{runs} seeds hold, {} fail; {:.2} simulated hours in {seconds:.1} s, {events} events, {:.0} events/s",
+        failed.len(),
+        simulated.as_seconds() / 3600.0,
+        *events as f64 / seconds,
+    );
+    println!(
+        "{} requests: {} writes acknowledged, {} refused, {} lost with their node; {} frames between nodes",
+        tally.requests, tally.acknowledged, tally.refused, tally.lost, tally.frames
+    );
+    println!(
+        "{} crashes, {} of them stops on a failing disk; {} sectors lost; {} leaderships",
+        tally.crashes, tally.disk_stops, tally.sectors_lost, tally.leaderships
+    );
+    if !failed.is_empty() {
+        println!("failing seeds: {failed:?}");
+    }
+}
+
+fn print_failure(failure: &Failure) {
+    println!("seed {} fails at {}, hash {:016x}", failure.seed, failure.at, failure.hash);
+    for line in &failure.lines {
+        println!("  {line}");
+    }
+    println!("{}", failure.violation);
+    println!("look at it: tidelock-sim --seed {} --trace", failure.seed);
+}
+
+/// Seeds nobody has tried: the clock decides which seeds are run, never what a seed does.
+fn fresh_seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(1, |now| now.as_micros() as u64)
+}

@@ -1,0 +1,209 @@
+//! Strikes and relieves the faults of a plan.
+//!
+//! Owns what each kind of fault does to hosts and network, and what must be undone. A fault that concerns a host
+//! leaves it up when it is relieved, whatever else happened to it.
+
+use std::collections::BTreeMap;
+
+use tidelock_core::event::Event;
+use tidelock_core::types::NodeId;
+
+use crate::agenda::{Happening, Micros};
+use crate::checkers::Violation;
+use crate::faults::{Fault, Loss, Target, Way};
+use crate::net::{Direction, Weather};
+use crate::world::World;
+
+/// Faults that have struck and are not relieved.
+#[derive(Debug)]
+pub struct Nemesis {
+    active: BTreeMap<usize, Struck>,
+    random: fastrand::Rng,
+}
+
+/// What a fault has got hold of.
+#[derive(Debug, Default)]
+struct Struck {
+    nodes: Vec<NodeId>,
+    blocked: Vec<Direction>,
+}
+
+impl Nemesis {
+    /// No fault has struck yet.
+    pub fn new(random: fastrand::Rng) -> Nemesis {
+        Nemesis { active: BTreeMap::new(), random }
+    }
+}
+
+impl World<'_> {
+    /// A fault of the plan strikes.
+    pub(crate) fn strike(&mut self, index: usize) {
+        let plan = self.plan;
+        let scheduled = &plan.faults[index];
+        self.note(&[20, index as u64], || format!("fault {index} strikes: {scheduled}"));
+        let nodes: Vec<NodeId> = match scheduled.fault {
+            Fault::Blackout => self.nodes().collect(),
+            Fault::Partition { .. } | Fault::BreakLinks { .. } | Fault::Lossy { .. } => Vec::new(),
+            Fault::Crash { target, .. }
+            | Fault::Retire { target }
+            | Fault::Pause { target }
+            | Fault::Isolate { target, .. }
+            | Fault::SlowDisk { target, .. }
+            | Fault::FailSync { target }
+            | Fault::FullDisk { target, .. }
+            | Fault::SkewClock { target, .. } => self.resolve(target).into_iter().collect(),
+        };
+        for &node in &nodes {
+            self.strike_host(node, &scheduled.fault);
+        }
+        let blocked = self.strike_network(&nodes, &scheduled.fault);
+        self.nemesis.active.insert(index, Struck { nodes, blocked });
+        self.agenda.after(scheduled.lasts, Happening::Relief(index));
+    }
+
+    /// A fault ends.
+    pub(crate) fn relieve(&mut self, index: usize) -> Result<(), Violation> {
+        let plan = self.plan;
+        let Some(struck) = self.nemesis.active.remove(&index) else { return Ok(()) };
+        self.note(&[21, index as u64], || format!("fault {index} is relieved"));
+        for direction in struck.blocked {
+            self.net.unblock(direction, &mut self.agenda);
+        }
+        if let Fault::Lossy { .. } = plan.faults[index].fault {
+            self.net.set_weather(plan.weather);
+        }
+        for node in struck.nodes {
+            self.relieve_host(node, &plan.faults[index].fault)?;
+        }
+        Ok(())
+    }
+
+    /// Ends every fault, brings every host up, and lets network, disks and clocks behave.
+    pub(crate) fn heal(&mut self) -> Result<(), Violation> {
+        self.note(&[22], || "everything heals".into());
+        let active: Vec<usize> = self.nemesis.active.keys().copied().collect();
+        for index in active {
+            self.relieve(index)?;
+        }
+        self.is_loaded = false;
+        self.net.set_weather(Weather {
+            delay_min: Micros(100),
+            delay_max: Micros(1_000),
+            spikes_per_mille: 0,
+            drops_per_mille: 0,
+            stragglers_per_mille: 0,
+        });
+        self.disk_pace.sync_min = Micros(100);
+        self.disk_pace.sync_max = Micros(1_000);
+        for node in self.nodes() {
+            if !self.host(node).is_up() {
+                self.start_host(node)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn resolve(&self, target: Target) -> Option<NodeId> {
+        match target {
+            Target::Node(node) => Some(node),
+            Target::LeaderOf(shard) => self.hosts.iter().find_map(|host| {
+                let leads = host.status()?.shards.iter().any(|status| status.shard == shard && status.leads);
+                leads.then(|| host.node())
+            }),
+        }
+    }
+
+    fn strike_host(&mut self, node: NodeId, fault: &Fault) {
+        match *fault {
+            Fault::Crash { loss, inside_operations: None, .. } => self.crash(node, loss),
+            Fault::Crash { loss, inside_operations: Some(operations), .. } => {
+                self.host(node).loss_if_dies = loss;
+                self.host(node).disk().die_after(operations);
+            }
+            Fault::Blackout => self.crash(node, Loss::Power),
+            Fault::Retire { .. } => self.post(node, Event::Retire),
+            Fault::Pause { .. } => {
+                self.host(node).pauses += 1;
+                self.net.set_reachable(node, false);
+            }
+            Fault::SlowDisk { factor, .. } => self.host(node).slowness = factor,
+            Fault::FailSync { .. } => self.host(node).disk().fail_next_sync(),
+            Fault::FullDisk { free_bytes, .. } => self.host(node).disk().set_free_bytes(Some(free_bytes)),
+            Fault::SkewClock { percent, .. } => {
+                self.host(node).tick = Micros(self.plan.tick.0 * percent / 100);
+            }
+            Fault::Partition { .. }
+            | Fault::Isolate { .. }
+            | Fault::BreakLinks { .. }
+            | Fault::Lossy { .. } => {}
+        }
+    }
+
+    fn strike_network(&mut self, nodes: &[NodeId], fault: &Fault) -> Vec<Direction> {
+        match *fault {
+            Fault::Partition { side, way } => self.separate(side, way),
+            Fault::Isolate { way, .. } => {
+                let side = nodes.iter().map(|node| 1 << (node.0 - 1)).sum();
+                self.separate(side, way)
+            }
+            Fault::BreakLinks { per_mille } => {
+                for low in self.nodes() {
+                    for high in self.nodes().filter(|&high| high > low) {
+                        if self.nemesis.random.u32(0..1000) < per_mille {
+                            self.net.break_link(Direction { from: low, to: high }, &mut self.agenda);
+                        }
+                    }
+                }
+                Vec::new()
+            }
+            Fault::Lossy { per_mille } => {
+                self.net.set_weather(Weather { drops_per_mille: per_mille, ..self.plan.weather });
+                Vec::new()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Blocks what passes between a side and the rest. Returns what it blocked.
+    fn separate(&mut self, side: u64, way: Way) -> Vec<Direction> {
+        let is_inside = |node: NodeId| side >> (node.0 - 1) & 1 == 1;
+        let mut blocked = Vec::new();
+        for inside in self.nodes().filter(|&node| is_inside(node)) {
+            for outside in self.nodes().filter(|&node| !is_inside(node)) {
+                let out = Direction { from: inside, to: outside };
+                match way {
+                    Way::Both => blocked.extend([out, out.reversed()]),
+                    Way::Out => blocked.push(out),
+                    Way::In => blocked.push(out.reversed()),
+                }
+            }
+        }
+        for &direction in &blocked {
+            self.net.block(direction, &mut self.agenda);
+        }
+        blocked
+    }
+
+    fn relieve_host(&mut self, node: NodeId, fault: &Fault) -> Result<(), Violation> {
+        match *fault {
+            Fault::Crash { .. } => self.host(node).disk().survive(),
+            // The process was told to retire and has had its time: it ends, and a new one takes its place.
+            Fault::Retire { .. } => self.crash(node, Loss::Process),
+            Fault::Pause { .. } => {
+                self.host(node).pauses -= 1;
+                if self.host(node).is_running() {
+                    self.net.set_reachable(node, true);
+                    if self.host(node).rouse() {
+                        self.arrange_wake(node);
+                    }
+                }
+            }
+            Fault::SlowDisk { .. } => self.host(node).slowness = 1,
+            Fault::FailSync { .. } => self.host(node).disk().forgive_sync(),
+            Fault::FullDisk { .. } => self.host(node).disk().set_free_bytes(None),
+            Fault::SkewClock { .. } => self.host(node).tick = self.plan.tick,
+            _ => {}
+        }
+        if self.host(node).is_up() { Ok(()) } else { self.start_host(node) }
+    }
+}

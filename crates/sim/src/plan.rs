@@ -1,0 +1,181 @@
+//! Everything that one run is made of, drawn from its seed.
+//!
+//! A plan is data: a run is a function of it, and a test may change any field. Each concern of a run has its own
+//! generator, split from the seed by name, so that leaving out one fault does not reshuffle the network.
+
+use tidelock_core::event::Timing;
+
+use crate::agenda::Micros;
+use crate::faults::{self, Sabotage, ScheduledFault, Severity, choose};
+use crate::net::Weather;
+
+/// One run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// What it is drawn from.
+    pub seed: u64,
+    /// Hosts: 1, 3 or 5, all founders.
+    pub nodes: u64,
+    /// Data shards.
+    pub data_shards: u64,
+    /// Logical durations of the nodes.
+    pub timing: Timing,
+    /// Nominal length of a tick.
+    pub tick: Micros,
+    /// How the network behaves when nothing strikes it.
+    pub weather: Weather,
+    /// How the disks behave when nothing strikes them.
+    pub disk: DiskPace,
+    /// What clients do.
+    pub load: Load,
+    /// How long clients and faults keep on.
+    pub duration: Micros,
+    /// What strikes, by time.
+    pub faults: Vec<ScheduledFault>,
+    /// Never drawn; for tests of the simulator itself.
+    pub sabotage: Option<Sabotage>,
+}
+
+/// How fast disks are, and how large their files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskPace {
+    /// Shortest time from a write to the end of its sync.
+    pub sync_min: Micros,
+    /// Longest such time.
+    pub sync_max: Micros,
+    /// Size of a segment of the write-ahead log.
+    pub segment_bytes: u64,
+}
+
+/// What clients do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// How many there are; each has one operation at a time that it waits for.
+    pub clients: usize,
+    /// Keys for each shard: few, so that clients contend.
+    pub keys_per_shard: usize,
+    /// Longest pause of a client between two operations.
+    pub pause_max: Micros,
+    /// A client forgets an operation after this long and goes on.
+    pub patience: Micros,
+    /// Of a thousand operations, how many are reads.
+    pub reads_per_mille: u32,
+    /// Longest value, in bytes.
+    pub value_bytes_max: usize,
+    /// Whether clients stay with one node, or take any for each operation.
+    pub sticky: bool,
+}
+
+/// How hard a run is meant to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Temper {
+    Calm,
+    Rough,
+    Wild,
+}
+
+impl Plan {
+    /// Draws the plan of a seed.
+    pub fn draw(seed: u64) -> Plan {
+        let random = &mut generator(seed, "plan");
+        let temper =
+            *choose(random, &[Temper::Calm, Temper::Rough, Temper::Rough, Temper::Wild, Temper::Wild]);
+        let nodes = *choose(random, &[1, 3, 3, 3, 3, 3, 5, 5]);
+        let data_shards = random.u64(1..=4);
+        let duration = Micros::SECOND * random.u64(10..=40);
+        let (interval_max, lasts_max) = match temper {
+            Temper::Calm => (Micros::SECOND * 30, Micros::SECOND * 2),
+            Temper::Rough => (Micros::SECOND * 6, Micros::SECOND * 5),
+            Temper::Wild => (Micros::SECOND, Micros::SECOND * 3),
+        };
+        let from = Micros::SECOND * random.u64(0..3);
+        let severity = Severity { nodes, data_shards, from, until: duration, interval_max, lasts_max };
+        Plan {
+            seed,
+            nodes,
+            data_shards,
+            timing: Timing { election_ticks: 10, heartbeat_ticks: 2, request_ticks: random.u64(15..60) },
+            tick: Micros::MILLISECOND * random.u64(20..=100),
+            weather: draw_weather(temper, random),
+            disk: draw_disk(random),
+            load: draw_load(random),
+            duration,
+            faults: faults::draw(severity, &mut generator(seed, "faults")),
+            sabotage: None,
+        }
+    }
+
+    /// The generator of one concern of this run.
+    pub fn generator(&self, concern: &str) -> fastrand::Rng {
+        generator(self.seed, concern)
+    }
+}
+
+fn draw_weather(temper: Temper, random: &mut fastrand::Rng) -> Weather {
+    let delay_min = Micros(random.u64(50..1_000));
+    let spread = *choose(random, &[1_000, 10_000, 60_000]);
+    let delay_max = delay_min + Micros(random.u64(100..spread));
+    let harsh = temper != Temper::Calm;
+    Weather {
+        delay_min,
+        delay_max,
+        spikes_per_mille: if harsh { random.u32(0..20) } else { 0 },
+        drops_per_mille: if harsh { random.u32(0..30) } else { 0 },
+        stragglers_per_mille: random.u32(0..=1000),
+    }
+}
+
+fn draw_disk(random: &mut fastrand::Rng) -> DiskPace {
+    let sync_min = Micros(random.u64(20..3_000));
+    DiskPace {
+        sync_min,
+        sync_max: sync_min + Micros(random.u64(100..20_000)),
+        segment_bytes: *choose(random, &[64 << 10, 256 << 10, 1 << 20]),
+    }
+}
+
+fn draw_load(random: &mut fastrand::Rng) -> Load {
+    Load {
+        clients: random.usize(1..=12),
+        keys_per_shard: random.usize(1..=4),
+        pause_max: Micros::MILLISECOND * random.u64(1..=200),
+        patience: Micros::MILLISECOND * random.u64(100..=5_000),
+        reads_per_mille: random.u32(100..=900),
+        value_bytes_max: *choose(random, &[8, 8, 200, 2_000, 20_000]),
+        sticky: random.bool(),
+    }
+}
+
+/// Splits a generator off a seed by name.
+fn generator(seed: u64, concern: &str) -> fastrand::Rng {
+    fastrand::Rng::with_seed(seed ^ crate::trace::digest(concern.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_a_function_of_its_seed() {
+        assert_eq!(Plan::draw(7), Plan::draw(7));
+        assert_ne!(Plan::draw(7), Plan::draw(8));
+    }
+
+    #[test]
+    fn seeds_reach_every_kind_of_cluster_and_of_fault() {
+        let plans: Vec<Plan> = (0..300).map(Plan::draw).collect();
+        for nodes in [1, 3, 5] {
+            assert!(plans.iter().any(|plan| plan.nodes == nodes), "{nodes} nodes");
+        }
+        let names: std::collections::BTreeSet<String> = plans
+            .iter()
+            .flat_map(|plan| &plan.faults)
+            .map(|scheduled| {
+                let debug = format!("{:?}", scheduled.fault);
+                debug.split(' ').next().unwrap().to_owned()
+            })
+            .collect();
+        assert_eq!(names.len(), 12, "{names:?}");
+        assert!(plans.iter().any(|plan| plan.faults.is_empty()));
+    }
+}

@@ -1,0 +1,198 @@
+//! What clients ask: few keys over all shards, every command, any node.
+//!
+//! Owns the choice of the next operation and what a client remembers (versions it saw, so that its conditional
+//! writes sometimes hold and sometimes do not). It neither delivers nor judges. A client waits for one operation at
+//! a time, up to its patience; a reply that comes later is still recorded, since the store promised one.
+
+use std::collections::BTreeMap;
+
+use crate::slots::shard_of;
+use bytes::Bytes;
+use tidelock_core::command::{Condition, Consistency, Read, Reply, Request, Write};
+use tidelock_core::types::{NodeId, ShardId, Token, Version};
+
+use crate::agenda::Micros;
+use crate::faults::choose;
+use crate::history::{VALUE_BYTES_MIN, value_of};
+use crate::plan::Load;
+
+/// All clients.
+#[derive(Debug)]
+pub struct Workload {
+    load: Load,
+    keys: Vec<Bytes>,
+    clients: Vec<Client>,
+    random: fastrand::Rng,
+}
+
+#[derive(Debug)]
+struct Client {
+    node: NodeId,
+    waits_for: Option<Token>,
+    /// A step that comes earlier than this was overtaken by another.
+    next_step: Micros,
+    versions: BTreeMap<Bytes, Version>,
+}
+
+impl Workload {
+    /// Clients under `load` of a cluster of `nodes` with `data_shards`.
+    pub fn new(load: Load, nodes: u64, data_shards: u64, mut random: fastrand::Rng) -> Workload {
+        let clients = (0..load.clients)
+            .map(|_| Client {
+                node: NodeId(random.u64(1..=nodes)),
+                waits_for: None,
+                next_step: Micros(0),
+                versions: BTreeMap::new(),
+            })
+            .collect();
+        Workload { load, keys: keys_over(data_shards, load.keys_per_shard), clients, random }
+    }
+
+    /// Every key that any client may use, in no order.
+    pub fn keys(&self) -> &[Bytes] {
+        &self.keys
+    }
+
+    /// How long a client rests before its next step.
+    pub fn pause(&mut self) -> Micros {
+        Micros(self.random.u64(0..=self.load.pause_max.0))
+    }
+
+    /// Whether a client is due; a step that was overtaken is not.
+    pub fn is_due(&self, client: usize, now: Micros) -> bool {
+        now >= self.clients[client].next_step
+    }
+
+    /// The node that a client asks next, of those that take connections.
+    pub fn node_for(&mut self, client: usize, up: &[NodeId]) -> Option<NodeId> {
+        let client = &mut self.clients[client];
+        if !up.is_empty() && (!self.load.sticky || !up.contains(&client.node)) {
+            client.node = *choose(&mut self.random, up);
+        }
+        up.contains(&client.node).then_some(client.node)
+    }
+
+    /// A client's next request, which will be known as `token`.
+    pub fn request(&mut self, client: usize, token: Token) -> Request {
+        if self.random.u32(0..1000) < self.load.reads_per_mille {
+            self.read()
+        } else {
+            self.write(client, token)
+        }
+    }
+
+    /// A client waits for `token` from now on. Returns when it loses patience.
+    pub fn waits(&mut self, client: usize, token: Token, now: Micros) -> Micros {
+        self.clients[client].waits_for = Some(token);
+        self.clients[client].next_step = now + self.load.patience;
+        self.clients[client].next_step
+    }
+
+    /// A reply arrived. Returns whether the client was waiting for it, and if so when it takes its next step.
+    pub fn hears(&mut self, client: usize, token: Token, now: Micros) -> Option<Micros> {
+        if self.clients[client].waits_for != Some(token) {
+            return None;
+        }
+        let next = now + self.pause();
+        self.clients[client].waits_for = None;
+        self.clients[client].next_step = next;
+        Some(next)
+    }
+
+    /// A client learns versions from a reply to its request.
+    pub fn learn(&mut self, client: usize, request: &Request, reply: &Reply) {
+        let versions = &mut self.clients[client].versions;
+        let key = match request {
+            Request::Write(write) => write.key().cloned(),
+            Request::Read { read: Read::Get { key }, .. } => Some(key.clone()),
+            Request::Read { read: Read::List { .. }, .. } | Request::Cluster => None,
+        };
+        match (key, reply) {
+            (Some(key), Reply::Value { version, .. } | Reply::Written { version, .. }) => {
+                versions.insert(key, *version);
+            }
+            (Some(key), Reply::ConditionFailed { current }) => {
+                versions.insert(key, *current);
+            }
+            (Some(key), Reply::Deleted { .. } | Reply::NotFound) => {
+                versions.insert(key, Version::ABSENT);
+            }
+            (None, Reply::Page(page)) => {
+                versions.extend(page.items.iter().map(|item| (item.key.clone(), item.version)));
+            }
+            _ => {}
+        }
+    }
+
+    fn read(&mut self) -> Request {
+        let random = &mut self.random;
+        let stale = random.u8(0..3) == 0;
+        let consistency = if stale { Consistency::Stale } else { Consistency::Linearizable };
+        let read = match random.u8(0..100) {
+            0 => return Request::Cluster,
+            1..=75 => Read::Get { key: choose(random, &self.keys).clone() },
+            _ => {
+                let after = random.bool().then(|| choose(random, &self.keys).clone());
+                let limit = *choose(random, &[1, 2, 3, 1000]);
+                let prefix = Bytes::from_static(choose(random, &["", "", "a", "b/", "none"]).as_bytes());
+                Read::List { prefix, after, limit, keys_only: random.u8(0..4) == 0 }
+            }
+        };
+        Request::Read { read, consistency }
+    }
+
+    fn write(&mut self, client: usize, token: Token) -> Request {
+        let random = &mut self.random;
+        let key = choose(random, &self.keys).clone();
+        let seen = self.clients[client].versions.get(&key).copied().unwrap_or(Version::ABSENT);
+        let condition = match random.u8(0..100) {
+            0..=54 => Condition::Always,
+            55..=79 => Condition::Version(seen),
+            80..=83 => Condition::Version(Version(random.u64(1..100))),
+            84..=91 => Condition::Version(Version::ABSENT),
+            _ => Condition::Exists,
+        };
+        Request::Write(if random.u8(0..4) == 0 {
+            Write::Delete { key, condition }
+        } else {
+            let length = random.usize(VALUE_BYTES_MIN..=self.load.value_bytes_max.max(VALUE_BYTES_MIN));
+            Write::Put { key, value: value_of(token, length), condition }
+        })
+    }
+}
+
+/// `per_shard` keys for each of `data_shards`, under two prefixes, some of them not text.
+fn keys_over(data_shards: u64, per_shard: usize) -> Vec<Bytes> {
+    let mut found: BTreeMap<ShardId, Vec<Bytes>> = BTreeMap::new();
+    for number in 0u64.. {
+        let mut key = format!("{}/{number}", if number % 2 == 0 { "a" } else { "b" }).into_bytes();
+        if number % 3 == 0 {
+            key.extend_from_slice(&[0, 0xff]);
+        }
+        let keys = found.entry(shard_of(&key, data_shards)).or_default();
+        if keys.len() < per_shard {
+            keys.push(key.into());
+        }
+        let complete = found.values().filter(|keys| keys.len() == per_shard).count();
+        if complete as u64 == data_shards {
+            break;
+        }
+    }
+    found.into_values().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shard_gets_its_keys() {
+        for data_shards in 1..=4 {
+            let keys = keys_over(data_shards, 3);
+            for shard in 1..=data_shards {
+                let here = keys.iter().filter(|key| shard_of(key, data_shards) == ShardId(shard));
+                assert_eq!(here.count(), 3);
+            }
+        }
+    }
+}

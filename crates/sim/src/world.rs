@@ -1,0 +1,474 @@
+//! Hosts, network, clients and checkers, and what each happening does to them.
+//!
+//! Owns the state of a run and the turn of one happening. When faults strike is in [`nemesis`](crate::nemesis), what
+//! a healed cluster must show in [`inspection`](crate::inspection). Everything random comes from the plan's
+//! generators, everything ordered from the agenda and from ordered collections: nothing else may decide anything.
+
+use std::collections::BTreeMap;
+
+use tidelock_core::command::{HostInfo, Refusal, Reply, Request};
+use tidelock_core::event::{Event, NodeOptions};
+use tidelock_core::types::{NodeId, Token};
+use uuid::Uuid;
+
+use crate::agenda::{Agenda, Happening, Micros};
+use crate::checkers::Violation;
+use crate::checkers::agreement::Agreement;
+use crate::checkers::leaders::Leaders;
+use crate::checkers::replicas::Replicas;
+use crate::checkers::replies::Replies;
+use crate::disk::SimDisk;
+use crate::faults::{Loss, Sabotage};
+use crate::history::{Happened, History, Outcome};
+use crate::host::{Host, Stop};
+use crate::nemesis::Nemesis;
+use crate::net::Network;
+use crate::plan::{DiskPace, Plan};
+use crate::run::{Report, Tally};
+use crate::trace::{Detail, Trace, digest};
+use crate::workload::Workload;
+
+/// The state of a run.
+pub struct World<'p> {
+    pub(crate) plan: &'p Plan,
+    pub(crate) agenda: Agenda,
+    pub(crate) net: Network,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) workload: Workload,
+    pub(crate) history: History,
+    pub(crate) nemesis: Nemesis,
+    pub(crate) disk_pace: DiskPace,
+    /// Whether clients ask and faults strike; not any more once the cluster heals.
+    pub(crate) is_loaded: bool,
+    /// Paces everything that takes a while inside a host.
+    pub(crate) pace: fastrand::Rng,
+    pub(crate) replicas: Replicas,
+    agreement: Agreement,
+    leaders: Leaders,
+    replies: Replies,
+    /// Whose request a token is.
+    clients: BTreeMap<Token, usize>,
+    /// Seeds the lives of processes.
+    boots: fastrand::Rng,
+    crashes: u64,
+    disk_stops: u64,
+    trace: Trace,
+}
+
+/// A process turns to its inbox up to this long after something arrived, and finds what gathered meanwhile.
+const WAKE_AFTER_MAX: Micros = Micros(150);
+
+impl<'p> World<'p> {
+    /// The world of a plan before its first moment.
+    pub fn new(plan: &'p Plan, detail: Detail) -> World<'p> {
+        let mut disks = plan.generator("disks");
+        let hosts = (1..=plan.nodes).map(|node| {
+            let disk = SimDisk::new(disks.u64(..));
+            Host::new(options(plan, NodeId(node)), disk, plan)
+        });
+        World {
+            plan,
+            agenda: Agenda::default(),
+            net: Network::new(plan.nodes, plan.weather, plan.generator("network").u64(..)),
+            hosts: hosts.collect(),
+            workload: Workload::new(plan.load, plan.nodes, plan.data_shards, plan.generator("workload")),
+            history: History::default(),
+            nemesis: Nemesis::new(plan.generator("nemesis")),
+            disk_pace: plan.disk,
+            is_loaded: true,
+            pace: plan.generator("pace"),
+            replicas: Replicas::default(),
+            agreement: Agreement::default(),
+            leaders: Leaders::default(),
+            replies: Replies::new(plan.timing.request_ticks),
+            clients: BTreeMap::new(),
+            boots: plan.generator("boots"),
+            crashes: 0,
+            disk_stops: 0,
+            trace: Trace::new(detail),
+        }
+    }
+
+    /// Starts hosts, links, clients and the schedule of faults.
+    pub fn start(&mut self) -> Result<(), Violation> {
+        for node in self.nodes() {
+            self.start_host(node)?;
+        }
+        self.net.start(&mut self.agenda);
+        for client in 0..self.plan.load.clients {
+            let pause = self.workload.pause();
+            self.agenda.after(pause, Happening::Client(client));
+        }
+        for (index, scheduled) in self.plan.faults.iter().enumerate() {
+            self.agenda.at(scheduled.at, Happening::Fault(index));
+        }
+        Ok(())
+    }
+
+    /// Lets everything happen that is due before a time.
+    pub fn run_until(&mut self, limit: Micros) -> Result<(), Violation> {
+        while let Some(happening) = self.agenda.take_before(limit) {
+            self.happen(happening)?;
+        }
+        Ok(())
+    }
+
+    /// What clients asked and were told.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// What the run did so far.
+    pub fn report(&self) -> Report {
+        let count = |matches: &dyn Fn(&Outcome) -> bool| {
+            self.history.operations().iter().filter(|operation| matches(&operation.outcome)).count() as u64
+        };
+        let acknowledged = self.history.operations().iter().filter(|done| done.happened() == Happened::Yes);
+        let tally = Tally {
+            requests: self.history.operations().len() as u64,
+            acknowledged: acknowledged.count() as u64,
+            refused: count(&|outcome| matches!(outcome, Outcome::Answered { reply: Reply::Refused(_), .. })),
+            lost: count(&|outcome| *outcome == Outcome::Lost),
+            crashes: self.crashes,
+            disk_stops: self.disk_stops,
+            leaderships: self.leaders.count() as u64,
+            frames: self.net.counters().delivered,
+            sectors_lost: self.hosts.iter().map(|host| host.disk().counters().sectors_lost).sum(),
+        };
+        Report { hash: self.trace.hash(), events: self.trace.events(), simulated: self.agenda.now(), tally }
+    }
+
+    /// The lines of the trace that were kept.
+    pub fn into_lines(self) -> Vec<String> {
+        self.trace.into_lines()
+    }
+
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (1..=self.plan.nodes).map(NodeId)
+    }
+
+    pub(crate) fn host(&mut self, node: NodeId) -> &mut Host {
+        &mut self.hosts[(node.0 - 1) as usize]
+    }
+
+    pub(crate) fn note(&mut self, facts: &[u64], text: impl FnOnce() -> String) {
+        self.trace.note(self.agenda.now(), facts, text);
+    }
+
+    /// Hands an event to a process, and wakes it if it is not about to be.
+    pub(crate) fn post(&mut self, node: NodeId, event: Event) {
+        if self.host(node).post(event) {
+            self.arrange_wake(node);
+        }
+    }
+
+    pub(crate) fn arrange_wake(&mut self, node: NodeId) {
+        let delay = Micros(self.pace.u64(0..=WAKE_AFTER_MAX.0));
+        let life = self.host(node).incarnation().life;
+        self.agenda.after(delay, Happening::Wake { node, life });
+    }
+
+    /// Sends a client's request to a node.
+    pub(crate) fn ask(&mut self, node: NodeId, request: Request, is_final: bool) -> Token {
+        let host = self.host(node);
+        let (at, ticks) = (host.incarnation(), host.ticks());
+        let token = self.history.invoke(at, request.clone(), is_final);
+        self.replies.asked(node, token, ticks);
+        self.note(&[1, node.0, token.0], || format!("node {node} <- {token}: {}", brief(&request)));
+        self.post(node, Event::Request { token, request });
+        token
+    }
+
+    /// Starts a host that is down. A disk that refuses is a violation only if no fault told it to.
+    pub(crate) fn start_host(&mut self, node: NodeId) -> Result<(), Violation> {
+        let seed = self.boots.u64(..);
+        let tick = self.host(node).tick;
+        let refusals = self.host(node).disk().counters().refusals;
+        let started = self.host(node).start(seed);
+        self.note(&[2, node.0, u64::from(started.is_ok())], || format!("node {node} starts: {started:?}"));
+        if let Err(stop) = started {
+            return self.stopped(node, &stop, refusals);
+        }
+        let reachable = self.host(node).is_running();
+        self.net.set_reachable(node, reachable);
+        let life = self.host(node).incarnation().life;
+        let first_tick = Micros(self.pace.u64(0..=tick.0));
+        self.agenda.after(first_tick, Happening::Tick { node, life });
+        if self.host(node).rouse() {
+            self.arrange_wake(node);
+        }
+        Ok(())
+    }
+
+    /// A process dies, if there is one.
+    pub(crate) fn crash(&mut self, node: NodeId, loss: Loss) {
+        let incarnation = self.host(node).incarnation();
+        if !self.host(node).crash(loss) {
+            return;
+        }
+        self.note(&[3, node.0], || format!("node {node} dies, {loss:?}"));
+        self.crashes += 1;
+        self.history.lose(incarnation);
+        self.replies.forget(node);
+        self.replicas.forget(node);
+        self.agreement.forget(node);
+        self.net.node_died(node, &mut self.agenda);
+    }
+
+    fn happen(&mut self, happening: Happening) -> Result<(), Violation> {
+        match happening {
+            Happening::Tick { node, life } if self.lives(node, life) => self.tick(node, life),
+            Happening::Wake { node, life } if self.lives(node, life) => return self.wake(node),
+            Happening::Synced { node, life } if self.lives(node, life) => return self.synced(node, life),
+            Happening::Tick { .. } | Happening::Wake { .. } | Happening::Synced { .. } => {}
+            Happening::Deliver(direction) => {
+                if let Some(event) = self.net.deliver(direction, &mut self.agenda) {
+                    let (from, to) = (direction.from, direction.to);
+                    let (kind, content) = link_facts(&event);
+                    self.note(&[4, from.0, to.0, kind, content], || {
+                        format!("node {to} <- node {from}: {}", brief_event(&event))
+                    });
+                    self.post(to, event);
+                }
+            }
+            Happening::Connect(link) => self.net.connect(link, &mut self.agenda),
+            Happening::GiveUp { link, connection } => self.net.give_up(link, connection, &mut self.agenda),
+            Happening::Client(client) if self.is_loaded => self.client(client),
+            Happening::Fault(index) if self.is_loaded => self.strike(index),
+            Happening::Relief(index) if self.is_loaded => return self.relieve(index),
+            Happening::Client(_) | Happening::Fault(_) | Happening::Relief(_) => {}
+        }
+        Ok(())
+    }
+
+    fn lives(&mut self, node: NodeId, life: u64) -> bool {
+        let host = self.host(node);
+        host.is_up() && host.incarnation().life == life
+    }
+
+    fn tick(&mut self, node: NodeId, life: u64) {
+        let tick = self.host(node).tick;
+        self.agenda.after(tick, Happening::Tick { node, life });
+        // A process that does not run misses its ticks: timers do not pile up.
+        if self.host(node).is_running() {
+            self.note(&[5, node.0], || format!("node {node} ticks"));
+            self.post(node, Event::Tick);
+        }
+    }
+
+    fn wake(&mut self, node: NodeId) -> Result<(), Violation> {
+        if !self.host(node).is_running() {
+            self.host(node).doze();
+            return Ok(());
+        }
+        let turn = self.host(node).turn();
+        for frame in turn.frames {
+            let content = digest(&frame.payload);
+            let (to, bytes) = (frame.to, frame.payload.len());
+            self.note(&[6, node.0, to.0, content], || format!("node {node} -> node {to}: {bytes} bytes"));
+            if self.plan.sabotage == Some(Sabotage::FramesTwice) {
+                self.net.send(node, frame.clone(), &mut self.agenda);
+            }
+            self.net.send(node, frame, &mut self.agenda);
+        }
+        for (token, reply) in turn.replies {
+            self.answer(node, token, reply)?;
+        }
+        self.write(node)?;
+        self.observe(node)
+    }
+
+    fn answer(&mut self, node: NodeId, token: Token, reply: Reply) -> Result<(), Violation> {
+        let facts = reply_facts(&reply);
+        self.note(&[7, node.0, token.0, facts.0, facts.1], || {
+            format!("node {node} -> {token}: {}", brief_reply(&reply))
+        });
+        let request = self.history.operation(token).map(|operation| operation.request.clone());
+        if let (Some(&client), Some(request)) = (self.clients.get(&token), request) {
+            self.workload.learn(client, &request, &reply);
+            if let Some(next) = self.workload.hears(client, token, self.agenda.now()) {
+                self.agenda.at(next, Happening::Client(client));
+            }
+        }
+        let was_open = self.history.answer(token, reply);
+        self.replies.answered(node, token, was_open)
+    }
+
+    /// Lets the disk thread take what is queued.
+    fn write(&mut self, node: NodeId) -> Result<(), Violation> {
+        let refusals = self.host(node).disk().counters().refusals;
+        match self.host(node).begin_write() {
+            Ok(None) => Ok(()),
+            Ok(Some(sequence)) => {
+                let DiskPace { sync_min, sync_max, .. } = self.disk_pace;
+                let sync = Micros(self.pace.u64(sync_min.0..=sync_max.0)) * self.host(node).slowness;
+                let life = self.host(node).incarnation().life;
+                self.agenda.after(sync, Happening::Synced { node, life });
+                if self.plan.sabotage == Some(Sabotage::DurableBeforeSync) {
+                    self.post(node, Event::Durable(sequence));
+                }
+                Ok(())
+            }
+            Err(stop) => self.stopped(node, &stop, refusals),
+        }
+    }
+
+    fn synced(&mut self, node: NodeId, life: u64) -> Result<(), Violation> {
+        if !self.host(node).is_running() {
+            // The disk thread is paused with its process, and finds the sync done when it goes on.
+            self.agenda.after(Micros::MILLISECOND * 10, Happening::Synced { node, life });
+            return Ok(());
+        }
+        let refusals = self.host(node).disk().counters().refusals;
+        let steps = self.pace.u32(0..4);
+        match self.host(node).finish_write(steps) {
+            Ok(sequence) => {
+                self.note(&[8, node.0, sequence.0], || format!("node {node}: batch {sequence} is durable"));
+                self.post(node, Event::Durable(sequence));
+                self.write(node)
+            }
+            Err(stop) => self.stopped(node, &stop, refusals),
+        }
+    }
+
+    /// A process stopped, or did not start, for reasons of its disk.
+    fn stopped(&mut self, node: NodeId, stop: &Stop, refusals_before: u64) -> Result<(), Violation> {
+        let loss = self.host(node).loss_if_dies;
+        let was_refused = self.host(node).disk().counters().refusals > refusals_before;
+        let is_up = self.host(node).is_up();
+        self.note(&[9, node.0], || format!("node {node} stops: {stop:?}"));
+        match stop {
+            Stop::Died if is_up => self.crash(node, loss),
+            Stop::Died => {
+                self.host(node).crash(loss);
+            }
+            Stop::Disk(_) if was_refused => {
+                self.disk_stops += 1;
+                self.crash(node, Loss::Process);
+            }
+            Stop::Disk(reason) => {
+                let text = format!("node {node} stops on a disk that did nothing wrong: {reason}");
+                return Err(Violation::new("recovery", text));
+            }
+        }
+        Ok(())
+    }
+
+    fn client(&mut self, client: usize) {
+        let now = self.agenda.now();
+        if !self.workload.is_due(client, now) {
+            return;
+        }
+        let up: Vec<NodeId> = self.hosts.iter().filter(|host| host.is_up()).map(Host::node).collect();
+        let Some(node) = self.workload.node_for(client, &up) else {
+            let pause = self.workload.pause();
+            self.agenda.after(pause + Micros::MILLISECOND, Happening::Client(client));
+            return;
+        };
+        let request = self.workload.request(client, self.history.next_token());
+        let token = self.ask(node, request, false);
+        self.clients.insert(token, client);
+        let impatient = self.workload.waits(client, token, now);
+        self.agenda.at(impatient, Happening::Client(client));
+    }
+
+    /// Shows a node to the online checkers.
+    fn observe(&mut self, node: NodeId) -> Result<(), Violation> {
+        let host = &self.hosts[(node.0 - 1) as usize];
+        let Some(status) = host.status() else { return Ok(()) };
+        if status.counters.frames_invalid > 0 {
+            return Err(Violation::new("codec", format!("node {node} could not decode a frame of a peer")));
+        }
+        for shard in &status.shards {
+            let entry = |index| host.committed_entry(shard.shard, index);
+            self.agreement.observe(node, shard.shard, shard.committed, entry)?;
+            if shard.leads {
+                self.leaders.observe(node, shard.shard, shard.term)?;
+            }
+            if self.replicas.observe(node, shard)?
+                && let Some(state) = host.state_digest(shard.shard)
+            {
+                self.replicas.compare(node, shard.shard, state)?;
+            }
+        }
+        self.replies.ticked(node, host.ticks(), &self.history)
+    }
+}
+
+/// The identity of a host's disk.
+pub(crate) fn uuid_of(node: NodeId) -> Uuid {
+    Uuid::from_u128(u128::from(node.0))
+}
+
+fn options(plan: &Plan, node: NodeId) -> NodeOptions {
+    let address = |node: u64| format!("host-{node}:9001");
+    let host = HostInfo {
+        node,
+        uuid: uuid_of(node),
+        peer_address: address(node.0),
+        http_address: format!("host-{node}:8001"),
+        resp_address: format!("host-{node}:7001"),
+        tags: BTreeMap::new(),
+    };
+    NodeOptions {
+        host,
+        founders: (1..=plan.nodes).map(address).collect(),
+        data_shards: plan.data_shards,
+        timing: plan.timing,
+        seed: 0,
+    }
+}
+
+fn link_facts(event: &Event) -> (u64, u64) {
+    match event {
+        Event::Frame { payload, .. } => (0, digest(payload)),
+        Event::LinkUp(_) => (1, 0),
+        _ => (2, 0),
+    }
+}
+
+/// What distinguishes a reply, as numbers.
+fn reply_facts(reply: &Reply) -> (u64, u64) {
+    match reply {
+        Reply::Value { version, value } => (1, version.0 ^ digest(value)),
+        Reply::NotFound => (2, 0),
+        Reply::Written { version, created } => (3 + u64::from(*created), version.0),
+        Reply::Deleted { version } => (5, version.0),
+        Reply::ConditionFailed { current } => (6, current.0),
+        Reply::Page(page) => {
+            let versions: Vec<u8> = page.items.iter().flat_map(|item| item.version.0.to_le_bytes()).collect();
+            (7, digest(&versions))
+        }
+        Reply::Registered => (8, 0),
+        Reply::Cluster(view) => (9, digest(format!("{view:?}").as_bytes())),
+        Reply::Refused(Refusal::NoLeader) => (10, 0),
+        Reply::Refused(Refusal::UnknownOutcome) => (11, 0),
+        Reply::Refused(Refusal::Overloaded) => (12, 0),
+        Reply::Refused(Refusal::Invalid(text)) => (13, digest(text.as_bytes())),
+    }
+}
+
+/// A request for the trace; values are cut, they only name their operation.
+fn brief(request: &Request) -> String {
+    shorten(format!("{request:?}"))
+}
+
+fn brief_reply(reply: &Reply) -> String {
+    shorten(format!("{reply:?}"))
+}
+
+fn brief_event(event: &Event) -> String {
+    match event {
+        Event::Frame { payload, .. } => format!("{} bytes", payload.len()),
+        other => format!("{other:?}"),
+    }
+}
+
+fn shorten(mut text: String) -> String {
+    const CHARACTERS_MAX: usize = 160;
+    if let Some((end, _)) = text.char_indices().nth(CHARACTERS_MAX) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}

@@ -1,0 +1,154 @@
+//! Seeds: a fixed row of them, every one that once failed, and proof that a run is a function of its seed and that
+//! a store that breaks its promises is caught.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use bytes::Bytes;
+use tidelock_core::storage::wal::{self, WalOptions};
+use tidelock_core::storage::{LogEntry, RecoveredLogs, WalBatch, WalRecord};
+use tidelock_core::types::{LogIndex, ShardId, Term, WalSequence};
+use tidelock_sim::disk::SimDisk;
+use tidelock_sim::faults::Sabotage;
+use tidelock_sim::plan::Plan;
+use tidelock_sim::run::{self, Tally};
+use tidelock_sim::trace::Detail;
+
+/// Seeds of the fixed row. `tidelock-sim` runs fresh ones; these make sure that a change is judged at all.
+const SEEDS: u64 = 300;
+
+/// Seeds within which a deliberate fault must be caught.
+const SEEDS_TO_CATCH: u64 = 200;
+
+/// Runs seeds on all processors, and panics with the trace of one that fails.
+fn hold(seeds: &[u64]) -> Tally {
+    let next = AtomicU64::new(0);
+    let worker = || {
+        let mut tally = Tally::default();
+        while let Some(&seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
+            match run::run_seed(seed) {
+                Ok(report) => tally.add(&report.tally),
+                Err(failure) => panic!("{}\nseed {seed}: {}", failure.lines.join("\n"), failure.violation),
+            }
+        }
+        tally
+    };
+    thread::scope(|scope| {
+        let workers = thread::available_parallelism().map_or(1, usize::from);
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
+        let mut total = Tally::default();
+        for worker in workers {
+            total.add(&worker.join().expect("a seed fails"));
+        }
+        total
+    })
+}
+
+#[test]
+fn a_row_of_seeds_holds_and_tests_something() {
+    let total = hold(&(0..SEEDS).collect::<Vec<_>>());
+    assert!(total.acknowledged > 100 * SEEDS, "clients hardly wrote: {total:?}");
+    assert!(total.crashes > SEEDS && total.disk_stops > SEEDS / 10, "nodes hardly died: {total:?}");
+    assert!(
+        total.refused > SEEDS && total.lost > 0 && total.sectors_lost > 0,
+        "faults bit nobody: {total:?}"
+    );
+}
+
+#[test]
+fn seeds_that_once_failed_hold() {
+    let lines = include_str!("regressions.txt").lines().filter(|line| !line.starts_with('#'));
+    let seeds = lines.filter_map(|line| line.split_whitespace().next());
+    let parsed = seeds.map(|seed| seed.parse().expect("a line of regressions.txt begins with its seed"));
+    hold(&parsed.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_run_is_a_function_of_its_seed() {
+    let hash = |seed, detail| run::run(&Plan::draw(seed), detail).expect("these seeds hold").hash;
+    for seed in 1000..1010 {
+        let first = hash(seed, Detail::Hash);
+        assert_eq!(first, hash(seed, Detail::Hash), "seed {seed}");
+        assert_eq!(first, hash(seed, Detail::Tail(1)), "seed {seed}: looking changes nothing");
+    }
+    assert_ne!(hash(1000, Detail::Hash), hash(1001, Detail::Hash));
+}
+
+/// The checker that is first to catch a sabotaged store.
+fn caught(sabotage: Sabotage) -> &'static str {
+    let sabotaged = |seed| Plan { sabotage: Some(sabotage), ..Plan::draw(seed) };
+    let failure = (0..SEEDS_TO_CATCH).find_map(|seed| run::run(&sabotaged(seed), Detail::Hash).err());
+    match failure {
+        Some(failure) => failure.violation.checker,
+        None => panic!("{SEEDS_TO_CATCH} seeds do not catch {sabotage:?}"),
+    }
+}
+
+#[test]
+fn acknowledging_before_the_sync_is_caught() {
+    caught(Sabotage::DurableBeforeSync);
+}
+
+#[test]
+fn forgetting_term_and_vote_is_caught() {
+    caught(Sabotage::HardStateForgotten);
+}
+
+#[test]
+fn reading_without_a_round_is_caught() {
+    assert_eq!(caught(Sabotage::ReadWithoutRound), "linearizability");
+}
+
+#[test]
+fn delivering_twice_is_caught() {
+    caught(Sabotage::FramesTwice);
+}
+
+/// A log of some synced batches, one entry each.
+fn write_log(disk: &SimDisk, batches: u64) {
+    let (mut log, _) = wal::open(disk.clone(), WalOptions { segment_bytes: 64 << 10, seed: 1 })
+        .expect("an empty disk makes an empty log");
+    for sequence in 1..=batches {
+        let data = Bytes::from(vec![sequence as u8; 700]);
+        let entry = LogEntry { index: LogIndex(sequence), term: Term(1), data };
+        let record = WalRecord::Entries { shard: ShardId(1), entries: vec![entry] };
+        let batch = WalBatch { sequence: WalSequence(sequence), records: vec![record] };
+        log.append(&[batch]).and_then(|()| log.sync()).expect("the disk has no faults");
+    }
+}
+
+fn recover(disk: &SimDisk) -> Result<RecoveredLogs, wal::RecoveryError> {
+    let options = WalOptions { segment_bytes: 64 << 10, seed: 2 };
+    wal::open(disk.clone(), options).map(|(_, recovery)| recovery.logs)
+}
+
+/// A flip in the last batch looks like a torn tail, since nothing behind it proves that it was durable; one anywhere
+/// before must be refused, and none may change what is recovered.
+#[test]
+fn a_flipped_bit_is_refused_or_harmless_and_never_believed() {
+    const BATCHES: u64 = 40;
+    let intact = SimDisk::new(1);
+    write_log(&intact, BATCHES);
+    let expected = recover(&intact).unwrap();
+    let files = tidelock_core::storage::disk::Disk::list(&intact).unwrap();
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut refused = 0;
+    for _ in 0..300 {
+        let disk = SimDisk::new(1);
+        write_log(&disk, BATCHES);
+        let file = &files[random.usize(0..files.len())];
+        let bits = disk.bytes_of(file).map_or(0, |bytes| bytes.len() as u64 * 8);
+        disk.flip_bit(file, random.u64(0..bits));
+        disk.power_loss();
+        match recover(&disk) {
+            Err(_) => refused += 1,
+            Ok(logs) if logs == expected => {}
+            Ok(logs) => {
+                let entries = &logs[&ShardId(1)].entries;
+                assert_eq!(entries[..], expected[&ShardId(1)].entries[..entries.len()]);
+                assert_eq!(entries.len() as u64, BATCHES - 1, "only the last batch may look torn");
+            }
+        }
+    }
+    assert!(refused > 50, "{refused}");
+}
