@@ -18,6 +18,9 @@ use crate::faults::{Loss, Sabotage};
 use crate::history::Incarnation;
 use crate::plan::{DiskPace, Plan};
 
+/// Small, so that a busy group commit takes several frames, and a crash may fall between them.
+const FRAME_BYTES_MAX: usize = 1 << 10;
+
 /// A host.
 pub struct Host {
     options: NodeOptions,
@@ -113,7 +116,8 @@ impl Host {
     /// Starts a process on what the disk holds. `seed` is the randomness of this life.
     pub fn start(&mut self, seed: u64) -> Result<(), Stop> {
         assert!(self.process.is_none(), "a host runs one process");
-        let options = WalOptions { segment_bytes: self.segment_bytes, seed };
+        let options =
+            WalOptions { segment_bytes: self.segment_bytes, frame_bytes_max: FRAME_BYTES_MAX, seed };
         let (log, recovery) = wal::open(self.disk.clone(), options).map_err(|error| self.stopped(&error))?;
         self.life += 1;
         let node = Node::new(NodeOptions { seed, ..self.options.clone() }, recovery.logs);

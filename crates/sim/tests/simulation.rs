@@ -106,7 +106,7 @@ fn delivering_twice_is_caught() {
 
 /// A log of some synced batches, one entry each.
 fn write_log(disk: &SimDisk, batches: u64) {
-    let (mut log, _) = wal::open(disk.clone(), WalOptions { segment_bytes: 64 << 10, seed: 1 })
+    let (mut log, _) = wal::open(disk.clone(), WalOptions { segment_bytes: 64 << 10, ..WalOptions::new(1) })
         .expect("an empty disk makes an empty log");
     for sequence in 1..=batches {
         let data = Bytes::from(vec![sequence as u8; 700]);
@@ -118,7 +118,7 @@ fn write_log(disk: &SimDisk, batches: u64) {
 }
 
 fn recover(disk: &SimDisk) -> Result<RecoveredLogs, wal::RecoveryError> {
-    let options = WalOptions { segment_bytes: 64 << 10, seed: 2 };
+    let options = WalOptions { segment_bytes: 64 << 10, ..WalOptions::new(2) };
     wal::open(disk.clone(), options).map(|(_, recovery)| recovery.logs)
 }
 
