@@ -44,5 +44,7 @@ pub fn tidelock() -> Command {
             command.env_remove(name);
         }
     }
+    // The message of a panic says what a log needs to say; a hundred frames would push the rest out of sight.
+    command.env("RUST_BACKTRACE", "0");
     command
 }
