@@ -186,7 +186,7 @@ impl Group {
         decoder: &mut Decoder<'_>,
         owner: &Bytes,
     ) -> Result<(), DecodeError> {
-        let message = wire::decode(decoder, owner)?;
+        let mut message = wire::decode(decoder, owner)?;
         let sender = ReplicaId(message.from);
         if self.node_of(sender) != Some(from) || message.to != self.raft.raft.id {
             return Err(DecodeError::Invalid("sender or receiver of a raft message"));
@@ -200,6 +200,7 @@ impl Group {
             self.probe_from(sender, message.reject_hint);
             return Ok(());
         }
+        self.admit_loss(&mut message);
         // An error means that the message is out of date or that a forwarded one found no leader: both are
         // ordinary, and the sender repeats what matters.
         let _ = self.raft.step(message);
@@ -215,6 +216,21 @@ impl Group {
         let rejected = message.get_msg_type() == MessageType::MsgAppendResponse && message.reject;
         let progress = self.raft.raft.prs().get(message.from);
         current && rejected && progress.is_some_and(|progress| message.reject_hint < progress.matched)
+    }
+
+    /// A heartbeat commits only what this follower once acknowledged. If it no longer holds that, because its disk
+    /// lost the end of its log, the engine would panic; as an empty append behind that place it is rejected instead,
+    /// and the leader learns where to go on ([`Group::forgot`]).
+    fn admit_loss(&self, message: &mut Message) {
+        if message.get_msg_type() == MessageType::MsgHeartbeat
+            && message.term >= self.raft.raft.term
+            && message.commit > self.raft.raft.raft_log.last_index()
+        {
+            message.set_msg_type(MessageType::MsgAppend);
+            message.index = message.commit;
+            message.log_term = message.term;
+            message.commit = 0;
+        }
     }
 
     /// Forgets what a follower acknowledged. The commit index never falls by it.
