@@ -343,7 +343,7 @@ impl Condition {
 }
 
 impl HostInfo {
-    fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         codec::put_varint(out, self.node.0);
         out.extend_from_slice(self.uuid.as_bytes());
         for text in [&self.peer_address, &self.http_address, &self.resp_address] {
@@ -356,7 +356,7 @@ impl HostInfo {
         }
     }
 
-    fn decode(decoder: &mut Decoder<'_>) -> Result<HostInfo, DecodeError> {
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<HostInfo, DecodeError> {
         let node = NodeId(decoder.varint()?);
         let uuid = Uuid::from_slice(decoder.raw(16)?).map_err(|_| DecodeError::Invalid("host uuid"))?;
         let peer_address = decode_text(decoder)?;

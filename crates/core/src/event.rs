@@ -14,6 +14,7 @@ use bytes::Bytes;
 
 use crate::command::{HostInfo, Reply, Request};
 use crate::storage::WalBatch;
+use crate::storage::snapshot::{SnapshotDone, SnapshotTask};
 use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, WalSequence};
 
 /// What a node is told once, when it starts.
@@ -27,6 +28,9 @@ pub struct NodeOptions {
     pub data_shards: u64,
     /// Logical durations.
     pub timing: Timing,
+    /// A shard's snapshot is made, and its log cut, once the log since the last one has so many bytes and at least as
+    /// many as that one.
+    pub snapshot_log_bytes_min: u64,
     /// Seed of all randomness of the node: election jitter, read contexts. Differs from boot to boot.
     pub seed: u64,
 }
@@ -43,7 +47,7 @@ pub struct Timing {
 }
 
 /// Something that happened.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Event {
     /// A client asks. Exactly one reply will carry the token.
     Request {
@@ -67,6 +71,8 @@ pub enum Event {
     Tick,
     /// All log batches up to this one are durable (or, without sync, written).
     Durable(WalSequence),
+    /// What became of a task of [`Actions::snapshots`].
+    Snapshot(SnapshotDone),
     /// The node is about to stop: hand leadership over, take no new leadership.
     Retire,
 }
@@ -78,6 +84,8 @@ pub struct Actions {
     pub frames: Vec<OutgoingFrame>,
     /// To be appended to the log and made durable.
     pub wal: Option<WalBatch>,
+    /// To be done to snapshot files, in order for each shard, without delaying the log.
+    pub snapshots: Vec<SnapshotTask>,
     /// To be returned to clients.
     pub replies: Vec<(Token, Reply)>,
 }
@@ -130,6 +138,8 @@ pub struct ShardStatus {
     pub applied: LogIndex,
     /// Last index of the log.
     pub last: LogIndex,
+    /// The index before the log's first entry: what came up to here is held by a snapshot alone.
+    pub log_begin: LogIndex,
     /// Keys held.
     pub keys: u64,
 }

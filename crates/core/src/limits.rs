@@ -49,3 +49,16 @@ pub const WAL_SEGMENT_BYTES: u64 = 64 << 20;
 
 /// Most shards a cluster may be founded with.
 pub const SHARDS_MAX: u64 = 512;
+
+/// What an entry of the log weighs besides its data, on disk and in memory, roughly.
+pub const LOG_ENTRY_OVERHEAD_BYTES: u64 = 32;
+
+/// A block of a snapshot is closed once it holds this many bytes: it is encoded in one go on the worker's thread, so
+/// it bounds what a snapshot adds to the latency of writes.
+pub const SNAPSHOT_BLOCK_BYTES_CLOSE: usize = 128 << 10;
+
+/// Largest block of a snapshot: closed just before the largest record joined it.
+pub const SNAPSHOT_BLOCK_BYTES_MAX: usize = SNAPSHOT_BLOCK_BYTES_CLOSE + KEY_BYTES_MAX + VALUE_BYTES_MAX + 64;
+
+/// Bytes of a snapshot's file in one message to a follower.
+pub const SNAPSHOT_PART_BYTES_MAX: usize = 256 << 10;

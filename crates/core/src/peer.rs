@@ -8,7 +8,8 @@ use bytes::Bytes;
 
 use crate::codec::{self, DecodeError, Decoder};
 use crate::command::{Refusal, Reply, Write};
-use crate::raft::{Outcome, RequestId};
+use crate::raft::{Outcome, RequestId, SnapshotPart};
+use crate::storage::snapshot::SnapshotId;
 use crate::types::{LogIndex, ShardId, Term, Version};
 
 /// First byte of a payload: raft messages, each behind its shard.
@@ -17,6 +18,11 @@ pub(crate) const KIND_RAFT: u8 = 1;
 pub(crate) const KIND_REQUESTS: u8 = 2;
 /// First byte of a payload: where the sender's replicas stand.
 pub(crate) const KIND_REPORT: u8 = 3;
+
+/// First byte of a payload: a part of a snapshot, or the question what the receiver holds of it.
+pub(crate) const KIND_SNAPSHOT_PART: u8 = 4;
+/// First byte of a payload: what the sender holds of a snapshot.
+pub(crate) const KIND_SNAPSHOT_RECEIPT: u8 = 5;
 
 /// One message of a [`KIND_REQUESTS`] payload.
 #[derive(Debug, PartialEq, Eq)]
@@ -128,6 +134,49 @@ pub(crate) fn position(decoder: &mut Decoder<'_>) -> Result<Position, DecodeErro
     })
 }
 
+/// A whole [`KIND_SNAPSHOT_PART`] payload.
+pub(crate) fn snapshot_part(part: &SnapshotPart) -> Vec<u8> {
+    let mut out = Vec::with_capacity(part.bytes.len() + 64);
+    out.push(KIND_SNAPSHOT_PART);
+    put_snapshot_id(&mut out, part.id);
+    codec::put_varint(&mut out, part.offset);
+    codec::put_bytes(&mut out, &part.bytes);
+    out
+}
+
+/// Reads a [`KIND_SNAPSHOT_PART`] payload.
+pub(crate) fn decode_snapshot_part(
+    decoder: &mut Decoder<'_>,
+    owner: &Bytes,
+) -> Result<SnapshotPart, DecodeError> {
+    let id = snapshot_id(decoder)?;
+    Ok(SnapshotPart { id, offset: decoder.varint()?, bytes: decoder.shared(owner)? })
+}
+
+/// A whole [`KIND_SNAPSHOT_RECEIPT`] payload.
+pub(crate) fn snapshot_receipt(id: SnapshotId, next_offset: u64) -> Vec<u8> {
+    let mut out = alloc::vec![KIND_SNAPSHOT_RECEIPT];
+    put_snapshot_id(&mut out, id);
+    codec::put_varint(&mut out, next_offset);
+    out
+}
+
+/// Reads a [`KIND_SNAPSHOT_RECEIPT`] payload.
+pub(crate) fn decode_snapshot_receipt(decoder: &mut Decoder<'_>) -> Result<(SnapshotId, u64), DecodeError> {
+    Ok((snapshot_id(decoder)?, decoder.varint()?))
+}
+
+fn put_snapshot_id(out: &mut Vec<u8>, id: SnapshotId) {
+    for field in [id.shard.0, id.index.0, id.term.0] {
+        codec::put_varint(out, field);
+    }
+}
+
+fn snapshot_id(decoder: &mut Decoder<'_>) -> Result<SnapshotId, DecodeError> {
+    let shard = ShardId(decoder.varint()?);
+    Ok(SnapshotId { shard, index: LogIndex(decoder.varint()?), term: Term(decoder.varint()?) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,6 +214,17 @@ mod tests {
             assert_eq!(message, Ok(RequestMessage::Outcome { request: RequestId(8), outcome }));
         }
         assert!(decoder.is_empty());
+    }
+
+    #[test]
+    fn snapshot_messages_round_trip() {
+        let id = SnapshotId { shard: ShardId(3), index: LogIndex(1 << 33), term: Term(4) };
+        let part = SnapshotPart { id, offset: 1 << 34, bytes: Bytes::from_static(b"part") };
+        let payload = Bytes::from(snapshot_part(&part));
+        let mut decoder = Decoder::new(&payload[1..]);
+        assert_eq!(decode_snapshot_part(&mut decoder, &payload), Ok(part));
+        let payload = snapshot_receipt(id, u64::MAX);
+        assert_eq!(decode_snapshot_receipt(&mut Decoder::new(&payload[1..])), Ok((id, u64::MAX)));
     }
 
     #[test]

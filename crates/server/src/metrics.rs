@@ -355,7 +355,7 @@ impl Collector for Snapshot {
 impl Snapshot {
     fn encode_shards(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         type Column = (&'static str, &'static str, fn(&tidelock_core::event::ShardStatus) -> u64);
-        let columns: [Column; 7] = [
+        let columns: [Column; 8] = [
             ("shard_leads", "Whether this node leads the shard", |shard| u64::from(shard.leads)),
             ("shard_leader", "The node that leads the shard, 0 if unknown", |shard| {
                 shard.leader.map_or(0, |node| node.0)
@@ -364,6 +364,11 @@ impl Snapshot {
             ("shard_committed", "Highest log index known to be committed", |shard| shard.committed.0),
             ("shard_applied", "Highest log index applied", |shard| shard.applied.0),
             ("shard_last", "Last log index", |shard| shard.last.0),
+            (
+                "shard_log_begin",
+                "The log index up to which only a snapshot holds the shard's history",
+                |shard| shard.log_begin.0,
+            ),
             ("shard_keys", "Keys held by the shard", |shard| shard.keys),
         ];
         for (name, help, value) in columns {
@@ -460,6 +465,7 @@ mod tests {
             committed: LogIndex(9),
             applied: LogIndex(8),
             last: LogIndex(10),
+            log_begin: LogIndex(7),
             keys: 4,
         };
         let status =
@@ -467,6 +473,7 @@ mod tests {
         let text = scrape(status, &HttpCounters::default());
         assert!(text.contains("tidelock_shard_leader{shard=\"2\"} 3"), "{text}");
         assert!(text.contains("tidelock_shard_applied{shard=\"2\"} 8"), "{text}");
+        assert!(text.contains("tidelock_shard_log_begin{shard=\"2\"} 7"), "{text}");
         assert!(text.contains("tidelock_peer_connected{peer=\"3\"} 1"), "{text}");
     }
 }

@@ -19,7 +19,9 @@ use tidelock_core::node::Node;
 use tidelock_core::storage::WalBatch;
 use tidelock_core::storage::control_file::{self, ControlFileError, Identity};
 use tidelock_core::storage::disk::DiskError;
-use tidelock_core::storage::wal::{self, RecoveryError, RecoveryReport, WalError, WalOptions};
+use tidelock_core::storage::recovery::{self, RecoverError, RecoverReport};
+use tidelock_core::storage::snapshot::SnapshotTask;
+use tidelock_core::storage::wal::{WalError, WalOptions};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::LocalSet;
@@ -27,18 +29,22 @@ use uuid::Uuid;
 
 use crate::clock::Ticker;
 use crate::config::Settings;
-use crate::disk::{DiskThread, FsDisk};
+use crate::disk::{DiskThread, FsDisk, SnapshotThread};
 use crate::http::{self, HttpContext, HttpOptions, NodeAddresses};
 use crate::listen;
 use crate::shutdown::{self, Signal};
 use crate::store::Store;
 use crate::transport::handshake::{self, HandshakeRefusal};
 use crate::transport::{Transport, TransportLimits, TransportOptions};
-use crate::worker::{LogReports, Outlets, Worker};
+use crate::worker::{DiskReports, Outlets, Worker};
 
 /// How long a stopping node waits for others to take its leaderships over, in election timeouts. After that it stops
 /// all the same: its followers elect without it.
 const HANDOVER_ELECTION_TIMEOUTS: u32 = 2;
+
+/// A shard's log is cut behind a snapshot once it has so many bytes, if the last snapshot is not larger: little beside
+/// a disk, and read again in well under a second.
+const SNAPSHOT_LOG_BYTES_MIN: u64 = 32 << 20;
 
 /// Between two looks at whether leaderships are handed over.
 const HANDOVER_LOOK: Duration = Duration::from_millis(5);
@@ -55,9 +61,9 @@ pub enum ServeError {
     /// The node's identity cannot be read or written.
     #[error("data directory: {0}")]
     Identity(#[from] ControlFileError),
-    /// What the log holds cannot be believed.
-    #[error("write-ahead log: {0}")]
-    Recovery(#[from] RecoveryError),
+    /// What log and snapshots hold cannot be believed.
+    #[error("data directory: {0}")]
+    Recovery(#[from] RecoverError),
     /// The log can no longer be written: the node stopped rather than promise what it cannot keep.
     #[error("stopped: the write-ahead log failed: {0}")]
     Log(WalError),
@@ -78,14 +84,16 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     let identity = identify(&disk, &settings)?;
     // A fresh seed for each boot: read contexts must not repeat, and jitter had better not.
     let (seed, _) = Uuid::new_v4().as_u64_pair();
-    let (writer, recovery) = wal::open(disk.clone(), WalOptions::new(seed))?;
-    log_recovery(&recovery.report);
+    let opened = recovery::open(disk.clone(), WalOptions::new(seed))?;
+    log_recovery(&opened.report);
 
     let listeners = Listeners::bind(&settings).await?;
-    let reports = Arc::new(LogReports::default());
-    let report = reports.clone();
-    let log = DiskThread::start(writer, settings.sync, Box::new(move |result| report.report(result)))?;
-    let node = Node::new(node_options(&settings, &identity, seed), recovery.logs);
+    let reports = Arc::new(DiskReports::default());
+    let (log_report, snapshot_report) = (reports.clone(), reports.clone());
+    let log =
+        DiskThread::start(opened.log, settings.sync, Box::new(move |result| log_report.report(result)))?;
+    let snapshots = SnapshotThread::start(opened.snapshots, move |done| snapshot_report.snapshot(done))?;
+    let node = Node::new(node_options(&settings, &identity, seed), opened.shards);
     let worker = Worker::new(node, reports);
     let transport = Rc::new(start_transport(&worker, &identity, listeners.peer));
     let context = Rc::new(http_context(&settings, &log, &transport));
@@ -98,7 +106,7 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
         http = %settings.http, peer = %settings.peer, data = %settings.data_dir.display(), "serving"
     );
 
-    let outlets = Outlet { log: &log, transport: transport.clone() };
+    let outlets = Outlet { log: &log, snapshots: &snapshots, transport: transport.clone() };
     let failure = tokio::select! {
         failure = worker.run(outlets) => Some(failure),
         () = stopped(&worker, signals, &settings, stop_http, http) => None,
@@ -110,6 +118,7 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     transport.stop().await;
     drop(transport);
     log.stop();
+    snapshots.stop();
     tracing::info!("stopped");
     Ok(())
 }
@@ -156,6 +165,7 @@ async fn tick(worker: Worker, period: Duration) {
 
 struct Outlet<'a> {
     log: &'a DiskThread,
+    snapshots: &'a SnapshotThread,
     transport: Rc<Transport>,
 }
 
@@ -166,6 +176,10 @@ impl Outlets for Outlet<'_> {
 
     fn persist(&self, batch: WalBatch) {
         self.log.submit(batch);
+    }
+
+    fn file(&self, task: SnapshotTask) {
+        self.snapshots.submit(task);
     }
 }
 
@@ -218,6 +232,7 @@ fn node_options(settings: &Settings, identity: &Identity, seed: u64) -> NodeOpti
         founders: identity.founders.clone(),
         data_shards: identity.data_shards,
         timing: settings.timing(),
+        snapshot_log_bytes_min: SNAPSHOT_LOG_BYTES_MIN,
         seed,
     }
 }
@@ -263,7 +278,11 @@ fn http_context(settings: &Settings, log: &DiskThread, transport: &Transport) ->
     }
 }
 
-fn log_recovery(report: &RecoveryReport) {
+fn log_recovery(report: &RecoverReport) {
+    for damaged in &report.damaged {
+        tracing::warn!(%damaged, "a damaged snapshot was removed; the log made up for it");
+    }
+    let report = &report.log;
     if let Some(torn) = &report.torn_tail {
         tracing::warn!(
             file = torn.file,

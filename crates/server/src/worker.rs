@@ -18,6 +18,7 @@ use tidelock_core::command::{Consistency, Refusal, Reply, Request};
 use tidelock_core::event::{Actions, Event, NodeStatus, OutgoingFrame};
 use tidelock_core::node::Node;
 use tidelock_core::storage::WalBatch;
+use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
 use tidelock_core::storage::wal::WalError;
 use tidelock_core::types::{NodeId, Token, WalSequence};
 use tokio::sync::{Notify, oneshot};
@@ -30,19 +31,23 @@ pub trait Outlets {
     /// Queues a frame for a peer.
     fn send(&self, frame: OutgoingFrame);
 
-    /// Queues a batch for the log; word of it comes back through [`LogReports`].
+    /// Queues a batch for the log; word of it comes back through [`DiskReports`].
     fn persist(&self, batch: WalBatch);
+
+    /// Queues work on snapshot files; word of it comes back through [`DiskReports`].
+    fn file(&self, task: SnapshotTask);
 }
 
-/// How the disk thread tells the worker what became of log batches.
+/// How the threads of the disk tell the worker what became of its work.
 #[derive(Default)]
-pub struct LogReports {
+pub struct DiskReports {
     durable: AtomicU64,
     failure: Mutex<Option<WalError>>,
+    snapshots: Mutex<Vec<SnapshotDone>>,
     wake: Notify,
 }
 
-impl LogReports {
+impl DiskReports {
     /// Everything up to a batch is durable, or the log failed for good. Called on the disk thread.
     pub fn report(&self, result: Result<WalSequence, WalError>) {
         match result {
@@ -50,6 +55,16 @@ impl LogReports {
             Err(error) => *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error),
         }
         self.wake.notify_one();
+    }
+
+    /// A task on snapshot files is done. Called on the thread that does them.
+    pub fn snapshot(&self, done: SnapshotDone) {
+        self.snapshots.lock().unwrap_or_else(PoisonError::into_inner).push(done);
+        self.wake.notify_one();
+    }
+
+    fn take_snapshots(&self) -> Vec<SnapshotDone> {
+        std::mem::take(&mut *self.snapshots.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn take_failure(&self) -> Option<WalError> {
@@ -71,18 +86,18 @@ struct Inner {
     /// Who waits for which token; the slab's key is the token.
     waiting: RefCell<Slab<oneshot::Sender<Reply>>>,
     actions: RefCell<Actions>,
-    log: Arc<LogReports>,
+    reports: Arc<DiskReports>,
     durable_seen: Cell<u64>,
 }
 
 impl Worker {
-    /// A worker for `node`, which hears of its log through `log`.
-    pub fn new(node: Node, log: Arc<LogReports>) -> Worker {
+    /// A worker for `node`, which hears of its disk through `reports`.
+    pub fn new(node: Node, reports: Arc<DiskReports>) -> Worker {
         Worker(Rc::new(Inner {
             node: RefCell::new(node),
             waiting: RefCell::new(Slab::new()),
             actions: RefCell::new(Actions::default()),
-            log,
+            reports,
             durable_seen: Cell::new(0),
         }))
     }
@@ -90,7 +105,7 @@ impl Worker {
     /// Hands an event to the node; the drive follows soon.
     pub fn tell(&self, event: Event) {
         self.0.node.borrow_mut().handle(event);
-        self.0.log.wake.notify_one();
+        self.0.reports.wake.notify_one();
     }
 
     /// The disk that the registry knows under a node's number.
@@ -101,13 +116,16 @@ impl Worker {
     /// Drives the node until the log fails; returns why.
     pub async fn run(&self, outlets: impl Outlets) -> WalError {
         loop {
-            self.0.log.wake.notified().await;
-            if let Some(failure) = self.0.log.take_failure() {
+            self.0.reports.wake.notified().await;
+            if let Some(failure) = self.0.reports.take_failure() {
                 return failure;
             }
-            let durable = self.0.log.durable.load(Ordering::Acquire);
+            let durable = self.0.reports.durable.load(Ordering::Acquire);
             if durable > self.0.durable_seen.replace(durable) {
                 self.0.node.borrow_mut().handle(Event::Durable(WalSequence(durable)));
+            }
+            for done in self.0.reports.take_snapshots() {
+                self.0.node.borrow_mut().handle(Event::Snapshot(done));
             }
             self.drive(&outlets);
         }
@@ -119,6 +137,9 @@ impl Worker {
         // The disk first: its work takes longest.
         if let Some(batch) = actions.wal.take() {
             outlets.persist(batch);
+        }
+        for task in actions.snapshots.drain(..) {
+            outlets.file(task);
         }
         for frame in actions.frames.drain(..) {
             outlets.send(frame);

@@ -75,6 +75,13 @@ pub enum Happening {
         /// Of which life of it.
         life: u64,
     },
+    /// Its snapshot thread has done the task it took.
+    Filed {
+        /// Whose snapshot files.
+        node: NodeId,
+        /// Of which life of it.
+        life: u64,
+    },
     /// The head of one direction of a link may be due.
     Deliver(Direction),
     /// Two hosts try to connect.

@@ -5,11 +5,15 @@
 //! the sync reports the last one durable. This is the only room that touches [`Node`] and the write-ahead log. When
 //! things happen is decided by the run.
 
+use std::collections::VecDeque;
+
 use tidelock_core::command::{Consistency, Reply, Request};
 use tidelock_core::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame};
 use tidelock_core::node::Node;
+use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
+use tidelock_core::storage::snapshot_files::SnapshotFiles;
 use tidelock_core::storage::wal::{self, WalOptions};
-use tidelock_core::storage::{WalBatch, WalRecord};
+use tidelock_core::storage::{WalBatch, WalRecord, recovery};
 use tidelock_core::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, WalSequence};
 
 use crate::agenda::Micros;
@@ -46,6 +50,12 @@ struct Process {
     awake: bool,
     queued: Vec<WalBatch>,
     writing: Option<WalSequence>,
+    /// What it releases once it is durable.
+    releasing: Vec<(ShardId, LogIndex)>,
+    files: SnapshotFiles<SimDisk>,
+    tasks: VecDeque<SnapshotTask>,
+    /// The snapshot thread is at the first of its tasks.
+    filing: bool,
     ticks: Ticks,
 }
 
@@ -118,16 +128,20 @@ impl Host {
         assert!(self.process.is_none(), "a host runs one process");
         let options =
             WalOptions { segment_bytes: self.segment_bytes, frame_bytes_max: FRAME_BYTES_MAX, seed };
-        let (log, recovery) = wal::open(self.disk.clone(), options).map_err(|error| self.stopped(&error))?;
+        let opened = recovery::open(self.disk.clone(), options).map_err(|error| self.stopped(&error))?;
         self.life += 1;
-        let node = Node::new(NodeOptions { seed, ..self.options.clone() }, recovery.logs);
+        let node = Node::new(NodeOptions { seed, ..self.options.clone() }, opened.shards);
         self.process = Some(Process {
             node,
-            log,
+            log: opened.log,
             inbox: Vec::new(),
             awake: false,
             queued: Vec::new(),
             writing: None,
+            releasing: Vec::new(),
+            files: opened.snapshots,
+            tasks: VecDeque::new(),
+            filing: false,
             ticks: Ticks(0),
         });
         Ok(())
@@ -183,6 +197,7 @@ impl Host {
             assert!(drives < DRIVES_MAX, "node {} finds work for ever", self.options.host.node);
             process.node.drive(&mut actions);
             process.queued.extend(actions.wal.take());
+            process.tasks.extend(actions.snapshots.drain(..));
             turn.frames.append(&mut actions.frames);
             turn.replies.append(&mut actions.replies);
         }
@@ -202,6 +217,7 @@ impl Host {
             let is_entries = |record: &WalRecord| matches!(record, WalRecord::Entries { .. });
             batches.iter_mut().for_each(|batch| batch.records.retain(is_entries));
         }
+        process.releasing = batches.iter().flat_map(|batch| batch.released.iter().copied()).collect();
         let appended = process.log.append(&batches);
         appended.map(|()| Some(last)).map_err(|error| self.stopped(&error))
     }
@@ -209,11 +225,31 @@ impl Host {
     /// The disk thread syncs what it took, and then, if nothing waits for it, takes up to `steps` of preparation.
     pub fn finish_write(&mut self, steps: u32) -> Result<WalSequence, Stop> {
         let process = self.process.as_mut().expect("invariant: only a process writes");
-        let synced = process.log.sync();
+        let released = std::mem::take(&mut process.releasing);
+        let mut released = released.into_iter();
+        let synced = process
+            .log
+            .sync()
+            .and_then(|()| released.try_for_each(|(shard, up_to)| process.log.release(shard, up_to)));
         let sequence = process.writing.take().expect("invariant: a sync ends what an append began");
         let idle = process.queued.is_empty();
         let prepared = synced.and_then(|()| if idle { prepare(&mut process.log, steps) } else { Ok(()) });
         prepared.map(|()| sequence).map_err(|error| self.stopped(&error))
+    }
+
+    /// The snapshot thread takes its next task, if it is idle. Returns whether it did.
+    pub fn begin_task(&mut self) -> bool {
+        let Some(process) = &mut self.process else { return false };
+        !process.tasks.is_empty() && !std::mem::replace(&mut process.filing, true)
+    }
+
+    /// The snapshot thread does the task that it took.
+    pub fn finish_task(&mut self) -> Result<SnapshotDone, Stop> {
+        let process = self.process.as_mut().expect("invariant: only a process has tasks");
+        process.filing = false;
+        let task = process.tasks.pop_front().expect("invariant: a task was taken");
+        let done = process.files.run(task);
+        if self.disk.is_dead() { Err(Stop::Died) } else { Ok(done) }
     }
 
     /// Ticks that the process has worked off in this life.

@@ -149,8 +149,13 @@ fn summarise(totals: &Totals, seconds: f64) {
         tally.requests, tally.acknowledged, tally.refused, tally.lost, tally.frames
     );
     println!(
-        "{} crashes, {} of them stops on a failing disk; {} sectors lost; {} leaderships",
-        tally.crashes, tally.disk_stops, tally.sectors_lost, tally.leaderships
+        "{} crashes, {} of them stops on a failing disk; {} sectors lost; {} leaderships; {} snapshots made, {} received",
+        tally.crashes,
+        tally.disk_stops,
+        tally.sectors_lost,
+        tally.leaderships,
+        tally.snapshots_made,
+        tally.snapshots_received
     );
     if !failed.is_empty() {
         println!("failing seeds: {failed:?}");

@@ -26,6 +26,8 @@ pub struct Plan {
     pub weather: Weather,
     /// How the disks behave when nothing strikes them.
     pub disk: DiskPace,
+    /// How large a shard's log grows before it is cut behind a snapshot, in bytes.
+    pub snapshot_log_bytes_min: u64,
     /// What clients do.
     pub load: Load,
     /// How long clients and faults keep on.
@@ -98,6 +100,10 @@ impl Plan {
             tick: Micros::MILLISECOND * random.u64(20..=100),
             weather: draw_weather(temper, random),
             disk: draw_disk(random),
+            snapshot_log_bytes_min: *choose(
+                &mut generator(seed, "snapshots"),
+                &[1_000, 5_000, 20_000, 100_000, 1 << 30],
+            ),
             load: draw_load(random),
             duration,
             faults: faults::draw(severity, &mut generator(seed, "faults")),

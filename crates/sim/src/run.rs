@@ -40,6 +40,10 @@ pub struct Tally {
     pub crashes: u64,
     /// Of these, how many stopped because the disk failed them.
     pub disk_stops: u64,
+    /// Snapshots that replicas made of themselves.
+    pub snapshots_made: u64,
+    /// Snapshots that followers received whole.
+    pub snapshots_received: u64,
     /// Leaderships over all shards.
     pub leaderships: u64,
     /// Frames that arrived.
@@ -56,6 +60,8 @@ impl Tally {
         self.refused += other.refused;
         self.lost += other.lost;
         self.crashes += other.crashes;
+        self.snapshots_made += other.snapshots_made;
+        self.snapshots_received += other.snapshots_received;
         self.disk_stops += other.disk_stops;
         self.leaderships += other.leaderships;
         self.frames += other.frames;

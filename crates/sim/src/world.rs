@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use tidelock_core::command::{HostInfo, Refusal, Reply, Request};
 use tidelock_core::event::{Event, NodeOptions};
+use tidelock_core::storage::snapshot::SnapshotDone;
 use tidelock_core::types::{NodeId, Token};
 use uuid::Uuid;
 
@@ -51,6 +52,8 @@ pub struct World<'p> {
     /// Seeds the lives of processes.
     boots: fastrand::Rng,
     crashes: u64,
+    snapshots_made: u64,
+    snapshots_received: u64,
     disk_stops: u64,
     trace: Trace,
 }
@@ -84,6 +87,8 @@ impl<'p> World<'p> {
             clients: BTreeMap::new(),
             boots: plan.generator("boots"),
             crashes: 0,
+            snapshots_made: 0,
+            snapshots_received: 0,
             disk_stops: 0,
             trace: Trace::new(detail),
         }
@@ -130,6 +135,8 @@ impl<'p> World<'p> {
             refused: count(&|outcome| matches!(outcome, Outcome::Answered { reply: Reply::Refused(_), .. })),
             lost: count(&|outcome| *outcome == Outcome::Lost),
             crashes: self.crashes,
+            snapshots_made: self.snapshots_made,
+            snapshots_received: self.snapshots_received,
             disk_stops: self.disk_stops,
             leaderships: self.leaders.count() as u64,
             frames: self.net.counters().delivered,
@@ -220,7 +227,11 @@ impl<'p> World<'p> {
             Happening::Tick { node, life } if self.lives(node, life) => self.tick(node, life),
             Happening::Wake { node, life } if self.lives(node, life) => return self.wake(node),
             Happening::Synced { node, life } if self.lives(node, life) => return self.synced(node, life),
-            Happening::Tick { .. } | Happening::Wake { .. } | Happening::Synced { .. } => {}
+            Happening::Filed { node, life } if self.lives(node, life) => return self.filed(node, life),
+            Happening::Tick { .. }
+            | Happening::Wake { .. }
+            | Happening::Synced { .. }
+            | Happening::Filed { .. } => {}
             Happening::Deliver(direction) => {
                 if let Some(event) = self.net.deliver(direction, &mut self.agenda) {
                     let (from, to) = (direction.from, direction.to);
@@ -275,6 +286,7 @@ impl<'p> World<'p> {
             self.answer(node, token, reply)?;
         }
         self.write(node)?;
+        self.file(node);
         self.observe(node)
     }
 
@@ -331,6 +343,34 @@ impl<'p> World<'p> {
         }
     }
 
+    /// Lets the snapshot thread take its next task.
+    fn file(&mut self, node: NodeId) {
+        if self.host(node).begin_task() {
+            let task = Micros(self.pace.u64(0..=self.disk_pace.sync_max.0)) * self.host(node).slowness;
+            let life = self.host(node).incarnation().life;
+            self.agenda.after(task, Happening::Filed { node, life });
+        }
+    }
+
+    fn filed(&mut self, node: NodeId, life: u64) -> Result<(), Violation> {
+        if !self.host(node).is_running() {
+            self.agenda.after(Micros::MILLISECOND * 10, Happening::Filed { node, life });
+            return Ok(());
+        }
+        let refusals = self.host(node).disk().counters().refusals;
+        match self.host(node).finish_task() {
+            Ok(done) => {
+                self.note(&[10, node.0], || format!("node {node}: {}", brief_done(&done)));
+                self.snapshots_made += u64::from(matches!(done, SnapshotDone::Finished { .. }));
+                self.snapshots_received += u64::from(matches!(done, SnapshotDone::Loaded { .. }));
+                self.post(node, Event::Snapshot(done));
+                self.file(node);
+                Ok(())
+            }
+            Err(stop) => self.stopped(node, &stop, refusals),
+        }
+    }
+
     /// A process stopped, or did not start, for reasons of its disk.
     fn stopped(&mut self, node: NodeId, stop: &Stop, refusals_before: u64) -> Result<(), Violation> {
         let loss = self.host(node).loss_if_dies;
@@ -381,7 +421,7 @@ impl<'p> World<'p> {
         }
         for shard in &status.shards {
             let entry = |index| host.committed_entry(shard.shard, index);
-            self.agreement.observe(node, shard.shard, shard.committed, entry)?;
+            self.agreement.observe(node, shard.shard, (shard.log_begin, shard.committed), entry)?;
             if shard.leads {
                 self.leaders.observe(node, shard.shard, shard.term)?;
             }
@@ -415,6 +455,7 @@ fn options(plan: &Plan, node: NodeId) -> NodeOptions {
         founders: (1..=plan.nodes).map(address).collect(),
         data_shards: plan.data_shards,
         timing: plan.timing,
+        snapshot_log_bytes_min: plan.snapshot_log_bytes_min,
         seed: 0,
     }
 }
@@ -455,6 +496,19 @@ fn brief(request: &Request) -> String {
 
 fn brief_reply(reply: &Reply) -> String {
     shorten(format!("{reply:?}"))
+}
+
+fn brief_done(done: &SnapshotDone) -> String {
+    let id = done.id();
+    let what = match done {
+        SnapshotDone::Written { .. } => "block written",
+        SnapshotDone::Finished { .. } => "finished",
+        SnapshotDone::Read { .. } => "part read",
+        SnapshotDone::Received { .. } => "part received",
+        SnapshotDone::Loaded { .. } => "loaded",
+        SnapshotDone::Failed { reason, .. } => reason,
+    };
+    format!("snapshot of shard {} at {}: {what}", id.shard, id.index)
 }
 
 fn brief_event(event: &Event) -> String {

@@ -112,7 +112,7 @@ fn write_log(disk: &SimDisk, batches: u64) {
         let data = Bytes::from(vec![sequence as u8; 700]);
         let entry = LogEntry { index: LogIndex(sequence), term: Term(1), data };
         let record = WalRecord::Entries { shard: ShardId(1), entries: vec![entry] };
-        let batch = WalBatch { sequence: WalSequence(sequence), records: vec![record] };
+        let batch = WalBatch { sequence: WalSequence(sequence), records: vec![record], released: vec![] };
         log.append(&[batch]).and_then(|()| log.sync()).expect("the disk has no faults");
     }
 }

@@ -17,3 +17,4 @@ mod faults;
 mod harness;
 mod lifecycle;
 mod linearizable;
+mod snapshots;

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use crc::{CRC_64_XZ, Crc};
 use uuid::Uuid;
 
+use crate::codec::{self, DecodeError, Decoder};
 use crate::command::{HostInfo, Reply, Write};
 use crate::types::{LogIndex, NodeId, Version};
 
@@ -16,6 +17,8 @@ use crate::types::{LogIndex, NodeId, Version};
 #[derive(Debug, Default)]
 pub struct Registry {
     hosts: BTreeMap<NodeId, Host>,
+    /// A snapshot that was begun, and not yet taken.
+    snapshot: Option<Vec<u8>>,
 }
 
 /// A host that registered.
@@ -56,6 +59,40 @@ impl Registry {
     /// The disk registered under a number.
     pub fn host_uuid(&self, node: NodeId) -> Option<Uuid> {
         self.host(node).map(|host| host.info.uuid)
+    }
+
+    /// Begins a snapshot behind `header`. The registry is small: its one block is made at once.
+    pub(crate) fn begin_snapshot(&mut self, header: Vec<u8>) {
+        let mut block = header;
+        codec::put_varint(&mut block, self.hosts.len() as u64);
+        for host in self.hosts.values() {
+            host.info.encode(&mut block);
+            codec::put_varint(&mut block, host.created.0);
+            codec::put_varint(&mut block, host.updated.0);
+        }
+        self.snapshot = Some(block);
+    }
+
+    /// The block of the snapshot, once.
+    pub(crate) fn next_block(&mut self) -> Option<Vec<u8>> {
+        self.snapshot.take()
+    }
+
+    /// Drops the snapshot that was begun.
+    pub(crate) fn abandon_snapshot(&mut self) {
+        self.snapshot = None;
+    }
+
+    /// The registry of a snapshot, behind the header.
+    pub(crate) fn restore(decoder: &mut Decoder<'_>) -> Result<Registry, DecodeError> {
+        let mut hosts = BTreeMap::new();
+        for _ in 0..decoder.varint()? {
+            let info = HostInfo::decode(decoder)?;
+            let host =
+                Host { created: LogIndex(decoder.varint()?), updated: LogIndex(decoder.varint()?), info };
+            hosts.insert(host.info.node, host);
+        }
+        Ok(Registry { hosts, snapshot: None })
     }
 
     /// How many hosts have registered.

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use core::ops::Bound;
 use crc::{CRC_64_XZ, Crc};
 
+use super::capture::Capture;
 use crate::command::{Condition, Item, Page, Read, Reply};
 use crate::limits;
 use crate::types::Version;
@@ -20,14 +21,17 @@ use crate::types::Version;
 /// State of one data shard.
 #[derive(Debug, Default)]
 pub struct KeyValue {
-    revision: Version,
-    records: BTreeMap<Box<[u8]>, Record>,
+    pub(super) revision: Version,
+    pub(super) records: BTreeMap<Box<[u8]>, Record>,
+    /// A snapshot in the making.
+    pub(super) capture: Option<Capture>,
 }
 
+/// What a key holds.
 #[derive(Debug)]
-struct Record {
-    version: Version,
-    value: Box<[u8]>,
+pub(super) struct Record {
+    pub(super) version: Version,
+    pub(super) value: Box<[u8]>,
 }
 
 impl KeyValue {
@@ -38,12 +42,14 @@ impl KeyValue {
             if !condition.holds(record.version) {
                 return Reply::ConditionFailed { current: record.version };
             }
-            *record = Record { version: next, value: value.into() };
+            let old = core::mem::replace(record, Record { version: next, value: value.into() });
+            self.keep(key, Some(old));
         } else {
             if !condition.holds(Version::ABSENT) {
                 return Reply::ConditionFailed { current: Version::ABSENT };
             }
             self.records.insert(key.into(), Record { version: next, value: value.into() });
+            self.keep(key, None);
             self.revision = next;
             return Reply::Written { version: next, created: true };
         }
@@ -57,9 +63,8 @@ impl KeyValue {
         if !condition.holds(current) {
             return Reply::ConditionFailed { current };
         }
-        if self.records.remove(key).is_none() {
-            return Reply::NotFound;
-        }
+        let Some(old) = self.records.remove(key) else { return Reply::NotFound };
+        self.keep(key, Some(old));
         self.revision = Version(self.revision.0 + 1);
         Reply::Deleted { version: self.revision }
     }
@@ -97,6 +102,13 @@ impl KeyValue {
             digest.update(&record.value);
         }
         digest.finalize()
+    }
+
+    /// Lets a snapshot in the making keep what a key held before a change.
+    fn keep(&mut self, key: &[u8], old: Option<Record>) {
+        if let Some(capture) = &mut self.capture {
+            capture.keep(key, old);
+        }
     }
 
     fn list(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize, keys_only: bool) -> Page {

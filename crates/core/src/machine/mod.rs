@@ -5,12 +5,17 @@
 //! hash order. Applying cannot fail: what could be refused was refused before it entered the log, and what
 //! depends on state is an ordinary reply.
 
+mod capture;
 pub mod kv;
+mod restore;
+
+use alloc::vec::Vec;
 
 use crate::command::{Read, Refusal, Reply, Write};
 use crate::control::registry::Registry;
 use crate::types::{LogIndex, ShardId};
 use kv::KeyValue;
+pub use restore::{Restore, RestoreError};
 
 /// The state of one shard.
 #[derive(Debug)]
@@ -84,6 +89,31 @@ impl Machine {
         match self {
             Machine::KeyValue(kv) => kv.digest(),
             Machine::Registry(registry) => registry.digest(),
+        }
+    }
+
+    /// Begins a snapshot of the state as it is now. Writes go on; a snapshot already in the making is dropped.
+    pub fn begin_snapshot(&mut self) {
+        match self {
+            Machine::KeyValue(kv) => kv.begin_snapshot(),
+            Machine::Registry(registry) => registry.begin_snapshot(restore::header(restore::KIND_REGISTRY)),
+        }
+    }
+
+    /// The next block of the snapshot in the making, of the state at its beginning; `None` when it is complete.
+    /// Replicas that begin at the same index make the same blocks. [`Restore`] takes them.
+    pub fn next_block(&mut self) -> Option<Vec<u8>> {
+        match self {
+            Machine::KeyValue(kv) => kv.next_block(),
+            Machine::Registry(registry) => registry.next_block(),
+        }
+    }
+
+    /// Drops the snapshot in the making.
+    pub fn abandon_snapshot(&mut self) {
+        match self {
+            Machine::KeyValue(kv) => kv.capture = None,
+            Machine::Registry(registry) => registry.abandon_snapshot(),
         }
     }
 }

@@ -3,7 +3,6 @@
 //! Owns the turn of events into actions. Use: [`Node::handle`] as many events as there are, then [`Node::drive`] once:
 //! everything that queued meanwhile becomes one raft entry a shard, one log batch and one frame a peer.
 
-mod groups;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -20,12 +19,10 @@ use crate::control::registry::Registry;
 use crate::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame};
 use crate::machine::Machine;
 use crate::peer::{self, Position, RequestMessage};
-use crate::raft::{Group, GroupOptions, Member, Output};
+use crate::raft::{Group, GroupOptions, Groups, Member, Output};
 use crate::router::Router;
-use crate::storage::{RecoveredLogs, WalBatch};
+use crate::storage::{RecoveredShards, WalBatch};
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Ticks, Token, WalSequence};
-
-pub(crate) use groups::Groups;
 
 /// The node's own view of the store. See the module's description for its use.
 pub struct Node {
@@ -51,7 +48,7 @@ impl Node {
     ///
     /// # Panics
     /// If the options contradict themselves: no founders, a node number outside of them, no data shard.
-    pub fn new(options: NodeOptions, mut logs: RecoveredLogs) -> Node {
+    pub fn new(options: NodeOptions, mut recovered: RecoveredShards) -> Node {
         let founders = options.founders.len() as u64;
         let node = options.host.node;
         assert!((1..=founders).contains(&node.0), "the node's number is its position among the founders");
@@ -65,12 +62,18 @@ impl Node {
                 })
                 .collect();
             let replica = founding_replica(shard, node, founders);
-            let options =
-                GroupOptions { shard, replica, members, timing: options.timing, seed: seeds.u64(..) };
-            Group::new(options, logs.remove(&shard).unwrap_or_default())
+            let options = GroupOptions {
+                shard,
+                replica,
+                members,
+                timing: options.timing,
+                snapshot_log_bytes_min: options.snapshot_log_bytes_min,
+                seed: seeds.u64(..),
+            };
+            Group::new(options, recovered.remove(&shard).unwrap_or_default())
         };
         let groups: Vec<Group> = (0..=options.data_shards).map(ShardId).map(group).collect();
-        assert!(logs.is_empty(), "the disk holds a shard that the cluster was not founded with");
+        assert!(recovered.is_empty(), "the disk holds a shard that the cluster was not founded with");
         let peers = || (1..=founders).map(NodeId).filter(|&peer| peer != node);
         Node {
             now: Ticks(0),
@@ -103,6 +106,10 @@ impl Node {
             }
             Event::Tick => self.tick(),
             Event::Durable(sequence) => self.durable(sequence),
+            Event::Snapshot(done) => {
+                let output = &mut self.output;
+                self.groups.with(done.id().shard, |group| group.snapshot_done(done, output));
+            }
             Event::Retire => self.retiring = true,
         }
     }
@@ -202,11 +209,13 @@ impl Node {
 
     fn frame(&mut self, from: NodeId, payload: &Bytes) -> Result<(), DecodeError> {
         let mut decoder = Decoder::new(payload);
+        let output = &mut self.output;
         match decoder.u8()? {
             peer::KIND_RAFT => {
                 while !decoder.is_empty() {
                     let shard = ShardId(decoder.varint()?);
-                    let step = self.groups.with(shard, |group| group.step(from, &mut decoder, payload));
+                    let step =
+                        self.groups.with(shard, |group| group.step(from, (&mut decoder, payload), output));
                     step.ok_or(DecodeError::Invalid("shard"))??;
                 }
             }
@@ -221,6 +230,14 @@ impl Node {
                         }
                     }
                 }
+            }
+            peer::KIND_SNAPSHOT_PART => {
+                let part = peer::decode_snapshot_part(&mut decoder, payload)?;
+                self.groups.with(part.id.shard, |group| group.snapshot_part(from, part, output));
+            }
+            peer::KIND_SNAPSHOT_RECEIPT => {
+                let (id, next_offset) = peer::decode_snapshot_receipt(&mut decoder)?;
+                self.groups.with(id.shard, |group| group.snapshot_receipt(from, id, next_offset, output));
             }
             peer::KIND_REPORT => {
                 while !decoder.is_empty() {
@@ -238,8 +255,9 @@ impl Node {
         let now = self.now;
         let retiring = self.retiring;
         let router = &self.router;
+        let output = &mut self.output;
         self.groups.for_each(|group| {
-            group.tick(now);
+            group.tick(now, output);
             if retiring {
                 group.transfer_leadership(|node| router.is_up(node));
             }
@@ -281,13 +299,18 @@ impl Node {
             shards.dedup();
             self.batches.push_back((sequence, shards));
             debug_assert!(actions.wal.is_none(), "the shell takes the batch of each drive");
-            actions.wal = Some(WalBatch { sequence, records });
+            let released = core::mem::take(&mut self.output.released);
+            actions.wal = Some(WalBatch { sequence, records, released });
         }
+        actions.snapshots.append(&mut self.output.snapshot_tasks);
         for (to, messages) in &mut self.output.messages {
             if !messages.is_empty() {
                 let payload = core::mem::take(messages).into();
                 actions.frames.push(OutgoingFrame { to: *to, payload, droppable: true });
             }
+        }
+        for (to, payload) in self.output.snapshot_frames.drain(..) {
+            actions.frames.push(OutgoingFrame { to, payload: payload.into(), droppable: true });
         }
         for (to, payload) in self.router.take_payloads() {
             actions.frames.push(OutgoingFrame { to, payload: payload.into(), droppable: false });

@@ -24,7 +24,7 @@ impl Cluster {
     fn new(count: u64) -> Cluster {
         let founders: Vec<String> = (1..=count).map(|node| format!("node-{node}:9001")).collect();
         let nodes =
-            (1..=count).map(|node| Node::new(options(node, &founders), RecoveredLogs::new())).collect();
+            (1..=count).map(|node| Node::new(options(node, &founders), RecoveredShards::new())).collect();
         let mut cluster = Cluster {
             nodes,
             alive: alloc::vec![true; count as usize],
@@ -129,6 +129,7 @@ fn options(node: u64, founders: &[String]) -> NodeOptions {
         founders: founders.to_vec(),
         data_shards: 2,
         timing: Timing { election_ticks: 20, heartbeat_ticks: 2, request_ticks: REQUEST_TICKS },
+        snapshot_log_bytes_min: 1 << 20,
         seed: node,
     }
 }

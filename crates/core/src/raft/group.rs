@@ -13,13 +13,15 @@ use super::log_store::LogStore;
 use super::proposals::{Outcome, Proposals};
 use super::reads::{Reads, Waiter};
 use super::ready::{Output, Persisting};
+use super::snapshots::{Snapshots, is_snapshot};
 use super::{Origin, RequestId, wire};
 use crate::codec::{DecodeError, Decoder};
 use crate::command::{Read, Refusal, Reply, Write};
 use crate::event::{ShardStatus, Timing};
 use crate::limits;
 use crate::machine::Machine;
-use crate::storage::RecoveredLog;
+use crate::storage::snapshot::SnapshotId;
+use crate::storage::{RecoveredLog, RecoveredShard};
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Ticks};
 
 /// Longest wait, in ticks, before a follower stands for election once its connection to the leader broke. A broken
@@ -45,6 +47,8 @@ pub struct GroupOptions {
     pub members: Vec<Member>,
     /// Logical durations.
     pub timing: Timing,
+    /// See [`crate::event::NodeOptions::snapshot_log_bytes_min`].
+    pub snapshot_log_bytes_min: u64,
     /// Seeds election jitter and read contexts; differs from boot to boot.
     pub seed: u64,
 }
@@ -67,9 +71,11 @@ pub struct Group {
     pub(super) proposals: Proposals,
     pub(super) reads: Reads,
     pub(super) persisting: Persisting,
+    pub(super) snapshots: Snapshots,
+    pub(super) applied_term: Term,
+    pub(super) timing: Timing,
+    pub(super) now: Ticks,
     members: Vec<Member>,
-    timing: Timing,
-    now: Ticks,
     random: fastrand::Rng,
     election: ElectionTimer,
     leads: bool,
@@ -86,13 +92,17 @@ struct ElectionTimer {
 
 impl Group {
     /// A replica with what its disk remembers.
-    pub fn new(options: GroupOptions, log: RecoveredLog) -> Group {
+    pub fn new(options: GroupOptions, recovered: RecoveredShard) -> Group {
+        let RecoveredShard { snapshot, log } = recovered;
+        let newest = snapshot.as_ref().map(|snapshot| (snapshot.id, snapshot.file_bytes));
+        let (applied, applied_term) = newest.map_or_else(Default::default, |(id, _)| (id.index, id.term));
         let election_ticks = options.timing.election_ticks as usize;
         let config = Config {
             id: options.replica.0,
             election_tick: election_ticks,
             min_election_tick: election_ticks,
             max_election_tick: election_ticks + election_ticks / 2 + 1,
+            applied: applied.0,
             heartbeat_tick: options.timing.heartbeat_ticks as usize,
             max_size_per_msg: limits::APPEND_BYTES_MAX,
             max_inflight_msgs: limits::APPENDS_IN_FLIGHT_MAX,
@@ -105,8 +115,9 @@ impl Group {
             ..Config::default()
         };
         let voters: Vec<u64> = options.members.iter().map(|member| member.replica.0).collect();
-        let term = log.hard_state.term;
-        let store = recovered_store(log, ConfState::from((voters, Vec::new())));
+        let term = log.hard_state.term.max(applied_term);
+        let newest_id = newest.map(|(id, _)| id);
+        let store = recovered_store(log, newest_id, ConfState::from((voters, Vec::new())));
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let mut raft = RawNode::new(&config, store, &logger).expect("invariant: the configuration is valid");
         if options.members.len() == 1 {
@@ -117,8 +128,10 @@ impl Group {
         Group {
             shard: options.shard,
             raft,
-            machine: Machine::new(options.shard),
-            applied: LogIndex(0),
+            machine: snapshot.map_or_else(|| Machine::new(options.shard), |snapshot| snapshot.machine),
+            applied,
+            applied_term,
+            snapshots: Snapshots::new(options.snapshot_log_bytes_min, newest),
             proposals: Proposals::default(),
             reads: Reads::new(random.u64(..)),
             persisting: Persisting::new(term),
@@ -136,7 +149,7 @@ impl Group {
     }
 
     /// One tick passed.
-    pub fn tick(&mut self, now: Ticks) {
+    pub fn tick(&mut self, now: Ticks, out: &mut Output) {
         self.now = now;
         let state = (self.raft.raft.term, self.raft.raft.leader_id, self.raft.raft.state);
         if self.election.drawn_for != state || self.election.timeout_ticks == 0 {
@@ -145,8 +158,12 @@ impl Group {
             self.election.timeout_ticks = self.random.u64(base..=base + base / 2);
         }
         self.raft.raft.set_randomized_election_timeout(self.election.timeout_ticks as usize);
-        self.raft.tick();
-        self.tick_hasty_election();
+        if !self.is_installing() {
+            self.raft.tick();
+            self.tick_hasty_election();
+        }
+        self.tick_sending(out);
+        self.cut_log(out);
         self.reads.forget_before(Ticks(now.0.saturating_sub(self.timing.request_ticks)));
     }
 
@@ -167,6 +184,7 @@ impl Group {
     pub fn link_lost(&mut self, node: NodeId) {
         let Some(replica) = self.members.iter().find(|member| member.node == node) else { return };
         let replica = replica.replica.0;
+        self.stop_sending_to(Some(node));
         if self.raft.raft.state == StateRole::Leader {
             // What was in flight is lost: probe again rather than wait for a rejection.
             self.raft.report_unreachable(replica);
@@ -183,8 +201,8 @@ impl Group {
     pub fn step(
         &mut self,
         from: NodeId,
-        decoder: &mut Decoder<'_>,
-        owner: &Bytes,
+        (decoder, owner): (&mut Decoder<'_>, &Bytes),
+        out: &mut Output,
     ) -> Result<(), DecodeError> {
         let mut message = wire::decode(decoder, owner)?;
         let sender = ReplicaId(message.from);
@@ -194,6 +212,13 @@ impl Group {
         if message.get_msg_type() == MessageType::MsgReadIndex && self.raft.raft.state != StateRole::Leader {
             // The engine would forward it once more, in the name of its sender, and the next node refuse that. Who
             // asked repeats the round and knows the new leader by then.
+            return Ok(());
+        }
+        if is_snapshot(&message) {
+            self.load_snapshot(message, out);
+            return Ok(());
+        }
+        if message.get_msg_type() == MessageType::MsgTimeoutNow && self.is_installing() {
             return Ok(());
         }
         if self.forgot(&message) {
@@ -328,6 +353,9 @@ impl Group {
         if leads && !self.leads {
             out.counters.leaderships += 1;
         }
+        if !leads && self.leads {
+            self.stop_sending_to(None);
+        }
         self.leads = leads;
     }
 
@@ -376,6 +404,7 @@ impl Group {
             committed: LogIndex(self.raft.raft.raft_log.committed),
             applied: self.applied,
             last: LogIndex(self.raft.raft.raft_log.last_index()),
+            log_begin: LogIndex(self.raft.store().begin()),
             keys: self.machine.record_count(),
         }
     }
@@ -389,14 +418,18 @@ impl Group {
     }
 }
 
-fn recovered_store(log: RecoveredLog, conf_state: ConfState) -> LogStore {
-    let last = log.entries.last().map_or(LogIndex(0), |entry| entry.index);
+fn recovered_store(log: RecoveredLog, snapshot: Option<SnapshotId>, conf_state: ConfState) -> LogStore {
+    let begin = snapshot.map_or(LogIndex(0), |id| id.index);
+    let last = log.entries.last().map_or(begin, |entry| entry.index);
     // The commit index is written behind the entries that it covers, so what recovery accepts cannot break this.
     assert!(log.hard_state.commit <= last, "invariant: a recovered log holds what it says is committed");
+    // A snapshot can be received before the term that it comes with is written down. Nobody was voted for in it.
+    let snapshot_term = snapshot.map_or(Term(0), |id| id.term);
+    let vote = log.hard_state.vote.filter(|_| log.hard_state.term >= snapshot_term);
     let hard_state = HardState {
-        term: log.hard_state.term.0,
-        vote: log.hard_state.vote.map_or(0, |replica| replica.0),
-        commit: log.hard_state.commit.0,
+        term: log.hard_state.term.max(snapshot_term).0,
+        vote: vote.map_or(0, |replica| replica.0),
+        commit: log.hard_state.commit.max(begin).0,
         ..HardState::default()
     };
     let entries: VecDeque<Entry> = log
@@ -404,5 +437,5 @@ fn recovered_store(log: RecoveredLog, conf_state: ConfState) -> LogStore {
         .into_iter()
         .map(|entry| Entry { index: entry.index.0, term: entry.term.0, data: entry.data, ..Entry::default() })
         .collect();
-    LogStore::new(hard_state, conf_state, entries)
+    LogStore::new(hard_state, conf_state, snapshot, entries)
 }

@@ -5,49 +5,98 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::borrow::Borrow;
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::storage::{GetEntriesContext, RaftState, Storage};
 use raft::{Error, StorageError};
+
+use crate::storage::snapshot::SnapshotId;
 
 /// What an entry weighs besides its data, for the engine's message size limit.
 const ENTRY_OVERHEAD_BYTES: u64 = 16;
 
 pub(super) struct LogStore {
-    /// Index of the first entry held, or of the next one to come.
-    first: u64,
+    /// The entry before the first one held: the last that a snapshot contains, or 0.
+    begin: u64,
+    begin_term: u64,
+    /// Bytes of data of the entries held.
+    data_bytes: u64,
+    /// The newest durable snapshot, for followers behind `begin`.
+    snapshot: Option<SnapshotId>,
     entries: VecDeque<Entry>,
     hard_state: HardState,
     conf_state: ConfState,
 }
 
 impl LogStore {
-    /// A log that starts with `entries`, which are consecutive from index 1.
-    pub(super) fn new(hard_state: HardState, conf_state: ConfState, entries: VecDeque<Entry>) -> LogStore {
+    /// A log of `entries`, which follow `snapshot` or, without one, begin at index 1.
+    pub(super) fn new(
+        hard_state: HardState,
+        conf_state: ConfState,
+        snapshot: Option<SnapshotId>,
+        entries: VecDeque<Entry>,
+    ) -> LogStore {
+        let (begin, begin_term) = snapshot.map_or((0, 0), |id| (id.index.0, id.term.0));
         if let Some(first) = entries.front() {
-            assert_eq!(first.index, 1, "a log without a snapshot begins at index 1");
+            assert_eq!(first.index, begin + 1, "invariant: a recovered log follows its snapshot");
         }
-        LogStore { first: 1, entries, hard_state, conf_state }
+        let data_bytes = data_bytes(entries.iter());
+        LogStore { begin, begin_term, data_bytes, snapshot, entries, hard_state, conf_state }
+    }
+
+    /// The index before the first entry held.
+    pub(super) fn begin(&self) -> u64 {
+        self.begin
+    }
+
+    /// Bytes of data of the entries held.
+    pub(super) fn data_bytes(&self) -> u64 {
+        self.data_bytes
+    }
+
+    /// Followers behind the log's begin may have this snapshot.
+    pub(super) fn offer_snapshot(&mut self, id: SnapshotId) {
+        self.snapshot = Some(id);
+    }
+
+    /// Drops the entries up to and including `index`, which must be held.
+    pub(super) fn cut(&mut self, index: u64) {
+        let term = self.entry(index).map(|entry| entry.term);
+        self.begin_term = term.expect("invariant: the log is cut at an entry that it holds");
+        self.data_bytes -= data_bytes(self.entries.drain(..(index - self.begin) as usize));
+        self.begin = index;
+    }
+
+    /// Drops everything: the log begins anew behind a snapshot.
+    pub(super) fn restart(&mut self, id: SnapshotId) {
+        self.entries.clear();
+        self.data_bytes = 0;
+        (self.begin, self.begin_term) = (id.index.0, id.term.0);
     }
 
     /// Makes `entries` visible, replacing whatever stood from the first one's index on.
     pub(super) fn append(&mut self, entries: &[Entry]) {
         let Some(start) = entries.first().map(|entry| entry.index) else { return };
-        assert!(
-            start >= self.first && start <= self.first + self.entries.len() as u64,
-            "invariant: an append leaves no gap in the log"
-        );
-        self.entries.truncate((start - self.first) as usize);
+        assert!(start > self.begin && start <= self.end(), "invariant: an append leaves no gap in the log");
+        let kept = (start - self.begin - 1) as usize;
+        self.data_bytes -= data_bytes(self.entries.drain(kept..));
+        self.data_bytes += data_bytes(entries.iter());
         self.entries.extend(entries.iter().cloned());
     }
 
     /// The entry at `index`, if it is held.
     pub(super) fn entry(&self, index: u64) -> Option<&Entry> {
-        self.entries.get(index.checked_sub(self.first)? as usize)
+        self.entries.get(index.checked_sub(self.begin + 1)? as usize)
     }
 
+    /// The index behind the last entry.
     fn end(&self) -> u64 {
-        self.first + self.entries.len() as u64
+        self.begin + 1 + self.entries.len() as u64
     }
+}
+
+fn data_bytes<E: Borrow<Entry>>(entries: impl Iterator<Item = E>) -> u64 {
+    entries.map(|entry| entry.borrow().data.len() as u64).sum()
 }
 
 impl Storage for LogStore {
@@ -62,12 +111,12 @@ impl Storage for LogStore {
         max_size: impl Into<Option<u64>>,
         _context: GetEntriesContext,
     ) -> raft::Result<Vec<Entry>> {
-        if low < self.first {
+        if low <= self.begin {
             return Err(Error::Store(StorageError::Compacted));
         }
         assert!(high <= self.end(), "invariant: the engine asks only for entries it appended");
         let max_bytes = max_size.into().unwrap_or(u64::MAX);
-        let range = (low - self.first) as usize..(high - self.first) as usize;
+        let range = (low - self.begin - 1) as usize..(high - self.begin - 1) as usize;
         let mut bytes = 0u64;
         let mut taken = Vec::with_capacity(range.len().min(64));
         for entry in self.entries.range(range) {
@@ -81,25 +130,33 @@ impl Storage for LogStore {
     }
 
     fn term(&self, index: u64) -> raft::Result<u64> {
-        if index + 1 == self.first {
-            return Ok(0);
+        if index == self.begin {
+            return Ok(self.begin_term);
         }
-        if index < self.first {
+        if index < self.begin {
             return Err(Error::Store(StorageError::Compacted));
         }
         self.entry(index).map(|entry| entry.term).ok_or(Error::Store(StorageError::Unavailable))
     }
 
     fn first_index(&self) -> raft::Result<u64> {
-        Ok(self.first)
+        Ok(self.begin + 1)
     }
 
     fn last_index(&self) -> raft::Result<u64> {
         Ok(self.end() - 1)
     }
 
-    fn snapshot(&self, _request_index: u64, _to: u64) -> raft::Result<Snapshot> {
-        // The log is whole, so no follower is ever behind its start; the engine asks again later if it must.
-        Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable))
+    fn snapshot(&self, request_index: u64, _to: u64) -> raft::Result<Snapshot> {
+        // Its content travels by other ways: what the engine needs to know is which it is.
+        let Some(id) = self.snapshot.filter(|id| id.index.0 >= request_index.max(self.begin)) else {
+            return Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable));
+        };
+        let mut snapshot = Snapshot::default();
+        let metadata = snapshot.mut_metadata();
+        metadata.index = id.index.0;
+        metadata.term = id.term.0;
+        metadata.set_conf_state(self.conf_state.clone());
+        Ok(snapshot)
     }
 }

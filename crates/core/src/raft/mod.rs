@@ -11,18 +11,23 @@
 //! - Linearizable reads use ReadIndex on every replica ([`reads`]); no lease, because a lease trusts a clock.
 //! - Pre-vote and check-quorum are on. Election jitter comes from the seeded generator, because the engine would
 //!   draw it from the thread's.
-//! - Membership is what the founders say; snapshots and changes of membership are not here yet.
+//! - Snapshots travel in parts beside the engine's messages ([`snapshots`]), and the log is cut behind them.
+//! - Membership is what the founders say; changes of it are not here yet.
 
 mod group;
+mod groups;
 mod log_store;
 mod proposals;
 mod reads;
 mod ready;
+mod snapshots;
 mod wire;
 
 pub use group::{Group, GroupOptions, Member, ProposeError};
+pub(crate) use groups::Groups;
 pub use proposals::Outcome;
 pub use ready::Output;
+pub(crate) use snapshots::SnapshotPart;
 
 use crate::types::NodeId;
 

@@ -109,6 +109,12 @@ impl Proposals {
         Vec::new()
     }
 
+    /// Forgets entries that a snapshot covers: they may have been committed or not. Their origins learn nothing, and
+    /// report an unknown outcome.
+    pub(super) fn forget_up_to(&mut self, index: LogIndex) {
+        self.in_flight.retain(|entry| entry.index > index);
+    }
+
     /// Empties the queue of what was not proposed yet.
     pub(super) fn drain_queue(&mut self, dead: &mut Vec<Origin>) {
         dead.extend(self.queue.drain(..).flat_map(|batch| batch.waiters));

@@ -16,13 +16,15 @@ use raft::{Ready, StateRole};
 
 use super::group::Group;
 use super::proposals::{self, Outcome};
+use super::snapshots::is_snapshot;
 use super::{Origin, RequestId, wire};
 use crate::codec;
 use crate::command::Reply;
 use crate::event::Counters;
 use crate::peer::KIND_RAFT;
+use crate::storage::snapshot::SnapshotTask;
 use crate::storage::{HardState, LogEntry, WalRecord};
-use crate::types::{LogIndex, NodeId, ReplicaId, Term, WalSequence};
+use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, WalSequence};
 
 /// What a group wants done; filled by [`Group::drive`] of many groups before the node hands it to the shell.
 pub struct Output {
@@ -36,6 +38,12 @@ pub struct Output {
     pub outcomes: Vec<(Origin, Outcome)>,
     /// Answers to reads.
     pub reads: Vec<(RequestId, Reply)>,
+    /// Work on snapshot files.
+    pub snapshot_tasks: Vec<SnapshotTask>,
+    /// Payloads of frames about snapshots, one each: parts are large.
+    pub snapshot_frames: Vec<(NodeId, Vec<u8>)>,
+    /// Entries that the write-ahead log may forget.
+    pub released: Vec<(ShardId, LogIndex)>,
     /// Totals.
     pub counters: Counters,
 }
@@ -49,6 +57,9 @@ impl Output {
             messages: peers.map(|peer| (peer, Vec::new())).collect(),
             outcomes: Vec::new(),
             reads: Vec::new(),
+            snapshot_tasks: Vec::new(),
+            snapshot_frames: Vec::new(),
+            released: Vec::new(),
             counters: Counters::default(),
         }
     }
@@ -58,6 +69,8 @@ impl Output {
         !self.records.is_empty()
             || !self.outcomes.is_empty()
             || !self.reads.is_empty()
+            || !self.snapshot_tasks.is_empty()
+            || !self.snapshot_frames.is_empty()
             || self.messages.iter().any(|(_, buffer)| !buffer.is_empty())
     }
 
@@ -101,6 +114,7 @@ impl Group {
             self.process(ready, out);
         }
         self.serve_reads(out);
+        self.begin_snapshot_if_due(out);
     }
 
     /// Everything up to `sequence` is durable.
@@ -109,6 +123,7 @@ impl Group {
             let waiting = self.persisting.waiting.pop_front().expect("invariant: there is a front");
             self.persisting.durable_term = waiting.term;
             self.raft.on_persist_ready(waiting.ready_number);
+            self.install_snapshot(waiting.ready_number, out);
             self.send(waiting.messages, out);
         }
     }
@@ -133,6 +148,9 @@ impl Group {
         let must_sync = ready.must_sync();
         let ready_number = ready.number();
         let mut messages = ready.take_persisted_messages();
+        if !ready.snapshot().is_empty() {
+            self.restart_log(ready.snapshot().get_metadata().index, ready_number, out);
+        }
         let entries = ready.take_entries();
         if !entries.is_empty() {
             self.raft.mut_store().append(&entries);
@@ -191,6 +209,8 @@ impl Group {
                 }
             }
             self.applied = index;
+            self.applied_term = term;
+            self.snapshots.applied(entry.data.len());
             out.counters.entries_applied += 1;
         }
         out.outcomes.extend(dead.into_iter().map(|origin| (origin, Outcome::NotDone)));
@@ -198,16 +218,24 @@ impl Group {
 
     pub(super) fn send(&mut self, messages: Vec<Message>, out: &mut Output) {
         for message in messages {
-            let Some(node) = self.node_of(ReplicaId(message.to)) else { continue };
-            let Some(buffer) = out.buffer(node) else { continue };
-            let start = buffer.len();
-            if buffer.is_empty() {
-                buffer.push(KIND_RAFT);
+            if is_snapshot(&message) {
+                self.begin_sending(message, out);
+            } else {
+                self.send_now(&message, out);
             }
-            codec::put_varint(buffer, self.shard.0);
-            if !wire::encode(&message, buffer) {
-                buffer.truncate(start);
-            }
+        }
+    }
+
+    pub(super) fn send_now(&self, message: &Message, out: &mut Output) {
+        let Some(node) = self.node_of(ReplicaId(message.to)) else { return };
+        let Some(buffer) = out.buffer(node) else { return };
+        let start = buffer.len();
+        if buffer.is_empty() {
+            buffer.push(KIND_RAFT);
+        }
+        codec::put_varint(buffer, self.shard.0);
+        if !wire::encode(message, buffer) {
+            buffer.truncate(start);
         }
     }
 

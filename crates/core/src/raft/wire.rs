@@ -10,8 +10,8 @@ use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use crate::codec::{self, DecodeError, Decoder};
 
 /// Every message kind that crosses the wire, with its number there. Kinds that the engine sends only to itself
-/// (hup, beat, propose, transfer, …) and snapshots have none.
-const KINDS: [(MessageType, u8); 11] = [
+/// (hup, beat, propose, transfer, …) have none.
+const KINDS: [(MessageType, u8); 12] = [
     (MessageType::MsgAppend, 1),
     (MessageType::MsgAppendResponse, 2),
     (MessageType::MsgHeartbeat, 3),
@@ -23,6 +23,7 @@ const KINDS: [(MessageType, u8); 11] = [
     (MessageType::MsgReadIndex, 9),
     (MessageType::MsgReadIndexResp, 10),
     (MessageType::MsgTimeoutNow, 11),
+    (MessageType::MsgSnapshot, 12),
 ];
 
 /// Appends `message`. Returns false, with nothing appended, for a kind that has no place on the wire.
@@ -41,6 +42,9 @@ pub(super) fn encode(message: &Message, out: &mut Vec<u8>) -> bool {
         message.commit,
         message.commit_term,
         message.reject_hint,
+        // Which snapshot, in its message. The content travels apart, and who votes both sides know.
+        message.get_snapshot().get_metadata().index,
+        message.get_snapshot().get_metadata().term,
     ] {
         codec::put_varint(out, field);
     }
@@ -75,6 +79,14 @@ pub(super) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Message
     message.commit = decoder.varint()?;
     message.commit_term = decoder.varint()?;
     message.reject_hint = decoder.varint()?;
+    let (snapshot_index, snapshot_term) = (decoder.varint()?, decoder.varint()?);
+    if (message.get_msg_type() == MessageType::MsgSnapshot) != (snapshot_index > 0) {
+        return Err(DecodeError::Invalid("snapshot of a raft message"));
+    }
+    if snapshot_index > 0 {
+        let metadata = message.mut_snapshot().mut_metadata();
+        (metadata.index, metadata.term) = (snapshot_index, snapshot_term);
+    }
     message.context = decoder.shared(owner)?;
     let count = decoder.varint()?;
     // The count is not trusted for an allocation: every entry takes at least three bytes of input.
@@ -131,6 +143,10 @@ mod tests {
             let mut message = append();
             message.set_msg_type(kind);
             message.reject = true;
+            if kind == MessageType::MsgSnapshot {
+                let metadata = message.mut_snapshot().mut_metadata();
+                (metadata.index, metadata.term) = (41, 6);
+            }
             let mut out = vec![];
             assert!(encode(&message, &mut out));
             let bytes = Bytes::from(out);

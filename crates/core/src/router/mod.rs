@@ -21,9 +21,8 @@ use slab::Slab;
 use crate::command::{Read, Refusal, Reply, Write};
 use crate::event::Counters;
 use crate::limits;
-use crate::node::Groups;
 use crate::peer;
-use crate::raft::{LinkNumber, Origin, Outcome, ProposeError, RequestId};
+use crate::raft::{Groups, LinkNumber, Origin, Outcome, ProposeError, RequestId};
 use crate::types::{NodeId, ShardId, Ticks, Token};
 use gather::Gather;
 

@@ -283,7 +283,10 @@ impl DiskFile for MemoryFile {
             let content = state.content(self.id);
             content.visible.resize(bytes as usize, 0);
             content.durable.resize(bytes as usize, 0);
-            content.pending.clear();
+            content.pending.retain_mut(|(sector, written)| {
+                written.truncate((bytes as usize).saturating_sub(*sector));
+                !written.is_empty()
+            });
             Ok(())
         })
     }

@@ -7,12 +7,17 @@ pub mod disk;
 mod le;
 #[cfg(test)]
 mod memory_disk;
+pub mod recovery;
+pub mod snapshot;
+pub mod snapshot_files;
 pub mod wal;
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
+use self::snapshot::SnapshotId;
+use crate::machine::Machine;
 use crate::types::{LogIndex, ReplicaId, ShardId, Term, WalSequence};
 
 /// One entry of a shard's raft log, free of the engine's types.
@@ -47,6 +52,15 @@ pub enum WalRecord {
         /// At least one, indexes rising by one.
         entries: Vec<LogEntry>,
     },
+    /// The shard's log begins anew behind a snapshot that was received: all earlier entries are void.
+    Restart {
+        /// Whose log.
+        shard: ShardId,
+        /// The last entry that the snapshot contains.
+        index: LogIndex,
+        /// That entry's term.
+        term: Term,
+    },
     /// Replaces the shard's hard state.
     HardState {
         /// Whose state.
@@ -60,7 +74,9 @@ impl WalRecord {
     /// Whose record it is.
     pub fn shard(&self) -> ShardId {
         match self {
-            WalRecord::Entries { shard, .. } | WalRecord::HardState { shard, .. } => *shard,
+            WalRecord::Entries { shard, .. }
+            | WalRecord::Restart { shard, .. }
+            | WalRecord::HardState { shard, .. } => *shard,
         }
     }
 }
@@ -72,9 +88,35 @@ pub struct WalBatch {
     pub sequence: WalSequence,
     /// In the order in which they take effect.
     pub records: Vec<WalRecord>,
+    /// Entries of a shard up to an index that nobody needs once this batch is durable: a durable snapshot holds what
+    /// they did. For [`wal::Writer::release`].
+    pub released: Vec<(ShardId, LogIndex)>,
 }
 
 /// Everything that a node's disk remembers, by shard.
+pub type RecoveredShards = BTreeMap<ShardId, RecoveredShard>;
+
+/// What the disk remembers of one shard.
+#[derive(Debug, Default)]
+pub struct RecoveredShard {
+    /// The newest snapshot.
+    pub snapshot: Option<RecoveredSnapshot>,
+    /// The log behind it: its first entry follows the snapshot's last.
+    pub log: RecoveredLog,
+}
+
+/// A snapshot that was found and loaded.
+#[derive(Debug)]
+pub struct RecoveredSnapshot {
+    /// Which.
+    pub id: SnapshotId,
+    /// The state.
+    pub machine: Machine,
+    /// Size of its file.
+    pub file_bytes: u64,
+}
+
+/// What the write-ahead log remembers, by shard.
 pub type RecoveredLogs = BTreeMap<ShardId, RecoveredLog>;
 
 /// What the write-ahead log remembers of one shard.
@@ -82,6 +124,9 @@ pub type RecoveredLogs = BTreeMap<ShardId, RecoveredLog>;
 pub struct RecoveredLog {
     /// The last hard state written.
     pub hard_state: HardState,
-    /// Consecutive entries from index 1 (later: from the snapshot) on.
+    /// Where the log last began anew behind a received snapshot, if it did: the snapshot must be there.
+    pub restart: Option<(LogIndex, Term)>,
+    /// Consecutive entries. They begin at index 1, behind `restart`, or later where older ones were released because
+    /// a snapshot of this node's own holds what they did.
     pub entries: Vec<LogEntry>,
 }

@@ -1,10 +1,12 @@
-//! The real disk: files of one locked directory, and the thread that writes the log to them.
+//! The real disk: files of one locked directory, and the threads that write log and snapshots to them.
 //!
-//! Owns system calls and the thread that waits for them. What is written, and whether it can be believed, is the
+//! Owns system calls and the threads that wait for them. What is written, and whether it can be believed, is the
 //! core's.
 
 mod files;
+mod snapshot_thread;
 mod thread;
 
 pub use files::{FsDisk, FsFile};
+pub use snapshot_thread::SnapshotThread;
 pub use thread::DiskThread;

@@ -126,6 +126,10 @@ impl<D: Disk> GroupCommits<D> {
                     if failed {
                         return;
                     }
+                    // Nobody waits for room, but clients wait for the report.
+                    if let Err(error) = self.release(&batches) {
+                        return (self.report)(Err(error));
+                    }
                     may_prepare = true;
                 }
                 Next::Idle => match self.writer.prepare_next() {
@@ -171,6 +175,14 @@ impl<D: Disk> GroupCommits<D> {
         self.counters.bytes_written.store(self.writer.bytes_written(), Ordering::Relaxed);
         Ok(last)
     }
+
+    /// Lets go of what the batches release, once they are durable.
+    fn release(&mut self, batches: &[WalBatch]) -> Result<(), WalError> {
+        for &(shard, index) in batches.iter().flat_map(|batch| &batch.released) {
+            self.writer.release(shard, index)?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -188,7 +200,7 @@ mod tests {
     fn batch(index: u64) -> WalBatch {
         let entry = LogEntry { index: LogIndex(index), term: Term(1), data: Bytes::from_static(b"data") };
         let record = WalRecord::Entries { shard: ShardId(1), entries: vec![entry] };
-        WalBatch { sequence: WalSequence(index), records: vec![record] }
+        WalBatch { sequence: WalSequence(index), records: vec![record], released: vec![] }
     }
 
     #[test]

@@ -246,6 +246,7 @@ fn status() -> NodeStatus {
         committed: LogIndex(9),
         applied: LogIndex(9),
         last: LogIndex(9),
+        log_begin: LogIndex(4),
         keys: 3,
     };
     NodeStatus {

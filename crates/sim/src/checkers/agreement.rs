@@ -21,12 +21,13 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// Compares what a replica newly calls committed. `entry` is asked for indexes up to `committed`.
+    /// Compares what a replica newly calls committed. `entry` is asked for indexes up to `committed`, and behind
+    /// `log_begin`: what came earlier only a snapshot holds, whose content is compared as state.
     pub fn observe(
         &mut self,
         node: NodeId,
         shard: ShardId,
-        committed: LogIndex,
+        (log_begin, committed): (LogIndex, LogIndex),
         entry: impl Fn(LogIndex) -> Option<(Term, u64)>,
     ) -> Result<(), Violation> {
         let compared = self.compared.entry((node, shard)).or_default();
@@ -35,6 +36,13 @@ impl Agreement {
             return Err(Violation::new(CHECKER, text));
         }
         let agreed = self.committed.entry(shard).or_default();
+        if log_begin.0 as usize > agreed.len() {
+            let text = format!(
+                "node {node} has a snapshot of shard {shard} up to {log_begin}, which nobody committed"
+            );
+            return Err(Violation::new(CHECKER, text));
+        }
+        *compared = log_begin.max(*compared);
         while *compared < committed {
             let index = compared.next();
             let Some(found) = entry(index) else {
@@ -71,7 +79,7 @@ mod tests {
 
     fn observe(agreement: &mut Agreement, node: u64, log: &[(u64, u64)]) -> Result<(), Violation> {
         let entry = |index: LogIndex| log.get(index.0 as usize - 1).map(|&(term, data)| (Term(term), data));
-        agreement.observe(NodeId(node), SHARD, LogIndex(log.len() as u64), entry)
+        agreement.observe(NodeId(node), SHARD, (LogIndex(0), LogIndex(log.len() as u64)), entry)
     }
 
     #[test]
@@ -103,7 +111,18 @@ mod tests {
     #[test]
     fn a_committed_entry_that_is_missing_is_noticed() {
         let mut agreement = Agreement::default();
-        let verdict = agreement.observe(NodeId(1), SHARD, LogIndex(1), |_| None);
+        let verdict = agreement.observe(NodeId(1), SHARD, (LogIndex(0), LogIndex(1)), |_| None);
         assert!(verdict.unwrap_err().message.contains("has none"));
+    }
+
+    #[test]
+    fn a_snapshot_of_what_nobody_committed_is_noticed() {
+        let mut agreement = Agreement::default();
+        observe(&mut agreement, 1, &[(1, 7), (1, 8)]).unwrap();
+        let behind_snapshot = |agreement: &mut Agreement, begin| {
+            agreement.observe(NodeId(2), SHARD, (LogIndex(begin), LogIndex(begin)), |_| None)
+        };
+        assert_eq!(behind_snapshot(&mut agreement, 2), Ok(()));
+        assert!(behind_snapshot(&mut agreement, 3).is_err());
     }
 }

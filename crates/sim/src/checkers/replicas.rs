@@ -75,6 +75,7 @@ mod tests {
             committed: LogIndex(committed),
             applied: LogIndex(applied),
             last: LogIndex(100),
+            log_begin: LogIndex(0),
             keys: 0,
         }
     }

@@ -14,7 +14,7 @@
 //!
 //! Owns the format and the order of writes, syncs and renames; performs them through [`Disk`] only.
 //! `docs/storage-format.md` has every byte. Deliberately not here: compression, encryption, and snapshots, which
-//! will allow [`Writer::release`] to be called.
+//! allow [`Writer::release`] to be called.
 
 mod pool;
 mod reader;

@@ -12,6 +12,7 @@ use crate::types::{LogIndex, ReplicaId, ShardId, Term};
 
 const TAG_ENTRIES: u8 = 1;
 const TAG_HARD_STATE: u8 = 2;
+const TAG_RESTART: u8 = 3;
 
 /// The least an entry takes: a varint of its term, a varint of its length.
 const ENTRY_BYTES_MIN: usize = 2;
@@ -45,6 +46,13 @@ pub(super) fn encode(record: &WalRecord, out: &mut Vec<u8>) {
             }
             codec::put_varint(out, state.commit.0);
         }
+        WalRecord::Restart { shard, index, term } => {
+            assert!(*index > LogIndex(0), "invariant: a snapshot holds at least one entry");
+            out.push(TAG_RESTART);
+            codec::put_varint(out, shard.0);
+            codec::put_varint(out, index.0);
+            codec::put_varint(out, term.0);
+        }
     }
 }
 
@@ -63,6 +71,7 @@ impl<'a> Records<'a> {
         match self.decoder.u8()? {
             TAG_ENTRIES => self.entries(),
             TAG_HARD_STATE => self.hard_state(),
+            TAG_RESTART => self.restart(),
             _ => Err(DecodeError::UnknownTag("log record")),
         }
     }
@@ -90,6 +99,17 @@ impl<'a> Records<'a> {
         let vote = if self.decoder.bool()? { Some(ReplicaId(self.decoder.varint()?)) } else { None };
         let commit = LogIndex(self.decoder.varint()?);
         Ok(WalRecord::HardState { shard, state: HardState { term, vote, commit } })
+    }
+
+    fn restart(&mut self) -> Result<WalRecord, DecodeError> {
+        let shard = ShardId(self.decoder.varint()?);
+        let index = LogIndex(self.decoder.varint()?);
+        let term = Term(self.decoder.varint()?);
+        // Entries follow a restart, so there must be room for the index of one.
+        if index == LogIndex(0) || index == LogIndex(u64::MAX) {
+            return Err(DecodeError::Invalid("index of a snapshot"));
+        }
+        Ok(WalRecord::Restart { shard, index, term })
     }
 }
 
@@ -124,6 +144,7 @@ mod tests {
             WalRecord::HardState { shard: ShardId(5), state: vote(None) },
             WalRecord::HardState { shard: ShardId(5), state: vote(Some(ReplicaId(0))) },
             WalRecord::Entries { shard: ShardId(5), entries: vec![entry(127, b"a"), entry(128, b"\0\xff")] },
+            WalRecord::Restart { shard: ShardId(300), index: LogIndex(1), term: Term(u64::MAX) },
         ];
         let mut out = vec![];
         records.iter().for_each(|record| encode(record, &mut out));
@@ -132,13 +153,15 @@ mod tests {
 
     #[test]
     fn wrong_records_are_errors() {
-        let cases: [(&'static [u8], DecodeError); 6] = [
+        let cases: [(&'static [u8], DecodeError); 8] = [
             (&[9], DecodeError::UnknownTag("log record")),
             (&[TAG_ENTRIES, 0, 1, 0], DecodeError::Invalid("range of entries")),
             (&[TAG_ENTRIES, 0, 0, 1, 0, 0], DecodeError::Invalid("range of entries")),
             (&[TAG_ENTRIES, 0, 1, 0x7f, 0, 0], DecodeError::Invalid("number of entries")),
             (&[TAG_HARD_STATE, 0, 1, 2, 0], DecodeError::Invalid("boolean")),
             (&[TAG_HARD_STATE, 0, 1], DecodeError::Truncated),
+            (&[TAG_RESTART, 0, 0, 1], DecodeError::Invalid("index of a snapshot")),
+            (&[TAG_RESTART, 0, 1], DecodeError::Truncated),
         ];
         for (bytes, error) in cases {
             assert_eq!(decode(&Bytes::from_static(bytes)), Err(error), "{bytes:?}");

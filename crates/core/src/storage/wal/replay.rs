@@ -168,6 +168,11 @@ impl Replay {
                 WalRecord::HardState { shard, state } => {
                     self.logs.entry(shard).or_default().hard_state = state;
                 }
+                WalRecord::Restart { shard, index, term } => {
+                    let log = self.logs.entry(shard).or_default();
+                    log.restart = Some((index, term));
+                    log.entries.clear();
+                }
             }
         }
         Ok(())
@@ -175,19 +180,20 @@ impl Replay {
 
     /// Replaces the shard's log from the index of the first entry on.
     fn entries(&mut self, place: Place, shard: ShardId, entries: Vec<LogEntry>) -> Result<(), RecoveryError> {
-        let log = &mut self.logs.entry(shard).or_default().entries;
-        let (Some(found), Some(start)) = (entries.first(), log.first()) else {
-            *log = entries;
+        let log = self.logs.entry(shard).or_default();
+        let Some(found) = entries.first().map(|entry| entry.index) else { return Ok(()) };
+        let restarted_at = log.restart.map(|(index, _)| LogIndex(index.0 + 1));
+        let Some(start) = restarted_at.or(log.entries.first().map(|entry| entry.index)) else {
+            log.entries = entries;
             return Ok(());
         };
-        let kept = found.index.0.saturating_sub(start.index.0);
-        if kept > log.len() as u64 {
-            let expected = LogIndex(start.index.0 + log.len() as u64);
-            let (file, found) = (segment_name(place.number), found.index);
-            return Err(RecoveryError::Gap { file, offset: place.offset, shard, expected, found });
+        let end = LogIndex(start.0 + log.entries.len() as u64);
+        if found > end || restarted_at.is_some_and(|start| found < start) {
+            let file = segment_name(place.number);
+            return Err(RecoveryError::Gap { file, offset: place.offset, shard, expected: end, found });
         }
-        log.truncate(kept as usize);
-        log.extend(entries);
+        log.entries.truncate(found.0.saturating_sub(start.0) as usize);
+        log.entries.extend(entries);
         Ok(())
     }
 }

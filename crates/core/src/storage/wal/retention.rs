@@ -3,6 +3,10 @@
 //! Owns the bookkeeping only: the highest index of each shard in each segment, where each shard's latest hard state
 //! stands, and what was released. The writer acts on it. Invariant: segments are listed in the order of their
 //! numbers, without gaps; the last is the one being written.
+//!
+//! A restart cannot be written anew further back as hard states are: it would void the entries in between. So it
+//! holds on to its segment as the last entry of its snapshot would, and goes with the release that passes that entry.
+//! Everything that it voids stands before it and is gone by then.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -39,19 +43,31 @@ impl Retention {
     }
 
     /// Takes note of a record whose group began in segment `from` and ended in the last one. All of those segments
-    /// hold a part of it, so its entries hold on to each; its hard state counts for the first, which goes first.
+    /// hold a part of it, so its entries hold on to each; its hard state counts for the first, which goes first. What a
+    /// restart voids holds on to nothing.
     pub fn note(&mut self, record: &WalRecord, from: u64) {
         match record {
             WalRecord::Entries { shard, entries } => {
                 let Some(last) = entries.last() else { return };
-                for kept in self.kept.iter_mut().rev().take_while(|kept| kept.header.number >= from) {
-                    let highest = kept.highest.entry(*shard).or_default();
-                    *highest = last.index.max(*highest);
+                self.hold(*shard, last.index, from);
+            }
+            WalRecord::Restart { shard, index, .. } => {
+                for kept in &mut self.kept {
+                    kept.highest.remove(shard);
                 }
+                self.hold(*shard, *index, from);
             }
             WalRecord::HardState { shard, state } => {
                 self.hard_states.insert(*shard, (*state, from));
             }
+        }
+    }
+
+    /// The segments from `from` on are needed until the shard releases `index`.
+    fn hold(&mut self, shard: ShardId, index: LogIndex, from: u64) {
+        for kept in self.kept.iter_mut().rev().take_while(|kept| kept.header.number >= from) {
+            let highest = kept.highest.entry(shard).or_default();
+            *highest = index.max(*highest);
         }
     }
 

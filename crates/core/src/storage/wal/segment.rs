@@ -30,7 +30,9 @@ pub const SEGMENT_BYTES_MAX: u64 = 1 << 34;
 
 const SEGMENT_MAGIC: &[u8; 8] = b"TIDELWAL";
 const SEGMENT_HEADER_BYTES: usize = 44;
-const VERSION: u32 = 1;
+/// Version 2 added the restart record. What stands in segments of version 1 reads the same.
+const VERSION: u32 = 2;
+const VERSION_OLDEST: u32 = 1;
 const FRAME_MAGIC: &[u8; 3] = b"TLF";
 const FLAG_FIRST: u8 = 1;
 const FLAG_LAST: u8 = 2;
@@ -98,7 +100,7 @@ impl SegmentHeader {
             return Err(HeaderFault::Damaged("the checksum of the segment header does not match"));
         }
         let version = le::u32(page, 8);
-        if version != VERSION {
+        if !(VERSION_OLDEST..=VERSION).contains(&version) {
             return Err(HeaderFault::Version(version));
         }
         let header = SegmentHeader {
@@ -266,10 +268,17 @@ mod tests {
     fn an_unknown_version_is_told_from_damage() {
         let mut page = vec![0; 64];
         SEGMENT.encode(&mut page);
-        page[8] = 2;
-        let crc = crc32c::crc32c(&page[..40]);
-        page[40..44].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(SegmentHeader::decode(&page), Err(HeaderFault::Version(2)));
+        for (version, decoded) in [
+            (0, Err(HeaderFault::Version(0))),
+            (1, Ok(SEGMENT)),
+            (2, Ok(SEGMENT)),
+            (3, Err(HeaderFault::Version(3))),
+        ] {
+            page[8] = version;
+            let crc = crc32c::crc32c(&page[..40]);
+            page[40..44].copy_from_slice(&crc.to_le_bytes());
+            assert_eq!(SegmentHeader::decode(&page), decoded);
+        }
     }
 
     #[test]

@@ -107,11 +107,17 @@ impl<D: Disk> Writer<D> {
         Ok(result?)
     }
 
-    /// The shard's entries up to `up_to` are no longer needed: a snapshot holds what they did. Segments that nobody
+    /// The shard's entries up to `up_to` are no longer needed, nor is a restart there: a snapshot holds what they did. Segments that nobody
     /// needs any more become spare files or are removed, always from the front. Hard states that stand in such
     /// segments only are written anew first, durably, as is everything appended before.
     pub fn release(&mut self, shard: ShardId, up_to: LogIndex) -> Result<(), WalError> {
         self.guarded(|writer| writer.release_segments(shard, up_to))
+    }
+
+    /// Takes note of what was released in an earlier life. What that frees goes with the next release: starting needs no
+    /// room, and to free a segment may need some.
+    pub(in crate::storage) fn note_released(&mut self, shard: ShardId, up_to: LogIndex) {
+        self.retention.release(shard, up_to);
     }
 
     /// Bytes appended since the log was opened, frame headers included.

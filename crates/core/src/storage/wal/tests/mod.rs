@@ -45,8 +45,12 @@ pub fn hard_state(shard: u64, term: u64) -> WalRecord {
     WalRecord::HardState { shard: ShardId(shard), state }
 }
 
+pub fn restart(shard: u64, index: u64) -> WalRecord {
+    WalRecord::Restart { shard: ShardId(shard), index: LogIndex(index), term: Term(index % 7) }
+}
+
 pub fn batch(records: Vec<WalRecord>) -> WalBatch {
-    WalBatch { sequence: WalSequence(1), records }
+    WalBatch { sequence: WalSequence(1), records, released: vec![] }
 }
 
 /// Appends one record as one group and syncs.
@@ -67,35 +71,51 @@ impl Model {
         for record in batches.iter().flat_map(|batch| batch.records.clone()) {
             match record {
                 WalRecord::Entries { shard, entries } => {
-                    let log = &mut self.logs.entry(shard).or_default().entries;
-                    log.truncate(entries[0].index.0 as usize - 1);
-                    log.extend(entries);
+                    let log = self.logs.entry(shard).or_default();
+                    let start = log.restart.map_or(0, |(index, _)| index.0);
+                    log.entries.truncate((entries[0].index.0 - 1 - start) as usize);
+                    log.entries.extend(entries);
                 }
                 WalRecord::HardState { shard, state } => {
                     self.logs.entry(shard).or_default().hard_state = state;
+                }
+                WalRecord::Restart { shard, index, term } => {
+                    let log = self.logs.entry(shard).or_default();
+                    log.restart = Some((index, term));
+                    log.entries.clear();
                 }
             }
         }
     }
 
+    /// Where the shard's log last began anew.
+    pub fn restart(&self, shard: ShardId) -> u64 {
+        self.logs.get(&shard).and_then(|log| log.restart).map_or(0, |(index, _)| index.0)
+    }
+
+    /// The last index that the shard's log holds, or that its snapshot does.
     pub fn last(&self, shard: ShardId) -> u64 {
-        self.logs.get(&shard).map_or(0, |log| log.entries.len() as u64)
+        self.restart(shard) + self.logs.get(&shard).map_or(0, |log| log.entries.len() as u64)
     }
 
     pub fn released(&self, shard: ShardId) -> u64 {
         self.released.get(&shard).map_or(0, |index| index.0)
     }
 
-    /// Whether `logs` are this model's, but for entries that were released.
+    /// Whether `logs` are this model's, but for entries and restarts that were released.
     pub fn matches(&self, logs: &RecoveredLogs) -> bool {
         let empty = RecoveredLog::default();
         let shards = self.logs.keys().chain(logs.keys());
         shards.into_iter().all(|shard| {
             let (model, log) = (self.logs.get(shard).unwrap_or(&empty), logs.get(shard).unwrap_or(&empty));
             let missing = model.entries.len().checked_sub(log.entries.len());
+            let (restart, released) = (self.restart(*shard), self.released(*shard));
+            let restarts = log.restart == model.restart || (log.restart.is_none() && restart <= released);
             model.hard_state == log.hard_state
+                && restarts
                 && missing.is_some_and(|missing| {
-                    missing as u64 <= self.released(*shard) && model.entries[missing..] == log.entries
+                    (missing == 0 || restart + missing as u64 <= released)
+                        && model.entries[missing..] == log.entries
                 })
         })
     }
@@ -107,14 +127,18 @@ pub fn random_batch(rng: &mut fastrand::Rng, model: &Model) -> WalBatch {
     let mut records = vec![];
     for _ in 0..rng.usize(1..4) {
         let shard = ShardId(rng.u64(0..3));
-        let record = if rng.u8(..) < 60 {
-            hard_state(shard.0, rng.u64(1..1000))
-        } else {
-            let end = model.last(shard) + 1;
-            let first = if rng.u8(..) < 40 { rng.u64(model.released(shard) + 1..=end) } else { end };
-            let data: Vec<Vec<u8>> = (0..rng.usize(1..4)).map(|_| random_data(rng)).collect();
-            let data: Vec<&[u8]> = data.iter().map(|data| &data[..]).collect();
-            entries(shard.0, first, &data)
+        // A snapshot that is received holds more than what was released.
+        let settled = model.released(shard).max(model.restart(shard));
+        let record = match rng.u8(..) {
+            0..60 => hard_state(shard.0, rng.u64(1..1000)),
+            60..70 => restart(shard.0, rng.u64(settled + 1..=model.last(shard) + 20)),
+            _ => {
+                let end = model.last(shard) + 1;
+                let first = if rng.u8(..) < 40 { rng.u64(settled + 1..=end) } else { end };
+                let data: Vec<Vec<u8>> = (0..rng.usize(1..4)).map(|_| random_data(rng)).collect();
+                let data: Vec<&[u8]> = data.iter().map(|data| &data[..]).collect();
+                entries(shard.0, first, &data)
+            }
         };
         let batch = batch(vec![record]);
         model.apply(core::slice::from_ref(&batch));

@@ -234,3 +234,67 @@ fn a_group_cut_off_at_the_end_of_a_recycled_segment_is_a_torn_tail() {
     assert_eq!(recovery.logs[&ShardId(0)].entries.len(), 1);
     assert_eq!(recovery.report.torn_tail.unwrap().file, segment::segment_name(1));
 }
+
+#[test]
+fn a_restart_voids_what_came_before_it() {
+    let disk = MemoryDisk::new(1);
+    let (mut writer, _) = open_log(&disk);
+    commit(&mut writer, entries(0, 1, &[b"a", b"b", b"c"]));
+    commit(&mut writer, hard_state(0, 4));
+    commit(&mut writer, entries(1, 1, &[b"other"]));
+    commit(&mut writer, restart(0, 2));
+    let log = |disk: &MemoryDisk| open_log(disk).1.logs[&ShardId(0)].clone();
+    let expected = RecoveredLog { restart: Some((LogIndex(2), Term(2))), ..RecoveredLog::default() };
+    assert_eq!(log(&disk), RecoveredLog { hard_state: log(&disk).hard_state, ..expected });
+    assert_eq!(log(&disk).hard_state.term, Term(4));
+    commit(&mut writer, entries(0, 3, &[b"C", b"D"]));
+    commit(&mut writer, entries(0, 3, &[b"E"]));
+    assert_eq!(log(&disk).entries.iter().map(|entry| &entry.data[..]).collect::<Vec<_>>(), [b"E"]);
+    let (_, recovery) = open_log(&disk);
+    assert_eq!(recovery.logs[&ShardId(1)].entries.len(), 1, "other shards are none of its business");
+}
+
+#[test]
+fn a_restart_stays_until_its_shard_passes_it() {
+    let disk = MemoryDisk::new(1);
+    let (mut writer, _) = open_log(&disk);
+    commit(&mut writer, entries(5, 1, &[&[1; 3000][..]; 40]));
+    commit(&mut writer, restart(5, 30));
+    commit(&mut writer, entries(5, 31, &[b"kept"]));
+    commit_large(&mut writer, 1, 20);
+    writer.release(ShardId(0), LogIndex(20)).unwrap();
+    let kept = segment_names(&disk).len();
+    assert_ne!(segment_names(&disk)[0], segment::segment_name(1), "void entries hold on to nothing");
+    writer.release(ShardId(5), LogIndex(29)).unwrap();
+    assert_eq!(segment_names(&disk).len(), kept);
+    let (mut writer, recovery) = open_log(&disk);
+    assert_eq!(recovery.logs[&ShardId(5)].restart, Some((LogIndex(30), Term(2))));
+    assert_eq!(recovery.logs[&ShardId(5)].entries[0].index, LogIndex(31));
+    writer.release(ShardId(0), LogIndex(20)).unwrap();
+    writer.release(ShardId(5), LogIndex(31)).unwrap();
+    assert!(segment_names(&disk).len() < kept);
+    let (_, recovery) = open_log(&disk);
+    assert!(!recovery.logs.contains_key(&ShardId(5)));
+}
+
+#[test]
+fn entries_that_do_not_follow_a_restart_name_their_place() {
+    for (first, kept) in [(4, 0), (5, 0), (7, 0), (6, 1), (8, 1), (5, 1)] {
+        let disk = MemoryDisk::new(1);
+        let (mut writer, _) = open_log(&disk);
+        commit(&mut writer, restart(0, 5));
+        if kept > 0 {
+            commit(&mut writer, entries(0, 6, &[b"kept"]));
+        }
+        commit(&mut writer, entries(0, first, &[b"wrong or not"]));
+        let place = spots(&disk).pop().unwrap();
+        let expected = LogIndex(6 + kept);
+        match open(disk, options(1)) {
+            Ok(_) => assert_eq!((first, kept), (6, 1), "it replaces what follows the restart"),
+            Err(error) => {
+                let (file, offset, found) = (place.file, place.offset, LogIndex(first));
+                assert_eq!(error, RecoveryError::Gap { file, offset, shard: ShardId(0), expected, found });
+            }
+        }
+    }
+}

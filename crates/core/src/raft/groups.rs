@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::raft::Group;
+use super::Group;
 use crate::types::ShardId;
 
 /// All groups of a node. Shard `s` stands at position `s`: every founder carries every shard.

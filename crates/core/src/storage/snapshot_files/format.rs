@@ -1,0 +1,256 @@
+//! The bytes of a snapshot's file: its name, its header, its blocks and its trailer.
+//!
+//! Owns layouts and their checksums, nothing that reads or writes a file. `docs/storage-format.md` describes the same
+//! bytes for people; a change here is a new version there.
+//!
+//! Invariants. The file is canonical: the same name and the same blocks give the same bytes on every replica. And the
+//! checksums are a chain: each goes on from the one before, the first from that of the header, which covers the name.
+//! So a block is believed only in its file and in its place, and a file is believed only whole.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::super::le;
+use super::super::snapshot::SnapshotId;
+use crate::limits;
+use crate::types::{LogIndex, ShardId, Term};
+
+/// Bytes before the first block.
+pub(super) const HEADER_BYTES: usize = 44;
+
+/// Bytes of a block before its payload: its length and its checksum. The trailer begins in the same way, with the
+/// length zero, which no block has.
+pub(super) const BLOCK_HEADER_BYTES: usize = 8;
+
+/// Bytes of the trailer behind that beginning.
+pub(super) const TRAILER_BODY_BYTES: usize = 24;
+
+const MAGIC: &[u8; 8] = b"TIDESNAP";
+const VERSION: u32 = 1;
+const END_MAGIC: &[u8; 8] = b"SNAPDONE";
+
+/// What a file with the name of a snapshot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Complete and durable.
+    Finished,
+    /// Being written.
+    Making,
+    /// Being received.
+    Receiving,
+}
+
+/// Why a header is not believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HeaderFault {
+    /// Not what was written.
+    Damaged(&'static str),
+    /// Intact, of a format that this release does not know.
+    Version(u32),
+}
+
+/// The checksum of everything so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Chain(u32);
+
+/// What stands before the payload of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BlockHeader {
+    /// Bytes of its payload; zero at the trailer.
+    pub payload_bytes: u32,
+    /// Where the chain is after it.
+    pub chain: Chain,
+}
+
+/// What stands behind the last block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Trailer {
+    /// How many blocks there are.
+    pub blocks: u64,
+    /// Size of the file, the trailer included.
+    pub file_bytes: u64,
+}
+
+/// The header of a snapshot's file, and where the chain begins.
+pub(super) fn encode_header(id: SnapshotId) -> ([u8; HEADER_BYTES], Chain) {
+    let mut bytes = [0; HEADER_BYTES];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[16..24].copy_from_slice(&id.shard.0.to_le_bytes());
+    bytes[24..32].copy_from_slice(&id.index.0.to_le_bytes());
+    bytes[32..40].copy_from_slice(&id.term.0.to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[..40]);
+    bytes[40..].copy_from_slice(&crc.to_le_bytes());
+    (bytes, Chain(crc))
+}
+
+/// Reads a header of [`HEADER_BYTES`]. The magic and the place of the checksum are the same in every version, so that
+/// an unknown version is told from damage.
+pub(super) fn decode_header(bytes: &[u8]) -> Result<(SnapshotId, Chain), HeaderFault> {
+    if &bytes[..8] != MAGIC {
+        return Err(HeaderFault::Damaged("the header has no magic number"));
+    }
+    let crc = crc32c::crc32c(&bytes[..40]);
+    if crc != le::u32(bytes, 40) {
+        return Err(HeaderFault::Damaged("the checksum of the header does not match"));
+    }
+    let version = le::u32(bytes, 8);
+    if version != VERSION {
+        return Err(HeaderFault::Version(version));
+    }
+    let (shard, index, term) =
+        (ShardId(le::u64(bytes, 16)), LogIndex(le::u64(bytes, 24)), Term(le::u64(bytes, 32)));
+    Ok((SnapshotId { shard, index, term }, Chain(crc)))
+}
+
+impl Chain {
+    /// Goes on over a block, which is at most as large as a length can say.
+    pub fn block(self, payload: &[u8]) -> Chain {
+        let length = payload.len() as u32;
+        Chain(crc32c::crc32c_append(crc32c::crc32c_append(self.0, &length.to_le_bytes()), payload))
+    }
+
+    /// Goes on over the trailer, of which `body` is what stands behind its checksum.
+    fn trailer(self, body: &[u8]) -> Chain {
+        Chain(crc32c::crc32c_append(crc32c::crc32c_append(self.0, &0u32.to_le_bytes()), body))
+    }
+}
+
+/// Appends a block to `out` and returns where the chain goes on.
+pub(super) fn encode_block(chain: Chain, payload: &[u8], out: &mut Vec<u8>) -> Chain {
+    let length = u32::try_from(payload.len()).expect("invariant: a block is small");
+    let chain = chain.block(payload);
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(&chain.0.to_le_bytes());
+    out.extend_from_slice(payload);
+    chain
+}
+
+/// Reads a block's header of [`BLOCK_HEADER_BYTES`].
+pub(super) fn decode_block_header(bytes: &[u8]) -> Result<BlockHeader, &'static str> {
+    let payload_bytes = le::u32(bytes, 0);
+    if payload_bytes as usize > limits::SNAPSHOT_BLOCK_BYTES_MAX {
+        return Err("the block has an impossible length");
+    }
+    Ok(BlockHeader { payload_bytes, chain: Chain(le::u32(bytes, 4)) })
+}
+
+impl Trailer {
+    /// Appends the trailer to `out`.
+    pub fn encode(&self, chain: Chain, out: &mut Vec<u8>) {
+        let mut body = [0; TRAILER_BODY_BYTES];
+        body[..8].copy_from_slice(&self.blocks.to_le_bytes());
+        body[8..16].copy_from_slice(&self.file_bytes.to_le_bytes());
+        body[16..].copy_from_slice(END_MAGIC);
+        out.extend_from_slice(&0u32.to_le_bytes());
+        out.extend_from_slice(&chain.trailer(&body).0.to_le_bytes());
+        out.extend_from_slice(&body);
+    }
+
+    /// Reads what stands behind `header`, where the chain is at `chain` before the trailer.
+    pub fn decode(chain: Chain, header: BlockHeader, body: &[u8]) -> Result<Trailer, &'static str> {
+        if &body[16..TRAILER_BODY_BYTES] != END_MAGIC {
+            return Err("the trailer has no magic number");
+        }
+        if chain.trailer(body) != header.chain {
+            return Err("the checksum of the trailer does not match");
+        }
+        Ok(Trailer { blocks: le::u64(body, 0), file_bytes: le::u64(body, 8) })
+    }
+}
+
+/// The name of a snapshot's file. Twenty digits hold any number and let names sort as numbers do.
+pub(super) fn file_name(id: SnapshotId, stage: Stage) -> String {
+    let suffix = match stage {
+        Stage::Finished => "",
+        Stage::Making => ".part",
+        Stage::Receiving => ".recv",
+    };
+    let SnapshotId { shard, index, term } = id;
+    format!("snapshot-{:020}-{:020}-{:020}{suffix}", shard.0, index.0, term.0)
+}
+
+/// Whose file it is and what it is, if `name` is the name of one.
+pub(super) fn parse_file_name(name: &str) -> Option<(SnapshotId, Stage)> {
+    let rest = name.strip_prefix("snapshot-")?;
+    let (numbers, stage) = if let Some(numbers) = rest.strip_suffix(".part") {
+        (numbers, Stage::Making)
+    } else if let Some(numbers) = rest.strip_suffix(".recv") {
+        (numbers, Stage::Receiving)
+    } else {
+        (rest, Stage::Finished)
+    };
+    let mut numbers = numbers.split('-').map(parse_number);
+    let (shard, index, term) = (numbers.next()??, numbers.next()??, numbers.next()??);
+    if numbers.next().is_some() {
+        return None;
+    }
+    Some((SnapshotId { shard: ShardId(shard), index: LogIndex(index), term: Term(term) }, stage))
+}
+
+fn parse_number(digits: &str) -> Option<u64> {
+    if digits.len() != 20 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: SnapshotId = SnapshotId { shard: ShardId(7), index: LogIndex(1 << 40), term: Term(3) };
+
+    #[test]
+    fn every_flipped_bit_of_a_header_is_noticed() {
+        let (intact, chain) = encode_header(ID);
+        assert_eq!(decode_header(&intact), Ok((ID, chain)));
+        for bit in 0..HEADER_BYTES * 8 {
+            let mut bytes = intact;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(matches!(decode_header(&bytes), Err(HeaderFault::Damaged(_))), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_version_is_told_from_damage() {
+        let (mut bytes, _) = encode_header(ID);
+        bytes[8] = 2;
+        let crc = crc32c::crc32c(&bytes[..40]);
+        bytes[40..].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(decode_header(&bytes), Err(HeaderFault::Version(2)));
+    }
+
+    #[test]
+    fn a_chain_knows_name_order_and_bounds_of_blocks() {
+        let begin = encode_header(ID).1;
+        let other = encode_header(SnapshotId { term: Term(4), ..ID }).1;
+        assert_ne!(begin.block(b"a"), other.block(b"a"));
+        assert_ne!(begin.block(b"a").block(b"b"), begin.block(b"b").block(b"a"));
+        assert_ne!(begin.block(b"ab").block(b"c"), begin.block(b"a").block(b"bc"));
+    }
+
+    #[test]
+    fn only_exact_names_are_snapshots() {
+        for id in [ID, SnapshotId { shard: ShardId(u64::MAX), index: LogIndex(0), term: Term(u64::MAX) }] {
+            for stage in [Stage::Finished, Stage::Making, Stage::Receiving] {
+                assert_eq!(parse_file_name(&file_name(id, stage)), Some((id, stage)));
+            }
+        }
+        let name = file_name(ID, Stage::Finished);
+        for wrong in [
+            "snapshot-1-2-3",
+            "snapshot-",
+            "control",
+            &name[..name.len() - 1],
+            &name.replace('7', "+"),
+            &format!("{name}-{:020}", 1),
+            &format!("{name}.tmp"),
+            &name.replace("0000007", "9999999999999999999999"),
+            &format!("snapshot-{}-{:020}-{:020}", "9".repeat(20), 1, 1),
+        ] {
+            assert_eq!(parse_file_name(wrong), None, "{wrong}");
+        }
+    }
+}

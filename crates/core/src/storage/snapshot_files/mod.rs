@@ -1,0 +1,309 @@
+//! The files of snapshots: what [`SnapshotTask`]s mean on a [`Disk`].
+//!
+//! ```text
+//! Write, Write, … Finish    ──► .part ──► synced ──► renamed ──► finished ──► Read, Read, … to a follower
+//! Receive, Receive, … Load  ──► .recv ──► verified, synced ──► renamed ──► finished, and its state handed out
+//! ```
+//!
+//! Invariants:
+//! - A file with the name of a finished snapshot was complete and durable when it got that name.
+//! - The newest finished snapshot of a shard stays until a newer one is finished.
+//! - A shard has two files at most: the newest finished one, and either one that grows or the finished one before it.
+//!   That one stays so long because a follower may be in the midst of receiving it. So the files of a shard take no
+//!   more than twice the largest state that it had at its last two snapshots.
+//!
+//! Deliberately not here: when a snapshot is made, sent or loaded, and which part of the log goes; that is the core's. It
+//! has one task about a snapshot under way at a time, and so knows of a failure before it asks for more.
+
+mod format;
+mod growing;
+mod reader;
+#[cfg(test)]
+mod tests;
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+use self::format::{Stage, file_name, parse_file_name};
+use self::growing::{Growing, Making};
+pub use self::reader::SnapshotFileError;
+use super::RecoveredSnapshot;
+use super::disk::{Disk, DiskError, DiskFile};
+use super::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
+use crate::limits;
+use crate::types::ShardId;
+
+/// All snapshots of a node.
+#[derive(Debug)]
+pub struct SnapshotFiles<D: Disk> {
+    disk: D,
+    shards: BTreeMap<ShardId, ShardFiles<D::File>>,
+}
+
+/// The snapshots of one shard.
+#[derive(Debug)]
+struct ShardFiles<F> {
+    finished: BTreeSet<SnapshotId>,
+    grows: Option<Grows<F>>,
+    /// A snapshot in the making that had to go for one that is received. The core is yet to hear of it.
+    dropped: Option<SnapshotId>,
+}
+
+/// The file that grows.
+#[derive(Debug)]
+enum Grows<F> {
+    Making(Making<F>),
+    Receiving(Growing<F>),
+}
+
+/// Why a task failed.
+#[derive(Debug, thiserror::Error)]
+enum TaskError {
+    #[error(transparent)]
+    File(#[from] SnapshotFileError),
+    #[error("{0}")]
+    Disk(#[from] DiskError),
+    #[error("{0}")]
+    Refused(&'static str),
+}
+
+impl<D: Disk> SnapshotFiles<D> {
+    /// Finds the finished snapshots on `disk`, unverified, and removes what was not finished when the process ended: a
+    /// snapshot that was being received begins again at its first byte.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn open(disk: D) -> Result<SnapshotFiles<D>, DiskError> {
+        let mut shards: BTreeMap<ShardId, ShardFiles<D::File>> = BTreeMap::new();
+        for name in disk.list()? {
+            match parse_file_name(&name) {
+                Some((id, Stage::Finished)) => {
+                    shards.entry(id.shard).or_default().finished.insert(id);
+                }
+                Some(_) => disk.remove(&name)?,
+                None => {}
+            }
+        }
+        Ok(SnapshotFiles { disk, shards })
+    }
+
+    /// Shards that have a finished snapshot.
+    pub fn shards(&self) -> impl Iterator<Item = ShardId> {
+        self.shards.iter().filter(|(_, files)| !files.finished.is_empty()).map(|(&shard, _)| shard)
+    }
+
+    /// Finished snapshots of a shard, the newest one first.
+    pub fn finished(&self, shard: ShardId) -> impl Iterator<Item = SnapshotId> {
+        self.shards.get(&shard).into_iter().flat_map(|files| files.finished.iter().rev().copied())
+    }
+
+    /// Verifies a finished snapshot and loads its state.
+    ///
+    /// # Errors
+    /// When the file is not intact, or the disk fails.
+    pub fn load(&self, id: SnapshotId) -> Result<RecoveredSnapshot, SnapshotFileError> {
+        let name = file_name(id, Stage::Finished);
+        let (machine, file_bytes) = reader::load(&self.disk.open(&name)?, &name, id)?;
+        Ok(RecoveredSnapshot { id, machine, file_bytes })
+    }
+
+    /// Removes all finished snapshots of a shard but `kept`.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn keep_only(&mut self, shard: ShardId, kept: Option<SnapshotId>) -> Result<(), DiskError> {
+        self.shards.entry(shard).or_default().finished.retain(|&id| Some(id) == kept);
+        self.sweep(shard)
+    }
+
+    /// Carries a task out. Takes as long as the disk does.
+    pub fn run(&mut self, task: SnapshotTask) -> SnapshotDone {
+        let id = task.id();
+        let (result, grew) = match task {
+            SnapshotTask::Write { block, .. } => (self.write(id, &block), Some(Stage::Making)),
+            SnapshotTask::Finish { .. } => (self.finish(id), Some(Stage::Making)),
+            SnapshotTask::Read { offset, bytes_max, .. } => (self.read(id, offset, bytes_max), None),
+            SnapshotTask::Receive { offset, bytes, .. } => {
+                (self.receive(id, offset, &bytes), Some(Stage::Receiving))
+            }
+            SnapshotTask::Load { .. } => (self.load_received(id), Some(Stage::Receiving)),
+        };
+        result.unwrap_or_else(|error: TaskError| {
+            if let Some(stage) = grew {
+                self.give_up(id, stage);
+            }
+            SnapshotDone::Failed { id, reason: error.to_string() }
+        })
+    }
+
+    fn write(&mut self, id: SnapshotId, block: &[u8]) -> Result<SnapshotDone, TaskError> {
+        if block.is_empty() || block.len() > limits::SNAPSHOT_BLOCK_BYTES_MAX {
+            return Err(TaskError::Refused("the block has an impossible length"));
+        }
+        if self.making(id)?.is_none() {
+            self.make_room(id)?;
+            let making = Making::begin(&self.disk, id)?;
+            self.files(id.shard).grows = Some(Grows::Making(making));
+        }
+        let making = self.making(id)?.expect("invariant: it was begun");
+        making.block(block)?;
+        Ok(SnapshotDone::Written { id })
+    }
+
+    fn finish(&mut self, id: SnapshotId) -> Result<SnapshotDone, TaskError> {
+        let Some(making) = self.making(id)? else {
+            return Err(TaskError::Refused("no such snapshot is in the making"));
+        };
+        let file_bytes = making.finish()?;
+        self.install(id, Stage::Making)?;
+        Ok(SnapshotDone::Finished { id, file_bytes })
+    }
+
+    fn read(&self, id: SnapshotId, offset: u64, bytes_max: usize) -> Result<SnapshotDone, TaskError> {
+        if !self.finished(id.shard).any(|finished| finished == id) {
+            return Err(TaskError::Refused("there is no such snapshot, or none any more"));
+        }
+        let file = self.disk.open(&file_name(id, Stage::Finished))?;
+        let file_bytes = file.size()?;
+        let left = usize::try_from(file_bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let mut part = vec![0; left.min(bytes_max)];
+        if part.is_empty() {
+            return Err(TaskError::Refused("there is nothing to read there"));
+        }
+        file.read_at(offset, &mut part)?;
+        Ok(SnapshotDone::Read { id, offset, bytes: Bytes::from(part), file_bytes })
+    }
+
+    fn receive(&mut self, id: SnapshotId, offset: u64, part: &[u8]) -> Result<SnapshotDone, TaskError> {
+        let held = self.receiving(id).map(|receiving| receiving.bytes);
+        if part.is_empty() || offset != held.unwrap_or(0) {
+            return Ok(SnapshotDone::Received { id, next_offset: held.unwrap_or(0) });
+        }
+        if held.is_none() {
+            self.make_room(id)?;
+            let receiving = Growing::begin(&self.disk, id, Stage::Receiving)?;
+            self.files(id.shard).grows = Some(Grows::Receiving(receiving));
+        }
+        let receiving = self.receiving(id).expect("invariant: it was begun");
+        receiving.append(part)?;
+        Ok(SnapshotDone::Received { id, next_offset: receiving.bytes })
+    }
+
+    fn load_received(&mut self, id: SnapshotId) -> Result<SnapshotDone, TaskError> {
+        let Some(receiving) = self.receiving(id) else {
+            return Err(TaskError::Refused("no such snapshot is being received"));
+        };
+        let (machine, file_bytes) = reader::load(&receiving.file, &file_name(id, Stage::Receiving), id)?;
+        receiving.sync()?;
+        self.install(id, Stage::Receiving)?;
+        Ok(SnapshotDone::Loaded { id, machine: Box::new(machine), file_bytes })
+    }
+
+    fn files(&mut self, shard: ShardId) -> &mut ShardFiles<D::File> {
+        self.shards.entry(shard).or_default()
+    }
+
+    /// The file of this snapshot in the making, if it was begun; an error if it had to go.
+    fn making(&mut self, id: SnapshotId) -> Result<Option<&mut Making<D::File>>, TaskError> {
+        let files = self.files(id.shard);
+        if files.dropped.take_if(|dropped| *dropped == id).is_some() {
+            return Err(TaskError::Refused("it was dropped for a snapshot that is received"));
+        }
+        Ok(match &mut files.grows {
+            Some(Grows::Making(making)) if making.out.id == id => Some(making),
+            _ => None,
+        })
+    }
+
+    /// The file of this snapshot as far as it was received, if any of it was.
+    fn receiving(&mut self, id: SnapshotId) -> Option<&mut Growing<D::File>> {
+        match &mut self.files(id.shard).grows {
+            Some(Grows::Receiving(receiving)) if receiving.id == id => Some(receiving),
+            _ => None,
+        }
+    }
+
+    /// Removes all of the shard but its newest snapshot, for another that begins to grow.
+    fn make_room(&mut self, id: SnapshotId) -> Result<(), TaskError> {
+        let files = self.files(id.shard);
+        files.expect_newer(id)?;
+        if let Some(Grows::Making(making)) = files.grows.take() {
+            files.dropped = Some(making.out.id);
+        }
+        while files.finished.len() > 1 {
+            files.finished.pop_first();
+        }
+        Ok(self.sweep(id.shard)?)
+    }
+
+    /// Gives the file, which is durable, the name of a finished snapshot. Of the older ones the newest stays.
+    fn install(&mut self, id: SnapshotId, stage: Stage) -> Result<(), TaskError> {
+        self.files(id.shard).expect_newer(id)?;
+        self.disk.rename(&file_name(id, stage), &file_name(id, Stage::Finished))?;
+        let files = self.files(id.shard);
+        files.grows = None;
+        files.finished.insert(id);
+        while files.finished.len() > 2 {
+            files.finished.pop_first();
+        }
+        // The snapshot is there, whether or not older ones can be removed now; the next one tries again.
+        let _ = self.sweep(id.shard);
+        Ok(())
+    }
+
+    /// Removes what was in the making or being received.
+    fn give_up(&mut self, id: SnapshotId, stage: Stage) {
+        let files = self.files(id.shard);
+        let growing = match &files.grows {
+            Some(Grows::Making(making)) => Some((making.out.id, Stage::Making)),
+            Some(Grows::Receiving(receiving)) => Some((receiving.id, Stage::Receiving)),
+            None => None,
+        };
+        if growing == Some((id, stage)) {
+            files.grows = None;
+        }
+        // If it cannot be removed now, the next snapshot of the shard or the next start tries again.
+        let _ = self.sweep(id.shard);
+    }
+
+    /// Removes the shard's files that are of no use: also those of earlier attempts whose removal failed.
+    fn sweep(&self, shard: ShardId) -> Result<(), DiskError> {
+        let Some(files) = self.shards.get(&shard) else { return Ok(()) };
+        let growing = match &files.grows {
+            Some(Grows::Making(making)) => Some(file_name(making.out.id, Stage::Making)),
+            Some(Grows::Receiving(receiving)) => Some(file_name(receiving.id, Stage::Receiving)),
+            None => None,
+        };
+        let useful: Vec<String> =
+            files.finished.iter().map(|&id| file_name(id, Stage::Finished)).chain(growing).collect();
+        for name in self.disk.list()? {
+            let is_of_shard = parse_file_name(&name).is_some_and(|(id, _)| id.shard == shard);
+            if is_of_shard && !useful.contains(&name) {
+                self.disk.remove(&name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<F> Default for ShardFiles<F> {
+    fn default() -> Self {
+        ShardFiles { finished: BTreeSet::new(), grows: None, dropped: None }
+    }
+}
+
+impl<F> ShardFiles<F> {
+    /// A finished snapshot never makes way for one of an earlier state.
+    fn expect_newer(&self, id: SnapshotId) -> Result<(), TaskError> {
+        match self.finished.last() {
+            Some(&newest) if newest != id && newest.index >= id.index => {
+                Err(TaskError::Refused("a newer snapshot is there"))
+            }
+            _ => Ok(()),
+        }
+    }
+}

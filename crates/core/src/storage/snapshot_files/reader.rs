@@ -1,0 +1,136 @@
+//! Loads a snapshot from its file without believing it.
+//!
+//! Owns every check between the bytes and the state: names, lengths, checksums, order, the end, and that it is the end
+//! of the file. A state comes out only if all of them hold. Memory beyond the state is bounded, whatever the bytes say.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::super::disk::{DiskError, DiskFile};
+use super::super::snapshot::SnapshotId;
+use super::format::{
+    BLOCK_HEADER_BYTES, HEADER_BYTES, HeaderFault, TRAILER_BODY_BYTES, Trailer, decode_block_header,
+    decode_header,
+};
+use crate::machine::{Machine, Restore, RestoreError};
+use crate::types::ShardId;
+
+/// Blocks are read this much at a time.
+const WINDOW_BYTES: usize = 1 << 20;
+
+/// Why a snapshot's file is not loaded. Offsets are in bytes from the start of the file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SnapshotFileError {
+    /// The disk failed.
+    #[error("a snapshot cannot be accessed: {0}")]
+    Disk(#[from] DiskError),
+    /// Not what was written.
+    #[error("{file} is damaged at byte offset {offset}: {reason}")]
+    Damaged {
+        /// Which file.
+        file: String,
+        /// Where.
+        offset: u64,
+        /// What is wrong there.
+        reason: &'static str,
+    },
+    /// Written by another release.
+    #[error("{file} has format version {version}, which this release does not know")]
+    Version {
+        /// Which file.
+        file: String,
+        /// Its version.
+        version: u32,
+    },
+    /// Intact, yet not a state that this release knows.
+    #[error("{file} holds no state that this release knows, as byte offset {offset} shows: {source}")]
+    Restore {
+        /// Which file.
+        file: String,
+        /// Where the block begins that shows it.
+        offset: u64,
+        /// What is wrong.
+        source: RestoreError,
+    },
+}
+
+/// A file, and how far it is read.
+struct Reader<'a, F> {
+    file: &'a F,
+    name: &'a str,
+    file_bytes: u64,
+    offset: u64,
+    window: Vec<u8>,
+    window_start: u64,
+}
+
+/// Loads snapshot `id` from `file`, which errors call `name`. Returns its state and the size of the file.
+pub(super) fn load<F: DiskFile>(
+    file: &F,
+    name: &str,
+    id: SnapshotId,
+) -> Result<(Machine, u64), SnapshotFileError> {
+    let file_bytes = file.size()?;
+    let mut reader = Reader { file, name, file_bytes, offset: 0, window: Vec::new(), window_start: 0 };
+    let damaged = |offset, reason| SnapshotFileError::Damaged { file: name.into(), offset, reason };
+    let unknown = |offset, source| SnapshotFileError::Restore { file: name.into(), offset, source };
+
+    let (found, mut chain) = match decode_header(reader.take(HEADER_BYTES)?) {
+        Ok(header) => header,
+        Err(HeaderFault::Damaged(reason)) => return Err(damaged(0, reason)),
+        Err(HeaderFault::Version(version)) => {
+            return Err(SnapshotFileError::Version { file: name.into(), version });
+        }
+    };
+    if found != id {
+        return Err(damaged(0, "the header names another snapshot"));
+    }
+    let mut restore = Restore::default();
+    let mut blocks = 0;
+    let (end, header) = loop {
+        let start = reader.offset;
+        let header =
+            decode_block_header(reader.take(BLOCK_HEADER_BYTES)?).map_err(|reason| damaged(start, reason))?;
+        if header.payload_bytes == 0 {
+            break (start, header);
+        }
+        let payload = reader.take(header.payload_bytes as usize)?;
+        chain = chain.block(payload);
+        if chain != header.chain {
+            return Err(damaged(start, "the checksum of the block does not match"));
+        }
+        restore.block(payload).map_err(|source| unknown(start, source))?;
+        blocks += 1;
+    };
+    let body = reader.take(TRAILER_BODY_BYTES)?;
+    let trailer = Trailer::decode(chain, header, body).map_err(|reason| damaged(end, reason))?;
+    if trailer != (Trailer { blocks, file_bytes }) || reader.offset != file_bytes {
+        return Err(damaged(end, "the trailer does not match what stands before and behind it"));
+    }
+    let machine = restore.finish().map_err(|source| unknown(end, source))?;
+    if matches!(machine, Machine::Registry(_)) != (id.shard == ShardId::PRIME) {
+        return Err(damaged(0, "it holds the state of another kind of shard"));
+    }
+    Ok((machine, file_bytes))
+}
+
+impl<F: DiskFile> Reader<'_, F> {
+    /// The next `bytes` bytes.
+    fn take(&mut self, bytes: usize) -> Result<&[u8], SnapshotFileError> {
+        let (start, end) = (self.offset, self.offset + bytes as u64);
+        if end > self.file_bytes {
+            let (file, offset) = (self.name.into(), self.file_bytes);
+            return Err(SnapshotFileError::Damaged { file, offset, reason: "the file ends too early" });
+        }
+        if end > self.window_start + self.window.len() as u64 {
+            let left = usize::try_from(self.file_bytes - start).unwrap_or(usize::MAX);
+            self.window.clear();
+            self.window.resize(bytes.max(WINDOW_BYTES.min(left)), 0);
+            self.window_start = start;
+            self.file.read_at(start, &mut self.window)?;
+        }
+        self.offset = end;
+        let at = (start - self.window_start) as usize;
+        Ok(&self.window[at..at + bytes])
+    }
+}
