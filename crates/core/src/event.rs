@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use crate::command::{HostInfo, Reply, Request};
+use crate::deliberate::Faults;
 use crate::storage::WalBatch;
 use crate::storage::snapshot::{SnapshotDone, SnapshotTask};
 use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, WalSequence};
@@ -33,6 +34,8 @@ pub struct NodeOptions {
     pub snapshot_log_bytes_min: u64,
     /// Seed of all randomness of the node: election jitter, read contexts. Differs from boot to boot.
     pub seed: u64,
+    /// [`Faults::NONE`], except in tests of the simulator.
+    pub faults: Faults,
 }
 
 /// Logical durations, in ticks of the shell.

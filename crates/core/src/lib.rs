@@ -15,6 +15,7 @@ extern crate std;
 pub mod codec;
 pub mod command;
 pub mod control;
+pub mod deliberate;
 pub mod event;
 pub mod limits;
 pub mod machine;

@@ -11,3 +11,8 @@ pub mod shutdown;
 pub mod store;
 pub mod transport;
 pub mod worker;
+
+const _: () = assert!(
+    !tidelock_core::deliberate::ENABLED,
+    "a server is built of a core that cannot be broken on purpose"
+);

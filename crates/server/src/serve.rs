@@ -230,6 +230,7 @@ fn node_options(settings: &Settings, identity: &Identity, seed: u64) -> NodeOpti
             tags: settings.tags.clone(),
         },
         founders: identity.founders.clone(),
+        faults: tidelock_core::deliberate::Faults::NONE,
         data_shards: identity.data_shards,
         timing: settings.timing(),
         snapshot_log_bytes_min: SNAPSHOT_LOG_BYTES_MIN,

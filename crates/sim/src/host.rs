@@ -126,8 +126,12 @@ impl Host {
     /// Starts a process on what the disk holds. `seed` is the randomness of this life.
     pub fn start(&mut self, seed: u64) -> Result<(), Stop> {
         assert!(self.process.is_none(), "a host runs one process");
-        let options =
-            WalOptions { segment_bytes: self.segment_bytes, frame_bytes_max: FRAME_BYTES_MAX, seed };
+        let options = WalOptions {
+            segment_bytes: self.segment_bytes,
+            frame_bytes_max: FRAME_BYTES_MAX,
+            seed,
+            faults: self.options.faults,
+        };
         let opened = recovery::open(self.disk.clone(), options).map_err(|error| self.stopped(&error))?;
         self.life += 1;
         let node = Node::new(NodeOptions { seed, ..self.options.clone() }, opened.shards);

@@ -27,6 +27,7 @@ pub mod nemesis;
 pub mod net;
 pub mod plan;
 pub mod run;
+pub mod shrink;
 pub mod slots;
 pub mod trace;
 pub mod workload;

@@ -3,6 +3,7 @@
 //! A plan is data: a run is a function of it, and a test may change any field. Each concern of a run has its own
 //! generator, split from the seed by name, so that leaving out one fault does not reshuffle the network.
 
+use tidelock_core::deliberate::Faults;
 use tidelock_core::event::Timing;
 
 use crate::agenda::Micros;
@@ -36,6 +37,8 @@ pub struct Plan {
     pub faults: Vec<ScheduledFault>,
     /// Never drawn; for tests of the simulator itself.
     pub sabotage: Option<Sabotage>,
+    /// How the store itself is broken; never drawn either.
+    pub deliberate: Faults,
 }
 
 /// How fast disks are, and how large their files.
@@ -108,6 +111,7 @@ impl Plan {
             duration,
             faults: faults::draw(severity, &mut generator(seed, "faults")),
             sabotage: None,
+            deliberate: Faults::NONE,
         }
     }
 

@@ -457,6 +457,7 @@ fn options(plan: &Plan, node: NodeId) -> NodeOptions {
         timing: plan.timing,
         snapshot_log_bytes_min: plan.snapshot_log_bytes_min,
         seed: 0,
+        faults: plan.deliberate,
     }
 }
 

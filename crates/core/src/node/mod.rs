@@ -16,6 +16,7 @@ use uuid::Uuid;
 use crate::codec::{DecodeError, Decoder};
 use crate::command::{Consistency, Read, Reply, Request, Write};
 use crate::control::registry::Registry;
+use crate::deliberate::Fault;
 use crate::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame};
 use crate::machine::Machine;
 use crate::peer::{self, Position, RequestMessage};
@@ -53,6 +54,9 @@ impl Node {
         let node = options.host.node;
         assert!((1..=founders).contains(&node.0), "the node's number is its position among the founders");
         assert!((1..=crate::limits::SHARDS_MAX).contains(&options.data_shards), "a cluster has data shards");
+        if options.faults.has(Fault::ReplicaIdReused) {
+            recovered.clear();
+        }
         let mut seeds = fastrand::Rng::with_seed(options.seed);
         let group = |shard: ShardId| {
             let members: Vec<Member> = (1..=founders)
@@ -69,6 +73,7 @@ impl Node {
                 timing: options.timing,
                 snapshot_log_bytes_min: options.snapshot_log_bytes_min,
                 seed: seeds.u64(..),
+                faults: options.faults,
             };
             Group::new(options, recovered.remove(&shard).unwrap_or_default())
         };
@@ -80,7 +85,7 @@ impl Node {
             retiring: false,
             leaders: alloc::vec![None; groups.len()],
             groups: Groups::new(groups),
-            router: Router::new(node, peers(), options.data_shards, options.timing.request_ticks),
+            router: Router::new(&options, peers()),
             output: Output::new(peers()),
             batches: VecDeque::new(),
             reports: BTreeMap::new(),

@@ -131,6 +131,7 @@ fn options(node: u64, founders: &[String]) -> NodeOptions {
         timing: Timing { election_ticks: 20, heartbeat_ticks: 2, request_ticks: REQUEST_TICKS },
         snapshot_log_bytes_min: 1 << 20,
         seed: node,
+        faults: crate::deliberate::Faults::NONE,
     }
 }
 

@@ -17,6 +17,7 @@ use super::snapshots::{Snapshots, is_snapshot};
 use super::{Origin, RequestId, wire};
 use crate::codec::{DecodeError, Decoder};
 use crate::command::{Read, Refusal, Reply, Write};
+use crate::deliberate::{Fault, Faults};
 use crate::event::{ShardStatus, Timing};
 use crate::limits;
 use crate::machine::Machine;
@@ -51,6 +52,8 @@ pub struct GroupOptions {
     pub snapshot_log_bytes_min: u64,
     /// Seeds election jitter and read contexts; differs from boot to boot.
     pub seed: u64,
+    /// See [`crate::event::NodeOptions::faults`].
+    pub faults: Faults,
 }
 
 /// Why a command was not taken.
@@ -75,10 +78,11 @@ pub struct Group {
     pub(super) applied_term: Term,
     pub(super) timing: Timing,
     pub(super) now: Ticks,
+    pub(super) faults: Faults,
     members: Vec<Member>,
     random: fastrand::Rng,
     election: ElectionTimer,
-    leads: bool,
+    pub(super) leads: bool,
 }
 
 /// The seeded election timeout. The engine draws its own from the thread's generator whenever it changes its role;
@@ -132,12 +136,13 @@ impl Group {
             applied,
             applied_term,
             snapshots: Snapshots::new(options.snapshot_log_bytes_min, newest),
-            proposals: Proposals::default(),
+            proposals: Proposals::new(options.faults),
             reads: Reads::new(random.u64(..)),
             persisting: Persisting::new(term),
             members: options.members,
             timing: options.timing,
             now: Ticks(0),
+            faults: options.faults,
             random,
             election: ElectionTimer {
                 drawn_for: (0, 0, StateRole::Follower),
@@ -344,6 +349,9 @@ impl Group {
     pub(super) fn begin_read_round(&mut self, out: &mut Output) {
         if let Some(context) = self.reads.next_round(self.now) {
             out.counters.read_rounds += 1;
+            if self.faults.has(Fault::ReadWithoutRound) {
+                return self.reads.confirmed(&context, self.applied);
+            }
             self.raft.read_index(context);
         }
     }

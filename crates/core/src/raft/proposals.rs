@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::Origin;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::command::{Reply, Write};
+use crate::deliberate::{Fault, Faults};
 use crate::limits;
 use crate::types::{LogIndex, Term};
 
@@ -49,9 +50,14 @@ pub(super) struct Proposals {
     queued_commands: usize,
     queued_bytes: usize,
     in_flight: VecDeque<InFlight>,
+    faults: Faults,
 }
 
 impl Proposals {
+    pub(super) fn new(faults: Faults) -> Proposals {
+        Proposals { faults, ..Proposals::default() }
+    }
+
     /// Queues a command. Fails when the queue is full, before anything is done.
     pub(super) fn push(&mut self, write: &Write, origin: Origin) -> Result<(), QueueFull> {
         if self.queued_bytes >= limits::SHARD_QUEUE_BYTES_MAX {
@@ -98,7 +104,8 @@ impl Proposals {
     /// be: it would have to stand in a later leader's log behind one of a higher term (Raft paper, 5.4.3).
     pub(super) fn applied(&mut self, term: Term, index: LogIndex, dead: &mut Vec<Origin>) -> Vec<Origin> {
         while let Some(front) = self.in_flight.front() {
-            if front.term == term && front.index == index {
+            let same_term = front.term == term || self.faults.has(Fault::DeposedSessionAnswered);
+            if same_term && front.index == index {
                 return self.in_flight.pop_front().map(|entry| entry.waiters).unwrap_or_default();
             }
             if front.term >= term {
@@ -113,6 +120,15 @@ impl Proposals {
     /// report an unknown outcome.
     pub(super) fn forget_up_to(&mut self, index: LogIndex) {
         self.in_flight.retain(|entry| entry.index > index);
+    }
+
+    /// What [`Fault::OvertakenTriedAgain`] takes for dead before it is forgotten; nobody without it.
+    pub(super) fn overtaken(&self, index: LogIndex) -> Vec<Origin> {
+        if !self.faults.has(Fault::OvertakenTriedAgain) {
+            return Vec::new();
+        }
+        let overtaken = self.in_flight.iter().filter(|entry| entry.index <= index);
+        overtaken.flat_map(|entry| entry.waiters.iter().copied()).collect()
     }
 
     /// Empties the queue of what was not proposed yet.

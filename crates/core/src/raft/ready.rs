@@ -20,6 +20,7 @@ use super::snapshots::is_snapshot;
 use super::{Origin, RequestId, wire};
 use crate::codec;
 use crate::command::Reply;
+use crate::deliberate::Fault;
 use crate::event::Counters;
 use crate::peer::KIND_RAFT;
 use crate::storage::snapshot::SnapshotTask;
@@ -141,6 +142,9 @@ impl Group {
         let committed = ready.take_committed_entries();
         self.apply(committed, out);
         self.persist(ready, out);
+        if self.faults.has(Fault::AcknowledgedBeforeSync) {
+            self.durable(out.sequence, out);
+        }
         self.raft.advance_apply_to(self.applied.0);
     }
 
@@ -163,7 +167,8 @@ impl Group {
         if must_sync && let Some(hard) = ready.hs() {
             let state = HardState {
                 term: Term(hard.term),
-                vote: (hard.vote != 0).then_some(ReplicaId(hard.vote)),
+                vote: (hard.vote != 0 && !self.faults.has(Fault::VoteNotPersisted))
+                    .then_some(ReplicaId(hard.vote)),
                 commit: LogIndex(hard.commit),
             };
             out.records.push(WalRecord::HardState { shard: self.shard, state });
@@ -196,11 +201,17 @@ impl Group {
             let waiters = self.proposals.applied(term, index, &mut dead);
             // The leader decoded every command before it proposed it, and the bytes passed their checksum since:
             // going on would let replicas differ.
-            let writes = proposals::decode_entry(&entry.data).expect("invariant: a committed entry decodes");
+            let mut writes =
+                proposals::decode_entry(&entry.data).expect("invariant: a committed entry decodes");
             assert!(
-                waiters.is_empty() || waiters.len() == writes.len(),
+                waiters.is_empty()
+                    || waiters.len() == writes.len()
+                    || self.faults.has(Fault::DeposedSessionAnswered),
                 "invariant: one waiter for each command"
             );
+            if self.faults.has(Fault::AppliedOutOfOrder) && !self.leads {
+                writes.reverse();
+            }
             let mut waiters = waiters.into_iter();
             for write in writes {
                 let reply = self.machine.apply(index, write);

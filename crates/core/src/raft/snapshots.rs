@@ -16,7 +16,9 @@ use raft::eraftpb::{Message, MessageType};
 use raft::{ProgressState, SnapshotStatus, StateRole};
 
 use super::group::Group;
+use super::proposals::Outcome;
 use super::ready::Output;
+use crate::deliberate::Fault;
 use crate::limits;
 use crate::machine::Machine;
 use crate::peer;
@@ -383,7 +385,8 @@ impl Group {
         let id = part.id;
         let loading = matches!(&self.snapshots.receiving, Some(Receiving::Loading { id: loading, .. }) if *loading == id);
         let installing = self.snapshots.installing.as_ref().is_some_and(|installing| installing.id == id);
-        if id.index <= self.applied || loading || installing {
+        let behind = id.index <= self.applied && !self.faults.has(Fault::StaleSnapshotInstalled);
+        if behind || loading || installing {
             out.snapshot_frames.push((from, peer::snapshot_receipt(id, HOLDS_ALL)));
             return;
         }
@@ -439,7 +442,10 @@ impl Group {
         let is_accepted =
             self.raft.snap().is_some_and(|snapshot| snapshot.get_metadata().index == id.index.0);
         if !is_accepted {
-            self.snapshots.installing = None;
+            let refused = self.snapshots.installing.take();
+            if self.faults.has(Fault::StaleSnapshotInstalled) {
+                self.machine = refused.expect("invariant: set above").machine;
+            }
         }
     }
 
@@ -464,6 +470,8 @@ impl Group {
         self.applied = installing.id.index;
         self.applied_term = installing.id.term;
         // What was in flight may be in the snapshot or not: nobody here will ever know.
+        let dead = self.proposals.overtaken(self.applied);
+        out.outcomes.extend(dead.into_iter().map(|origin| (origin, Outcome::NotDone)));
         self.proposals.forget_up_to(self.applied);
         self.snapshots.making = None;
         self.snapshots.log_bytes = 0;

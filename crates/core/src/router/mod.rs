@@ -19,7 +19,8 @@ use alloc::vec::Vec;
 use slab::Slab;
 
 use crate::command::{Read, Refusal, Reply, Write};
-use crate::event::Counters;
+use crate::deliberate::{Fault, Faults};
+use crate::event::{Counters, NodeOptions};
 use crate::limits;
 use crate::peer;
 use crate::raft::{Groups, LinkNumber, Origin, Outcome, ProposeError, RequestId};
@@ -43,6 +44,7 @@ pub(crate) struct Router {
     /// A leader changed since held writes were last tried.
     leader_changed: bool,
     counters: Counters,
+    faults: Faults,
 }
 
 struct Open {
@@ -82,18 +84,13 @@ pub(crate) struct Peer {
 }
 
 impl Router {
-    pub(crate) fn new(
-        node: NodeId,
-        peers: impl Iterator<Item = NodeId>,
-        data_shards: u64,
-        request_ticks: u64,
-    ) -> Router {
+    pub(crate) fn new(options: &NodeOptions, peers: impl Iterator<Item = NodeId>) -> Router {
         let link =
             |node| Peer { node, up: false, link: LinkNumber(0), outgoing: Vec::new(), unanswered_bytes: 0 };
         Router {
-            node,
-            data_shards,
-            request_ticks,
+            node: options.host.node,
+            data_shards: options.data_shards,
+            request_ticks: options.timing.request_ticks,
             now: Ticks(0),
             open: Slab::new(),
             generation: 0,
@@ -103,6 +100,7 @@ impl Router {
             replies: Vec::new(),
             leader_changed: false,
             counters: Counters::default(),
+            faults: options.faults,
         }
     }
 
@@ -173,7 +171,7 @@ impl Router {
     pub(crate) fn outcome(&mut self, origin: Origin, outcome: Outcome) {
         if origin.node == self.node {
             self.own_outcome(origin.request, self.node, outcome);
-        } else if let Some(peer) = self.peers.iter_mut().find(|peer| peer.is(&origin)) {
+        } else if let Some(peer) = self.peers.iter_mut().find(|peer| peer.is(&origin, self.faults)) {
             peer.begin();
             peer::put_outcome(&mut peer.outgoing, origin.request, &outcome);
         }
@@ -407,8 +405,9 @@ impl Router {
 
 impl Peer {
     /// Whether an outcome for `origin` may leave through this link.
-    fn is(&self, origin: &Origin) -> bool {
-        self.up && self.node == origin.node && self.link == origin.link
+    fn is(&self, origin: &Origin, faults: Faults) -> bool {
+        let same_link = self.link == origin.link || faults.has(Fault::OutcomeThroughLaterLink);
+        self.up && self.node == origin.node && same_link
     }
 
     fn begin(&mut self) {

@@ -35,6 +35,7 @@ pub use writer::Writer;
 use super::RecoveredLogs;
 use super::disk::{Disk, DiskError};
 use crate::codec::DecodeError;
+use crate::deliberate::Faults;
 use crate::limits;
 use crate::types::{LogIndex, ShardId};
 
@@ -49,13 +50,15 @@ pub struct WalOptions {
     pub frame_bytes_max: usize,
     /// Seed of the salts that keep a segment's earlier life from being believed. Must differ from boot to boot.
     pub seed: u64,
+    /// [`Faults::NONE`], except in tests of the simulator.
+    pub faults: Faults,
 }
 
 impl WalOptions {
     /// The largest frames, in segments of [`limits::WAL_SEGMENT_BYTES`].
     pub fn new(seed: u64) -> WalOptions {
         let (segment_bytes, frame_bytes_max) = (limits::WAL_SEGMENT_BYTES, limits::WAL_FRAME_BYTES_MAX);
-        WalOptions { segment_bytes, frame_bytes_max, seed }
+        WalOptions { segment_bytes, frame_bytes_max, seed, faults: Faults::NONE }
     }
 
     fn check(&self) {
@@ -214,7 +217,7 @@ pub struct TornTail {
 pub fn open<D: Disk>(disk: D, options: WalOptions) -> Result<(Writer<D>, Recovery), RecoveryError> {
     options.check();
     let mut pool = pool::Pool::new(options);
-    let recovered = recovery::recover(&disk, &mut pool)?;
+    let recovered = recovery::recover(&disk, &mut pool, options.faults)?;
     let recovery = Recovery { logs: recovered.logs, report: recovered.report };
     Ok((Writer::resume(disk, options, (pool, recovered.end))?, recovery))
 }

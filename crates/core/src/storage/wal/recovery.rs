@@ -27,6 +27,7 @@ use super::segment::{
 };
 use super::writer::LogEnd;
 use super::{RecoveryError, RecoveryReport, TornTail};
+use crate::deliberate::Faults;
 use crate::storage::RecoveredLogs;
 use crate::storage::disk::{Disk, DiskError, DiskFile};
 
@@ -60,6 +61,7 @@ struct Behind {
 pub(super) fn recover<D: Disk>(
     disk: &D,
     pool: &mut Pool<D::File>,
+    faults: Faults,
 ) -> Result<Recovered<D::File>, RecoveryError> {
     let mut report = RecoveryReport::default();
     let segments = load(disk, pool, &mut report)?;
@@ -68,7 +70,7 @@ pub(super) fn recover<D: Disk>(
         return Ok(Recovered { logs: RecoveredLogs::new(), report, end });
     };
 
-    let mut replay = Replay::new(first.number);
+    let mut replay = Replay::new(first.number, faults);
     let stop = find_stop(disk, &segments, &mut replay)?;
     let Some(expected) = replay.expected else {
         return Err(hole(stop.place, "no intact frame in the first segment that is left"));

@@ -14,6 +14,7 @@ use super::record::Records;
 use super::retention::Retention;
 use super::segment::{DATA_START, FrameHeader, SegmentHeader, segment_name};
 use crate::codec::DecodeError;
+use crate::deliberate::Faults;
 use crate::storage::disk::{Disk, DiskError};
 use crate::types::{LogIndex, ShardId};
 
@@ -54,11 +55,12 @@ pub(super) struct Replay {
     group: Option<Group>,
     /// Frames of the last segment of which no later frame says that they were durable.
     unproven: VecDeque<(u64, Place)>,
+    faults: Faults,
 }
 
 impl Replay {
     /// Starts at segment `first_number`.
-    pub fn new(first_number: u64) -> Replay {
+    pub fn new(first_number: u64, faults: Faults) -> Replay {
         Replay {
             logs: RecoveredLogs::new(),
             retention: Retention::default(),
@@ -67,6 +69,7 @@ impl Replay {
             expected: (first_number == 1).then_some(1),
             group: None,
             unproven: VecDeque::new(),
+            faults,
         }
     }
 
@@ -80,7 +83,7 @@ impl Replay {
         // The writer syncs a segment before it goes on to the next.
         self.unproven.clear();
         let file = disk.open(&segment_name(header.number))?;
-        let mut reader = SegmentReader::new(&file, header);
+        let mut reader = SegmentReader::new(&file, header).with(self.faults);
         let mut place = Place { number: header.number, offset: DATA_START };
         loop {
             match reader.slot(place.offset)? {

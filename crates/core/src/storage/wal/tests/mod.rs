@@ -22,7 +22,7 @@ pub const SEGMENT_BYTES: u64 = 4 * 4096;
 
 /// Of the seed depends how large frames are, too.
 pub fn options(seed: u64) -> WalOptions {
-    WalOptions { segment_bytes: SEGMENT_BYTES, frame_bytes_max: 1024 << (seed % 5), seed }
+    WalOptions { segment_bytes: SEGMENT_BYTES, frame_bytes_max: 1024 << (seed % 5), ..WalOptions::new(seed) }
 }
 
 /// With frames as large as a segment holds.

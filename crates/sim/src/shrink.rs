@@ -1,0 +1,198 @@
+//! Makes a failing run short enough to be read.
+//!
+//! Owns the search for a smaller plan that fails in the same way: less time, fewer faults (delta debugging), less of
+//! everything else. Each attempt is a whole run, so their number is bounded; a run is a function of its plan, so what is
+//! found fails for ever.
+//!
+//! A plan that shrinks is another run, and may fail for another reason. It counts only if the same checker notices;
+//! which of several bugs that a checker can notice it is, this room cannot tell.
+
+use crate::agenda::Micros;
+use crate::faults::{Fault, ScheduledFault, Target};
+use crate::plan::Plan;
+use crate::run::{self, Failure};
+use crate::trace::Detail;
+
+/// A shorter run that fails like the one that was given.
+#[derive(Clone, Debug)]
+pub struct Shrunk {
+    /// What to run.
+    pub plan: Plan,
+    /// How that fails.
+    pub failure: Box<Failure>,
+    /// How many runs it took to find.
+    pub attempts: u32,
+}
+
+/// The plan that is worked on.
+struct Search {
+    best: Plan,
+    failure: Box<Failure>,
+    attempts: u32,
+    attempts_max: u32,
+}
+
+/// Shrinks a plan within `attempts_max` runs. `None` if the plan does not fail.
+pub fn shrink(plan: &Plan, attempts_max: u32) -> Option<Shrunk> {
+    let failure = run::run(plan, Detail::Hash).err()?;
+    let mut search = Search { best: plan.clone(), failure, attempts: 0, attempts_max };
+    loop {
+        let before = search.best.clone();
+        search.stop_at_the_failure();
+        search.remove_faults();
+        search.reduce(shorter);
+        search.reduce(fewer_nodes);
+        search.reduce(fewer_shards);
+        search.reduce(fewer_clients);
+        search.reduce(calmer);
+        if search.best == before || search.is_exhausted() {
+            break;
+        }
+    }
+    let Search { best: plan, failure, attempts, .. } = search;
+    Some(Shrunk { plan, failure, attempts })
+}
+
+impl Search {
+    fn is_exhausted(&self) -> bool {
+        self.attempts >= self.attempts_max
+    }
+
+    /// Runs a candidate and keeps it if it fails in the same way.
+    fn attempt(&mut self, candidate: Plan) -> bool {
+        if self.is_exhausted() || candidate == self.best {
+            return false;
+        }
+        self.attempts += 1;
+        match run::run(&candidate, Detail::Hash) {
+            Err(failure) if failure.violation.checker == self.failure.violation.checker => {
+                self.best = candidate;
+                self.failure = failure;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// What comes after a failure has no part in it.
+    fn stop_at_the_failure(&mut self) {
+        if self.failure.at < self.best.duration {
+            let end = Micros(self.failure.at.0 + 1);
+            self.attempt(until(&self.best, end));
+        }
+    }
+
+    /// Leaves out ever smaller parts of the schedule, until no single fault can be spared.
+    fn remove_faults(&mut self) {
+        let mut part = self.best.faults.len();
+        while part > 0 && !self.is_exhausted() {
+            let mut start = 0;
+            while start < self.best.faults.len() {
+                let mut candidate = self.best.clone();
+                let end = (start + part).min(candidate.faults.len());
+                candidate.faults.drain(start..end);
+                if !self.attempt(candidate) {
+                    start = end;
+                }
+            }
+            part /= 2;
+        }
+    }
+
+    /// Takes a step as often as it leaves the failure in place.
+    fn reduce(&mut self, step: impl Fn(&Plan) -> Option<Plan>) {
+        while let Some(candidate) = step(&self.best) {
+            if !self.attempt(candidate) {
+                return;
+            }
+        }
+    }
+}
+
+fn until(plan: &Plan, duration: Micros) -> Plan {
+    let mut plan = Plan { duration, ..plan.clone() };
+    plan.faults.retain(|scheduled| scheduled.at < duration);
+    plan
+}
+
+fn shorter(plan: &Plan) -> Option<Plan> {
+    let duration = Micros(plan.duration.0 * 3 / 4);
+    (duration > Micros::MILLISECOND * 100).then(|| until(plan, duration))
+}
+
+fn fewer_nodes(plan: &Plan) -> Option<Plan> {
+    let nodes = match plan.nodes {
+        0..=1 => return None,
+        2..=3 => 1,
+        more => more - 2,
+    };
+    let mut plan = Plan { nodes, ..plan.clone() };
+    plan.faults.retain_mut(|scheduled| strikes_among(scheduled, nodes));
+    Some(plan)
+}
+
+/// Whether a fault has somebody to strike in a cluster of so many nodes.
+fn strikes_among(scheduled: &mut ScheduledFault, nodes: u64) -> bool {
+    match &mut scheduled.fault {
+        Fault::Partition { side, .. } => {
+            *side &= (1 << nodes) - 1;
+            *side != 0
+        }
+        Fault::Crash { target, .. }
+        | Fault::Retire { target }
+        | Fault::Pause { target }
+        | Fault::Isolate { target, .. }
+        | Fault::SlowDisk { target, .. }
+        | Fault::FailSync { target }
+        | Fault::FullDisk { target, .. }
+        | Fault::SkewClock { target, .. } => match target {
+            Target::Node(node) => node.0 <= nodes,
+            Target::LeaderOf(_) => true,
+        },
+        Fault::Blackout | Fault::BreakLinks { .. } | Fault::Lossy { .. } => true,
+    }
+}
+
+fn fewer_shards(plan: &Plan) -> Option<Plan> {
+    (plan.data_shards > 1).then(|| Plan { data_shards: plan.data_shards - 1, ..plan.clone() })
+}
+
+fn fewer_clients(plan: &Plan) -> Option<Plan> {
+    let mut plan = plan.clone();
+    plan.load.clients = plan.load.clients.checked_sub(1).filter(|&clients| clients > 0)?;
+    Some(plan)
+}
+
+/// A network that loses and delays nothing by itself.
+fn calmer(plan: &Plan) -> Option<Plan> {
+    let mut plan = plan.clone();
+    let is_calm = plan.weather.drops_per_mille == 0 && plan.weather.spikes_per_mille == 0;
+    plan.weather.drops_per_mille = 0;
+    plan.weather.spikes_per_mille = 0;
+    (!is_calm).then_some(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_holds_is_not_shrunk() {
+        assert!(shrink(&Plan::draw(1000), 1).is_none());
+    }
+
+    #[test]
+    fn a_smaller_cluster_has_only_faults_of_its_own_nodes() {
+        let plan = (0..)
+            .map(Plan::draw)
+            .find(|plan| plan.nodes == 5 && plan.faults.len() > 20)
+            .expect("there are such seeds");
+        let smaller = fewer_nodes(&plan).expect("five nodes are not the fewest");
+        assert_eq!(smaller.nodes, 3);
+        assert!(smaller.faults.len() < plan.faults.len());
+        for mut scheduled in smaller.faults {
+            let before = scheduled.clone();
+            assert!(strikes_among(&mut scheduled, 3) && scheduled == before, "{before}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Proof that the simulator can fail: every promise that the core can be made to break is seen to be broken, and the
+//! same runs hold when it is not.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use tidelock_core::deliberate::{Fault, Faults};
+use tidelock_core::types::{NodeId, ShardId};
+use tidelock_sim::agenda::Micros;
+use tidelock_sim::faults::{Fault as Strike, Loss, ScheduledFault, Target, Way, choose};
+use tidelock_sim::plan::Plan;
+use tidelock_sim::run::{self, Failure};
+use tidelock_sim::shrink::shrink;
+use tidelock_sim::trace::Detail;
+
+/// Seeds within which each fault must be caught.
+const SEEDS_MAX: u64 = 1_000;
+
+/// A run of the store as it is, short and hard: few keys, small logs, and what the fault needs strikes often.
+fn plan(seed: u64, fault: Fault) -> Plan {
+    let drawn = Plan::draw(seed);
+    let duration = Micros::SECOND * 10;
+    let mut plan = Plan { nodes: 3, data_shards: 1, duration, faults: Vec::new(), ..drawn };
+    plan.load.clients = 8;
+    plan.load.pause_max = Micros::MILLISECOND * 20;
+    plan.load.value_bytes_max = plan.load.value_bytes_max.min(2_000);
+    if let Fault::StaleSnapshotInstalled | Fault::OvertakenTriedAgain = fault {
+        plan.snapshot_log_bytes_min = 500;
+    }
+    let random = &mut plan.generator("strikes");
+    let mut at = Micros::SECOND;
+    while at < duration {
+        let lasts = Micros::MILLISECOND * random.u64(20..2_000);
+        let target = match random.u8(0..3) {
+            0 => Target::Node(NodeId(random.u64(1..=3))),
+            _ => Target::LeaderOf(ShardId(random.u64(0..=1))),
+        };
+        plan.faults.push(ScheduledFault { at, lasts, fault: strike(fault, target, random) });
+        at = at + Micros::MILLISECOND * random.u64(50..800);
+    }
+    plan
+}
+
+/// What is likely to bring a fault to light.
+fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
+    let power = Strike::Crash { target, loss: Loss::Power, inside_operations: None };
+    let torn = Strike::Crash { target, loss: Loss::Power, inside_operations: Some(random.u64(1..20)) };
+    let isolate = Strike::Isolate { target, way: *choose(random, &[Way::Both, Way::In, Way::Out]) };
+    let partition = Strike::Partition { side: random.u64(1..7), way: Way::Both };
+    let pause = Strike::Pause { target };
+    let break_links = Strike::BreakLinks { per_mille: 700 };
+    let slow = Strike::SlowDisk { target, factor: random.u64(5..50) };
+    let strikes = match fault {
+        Fault::AcknowledgedBeforeSync | Fault::TornTailBelieved => [torn, power, Strike::Blackout, slow],
+        Fault::VoteNotPersisted | Fault::ReplicaIdReused => [power, Strike::Blackout, isolate, break_links],
+        Fault::ReadWithoutRound | Fault::AppliedOutOfOrder => [isolate, partition, pause, slow],
+        Fault::StaleSnapshotInstalled => [isolate, pause, slow, break_links],
+        Fault::DeposedSessionAnswered | Fault::OvertakenTriedAgain => [isolate, partition, pause, slow],
+        Fault::OutcomeThroughLaterLink => [power, break_links.clone(), slow, break_links],
+    };
+    choose(random, &strikes).clone()
+}
+
+fn broken(seed: u64, fault: Fault) -> Plan {
+    Plan { deliberate: Faults::only(fault), ..plan(seed, fault) }
+}
+
+/// The first of the seeds that shows a fault, searched on all processors.
+fn first_failure(fault: Fault) -> Box<Failure> {
+    let (next, found) = (AtomicU64::new(0), AtomicBool::new(false));
+    let failures = Mutex::new(Vec::new());
+    let search = || {
+        while !found.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= SEEDS_MAX {
+                return;
+            }
+            if let Err(failure) = run::run(&broken(seed, fault), Detail::Hash) {
+                found.store(true, Ordering::Relaxed);
+                failures.lock().expect("no search panics").push(failure);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(search);
+        }
+    });
+    // Seeds are taken in order and each is finished, so the lowest that failed is the first that does.
+    let failures = failures.into_inner().expect("no search panics");
+    let first = failures.into_iter().min_by_key(|failure| failure.seed);
+    first.unwrap_or_else(|| panic!("{SEEDS_MAX} seeds do not catch {fault:?}"))
+}
+
+/// The fault is caught by one of `checkers`, and the same run of an unbroken store holds.
+fn caught(fault: Fault, checkers: &[&str]) {
+    let failure = first_failure(fault);
+    let (seed, violation) = (failure.seed, &failure.violation);
+    println!("{fault:?}: seed {seed} at {}: {violation}", failure.at);
+    assert!(checkers.contains(&violation.checker), "{fault:?} is noticed by {violation}");
+    let unbroken = run::run(&plan(seed, fault), Detail::Hash);
+    assert!(unbroken.is_ok(), "seed {seed} fails without {fault:?} too: {unbroken:?}");
+}
+
+#[test]
+fn acknowledged_before_sync_is_caught() {
+    caught(Fault::AcknowledgedBeforeSync, &[]);
+}
+
+#[test]
+fn vote_not_persisted_is_caught() {
+    caught(Fault::VoteNotPersisted, &[]);
+}
+
+#[test]
+fn read_without_round_is_caught() {
+    caught(Fault::ReadWithoutRound, &[]);
+}
+
+#[test]
+fn applied_out_of_order_is_caught() {
+    caught(Fault::AppliedOutOfOrder, &[]);
+}
+
+#[test]
+fn stale_snapshot_installed_is_caught() {
+    caught(Fault::StaleSnapshotInstalled, &[]);
+}
+
+#[test]
+fn replica_id_reused_is_caught() {
+    caught(Fault::ReplicaIdReused, &[]);
+}
+
+#[test]
+fn deposed_session_answered_is_caught() {
+    caught(Fault::DeposedSessionAnswered, &[]);
+}
+
+#[test]
+fn torn_tail_believed_is_caught() {
+    caught(Fault::TornTailBelieved, &[]);
+}
+
+#[test]
+fn outcome_through_later_link_is_caught() {
+    caught(Fault::OutcomeThroughLaterLink, &[]);
+}
+
+#[test]
+fn overtaken_tried_again_is_caught() {
+    caught(Fault::OvertakenTriedAgain, &[]);
+}
+
+#[test]
+fn a_failing_run_shrinks_and_still_fails() {
+    let fault = Fault::AcknowledgedBeforeSync;
+    let failing = broken(first_failure(fault).seed, fault);
+    let shrunk = shrink(&failing, 100).expect("it fails");
+    println!("{} attempts: {:#?}", shrunk.attempts, shrunk.plan);
+    assert!(shrunk.attempts <= 100);
+    assert!(!shrunk.plan.faults.is_empty() && shrunk.plan.faults.len() < failing.faults.len());
+    assert!(shrunk.plan.duration < failing.duration);
+    let again = run::run(&shrunk.plan, Detail::Hash).expect_err("what was shrunk fails");
+    assert_eq!(again.violation, shrunk.failure.violation);
+}
