@@ -9,9 +9,10 @@ MAKEFLAGS += --no-print-directory
 
 # Nodes of `make run`.
 NODES ?= 3
-# Seeds of `make sim`; SEED=… runs one alone and shows its plan.
+# Seeds of `make sim`; SEED=… runs one alone and shows its plan; SHRINK=1 makes one that fails as short as it can.
 SEEDS ?= 300
 SEED ?=
+SHRINK ?=
 
 # Always the whole workspace and one profile: selecting one package would resolve features differently and compile
 # the dependencies again.
@@ -34,7 +35,7 @@ build: ## Build the release binary, target/release/tidelock
 	cargo build --locked --release --bin tidelock
 
 .PHONY: test
-test: tools lint docs deny sim ## Every check that CI makes, with a count at the end
+test: tools lint docs deny sim test-deliberate ## Every check that CI makes, with a count at the end
 	scripts/test-summary $(CARGO_TEST) --no-fail-fast
 
 .PHONY: test-unit
@@ -46,13 +47,19 @@ test-e2e: ## Tests of the real binary alone (TEST=part of a name)
 	scripts/test-summary $(CARGO_TEST) --test cli -- $(TEST)
 
 .PHONY: sim
-sim: ## Simulated clusters with every fault (SEEDS=300), or one in detail (SEED=…)
-	$(SIM) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+sim: ## Simulated clusters with every fault (SEEDS=300), one in detail (SEED=…), or shrunk (SEED=… SHRINK=1)
+	$(SIM) $(if $(SEED),--seed $(SEED) $(if $(SHRINK),--shrink),--seeds $(SEEDS))
+
+# Only core and simulator are built again for this; everything else is shared with the other tests.
+.PHONY: test-deliberate
+test-deliberate: ## Proof that the simulator finds bugs: it is given some
+	scripts/test-summary $(CARGO_TEST) --features tidelock-sim/deliberate-faults --test deliberate_faults
 
 .PHONY: lint
 lint: ## Formatting and clippy, warnings denied
 	cargo fmt --all --check
 	cargo clippy --workspace --locked --all-targets -- -D warnings
+	cargo clippy --package tidelock-sim --locked --features deliberate-faults --test deliberate_faults -- -D warnings
 
 .PHONY: fmt
 fmt: ## Format the code

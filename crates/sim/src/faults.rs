@@ -127,15 +127,11 @@ pub enum Way {
 }
 
 /// A shell that breaks its side of the core's contract, all the time. No plan that is drawn has one: they show that
-/// the checkers notice.
+/// the checkers notice. How the core itself is broken stands in `tidelock_core::deliberate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
     /// Log batches are reported durable as soon as they are written, before any sync.
     DurableBeforeSync,
-    /// Term and vote never reach the log.
-    HardStateForgotten,
-    /// Linearizable reads are answered as stale ones.
-    ReadWithoutRound,
     /// Frames that must arrive once arrive twice.
     FramesTwice,
 }

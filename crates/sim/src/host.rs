@@ -7,18 +7,18 @@
 
 use std::collections::VecDeque;
 
-use tidelock_core::command::{Consistency, Reply, Request};
+use tidelock_core::command::Reply;
 use tidelock_core::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame};
 use tidelock_core::node::Node;
 use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
 use tidelock_core::storage::snapshot_files::SnapshotFiles;
 use tidelock_core::storage::wal::{self, WalOptions};
-use tidelock_core::storage::{WalBatch, WalRecord, recovery};
+use tidelock_core::storage::{WalBatch, recovery};
 use tidelock_core::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, WalSequence};
 
 use crate::agenda::Micros;
 use crate::disk::SimDisk;
-use crate::faults::{Loss, Sabotage};
+use crate::faults::Loss;
 use crate::history::Incarnation;
 use crate::plan::{DiskPace, Plan};
 
@@ -40,7 +40,6 @@ pub struct Host {
     pub slowness: u64,
     /// How many pauses hold the process.
     pub pauses: u32,
-    sabotage: Option<Sabotage>,
 }
 
 struct Process {
@@ -83,7 +82,7 @@ const DRIVES_MAX: u32 = 10_000;
 impl Host {
     /// A host with an empty disk, down.
     pub fn new(options: NodeOptions, disk: SimDisk, plan: &Plan) -> Host {
-        let Plan { disk: DiskPace { segment_bytes, .. }, tick, sabotage, .. } = *plan;
+        let Plan { disk: DiskPace { segment_bytes, .. }, tick, .. } = *plan;
         Host {
             options,
             segment_bytes,
@@ -94,7 +93,6 @@ impl Host {
             tick,
             slowness: 1,
             pauses: 0,
-            sabotage,
         }
     }
 
@@ -189,10 +187,7 @@ impl Host {
         process.awake = false;
         for event in process.inbox.drain(..) {
             process.ticks.0 += u64::from(matches!(event, Event::Tick));
-            process.node.handle(match self.sabotage {
-                Some(Sabotage::ReadWithoutRound) => without_round(event),
-                _ => event,
-            });
+            process.node.handle(event);
         }
         let mut drives = 0;
         let mut actions = Actions::default();
@@ -216,11 +211,7 @@ impl Host {
             return Ok(None);
         }
         process.writing = Some(last);
-        let mut batches = std::mem::take(&mut process.queued);
-        if self.sabotage == Some(Sabotage::HardStateForgotten) {
-            let is_entries = |record: &WalRecord| matches!(record, WalRecord::Entries { .. });
-            batches.iter_mut().for_each(|batch| batch.records.retain(is_entries));
-        }
+        let batches = std::mem::take(&mut process.queued);
         process.releasing = batches.iter().flat_map(|batch| batch.released.iter().copied()).collect();
         let appended = process.log.append(&batches);
         appended.map(|()| Some(last)).map_err(|error| self.stopped(&error))
@@ -291,13 +282,4 @@ fn prepare(log: &mut wal::Writer<SimDisk>, steps: u32) -> Result<(), wal::WalErr
         }
     }
     Ok(())
-}
-
-fn without_round(event: Event) -> Event {
-    match event {
-        Event::Request { token, request: Request::Read { read, .. } } => {
-            Event::Request { token, request: Request::Read { read, consistency: Consistency::Stale } }
-        }
-        other => other,
-    }
 }

@@ -11,8 +11,10 @@
 //! [`checkers`], with a test that shows it a violation; a command, in [`workload`] and, if it touches keys, in
 //! [`checkers::lineage`].
 //!
-//! Finding a bug: `tidelock-sim --seeds 1000`; looking at it: `tidelock-sim --seed S --trace`. A seed that once failed goes
-//! into `tests/regressions.txt`.
+//! Finding a bug: `tidelock-sim --seeds 1000`; making it [shorter](shrink): `tidelock-sim --seed S --shrink`; looking at it:
+//! `tidelock-sim --seed S --trace`. A seed that once failed goes into `tests/regressions.txt`.
+//!
+//! That it would find bugs is shown with bugs: `tests/deliberate_faults.rs` breaks the core's promises one by one.
 //!
 //! Not simulated: the codecs of client protocols and the frames of the peer transport, which the shell owns.
 

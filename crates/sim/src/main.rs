@@ -1,4 +1,4 @@
-//! `tidelock-sim`: runs seeds until one fails, or runs one seed and shows what happened.
+//! `tidelock-sim`: runs seeds until one fails, runs one seed and shows what happened, or shrinks one that fails.
 //!
 //! Runs are independent, so they share all processors; what is printed does not depend on how many there are, except
 //! for which of several failing seeds is met first. A panic of the store is an ordinary failure where panics unwind,
@@ -15,6 +15,7 @@ use clap::Parser;
 use tidelock_sim::agenda::Micros;
 use tidelock_sim::plan::Plan;
 use tidelock_sim::run::{self, Failure, Report, Tally};
+use tidelock_sim::shrink::{Shrunk, shrink};
 use tidelock_sim::trace::Detail;
 
 /// Runs the store in a simulated world where everything that can go wrong does.
@@ -33,6 +34,9 @@ struct Arguments {
     /// With --seed: print every event as it happens.
     #[arg(long, requires = "seed")]
     trace: bool,
+    /// With --seed: if it fails, look for a shorter run that fails in the same way, and show that.
+    #[arg(long, requires = "seed", conflicts_with = "trace")]
+    shrink: bool,
     /// How many runs at a time; as many as there are processors if not given.
     #[arg(long)]
     jobs: Option<usize>,
@@ -50,6 +54,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     std::panic::set_hook(Box::new(|panic| eprintln!("seed {}: {panic}", SEED.get())));
     let passed = match arguments.seed {
+        Some(seed) if arguments.shrink => shrink_one(seed),
         Some(seed) => run_one(seed, arguments.trace),
         None => run_many(&arguments),
     };
@@ -71,6 +76,41 @@ fn run_one(seed: u64, trace: bool) -> bool {
             false
         }
     }
+}
+
+/// Runs tried to make one shorter: a minute or two.
+const SHRINK_ATTEMPTS_MAX: u32 = 500;
+
+/// Needs a build in which panics unwind, if a panic is what the seed finds.
+fn shrink_one(seed: u64) -> bool {
+    let plan = Plan::draw(seed);
+    // Each attempt may panic as the run did; the last one is shown.
+    std::panic::set_hook(Box::new(|_| {}));
+    let Some(Shrunk { plan: shorter, attempts, .. }) = shrink(&plan, SHRINK_ATTEMPTS_MAX) else {
+        println!("seed {seed} holds: there is nothing to shrink");
+        return true;
+    };
+    println!("{shorter:#?}");
+    if let Err(failure) = run::run(&shorter, Detail::Tail(run::TAIL_LINES)) {
+        print_failure(&failure);
+    }
+    println!(
+        "after {attempts} attempts: {} of {} faults, {} of {}, {} of {} nodes, {} of {} shards, {} of {} clients",
+        shorter.faults.len(),
+        plan.faults.len(),
+        shorter.duration,
+        plan.duration,
+        shorter.nodes,
+        plan.nodes,
+        shorter.data_shards,
+        plan.data_shards,
+        shorter.load.clients,
+        plan.load.clients,
+    );
+    for scheduled in &shorter.faults {
+        println!("  {scheduled}");
+    }
+    false
 }
 
 /// What the workers of [`run_many`] share.
@@ -168,7 +208,7 @@ fn print_failure(failure: &Failure) {
         println!("  {line}");
     }
     println!("{}", failure.violation);
-    println!("look at it: tidelock-sim --seed {} --trace", failure.seed);
+    println!("look at it: tidelock-sim --seed {0} --trace, or --seed {0} --shrink", failure.seed);
 }
 
 /// Seeds nobody has tried: the clock decides which seeds are run, never what a seed does.

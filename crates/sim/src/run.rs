@@ -104,7 +104,7 @@ pub fn run_seed(seed: u64) -> Result<Report, Box<Failure>> {
 }
 
 /// Lines of trace that a failure shows.
-const TAIL_LINES: usize = 60;
+pub const TAIL_LINES: usize = 60;
 
 fn play(plan: &Plan, world: &mut World<'_>) -> Result<(), Violation> {
     world.start()?;

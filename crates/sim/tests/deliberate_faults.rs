@@ -17,6 +17,9 @@ use tidelock_sim::trace::Detail;
 /// Seeds within which each fault must be caught.
 const SEEDS_MAX: u64 = 1_000;
 
+/// So many of the same runs, and the one that caught the fault, must hold without it.
+const HELD_SEEDS: u64 = 5;
+
 /// A run of the store as it is, short and hard: few keys, small logs, and what the fault needs strikes often.
 fn plan(seed: u64, fault: Fault) -> Plan {
     let drawn = Plan::draw(seed);
@@ -25,8 +28,22 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     plan.load.clients = 8;
     plan.load.pause_max = Micros::MILLISECOND * 20;
     plan.load.value_bytes_max = plan.load.value_bytes_max.min(2_000);
-    if let Fault::StaleSnapshotInstalled | Fault::OvertakenTriedAgain = fault {
-        plan.snapshot_log_bytes_min = 500;
+    match fault {
+        Fault::StaleSnapshotInstalled | Fault::OvertakenTriedAgain => plan.snapshot_log_bytes_min = 500,
+        // A second entry is in flight only under load, and the first meets the empty one of the next leader.
+        Fault::DeposedSessionAnswered => {
+            plan.load.clients = 150;
+            plan.load.reads_per_mille = 50;
+            plan.load.pause_max = Micros::MILLISECOND * 5;
+            plan.timing.request_ticks = 60;
+        }
+        Fault::OutcomeThroughLaterLink => {
+            plan.faults = young_lives(&mut plan.generator("lives"));
+            plan.load.reads_per_mille = 50;
+            plan.load.patience = Micros::MILLISECOND * 200;
+            return plan;
+        }
+        _ => {}
     }
     let random = &mut plan.generator("strikes");
     let mut at = Micros::SECOND;
@@ -40,6 +57,22 @@ fn plan(seed: u64, fault: Fault) -> Plan {
         at = at + Micros::MILLISECOND * random.u64(50..800);
     }
     plan
+}
+
+/// A node that dies young again and again, with a disk so slow that its requests outlive it: nothing commits without
+/// it, because the third node is away.
+fn young_lives(random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
+    let (at, lasts, target) = (Micros::SECOND, Micros::SECOND * 9, Target::Node(NodeId(1)));
+    let isolate = Strike::Isolate { target: Target::Node(NodeId(3)), way: Way::Both };
+    let slow = Strike::SlowDisk { target, factor: random.u64(5..30) };
+    let mut faults =
+        vec![ScheduledFault { at, lasts, fault: isolate }, ScheduledFault { at, lasts, fault: slow }];
+    for _ in 0..10 {
+        let at = at + Micros::MILLISECOND * random.u64(0..9_000);
+        let fault = Strike::Crash { target, loss: Loss::Process, inside_operations: None };
+        faults.push(ScheduledFault { at, lasts: Micros::MILLISECOND * random.u64(1..100), fault });
+    }
+    faults
 }
 
 /// What is likely to bring a fault to light.
@@ -56,8 +89,9 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         Fault::VoteNotPersisted | Fault::ReplicaIdReused => [power, Strike::Blackout, isolate, break_links],
         Fault::ReadWithoutRound | Fault::AppliedOutOfOrder => [isolate, partition, pause, slow],
         Fault::StaleSnapshotInstalled => [isolate, pause, slow, break_links],
-        Fault::DeposedSessionAnswered | Fault::OvertakenTriedAgain => [isolate, partition, pause, slow],
-        Fault::OutcomeThroughLaterLink => [power, break_links.clone(), slow, break_links],
+        Fault::DeposedSessionAnswered | Fault::OvertakenTriedAgain | Fault::OutcomeThroughLaterLink => {
+            [isolate, partition, pause, slow]
+        }
     };
     choose(random, &strikes).clone()
 }
@@ -99,58 +133,60 @@ fn caught(fault: Fault, checkers: &[&str]) {
     let (seed, violation) = (failure.seed, &failure.violation);
     println!("{fault:?}: seed {seed} at {}: {violation}", failure.at);
     assert!(checkers.contains(&violation.checker), "{fault:?} is noticed by {violation}");
-    let unbroken = run::run(&plan(seed, fault), Detail::Hash);
-    assert!(unbroken.is_ok(), "seed {seed} fails without {fault:?} too: {unbroken:?}");
+    for seed in (0..HELD_SEEDS).chain([seed]) {
+        let unbroken = run::run(&plan(seed, fault), Detail::Hash);
+        assert!(unbroken.is_ok(), "seed {seed} fails without {fault:?} too: {unbroken:?}");
+    }
 }
 
 #[test]
 fn acknowledged_before_sync_is_caught() {
-    caught(Fault::AcknowledgedBeforeSync, &[]);
+    caught(Fault::AcknowledgedBeforeSync, &["agreement", "durability", "linearizability", "panic"]);
 }
 
 #[test]
 fn vote_not_persisted_is_caught() {
-    caught(Fault::VoteNotPersisted, &[]);
+    caught(Fault::VoteNotPersisted, &["leaders", "agreement"]);
 }
 
 #[test]
 fn read_without_round_is_caught() {
-    caught(Fault::ReadWithoutRound, &[]);
+    caught(Fault::ReadWithoutRound, &["linearizability"]);
 }
 
 #[test]
 fn applied_out_of_order_is_caught() {
-    caught(Fault::AppliedOutOfOrder, &[]);
+    caught(Fault::AppliedOutOfOrder, &["replicas"]);
 }
 
 #[test]
 fn stale_snapshot_installed_is_caught() {
-    caught(Fault::StaleSnapshotInstalled, &[]);
+    caught(Fault::StaleSnapshotInstalled, &["replicas", "durability", "linearizability"]);
 }
 
 #[test]
 fn replica_id_reused_is_caught() {
-    caught(Fault::ReplicaIdReused, &[]);
+    caught(Fault::ReplicaIdReused, &["agreement", "durability", "leaders", "linearizability"]);
 }
 
 #[test]
 fn deposed_session_answered_is_caught() {
-    caught(Fault::DeposedSessionAnswered, &[]);
+    caught(Fault::DeposedSessionAnswered, &["linearizability", "lineage"]);
 }
 
 #[test]
 fn torn_tail_believed_is_caught() {
-    caught(Fault::TornTailBelieved, &[]);
+    caught(Fault::TornTailBelieved, &["agreement", "recovery", "replicas"]);
 }
 
 #[test]
 fn outcome_through_later_link_is_caught() {
-    caught(Fault::OutcomeThroughLaterLink, &[]);
+    caught(Fault::OutcomeThroughLaterLink, &["linearizability", "lineage"]);
 }
 
 #[test]
 fn overtaken_tried_again_is_caught() {
-    caught(Fault::OvertakenTriedAgain, &[]);
+    caught(Fault::OvertakenTriedAgain, &["linearizability", "lineage"]);
 }
 
 #[test]

