@@ -194,7 +194,13 @@ fn a_failing_run_shrinks_and_still_fails() {
     let fault = Fault::AcknowledgedBeforeSync;
     let failing = broken(first_failure(fault).seed, fault);
     let shrunk = shrink(&failing, 100).expect("it fails");
-    println!("{} attempts: {:#?}", shrunk.attempts, shrunk.plan);
+    println!(
+        "after {} attempts {} of {} faults are left: {:#?}",
+        shrunk.attempts,
+        shrunk.plan.faults.len(),
+        failing.faults.len(),
+        shrunk.plan
+    );
     assert!(shrunk.attempts <= 100);
     assert!(!shrunk.plan.faults.is_empty() && shrunk.plan.faults.len() < failing.faults.len());
     assert!(shrunk.plan.duration < failing.duration);
