@@ -59,7 +59,7 @@ test-deliberate: ## Proof that the simulator finds bugs: it is given some
 lint: ## Formatting and clippy, warnings denied
 	cargo fmt --all --check
 	cargo clippy --workspace --locked --all-targets -- -D warnings
-	cargo clippy --package tidelock-sim --locked --features deliberate-faults --test deliberate_faults -- -D warnings
+	cargo clippy --workspace --locked --features tidelock-sim/deliberate-faults --test deliberate_faults -- -D warnings
 
 .PHONY: fmt
 fmt: ## Format the code
