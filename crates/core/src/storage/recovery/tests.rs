@@ -15,7 +15,7 @@ use crate::types::ReplicaId;
 const SHARD: ShardId = ShardId(1);
 
 fn options(seed: u64) -> WalOptions {
-    WalOptions { segment_bytes: 4 * 4096, frame_bytes_max: 1024 << (seed % 5), seed }
+    WalOptions { segment_bytes: 4 * 4096, frame_bytes_max: 1024 << (seed % 5), ..WalOptions::new(seed) }
 }
 
 fn id(index: u64, term: u64) -> SnapshotId {
