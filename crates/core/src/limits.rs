@@ -33,10 +33,14 @@ pub const REQUESTS_OPEN_MAX: usize = 200_000;
 pub const FORWARD_BYTES_MAX: usize = 32 << 20;
 
 /// Bytes of entries in one append message to a follower.
-pub const APPEND_BYTES_MAX: u64 = 1 << 20;
+pub const APPEND_BYTES_MAX: u64 = 512 << 10;
 
-/// Append messages in flight to one follower.
-pub const APPENDS_IN_FLIGHT_MAX: usize = 256;
+/// Append messages of one shard in flight to one follower: more than the entries that a leader has in flight, so that
+/// they never wait, and so few that a follower far behind is served without filling queues: 8 MiB.
+pub const APPENDS_IN_FLIGHT_MAX: usize = 16;
+
+/// A frame of raft messages is closed to further ones once it holds this many bytes. One message may exceed it.
+pub const PEER_FRAME_BYTES_CLOSE: usize = 4 << 20;
 
 /// Largest payload of a frame between peers; a longer length is a protocol error and ends the connection.
 pub const PEER_FRAME_BYTES_MAX: usize = 64 << 20;

@@ -9,6 +9,7 @@
 //! Stop: hand leaderships over while still serving, finish requests in flight, flush the peers' queues, let the log
 //! finish, release the disk.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,6 +65,12 @@ pub enum ServeError {
     /// What log and snapshots hold cannot be believed.
     #[error("data directory: {0}")]
     Recovery(#[from] RecoverError),
+    /// The directory knows its node, and the node's log is gone.
+    #[error(
+        "data directory: the write-ahead log is missing; without it this node has forgotten what it acknowledged. \
+         Restore it, or empty the directory: the other nodes will then refuse it, and go on without"
+    )]
+    LogMissing,
     /// The log can no longer be written: the node stopped rather than promise what it cannot keep.
     #[error("stopped: the write-ahead log failed: {0}")]
     Log(WalError),
@@ -86,6 +93,7 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     let (seed, _) = Uuid::new_v4().as_u64_pair();
     let opened = recovery::open(disk.clone(), WalOptions::new(seed))?;
     log_recovery(&opened.report);
+    let identity = begin_log(&disk, identity, &opened.report)?;
 
     let listeners = Listeners::bind(&settings).await?;
     let reports = Arc::new(DiskReports::default());
@@ -101,6 +109,12 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     let (stop_http, http_stopping) = watch::channel(false);
     let http = tokio::task::spawn_local(http::serve(listeners.http, worker.clone(), context, http_stopping));
     tokio::task::spawn_local(tick(worker.clone(), settings.tick()));
+    tokio::task::spawn_local(remember_hosts(
+        worker.clone(),
+        disk,
+        identity.clone(),
+        settings.election_timeout,
+    ));
     tracing::info!(
         node = identity.node.0, cluster = %identity.cluster_id, host = %identity.host_uuid,
         http = %settings.http, peer = %settings.peer, data = %settings.data_dir.display(), "serving"
@@ -213,10 +227,41 @@ fn identify(disk: &FsDisk, settings: &Settings) -> Result<Identity, ServeError> 
             founders: settings.founders(),
             data_shards: settings.shards,
             boots: 1,
+            has_log: false,
+            hosts: BTreeMap::new(),
         },
     };
     control_file::store(disk, &identity)?;
     Ok(identity)
+}
+
+/// Notes that the log is begun, or refuses a directory that has lost it: without its log a node has forgotten its
+/// votes and what it acknowledged, and must not take part under its old number.
+fn begin_log(disk: &FsDisk, identity: Identity, report: &RecoverReport) -> Result<Identity, ServeError> {
+    if !identity.has_log {
+        let identity = Identity { has_log: true, ..identity };
+        control_file::store(disk, &identity)?;
+        return Ok(identity);
+    }
+    if report.log.segments == 0 { Err(ServeError::LogMissing) } else { Ok(identity) }
+}
+
+/// Keeps the control file's list of hosts up with the registry. It changes when the cluster is founded, so writing
+/// it on this thread delays nobody.
+async fn remember_hosts(worker: Worker, disk: FsDisk, mut identity: Identity, period: Duration) {
+    let mut interval = tokio::time::interval(period);
+    loop {
+        interval.tick().await;
+        let known = worker.known_hosts();
+        if known.iter().all(|(node, host)| identity.hosts.get(node) == Some(host)) {
+            continue;
+        }
+        identity.hosts.extend(known);
+        if let Err(error) = control_file::store(&disk, &identity) {
+            tracing::warn!(%error, "the control file could not be updated; trying again");
+            identity.hosts.clear();
+        }
+    }
 }
 
 fn node_options(settings: &Settings, identity: &Identity, seed: u64) -> NodeOptions {
@@ -240,6 +285,7 @@ fn node_options(settings: &Settings, identity: &Identity, seed: u64) -> NodeOpti
 
 fn start_transport(worker: &Worker, identity: &Identity, listener: TcpListener) -> Transport {
     let (sink, registry) = (worker.clone(), worker.clone());
+    let remembered = identity.hosts.clone();
     let numbers = (1..).map(tidelock_core::types::NodeId);
     let options = TransportOptions {
         identity: handshake::Identity {
@@ -249,9 +295,11 @@ fn start_transport(worker: &Worker, identity: &Identity, listener: TcpListener) 
         },
         peers: numbers.zip(identity.founders.iter().cloned()).collect(),
         sink: Rc::new(move |event| sink.tell(event)),
-        accepts: Rc::new(move |node, host| match registry.known_host(node) {
-            Some(known) if known != host => Err(HandshakeRefusal::HostMismatch),
-            _ => Ok(()),
+        accepts: Rc::new(move |node, host| {
+            match registry.known_host(node).or(remembered.get(&node).copied()) {
+                Some(known) if known != host => Err(HandshakeRefusal::HostMismatch),
+                _ => Ok(()),
+            }
         }),
         limits: TransportLimits::default(),
     };
@@ -289,7 +337,7 @@ fn log_recovery(report: &RecoverReport) {
             file = torn.file,
             offset = torn.offset,
             bytes = torn.bytes,
-            "cut back a write that a crash had torn; nothing acknowledged was in it"
+            "cut back a torn write at the end of the log"
         );
     }
     tracing::info!(segments = report.segments, frames = report.frames, bytes = report.bytes, "read the log");

@@ -8,6 +8,7 @@
 //! node that cannot keep its promise stops and says why.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -111,6 +112,11 @@ impl Worker {
     /// The disk that the registry knows under a node's number.
     pub fn known_host(&self, node: NodeId) -> Option<Uuid> {
         self.0.node.borrow().known_host(node)
+    }
+
+    /// All disks that the registry knows.
+    pub fn known_hosts(&self) -> BTreeMap<NodeId, Uuid> {
+        self.0.node.borrow().known_hosts().collect()
     }
 
     /// Drives the node until the log fails; returns why.

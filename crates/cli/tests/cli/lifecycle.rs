@@ -115,6 +115,45 @@ fn a_founder_with_a_wiped_disk_is_refused() {
 }
 
 #[test]
+fn a_wiped_founder_is_refused_even_by_nodes_that_start_with_it() {
+    let mut cluster = Cluster::start(3);
+    // Within an election timeout of the registry knowing it, each node remembers it on its own disk too.
+    eventually("node 2 remembers node 1", || {
+        let id = cluster.view(2)["hosts"][0]["id"].as_str()?.replace('-', "");
+        let id = u128::from_str_radix(&id, 16).expect("a UUID").to_be_bytes();
+        let control = fs::read(cluster.directory(2).join("control")).expect("a control file");
+        control.windows(16).any(|window| window == id).then_some(())
+    });
+    cluster.kill(2);
+    assert_eq!(cluster.put(1, "/v1/keys/k", b"v").status, 201);
+    for number in [1, 3] {
+        cluster.kill(number);
+    }
+    fs::remove_dir_all(cluster.directory(1)).expect("wiped");
+    // Node 2 has not seen the write, and node 1 has forgotten it: together they must not make a majority.
+    cluster.spawn(1);
+    cluster.spawn(2);
+    eventually("node 2 refuses node 1", || cluster.log(2).contains("another disk").then_some(()));
+    assert_eq!(cluster.get(2, "/v1/keys/k").status, 503);
+    cluster.spawn(3);
+    eventually("the two intact ones serve", || (cluster.get(2, "/v1/keys/k").text() == "v").then_some(()));
+}
+
+#[test]
+fn a_directory_without_its_log_is_refused() {
+    let mut cluster = Cluster::start(1);
+    assert_eq!(cluster.put(1, "/v1/keys/k", b"v").status, 201);
+    cluster.kill(1);
+    let names =
+        fs::read_dir(cluster.directory(1)).expect("a directory").map(|entry| entry.expect("an entry").path());
+    let logs = names.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
+    logs.for_each(|path| fs::remove_file(path).expect("removed"));
+    cluster.spawn(1);
+    assert_eq!(cluster.wait_exit(1).code(), Some(1));
+    assert!(cluster.log(1).contains("write-ahead log is missing"), "{}", cluster.log(1));
+}
+
+#[test]
 fn two_processes_cannot_share_a_data_directory() {
     let cluster = Cluster::start(1);
     let directory = cluster.directory(1).display().to_string();

@@ -56,6 +56,11 @@ impl Registry {
         self.hosts.get(&node)
     }
 
+    /// The disks registered, by number.
+    pub fn host_uuids(&self) -> impl Iterator<Item = (NodeId, Uuid)> {
+        self.hosts.iter().map(|(&node, host)| (node, host.info.uuid))
+    }
+
     /// The disk registered under a number.
     pub fn host_uuid(&self, node: NodeId) -> Option<Uuid> {
         self.host(node).map(|host| host.info.uuid)

@@ -161,6 +161,11 @@ impl Node {
         self.registry().host_uuid(node)
     }
 
+    /// The disks that the registry knows, by number, for the control file.
+    pub fn known_hosts(&self) -> impl Iterator<Item = (NodeId, Uuid)> {
+        self.registry().host_uuids()
+    }
+
     /// What the node can say about itself.
     pub fn status(&self) -> NodeStatus {
         let mut counters = self.router.counters();
@@ -309,9 +314,8 @@ impl Node {
         }
         actions.snapshots.append(&mut self.output.snapshot_tasks);
         for (to, messages) in &mut self.output.messages {
-            if !messages.is_empty() {
-                let payload = core::mem::take(messages).into();
-                actions.frames.push(OutgoingFrame { to: *to, payload, droppable: true });
+            for payload in messages.drain(..) {
+                actions.frames.push(OutgoingFrame { to: *to, payload: payload.into(), droppable: true });
             }
         }
         for (to, payload) in self.output.snapshot_frames.drain(..) {

@@ -8,6 +8,7 @@ use std::format;
 use super::*;
 use crate::command::{Condition, Refusal};
 use crate::event::Timing;
+use crate::limits;
 use crate::types::Version;
 
 const REQUEST_TICKS: u64 = 50;
@@ -74,6 +75,8 @@ impl Cluster {
                     self.nodes[index].handle(Event::Durable(batch.sequence));
                 }
                 for frame in actions.frames {
+                    let bytes_max = limits::PEER_FRAME_BYTES_CLOSE + 2 * limits::APPEND_BYTES_MAX as usize;
+                    assert!(frame.payload.len() <= bytes_max, "a frame of {} bytes", frame.payload.len());
                     let to = frame.to.0 as usize - 1;
                     if self.alive[to] {
                         let from = NodeId(index as u64 + 1);
@@ -256,6 +259,28 @@ fn a_retiring_node_hands_its_leaderships_over() {
     let status = cluster.nodes[leader as usize - 1].status();
     assert!(status.retiring && status.shards.iter().all(|shard| !shard.leads));
     assert!(matches!(cluster.answer(leader, put("a", "1", Condition::Always)), Reply::Written { .. }));
+}
+
+#[test]
+fn a_follower_far_behind_is_served_in_frames_of_bounded_size() {
+    let mut cluster = Cluster::elected(3);
+    cluster.kill(3);
+    cluster.tick(30);
+    let value = Bytes::from(alloc::vec![7; 400 << 10]);
+    for _ in 0..60 {
+        let write = Write::Put { key: "a".into(), value: value.clone(), condition: Condition::Always };
+        assert!(matches!(cluster.answer(1, Request::Write(write)), Reply::Written { .. }));
+    }
+    cluster.alive[2] = true;
+    for node in [1, 2] {
+        cluster.nodes[node - 1].handle(Event::LinkUp(NodeId(3)));
+        cluster.nodes[2].handle(Event::LinkDown(NodeId(node as u64)));
+        cluster.nodes[2].handle(Event::LinkUp(NodeId(node as u64)));
+    }
+    cluster.tick(60);
+    let expected = Reply::Value { version: Version(60), value };
+    let stale = Request::Read { read: Read::Get { key: "a".into() }, consistency: Consistency::Stale };
+    assert_eq!(cluster.answer(3, stale), expected);
 }
 
 #[test]

@@ -10,6 +10,7 @@
 //! Several `Ready`s may wait for the disk at a time; they are released in order.
 
 use alloc::collections::VecDeque;
+use alloc::vec;
 use alloc::vec::Vec;
 use raft::eraftpb::{Entry, Message, MessageType};
 use raft::{Ready, StateRole};
@@ -22,6 +23,7 @@ use crate::codec;
 use crate::command::Reply;
 use crate::deliberate::Fault;
 use crate::event::Counters;
+use crate::limits;
 use crate::peer::KIND_RAFT;
 use crate::storage::snapshot::SnapshotTask;
 use crate::storage::{HardState, LogEntry, WalRecord};
@@ -33,8 +35,8 @@ pub struct Output {
     pub sequence: WalSequence,
     /// Records of that batch.
     pub records: Vec<WalRecord>,
-    /// Encoded messages for peers, back to back, each behind its shard.
-    pub messages: Vec<(NodeId, Vec<u8>)>,
+    /// Encoded messages for peers, back to back, each behind its shard, in frames.
+    pub messages: Vec<(NodeId, Vec<Vec<u8>>)>,
     /// What became of commands.
     pub outcomes: Vec<(Origin, Outcome)>,
     /// Answers to reads.
@@ -72,12 +74,16 @@ impl Output {
             || !self.reads.is_empty()
             || !self.snapshot_tasks.is_empty()
             || !self.snapshot_frames.is_empty()
-            || self.messages.iter().any(|(_, buffer)| !buffer.is_empty())
+            || self.messages.iter().any(|(_, frames)| !frames.is_empty())
     }
 
-    /// The buffer of messages for a peer.
-    fn buffer(&mut self, peer: NodeId) -> Option<&mut Vec<u8>> {
-        self.messages.iter_mut().find(|(node, _)| *node == peer).map(|(_, buffer)| buffer)
+    /// The open frame of messages for a peer.
+    fn frame(&mut self, peer: NodeId) -> Option<&mut Vec<u8>> {
+        let (_, frames) = self.messages.iter_mut().find(|(node, _)| *node == peer)?;
+        if frames.last().is_none_or(|frame| frame.len() >= limits::PEER_FRAME_BYTES_CLOSE) {
+            frames.push(vec![KIND_RAFT]);
+        }
+        frames.last_mut()
     }
 }
 
@@ -239,15 +245,12 @@ impl Group {
 
     pub(super) fn send_now(&self, message: &Message, out: &mut Output) {
         let Some(node) = self.node_of(ReplicaId(message.to)) else { return };
-        let Some(buffer) = out.buffer(node) else { return };
-        let start = buffer.len();
-        if buffer.is_empty() {
-            buffer.push(KIND_RAFT);
+        if !wire::is_sent(message) {
+            return;
         }
-        codec::put_varint(buffer, self.shard.0);
-        if !wire::encode(message, buffer) {
-            buffer.truncate(start);
-        }
+        let Some(frame) = out.frame(node) else { return };
+        codec::put_varint(frame, self.shard.0);
+        wire::encode(message, frame);
     }
 
     fn serve_reads(&mut self, out: &mut Output) {

@@ -26,11 +26,18 @@ const KINDS: [(MessageType, u8); 12] = [
     (MessageType::MsgSnapshot, 12),
 ];
 
-/// Appends `message`. Returns false, with nothing appended, for a kind that has no place on the wire.
-pub(super) fn encode(message: &Message, out: &mut Vec<u8>) -> bool {
-    let Some(&(_, kind)) = KINDS.iter().find(|(known, _)| *known == message.get_msg_type()) else {
-        return false;
-    };
+/// Whether a message is of a kind that has a place on the wire.
+pub(super) fn is_sent(message: &Message) -> bool {
+    kind(message).is_some()
+}
+
+fn kind(message: &Message) -> Option<u8> {
+    KINDS.iter().find(|(known, _)| *known == message.get_msg_type()).map(|&(_, kind)| kind)
+}
+
+/// Appends `message`, which [`is_sent`].
+pub(super) fn encode(message: &Message, out: &mut Vec<u8>) {
+    let kind = kind(message).expect("invariant: only kinds that have a place on the wire are encoded");
     out.push(kind);
     out.push(u8::from(message.reject));
     for field in [
@@ -60,10 +67,10 @@ pub(super) fn encode(message: &Message, out: &mut Vec<u8>) -> bool {
         codec::put_varint(out, entry.index);
         codec::put_bytes(out, &entry.data);
     }
-    true
 }
 
-/// Reads one message; entry data shares `owner`, the buffer that `decoder` reads.
+/// Reads one message from `owner`, the buffer that `decoder` reads. Entry data is copied: the log keeps it, and a slice
+/// would keep the whole buffer that the connection read into alive with it.
 pub(super) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Message, DecodeError> {
     let kind = decoder.u8()?;
     let (kind, _) =
@@ -93,7 +100,7 @@ pub(super) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Message
     let mut entries = Vec::with_capacity((count as usize).min(decoder.rest().len() / 3));
     for _ in 0..count {
         let mut entry = Entry { term: decoder.varint()?, index: decoder.varint()?, ..Entry::default() };
-        entry.data = decoder.shared(owner)?;
+        entry.data = Bytes::copy_from_slice(decoder.bytes()?);
         entries.push(entry);
     }
     if message.get_msg_type() == MessageType::MsgAppend {
@@ -148,7 +155,8 @@ mod tests {
                 (metadata.index, metadata.term) = (41, 6);
             }
             let mut out = vec![];
-            assert!(encode(&message, &mut out));
+            assert!(is_sent(&message));
+            encode(&message, &mut out);
             let bytes = Bytes::from(out);
             let mut decoder = Decoder::new(&bytes);
             assert_eq!(decode(&mut decoder, &bytes).as_ref(), Ok(&message));
@@ -160,9 +168,7 @@ mod tests {
     fn local_kinds_never_cross() {
         let mut message = append();
         message.set_msg_type(MessageType::MsgHup);
-        let mut out = vec![];
-        assert!(!encode(&message, &mut out));
-        assert!(out.is_empty());
+        assert!(!is_sent(&message));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //!
 //! Invariant: a file of this name is always complete. A new one is written beside it and renamed over it.
 
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -21,7 +22,7 @@ pub const NAME: &str = "control";
 const TEMPORARY_NAME: &str = "control.new";
 const MAGIC: &[u8; 8] = b"TIDECTRL";
 const HEADER_BYTES: usize = 20;
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// No control file comes near this; a larger one is not read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -41,6 +42,11 @@ pub struct Identity {
     pub data_shards: u64,
     /// How often the node has started on this directory, this time included: what makes seeds differ between starts.
     pub boots: u64,
+    /// Whether a log was begun here: from then on a directory without one has lost it.
+    pub has_log: bool,
+    /// The disks that the registry has shown behind the founders' numbers. The registry itself is known only once a
+    /// quorum has confirmed its log; a disk that was wiped meanwhile must be told from its predecessor before that.
+    pub hosts: BTreeMap<NodeId, Uuid>,
 }
 
 /// Why the control file cannot be used.
@@ -58,12 +64,24 @@ pub enum ControlFileError {
     /// Intact, yet not what this release writes.
     #[error("the control file `{NAME}` cannot be decoded: {0}")]
     Decode(#[from] DecodeError),
+    /// The directory holds a node's data, and not whose.
+    #[error("the control file `{NAME}` is missing beside `{0}`: restore it, or empty the directory")]
+    Missing(String),
 }
 
-/// Reads the node's identity; `None` if the directory has none yet.
+/// Reads the node's identity; `None` if the directory is empty.
+///
+/// # Errors
+/// When it cannot be read or believed, or when it is missing beside other files: a node that minted a new one would
+/// pass for another.
 pub fn load<D: Disk>(disk: &D) -> Result<Option<Identity>, ControlFileError> {
-    if !disk.list()?.iter().any(|name| name == NAME) {
-        return Ok(None);
+    let mut names = disk.list()?;
+    if !names.iter().any(|name| name == NAME) {
+        names.retain(|name| name != TEMPORARY_NAME);
+        return match names.pop() {
+            Some(name) => Err(ControlFileError::Missing(name)),
+            None => Ok(None),
+        };
     }
     let file = disk.open(NAME)?;
     let size = file.size()?;
@@ -98,6 +116,12 @@ fn encode(identity: &Identity) -> Vec<u8> {
     codec::put_varint(&mut body, identity.founders.len() as u64);
     for founder in &identity.founders {
         codec::put_bytes(&mut body, founder.as_bytes());
+    }
+    body.push(u8::from(identity.has_log));
+    codec::put_varint(&mut body, identity.hosts.len() as u64);
+    for (node, uuid) in &identity.hosts {
+        codec::put_varint(&mut body, node.0);
+        body.extend_from_slice(uuid.as_bytes());
     }
     let length = u32::try_from(body.len()).expect("invariant: an identity is small");
     let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
@@ -142,8 +166,14 @@ fn decode_body(body: &[u8]) -> Result<Identity, DecodeError> {
             core::str::from_utf8(decoder.bytes()?).map_err(|_| DecodeError::Invalid("founder's address"))?;
         founders.push(String::from(text));
     }
+    let has_log = decoder.bool()?;
+    let mut hosts = BTreeMap::new();
+    for _ in 0..decoder.varint()? {
+        let node = NodeId(decoder.varint()?);
+        hosts.insert(node, decode_uuid(&mut decoder)?);
+    }
     decoder.finish()?;
-    Ok(Identity { cluster_id, node, host_uuid, founders, data_shards, boots })
+    Ok(Identity { cluster_id, node, host_uuid, founders, data_shards, boots, has_log, hosts })
 }
 
 fn decode_uuid(decoder: &mut Decoder<'_>) -> Result<Uuid, DecodeError> {
@@ -167,6 +197,8 @@ mod tests {
             founders: vec!["10.0.0.1:9001".into(), "[::1]:9001".into()],
             data_shards: 4,
             boots,
+            has_log: boots > 1,
+            hosts: BTreeMap::from([(NodeId(1), Uuid::from_u128(9)), (NodeId(2), Uuid::from_u128(7))]),
         }
     }
 
@@ -179,6 +211,15 @@ mod tests {
             assert_eq!(load(&disk), Ok(Some(identity(boots))));
         }
         assert_eq!(disk.list().unwrap(), [NAME]);
+    }
+
+    #[test]
+    fn a_directory_that_lost_it_is_refused() {
+        let disk = MemoryDisk::new(1);
+        disk.put(TEMPORARY_NAME, vec![1]);
+        assert_eq!(load(&disk), Ok(None), "a first start that was cut short");
+        disk.put("wal-1.log", vec![1]);
+        assert_eq!(load(&disk), Err(ControlFileError::Missing("wal-1.log".into())));
     }
 
     #[test]
@@ -222,10 +263,10 @@ mod tests {
     fn an_unknown_version_is_told_from_damage() {
         let disk = MemoryDisk::new(1);
         let mut bytes = encode(&identity(1));
-        bytes[8] = 2;
+        bytes[8] = 3;
         let crc = checksum(&bytes[..16], &bytes[HEADER_BYTES..]);
         bytes[16..20].copy_from_slice(&crc.to_le_bytes());
         disk.put(NAME, bytes);
-        assert_eq!(load(&disk), Err(ControlFileError::Version(2)));
+        assert_eq!(load(&disk), Err(ControlFileError::Version(3)));
     }
 }
