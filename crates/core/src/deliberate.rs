@@ -1,7 +1,7 @@
 //! Faults put into the core on purpose, so that the simulator can show that it would find them.
 //!
 //! Owns the list of them and the switch. Where each one bites is one line in the code that it breaks, which asks
-//! [`Faults::has`]. Without the cargo feature `deliberate-faults`, which only the simulator's own tests enable, no value
+//! `Faults::has`. Without the cargo feature `deliberate-faults`, which only the simulator's own tests enable, no value
 //! of [`Faults`] has any fault, its size is nothing, and those lines compile to nothing.
 
 /// Whether this build can be broken on purpose. No server is built with such a core.
