@@ -189,18 +189,18 @@ fn newest<D: Disk>(
     }
     let base = found.as_ref().map_or(LogIndex(0), |snapshot| snapshot.id.index);
     match newest_damaged {
-        Some((id, source)) if !holds_all(log, base, id.index) => Err(RecoverError::Damaged { shard, source }),
+        Some((id, source)) if !holds_all(log, base, id) => Err(RecoverError::Damaged { shard, source }),
         _ => Ok(found),
     }
 }
 
-/// Whether `log` holds all entries behind `base` up to `end`.
-fn holds_all(log: &RecoveredLog, base: LogIndex, end: LogIndex) -> bool {
+/// Whether `log` holds all entries behind `base` up to the last one of the snapshot `id`. That one's term tells that they
+/// are the same (Log Matching, Raft paper, figure 3) and not those of a leader who could not commit them.
+fn holds_all(log: &RecoveredLog, base: LogIndex, id: SnapshotId) -> bool {
+    let holds_last = log.entries.iter().any(|entry| entry.index == id.index && entry.term == id.term);
     let restarts_later = log.restart.is_some_and(|(index, _)| index > base);
-    match (log.entries.first(), log.entries.last()) {
-        (Some(first), Some(last)) => !restarts_later && first.index.0 <= base.0 + 1 && last.index >= end,
-        _ => false,
-    }
+    let first = log.entries.first().map(|entry| entry.index);
+    holds_last && !restarts_later && first.is_some_and(|first| first.0 <= base.0 + 1)
 }
 
 /// Makes `log` what follows the snapshot. Returns whether it was void, so that a restart must be written.

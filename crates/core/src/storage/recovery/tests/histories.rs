@@ -289,25 +289,33 @@ proptest! {
 
     #[test]
     fn a_flipped_bit_of_a_snapshot_is_never_believed(seed: u64) {
-        let mut history = History::new(seed, true);
-        (0..4).for_each(|_| history.live());
-        let files: Vec<String> =
-            history.disk.list().unwrap().into_iter().filter(|name| name.starts_with("snapshot-")).collect();
-        for name in files {
-            let mut bytes = history.disk.bytes(&name);
-            if !bytes.is_empty() {
-                let at = history.rng.usize(..bytes.len());
-                bytes[at] ^= 1 << history.rng.u8(..8);
-                history.disk.put(&name, bytes);
-            }
+        flip_a_bit_of_each_snapshot(seed);
+    }
+}
+
+/// Found by the property above: the log reached as far as the damaged snapshot, with entries of a leader who could not
+/// commit them.
+#[test]
+fn a_damaged_snapshot_is_not_made_up_for_by_other_entries() {
+    flip_a_bit_of_each_snapshot(427_442_323_796_516_314);
+}
+
+fn flip_a_bit_of_each_snapshot(seed: u64) {
+    let mut history = History::new(seed, true);
+    (0..4).for_each(|_| history.live());
+    let files: Vec<String> =
+        history.disk.list().unwrap().into_iter().filter(|name| name.starts_with("snapshot-")).collect();
+    for name in files {
+        let mut bytes = history.disk.bytes(&name);
+        if !bytes.is_empty() {
+            let at = history.rng.usize(..bytes.len());
+            bytes[at] ^= 1 << history.rng.u8(..8);
+            history.disk.put(&name, bytes);
         }
-        match open(history.disk.clone(), options(seed)) {
-            Ok(opened) => drop(history.recovered(opened)),
-            Err(error) => {
-                let is_damage = matches!(error, RecoverError::Damaged { .. });
-                prop_assert!(is_damage, "{}", error);
-            }
-        }
+    }
+    match open(history.disk.clone(), options(seed)) {
+        Ok(opened) => drop(history.recovered(opened)),
+        Err(error) => assert!(matches!(error, RecoverError::Damaged { .. }), "{error}"),
     }
 }
 
