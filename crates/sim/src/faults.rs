@@ -136,6 +136,25 @@ pub enum Sabotage {
     FramesTwice,
 }
 
+impl Fault {
+    /// The one host that it strikes; `None` if it strikes all, or links.
+    pub fn target(&self) -> Option<Target> {
+        match *self {
+            Fault::Crash { target, .. }
+            | Fault::Retire { target }
+            | Fault::Pause { target }
+            | Fault::Isolate { target, .. }
+            | Fault::SlowDisk { target, .. }
+            | Fault::FailSync { target }
+            | Fault::FullDisk { target, .. }
+            | Fault::SkewClock { target, .. } => Some(target),
+            Fault::Blackout | Fault::Partition { .. } | Fault::BreakLinks { .. } | Fault::Lossy { .. } => {
+                None
+            }
+        }
+    }
+}
+
 impl fmt::Display for ScheduledFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} for {}: {:?}", self.at, self.lasts, self.fault)

@@ -41,17 +41,10 @@ impl World<'_> {
         let plan = self.plan;
         let scheduled = &plan.faults[index];
         self.note(&[20, index as u64], || format!("fault {index} strikes: {scheduled}"));
-        let nodes: Vec<NodeId> = match scheduled.fault {
-            Fault::Blackout => self.nodes().collect(),
-            Fault::Partition { .. } | Fault::BreakLinks { .. } | Fault::Lossy { .. } => Vec::new(),
-            Fault::Crash { target, .. }
-            | Fault::Retire { target }
-            | Fault::Pause { target }
-            | Fault::Isolate { target, .. }
-            | Fault::SlowDisk { target, .. }
-            | Fault::FailSync { target }
-            | Fault::FullDisk { target, .. }
-            | Fault::SkewClock { target, .. } => self.resolve(target).into_iter().collect(),
+        let nodes: Vec<NodeId> = match (&scheduled.fault, scheduled.fault.target()) {
+            (Fault::Blackout, _) => self.nodes().collect(),
+            (_, Some(target)) => self.resolve(target).into_iter().collect(),
+            (_, None) => Vec::new(),
         };
         for &node in &nodes {
             self.strike_host(node, &scheduled.fault);

@@ -133,23 +133,13 @@ fn fewer_nodes(plan: &Plan) -> Option<Plan> {
 
 /// Whether a fault has somebody to strike in a cluster of so many nodes.
 fn strikes_among(scheduled: &mut ScheduledFault, nodes: u64) -> bool {
-    match &mut scheduled.fault {
-        Fault::Partition { side, .. } => {
-            *side &= (1 << nodes) - 1;
-            *side != 0
-        }
-        Fault::Crash { target, .. }
-        | Fault::Retire { target }
-        | Fault::Pause { target }
-        | Fault::Isolate { target, .. }
-        | Fault::SlowDisk { target, .. }
-        | Fault::FailSync { target }
-        | Fault::FullDisk { target, .. }
-        | Fault::SkewClock { target, .. } => match target {
-            Target::Node(node) => node.0 <= nodes,
-            Target::LeaderOf(_) => true,
-        },
-        Fault::Blackout | Fault::BreakLinks { .. } | Fault::Lossy { .. } => true,
+    if let Fault::Partition { side, .. } = &mut scheduled.fault {
+        *side &= (1 << nodes) - 1;
+        return *side != 0;
+    }
+    match scheduled.fault.target() {
+        Some(Target::Node(node)) => node.0 <= nodes,
+        Some(Target::LeaderOf(_)) | None => true,
     }
 }
 
