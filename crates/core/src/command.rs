@@ -27,6 +27,14 @@ pub enum Request {
     },
     /// What this node knows of the cluster; answered at once, see [`ClusterView`].
     Cluster,
+    /// Asks the leader of a shard to let the replica on another node lead. Answered at once by [`Reply::Asked`] or a
+    /// refusal; who leads then, [`Request::Cluster`] tells.
+    Transfer {
+        /// Which shard.
+        shard: ShardId,
+        /// Who should lead: a node whose replica votes.
+        to: NodeId,
+    },
 }
 
 /// How fresh a read must be.
@@ -60,6 +68,65 @@ pub enum Write {
     },
     /// Makes a host known to the registry, on the prime shard only. Nodes send it for themselves.
     RegisterHost(HostInfo),
+    /// Gives a host that wants to join a number, on the prime shard only; the number inside is ignored. Answered by
+    /// [`Reply::Joined`], with the same number for the same uuid, or [`Reply::Denied`].
+    JoinHost(HostInfo),
+    /// Changes what is wanted of a host, on the prime shard only. Answered by [`Reply::HostChanged`] or
+    /// [`Reply::Denied`]; the leaders of the shards then make it true, which takes a while.
+    ChangeHost {
+        /// Which.
+        node: NodeId,
+        /// What is wanted from now on.
+        change: HostChange,
+    },
+}
+
+/// What is wanted of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Its replicas vote, each once it has caught up.
+    Voter,
+    /// Its replicas follow without a vote.
+    Learner,
+    /// Its replicas are being taken out of their shards.
+    Leaving,
+    /// It has no replicas and is not spoken to any more. Final.
+    Removed,
+}
+
+/// A change of what is wanted of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostChange {
+    /// It is to vote, and may lead.
+    Vote,
+    /// It is to follow without a vote.
+    Follow,
+    /// Whether it should lead nothing, as long as others can.
+    Drain(bool),
+    /// It is to leave the cluster.
+    Leave,
+    /// It has left. The prime shard's leader says so when no shard has a replica on it.
+    Removed,
+}
+
+/// Why the registry refuses a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Denial {
+    /// The number was never given out.
+    #[error("there is no such host")]
+    UnknownHost,
+    /// It has left or is leaving.
+    #[error("the host was removed; it can only join again as a new one, with an empty data directory")]
+    HostRemoved,
+    /// Nobody would be left to vote.
+    #[error("it is the last voter, and cannot be removed or lose its vote; add another voter first")]
+    LastVoter,
+    /// It was not asked to leave.
+    #[error("the host is not leaving")]
+    NotLeaving,
+    /// See [`limits::HOSTS_MAX`].
+    #[error("the cluster has as many hosts as it can have")]
+    TooManyHosts,
 }
 
 /// When a write may happen.
@@ -145,6 +212,17 @@ pub enum Reply {
     Page(Page),
     /// The registry took note of the host.
     Registered,
+    /// The host is one of the cluster.
+    Joined {
+        /// The number that is now its own.
+        node: NodeId,
+    },
+    /// The registry took note of what is wanted.
+    HostChanged,
+    /// The registry refuses; nothing changed.
+    Denied(Denial),
+    /// The leader has been asked; whether it does is not known.
+    Asked,
     /// Answer to [`Request::Cluster`].
     Cluster(ClusterView),
     /// Not done, or not known to be done.
@@ -212,6 +290,10 @@ pub struct HostView {
     pub updated: LogIndex,
     /// Whether this node has a connection to it (true for itself).
     pub connected: bool,
+    /// What is wanted of it.
+    pub standing: Standing,
+    /// Whether it should lead nothing.
+    pub draining: bool,
 }
 
 /// A shard as this node sees it.
@@ -249,7 +331,7 @@ impl Write {
     pub fn key(&self) -> Option<&Bytes> {
         match self {
             Write::Put { key, .. } | Write::Delete { key, .. } => Some(key),
-            Write::RegisterHost(_) => None,
+            Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. } => None,
         }
     }
 
@@ -264,7 +346,8 @@ impl Write {
                 Ok(())
             }
             Write::Delete { key, .. } => validate_key(key),
-            Write::RegisterHost(_) => Ok(()),
+            Write::RegisterHost(info) | Write::JoinHost(info) => info.validate(),
+            Write::ChangeHost { .. } => Ok(()),
         }
     }
 
@@ -286,6 +369,15 @@ impl Write {
                 out.push(TAG_REGISTER_HOST);
                 info.encode(out);
             }
+            Write::JoinHost(info) => {
+                out.push(TAG_JOIN_HOST);
+                info.encode(out);
+            }
+            Write::ChangeHost { node, change } => {
+                out.push(TAG_CHANGE_HOST);
+                codec::put_varint(out, node.0);
+                out.push(change.code());
+            }
         }
     }
 
@@ -302,6 +394,11 @@ impl Write {
                 Ok(Write::Delete { key: decoder.shared(owner)?, condition })
             }
             TAG_REGISTER_HOST => Ok(Write::RegisterHost(HostInfo::decode(decoder)?)),
+            TAG_JOIN_HOST => Ok(Write::JoinHost(HostInfo::decode(decoder)?)),
+            TAG_CHANGE_HOST => {
+                let node = NodeId(decoder.varint()?);
+                Ok(Write::ChangeHost { node, change: HostChange::from_code(decoder.u8()?)? })
+            }
             _ => Err(DecodeError::UnknownTag("write")),
         }
     }
@@ -310,6 +407,51 @@ impl Write {
 const TAG_PUT: u8 = 1;
 const TAG_DELETE: u8 = 2;
 const TAG_REGISTER_HOST: u8 = 3;
+const TAG_JOIN_HOST: u8 = 4;
+const TAG_CHANGE_HOST: u8 = 5;
+
+/// Codes on wire and disk. A code is never reused.
+const HOST_CHANGE_CODES: [(HostChange, u8); 6] = [
+    (HostChange::Vote, 1),
+    (HostChange::Follow, 2),
+    (HostChange::Drain(true), 3),
+    (HostChange::Drain(false), 4),
+    (HostChange::Leave, 5),
+    (HostChange::Removed, 6),
+];
+
+impl HostChange {
+    fn code(self) -> u8 {
+        let found = HOST_CHANGE_CODES.iter().find(|(change, _)| *change == self);
+        found.expect("invariant: every change has a code").1
+    }
+
+    fn from_code(code: u8) -> Result<HostChange, DecodeError> {
+        let found = HOST_CHANGE_CODES.iter().find(|(_, known)| *known == code);
+        found.map(|(change, _)| *change).ok_or(DecodeError::UnknownTag("change of a host"))
+    }
+}
+
+/// Codes on the wire. A code is never reused.
+const DENIAL_CODES: [(Denial, u8); 5] = [
+    (Denial::UnknownHost, 1),
+    (Denial::HostRemoved, 2),
+    (Denial::LastVoter, 3),
+    (Denial::NotLeaving, 4),
+    (Denial::TooManyHosts, 5),
+];
+
+impl Denial {
+    pub(crate) fn code(self) -> u8 {
+        let found = DENIAL_CODES.iter().find(|(denial, _)| *denial == self);
+        found.expect("invariant: every denial has a code").1
+    }
+
+    pub(crate) fn from_code(code: u8) -> Result<Denial, DecodeError> {
+        let found = DENIAL_CODES.iter().find(|(_, known)| *known == code);
+        found.map(|(denial, _)| *denial).ok_or(DecodeError::UnknownTag("denial"))
+    }
+}
 
 impl Condition {
     /// Whether a key at `current` ([`Version::ABSENT`] if there is none) satisfies the condition.
@@ -343,6 +485,16 @@ impl Condition {
 }
 
 impl HostInfo {
+    /// A host announces little: what is larger is a mistake, and would be carried by every node for ever.
+    fn validate(&self) -> Result<(), Refusal> {
+        let addresses = [&self.peer_address, &self.http_address, &self.resp_address];
+        let texts = self.tags.iter().flat_map(|(name, value)| [name, value]).chain(addresses);
+        if texts.map(|text| text.len()).sum::<usize>() > limits::HOST_INFO_BYTES_MAX {
+            return Err(Refusal::Invalid("a host's addresses and tags are longer than 16 KiB together"));
+        }
+        Ok(())
+    }
+
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         codec::put_varint(out, self.node.0);
         out.extend_from_slice(self.uuid.as_bytes());

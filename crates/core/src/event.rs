@@ -8,6 +8,7 @@
 //!
 //! Everything else (lost or late frames, a stopped clock, a slow disk) costs time, not truth.
 
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -23,8 +24,11 @@ use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, WalSequence};
 pub struct NodeOptions {
     /// This host, as it will announce itself. `host.node` is the node's own number.
     pub host: HostInfo,
-    /// Peer addresses of all founders, this one included, sorted: founder `i` is node `i + 1`.
+    /// Peer addresses of all founders, sorted: founder `i` is node `i + 1`. What the registry says of an address
+    /// counts for more; that there were so many founders is true for ever.
     pub founders: Vec<String>,
+    /// Peer addresses of hosts as the node last knew them, for the time until it knows the registry.
+    pub hosts: BTreeMap<NodeId, String>,
     /// Data shards, 1 to [`crate::limits::SHARDS_MAX`]; the prime shard comes on top.
     pub data_shards: u64,
     /// Logical durations.
@@ -91,6 +95,9 @@ pub struct Actions {
     pub snapshots: Vec<SnapshotTask>,
     /// To be returned to clients.
     pub replies: Vec<(Token, Reply)>,
+    /// From now on these are the peers, at these addresses. To be taken in after `frames` were queued: there may be a
+    /// farewell among them to one that is no peer any more. The first drive of a node's life has them.
+    pub peers: Option<Vec<(NodeId, String)>>,
 }
 
 /// Bytes for one peer.
@@ -114,6 +121,8 @@ pub struct NodeStatus {
     pub now: Ticks,
     /// Whether it was told to retire.
     pub retiring: bool,
+    /// Whether it was removed from the cluster: it has nothing more to do, and should stop for good.
+    pub removed: bool,
     /// Requests not answered yet.
     pub requests_open: usize,
     /// Its replicas.
@@ -145,6 +154,8 @@ pub struct ShardStatus {
     pub log_begin: LogIndex,
     /// Keys held.
     pub keys: u64,
+    /// Whether this replica votes.
+    pub votes: bool,
 }
 
 /// Totals since the node started. Each only rises.

@@ -19,6 +19,7 @@ pub mod deliberate;
 pub mod event;
 pub mod limits;
 pub mod machine;
+pub mod membership;
 pub mod node;
 mod peer;
 mod raft;

@@ -66,3 +66,13 @@ pub const SNAPSHOT_BLOCK_BYTES_MAX: usize = SNAPSHOT_BLOCK_BYTES_CLOSE + KEY_BYT
 
 /// Bytes of a snapshot's file in one message to a follower.
 pub const SNAPSHOT_PART_BYTES_MAX: usize = 256 << 10;
+
+/// Most hosts of a cluster at a time.
+pub const HOSTS_MAX: usize = 64;
+
+/// Most bytes of addresses and tags that a host announces.
+pub const HOST_INFO_BYTES_MAX: usize = 16 << 10;
+
+/// A follower's log is as good as the leader's, when it is to vote, with at most so many entries missing: what arrives
+/// while the decision is made.
+pub const CAUGHT_UP_ENTRIES_MAX: u64 = 64;

@@ -7,10 +7,10 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use crate::codec::{self, DecodeError, Decoder};
-use crate::command::{Refusal, Reply, Write};
+use crate::command::{Denial, Refusal, Reply, Write};
 use crate::raft::{Outcome, RequestId, SnapshotPart};
 use crate::storage::snapshot::SnapshotId;
-use crate::types::{LogIndex, ShardId, Term, Version};
+use crate::types::{LogIndex, NodeId, ShardId, Term, Version};
 
 /// First byte of a payload: raft messages, each behind its shard.
 pub(crate) const KIND_RAFT: u8 = 1;
@@ -23,6 +23,8 @@ pub(crate) const KIND_REPORT: u8 = 3;
 pub(crate) const KIND_SNAPSHOT_PART: u8 = 4;
 /// First byte of a payload: what the sender holds of a snapshot.
 pub(crate) const KIND_SNAPSHOT_RECEIPT: u8 = 5;
+/// First and only byte of a payload: the receiver was removed from the cluster.
+pub(crate) const KIND_FAREWELL: u8 = 6;
 
 /// One message of a [`KIND_REQUESTS`] payload.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub(crate) enum RequestMessage {
     Forward { request: RequestId, shard: ShardId, write: Write },
     /// What became of your `request`.
     Outcome { request: RequestId, outcome: Outcome },
+    /// Please let `to` lead; nobody waits for an answer.
+    Transfer { shard: ShardId, to: NodeId },
 }
 
 /// Where one replica of the sender stands.
@@ -43,6 +47,7 @@ pub(crate) struct Position {
 
 const TAG_FORWARD: u8 = 1;
 const TAG_OUTCOME: u8 = 2;
+const TAG_TRANSFER: u8 = 3;
 
 /// Appends a forwarded command.
 pub(crate) fn put_forward(out: &mut Vec<u8>, request: RequestId, shard: ShardId, write: &Write) {
@@ -56,25 +61,35 @@ pub(crate) fn put_forward(out: &mut Vec<u8>, request: RequestId, shard: ShardId,
 pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outcome) {
     out.push(TAG_OUTCOME);
     codec::put_varint(out, request.0);
-    let (tag, version) = match outcome {
+    let (tag, number) = match outcome {
         Outcome::NotDone => (0, None),
-        Outcome::Done(Reply::Written { version, created: false }) => (1, Some(version)),
-        Outcome::Done(Reply::Written { version, created: true }) => (2, Some(version)),
-        Outcome::Done(Reply::Deleted { version }) => (3, Some(version)),
+        Outcome::Done(Reply::Written { version, created: false }) => (1, Some(version.0)),
+        Outcome::Done(Reply::Written { version, created: true }) => (2, Some(version.0)),
+        Outcome::Done(Reply::Deleted { version }) => (3, Some(version.0)),
         Outcome::Done(Reply::NotFound) => (4, None),
-        Outcome::Done(Reply::ConditionFailed { current }) => (5, Some(current)),
+        Outcome::Done(Reply::ConditionFailed { current }) => (5, Some(current.0)),
         Outcome::Done(Reply::Registered) => (6, None),
         Outcome::Done(Reply::Refused(Refusal::Overloaded)) => (7, None),
         Outcome::Done(Reply::Refused(Refusal::Invalid(_))) => (8, None),
+        Outcome::Done(Reply::Joined { node }) => (9, Some(node.0)),
+        Outcome::Done(Reply::HostChanged) => (10, None),
+        Outcome::Done(Reply::Denied(denial)) => (11, Some(u64::from(denial.code()))),
         Outcome::Done(Reply::Refused(Refusal::UnknownOutcome | Refusal::NoLeader))
-        | Outcome::Done(Reply::Value { .. } | Reply::Page(_) | Reply::Cluster(_)) => {
+        | Outcome::Done(Reply::Value { .. } | Reply::Page(_) | Reply::Cluster(_) | Reply::Asked) => {
             unreachable!("invariant: no leader answers a write so")
         }
     };
     out.push(tag);
-    if let Some(version) = version {
-        codec::put_varint(out, version.0);
+    if let Some(number) = number {
+        codec::put_varint(out, number);
     }
+}
+
+/// Appends the wish that the receiver, which leads `shard`, lets another node lead it.
+pub(crate) fn put_transfer(out: &mut Vec<u8>, shard: ShardId, to: NodeId) {
+    out.push(TAG_TRANSFER);
+    codec::put_varint(out, shard.0);
+    codec::put_varint(out, to.0);
 }
 
 /// Reads the next message of a [`KIND_REQUESTS`] payload.
@@ -91,6 +106,10 @@ pub(crate) fn request_message(
         TAG_OUTCOME => {
             let request = RequestId(decoder.varint()?);
             Ok(RequestMessage::Outcome { request, outcome: outcome(decoder)? })
+        }
+        TAG_TRANSFER => {
+            let shard = ShardId(decoder.varint()?);
+            Ok(RequestMessage::Transfer { shard, to: NodeId(decoder.varint()?) })
         }
         _ => Err(DecodeError::UnknownTag("request message")),
     }
@@ -109,6 +128,9 @@ fn outcome(decoder: &mut Decoder<'_>) -> Result<Outcome, DecodeError> {
         6 => Reply::Registered,
         7 => Reply::Refused(Refusal::Overloaded),
         8 => Reply::Refused(Refusal::Invalid("refused by the leader of the shard")),
+        9 => Reply::Joined { node: NodeId(decoder.varint()?) },
+        10 => Reply::HostChanged,
+        11 => Reply::Denied(Denial::from_code(decoder.varint()?.try_into().unwrap_or(0))?),
         _ => return Err(DecodeError::UnknownTag("outcome")),
     };
     Ok(Outcome::Done(reply))

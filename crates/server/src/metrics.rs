@@ -467,6 +467,7 @@ mod tests {
             last: LogIndex(10),
             log_begin: LogIndex(7),
             keys: 4,
+            votes: true,
         };
         let status =
             NodeStatus { shards: vec![shard], links: vec![(NodeId(3), true)], ..NodeStatus::default() };

@@ -275,6 +275,7 @@ fn node_options(settings: &Settings, identity: &Identity, seed: u64) -> NodeOpti
             tags: settings.tags.clone(),
         },
         founders: identity.founders.clone(),
+        hosts: BTreeMap::new(),
         faults: tidelock_core::deliberate::Faults::NONE,
         data_shards: identity.data_shards,
         timing: settings.timing(),
@@ -296,7 +297,9 @@ fn start_transport(worker: &Worker, identity: &Identity, listener: TcpListener) 
         peers: numbers.zip(identity.founders.iter().cloned()).collect(),
         sink: Rc::new(move |event| sink.tell(event)),
         accepts: Rc::new(move |node, host| {
-            match registry.known_host(node).or(remembered.get(&node).copied()) {
+            let seat = registry.seat(node);
+            let known = seat.and_then(|seat| seat.host).map(|host| host.info.uuid);
+            match known.or(remembered.get(&node).copied()) {
                 Some(known) if known != host => Err(HandshakeRefusal::HostMismatch),
                 _ => Ok(()),
             }

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use slab::Slab;
 use tidelock_core::command::{Consistency, Refusal, Reply, Request};
+use tidelock_core::control::registry::Seat;
 use tidelock_core::event::{Actions, Event, NodeStatus, OutgoingFrame};
 use tidelock_core::node::Node;
 use tidelock_core::storage::WalBatch;
@@ -109,14 +110,14 @@ impl Worker {
         self.0.reports.wake.notify_one();
     }
 
-    /// The disk that the registry knows under a node's number.
-    pub fn known_host(&self, node: NodeId) -> Option<Uuid> {
-        self.0.node.borrow().known_host(node)
+    /// What the registry knows of a node's number.
+    pub fn seat(&self, node: NodeId) -> Option<Seat> {
+        self.0.node.borrow().seat(node).cloned()
     }
 
     /// All disks that the registry knows.
     pub fn known_hosts(&self) -> BTreeMap<NodeId, Uuid> {
-        self.0.node.borrow().known_hosts().collect()
+        self.0.node.borrow().known_hosts().map(|(node, uuid, _)| (node, uuid)).collect()
     }
 
     /// Drives the node until the log fails; returns why.

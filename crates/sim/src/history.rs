@@ -151,6 +151,7 @@ impl Operation {
         match self.reply() {
             None | Some(Reply::Refused(Refusal::UnknownOutcome)) => Happened::Unknown,
             Some(Reply::Written { .. } | Reply::Deleted { .. } | Reply::Registered) => Happened::Yes,
+            Some(Reply::Joined { .. } | Reply::HostChanged) => Happened::Yes,
             Some(_) => Happened::No,
         }
     }
@@ -159,7 +160,7 @@ impl Operation {
     pub fn write(&self) -> Option<&Write> {
         match &self.request {
             Request::Write(write) => Some(write),
-            Request::Read { .. } | Request::Cluster => None,
+            Request::Read { .. } | Request::Cluster | Request::Transfer { .. } => None,
         }
     }
 }

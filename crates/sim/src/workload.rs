@@ -105,7 +105,9 @@ impl Workload {
         let key = match request {
             Request::Write(write) => write.key().cloned(),
             Request::Read { read: Read::Get { key }, .. } => Some(key.clone()),
-            Request::Read { read: Read::List { .. }, .. } | Request::Cluster => None,
+            Request::Read { read: Read::List { .. }, .. } | Request::Cluster | Request::Transfer { .. } => {
+                None
+            }
         };
         match (key, reply) {
             (Some(key), Reply::Value { version, .. } | Reply::Written { version, .. }) => {

@@ -453,6 +453,7 @@ fn options(plan: &Plan, node: NodeId) -> NodeOptions {
     NodeOptions {
         host,
         founders: (1..=plan.nodes).map(address).collect(),
+        hosts: BTreeMap::new(),
         data_shards: plan.data_shards,
         timing: plan.timing,
         snapshot_log_bytes_min: plan.snapshot_log_bytes_min,
@@ -487,6 +488,10 @@ fn reply_facts(reply: &Reply) -> (u64, u64) {
         Reply::Refused(Refusal::UnknownOutcome) => (11, 0),
         Reply::Refused(Refusal::Overloaded) => (12, 0),
         Reply::Refused(Refusal::Invalid(text)) => (13, digest(text.as_bytes())),
+        Reply::Joined { node } => (14, node.0),
+        Reply::HostChanged => (15, 0),
+        Reply::Denied(denial) => (16, digest(format!("{denial:?}").as_bytes())),
+        Reply::Asked => (17, 0),
     }
 }
 

@@ -10,16 +10,14 @@ use alloc::vec::Vec;
 use core::ops::Bound;
 
 use super::kv::{KeyValue, Record};
-use super::restore::{self, KIND_KEY_VALUE};
 use crate::codec;
 use crate::limits;
-use crate::types::Version;
 
 /// A snapshot in the making.
 #[derive(Debug)]
 pub(super) struct Capture {
-    revision: Version,
-    has_header: bool,
+    /// The first block, until it is taken.
+    header: Option<Vec<u8>>,
     /// The last key that a block took note of.
     reached: Option<Box<[u8]>>,
     /// What keys behind `reached` held at the beginning, if they changed since; `None`: there was no such key.
@@ -37,18 +35,15 @@ impl Capture {
 }
 
 impl KeyValue {
-    pub(super) fn begin_snapshot(&mut self) {
-        let (revision, before) = (self.revision, BTreeMap::new());
-        self.capture = Some(Capture { revision, has_header: false, reached: None, before });
+    pub(super) fn begin_snapshot(&mut self, mut header: Vec<u8>) {
+        codec::put_varint(&mut header, self.revision.0);
+        self.capture = Some(Capture { header: Some(header), reached: None, before: BTreeMap::new() });
     }
 
     pub(super) fn next_block(&mut self) -> Option<Vec<u8>> {
         let capture = self.capture.as_mut()?;
-        if !capture.has_header {
-            capture.has_header = true;
-            let mut block = restore::header(KIND_KEY_VALUE);
-            codec::put_varint(&mut block, capture.revision.0);
-            return Some(block);
+        if let Some(header) = capture.header.take() {
+            return Some(header);
         }
         let mut block = Vec::new();
         let reached = walk(&self.records, capture, &mut block);

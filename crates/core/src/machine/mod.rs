@@ -13,9 +13,10 @@ use alloc::vec::Vec;
 
 use crate::command::{Read, Refusal, Reply, Write};
 use crate::control::registry::Registry;
+use crate::membership::Membership;
 use crate::types::{LogIndex, ShardId};
 use kv::KeyValue;
-pub use restore::{Restore, RestoreError};
+pub use restore::{Restore, RestoreError, Restored};
 
 /// The state of one shard.
 #[derive(Debug)]
@@ -27,10 +28,10 @@ pub enum Machine {
 }
 
 impl Machine {
-    /// The empty machine of a shard.
-    pub fn new(shard: ShardId) -> Machine {
+    /// The machine that a shard begins with, in a cluster of so many founders.
+    pub fn new(shard: ShardId, founders: u64) -> Machine {
         if shard == ShardId::PRIME {
-            Machine::Registry(Registry::default())
+            Machine::Registry(Registry::founded(founders))
         } else {
             Machine::KeyValue(KeyValue::default())
         }
@@ -47,10 +48,10 @@ impl Machine {
     /// Whether writes of this sort belong to this machine. Checked before a write enters the log.
     pub fn accepts(&self, write: &Write) -> bool {
         match (self, write) {
-            (Machine::Registry(_), Write::RegisterHost(_)) => true,
-            (Machine::KeyValue(_), Write::Put { .. } | Write::Delete { .. }) => true,
-            (Machine::Registry(_), Write::Put { .. } | Write::Delete { .. }) => false,
-            (Machine::KeyValue(_), Write::RegisterHost(_)) => false,
+            (_, Write::Put { .. } | Write::Delete { .. }) => matches!(self, Machine::KeyValue(_)),
+            (_, Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. }) => {
+                matches!(self, Machine::Registry(_))
+            }
         }
     }
 
@@ -58,10 +59,13 @@ impl Machine {
     pub fn apply(&mut self, index: LogIndex, write: Write) -> Reply {
         match (self, write) {
             (Machine::Registry(registry), Write::RegisterHost(info)) => registry.register(index, info),
+            (Machine::Registry(registry), Write::JoinHost(info)) => registry.join(index, info),
+            (Machine::Registry(registry), Write::ChangeHost { node, change }) => {
+                registry.change(index, node, change)
+            }
             (Machine::KeyValue(kv), Write::Put { key, value, condition }) => kv.put(&key, &value, condition),
             (Machine::KeyValue(kv), Write::Delete { key, condition }) => kv.delete(&key, condition),
-            (Machine::Registry(_), Write::Put { .. } | Write::Delete { .. })
-            | (Machine::KeyValue(_), Write::RegisterHost(_)) => {
+            (Machine::Registry(_) | Machine::KeyValue(_), _) => {
                 Reply::Refused(Refusal::Invalid("write for another kind of shard"))
             }
         }
@@ -92,11 +96,14 @@ impl Machine {
         }
     }
 
-    /// Begins a snapshot of the state as it is now. Writes go on; a snapshot already in the making is dropped.
-    pub fn begin_snapshot(&mut self) {
+    /// Begins a snapshot of the state as it is now, for a shard with these replicas. Writes go on; a snapshot already in
+    /// the making is dropped.
+    pub fn begin_snapshot(&mut self, membership: &Membership) {
         match self {
-            Machine::KeyValue(kv) => kv.begin_snapshot(),
-            Machine::Registry(registry) => registry.begin_snapshot(restore::header(restore::KIND_REGISTRY)),
+            Machine::KeyValue(kv) => kv.begin_snapshot(restore::header(restore::KIND_KEY_VALUE, membership)),
+            Machine::Registry(registry) => {
+                registry.begin_snapshot(restore::header(restore::KIND_REGISTRY, membership));
+            }
         }
     }
 

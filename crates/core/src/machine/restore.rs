@@ -9,6 +9,7 @@ use super::Machine;
 use super::kv::{KeyValue, Record};
 use crate::codec::{DecodeError, Decoder};
 use crate::control::registry::Registry;
+use crate::membership::Membership;
 use crate::types::Version;
 
 /// First byte of a first block: the version of the layout.
@@ -18,9 +19,11 @@ pub(super) const KIND_KEY_VALUE: u8 = 1;
 /// Second byte: the prime shard.
 pub(super) const KIND_REGISTRY: u8 = 2;
 
-/// The beginning of a first block.
-pub(super) fn header(kind: u8) -> Vec<u8> {
-    alloc::vec![FORMAT, kind]
+/// The beginning of a first block: layout, kind of machine, and who replicates the shard.
+pub(super) fn header(kind: u8, membership: &Membership) -> Vec<u8> {
+    let mut block = alloc::vec![FORMAT, kind];
+    membership.encode(&mut block);
+    block
 }
 
 /// Why blocks are not a snapshot. They passed their checksums, so this is another version or a fault of the maker.
@@ -37,7 +40,16 @@ pub enum RestoreError {
 /// A machine in the making.
 #[derive(Debug, Default)]
 pub struct Restore {
-    machine: Option<Machine>,
+    restored: Option<Restored>,
+}
+
+/// What a snapshot holds.
+#[derive(Debug)]
+pub struct Restored {
+    /// The state.
+    pub machine: Machine,
+    /// Who replicated the shard then.
+    pub membership: Membership,
 }
 
 impl Restore {
@@ -47,35 +59,38 @@ impl Restore {
     /// When the block cannot be one of this snapshot. The whole is then worthless.
     pub fn block(&mut self, block: &[u8]) -> Result<(), RestoreError> {
         let mut decoder = Decoder::new(block);
-        match &mut self.machine {
-            None => self.machine = Some(first(&mut decoder)?),
+        match self.restored.as_mut().map(|restored| &mut restored.machine) {
+            None => self.restored = Some(first(&mut decoder)?),
             Some(Machine::KeyValue(kv)) => records(kv, &mut decoder)?,
             Some(Machine::Registry(_)) => return Err(DecodeError::TrailingBytes.into()),
         }
         Ok(decoder.finish()?)
     }
 
-    /// The machine, after the last block.
+    /// All of it, after the last block.
     ///
     /// # Errors
     /// When there was no block.
-    pub fn finish(self) -> Result<Machine, RestoreError> {
-        self.machine.ok_or(RestoreError::Empty)
+    pub fn finish(self) -> Result<Restored, RestoreError> {
+        self.restored.ok_or(RestoreError::Empty)
     }
 }
 
-fn first(decoder: &mut Decoder<'_>) -> Result<Machine, DecodeError> {
+fn first(decoder: &mut Decoder<'_>) -> Result<Restored, DecodeError> {
     if decoder.u8()? != FORMAT {
         return Err(DecodeError::UnknownTag("snapshot format"));
     }
-    match decoder.u8()? {
+    let kind = decoder.u8()?;
+    let membership = Membership::decode(decoder)?;
+    let machine = match kind {
         KIND_KEY_VALUE => {
             let revision = Version(decoder.varint()?);
-            Ok(Machine::KeyValue(KeyValue { revision, ..KeyValue::default() }))
+            Machine::KeyValue(KeyValue { revision, ..KeyValue::default() })
         }
-        KIND_REGISTRY => Ok(Machine::Registry(Registry::restore(decoder)?)),
-        _ => Err(DecodeError::UnknownTag("kind of machine")),
-    }
+        KIND_REGISTRY => Machine::Registry(Registry::restore(decoder)?),
+        _ => return Err(DecodeError::UnknownTag("kind of machine")),
+    };
+    Ok(Restored { machine, membership })
 }
 
 fn records(kv: &mut KeyValue, decoder: &mut Decoder<'_>) -> Result<(), DecodeError> {
@@ -115,7 +130,7 @@ mod tests {
 
     /// Takes all blocks of a snapshot, calling `meanwhile` before each.
     fn blocks(machine: &mut Machine, mut meanwhile: impl FnMut(&mut Machine)) -> Vec<Vec<u8>> {
-        machine.begin_snapshot();
+        machine.begin_snapshot(&Membership::default());
         let mut blocks = vec![];
         loop {
             meanwhile(machine);
@@ -129,14 +144,14 @@ mod tests {
     fn restored(blocks: &[Vec<u8>]) -> Machine {
         let mut restore = Restore::default();
         blocks.iter().try_for_each(|block| restore.block(block)).expect("blocks decode");
-        restore.finish().expect("a machine")
+        restore.finish().expect("a machine").machine
     }
 
     #[test]
     fn a_snapshot_shows_the_beginning_whatever_happens_meanwhile() {
         for seed in 0..20 {
             let mut random = fastrand::Rng::with_seed(seed);
-            let mut machine = Machine::new(ShardId(1));
+            let mut machine = Machine::new(ShardId(1), 3);
             for _ in 0..3_000 {
                 let (key, size) = (random.u64(..4_000), random.usize(..600));
                 put(&mut machine, key, &vec![7; size]);
@@ -162,7 +177,7 @@ mod tests {
     #[test]
     fn an_empty_machine_and_the_registry_round_trip() {
         for shard in [ShardId::PRIME, ShardId(1)] {
-            let mut machine = Machine::new(shard);
+            let mut machine = Machine::new(shard, 3);
             let blocks = blocks(&mut machine, |_| ());
             assert_eq!(restored(&blocks).digest(), machine.digest());
         }
@@ -171,14 +186,21 @@ mod tests {
     #[test]
     fn what_is_not_a_snapshot_is_refused() {
         assert_eq!(Restore::default().finish().err(), Some(RestoreError::Empty));
-        for first in [&[][..], &[2, 1, 0], &[1, 9], &[1, 1], &[1, 1, 5, 0]] {
+        for first in [
+            &[][..],
+            &[2, 1, 0, 0, 0, 0, 0],
+            &[1, 9, 0, 0, 0, 0, 0],
+            &[1, 1, 0, 0, 0, 0],
+            &[1, 1, 0, 0, 0, 0, 5, 0],
+            &[1, 1, 2, 3, 2, 0, 0, 0, 5],
+        ] {
             assert!(Restore::default().block(first).is_err(), "{first:?}");
         }
         for records in
             [&[1, b'a', 9, 0][..], &[1, b'a', 0, 0], &[1, b'b', 1, 0, 1, b'a', 2, 0], &[1, b'a', 1, 5]]
         {
             let mut restore = Restore::default();
-            restore.block(&[1, 1, 5]).expect("a header");
+            restore.block(&[1, 1, 1, 3, 0, 0, 0, 5]).expect("a header");
             assert!(restore.block(records).is_err(), "{records:?}");
         }
     }

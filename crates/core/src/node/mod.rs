@@ -3,6 +3,7 @@
 //! Owns the turn of events into actions. Use: [`Node::handle`] as many events as there are, then [`Node::drive`] once:
 //! everything that queued meanwhile becomes one raft entry a shard, one log batch and one frame a peer.
 
+mod members;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -11,25 +12,30 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use crc::{CRC_64_XZ, Crc};
-use uuid::Uuid;
 
 use crate::codec::{DecodeError, Decoder};
-use crate::command::{Consistency, Read, Reply, Request, Write};
+use crate::command::{Consistency, Read, Reply, Request, Standing, Write};
+use crate::control::numbering::Numbering;
 use crate::control::registry::Registry;
 use crate::deliberate::Fault;
 use crate::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame};
 use crate::machine::Machine;
 use crate::peer::{self, Position, RequestMessage};
-use crate::raft::{Group, GroupOptions, Groups, Member, Output};
+use crate::raft::{Group, GroupOptions, Groups, Output};
 use crate::router::Router;
 use crate::storage::{RecoveredShards, WalBatch};
-use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Ticks, Token, WalSequence};
+use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, WalSequence};
+use members::Roster;
 
 /// The node's own view of the store. See the module's description for its use.
 pub struct Node {
     options: NodeOptions,
+    numbering: Numbering,
     now: Ticks,
     retiring: bool,
+    /// The cluster goes on without this node.
+    removed: bool,
+    roster: Roster,
     groups: Groups,
     router: Router,
     output: Output,
@@ -48,28 +54,22 @@ impl Node {
     /// A node with what its disk remembers.
     ///
     /// # Panics
-    /// If the options contradict themselves: no founders, a node number outside of them, no data shard.
+    /// If the options contradict themselves: no founders, no node number, no data shard.
     pub fn new(options: NodeOptions, mut recovered: RecoveredShards) -> Node {
         let founders = options.founders.len() as u64;
         let node = options.host.node;
-        assert!((1..=founders).contains(&node.0), "the node's number is its position among the founders");
+        assert!(founders > 0 && node.0 > 0, "a cluster has founders, and a node a number");
         assert!((1..=crate::limits::SHARDS_MAX).contains(&options.data_shards), "a cluster has data shards");
         if options.faults.has(Fault::ReplicaIdReused) {
             recovered.clear();
         }
+        let numbering = Numbering::new(founders, options.data_shards);
         let mut seeds = fastrand::Rng::with_seed(options.seed);
         let group = |shard: ShardId| {
-            let members: Vec<Member> = (1..=founders)
-                .map(|founder| Member {
-                    replica: founding_replica(shard, NodeId(founder), founders),
-                    node: NodeId(founder),
-                })
-                .collect();
-            let replica = founding_replica(shard, node, founders);
             let options = GroupOptions {
                 shard,
-                replica,
-                members,
+                node,
+                numbering,
                 timing: options.timing,
                 snapshot_log_bytes_min: options.snapshot_log_bytes_min,
                 seed: seeds.u64(..),
@@ -79,20 +79,24 @@ impl Node {
         };
         let groups: Vec<Group> = (0..=options.data_shards).map(ShardId).map(group).collect();
         assert!(recovered.is_empty(), "the disk holds a shard that the cluster was not founded with");
-        let peers = || (1..=founders).map(NodeId).filter(|&peer| peer != node);
-        Node {
+        let mut node = Node {
+            numbering,
             now: Ticks(0),
             retiring: false,
+            removed: false,
+            roster: Roster::default(),
             leaders: alloc::vec![None; groups.len()],
             groups: Groups::new(groups),
-            router: Router::new(&options, peers()),
-            output: Output::new(peers()),
+            router: Router::new(&options),
+            output: Output::new(),
             batches: VecDeque::new(),
             reports: BTreeMap::new(),
             report_due: false,
             frames_invalid: 0,
             options,
-        }
+        };
+        node.follow_registry();
+        node
     }
 
     /// Takes an event. Cheap: what follows from it happens in [`Node::drive`].
@@ -121,7 +125,11 @@ impl Node {
 
     /// Whether [`Node::drive`] would do something.
     pub fn has_work(&self) -> bool {
-        !self.groups.is_idle() || self.report_due || self.router.has_output() || self.output.has_output()
+        !self.groups.is_idle()
+            || self.report_due
+            || self.router.has_output()
+            || self.output.has_output()
+            || self.has_roster_output()
     }
 
     /// Works off what events left behind and fills `actions`.
@@ -142,6 +150,7 @@ impl Node {
             for (request, reply) in self.output.reads.drain(..) {
                 self.router.read_done(request, reply);
             }
+            self.follow_registry();
             self.router.retry_after_change(&mut self.groups);
             if self.groups.is_idle() {
                 break;
@@ -154,16 +163,6 @@ impl Node {
     pub fn read_stale(&mut self, read: &Read) -> Reply {
         self.router.count_stale_read();
         self.router.read_stale(read, &self.groups)
-    }
-
-    /// The disk that the registry knows under a number, so that the transport can refuse another.
-    pub fn known_host(&self, node: NodeId) -> Option<Uuid> {
-        self.registry().host_uuid(node)
-    }
-
-    /// The disks that the registry knows, by number, for the control file.
-    pub fn known_hosts(&self) -> impl Iterator<Item = (NodeId, Uuid)> {
-        self.registry().host_uuids()
     }
 
     /// What the node can say about itself.
@@ -180,6 +179,7 @@ impl Node {
             node: self.options.host.node,
             now: self.now,
             retiring: self.retiring,
+            removed: self.removed,
             requests_open: self.router.open_count(),
             shards: self.groups.iter().map(Group::status).collect(),
             links: self.router.peers().iter().map(|peer| (peer.node, peer.up)).collect(),
@@ -214,6 +214,10 @@ impl Node {
                 let view = self.cluster_view();
                 self.router.answer(Some(token), Reply::Cluster(view));
             }
+            Request::Transfer { shard, to } => {
+                let reply = self.transfer(shard, to);
+                self.router.answer(Some(token), reply);
+            }
         }
     }
 
@@ -238,6 +242,10 @@ impl Node {
                         RequestMessage::Outcome { request, outcome } => {
                             self.router.own_outcome(request, from, outcome);
                         }
+                        RequestMessage::Transfer { shard, to } => {
+                            let asked = self.groups.with(shard, |group| group.transfer_to(to));
+                            asked.ok_or(DecodeError::Invalid("shard"))?;
+                        }
                     }
                 }
             }
@@ -255,6 +263,10 @@ impl Node {
                     self.reports.insert((from, position.shard), position);
                 }
             }
+            peer::KIND_FAREWELL => {
+                decoder.finish()?;
+                self.removed = true;
+            }
             _ => return Err(DecodeError::UnknownTag("frame")),
         }
         Ok(())
@@ -263,29 +275,39 @@ impl Node {
     fn tick(&mut self) {
         self.now.0 += 1;
         let now = self.now;
-        let retiring = self.retiring;
-        let router = &self.router;
         let output = &mut self.output;
-        self.groups.for_each(|group| {
-            group.tick(now, output);
-            if retiring {
-                group.transfer_leadership(|node| router.is_up(node));
-            }
-        });
+        self.groups.for_each(|group| group.tick(now, output));
+        if self.retiring || self.seat(self.options.host.node).is_some_and(|seat| seat.draining) {
+            self.hand_over();
+        }
+        self.reconcile();
         self.router.tick(now, &mut self.groups);
         if now.0.is_multiple_of(self.options.timing.election_ticks) {
             self.register_host();
+            self.bury();
             self.report_due = true;
         }
     }
 
+    /// Lets others lead what this node leads, as far as there are others.
+    fn hand_over(&mut self) {
+        let registry = self.registry();
+        let up = self.router.peers().iter().filter(|peer| peer.up).map(|peer| peer.node);
+        let heirs: Vec<NodeId> = up.filter(|&node| Self::may_lead(registry, node)).collect();
+        self.groups.for_each(|group| group.transfer_leadership(|node| heirs.contains(&node)));
+    }
+
     /// Announces this host to the registry until the registry says what it should.
     fn register_host(&mut self) {
-        let announced = self.registry().host(self.options.host.node);
+        let own = self.options.host.node;
+        let announced = self.registry().host(own);
+        // What was never given out or was taken away would be refused for ever.
+        let may_announce =
+            self.seat(own).is_some_and(|seat| seat.standing != Standing::Removed) && !self.removed;
         // Another disk holds our number: the announcement would be refused for ever, and the peers say why.
         let settled = announced
             .is_some_and(|host| host.info == self.options.host || host.info.uuid != self.options.host.uuid);
-        if !settled && self.groups.get(ShardId::PRIME).leader().is_some() {
+        if may_announce && !settled && self.groups.get(ShardId::PRIME).leader().is_some() {
             self.router.write(None, Write::RegisterHost(self.options.host.clone()), &mut self.groups);
         }
     }
@@ -332,6 +354,11 @@ impl Node {
             actions.frames.extend(frames);
         }
         actions.replies.append(self.router.replies());
+        let peers = self.emit_roster(&mut actions.frames);
+        if peers.is_some() {
+            self.forget_reports();
+            actions.peers = peers;
+        }
     }
 
     fn registry(&self) -> &Registry {
@@ -340,11 +367,6 @@ impl Node {
             Machine::KeyValue(_) => unreachable!("invariant: the prime shard holds the registry"),
         }
     }
-}
-
-/// The replica of a shard that a founder carries: numbered from 1 over the cluster, shard by shard.
-fn founding_replica(shard: ShardId, node: NodeId, founders: u64) -> ReplicaId {
-    ReplicaId(shard.0 * founders + node.0)
 }
 
 fn position(group: &Group) -> Position {

@@ -1,9 +1,13 @@
 //! Whole nodes over a perfect network and disk: what the parts promise together. Faults are the simulator's.
 
-use alloc::collections::BTreeMap;
+mod membership;
+
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 use std::format;
+
+use uuid::Uuid;
 
 use super::*;
 use crate::command::{Condition, Refusal};
@@ -17,6 +21,10 @@ struct Cluster {
     nodes: Vec<Node>,
     /// Nodes that take part; the others neither hear nor tick.
     alive: Vec<bool>,
+    /// Whom each node wants to talk to.
+    peers: Vec<Vec<NodeId>>,
+    /// Pairs that have a link, the lower number first.
+    links: BTreeSet<(NodeId, NodeId)>,
     next_token: u64,
     replies: BTreeMap<Token, Reply>,
 }
@@ -29,15 +37,38 @@ impl Cluster {
         let mut cluster = Cluster {
             nodes,
             alive: alloc::vec![true; count as usize],
+            peers: alloc::vec![Vec::new(); count as usize],
+            links: BTreeSet::new(),
             next_token: 0,
             replies: BTreeMap::new(),
         };
-        for from in 1..=count {
-            for to in (1..=count).filter(|&to| to != from) {
-                cluster.nodes[from as usize - 1].handle(Event::LinkUp(NodeId(to)));
+        cluster.settle();
+        cluster
+    }
+
+    /// Makes and breaks links as the nodes want: both ends must.
+    fn connect(&mut self) {
+        let mut wanted = BTreeSet::new();
+        for (position, peers) in self.peers.iter().enumerate() {
+            let low = NodeId(position as u64 + 1);
+            for &high in peers.iter().filter(|&&peer| peer > low) {
+                let is_mutual = self.peers.get(high.0 as usize - 1).is_some_and(|back| back.contains(&low));
+                if is_mutual && self.alive[position] && self.alive[high.0 as usize - 1] {
+                    wanted.insert((low, high));
+                }
             }
         }
-        cluster
+        let before = core::mem::replace(&mut self.links, wanted.clone());
+        for &(low, high) in before.symmetric_difference(&wanted) {
+            let event = |peer| {
+                if wanted.contains(&(low, high)) { Event::LinkUp(peer) } else { Event::LinkDown(peer) }
+            };
+            for (node, peer) in [(low, high), (high, low)] {
+                if self.alive[node.0 as usize - 1] {
+                    self.nodes[node.0 as usize - 1].handle(event(peer));
+                }
+            }
+        }
     }
 
     fn elected(count: u64) -> Cluster {
@@ -84,6 +115,10 @@ impl Cluster {
                     }
                 }
                 self.replies.extend(actions.replies);
+                if let Some(peers) = actions.peers {
+                    self.peers[index] = peers.into_iter().map(|(node, _)| node).collect();
+                    self.connect();
+                }
             }
         }
     }
@@ -110,11 +145,7 @@ impl Cluster {
 
     fn kill(&mut self, node: u64) {
         self.alive[node as usize - 1] = false;
-        for index in 0..self.nodes.len() {
-            if self.alive[index] {
-                self.nodes[index].handle(Event::LinkDown(NodeId(node)));
-            }
-        }
+        self.connect();
         self.settle();
     }
 }
@@ -130,6 +161,7 @@ fn options(node: u64, founders: &[String]) -> NodeOptions {
             tags: BTreeMap::new(),
         },
         founders: founders.to_vec(),
+        hosts: BTreeMap::new(),
         data_shards: 2,
         timing: Timing { election_ticks: 20, heartbeat_ticks: 2, request_ticks: REQUEST_TICKS },
         snapshot_log_bytes_min: 1 << 20,
@@ -202,7 +234,8 @@ fn hosts_register_themselves_and_reports_travel() {
     assert_eq!(view.replicas.len(), 9);
     assert!(view.replicas.iter().all(|replica| replica.applied.is_some()));
     assert_eq!(view.shards.iter().map(|shard| u32::from(shard.slots)).sum::<u32>(), 16384);
-    assert_eq!(cluster.nodes[0].known_host(NodeId(3)), Some(Uuid::from_u128(3)));
+    let known: Vec<_> = cluster.nodes[0].known_hosts().collect();
+    assert_eq!(known[2], (NodeId(3), Uuid::from_u128(3), "node-3:9001"));
 }
 
 #[test]
@@ -273,10 +306,9 @@ fn a_follower_far_behind_is_served_in_frames_of_bounded_size() {
     }
     cluster.alive[2] = true;
     for node in [1, 2] {
-        cluster.nodes[node - 1].handle(Event::LinkUp(NodeId(3)));
-        cluster.nodes[2].handle(Event::LinkDown(NodeId(node as u64)));
-        cluster.nodes[2].handle(Event::LinkUp(NodeId(node as u64)));
+        cluster.nodes[2].handle(Event::LinkDown(NodeId(node)));
     }
+    cluster.connect();
     cluster.tick(60);
     let expected = Reply::Value { version: Version(60), value };
     let stale = Request::Read { read: Read::Get { key: "a".into() }, consistency: Consistency::Stale };

@@ -5,48 +5,56 @@ use alloc::string::String;
 use uuid::Uuid;
 
 use super::Node;
-use crate::command::{ClusterView, HostInfo, HostView, ReplicaView, ShardView};
-use crate::raft::{Group, Member};
+use crate::command::{ClusterView, HostInfo, HostView, ReplicaView, ShardView, Standing};
+use crate::control::registry::Seat;
+use crate::membership::Role;
+use crate::raft::Group;
 use crate::router::slots;
-use crate::types::{LogIndex, NodeId, ShardId};
+use crate::types::{LogIndex, NodeId, ReplicaId, ShardId};
 
 impl Node {
     pub(super) fn cluster_view(&self) -> ClusterView {
         ClusterView {
             node: self.options.host.node,
-            hosts: self
-                .options
-                .founders
-                .iter()
-                .zip(1..)
-                .map(|(address, node)| self.host(NodeId(node), address))
-                .collect(),
+            hosts: self.registry().seats().iter().filter_map(|(&node, seat)| self.host(node, seat)).collect(),
             shards: self.groups.iter().map(|group| self.shard(group)).collect(),
             replicas: self
                 .groups
                 .iter()
-                .flat_map(|group| group.members().iter().map(|member| self.replica(group, *member)))
+                .flat_map(|group| group.carriers().map(|carrier| self.replica(group, carrier)))
                 .collect(),
         }
     }
 
-    fn host(&self, node: NodeId, peer_address: &str) -> HostView {
+    /// A host that belongs to the cluster; `None` for one that was removed.
+    fn host(&self, node: NodeId, seat: &Seat) -> Option<HostView> {
+        let (info, created, updated) = match &seat.host {
+            Some(host) => (host.info.clone(), host.created, host.updated),
+            None => (self.unregistered(node), LogIndex(0), LogIndex(0)),
+        };
         let connected = node == self.options.host.node || self.router.is_up(node);
-        match self.registry().host(node) {
-            Some(host) => {
-                HostView { info: host.info.clone(), created: host.created, updated: host.updated, connected }
-            }
-            None => {
-                let info = HostInfo {
-                    node,
-                    uuid: Uuid::nil(),
-                    peer_address: String::from(peer_address),
-                    http_address: String::new(),
-                    resp_address: String::new(),
-                    tags: BTreeMap::new(),
-                };
-                HostView { info, created: LogIndex(0), updated: LogIndex(0), connected }
-            }
+        let (standing, draining) = (seat.standing, seat.draining);
+        (standing != Standing::Removed).then_some(HostView {
+            info,
+            created,
+            updated,
+            connected,
+            standing,
+            draining,
+        })
+    }
+
+    /// A founder that has not announced itself.
+    fn unregistered(&self, node: NodeId) -> HostInfo {
+        let founder =
+            usize::try_from(node.0 - 1).ok().and_then(|position| self.options.founders.get(position));
+        HostInfo {
+            node,
+            uuid: Uuid::nil(),
+            peer_address: founder.cloned().unwrap_or_default(),
+            http_address: String::new(),
+            resp_address: String::new(),
+            tags: BTreeMap::new(),
         }
     }
 
@@ -66,12 +74,12 @@ impl Node {
         }
     }
 
-    fn replica(&self, group: &Group, member: Member) -> ReplicaView {
-        let applied = if member.node == self.options.host.node {
+    fn replica(&self, group: &Group, (node, replica, role): (NodeId, ReplicaId, Role)) -> ReplicaView {
+        let applied = if node == self.options.host.node {
             Some(group.status().applied)
         } else {
-            self.reports.get(&(member.node, group.shard())).map(|position| position.applied)
+            self.reports.get(&(node, group.shard())).map(|position| position.applied)
         };
-        ReplicaView { replica: member.replica, shard: group.shard(), node: member.node, voter: true, applied }
+        ReplicaView { replica, shard: group.shard(), node, voter: role == Role::Voter, applied }
     }
 }

@@ -10,6 +10,7 @@ use raft::eraftpb::{ConfState, Entry, HardState, Message, MessageType};
 use raft::{Config, RawNode, ReadOnlyOption, StateRole};
 
 use super::log_store::LogStore;
+use super::membership::{self, conf_state, data_of};
 use super::proposals::{Outcome, Proposals};
 use super::reads::{Reads, Waiter};
 use super::ready::{Output, Persisting};
@@ -17,35 +18,28 @@ use super::snapshots::{Snapshots, is_snapshot};
 use super::{Origin, RequestId, wire};
 use crate::codec::{DecodeError, Decoder};
 use crate::command::{Read, Refusal, Reply, Write};
+use crate::control::numbering::Numbering;
 use crate::deliberate::{Fault, Faults};
 use crate::event::{ShardStatus, Timing};
 use crate::limits;
 use crate::machine::Machine;
+use crate::membership::{Membership, Role};
 use crate::storage::snapshot::SnapshotId;
-use crate::storage::{RecoveredLog, RecoveredShard};
+use crate::storage::{LogEntry, RecoveredLog, RecoveredShard};
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Ticks};
 
 /// Longest wait, in ticks, before a follower stands for election once its connection to the leader broke. A broken
 /// connection is a strong hint that the leader's process is gone; pre-vote keeps a wrong hint harmless.
 const HASTY_ELECTION_TICKS_MAX: u64 = 4;
 
-/// A replica and the node that carries it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Member {
-    /// The replica.
-    pub replica: ReplicaId,
-    /// Its node.
-    pub node: NodeId,
-}
-
 /// What a group is told once.
 pub struct GroupOptions {
     /// The shard.
     pub shard: ShardId,
-    /// This replica; one of `members`.
-    pub replica: ReplicaId,
-    /// All voters.
-    pub members: Vec<Member>,
+    /// The node that carries this replica.
+    pub node: NodeId,
+    /// Of the cluster's replicas.
+    pub numbering: Numbering,
     /// Logical durations.
     pub timing: Timing,
     /// See [`crate::event::NodeOptions::snapshot_log_bytes_min`].
@@ -79,7 +73,10 @@ pub struct Group {
     pub(super) timing: Timing,
     pub(super) now: Ticks,
     pub(super) faults: Faults,
-    members: Vec<Member>,
+    pub(super) membership: Membership,
+    /// [`Registry::changed`](crate::control::registry::Registry::changed) of what the membership conforms to.
+    pub(super) settled: Option<LogIndex>,
+    numbering: Numbering,
     random: fastrand::Rng,
     election: ElectionTimer,
     pub(super) leads: bool,
@@ -101,8 +98,9 @@ impl Group {
         let newest = snapshot.as_ref().map(|snapshot| (snapshot.id, snapshot.file_bytes));
         let (applied, applied_term) = newest.map_or_else(Default::default, |(id, _)| (id.index, id.term));
         let election_ticks = options.timing.election_ticks as usize;
+        let replica = options.numbering.replica(options.shard, options.node);
         let config = Config {
-            id: options.replica.0,
+            id: replica.0,
             election_tick: election_ticks,
             min_election_tick: election_ticks,
             max_election_tick: election_ticks + election_ticks / 2 + 1,
@@ -118,13 +116,17 @@ impl Group {
             read_only_option: ReadOnlyOption::Safe,
             ..Config::default()
         };
-        let voters: Vec<u64> = options.members.iter().map(|member| member.replica.0).collect();
+        let founding = options.numbering.founding_replicas(options.shard);
+        let (machine, membership) = match snapshot {
+            Some(snapshot) => (snapshot.machine, snapshot.membership),
+            None => (Machine::new(options.shard, founding.len() as u64), Membership::of_voters(founding)),
+        };
         let term = log.hard_state.term.max(applied_term);
         let newest_id = newest.map(|(id, _)| id);
-        let store = recovered_store(log, newest_id, ConfState::from((voters, Vec::new())));
+        let store = recovered_store(log, newest_id, conf_state(&membership));
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let mut raft = RawNode::new(&config, store, &logger).expect("invariant: the configuration is valid");
-        if options.members.len() == 1 {
+        if membership.replicas() == [replica] {
             // Alone, nobody can object, and waiting for a timeout would only delay the start.
             raft.campaign().expect("invariant: a lone follower may campaign");
         }
@@ -132,14 +134,16 @@ impl Group {
         Group {
             shard: options.shard,
             raft,
-            machine: snapshot.map_or_else(|| Machine::new(options.shard), |snapshot| snapshot.machine),
+            machine,
             applied,
             applied_term,
             snapshots: Snapshots::new(options.snapshot_log_bytes_min, newest),
             proposals: Proposals::new(options.faults),
             reads: Reads::new(random.u64(..)),
             persisting: Persisting::new(term),
-            members: options.members,
+            membership,
+            settled: None,
+            numbering: options.numbering,
             timing: options.timing,
             now: Ticks(0),
             faults: options.faults,
@@ -174,7 +178,9 @@ impl Group {
 
     fn tick_hasty_election(&mut self) {
         let Some(ticks) = self.election.hasty_ticks else { return };
-        if self.raft.raft.leader_id != raft::INVALID_ID || self.raft.raft.state != StateRole::Follower {
+        let follows_nobody =
+            self.raft.raft.leader_id == raft::INVALID_ID && self.raft.raft.state == StateRole::Follower;
+        if !follows_nobody || !self.raft.raft.promotable() {
             self.election.hasty_ticks = None;
         } else if ticks > 0 {
             self.election.hasty_ticks = Some(ticks - 1);
@@ -187,8 +193,7 @@ impl Group {
 
     /// The connection to a node broke.
     pub fn link_lost(&mut self, node: NodeId) {
-        let Some(replica) = self.members.iter().find(|member| member.node == node) else { return };
-        let replica = replica.replica.0;
+        let replica = self.numbering.replica(self.shard, node).0;
         self.stop_sending_to(Some(node));
         if self.raft.raft.state == StateRole::Leader {
             // What was in flight is lost: probe again rather than wait for a rejection.
@@ -305,22 +310,25 @@ impl Group {
         self.machine.read(read)
     }
 
-    /// Hands leadership to the follower that holds most of the log and is among `reachable`, if this replica leads.
-    pub fn transfer_leadership(&mut self, reachable: impl Fn(NodeId) -> bool) {
+    /// Hands leadership to the voter that holds most of the log and may lead, if this replica leads.
+    pub fn transfer_leadership(&mut self, may_lead: impl Fn(NodeId) -> bool) {
         if self.raft.raft.state != StateRole::Leader || self.raft.raft.lead_transferee.is_some() {
             return;
         }
-        let own = self.raft.raft.id;
+        let own = ReplicaId(self.raft.raft.id);
         let progress = self.raft.raft.prs();
-        let candidate = self
-            .members
-            .iter()
-            .filter(|member| member.replica.0 != own && reachable(member.node))
-            .max_by_key(|member| progress.get(member.replica.0).map_or(0, |progress| progress.matched));
-        if let Some(member) = candidate {
-            let replica = member.replica.0;
+        let others = self.membership.voters.iter().filter(|&&replica| replica != own);
+        let candidate = others
+            .filter(|&&replica| self.node_of(replica).is_some_and(&may_lead))
+            .max_by_key(|replica| progress.get(replica.0).map_or(0, |progress| progress.matched));
+        if let Some(&ReplicaId(replica)) = candidate {
             self.raft.transfer_leader(replica);
         }
+    }
+
+    /// Hands leadership to the voter on a node, if this replica leads.
+    pub fn transfer_to(&mut self, node: NodeId) {
+        self.transfer_leadership(|candidate| candidate == node);
     }
 
     pub(super) fn propose_queued(&mut self, out: &mut Output) {
@@ -357,6 +365,7 @@ impl Group {
     }
 
     pub(super) fn leadership_changed(&mut self, leads: bool, out: &mut Output) {
+        self.settled = None;
         self.reads.hurry();
         if leads && !self.leads {
             out.counters.leaderships += 1;
@@ -374,17 +383,12 @@ impl Group {
     }
 
     pub(super) fn node_of(&self, replica: ReplicaId) -> Option<NodeId> {
-        self.members.iter().find(|member| member.replica == replica).map(|member| member.node)
+        self.numbering.node(self.shard, replica)
     }
 
     /// The shard.
     pub fn shard(&self) -> ShardId {
         self.shard
-    }
-
-    /// All voters.
-    pub fn members(&self) -> &[Member] {
-        &self.members
     }
 
     /// The machine, to look at.
@@ -414,6 +418,7 @@ impl Group {
             last: LogIndex(self.raft.raft.raft_log.last_index()),
             log_begin: LogIndex(self.raft.store().begin()),
             keys: self.machine.record_count(),
+            votes: self.membership.role(ReplicaId(self.raft.raft.id)) == Some(Role::Voter),
         }
     }
 
@@ -422,7 +427,7 @@ impl Group {
         if index.0 > self.raft.raft.raft_log.committed {
             return None;
         }
-        self.raft.store().entry(index.0).map(|entry| (Term(entry.term), entry.data.clone()))
+        self.raft.store().entry(index.0).map(|entry| (Term(entry.term), data_of(entry).clone()))
     }
 }
 
@@ -443,7 +448,7 @@ fn recovered_store(log: RecoveredLog, snapshot: Option<SnapshotId>, conf_state: 
     let entries: VecDeque<Entry> = log
         .entries
         .into_iter()
-        .map(|entry| Entry { index: entry.index.0, term: entry.term.0, data: entry.data, ..Entry::default() })
+        .map(|LogEntry { index, term, data }| membership::entry(index, term, data))
         .collect();
     LogStore::new(hard_state, conf_state, snapshot, entries)
 }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::Group;
 use crate::types::ShardId;
 
-/// All groups of a node. Shard `s` stands at position `s`: every founder carries every shard.
+/// All groups of a node. Shard `s` stands at position `s`: every host carries every shard.
 pub(crate) struct Groups {
     groups: Vec<Group>,
     /// Positions of groups that were touched since they last ran; each once.
@@ -24,6 +24,11 @@ impl Groups {
     /// A group to look at. The shard must exist.
     pub(crate) fn get(&self, shard: ShardId) -> &Group {
         &self.groups[shard.0 as usize]
+    }
+
+    /// A group to look at, if there is such a shard.
+    pub(crate) fn find(&self, shard: ShardId) -> Option<&Group> {
+        self.groups.get(usize::try_from(shard.0).ok()?)
     }
 
     /// Does something to a group and marks it to run; `None` if there is no such shard here.

@@ -6,6 +6,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::borrow::Borrow;
+use core::cell::Cell;
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::storage::{GetEntriesContext, RaftState, Storage};
 use raft::{Error, StorageError};
@@ -21,15 +22,18 @@ pub(super) struct LogStore {
     begin_term: u64,
     /// Bytes of data of the entries held.
     data_bytes: u64,
-    /// The newest durable snapshot, for followers behind `begin`.
-    snapshot: Option<SnapshotId>,
+    /// The newest durable snapshot, for followers behind `begin`, and who replicated the shard then.
+    snapshot: Option<(SnapshotId, ConfState)>,
+    /// A follower that the newest snapshot does not know needs one: the engine would not let it have that one.
+    is_newer_wanted: Cell<bool>,
     entries: VecDeque<Entry>,
     hard_state: HardState,
+    /// As of the snapshot or the founding: what the engine starts from.
     conf_state: ConfState,
 }
 
 impl LogStore {
-    /// A log of `entries`, which follow `snapshot` or, without one, begin at index 1.
+    /// A log of `entries`, which follow `snapshot` or, without one, begin at index 1. `conf_state` is as of there.
     pub(super) fn new(
         hard_state: HardState,
         conf_state: ConfState,
@@ -41,7 +45,9 @@ impl LogStore {
             assert_eq!(first.index, begin + 1, "invariant: a recovered log follows its snapshot");
         }
         let data_bytes = data_bytes(entries.iter());
-        LogStore { begin, begin_term, data_bytes, snapshot, entries, hard_state, conf_state }
+        let snapshot = snapshot.map(|id| (id, conf_state.clone()));
+        let is_newer_wanted = Cell::new(false);
+        LogStore { begin, begin_term, data_bytes, snapshot, is_newer_wanted, entries, hard_state, conf_state }
     }
 
     /// The index before the first entry held.
@@ -55,8 +61,13 @@ impl LogStore {
     }
 
     /// Followers behind the log's begin may have this snapshot.
-    pub(super) fn offer_snapshot(&mut self, id: SnapshotId) {
-        self.snapshot = Some(id);
+    pub(super) fn offer_snapshot(&mut self, id: SnapshotId, conf_state: ConfState) {
+        self.snapshot = Some((id, conf_state));
+    }
+
+    /// Whether, since this was last asked, a follower needed a newer snapshot than there is.
+    pub(super) fn take_newer_wanted(&self) -> bool {
+        self.is_newer_wanted.take()
     }
 
     /// Drops the entries up to and including `index`, which must be held.
@@ -147,16 +158,23 @@ impl Storage for LogStore {
         Ok(self.end() - 1)
     }
 
-    fn snapshot(&self, request_index: u64, _to: u64) -> raft::Result<Snapshot> {
+    fn snapshot(&self, request_index: u64, to: u64) -> raft::Result<Snapshot> {
         // Its content travels by other ways: what the engine needs to know is which it is.
-        let Some(id) = self.snapshot.filter(|id| id.index.0 >= request_index.max(self.begin)) else {
+        let newest = self.snapshot.as_ref();
+        let Some((id, conf_state)) = newest.filter(|(id, _)| id.index.0 >= request_index.max(self.begin))
+        else {
             return Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable));
         };
+        let lists = [&conf_state.voters, &conf_state.learners, &conf_state.voters_outgoing];
+        if !lists.into_iter().any(|list| list.contains(&to)) {
+            self.is_newer_wanted.set(true);
+            return Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable));
+        }
         let mut snapshot = Snapshot::default();
         let metadata = snapshot.mut_metadata();
         metadata.index = id.index.0;
         metadata.term = id.term.0;
-        metadata.set_conf_state(self.conf_state.clone());
+        metadata.set_conf_state(conf_state.clone());
         Ok(snapshot)
     }
 }

@@ -12,18 +12,19 @@
 //! - Pre-vote and check-quorum are on. Election jitter comes from the seeded generator, because the engine would
 //!   draw it from the thread's.
 //! - Snapshots travel in parts beside the engine's messages ([`snapshots`]), and the log is cut behind them.
-//! - Membership is what the founders say; changes of it are not here yet.
+//! - Membership changes one step at a time, several votes at once through a joint configuration ([`membership`]).
 
 mod group;
 mod groups;
 mod log_store;
+mod membership;
 mod proposals;
 mod reads;
 mod ready;
 mod snapshots;
 mod wire;
 
-pub use group::{Group, GroupOptions, Member, ProposeError};
+pub use group::{Group, GroupOptions, ProposeError};
 pub(crate) use groups::Groups;
 pub use proposals::Outcome;
 pub use ready::Output;

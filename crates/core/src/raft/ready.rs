@@ -12,10 +12,11 @@
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
-use raft::eraftpb::{Entry, Message, MessageType};
+use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use raft::{Ready, StateRole};
 
 use super::group::Group;
+use super::membership;
 use super::proposals::{self, Outcome};
 use super::snapshots::is_snapshot;
 use super::{Origin, RequestId, wire};
@@ -52,12 +53,12 @@ pub struct Output {
 }
 
 impl Output {
-    /// Nothing yet, for these peers.
-    pub fn new(peers: impl Iterator<Item = NodeId>) -> Output {
+    /// Nothing yet, for nobody.
+    pub fn new() -> Output {
         Output {
             sequence: WalSequence(1),
             records: Vec::new(),
-            messages: peers.map(|peer| (peer, Vec::new())).collect(),
+            messages: Vec::new(),
             outcomes: Vec::new(),
             reads: Vec::new(),
             snapshot_tasks: Vec::new(),
@@ -65,6 +66,17 @@ impl Output {
             released: Vec::new(),
             counters: Counters::default(),
         }
+    }
+
+    /// Sets for whom there can be messages from now on; those that wait for others are lost.
+    pub fn set_peers(&mut self, peers: impl Iterator<Item = NodeId>) {
+        let mut before = core::mem::take(&mut self.messages);
+        self.messages = peers
+            .map(|peer| {
+                let kept = before.iter_mut().find(|(node, _)| *node == peer);
+                (peer, kept.map(|(_, frames)| core::mem::take(frames)).unwrap_or_default())
+            })
+            .collect();
     }
 
     /// Whether anything waits to be taken out.
@@ -93,6 +105,8 @@ pub(super) struct Persisting {
     waiting: VecDeque<Waiting>,
     /// The term that is durable: a reply that vouches for it alone need not wait.
     durable_term: Term,
+    /// The hard state of the last batch that bore one.
+    written: Option<HardState>,
 }
 
 struct Waiting {
@@ -104,7 +118,7 @@ struct Waiting {
 
 impl Persisting {
     pub(super) fn new(durable_term: Term) -> Persisting {
-        Persisting { waiting: VecDeque::new(), durable_term }
+        Persisting { waiting: VecDeque::new(), durable_term, written: None }
     }
 }
 
@@ -169,15 +183,8 @@ impl Group {
                 entries: entries.iter().map(to_log).collect(),
             });
         }
-        // The commit index alone is not worth a write: it is learnt again after a restart.
-        if must_sync && let Some(hard) = ready.hs() {
-            let state = HardState {
-                term: Term(hard.term),
-                vote: (hard.vote != 0 && !self.faults.has(Fault::VoteNotPersisted))
-                    .then_some(ReplicaId(hard.vote)),
-                commit: LogIndex(hard.commit),
-            };
-            out.records.push(WalRecord::HardState { shard: self.shard, state });
+        if must_sync {
+            self.persist_hard_state(out);
         }
         let term = Term(self.raft.raft.term);
         self.raft.advance_append_async(ready);
@@ -199,6 +206,23 @@ impl Group {
         self.persisting.waiting.push_back(Waiting { sequence, ready_number, term, messages });
     }
 
+    /// The commit index alone is not worth a write: it is learnt again after a restart. But whatever else is written,
+    /// the commit index goes with it: a log that holds a change of membership must also know that the one before is
+    /// committed, or after a restart its replica could stand for election among voters of two changes ago.
+    fn persist_hard_state(&mut self, out: &mut Output) {
+        let hard = self.raft.raft.hard_state();
+        let state = HardState {
+            term: Term(hard.term),
+            vote: (hard.vote != 0 && !self.faults.has(Fault::VoteNotPersisted))
+                .then_some(ReplicaId(hard.vote)),
+            commit: LogIndex(hard.commit),
+        };
+        if self.persisting.written != Some(state) {
+            self.persisting.written = Some(state);
+            out.records.push(WalRecord::HardState { shard: self.shard, state });
+        }
+    }
+
     fn apply(&mut self, entries: Vec<Entry>, out: &mut Output) {
         let mut dead = Vec::new();
         for entry in entries {
@@ -207,8 +231,15 @@ impl Group {
             let waiters = self.proposals.applied(term, index, &mut dead);
             // The leader decoded every command before it proposed it, and the bytes passed their checksum since:
             // going on would let replicas differ.
-            let mut writes =
-                proposals::decode_entry(&entry.data).expect("invariant: a committed entry decodes");
+            let mut writes = match entry.get_entry_type() {
+                EntryType::EntryNormal => {
+                    proposals::decode_entry(&entry.data).expect("invariant: a committed entry decodes")
+                }
+                EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => {
+                    self.apply_change(&entry);
+                    Vec::new()
+                }
+            };
             assert!(
                 waiters.is_empty()
                     || waiters.len() == writes.len()
@@ -269,5 +300,6 @@ fn promises_no_entries(message: &Message) -> bool {
 }
 
 fn to_log(entry: &Entry) -> LogEntry {
-    LogEntry { index: LogIndex(entry.index), term: Term(entry.term), data: entry.data.clone() }
+    let data = membership::data_of(entry).clone();
+    LogEntry { index: LogIndex(entry.index), term: Term(entry.term), data }
 }

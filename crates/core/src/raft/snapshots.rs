@@ -16,11 +16,13 @@ use raft::eraftpb::{Message, MessageType};
 use raft::{ProgressState, SnapshotStatus, StateRole};
 
 use super::group::Group;
+use super::membership;
 use super::proposals::Outcome;
 use super::ready::Output;
 use crate::deliberate::Fault;
 use crate::limits;
 use crate::machine::Machine;
+use crate::membership::Membership;
 use crate::peer;
 use crate::storage::WalRecord;
 use crate::storage::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
@@ -59,6 +61,8 @@ pub(super) struct Snapshots {
     not_before: Ticks,
     /// When the newest one was finished, or this life began.
     finished: Ticks,
+    /// A follower that joined since the newest one needs a snapshot.
+    is_newer_wanted: bool,
     sending: Vec<Sending>,
     receiving: Option<Receiving>,
     installing: Option<Installing>,
@@ -66,6 +70,7 @@ pub(super) struct Snapshots {
 
 struct Making {
     id: SnapshotId,
+    membership: Membership,
     /// `log_bytes` when it was begun.
     log_bytes: u64,
 }
@@ -105,6 +110,7 @@ enum Receiving {
 struct Installing {
     id: SnapshotId,
     machine: Machine,
+    membership: Membership,
     file_bytes: u64,
     /// The `Ready` that carries it; its persistence installs the machine.
     ready_number: Option<u64>,
@@ -127,6 +133,7 @@ impl Snapshots {
             log_bytes: 0,
             not_before: Ticks(0),
             finished: Ticks(0),
+            is_newer_wanted: false,
             sending: Vec::new(),
             receiving: None,
             installing: None,
@@ -147,7 +154,8 @@ impl Snapshots {
         let files_are_free = self.making.is_none() && self.receiving.is_none() && self.installing.is_none();
         let may_replace =
             self.sending.is_empty() || self.log_bytes >= 4 * self.log_bytes_min.max(newest_bytes);
-        files_are_free && may_replace && now >= self.not_before && (has_outgrown || is_old)
+        let is_wanted = has_outgrown || is_old || self.is_newer_wanted;
+        files_are_free && may_replace && now >= self.not_before && is_wanted
     }
 }
 
@@ -159,12 +167,15 @@ impl Group {
         self.snapshots
             .receiving
             .take_if(|receiving| matches!(receiving, Receiving::Parts { id, .. } if id.index <= applied));
+        self.snapshots.is_newer_wanted |= self.raft.store().take_newer_wanted();
         if !self.snapshots.is_due(self.now, self.timing.election_ticks) || self.applied == LogIndex(0) {
             return;
         }
         let id = SnapshotId { shard: self.shard, index: self.applied, term: self.applied_term };
-        self.snapshots.making = Some(Making { id, log_bytes: self.snapshots.log_bytes });
-        self.machine.begin_snapshot();
+        let (log_bytes, membership) = (self.snapshots.log_bytes, self.membership.clone());
+        self.machine.begin_snapshot(&membership);
+        self.snapshots.making = Some(Making { id, log_bytes, membership });
+        self.snapshots.is_newer_wanted = false;
         self.make_next_block(id, out);
     }
 
@@ -186,8 +197,14 @@ impl Group {
                     out.snapshot_frames.push((*from, peer::snapshot_receipt(id, next_offset)));
                 }
             }
-            SnapshotDone::Loaded { id, machine, file_bytes } => {
-                self.snapshot_loaded(id, *machine, file_bytes)
+            SnapshotDone::Loaded { id, machine, membership, file_bytes } => {
+                self.snapshot_loaded(Installing {
+                    id,
+                    machine: *machine,
+                    membership,
+                    file_bytes,
+                    ready_number: None,
+                });
             }
             SnapshotDone::Failed { id, .. } => self.snapshot_failed(id),
         }
@@ -205,12 +222,11 @@ impl Group {
     }
 
     fn snapshot_finished(&mut self, id: SnapshotId, file_bytes: u64) {
-        if let Some(making) = self.snapshots.making.take() {
-            self.snapshots.log_bytes -= making.log_bytes;
-        }
+        let Some(making) = self.snapshots.making.take() else { return };
+        self.snapshots.log_bytes -= making.log_bytes;
         self.snapshots.finished = self.now;
         self.snapshots.newest = Some((id, file_bytes));
-        self.raft.mut_store().offer_snapshot(id);
+        self.raft.mut_store().offer_snapshot(id, membership::conf_state(&making.membership));
     }
 
     fn snapshot_failed(&mut self, id: SnapshotId) {
@@ -413,16 +429,10 @@ impl Group {
             self.snapshots.receiving = Some(Receiving::Loading { id, message });
             out.snapshot_tasks.push(SnapshotTask::Load { id });
         } else if id.index <= self.applied {
-            // The engine refuses it, and tells the leader from where to go on.
-            let _ = self.raft.step(self.with_voters(message));
+            // The engine refuses it, and tells the leader from where to go on. It looks for this replica among those of
+            // the snapshot first.
+            let _ = self.raft.step(with_membership(message, &self.membership));
         }
-    }
-
-    /// Who votes does not cross the wire with a snapshot: both sides know.
-    fn with_voters(&self, mut message: Message) -> Message {
-        let voters: Vec<u64> = self.members().iter().map(|member| member.replica.0).collect();
-        message.mut_snapshot().mut_metadata().mut_conf_state().set_voters(voters);
-        message
     }
 
     /// Whether the log began anew behind a snapshot whose state is not in place yet. The engine must not stand for
@@ -431,14 +441,16 @@ impl Group {
         self.snapshots.installing.as_ref().is_some_and(|installing| installing.ready_number.is_some())
     }
 
-    fn snapshot_loaded(&mut self, id: SnapshotId, machine: Machine, file_bytes: u64) {
+    fn snapshot_loaded(&mut self, loaded: Installing) {
+        let id = loaded.id;
         let loading = self.snapshots.receiving.take_if(
             |receiving| matches!(receiving, Receiving::Loading { id: loading, .. } if *loading == id),
         );
         let Some(Receiving::Loading { message, .. }) = loading else { return };
-        self.snapshots.installing = Some(Installing { id, machine, file_bytes, ready_number: None });
+        let message = with_membership(message, &loaded.membership);
+        self.snapshots.installing = Some(loaded);
         // Refused if it is of an older term, or if the log has caught up with it meanwhile.
-        let _ = self.raft.step(self.with_voters(message));
+        let _ = self.raft.step(message);
         let is_accepted =
             self.raft.snap().is_some_and(|snapshot| snapshot.get_metadata().index == id.index.0);
         if !is_accepted {
@@ -467,6 +479,7 @@ impl Group {
         let Some(installing) = self.snapshots.installing.take_if(is_durable) else { return };
         assert!(installing.id.index > self.applied, "invariant: a snapshot never replaces newer state");
         self.machine = installing.machine;
+        self.membership = installing.membership;
         self.applied = installing.id.index;
         self.applied_term = installing.id.term;
         // What was in flight may be in the snapshot or not: nobody here will ever know.
@@ -477,7 +490,7 @@ impl Group {
         self.snapshots.log_bytes = 0;
         self.snapshots.newest = Some((installing.id, installing.file_bytes));
         self.snapshots.finished = self.now;
-        self.raft.mut_store().offer_snapshot(installing.id);
+        self.raft.mut_store().offer_snapshot(installing.id, membership::conf_state(&self.membership));
         self.raft.advance_apply_to(self.applied.0);
         out.released.push((self.shard, self.applied));
     }
@@ -486,6 +499,12 @@ impl Group {
 /// Asks a follower what it holds of a snapshot.
 fn question(id: SnapshotId) -> Vec<u8> {
     peer::snapshot_part(&SnapshotPart { id, offset: 0, bytes: Bytes::new() })
+}
+
+/// Who replicates the shard does not cross the wire with the engine's message of a snapshot: the snapshot says it.
+fn with_membership(mut message: Message, membership: &Membership) -> Message {
+    message.mut_snapshot().mut_metadata().set_conf_state(membership::conf_state(membership));
+    message
 }
 
 /// Whether a message is the engine's of a snapshot.

@@ -5,9 +5,11 @@
 
 use alloc::vec::Vec;
 use bytes::Bytes;
-use raft::eraftpb::{Entry, EntryType, Message, MessageType};
+use raft::eraftpb::{Entry, Message, MessageType};
 
+use super::membership;
 use crate::codec::{self, DecodeError, Decoder};
+use crate::types::{LogIndex, Term};
 
 /// Every message kind that crosses the wire, with its number there. Kinds that the engine sends only to itself
 /// (hup, beat, propose, transfer, …) have none.
@@ -49,7 +51,7 @@ pub(super) fn encode(message: &Message, out: &mut Vec<u8>) {
         message.commit,
         message.commit_term,
         message.reject_hint,
-        // Which snapshot, in its message. The content travels apart, and who votes both sides know.
+        // Which snapshot, in its message. The content travels apart, and who votes is part of it.
         message.get_snapshot().get_metadata().index,
         message.get_snapshot().get_metadata().term,
     ] {
@@ -58,14 +60,9 @@ pub(super) fn encode(message: &Message, out: &mut Vec<u8>) {
     codec::put_bytes(out, &message.context);
     codec::put_varint(out, message.entries.len() as u64);
     for entry in message.entries.iter() {
-        assert_eq!(
-            entry.get_entry_type(),
-            EntryType::EntryNormal,
-            "invariant: no membership entries are proposed"
-        );
         codec::put_varint(out, entry.term);
         codec::put_varint(out, entry.index);
-        codec::put_bytes(out, &entry.data);
+        codec::put_bytes(out, membership::data_of(entry));
     }
 }
 
@@ -99,9 +96,13 @@ pub(super) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Message
     // The count is not trusted for an allocation: every entry takes at least three bytes of input.
     let mut entries = Vec::with_capacity((count as usize).min(decoder.rest().len() / 3));
     for _ in 0..count {
-        let mut entry = Entry { term: decoder.varint()?, index: decoder.varint()?, ..Entry::default() };
-        entry.data = Bytes::copy_from_slice(decoder.bytes()?);
-        entries.push(entry);
+        let (term, index) = (Term(decoder.varint()?), LogIndex(decoder.varint()?));
+        let data = Bytes::copy_from_slice(decoder.bytes()?);
+        entries.push(match message.get_msg_type() {
+            MessageType::MsgAppend => membership::entry(index, term, data),
+            // What a read brings along in the form of an entry is any bytes.
+            _ => Entry { term: term.0, index: index.0, data, ..Entry::default() },
+        });
     }
     if message.get_msg_type() == MessageType::MsgAppend {
         check_consecutive(&message, &entries)?;
@@ -126,6 +127,7 @@ fn check_consecutive(message: &Message, entries: &[Entry]) -> Result<(), DecodeE
 mod tests {
     use super::*;
     use alloc::vec;
+    use raft::eraftpb::EntryType;
 
     fn append() -> Message {
         let mut message = Message {
@@ -161,6 +163,21 @@ mod tests {
             let mut decoder = Decoder::new(&bytes);
             assert_eq!(decode(&mut decoder, &bytes).as_ref(), Ok(&message));
             assert!(decoder.is_empty());
+        }
+    }
+
+    #[test]
+    fn only_what_is_appended_can_change_the_membership() {
+        let mut message = append();
+        let entry = |data| Entry { term: 7, index: 42, data, ..Entry::default() };
+        message.set_entries(vec![entry(Bytes::from_static(&[membership::CHANGE_FORMAT, 0]))].into());
+        for (kind, is_change) in [(MessageType::MsgAppend, true), (MessageType::MsgReadIndex, false)] {
+            message.set_msg_type(kind);
+            let mut out = vec![];
+            encode(&message, &mut out);
+            let bytes = Bytes::from(out);
+            let decoded = decode(&mut Decoder::new(&bytes), &bytes).expect("it decodes");
+            assert_eq!(decoded.entries[0].get_entry_type() != EntryType::EntryNormal, is_change, "{kind:?}");
         }
     }
 

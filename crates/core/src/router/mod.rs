@@ -40,6 +40,8 @@ pub(crate) struct Router {
     /// Writes that wait for a leader.
     held: VecDeque<RequestId>,
     peers: Vec<Peer>,
+    /// Links that this node has had, with anyone.
+    links: u64,
     replies: Vec<(Token, Reply)>,
     /// A leader changed since held writes were last tried.
     leader_changed: bool,
@@ -84,9 +86,8 @@ pub(crate) struct Peer {
 }
 
 impl Router {
-    pub(crate) fn new(options: &NodeOptions, peers: impl Iterator<Item = NodeId>) -> Router {
-        let link =
-            |node| Peer { node, up: false, link: LinkNumber(0), outgoing: Vec::new(), unanswered_bytes: 0 };
+    /// A router without peers.
+    pub(crate) fn new(options: &NodeOptions) -> Router {
         Router {
             node: options.host.node,
             data_shards: options.data_shards,
@@ -96,7 +97,8 @@ impl Router {
             generation: 0,
             deadlines: VecDeque::new(),
             held: VecDeque::new(),
-            peers: peers.map(link).collect(),
+            peers: Vec::new(),
+            links: 0,
             replies: Vec::new(),
             leader_changed: false,
             counters: Counters::default(),
@@ -218,9 +220,37 @@ impl Router {
 
     pub(crate) fn link_up(&mut self, node: NodeId) {
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) {
+            self.links += 1;
             peer.up = true;
-            peer.link.0 += 1;
+            peer.link = LinkNumber(self.links);
         }
+    }
+
+    /// Sets who the peers are. To those who are none any more it is as if the link had broken.
+    pub(crate) fn set_peers(&mut self, nodes: impl Iterator<Item = NodeId>) {
+        let nodes: Vec<NodeId> = nodes.collect();
+        let gone: Vec<NodeId> =
+            self.peers.iter().map(|peer| peer.node).filter(|node| !nodes.contains(node)).collect();
+        for &node in &gone {
+            self.link_down(node);
+        }
+        self.peers.retain(|peer| !gone.contains(&peer.node));
+        for node in nodes {
+            if !self.peers.iter().any(|peer| peer.node == node) {
+                self.peers.push(Peer::new(node));
+            }
+        }
+        self.peers.sort_unstable_by_key(|peer| peer.node);
+    }
+
+    /// Asks `leader` to let `to` lead a shard. Returns whether it can be asked.
+    pub(crate) fn ask_transfer(&mut self, leader: NodeId, shard: ShardId, to: NodeId) -> bool {
+        let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == leader && peer.up) else {
+            return false;
+        };
+        peer.begin();
+        peer::put_transfer(&mut peer.outgoing, shard, to);
+        true
     }
 
     /// The link to `node` broke: what was with it may or may not happen.
@@ -404,6 +434,10 @@ impl Router {
 }
 
 impl Peer {
+    fn new(node: NodeId) -> Peer {
+        Peer { node, up: false, link: LinkNumber(0), outgoing: Vec::new(), unanswered_bytes: 0 }
+    }
+
     /// Whether an outcome for `origin` may leave through this link.
     fn is(&self, origin: &Origin, faults: Faults) -> bool {
         let same_link = self.link == origin.link || faults.has(Fault::OutcomeThroughLaterLink);

@@ -18,6 +18,7 @@ use bytes::Bytes;
 
 use self::snapshot::SnapshotId;
 use crate::machine::Machine;
+use crate::membership::Membership;
 use crate::types::{LogIndex, ReplicaId, ShardId, Term, WalSequence};
 
 /// One entry of a shard's raft log, free of the engine's types.
@@ -27,7 +28,7 @@ pub struct LogEntry {
     pub index: LogIndex,
     /// The term that it was proposed in.
     pub term: Term,
-    /// Encoded writes; empty for the entry with which a leader opens its term.
+    /// Encoded writes or a change of membership; empty for the entry with which a leader opens its term.
     pub data: Bytes,
 }
 
@@ -112,6 +113,8 @@ pub struct RecoveredSnapshot {
     pub id: SnapshotId,
     /// The state.
     pub machine: Machine,
+    /// Who replicated the shard then.
+    pub membership: Membership,
     /// Size of its file.
     pub file_bytes: u64,
 }

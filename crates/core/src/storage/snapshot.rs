@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use crate::machine::Machine;
+use crate::membership::Membership;
 use crate::types::{LogIndex, ShardId, Term};
 
 /// Names a snapshot: the state of a shard after the entry at `index`. Two replicas that made the snapshot of the same
@@ -105,6 +106,8 @@ pub enum SnapshotDone {
         id: SnapshotId,
         /// The state.
         machine: Box<Machine>,
+        /// Who replicated the shard then.
+        membership: Membership,
         /// Size of its file.
         file_bytes: u64,
     },

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tidelock_core::command::{ClusterView, HostView, ReplicaView, Reply, Request, ShardView};
+use tidelock_core::command::{ClusterView, HostView, ReplicaView, Reply, Request, ShardView, Standing};
 
 use super::problem::Problem;
 use super::response::{self, Response};
@@ -51,6 +51,9 @@ struct Host<'a> {
     created: u64,
     updated: u64,
     connected: bool,
+    /// What is wanted of it: `voter`, `learner`, `leaving` or `removed`.
+    standing: &'static str,
+    draining: bool,
 }
 
 impl<'a> Host<'a> {
@@ -66,6 +69,13 @@ impl<'a> Host<'a> {
             created: host.created.0,
             updated: host.updated.0,
             connected: host.connected,
+            standing: match host.standing {
+                Standing::Voter => "voter",
+                Standing::Learner => "learner",
+                Standing::Leaving => "leaving",
+                Standing::Removed => "removed",
+            },
+            draining: host.draining,
         }
     }
 }

@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use goldenscript::{Argument, Command, Context};
-use tidelock_core::command::{ClusterView, HostInfo, HostView, Refusal, ReplicaView, ShardView};
+use tidelock_core::command::{ClusterView, HostInfo, HostView, Refusal, ReplicaView, ShardView, Standing};
 use tidelock_core::event::{NodeStatus, ShardStatus};
 use tidelock_core::types::{LogIndex, NodeId, ReplicaId, ShardId, Term};
 use tidelock_server::http::HttpOptions;
@@ -248,6 +248,7 @@ fn status() -> NodeStatus {
         last: LogIndex(9),
         log_begin: LogIndex(4),
         keys: 3,
+        votes: true,
     };
     NodeStatus {
         node: NodeId(1),
@@ -270,12 +271,16 @@ fn cluster() -> ClusterView {
         created: LogIndex(4),
         updated: LogIndex(5),
         connected: node == 1,
+        standing: Standing::Voter,
+        draining: false,
     };
     let unregistered = HostView {
         info: HostInfo { http_address: String::new(), resp_address: String::new(), ..host(2, 0).info },
         created: LogIndex(0),
         updated: LogIndex(0),
         connected: false,
+        standing: Standing::Learner,
+        draining: true,
     };
     ClusterView {
         node: NodeId(1),

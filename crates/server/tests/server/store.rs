@@ -106,6 +106,7 @@ impl State {
                 Reply::Page(Page { items, next })
             }
             Request::Cluster => Reply::Cluster(self.cluster.clone()),
+            Request::Transfer { .. } => Reply::Asked,
         }
     }
 
@@ -136,7 +137,8 @@ impl State {
                 self.revision += 1;
                 Reply::Deleted { version: Version(self.revision) }
             }
-            Write::RegisterHost(_) => panic!("HTTP registers no hosts"),
+            Write::RegisterHost(_) | Write::JoinHost(_) => panic!("HTTP registers no hosts"),
+            Write::ChangeHost { .. } => Reply::HostChanged,
         }
     }
 }

@@ -77,6 +77,7 @@ mod tests {
             last: LogIndex(100),
             log_begin: LogIndex(0),
             keys: 0,
+            votes: true,
         }
     }
 

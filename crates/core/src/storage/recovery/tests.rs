@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::*;
 use crate::machine::Machine;
+use crate::membership::Membership;
 use crate::storage::memory_disk::MemoryDisk;
 use crate::storage::snapshot::{SnapshotDone, SnapshotTask};
 use crate::storage::{HardState, LogEntry};
@@ -43,7 +44,7 @@ fn append<D: Disk>(log: &mut Writer<D>, records: Vec<WalRecord>) -> Result<(), W
 
 /// Makes a snapshot of `machine` with all tasks that this takes.
 fn make<D: Disk>(files: &mut SnapshotFiles<D>, id: SnapshotId, machine: &mut Machine) {
-    machine.begin_snapshot();
+    machine.begin_snapshot(&Membership::default());
     while let Some(block) = machine.next_block() {
         files.run(SnapshotTask::Write { id, block });
     }
@@ -61,7 +62,7 @@ fn disk(records: &[WalRecord], snapshots: &[SnapshotId]) -> MemoryDisk {
     log.sync().unwrap();
     let mut files = SnapshotFiles::open(disk.clone()).unwrap();
     for &id in snapshots {
-        make(&mut files, id, &mut Machine::new(SHARD));
+        make(&mut files, id, &mut Machine::new(SHARD, 3));
     }
     disk
 }

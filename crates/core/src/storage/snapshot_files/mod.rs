@@ -35,6 +35,7 @@ use super::RecoveredSnapshot;
 use super::disk::{Disk, DiskError, DiskFile};
 use super::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
 use crate::limits;
+use crate::machine::Restored;
 use crate::types::ShardId;
 
 /// All snapshots of a node.
@@ -107,8 +108,9 @@ impl<D: Disk> SnapshotFiles<D> {
     /// When the file is not intact, or the disk fails.
     pub fn load(&self, id: SnapshotId) -> Result<RecoveredSnapshot, SnapshotFileError> {
         let name = file_name(id, Stage::Finished);
-        let (machine, file_bytes) = reader::load(&self.disk.open(&name)?, &name, id)?;
-        Ok(RecoveredSnapshot { id, machine, file_bytes })
+        let (Restored { machine, membership }, file_bytes) =
+            reader::load(&self.disk.open(&name)?, &name, id)?;
+        Ok(RecoveredSnapshot { id, machine, membership, file_bytes })
     }
 
     /// Removes all finished snapshots of a shard but `kept`.
@@ -197,10 +199,11 @@ impl<D: Disk> SnapshotFiles<D> {
         let Some(receiving) = self.receiving(id) else {
             return Err(TaskError::Refused("no such snapshot is being received"));
         };
-        let (machine, file_bytes) = reader::load(&receiving.file, &file_name(id, Stage::Receiving), id)?;
+        let (Restored { machine, membership }, file_bytes) =
+            reader::load(&receiving.file, &file_name(id, Stage::Receiving), id)?;
         receiving.sync()?;
         self.install(id, Stage::Receiving)?;
-        Ok(SnapshotDone::Loaded { id, machine: Box::new(machine), file_bytes })
+        Ok(SnapshotDone::Loaded { id, machine: Box::new(machine), membership, file_bytes })
     }
 
     fn files(&mut self, shard: ShardId) -> &mut ShardFiles<D::File> {

@@ -12,7 +12,7 @@ use super::format::{
     BLOCK_HEADER_BYTES, HEADER_BYTES, HeaderFault, TRAILER_BODY_BYTES, Trailer, decode_block_header,
     decode_header,
 };
-use crate::machine::{Machine, Restore, RestoreError};
+use crate::machine::{Machine, Restore, RestoreError, Restored};
 use crate::types::ShardId;
 
 /// Blocks are read this much at a time.
@@ -69,7 +69,7 @@ pub(super) fn load<F: DiskFile>(
     file: &F,
     name: &str,
     id: SnapshotId,
-) -> Result<(Machine, u64), SnapshotFileError> {
+) -> Result<(Restored, u64), SnapshotFileError> {
     let file_bytes = file.size()?;
     let mut reader = Reader { file, name, file_bytes, offset: 0, window: Vec::new(), window_start: 0 };
     let damaged = |offset, reason| SnapshotFileError::Damaged { file: name.into(), offset, reason };
@@ -107,11 +107,11 @@ pub(super) fn load<F: DiskFile>(
     if trailer != (Trailer { blocks, file_bytes }) || reader.offset != file_bytes {
         return Err(damaged(end, "the trailer does not match what stands before and behind it"));
     }
-    let machine = restore.finish().map_err(|source| unknown(end, source))?;
-    if matches!(machine, Machine::Registry(_)) != (id.shard == ShardId::PRIME) {
+    let restored = restore.finish().map_err(|source| unknown(end, source))?;
+    if matches!(restored.machine, Machine::Registry(_)) != (id.shard == ShardId::PRIME) {
         return Err(damaged(0, "it holds the state of another kind of shard"));
     }
-    Ok((machine, file_bytes))
+    Ok((restored, file_bytes))
 }
 
 impl<F: DiskFile> Reader<'_, F> {

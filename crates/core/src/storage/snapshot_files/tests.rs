@@ -5,6 +5,7 @@ use alloc::collections::BTreeMap;
 use super::*;
 use crate::command::{Condition, Write};
 use crate::machine::Machine;
+use crate::membership::Membership;
 use crate::storage::memory_disk::{Crash, MemoryDisk};
 use crate::types::{LogIndex, Term};
 use proptest::prelude::*;
@@ -17,7 +18,7 @@ fn id(index: u64) -> SnapshotId {
 
 /// A state that takes about `kilobytes`.
 fn machine(seed: u64, kilobytes: u64) -> Machine {
-    let mut machine = Machine::new(SHARD);
+    let mut machine = Machine::new(SHARD, 3);
     for key in 0..kilobytes {
         let key = Bytes::copy_from_slice(&key.to_be_bytes());
         let value = Bytes::from(vec![seed as u8; 1000]);
@@ -35,7 +36,7 @@ fn write_blocks(
     id: SnapshotId,
     machine: &mut Machine,
 ) -> SnapshotDone {
-    machine.begin_snapshot();
+    machine.begin_snapshot(&Membership::default());
     while let Some(block) = machine.next_block() {
         match files.run(SnapshotTask::Write { id, block }) {
             SnapshotDone::Written { id: written } => assert_eq!(written, id),
@@ -109,9 +110,9 @@ fn the_registry_has_snapshots_too_and_kinds_are_told_apart() {
     let disk = MemoryDisk::new(1);
     let mut files = open(&disk);
     let prime = SnapshotId { shard: ShardId::PRIME, ..id(4) };
-    make(&mut files, prime, &mut Machine::new(ShardId::PRIME));
+    make(&mut files, prime, &mut Machine::new(ShardId::PRIME, 3));
     assert!(matches!(files.load(prime).unwrap().machine, Machine::Registry(_)));
-    make(&mut files, id(4), &mut Machine::new(ShardId::PRIME));
+    make(&mut files, id(4), &mut Machine::new(ShardId::PRIME, 3));
     let error = files.load(id(4)).unwrap_err();
     assert!(matches!(error, SnapshotFileError::Damaged { offset: 0, .. }), "{error}");
 }

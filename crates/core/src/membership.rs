@@ -1,0 +1,176 @@
+//! Who replicates a shard, who of them votes, and the change from one such set to the next.
+//!
+//! Owns the two types and their layout on disk and wire. Which change is wanted is `control::reconcile`'s business, how
+//! the engine carries it out `raft::membership`'s.
+//!
+//! A change of several votes passes through a joint configuration (Raft paper, section 6): until it is left, majorities
+//! of the old voters and of the new ones must both agree.
+
+use alloc::vec::Vec;
+
+use crate::codec::{self, DecodeError, Decoder};
+use crate::types::ReplicaId;
+
+/// What a replica does for its shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Counts towards majorities.
+    Voter,
+    /// Follows without a vote.
+    Learner,
+}
+
+/// The replicas of a shard as of some entry of its log. Each list is sorted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Membership {
+    /// Those who vote; in a joint configuration, those who will.
+    pub voters: Vec<ReplicaId>,
+    /// Those who follow without a vote.
+    pub learners: Vec<ReplicaId>,
+    /// Those who voted before, while a joint configuration lasts; empty otherwise.
+    pub voters_outgoing: Vec<ReplicaId>,
+    /// Outgoing voters who will follow without a vote once the joint configuration is left.
+    pub learners_next: Vec<ReplicaId>,
+}
+
+/// An entry that changes the membership of its shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MembershipChange {
+    /// Replicas take these roles, or none any more. More than one makes the configuration joint.
+    Roles(Vec<(ReplicaId, Option<Role>)>),
+    /// The joint configuration is left for the new one.
+    LeaveJoint,
+}
+
+impl Membership {
+    /// The membership that a shard is founded with.
+    pub fn of_voters(voters: Vec<ReplicaId>) -> Membership {
+        Membership { voters, ..Membership::default() }
+    }
+
+    /// Whether majorities of two sets of voters are needed now.
+    pub fn is_joint(&self) -> bool {
+        !self.voters_outgoing.is_empty()
+    }
+
+    /// What a replica does; `None` if it is not one of the shard's. An outgoing voter still votes.
+    pub fn role(&self, replica: ReplicaId) -> Option<Role> {
+        if self.voters.contains(&replica) || self.voters_outgoing.contains(&replica) {
+            Some(Role::Voter)
+        } else if self.learners.contains(&replica) {
+            Some(Role::Learner)
+        } else {
+            None
+        }
+    }
+
+    /// All replicas, each once, in order.
+    pub fn replicas(&self) -> Vec<ReplicaId> {
+        let lists = [&self.voters, &self.learners, &self.voters_outgoing];
+        let mut all: Vec<ReplicaId> = lists.into_iter().flatten().copied().collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        for list in [&self.voters, &self.learners, &self.voters_outgoing, &self.learners_next] {
+            codec::put_varint(out, list.len() as u64);
+            for replica in list {
+                codec::put_varint(out, replica.0);
+            }
+        }
+    }
+
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Membership, DecodeError> {
+        Ok(Membership {
+            voters: replicas(decoder)?,
+            learners: replicas(decoder)?,
+            voters_outgoing: replicas(decoder)?,
+            learners_next: replicas(decoder)?,
+        })
+    }
+}
+
+fn replicas(decoder: &mut Decoder<'_>) -> Result<Vec<ReplicaId>, DecodeError> {
+    let count = decoder.varint()?;
+    let mut list: Vec<ReplicaId> = Vec::new();
+    for _ in 0..count {
+        let replica = ReplicaId(decoder.varint()?);
+        if list.last().is_some_and(|last| *last >= replica) {
+            return Err(DecodeError::Invalid("order of replicas"));
+        }
+        list.push(replica);
+    }
+    Ok(list)
+}
+
+const ROLE_NONE: u8 = 0;
+const ROLE_VOTER: u8 = 1;
+const ROLE_LEARNER: u8 = 2;
+
+impl MembershipChange {
+    /// Leaving a joint configuration is the change of no role.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let roles: &[_] = match self {
+            MembershipChange::Roles(roles) => roles,
+            MembershipChange::LeaveJoint => &[],
+        };
+        codec::put_varint(out, roles.len() as u64);
+        for (replica, role) in roles {
+            codec::put_varint(out, replica.0);
+            out.push(match role {
+                None => ROLE_NONE,
+                Some(Role::Voter) => ROLE_VOTER,
+                Some(Role::Learner) => ROLE_LEARNER,
+            });
+        }
+    }
+
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<MembershipChange, DecodeError> {
+        let mut roles = Vec::new();
+        for _ in 0..decoder.varint()? {
+            let replica = ReplicaId(decoder.varint()?);
+            let role = match decoder.u8()? {
+                ROLE_NONE => None,
+                ROLE_VOTER => Some(Role::Voter),
+                ROLE_LEARNER => Some(Role::Learner),
+                _ => return Err(DecodeError::UnknownTag("role")),
+            };
+            roles.push((replica, role));
+        }
+        Ok(if roles.is_empty() { MembershipChange::LeaveJoint } else { MembershipChange::Roles(roles) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn memberships_and_changes_round_trip() {
+        let membership = Membership {
+            voters: vec![ReplicaId(1), ReplicaId(300)],
+            learners: vec![ReplicaId(7)],
+            voters_outgoing: vec![ReplicaId(1), ReplicaId(2)],
+            learners_next: vec![ReplicaId(2)],
+        };
+        let mut bytes = vec![];
+        membership.encode(&mut bytes);
+        let mut decoder = Decoder::new(&bytes);
+        assert_eq!(Membership::decode(&mut decoder).as_ref(), Ok(&membership));
+        assert!(decoder.is_empty());
+        assert_eq!(membership.replicas(), [1, 2, 7, 300].map(ReplicaId));
+        let roles = [(1, None), (2, Some(Role::Voter)), (3, Some(Role::Learner))];
+        let roles = roles.map(|(replica, role)| (ReplicaId(replica), role)).to_vec();
+        for change in [MembershipChange::Roles(roles), MembershipChange::LeaveJoint] {
+            let mut bytes = vec![];
+            change.encode(&mut bytes);
+            assert_eq!(MembershipChange::decode(&mut Decoder::new(&bytes)).as_ref(), Ok(&change));
+            for cut in 0..bytes.len() {
+                assert!(MembershipChange::decode(&mut Decoder::new(&bytes[..cut])).is_err());
+            }
+        }
+    }
+}

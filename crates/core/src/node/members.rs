@@ -1,0 +1,200 @@
+//! Membership as a node sees it: which hosts the registry wants, which it is to talk to, and what its leaders do about
+//! both.
+//!
+//! The registry says what is wanted of each host; every host follows it without a vote at least. Each leader of a
+//! shard takes the steps for its shard (`raft::membership`). A host that leaves goes out of the data shards first and
+//! out of the prime shard last, where it learns of it; then the leader of the prime shard writes that it is gone, and
+//! everyone tells it so and hangs up.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use uuid::Uuid;
+
+use super::Node;
+use crate::command::{HostChange, Refusal, Reply, Standing, Write};
+use crate::control::registry::{Registry, Seat};
+use crate::event::OutgoingFrame;
+use crate::membership::Role;
+use crate::peer;
+use crate::types::{LogIndex, NodeId, ReplicaId, ShardId};
+
+/// What a node has made of the registry so far.
+#[derive(Default)]
+pub(super) struct Roster {
+    /// [`Registry::changed`] when it was last looked at.
+    seen: Option<LogIndex>,
+    /// Whom to talk to, and where.
+    peers: Vec<(NodeId, String)>,
+    /// The shell has not been told of `peers`.
+    is_untold: bool,
+    /// Peers that were removed and do not know it.
+    farewells: Vec<NodeId>,
+}
+
+impl Node {
+    /// Whom this node should have a connection with, and at which address.
+    pub fn peers(&self) -> &[(NodeId, String)] {
+        &self.roster.peers
+    }
+
+    /// What the registry knows of a number, so that the transport can refuse who should not have it.
+    pub fn seat(&self, node: NodeId) -> Option<&Seat> {
+        self.registry().seats().get(&node)
+    }
+
+    /// Disk and peer address of every host that belongs to the cluster, for the control file.
+    pub fn known_hosts(&self) -> impl Iterator<Item = (NodeId, Uuid, &str)> {
+        let seats = self.registry().seats().iter().filter(|(_, seat)| seat.standing != Standing::Removed);
+        seats.filter_map(|(&node, seat)| {
+            let info = &seat.host.as_ref()?.info;
+            Some((node, info.uuid, info.peer_address.as_str()))
+        })
+    }
+
+    /// Looks at the registry if it has changed.
+    pub(super) fn follow_registry(&mut self) {
+        let changed = self.registry().changed();
+        if self.roster.seen == Some(changed) {
+            return;
+        }
+        let own = self.options.host.node;
+        let is_gone = |node: NodeId| self.seat(node).is_some_and(|seat| seat.standing == Standing::Removed);
+        let is_removed = is_gone(own);
+        let gone = self.roster.peers.iter().map(|(node, _)| *node).filter(|&node| is_gone(node));
+        let farewells: Vec<NodeId> = gone.filter(|&node| self.router.is_up(node)).collect();
+        let peers = self.wanted_peers();
+        self.removed |= is_removed;
+        self.roster.seen = Some(changed);
+        self.roster.farewells.extend(farewells);
+        if self.roster.peers != peers {
+            self.router.set_peers(peers.iter().map(|(node, _)| *node));
+            self.output.set_peers(peers.iter().map(|(node, _)| *node));
+            self.roster.peers = peers;
+            self.roster.is_untold = true;
+        }
+    }
+
+    /// Everyone but this node who belongs to the cluster. Until the registry knows this node itself it is behind what
+    /// the node was told when it joined.
+    fn wanted_peers(&self) -> Vec<(NodeId, String)> {
+        let registry = self.registry();
+        let seats = registry.seats().iter().filter(|(_, seat)| seat.standing != Standing::Removed);
+        let mut nodes: Vec<NodeId> = seats.map(|(&node, _)| node).collect();
+        if !registry.seats().contains_key(&self.options.host.node) {
+            nodes.extend(self.options.hosts.keys().filter(|node| !registry.seats().contains_key(node)));
+            nodes.sort_unstable();
+        }
+        nodes.retain(|&node| node != self.options.host.node);
+        let address = |node: NodeId| {
+            let registered = registry.host(node).map(|host| &host.info.peer_address);
+            let founder = || self.options.founders.get(usize::try_from(node.0).ok()?.checked_sub(1)?);
+            registered.or_else(|| self.options.hosts.get(&node)).or_else(founder).cloned()
+        };
+        nodes.into_iter().filter_map(|node| Some((node, address(node)?))).collect()
+    }
+
+    /// Hands out what the shell and removed peers must be told. A farewell goes before the shell hangs up.
+    pub(super) fn emit_roster(&mut self, frames: &mut Vec<OutgoingFrame>) -> Option<Vec<(NodeId, String)>> {
+        for to in self.roster.farewells.drain(..) {
+            let payload = Bytes::from_static(&[peer::KIND_FAREWELL]);
+            frames.push(OutgoingFrame { to, payload, droppable: false });
+        }
+        core::mem::take(&mut self.roster.is_untold).then(|| self.roster.peers.clone())
+    }
+
+    pub(super) fn has_roster_output(&self) -> bool {
+        self.roster.is_untold || !self.roster.farewells.is_empty()
+    }
+
+    /// Whether a node could take a leadership over and should.
+    pub(super) fn may_lead(registry: &Registry, node: NodeId) -> bool {
+        let seat = registry.seats().get(&node);
+        seat.is_some_and(|seat| seat.standing == Standing::Voter && !seat.draining)
+    }
+
+    /// Lets this node's leaders take the next step towards what the registry wants, once a tick.
+    pub(super) fn reconcile(&mut self) {
+        let changed = self.registry().changed();
+        let leaders: Vec<ShardId> = self
+            .groups
+            .iter()
+            .filter(|group| group.is_unsettled(changed))
+            .map(|group| group.shard())
+            .collect();
+        let up: Vec<NodeId> =
+            self.router.peers().iter().filter(|peer| peer.up).map(|peer| peer.node).collect();
+        for shard in leaders {
+            let wanted = self.wanted_roles(shard);
+            let registry = self.registry();
+            let is_final = registry.seats().values().all(|seat| seat.standing != Standing::Leaving);
+            let heirs: Vec<NodeId> =
+                up.iter().copied().filter(|&node| Self::may_lead(registry, node)).collect();
+            self.groups.with(shard, |group| {
+                group.reconcile(&wanted, is_final.then_some(changed), |node| heirs.contains(&node));
+            });
+        }
+    }
+
+    /// What each replica of a shard should be.
+    fn wanted_roles(&self, shard: ShardId) -> BTreeMap<ReplicaId, Option<Role>> {
+        let role = |(&node, seat): (&NodeId, &Seat)| {
+            let role = match seat.standing {
+                Standing::Voter => Some(Role::Voter),
+                Standing::Learner => Some(Role::Learner),
+                Standing::Leaving if shard == ShardId::PRIME && self.carries_data(node) => {
+                    Some(Role::Learner)
+                }
+                Standing::Leaving | Standing::Removed => None,
+            };
+            (self.numbering.replica(shard, node), role)
+        };
+        self.registry().seats().iter().map(role).collect()
+    }
+
+    /// Whether a replica of a data shard is on a node, as far as this one knows.
+    fn carries_data(&self, node: NodeId) -> bool {
+        self.groups.iter().any(|group| group.shard() != ShardId::PRIME && group.is_on(node))
+    }
+
+    /// As the leader of the prime shard, writes down who has left.
+    pub(super) fn bury(&mut self) {
+        if !self.groups.get(ShardId::PRIME).leads() {
+            return;
+        }
+        let seats = self.registry().seats().iter();
+        let leaving = seats.filter(|(_, seat)| seat.standing == Standing::Leaving).map(|(&node, _)| node);
+        let gone: Vec<NodeId> =
+            leaving.filter(|&node| !self.groups.iter().any(|group| group.is_on(node))).collect();
+        for node in gone {
+            let write = Write::ChangeHost { node, change: HostChange::Removed };
+            self.router.write(None, write, &mut self.groups);
+        }
+    }
+
+    /// Asks the leader of a shard, here or elsewhere, to let another node lead.
+    pub(super) fn transfer(&mut self, shard: ShardId, to: NodeId) -> Reply {
+        let replica = self.numbering.replica(shard, to);
+        let Some(group) = self.groups.find(shard) else {
+            return Reply::Refused(Refusal::Invalid("there is no such shard"));
+        };
+        if !group.membership().voters.contains(&replica) {
+            return Reply::Refused(Refusal::Invalid("the node has no replica of the shard that votes"));
+        }
+        match group.leader() {
+            Some(leader) if leader == self.options.host.node => {
+                self.groups.with(shard, |group| group.transfer_to(to));
+                Reply::Asked
+            }
+            Some(leader) if self.router.ask_transfer(leader, shard, to) => Reply::Asked,
+            _ => Reply::Refused(Refusal::NoLeader),
+        }
+    }
+
+    /// Forgets what nodes that are gone reported.
+    pub(super) fn forget_reports(&mut self) {
+        let peers: Vec<NodeId> = self.roster.peers.iter().map(|(node, _)| *node).collect();
+        self.reports.retain(|(node, _), _| peers.contains(node));
+    }
+}

@@ -1,0 +1,148 @@
+//! Hosts join, vote, are drained and leave, over a perfect network and disk.
+
+use super::*;
+use crate::command::{Denial, HostChange, HostInfo};
+
+impl Cluster {
+    /// Adds a node with an empty disk. Returns its number.
+    fn join(&mut self) -> u64 {
+        let uuid = Uuid::from_u128(100 + self.nodes.len() as u128);
+        let address = format!("node-{}:9001", self.nodes.len() + 1);
+        let info = HostInfo {
+            node: NodeId(0),
+            uuid,
+            peer_address: address,
+            http_address: String::new(),
+            resp_address: String::new(),
+            tags: BTreeMap::new(),
+        };
+        let asked = self.nodes.iter().position(|node| !node.status().removed).expect("a member");
+        let token = self.ask(asked as u64 + 1, Request::Write(Write::JoinHost(info.clone())));
+        let Some(Reply::Joined { node }) = self.replies.remove(&token) else { panic!("not joined") };
+        assert_eq!(node.0 as usize, self.nodes.len() + 1);
+        let founders = self.nodes[0].options.founders.clone();
+        let hosts = self.nodes[asked].known_hosts().map(|(node, _, address)| (node, address.into()));
+        let options = NodeOptions {
+            host: HostInfo { node, ..info },
+            hosts: hosts.collect(),
+            seed: node.0,
+            ..options(1, &founders)
+        };
+        self.nodes.push(Node::new(options, RecoveredShards::new()));
+        self.alive.push(true);
+        self.peers.push(Vec::new());
+        self.settle();
+        node.0
+    }
+
+    fn change(&mut self, asked: u64, node: u64, change: HostChange) -> Reply {
+        let token = self.ask(asked, Request::Write(Write::ChangeHost { node: NodeId(node), change }));
+        self.tick(1);
+        self.replies.remove(&token).expect("answered")
+    }
+
+    fn view(&mut self, node: u64) -> crate::command::ClusterView {
+        let Reply::Cluster(view) = self.answer(node, Request::Cluster) else { panic!("no view") };
+        view
+    }
+
+    /// The nodes that vote in every shard, as `node` sees it; panics if shards differ.
+    fn voters(&mut self, node: u64) -> Vec<u64> {
+        let view = self.view(node);
+        let of = |shard: u64| -> Vec<u64> {
+            let replicas = view.replicas.iter().filter(|replica| replica.shard.0 == shard && replica.voter);
+            replicas.map(|replica| replica.node.0).collect()
+        };
+        let voters = of(0);
+        assert!((1..view.shards.len() as u64).all(|shard| of(shard) == voters), "{:?}", view.replicas);
+        voters
+    }
+}
+
+#[test]
+fn a_host_joins_follows_votes_and_answers() {
+    let mut cluster = Cluster::elected(3);
+    cluster.answer(1, put("a", "1", Condition::Always));
+    assert_eq!(cluster.join(), 4);
+    cluster.tick(50);
+    let stale = Request::Read { read: Read::Get { key: "a".into() }, consistency: Consistency::Stale };
+    assert_eq!(cluster.answer(4, stale), value(1, "1"), "it follows at once");
+    assert_eq!(cluster.answer(4, get("a")), value(1, "1"));
+    assert_eq!(cluster.voters(4), [1, 2, 3]);
+    assert!(matches!(cluster.answer(4, put("b", "1", Condition::Always)), Reply::Written { .. }));
+    assert_eq!(cluster.change(2, 4, HostChange::Vote), Reply::HostChanged);
+    cluster.tick(50);
+    assert_eq!(cluster.voters(1), [1, 2, 3, 4]);
+    assert!(cluster.view(3).hosts.iter().all(|host| host.connected && host.created.0 > 0));
+    assert_eq!(cluster.join(), 5);
+}
+
+#[test]
+fn a_dead_host_is_replaced() {
+    let mut cluster = Cluster::elected(3);
+    cluster.kill(3);
+    cluster.tick(60);
+    cluster.answer(1, put("a", "1", Condition::Always));
+    let four = cluster.join();
+    assert_eq!(cluster.change(1, four, HostChange::Vote), Reply::HostChanged);
+    assert_eq!(cluster.change(1, 3, HostChange::Leave), Reply::HostChanged);
+    cluster.tick(100);
+    assert_eq!(cluster.voters(1), [1, 2, 4]);
+    let hosts: Vec<u64> = cluster.view(4).hosts.iter().map(|host| host.info.node.0).collect();
+    assert_eq!(hosts, [1, 2, 4], "what was removed is not shown");
+    cluster.kill(1);
+    cluster.tick(60);
+    assert!(matches!(cluster.answer(4, put("a", "2", Condition::Always)), Reply::Written { .. }));
+    assert_eq!(cluster.nodes[1].seat(NodeId(3)).map(|seat| seat.standing), Some(Standing::Removed));
+}
+
+#[test]
+fn a_leader_that_is_removed_hands_over_and_is_told() {
+    let mut cluster = Cluster::elected(3);
+    let leader = cluster.leader(ShardId::PRIME);
+    let other = leader % 3 + 1;
+    assert_eq!(cluster.change(leader, leader, HostChange::Leave), Reply::HostChanged);
+    cluster.tick(100);
+    assert!(cluster.nodes[leader as usize - 1].status().removed);
+    let mut expected = alloc::vec![1, 2, 3];
+    expected.retain(|&node| node != leader);
+    assert_eq!(cluster.voters(other), expected);
+    assert!(matches!(cluster.answer(other, put("a", "1", Condition::Always)), Reply::Written { .. }));
+    let back = cluster.change(other, leader, HostChange::Vote);
+    assert_eq!(back, Reply::Denied(Denial::HostRemoved));
+}
+
+#[test]
+fn the_last_voter_stays_and_unknown_hosts_are_told_apart() {
+    let mut cluster = Cluster::elected(1);
+    assert_eq!(cluster.change(1, 1, HostChange::Leave), Reply::Denied(Denial::LastVoter));
+    assert_eq!(cluster.change(1, 2, HostChange::Vote), Reply::Denied(Denial::UnknownHost));
+    let two = cluster.join();
+    assert_eq!(cluster.change(1, two, HostChange::Vote), Reply::HostChanged);
+    cluster.tick(50);
+    assert_eq!(cluster.voters(2), [1, 2]);
+    assert_eq!(cluster.change(2, 1, HostChange::Leave), Reply::HostChanged);
+    cluster.tick(100);
+    assert_eq!(cluster.voters(2), [2]);
+    assert!(cluster.nodes[0].status().removed);
+    assert!(matches!(cluster.answer(2, put("a", "1", Condition::Always)), Reply::Written { .. }));
+}
+
+#[test]
+fn a_draining_host_leads_nothing_until_it_votes_again() {
+    let mut cluster = Cluster::elected(3);
+    let leader = cluster.leader(ShardId(1));
+    let other = leader % 3 + 1;
+    assert_eq!(cluster.change(other, leader, HostChange::Drain(true)), Reply::HostChanged);
+    cluster.tick(20);
+    assert!(cluster.nodes[leader as usize - 1].status().shards.iter().all(|shard| !shard.leads));
+    assert_eq!(cluster.change(other, leader, HostChange::Vote), Reply::HostChanged);
+    assert!(!cluster.view(other).hosts[leader as usize - 1].draining);
+    let transfer = |to| Request::Transfer { shard: ShardId(1), to: NodeId(to) };
+    assert_eq!(cluster.answer(other, transfer(leader)), Reply::Asked);
+    cluster.tick(5);
+    assert_eq!(cluster.leader(ShardId(1)), leader);
+    let refused = |reply| matches!(reply, Reply::Refused(Refusal::Invalid(_)));
+    assert!(refused(cluster.answer(other, transfer(9))));
+    assert!(refused(cluster.answer(other, Request::Transfer { shard: ShardId(9), to: NodeId(1) })));
+}

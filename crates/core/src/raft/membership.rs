@@ -1,0 +1,235 @@
+//! Changes of a shard's membership: proposed by its leader, carried out by every replica when they are applied.
+//!
+//! The engine keeps a change in an entry of its own kind, in protobuf. On disk and wire, where an entry is a term, an
+//! index and bytes, a change is told from commands by its first byte, and stands in our codec; in the engine's entry
+//! those bytes are the context, so that nothing ever has to be read back from protobuf.
+//!
+//! Which change is due, `control::reconcile` decides; that no two are under way, the engine and [`Group::reconcile`].
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use raft::eraftpb::{
+    ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType,
+};
+use raft::{ProgressState, StateRole};
+
+use super::group::Group;
+use crate::codec::{DecodeError, Decoder};
+use crate::control::reconcile::{self, Situation, Step};
+use crate::limits;
+use crate::membership::{Membership, MembershipChange, Role};
+use crate::types::{LogIndex, NodeId, ReplicaId, Term};
+
+/// First byte of the data of an entry that changes the membership; other entries begin with the version of their
+/// layout (`proposals`).
+pub(super) const CHANGE_FORMAT: u8 = 2;
+
+/// An entry's data as it stands on disk and wire.
+pub(super) fn data_of(entry: &Entry) -> &Bytes {
+    match entry.get_entry_type() {
+        EntryType::EntryNormal => &entry.data,
+        EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => &entry.context,
+    }
+}
+
+/// The engine's entry of what stands on disk and wire.
+pub(super) fn entry(index: LogIndex, term: Term, data: Bytes) -> Entry {
+    let mut entry = Entry { index: index.0, term: term.0, ..Entry::default() };
+    if data.first() == Some(&CHANGE_FORMAT) {
+        entry.set_entry_type(EntryType::EntryConfChangeV2);
+        entry.context = data;
+    } else {
+        entry.data = data;
+    }
+    entry
+}
+
+fn encode(change: &MembershipChange) -> Vec<u8> {
+    let mut data = alloc::vec![CHANGE_FORMAT];
+    change.encode(&mut data);
+    data
+}
+
+fn decode(data: &[u8]) -> Result<MembershipChange, DecodeError> {
+    let mut decoder = Decoder::new(data);
+    if decoder.u8()? != CHANGE_FORMAT {
+        return Err(DecodeError::UnknownTag("entry format"));
+    }
+    let change = MembershipChange::decode(&mut decoder)?;
+    decoder.finish()?;
+    Ok(change)
+}
+
+/// The engine's form of a change. Leaving a joint configuration is the change of nothing; entering one is left to the
+/// leader to end, because the engine's own way of ending it can be forgotten when the leader changes.
+fn to_engine(change: &MembershipChange) -> ConfChangeV2 {
+    let mut engine = ConfChangeV2::default();
+    let MembershipChange::Roles(roles) = change else { return engine };
+    if roles.len() > 1 {
+        engine.set_transition(ConfChangeTransition::Explicit);
+    }
+    let single = |&(replica, role): &(ReplicaId, Option<Role>)| {
+        let mut single = ConfChangeSingle { node_id: replica.0, ..ConfChangeSingle::default() };
+        single.set_change_type(match role {
+            Some(Role::Voter) => ConfChangeType::AddNode,
+            Some(Role::Learner) => ConfChangeType::AddLearnerNode,
+            None => ConfChangeType::RemoveNode,
+        });
+        single
+    };
+    engine.set_changes(roles.iter().map(single).collect::<Vec<_>>().into());
+    engine
+}
+
+/// The engine's form of a membership.
+pub(super) fn conf_state(membership: &Membership) -> ConfState {
+    let ids = |list: &[ReplicaId]| list.iter().map(|replica| replica.0).collect::<Vec<u64>>();
+    let mut state = ConfState::from((ids(&membership.voters), ids(&membership.learners)));
+    state.set_voters_outgoing(ids(&membership.voters_outgoing));
+    state.set_learners_next(ids(&membership.learners_next));
+    state
+}
+
+fn membership(state: &ConfState) -> Membership {
+    let replicas = |ids: &[u64]| {
+        let mut list: Vec<ReplicaId> = ids.iter().copied().map(ReplicaId).collect();
+        list.sort_unstable();
+        list
+    };
+    Membership {
+        voters: replicas(state.get_voters()),
+        learners: replicas(state.get_learners()),
+        voters_outgoing: replicas(state.get_voters_outgoing()),
+        learners_next: replicas(state.get_learners_next()),
+    }
+}
+
+impl Group {
+    /// Carries out a change that is committed. One that does not fit what is there changes nothing, on every replica
+    /// alike.
+    pub(super) fn apply_change(&mut self, entry: &Entry) {
+        let change = decode(&entry.context).expect("invariant: a committed change of membership decodes");
+        if let Ok(state) = self.raft.apply_conf_change(&to_engine(&change)) {
+            self.membership = membership(&state);
+            self.settled = None;
+        }
+    }
+
+    /// Whether this replica leads, and its membership is not known to be what the registry wanted at `changed`.
+    pub fn is_unsettled(&self, changed: LogIndex) -> bool {
+        self.leads && self.settled != Some(changed)
+    }
+
+    /// Takes the next step towards what is wanted of each replica, if this one leads and nothing is under way; `changed`
+    /// is since when that is wanted, unless it may change by itself. A leader that has not committed anything in its term
+    /// may not know the last change.
+    pub fn reconcile(
+        &mut self,
+        wanted: &BTreeMap<ReplicaId, Option<Role>>,
+        changed: Option<LogIndex>,
+        may_lead: impl Fn(NodeId) -> bool,
+    ) {
+        let raft = &self.raft.raft;
+        let may_change = raft.state == StateRole::Leader
+            && raft.lead_transferee.is_none()
+            && !raft.has_pending_conf()
+            && self.applied_term == Term(raft.term);
+        if !may_change {
+            return;
+        }
+        let (mut active, mut caught_up) = (Vec::new(), Vec::new());
+        let needed = raft.raft_log.last_index().saturating_sub(limits::CAUGHT_UP_ENTRIES_MAX);
+        for (&id, progress) in raft.prs().iter() {
+            if id != raft.id && progress.recent_active {
+                active.push(ReplicaId(id));
+                if progress.state == ProgressState::Replicate && progress.matched >= needed {
+                    caught_up.push(ReplicaId(id));
+                }
+            }
+        }
+        let step = reconcile::next_step(&Situation {
+            membership: &self.membership,
+            own: ReplicaId(raft.id),
+            wanted,
+            active: &active,
+            caught_up: &caught_up,
+        });
+        match step {
+            Some(Step::Change(change)) => {
+                // Refused only while leadership is handed over: the next leader takes the step.
+                let _ = self.raft.propose_conf_change(encode(&change), to_engine(&change));
+            }
+            Some(Step::HandOver) => self.transfer_leadership(may_lead),
+            None if wanted.iter().all(|(&replica, &role)| self.membership.role(replica) == role) => {
+                self.settled = changed;
+            }
+            None => {}
+        }
+    }
+
+    /// Who replicates the shard, as of the last entry applied.
+    pub fn membership(&self) -> &Membership {
+        &self.membership
+    }
+
+    /// Whether a replica is on a node.
+    pub fn is_on(&self, node: NodeId) -> bool {
+        self.carriers().any(|(carrier, _, _)| carrier == node)
+    }
+
+    /// Whether this replica leads.
+    pub fn leads(&self) -> bool {
+        self.leads
+    }
+
+    /// The nodes that carry a replica, and whether it votes.
+    pub fn carriers(&self) -> impl Iterator<Item = (NodeId, ReplicaId, Role)> {
+        self.membership
+            .replicas()
+            .into_iter()
+            .filter_map(|replica| Some((self.node_of(replica)?, replica, self.membership.role(replica)?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn changes_keep_their_kind_through_log_and_engine() {
+        let change = MembershipChange::Roles(vec![(ReplicaId(4), Some(Role::Learner))]);
+        for change in [change, MembershipChange::LeaveJoint] {
+            let data = Bytes::from(encode(&change));
+            let entry = entry(LogIndex(7), Term(3), data.clone());
+            assert_eq!(entry.get_entry_type(), EntryType::EntryConfChangeV2);
+            assert_eq!((data_of(&entry), entry.index, entry.term), (&data, 7, 3));
+            assert_eq!(decode(&entry.context), Ok(change));
+        }
+        let normal = entry(LogIndex(8), Term(3), Bytes::from_static(b"\x01\x00"));
+        assert_eq!(normal.get_entry_type(), EntryType::EntryNormal);
+        assert_eq!(data_of(&normal), &Bytes::from_static(b"\x01\x00"));
+        assert_eq!(entry(LogIndex(9), Term(3), Bytes::new()).get_entry_type(), EntryType::EntryNormal);
+    }
+
+    #[test]
+    fn memberships_survive_the_engine() {
+        let given = Membership {
+            voters: vec![ReplicaId(1), ReplicaId(4)],
+            learners: vec![ReplicaId(5)],
+            voters_outgoing: vec![ReplicaId(1), ReplicaId(3)],
+            learners_next: vec![ReplicaId(3)],
+        };
+        assert_eq!(membership(&conf_state(&given)), given);
+    }
+
+    #[test]
+    fn several_roles_at_a_time_are_a_joint_change() {
+        let one = MembershipChange::Roles(vec![(ReplicaId(4), Some(Role::Voter))]);
+        assert!(to_engine(&one).enter_joint().is_none());
+        let two = MembershipChange::Roles(vec![(ReplicaId(4), Some(Role::Voter)), (ReplicaId(3), None)]);
+        assert_eq!(to_engine(&two).enter_joint(), Some(false), "the leader ends it");
+        assert!(to_engine(&MembershipChange::LeaveJoint).leave_joint());
+    }
+}
