@@ -99,6 +99,8 @@ pub enum Happening {
     Fault(usize),
     /// The fault of this number ends.
     Relief(usize),
+    /// An operator tries the deed of this number.
+    Deed(usize),
 }
 
 /// The happenings to come.

@@ -5,10 +5,11 @@
 //! the sync reports the last one durable. This is the only room that touches [`Node`] and the write-ahead log. When
 //! things happen is decided by the run.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use tidelock_core::command::Reply;
+use tidelock_core::command::{HostInfo, Reply, Standing};
 use tidelock_core::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame};
+use tidelock_core::membership::Membership;
 use tidelock_core::node::Node;
 use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
 use tidelock_core::storage::snapshot_files::SnapshotFiles;
@@ -40,6 +41,19 @@ pub struct Host {
     pub slowness: u64,
     /// How many pauses hold the process.
     pub pauses: u32,
+    /// Whether it is one of the cluster's.
+    presence: Presence,
+}
+
+/// Whether a host takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    /// It has not joined yet.
+    Absent,
+    /// It is a member, up or down.
+    Member,
+    /// It learned that it was removed, and stopped for good.
+    Gone,
 }
 
 struct Process {
@@ -65,6 +79,8 @@ pub struct Turn {
     pub frames: Vec<OutgoingFrame>,
     /// Replies to clients.
     pub replies: Vec<(Token, Reply)>,
+    /// Whom it has connections with from now on.
+    pub peers: Option<Vec<NodeId>>,
 }
 
 /// Why a process is no more.
@@ -93,7 +109,64 @@ impl Host {
             tick,
             slowness: 1,
             pauses: 0,
+            presence: Presence::Member,
         }
+    }
+
+    /// The host as one that has yet to join.
+    pub fn absent(self) -> Host {
+        Host { presence: Presence::Absent, ..self }
+    }
+
+    /// It joins, under the number and with the knowledge of others that it was given. Its control file keeps both.
+    pub fn found(&mut self, info: HostInfo, hosts: BTreeMap<NodeId, String>) {
+        assert!(self.presence == Presence::Absent && info.node == self.node(), "a number is given once");
+        self.presence = Presence::Member;
+        (self.options.host, self.options.hosts) = (info, hosts);
+    }
+
+    /// Its process was told that it was removed, ended, and will not be started again.
+    pub fn leave(&mut self) {
+        self.presence = Presence::Gone;
+    }
+
+    /// Whether it is one of the cluster's, as far as it knows.
+    pub fn is_member(&self) -> bool {
+        self.presence == Presence::Member
+    }
+
+    /// What it announces of itself.
+    pub fn info(&self) -> &HostInfo {
+        &self.options.host
+    }
+
+    /// What one who joins through it is told of the others, itself included.
+    pub fn peers(&self) -> BTreeMap<NodeId, String> {
+        let Some(process) = &self.process else { return BTreeMap::new() };
+        let own = (self.node(), self.options.host.peer_address.clone());
+        process.node.peers().iter().cloned().chain([own]).collect()
+    }
+
+    /// Whether it knows that another one was removed.
+    pub fn has_removed(&self, node: NodeId) -> bool {
+        let seat = self.process.as_ref().and_then(|process| process.node.seat(node));
+        seat.is_some_and(|seat| seat.standing == Standing::Removed)
+    }
+
+    /// Who replicates a shard, as far as it knows.
+    pub fn membership(&self, shard: ShardId) -> Option<&Membership> {
+        self.process.as_ref()?.node.membership(shard)
+    }
+
+    /// What the registry wants of each host, as far as it knows, and whether its replicas are what is wanted.
+    pub fn settled_seats(&self) -> Option<BTreeMap<NodeId, Standing>> {
+        let node = &self.process.as_ref()?.node;
+        let mut seats = BTreeMap::new();
+        for number in (1..).map(NodeId) {
+            let Some(seat) = node.seat(number) else { break };
+            seats.insert(number, seat.standing);
+        }
+        node.is_as_wanted().then_some(seats)
     }
 
     /// Its number.
@@ -199,6 +272,11 @@ impl Host {
             process.tasks.extend(actions.snapshots.drain(..));
             turn.frames.append(&mut actions.frames);
             turn.replies.append(&mut actions.replies);
+            if let Some(peers) = actions.peers.take() {
+                turn.peers = Some(peers.iter().map(|(node, _)| *node).collect());
+                // The control file keeps what is known of others.
+                self.options.hosts = peers.into_iter().collect();
+            }
         }
         turn
     }

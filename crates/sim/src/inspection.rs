@@ -3,7 +3,7 @@
 //! Time here is counted in ticks, as the cluster's own timers are: what it is given is generous for a cluster that
 //! works and finite for one that does not.
 
-use tidelock_core::command::{Condition, Consistency, Page, Read, Reply, Request, Write};
+use tidelock_core::command::{Condition, Consistency, HostInfo, Page, Read, Reply, Request, Standing, Write};
 use tidelock_core::limits::LIST_PAGE_ITEMS_MAX;
 use tidelock_core::types::{LogIndex, NodeId, ShardId, Token};
 
@@ -13,10 +13,13 @@ use crate::agenda::Micros;
 use crate::checkers::Violation;
 use crate::history::value_of;
 use crate::slots::shard_of;
-use crate::world::{World, uuid_of};
+use crate::world::World;
 
 /// Elections that a healed cluster may need before it serves: a few, since votes may split.
 const ELECTIONS_TO_SETTLE: u64 = 6;
+
+/// Elections' time in which all changes of membership come to an end: each takes a few rounds, and some a snapshot.
+const ELECTIONS_TO_RECONCILE: u64 = 60;
 
 /// Times that a probe may be refused.
 const PROBES_MAX: u32 = 3;
@@ -26,6 +29,7 @@ impl World<'_> {
     pub(crate) fn inspect(&mut self) -> Result<(), Violation> {
         let timing = self.plan.timing;
         self.pass_ticks(ELECTIONS_TO_SETTLE * timing.election_ticks + timing.request_ticks)?;
+        self.settle()?;
         for node in self.nodes() {
             for shard in (1..=self.plan.data_shards).map(ShardId) {
                 self.probe(node, shard)?;
@@ -36,6 +40,34 @@ impl World<'_> {
             self.check_view(node)?;
         }
         self.read_back()
+    }
+
+    /// Every host that was about to join has, those that were to leave have left, and every shard is replicated as the
+    /// registry wants it.
+    fn settle(&mut self) -> Result<(), Violation> {
+        for _ in 0..ELECTIONS_TO_RECONCILE {
+            if self.all_have_joined() && self.is_settled() {
+                return Ok(());
+            }
+            self.pass_ticks(self.plan.timing.election_ticks)?;
+        }
+        let mut text = String::from("the members of a healed cluster do not settle:");
+        for host in self.hosts.iter().filter(|host| host.is_member()) {
+            for shard in host.status().map(|status| status.shards).unwrap_or_default() {
+                let membership = host.membership(shard.shard);
+                text.push_str(&format!("\nnode {}: {shard:?} {membership:?}", host.node()));
+            }
+        }
+        Err(Violation::new("membership", text))
+    }
+
+    fn is_settled(&self) -> bool {
+        let members: Vec<_> = self.hosts.iter().filter(|host| host.is_member()).collect();
+        let Some(seats) = members.first().and_then(|host| host.settled_seats()) else { return false };
+        let wanted =
+            seats.iter().filter(|(_, standing)| **standing != Standing::Removed).map(|(node, _)| *node);
+        wanted.eq(members.iter().map(|host| host.node()))
+            && members.iter().all(|host| host.settled_seats().as_ref() == Some(&seats))
     }
 
     fn pass_ticks(&mut self, ticks: u64) -> Result<(), Violation> {
@@ -88,7 +120,7 @@ impl World<'_> {
 
     fn is_converged(&self) -> bool {
         let mut expected: Option<Vec<LogIndex>> = None;
-        self.hosts.iter().all(|host| {
+        self.hosts.iter().filter(|host| host.is_member()).all(|host| {
             let Some(status) = host.status() else { return false };
             let settled =
                 status.shards.iter().all(|shard| shard.applied == shard.last && shard.leader.is_some());
@@ -99,7 +131,7 @@ impl World<'_> {
 
     fn compare_states(&mut self) -> Result<(), Violation> {
         for shard in (0..=self.plan.data_shards).map(ShardId) {
-            for host in &self.hosts {
+            for host in self.hosts.iter().filter(|host| host.is_member()) {
                 let state = host.state_digest(shard).ok_or_else(|| {
                     Violation::new("replicas", format!("node {} carries no replica of {shard}", host.node()))
                 })?;
@@ -116,8 +148,10 @@ impl World<'_> {
         let Reply::Cluster(view) = &reply else {
             return Err(Violation::new("registry", format!("{reply:?} answers a question for the cluster")));
         };
-        let hosts_known = view.hosts.len() as u64 == self.plan.nodes
-            && view.hosts.iter().all(|host| host.info.uuid == uuid_of(host.info.node) && host.connected);
+        let members: Vec<&HostInfo> =
+            self.hosts.iter().filter(|host| host.is_member()).map(|host| host.info()).collect();
+        let hosts_known = view.hosts.iter().map(|host| &host.info).eq(members)
+            && view.hosts.iter().all(|host| host.connected);
         let leaders_known = view.shards.len() as u64 == self.plan.data_shards + 1
             && view.shards.iter().all(|shard| shard.leader.is_some());
         if hosts_known && leaders_known {

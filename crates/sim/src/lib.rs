@@ -27,6 +27,7 @@ pub mod host;
 pub mod inspection;
 pub mod nemesis;
 pub mod net;
+pub mod operator;
 pub mod plan;
 pub mod run;
 pub mod shrink;

@@ -42,7 +42,7 @@ impl World<'_> {
         let scheduled = &plan.faults[index];
         self.note(&[20, index as u64], || format!("fault {index} strikes: {scheduled}"));
         let nodes: Vec<NodeId> = match (&scheduled.fault, scheduled.fault.target()) {
-            (Fault::Blackout, _) => self.nodes().collect(),
+            (Fault::Blackout, _) => self.nodes(),
             (_, Some(target)) => self.resolve(target).into_iter().collect(),
             (_, None) => Vec::new(),
         };
@@ -98,7 +98,7 @@ impl World<'_> {
 
     fn resolve(&self, target: Target) -> Option<NodeId> {
         match target {
-            Target::Node(node) => Some(node),
+            Target::Node(node) => self.nodes().contains(&node).then_some(node),
             Target::LeaderOf(shard) => self.hosts.iter().find_map(|host| {
                 let leads = host.status()?.shards.iter().any(|status| status.shard == shard && status.leads);
                 leads.then(|| host.node())
@@ -140,8 +140,9 @@ impl World<'_> {
                 self.separate(side, way)
             }
             Fault::BreakLinks { per_mille } => {
-                for low in self.nodes() {
-                    for high in self.nodes().filter(|&high| high > low) {
+                let nodes = self.nodes();
+                for &low in &nodes {
+                    for &high in nodes.iter().filter(|&&high| high > low) {
                         if self.nemesis.random.u32(0..1000) < per_mille {
                             self.net.break_link(Direction { from: low, to: high }, &mut self.agenda);
                         }
@@ -161,8 +162,10 @@ impl World<'_> {
     fn separate(&mut self, side: u64, way: Way) -> Vec<Direction> {
         let is_inside = |node: NodeId| side >> (node.0 - 1) & 1 == 1;
         let mut blocked = Vec::new();
-        for inside in self.nodes().filter(|&node| is_inside(node)) {
-            for outside in self.nodes().filter(|&node| !is_inside(node)) {
+        let (inside, outside): (Vec<NodeId>, Vec<NodeId>) =
+            (1..=self.plan.hosts()).map(NodeId).partition(|&node| is_inside(node));
+        for &inside in &inside {
+            for &outside in &outside {
                 let out = Direction { from: inside, to: outside };
                 match way {
                     Way::Both => blocked.extend([out, out.reversed()]),

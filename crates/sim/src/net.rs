@@ -72,6 +72,8 @@ pub struct Network {
     links: Vec<Link>,
     /// Which hosts can answer a connection attempt.
     reachable: Vec<bool>,
+    /// By host, whom it wants a connection with.
+    wanted: Vec<Vec<NodeId>>,
     counters: NetCounters,
     random: fastrand::Rng,
 }
@@ -131,6 +133,7 @@ impl Network {
             lanes,
             links: vec![Link::default(); (nodes * nodes) as usize],
             reachable: vec![false; nodes as usize],
+            wanted: vec![Vec::new(); nodes as usize],
             counters: NetCounters::default(),
             random: fastrand::Rng::with_seed(seed),
         }
@@ -159,6 +162,19 @@ impl Network {
     /// A process that runs answers connection attempts; one that is down or paused does not.
     pub fn set_reachable(&mut self, node: NodeId, reachable: bool) {
         self.reachable[(node.0 - 1) as usize] = reachable;
+    }
+
+    /// A host has connections with these from now on, if they want them too.
+    pub fn set_peers(&mut self, node: NodeId, peers: Vec<NodeId>, agenda: &mut Agenda) {
+        let before = std::mem::replace(&mut self.wanted[(node.0 - 1) as usize], peers.clone());
+        for peer in before.into_iter().filter(|peer| !peers.contains(peer)) {
+            self.break_link(Direction { from: node, to: peer }, agenda);
+        }
+    }
+
+    fn is_mutual(&self, link: Direction) -> bool {
+        let wants = |node: NodeId, peer| self.wanted[(node.0 - 1) as usize].contains(&peer);
+        wants(link.from, link.to) && wants(link.to, link.from)
     }
 
     /// A process died: its connections break and nothing that was on its way to it arrives.
@@ -219,11 +235,15 @@ impl Network {
         event
     }
 
+    /// Whether one of two hosts could hear the other's refusal now.
+    pub fn can_meet(&mut self, link: Direction) -> bool {
+        let reachable = [link.from, link.to].iter().all(|node| self.reachable[(node.0 - 1) as usize]);
+        reachable && self.lane(link).blocked + self.lane(link.reversed()).blocked == 0
+    }
+
     /// Two hosts try to connect; if they cannot, they will try again.
     pub fn connect(&mut self, link: Direction, agenda: &mut Agenda) {
-        let reachable = [link.from, link.to].iter().all(|node| self.reachable[(node.0 - 1) as usize]);
-        let blocked = self.lane(link).blocked + self.lane(link.reversed()).blocked > 0;
-        if !reachable || blocked {
+        if !self.can_meet(link) || !self.is_mutual(link) {
             agenda.after(self.up_to(RECONNECT_AFTER_MAX), Happening::Connect(link));
             return;
         }

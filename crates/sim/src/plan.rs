@@ -9,13 +9,14 @@ use tidelock_core::event::Timing;
 use crate::agenda::Micros;
 use crate::faults::{self, Sabotage, ScheduledFault, Severity, choose};
 use crate::net::Weather;
+use crate::operator::{self, ScheduledDeed};
 
 /// One run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// What it is drawn from.
     pub seed: u64,
-    /// Hosts: 1, 3 or 5, all founders.
+    /// Founders: 1, 3 or 5.
     pub nodes: u64,
     /// Data shards.
     pub data_shards: u64,
@@ -35,6 +36,8 @@ pub struct Plan {
     pub duration: Micros,
     /// What strikes, by time.
     pub faults: Vec<ScheduledFault>,
+    /// What operators do, by time.
+    pub deeds: Vec<ScheduledDeed>,
     /// Never drawn; for tests of the simulator itself.
     pub sabotage: Option<Sabotage>,
     /// How the store itself is broken; never drawn either.
@@ -94,7 +97,9 @@ impl Plan {
             Temper::Wild => (Micros::SECOND, Micros::SECOND * 3),
         };
         let from = Micros::SECOND * random.u64(0..3);
-        let severity = Severity { nodes, data_shards, from, until: duration, interval_max, lasts_max };
+        let deeds = operator::draw(nodes, data_shards, duration, &mut generator(seed, "operators"));
+        let hosts = nodes + operator::joins(&deeds);
+        let severity = Severity { nodes: hosts, data_shards, from, until: duration, interval_max, lasts_max };
         Plan {
             seed,
             nodes,
@@ -110,9 +115,15 @@ impl Plan {
             load: draw_load(random),
             duration,
             faults: faults::draw(severity, &mut generator(seed, "faults")),
+            deeds,
             sabotage: None,
             deliberate: Faults::NONE,
         }
+    }
+
+    /// Hosts that there are in the course of the run: founders, and those that join.
+    pub fn hosts(&self) -> u64 {
+        self.nodes + operator::joins(&self.deeds)
     }
 
     /// The generator of one concern of this run.

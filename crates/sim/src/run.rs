@@ -40,6 +40,10 @@ pub struct Tally {
     pub crashes: u64,
     /// Of these, how many stopped because the disk failed them.
     pub disk_stops: u64,
+    /// Hosts that joined.
+    pub joined: u64,
+    /// Hosts that learned that they were removed.
+    pub removed: u64,
     /// Snapshots that replicas made of themselves.
     pub snapshots_made: u64,
     /// Snapshots that followers received whole.
@@ -60,6 +64,8 @@ impl Tally {
         self.refused += other.refused;
         self.lost += other.lost;
         self.crashes += other.crashes;
+        self.joined += other.joined;
+        self.removed += other.removed;
         self.snapshots_made += other.snapshots_made;
         self.snapshots_received += other.snapshots_received;
         self.disk_stops += other.disk_stops;

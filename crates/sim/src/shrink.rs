@@ -40,6 +40,7 @@ pub fn shrink(plan: &Plan, attempts_max: u32) -> Option<Shrunk> {
         let before = search.best.clone();
         search.stop_at_the_failure();
         search.remove_faults();
+        search.remove_deeds();
         search.reduce(shorter);
         search.reduce(fewer_nodes);
         search.reduce(fewer_shards);
@@ -99,6 +100,15 @@ impl Search {
         }
     }
 
+    /// Leaves out what operators do, from the last deed on.
+    fn remove_deeds(&mut self) {
+        for index in (0..self.best.deeds.len()).rev() {
+            let mut candidate = self.best.clone();
+            candidate.deeds.remove(index);
+            self.attempt(candidate);
+        }
+    }
+
     /// Takes a step as often as it leaves the failure in place.
     fn reduce(&mut self, step: impl Fn(&Plan) -> Option<Plan>) {
         while let Some(candidate) = step(&self.best) {
@@ -112,6 +122,7 @@ impl Search {
 fn until(plan: &Plan, duration: Micros) -> Plan {
     let mut plan = Plan { duration, ..plan.clone() };
     plan.faults.retain(|scheduled| scheduled.at < duration);
+    plan.deeds.retain(|scheduled| scheduled.at < duration);
     plan
 }
 
@@ -127,7 +138,8 @@ fn fewer_nodes(plan: &Plan) -> Option<Plan> {
         more => more - 2,
     };
     let mut plan = Plan { nodes, ..plan.clone() };
-    plan.faults.retain_mut(|scheduled| strikes_among(scheduled, nodes));
+    let hosts = plan.hosts();
+    plan.faults.retain_mut(|scheduled| strikes_among(scheduled, hosts));
     Some(plan)
 }
 

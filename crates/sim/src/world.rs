@@ -20,10 +20,11 @@ use crate::checkers::replicas::Replicas;
 use crate::checkers::replies::Replies;
 use crate::disk::SimDisk;
 use crate::faults::{Loss, Sabotage};
-use crate::history::{Happened, History, Outcome};
+use crate::history::{Happened, History, Incarnation, Outcome};
 use crate::host::{Host, Stop};
 use crate::nemesis::Nemesis;
-use crate::net::Network;
+use crate::net::{Direction, Network};
+use crate::operator::Operators;
 use crate::plan::{DiskPace, Plan};
 use crate::run::{Report, Tally};
 use crate::trace::{Detail, Trace, digest};
@@ -39,6 +40,11 @@ pub struct World<'p> {
     pub(crate) history: History,
     pub(crate) nemesis: Nemesis,
     pub(crate) disk_pace: DiskPace,
+    pub(crate) operators: Operators,
+    /// Hosts that joined.
+    pub(crate) joined: u64,
+    /// Hosts that learned that they were removed.
+    removed: u64,
     /// Whether clients ask and faults strike; not any more once the cluster heals.
     pub(crate) is_loaded: bool,
     /// Paces everything that takes a while inside a host.
@@ -65,19 +71,23 @@ impl<'p> World<'p> {
     /// The world of a plan before its first moment.
     pub fn new(plan: &'p Plan, detail: Detail) -> World<'p> {
         let mut disks = plan.generator("disks");
-        let hosts = (1..=plan.nodes).map(|node| {
+        let hosts = (1..=plan.hosts()).map(|node| {
             let disk = SimDisk::new(disks.u64(..));
-            Host::new(options(plan, NodeId(node)), disk, plan)
+            let host = Host::new(options(plan, NodeId(node)), disk, plan);
+            if node <= plan.nodes { host } else { host.absent() }
         });
         World {
             plan,
             agenda: Agenda::default(),
-            net: Network::new(plan.nodes, plan.weather, plan.generator("network").u64(..)),
+            net: Network::new(plan.hosts(), plan.weather, plan.generator("network").u64(..)),
             hosts: hosts.collect(),
             workload: Workload::new(plan.load, plan.nodes, plan.data_shards, plan.generator("workload")),
             history: History::default(),
             nemesis: Nemesis::new(plan.generator("nemesis")),
             disk_pace: plan.disk,
+            operators: Operators::new(plan.deeds.len()),
+            joined: 0,
+            removed: 0,
             is_loaded: true,
             pace: plan.generator("pace"),
             replicas: Replicas::default(),
@@ -106,6 +116,9 @@ impl<'p> World<'p> {
         }
         for (index, scheduled) in self.plan.faults.iter().enumerate() {
             self.agenda.at(scheduled.at, Happening::Fault(index));
+        }
+        for (index, scheduled) in self.plan.deeds.iter().enumerate() {
+            self.agenda.at(scheduled.at, Happening::Deed(index));
         }
         Ok(())
     }
@@ -138,6 +151,8 @@ impl<'p> World<'p> {
             snapshots_made: self.snapshots_made,
             snapshots_received: self.snapshots_received,
             disk_stops: self.disk_stops,
+            joined: self.joined,
+            removed: self.removed,
             leaderships: self.leaders.count() as u64,
             frames: self.net.counters().delivered,
             sectors_lost: self.hosts.iter().map(|host| host.disk().counters().sectors_lost).sum(),
@@ -150,8 +165,9 @@ impl<'p> World<'p> {
         self.trace.into_lines()
     }
 
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
-        (1..=self.plan.nodes).map(NodeId)
+    /// The members, up or down.
+    pub(crate) fn nodes(&self) -> Vec<NodeId> {
+        self.hosts.iter().filter(|host| host.is_member()).map(Host::node).collect()
     }
 
     pub(crate) fn host(&mut self, node: NodeId) -> &mut Host {
@@ -186,8 +202,11 @@ impl<'p> World<'p> {
         token
     }
 
-    /// Starts a host that is down. A disk that refuses is a violation only if no fault told it to.
+    /// Starts a host that is down, if it is a member. A disk that refuses is a violation only if no fault told it to.
     pub(crate) fn start_host(&mut self, node: NodeId) -> Result<(), Violation> {
+        if !self.host(node).is_member() {
+            return Ok(());
+        }
         let seed = self.boots.u64(..);
         let tick = self.host(node).tick;
         let refusals = self.host(node).disk().counters().refusals;
@@ -215,6 +234,12 @@ impl<'p> World<'p> {
         }
         self.note(&[3, node.0], || format!("node {node} dies, {loss:?}"));
         self.crashes += 1;
+        self.forget_life(incarnation);
+    }
+
+    /// What a process that ended takes with it.
+    fn forget_life(&mut self, incarnation: Incarnation) {
+        let node = incarnation.node;
         self.history.lose(incarnation);
         self.replies.forget(node);
         self.replicas.forget(node);
@@ -242,11 +267,12 @@ impl<'p> World<'p> {
                     self.post(to, event);
                 }
             }
-            Happening::Connect(link) => self.net.connect(link, &mut self.agenda),
+            Happening::Connect(link) => self.meet(link),
             Happening::GiveUp { link, connection } => self.net.give_up(link, connection, &mut self.agenda),
             Happening::Client(client) if self.is_loaded => self.client(client),
             Happening::Fault(index) if self.is_loaded => self.strike(index),
             Happening::Relief(index) if self.is_loaded => return self.relieve(index),
+            Happening::Deed(index) => self.try_deed(index),
             Happening::Client(_) | Happening::Fault(_) | Happening::Relief(_) => {}
         }
         Ok(())
@@ -285,9 +311,38 @@ impl<'p> World<'p> {
         for (token, reply) in turn.replies {
             self.answer(node, token, reply)?;
         }
+        if let Some(peers) = turn.peers {
+            self.net.set_peers(node, peers, &mut self.agenda);
+        }
         self.write(node)?;
         self.file(node);
-        self.observe(node)
+        self.observe(node)?;
+        if self.host(node).status().is_some_and(|status| status.removed) {
+            self.dismiss(node);
+        }
+        Ok(())
+    }
+
+    /// Two hosts try to connect. One that the other knows to be removed is told so instead.
+    fn meet(&mut self, link: Direction) {
+        for Direction { from, to } in [link, link.reversed()] {
+            if self.net.can_meet(link) && self.host(from).has_removed(to) {
+                self.dismiss(to);
+            }
+        }
+        self.net.connect(link, &mut self.agenda);
+    }
+
+    /// A process learned that its host was removed: it ends, and nobody starts it again.
+    fn dismiss(&mut self, node: NodeId) {
+        if self.host(node).is_member() {
+            self.note(&[11, node.0], || format!("node {node} learns that it was removed"));
+            let incarnation = self.host(node).incarnation();
+            self.host(node).crash(Loss::Process);
+            self.forget_life(incarnation);
+            self.host(node).leave();
+            self.removed += 1;
+        }
     }
 
     fn answer(&mut self, node: NodeId, token: Token, reply: Reply) -> Result<(), Violation> {
@@ -302,6 +357,7 @@ impl<'p> World<'p> {
                 self.agenda.at(next, Happening::Client(client));
             }
         }
+        self.operator_hears(node, token, &reply)?;
         let was_open = self.history.answer(token, reply);
         self.replies.answered(node, token, was_open)
     }
@@ -435,24 +491,26 @@ impl<'p> World<'p> {
     }
 }
 
-/// The identity of a host's disk.
-pub(crate) fn uuid_of(node: NodeId) -> Uuid {
-    Uuid::from_u128(u128::from(node.0))
+fn address(node: NodeId) -> String {
+    format!("host-{node}:9001")
 }
 
-fn options(plan: &Plan, node: NodeId) -> NodeOptions {
-    let address = |node: u64| format!("host-{node}:9001");
-    let host = HostInfo {
+/// What a host announces of itself.
+pub(crate) fn host_info(node: NodeId) -> HostInfo {
+    HostInfo {
         node,
-        uuid: uuid_of(node),
-        peer_address: address(node.0),
+        uuid: Uuid::from_u128(u128::from(node.0)),
+        peer_address: address(node),
         http_address: format!("host-{node}:8001"),
         resp_address: format!("host-{node}:7001"),
         tags: BTreeMap::new(),
-    };
+    }
+}
+
+fn options(plan: &Plan, node: NodeId) -> NodeOptions {
     NodeOptions {
-        host,
-        founders: (1..=plan.nodes).map(address).collect(),
+        host: host_info(node),
+        founders: (1..=plan.nodes).map(NodeId).map(address).collect(),
         hosts: BTreeMap::new(),
         data_shards: plan.data_shards,
         timing: plan.timing,

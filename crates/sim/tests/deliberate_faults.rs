@@ -24,7 +24,8 @@ const HELD_SEEDS: u64 = 5;
 fn plan(seed: u64, fault: Fault) -> Plan {
     let drawn = Plan::draw(seed);
     let duration = Micros::SECOND * 10;
-    let mut plan = Plan { nodes: 3, data_shards: 1, duration, faults: Vec::new(), ..drawn };
+    let mut plan =
+        Plan { nodes: 3, data_shards: 1, duration, faults: Vec::new(), deeds: Vec::new(), ..drawn };
     plan.load.clients = 8;
     plan.load.pause_max = Micros::MILLISECOND * 20;
     plan.load.value_bytes_max = plan.load.value_bytes_max.min(2_000);

@@ -14,16 +14,16 @@ use uuid::Uuid;
 
 use super::Node;
 use crate::command::{HostChange, Refusal, Reply, Standing, Write};
-use crate::control::registry::{Registry, Seat};
+use crate::control::registry::Seat;
 use crate::event::OutgoingFrame;
-use crate::membership::Role;
+use crate::membership::{Membership, Role};
 use crate::peer;
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId};
 
 /// What a node has made of the registry so far.
 #[derive(Default)]
 pub(super) struct Roster {
-    /// [`Registry::changed`] when it was last looked at.
+    /// [`Registry::changed`](crate::control::registry::Registry::changed) when it was last looked at.
     seen: Option<LogIndex>,
     /// Whom to talk to, and where.
     peers: Vec<(NodeId, String)>,
@@ -108,10 +108,14 @@ impl Node {
         self.roster.is_untold || !self.roster.farewells.is_empty()
     }
 
-    /// Whether a node could take a leadership over and should.
-    pub(super) fn may_lead(registry: &Registry, node: NodeId) -> bool {
-        let seat = registry.seats().get(&node);
-        seat.is_some_and(|seat| seat.standing == Standing::Voter && !seat.draining)
+    /// Peers that could take a leadership over. Those that are draining only if `must` and there is nobody else.
+    pub(super) fn heirs(&self, must: bool) -> Vec<NodeId> {
+        let up = self.router.peers().iter().filter(|peer| peer.up).map(|peer| peer.node);
+        let seat_of = |node: NodeId| Some((node, self.seat(node)?));
+        let voters = up.filter_map(seat_of).filter(|(_, seat)| seat.standing == Standing::Voter);
+        let (draining, willing): (Vec<_>, Vec<_>) = voters.partition(|(_, seat)| seat.draining);
+        let heirs = if willing.is_empty() && must { draining } else { willing };
+        heirs.into_iter().map(|(node, _)| node).collect()
     }
 
     /// Lets this node's leaders take the next step towards what the registry wants, once a tick.
@@ -123,14 +127,14 @@ impl Node {
             .filter(|group| group.is_unsettled(changed))
             .map(|group| group.shard())
             .collect();
-        let up: Vec<NodeId> =
-            self.router.peers().iter().filter(|peer| peer.up).map(|peer| peer.node).collect();
+        if leaders.is_empty() {
+            return;
+        }
+        let heirs = self.heirs(true);
         for shard in leaders {
             let wanted = self.wanted_roles(shard);
             let registry = self.registry();
             let is_final = registry.seats().values().all(|seat| seat.standing != Standing::Leaving);
-            let heirs: Vec<NodeId> =
-                up.iter().copied().filter(|&node| Self::may_lead(registry, node)).collect();
             self.groups.with(shard, |group| {
                 group.reconcile(&wanted, is_final.then_some(changed), |node| heirs.contains(&node));
             });
@@ -190,6 +194,21 @@ impl Node {
             Some(leader) if self.router.ask_transfer(leader, shard, to) => Reply::Asked,
             _ => Reply::Refused(Refusal::NoLeader),
         }
+    }
+
+    /// For checkers: who replicates a shard, as far as this node has applied its log.
+    pub fn membership(&self, shard: ShardId) -> Option<&Membership> {
+        Some(self.groups.find(shard)?.membership())
+    }
+
+    /// For checkers: whether every replica that this node carries is of a shard that is replicated just as the registry
+    /// wants it, as far as both are known here.
+    pub fn is_as_wanted(&self) -> bool {
+        self.groups.iter().all(|group| {
+            let wanted = self.wanted_roles(group.shard());
+            let membership = group.membership();
+            !membership.is_joint() && wanted.iter().all(|(&replica, &role)| membership.role(replica) == role)
+        }) && self.registry().seats().values().all(|seat| seat.standing != Standing::Leaving)
     }
 
     /// Forgets what nodes that are gone reported.

@@ -291,9 +291,7 @@ impl Node {
 
     /// Lets others lead what this node leads, as far as there are others.
     fn hand_over(&mut self) {
-        let registry = self.registry();
-        let up = self.router.peers().iter().filter(|peer| peer.up).map(|peer| peer.node);
-        let heirs: Vec<NodeId> = up.filter(|&node| Self::may_lead(registry, node)).collect();
+        let heirs = self.heirs(self.retiring);
         self.groups.for_each(|group| group.transfer_leadership(|node| heirs.contains(&node)));
     }
 

@@ -114,6 +114,12 @@ impl Group {
             self.membership = membership(&state);
             self.settled = None;
         }
+        let raft = &mut self.raft.raft;
+        if raft.state == StateRole::Leader && !raft.promotable() {
+            // An earlier leader took this one's vote away, and could not commit that before its time was over. The engine
+            // would go on to lead, and look for the progress of a replica that is none any more.
+            raft.become_follower(raft.term, raft::INVALID_ID);
+        }
     }
 
     /// Whether this replica leads, and its membership is not known to be what the registry wanted at `changed`.

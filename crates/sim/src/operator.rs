@@ -1,0 +1,169 @@
+//! What operators do while everything goes wrong: hosts join, vote, are drained and leave.
+//!
+//! Owns the deeds as data, how they are drawn from a seed, and their being asked again until they are answered: an
+//! operator tries again. What a deed comes to is the cluster's business; that it settles is looked at in
+//! [`inspection`](crate::inspection).
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use tidelock_core::command::{HostChange, HostInfo, Refusal, Reply, Request, Write};
+use tidelock_core::types::{NodeId, ShardId, Token};
+use uuid::Uuid;
+
+use crate::agenda::{Happening, Micros};
+use crate::checkers::Violation;
+use crate::faults::choose;
+use crate::world::{World, host_info};
+
+/// A deed and its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScheduledDeed {
+    /// When it is first tried, from the start of the run.
+    pub at: Micros,
+    /// What it is.
+    pub deed: Deed,
+}
+
+/// What an operator can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// A new host joins; the cluster gives it its number.
+    Join,
+    /// Something else is wanted of a host, which there may not be.
+    Change {
+        /// Which host.
+        node: NodeId,
+        /// What is wanted.
+        change: HostChange,
+    },
+    /// Another node shall lead a shard.
+    Transfer {
+        /// Which shard.
+        shard: ShardId,
+        /// Who shall lead it.
+        to: NodeId,
+    },
+}
+
+impl fmt::Display for ScheduledDeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:?}", self.at, self.deed)
+    }
+}
+
+/// Most hosts that join in one run.
+const JOINS_MAX: u64 = 3;
+
+/// An operator who heard nothing tries again after so long.
+const TRY_AGAIN_AFTER: Micros = Micros(3_000_000);
+
+/// Draws what operators do in a cluster of so many founders. In many runs they do nothing.
+pub fn draw(
+    founders: u64,
+    data_shards: u64,
+    until: Micros,
+    random: &mut fastrand::Rng,
+) -> Vec<ScheduledDeed> {
+    let count = *choose(random, &[0, 0, 0, 2, 4, 8, 16]);
+    let mut times: Vec<u64> = (0..count).map(|_| random.u64(0..until.0)).collect();
+    times.sort_unstable();
+    let mut hosts = founders;
+    let deed = |at: u64| {
+        let node = NodeId(random.u64(1..=hosts));
+        let deed = match random.u8(0..10) {
+            0..=2 if hosts < founders + JOINS_MAX => {
+                hosts += 1;
+                Deed::Join
+            }
+            // The newest ones, so that it is often a host that joined.
+            3..=4 => Deed::Change { node: NodeId(hosts), change: HostChange::Vote },
+            5 => Deed::Change { node, change: HostChange::Vote },
+            6 => Deed::Change { node, change: HostChange::Follow },
+            7 => Deed::Change { node, change: HostChange::Drain(random.bool()) },
+            8 => Deed::Transfer { shard: ShardId(random.u64(0..=data_shards)), to: node },
+            _ => Deed::Change { node, change: HostChange::Leave },
+        };
+        ScheduledDeed { at: Micros(at), deed }
+    };
+    times.into_iter().map(deed).collect()
+}
+
+/// How many hosts join.
+pub fn joins(deeds: &[ScheduledDeed]) -> u64 {
+    deeds.iter().filter(|scheduled| scheduled.deed == Deed::Join).count() as u64
+}
+
+/// Deeds under way.
+#[derive(Debug, Default)]
+pub struct Operators {
+    asked: BTreeMap<Token, usize>,
+    done: Vec<bool>,
+}
+
+impl Operators {
+    /// Nothing was tried yet.
+    pub fn new(deeds: usize) -> Operators {
+        Operators { asked: BTreeMap::new(), done: vec![false; deeds] }
+    }
+}
+
+impl World<'_> {
+    /// An operator tries a deed, unless it is done. Once the cluster heals, only hosts that were about to join go on.
+    pub(crate) fn try_deed(&mut self, index: usize) {
+        let deed = self.plan.deeds[index].deed;
+        if self.operators.done[index] || !(self.is_loaded || deed == Deed::Join) {
+            return;
+        }
+        self.agenda.after(TRY_AGAIN_AFTER, Happening::Deed(index));
+        let up: Vec<NodeId> = self.hosts.iter().filter(|host| host.is_up()).map(|host| host.node()).collect();
+        if up.is_empty() {
+            return;
+        }
+        let asked = *choose(&mut self.pace, &up);
+        let request = match deed {
+            Deed::Join => Request::Write(Write::JoinHost(self.candidate(index, NodeId(0)))),
+            Deed::Change { node, change } => Request::Write(Write::ChangeHost { node, change }),
+            Deed::Transfer { shard, to } => Request::Transfer { shard, to },
+        };
+        let token = self.ask(asked, request, false);
+        self.operators.asked.insert(token, index);
+    }
+
+    /// The reply to an operator.
+    pub(crate) fn operator_hears(
+        &mut self,
+        asked: NodeId,
+        token: Token,
+        reply: &Reply,
+    ) -> Result<(), Violation> {
+        let Some(index) = self.operators.asked.remove(&token) else { return Ok(()) };
+        let is_open = matches!(
+            reply,
+            Reply::Refused(Refusal::NoLeader | Refusal::UnknownOutcome | Refusal::Overloaded)
+        );
+        if is_open || std::mem::replace(&mut self.operators.done[index], true) {
+            return Ok(());
+        }
+        match *reply {
+            Reply::Joined { node } => {
+                let hosts = self.host(asked).peers();
+                let info = self.candidate(index, node);
+                self.host(node).found(info, hosts);
+                self.joined += 1;
+                self.start_host(node)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether every host that was about to join has.
+    pub(crate) fn all_have_joined(&self) -> bool {
+        let deeds = self.plan.deeds.iter().zip(&self.operators.done);
+        deeds.into_iter().all(|(scheduled, done)| *done || scheduled.deed != Deed::Join)
+    }
+
+    fn candidate(&self, index: usize, node: NodeId) -> HostInfo {
+        HostInfo { uuid: Uuid::from_u128(1_000 + index as u128), ..host_info(node) }
+    }
+}
