@@ -9,7 +9,7 @@
 use alloc::vec::Vec;
 
 use crate::codec::{self, DecodeError, Decoder};
-use crate::types::ReplicaId;
+use crate::types::{LogIndex, ReplicaId};
 
 /// What a replica does for its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct Membership {
     pub voters_outgoing: Vec<ReplicaId>,
     /// Outgoing voters who will follow without a vote once the joint configuration is left.
     pub learners_next: Vec<ReplicaId>,
+    /// The entry that made it so; 0 for what the shard was founded with.
+    pub changed: LogIndex,
 }
 
 /// An entry that changes the membership of its shard.
@@ -80,6 +82,7 @@ impl Membership {
                 codec::put_varint(out, replica.0);
             }
         }
+        codec::put_varint(out, self.changed.0);
     }
 
     pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Membership, DecodeError> {
@@ -88,6 +91,7 @@ impl Membership {
             learners: replicas(decoder)?,
             voters_outgoing: replicas(decoder)?,
             learners_next: replicas(decoder)?,
+            changed: LogIndex(decoder.varint()?),
         })
     }
 }
@@ -155,6 +159,7 @@ mod tests {
             learners: vec![ReplicaId(7)],
             voters_outgoing: vec![ReplicaId(1), ReplicaId(2)],
             learners_next: vec![ReplicaId(2)],
+            changed: LogIndex(9),
         };
         let mut bytes = vec![];
         membership.encode(&mut bytes);

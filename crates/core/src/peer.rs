@@ -43,6 +43,8 @@ pub(crate) struct Position {
     pub(crate) shard: ShardId,
     pub(crate) term: Term,
     pub(crate) applied: LogIndex,
+    /// See [`Group::remembered`](crate::raft::Group::remembered).
+    pub(crate) remembered: LogIndex,
 }
 
 const TAG_FORWARD: u8 = 1;
@@ -143,6 +145,7 @@ pub(crate) fn report(positions: impl Iterator<Item = Position>) -> Vec<u8> {
         codec::put_varint(&mut out, position.shard.0);
         codec::put_varint(&mut out, position.term.0);
         codec::put_varint(&mut out, position.applied.0);
+        codec::put_varint(&mut out, position.remembered.0);
     }
     out
 }
@@ -153,6 +156,7 @@ pub(crate) fn position(decoder: &mut Decoder<'_>) -> Result<Position, DecodeErro
         shard: ShardId(decoder.varint()?),
         term: Term(decoder.varint()?),
         applied: LogIndex(decoder.varint()?),
+        remembered: LogIndex(decoder.varint()?),
     })
 }
 
@@ -251,7 +255,8 @@ mod tests {
 
     #[test]
     fn positions_round_trip() {
-        let position_sent = Position { shard: ShardId(3), term: Term(4), applied: LogIndex(500) };
+        let position_sent =
+            Position { shard: ShardId(3), term: Term(4), applied: LogIndex(500), remembered: LogIndex(499) };
         let payload = report([position_sent].into_iter());
         let mut decoder = Decoder::new(&payload[1..]);
         assert_eq!(position(&mut decoder), Ok(position_sent));

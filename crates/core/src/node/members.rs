@@ -169,12 +169,26 @@ impl Node {
         }
         let seats = self.registry().seats().iter();
         let leaving = seats.filter(|(_, seat)| seat.standing == Standing::Leaving).map(|(&node, _)| node);
-        let gone: Vec<NodeId> =
-            leaving.filter(|&node| !self.groups.iter().any(|group| group.is_on(node))).collect();
+        let gone: Vec<NodeId> = leaving.filter(|&node| self.is_forgotten(node)).collect();
         for node in gone {
             let write = Write::ChangeHost { node, change: HostChange::Removed };
             self.router.write(None, write, &mut self.groups);
         }
+    }
+
+    /// Whether no shard has a replica on a node, and all who vote would know that after a restart too. Those who did not
+    /// would need the votes of a node that is gone.
+    fn is_forgotten(&self, node: NodeId) -> bool {
+        self.groups.iter().all(|group| {
+            let changed = group.membership().changed;
+            let remembers = |voter: NodeId| {
+                let reported = self.reports.get(&(voter, group.shard())).map(|position| position.remembered);
+                let known = if voter == self.options.host.node { Some(group.remembered()) } else { reported };
+                known.is_some_and(|remembered| remembered >= changed)
+            };
+            let mut voters = group.carriers().filter(|(_, _, role)| *role == Role::Voter);
+            !group.is_on(node) && voters.all(|(voter, _, _)| remembers(voter))
+        })
     }
 
     /// Asks the leader of a shard, here or elsewhere, to let another node lead.

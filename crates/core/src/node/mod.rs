@@ -369,5 +369,6 @@ impl Node {
 
 fn position(group: &Group) -> Position {
     let status = group.status();
-    Position { shard: status.shard, term: status.term, applied: status.applied }
+    let remembered = group.remembered();
+    Position { shard: status.shard, term: status.term, applied: status.applied, remembered }
 }

@@ -122,6 +122,7 @@ impl Group {
             None => (Machine::new(options.shard, founding.len() as u64), Membership::of_voters(founding)),
         };
         let term = log.hard_state.term.max(applied_term);
+        let commit = log.hard_state.commit.max(applied);
         let newest_id = newest.map(|(id, _)| id);
         let store = recovered_store(log, newest_id, conf_state(&membership));
         let logger = slog::Logger::root(slog::Discard, slog::o!());
@@ -140,7 +141,7 @@ impl Group {
             snapshots: Snapshots::new(options.snapshot_log_bytes_min, newest),
             proposals: Proposals::new(options.faults),
             reads: Reads::new(random.u64(..)),
-            persisting: Persisting::new(term),
+            persisting: Persisting::new(term, commit),
             membership,
             settled: None,
             numbering: options.numbering,

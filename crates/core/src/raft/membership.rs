@@ -9,10 +9,10 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use raft::StateRole;
 use raft::eraftpb::{
     ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType,
 };
-use raft::{ProgressState, StateRole};
 
 use super::group::Group;
 use crate::codec::{DecodeError, Decoder};
@@ -91,7 +91,7 @@ pub(super) fn conf_state(membership: &Membership) -> ConfState {
     state
 }
 
-fn membership(state: &ConfState) -> Membership {
+fn membership(state: &ConfState, changed: LogIndex) -> Membership {
     let replicas = |ids: &[u64]| {
         let mut list: Vec<ReplicaId> = ids.iter().copied().map(ReplicaId).collect();
         list.sort_unstable();
@@ -102,6 +102,7 @@ fn membership(state: &ConfState) -> Membership {
         learners: replicas(state.get_learners()),
         voters_outgoing: replicas(state.get_voters_outgoing()),
         learners_next: replicas(state.get_learners_next()),
+        changed,
     }
 }
 
@@ -111,7 +112,7 @@ impl Group {
     pub(super) fn apply_change(&mut self, entry: &Entry) {
         let change = decode(&entry.context).expect("invariant: a committed change of membership decodes");
         if let Ok(state) = self.raft.apply_conf_change(&to_engine(&change)) {
-            self.membership = membership(&state);
+            self.membership = membership(&state, LogIndex(entry.index));
             self.settled = None;
         }
         let raft = &mut self.raft.raft;
@@ -149,7 +150,7 @@ impl Group {
         for (&id, progress) in raft.prs().iter() {
             if id != raft.id && progress.recent_active {
                 active.push(ReplicaId(id));
-                if progress.state == ProgressState::Replicate && progress.matched >= needed {
+                if progress.matched >= needed {
                     caught_up.push(ReplicaId(id));
                 }
             }
@@ -226,8 +227,9 @@ mod tests {
             learners: vec![ReplicaId(5)],
             voters_outgoing: vec![ReplicaId(1), ReplicaId(3)],
             learners_next: vec![ReplicaId(3)],
+            changed: LogIndex(9),
         };
-        assert_eq!(membership(&conf_state(&given)), given);
+        assert_eq!(membership(&conf_state(&given), LogIndex(9)), given);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The order of steps around the engine's `Ready`: what is sent, written, applied and answered, and when.
 //!
 //! The order is the safety argument:
-//! 1. A leader's messages go out at once: they promise nothing about its own disk (Raft thesis, 10.2.1).
+//! 1. A leader's messages go out at once: they promise nothing about its own disk (Raft thesis, 10.2.1), provided that
+//!    its vote for itself is durable.
 //! 2. Committed entries are applied. The engine only hands out what is durable here.
 //! 3. New entries become visible in the log store, and go to the write-ahead log together with term and vote.
 //! 4. Messages that promise something (votes, acknowledgements of entries) are held until the log batch that
@@ -105,8 +106,14 @@ pub(super) struct Persisting {
     waiting: VecDeque<Waiting>,
     /// The term that is durable: a reply that vouches for it alone need not wait.
     durable_term: Term,
-    /// The hard state of the last batch that bore one.
-    written: Option<HardState>,
+    /// The last hard state written, and in which batch.
+    written: Option<(HardState, WalSequence)>,
+    /// Everything up to this batch is durable.
+    durable: WalSequence,
+    /// Once the batch is durable, a change of membership at this index is known to be committed for good.
+    remembering: Option<(WalSequence, LogIndex)>,
+    /// Changes of membership up to here are known to be committed for good: a restart does not forget that.
+    remembered: LogIndex,
 }
 
 struct Waiting {
@@ -117,8 +124,28 @@ struct Waiting {
 }
 
 impl Persisting {
-    pub(super) fn new(durable_term: Term) -> Persisting {
-        Persisting { waiting: VecDeque::new(), durable_term, written: None }
+    /// After a start, with what the disk knew.
+    pub(super) fn new(durable_term: Term, commit: LogIndex) -> Persisting {
+        Persisting {
+            waiting: VecDeque::new(),
+            durable_term,
+            written: None,
+            durable: WalSequence(0),
+            remembering: None,
+            remembered: commit,
+        }
+    }
+
+    /// A durable snapshot contains everything up to here.
+    pub(super) fn remember(&mut self, index: LogIndex) {
+        self.remembered = self.remembered.max(index);
+    }
+
+    fn sequence_durable(&mut self, sequence: WalSequence) {
+        self.durable = sequence;
+        if let Some((_, index)) = self.remembering.take_if(|(batch, _)| *batch <= sequence) {
+            self.remember(index);
+        }
     }
 }
 
@@ -140,6 +167,7 @@ impl Group {
 
     /// Everything up to `sequence` is durable.
     pub fn durable(&mut self, sequence: WalSequence, out: &mut Output) {
+        self.persisting.sequence_durable(sequence);
         while self.persisting.waiting.front().is_some_and(|waiting| waiting.sequence <= sequence) {
             let waiting = self.persisting.waiting.pop_front().expect("invariant: there is a front");
             self.persisting.durable_term = waiting.term;
@@ -154,24 +182,29 @@ impl Group {
             let leads = soft.raft_state == StateRole::Leader;
             self.leadership_changed(leads, out);
         }
-        let messages = ready.take_messages();
-        self.send(messages, out);
+        let mut held = ready.take_messages();
+        // A voter that needs no other's vote leads before its own is durable. What it sent then, another life of it, which
+        // has forgotten that, could contradict in the same term.
+        if Term(self.raft.raft.term) == self.persisting.durable_term {
+            self.send(core::mem::take(&mut held), out);
+        }
         for state in ready.take_read_states() {
             self.reads.confirmed(&state.request_ctx, LogIndex(state.index));
         }
         let committed = ready.take_committed_entries();
         self.apply(committed, out);
-        self.persist(ready, out);
+        self.persist(ready, held, out);
         if self.faults.has(Fault::AcknowledgedBeforeSync) {
             self.durable(out.sequence, out);
         }
         self.raft.advance_apply_to(self.applied.0);
     }
 
-    fn persist(&mut self, mut ready: Ready, out: &mut Output) {
+    /// Writes what a `Ready` holds. `messages`, and those that promise something, are sent when that is durable.
+    fn persist(&mut self, mut ready: Ready, mut messages: Vec<Message>, out: &mut Output) {
         let must_sync = ready.must_sync();
         let ready_number = ready.number();
-        let mut messages = ready.take_persisted_messages();
+        messages.extend(ready.take_persisted_messages());
         if !ready.snapshot().is_empty() {
             self.restart_log(ready.snapshot().get_metadata().index, ready_number, out);
         }
@@ -206,6 +239,20 @@ impl Group {
         self.persisting.waiting.push_back(Waiting { sequence, ready_number, term, messages });
     }
 
+    /// Changes of membership up to here are known to be committed, and a restart does not forget it.
+    pub fn remembered(&self) -> LogIndex {
+        self.persisting.remembered
+    }
+
+    /// Writes down that a change of membership is committed. Without that, a replica that restarts would ask those for
+    /// their votes who were replicas before, and they may be gone.
+    fn remember_change(&mut self, index: LogIndex, out: &mut Output) {
+        self.persist_hard_state(out);
+        let Some((_, batch)) = self.persisting.written else { return };
+        self.persisting.remembering = Some((batch, index));
+        self.persisting.sequence_durable(self.persisting.durable);
+    }
+
     /// The commit index alone is not worth a write: it is learnt again after a restart. But whatever else is written,
     /// the commit index goes with it: a log that holds a change of membership must also know that the one before is
     /// committed, or after a restart its replica could stand for election among voters of two changes ago.
@@ -217,8 +264,8 @@ impl Group {
                 .then_some(ReplicaId(hard.vote)),
             commit: LogIndex(hard.commit),
         };
-        if self.persisting.written != Some(state) {
-            self.persisting.written = Some(state);
+        if self.persisting.written.is_none_or(|(written, _)| written != state) {
+            self.persisting.written = Some((state, out.sequence));
             out.records.push(WalRecord::HardState { shard: self.shard, state });
         }
     }
@@ -237,6 +284,7 @@ impl Group {
                 }
                 EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => {
                     self.apply_change(&entry);
+                    self.remember_change(index, out);
                     Vec::new()
                 }
             };

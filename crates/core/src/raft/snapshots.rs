@@ -482,6 +482,7 @@ impl Group {
         self.membership = installing.membership;
         self.applied = installing.id.index;
         self.applied_term = installing.id.term;
+        self.persisting.remember(self.applied);
         // What was in flight may be in the snapshot or not: nobody here will ever know.
         let dead = self.proposals.overtaken(self.applied);
         out.outcomes.extend(dead.into_iter().map(|origin| (origin, Outcome::NotDone)));
