@@ -24,6 +24,7 @@
 //! Owns layout and judgement; owns no socket, no timeout and no memory of earlier connections. It proves
 //! no identity: it guards against mistakes of configuration, not against an attacker on the network.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
@@ -293,8 +294,8 @@ pub enum Role {
 pub struct Judge<'a> {
     /// The judging node.
     pub own: Identity,
-    /// The numbers of its peers.
-    pub peers: &'a BTreeSet<NodeId>,
+    /// The numbers of its peers; looked at when an introduction is judged.
+    pub peers: &'a RefCell<BTreeSet<NodeId>>,
     /// What the owner of the transport knows about the peer's disk; asked last.
     pub accepts: &'a dyn Fn(NodeId, Uuid) -> Result<(), HandshakeRefusal>,
 }
@@ -314,7 +315,7 @@ impl Judge<'_> {
         if node == self.own.node {
             return Err(HandshakeRefusal::SameNumber);
         }
-        if !self.peers.contains(&node) {
+        if !self.peers.borrow().contains(&node) {
             return Err(HandshakeRefusal::UnknownNode);
         }
         match role {
@@ -427,7 +428,7 @@ mod tests {
         let known_host = Uuid::from_u128(103);
         Judge {
             own: identity(2),
-            peers: &[1, 3].map(NodeId).into(),
+            peers: &RefCell::new([1, 3].map(NodeId).into()),
             accepts: &|node, host| {
                 if node == NodeId(3) && host != known_host {
                     Err(HandshakeRefusal::HostMismatch)

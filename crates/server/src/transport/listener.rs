@@ -91,15 +91,14 @@ impl Desk {
         self.shaking.set(self.shaking.get() - 1);
         match shaken {
             Some(Ok(peer)) => {
-                tracing::info!(%peer, address = %remote, "peer link up");
                 self.complaints.forget(remote.ip(), peer);
-                let link = self.links.raise(peer);
-                connection::run(&self.links, &link, stream, buffer).await;
+                if let Some(link) = self.links.raise(peer) {
+                    tracing::info!(%peer, address = %remote, "peer link up");
+                    connection::run(&self.links, &link, stream, buffer).await;
+                }
             }
             Some(Err(error)) => {
-                if error.is_ours() {
-                    self.links.counters.handshakes_refused.add(1);
-                }
+                self.links.note(&error);
                 self.complaints.log(remote, &error);
             }
             None => {}
