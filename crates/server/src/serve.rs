@@ -301,6 +301,7 @@ fn start_transport(worker: &Worker, identity: &Identity, listener: TcpListener) 
                 _ => Ok(()),
             }
         }),
+        removed: Rc::new(|by| tracing::error!(%by, "this node was removed from the cluster")),
         limits: TransportLimits::default(),
     };
     Transport::start(listener, options)

@@ -22,7 +22,7 @@ use tokio::sync::{Notify, watch};
 use super::TransportOptions;
 use super::counters::TransportCounters;
 use super::frame::assert_valid_payload;
-use super::handshake::{HandshakeError, Judge};
+use super::handshake::{HandshakeError, HandshakeRefusal, Judge};
 use super::queue::{Offer, OutgoingQueue};
 
 /// What all tasks of a transport share.
@@ -37,6 +37,7 @@ pub struct Links {
     peers: RefCell<BTreeMap<NodeId, Rc<Peer>>>,
     /// The numbers of the peers.
     numbers: RefCell<BTreeSet<NodeId>>,
+    was_removed: Cell<bool>,
 }
 
 /// What is known of one peer.
@@ -49,6 +50,7 @@ pub struct Peer {
     pub is_sought: Cell<bool>,
     address: RefCell<String>,
     belongs: watch::Sender<bool>,
+    is_up: watch::Sender<bool>,
     link: RefCell<Option<Rc<Link>>>,
     was_up: Cell<bool>,
 }
@@ -61,6 +63,7 @@ impl Peer {
             is_sought: Cell::new(false),
             address: RefCell::new(address),
             belongs: watch::Sender::new(true),
+            is_up: watch::Sender::new(false),
             link: RefCell::default(),
             was_up: Cell::new(false),
         }
@@ -69,6 +72,16 @@ impl Peer {
     /// Where it listens, as far as is known now.
     pub fn address(&self) -> String {
         self.address.borrow().clone()
+    }
+
+    /// Whether a link with it stands.
+    pub fn has_link(&self) -> bool {
+        *self.is_up.borrow()
+    }
+
+    /// Returns once a link with it stands, or once none does.
+    pub async fn is_up(&self, up: bool) {
+        self.is_up.subscribe().wait_for(|is_up| *is_up == up).await.ok();
     }
 
     fn belongs(&self) -> bool {
@@ -139,6 +152,7 @@ impl Links {
             stopping,
             peers: RefCell::default(),
             numbers: RefCell::default(),
+            was_removed: Cell::new(false),
         }
     }
 
@@ -175,10 +189,23 @@ impl Links {
         Judge { own: self.options.identity, peers: &self.numbers, accepts: &*self.options.accepts }
     }
 
-    /// Takes note of a handshake that came to nothing.
+    /// Takes note of a handshake that came to nothing, and tells the owner once if the reason is that this node is a
+    /// member no more.
     pub fn note(&self, error: &HandshakeError) {
         if error.is_ours() {
             self.counters.handshakes_refused.add(1);
+        }
+        if let HandshakeError::RefusedByPeer { refusal: HandshakeRefusal::Removed, peer } = error
+            && !self.was_removed.replace(true)
+        {
+            (self.options.removed)(*peer);
+        }
+    }
+
+    /// Has a peer called now rather than when its time comes.
+    pub fn call(&self, node: NodeId) {
+        if let Some(peer) = self.peer(node) {
+            peer.called.notify_one();
         }
     }
 
@@ -218,6 +245,7 @@ impl Links {
             closing: watch::Sender::new(*self.stopping.borrow()),
         });
         *peer.link.borrow_mut() = Some(link.clone());
+        peer.is_up.send_replace(true);
         if peer.was_up.replace(true) {
             self.counters.reconnects.add(1);
         }
@@ -234,6 +262,7 @@ impl Links {
         // outlives its link.
         let peer = self.peer(link.peer).expect("invariant: a peer stays as long as its link");
         *peer.link.borrow_mut() = None;
+        peer.is_up.send_replace(false);
         if !peer.belongs() {
             self.peers.borrow_mut().remove(&peer.node);
         }

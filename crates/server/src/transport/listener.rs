@@ -1,4 +1,4 @@
-//! Takes connections of peers with a higher number: accept, shake hands, carry.
+//! Takes connections of peers: accept, shake hands; carry those of a higher number, pass on that a lower one knocked.
 //!
 //! Owns the bound on unfinished handshakes and what is logged about callers that are refused; owns neither the
 //! handshake's rules nor the links. Invariant: what a caller can make this node keep before it is known is
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::connection;
-use super::handshake::HandshakeError;
+use super::handshake::{Caller, HandshakeError};
 use super::links::Links;
 
 /// Handshakes under way at a time; further callers are hung up on. A cluster has few nodes, each of which dials
@@ -90,12 +90,17 @@ impl Desk {
         };
         self.shaking.set(self.shaking.get() - 1);
         match shaken {
-            Some(Ok(peer)) => {
+            Some(Ok(Caller::Peer(peer))) => {
                 self.complaints.forget(remote.ip(), peer);
                 if let Some(link) = self.links.raise(peer) {
                     tracing::info!(%peer, address = %remote, "peer link up");
                     connection::run(&self.links, &link, stream, buffer).await;
                 }
+            }
+            Some(Ok(Caller::Knock(peer))) => {
+                tracing::debug!(%peer, address = %remote, "a peer knocked");
+                self.complaints.forget(remote.ip(), peer);
+                self.links.call(peer);
             }
             Some(Err(error)) => {
                 self.links.note(&error);
@@ -105,7 +110,7 @@ impl Desk {
         }
     }
 
-    async fn shake(&self, stream: &mut TcpStream, buffer: &mut BytesMut) -> Result<NodeId, HandshakeError> {
+    async fn shake(&self, stream: &mut TcpStream, buffer: &mut BytesMut) -> Result<Caller, HandshakeError> {
         connection::configure(stream)?;
         let judge = self.links.judge();
         match timeout(self.links.options.limits.handshake_timeout, judge.accept(stream, buffer)).await {

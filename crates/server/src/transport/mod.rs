@@ -4,6 +4,8 @@
 //!             dialer (peers below) ─┐                        ┌─ LinkUp / Frame / LinkDown ─▶ sink
 //!                                   ├─▶ handshake ─▶ connection
 //!   listener (peers above) ─────────┘                        └◀─ queue ◀─ Transport::send
+//!
+//!            knocker (peers above) ───▶ their listener ───▶ their dialer calls at once
 //! ```
 //!
 //! It owns connections, their order and their bounds. It deliberately owns no message, no retry and no clock of
@@ -12,7 +14,9 @@
 //! **Who dials.** The node with the higher number dials, the lower one listens. If both dialed, a pair would
 //! often have two connections, and the two sides would have to agree on which one to keep while frames are already
 //! on their way on both; a rule that depends on nothing but the numbers leaves nothing to agree on. The price: a
-//! node that restarts waits for its higher peers to call, at most [`attempt::BACKOFF_MAX`].
+//! node that restarts would wait for its higher peers to call, up to [`attempt::BACKOFF_MAX`], and one that was
+//! removed would wait for ever. So the lower node *knocks* at higher peers that it has no link with: a knock makes no
+//! connection, it has the peer call now, or brings the answer that this node was removed.
 //!
 //! **Contract** (as [`tidelock_core::event`] asks): frames to one peer arrive in order, whole and once, or not at
 //! all; [`Event::LinkDown`] of a connection comes before anything of the next one with that peer. After
@@ -21,8 +25,8 @@
 //! **Peers come and go** with [`Transport::set_peers`], while links stand.
 //!
 //! **Rooms.** `handshake` and `frame` are layouts, `queue` the bound on what waits, `links` the peers and the order
-//! of events, `connection` the socket, `dialer` and `listener` how connections come to be, `attempt` what every call
-//! has in common.
+//! of events, `connection` the socket, `dialer`, `knocker` and `listener` how connections come to be, `attempt` what
+//! every call has in common.
 //!
 //! Everything runs on the thread of its owner, inside a [`tokio::task::LocalSet`]; nothing here is `Send`.
 
@@ -32,6 +36,7 @@ pub mod counters;
 pub mod dialer;
 pub mod frame;
 pub mod handshake;
+mod knocker;
 mod links;
 pub mod listener;
 pub mod queue;
@@ -64,7 +69,9 @@ pub const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// Where events go. Called on the transport's thread, never from within [`Transport::send`].
 pub type EventSink = Rc<dyn Fn(Event)>;
 
-/// Asked in each handshake whether the peer's number may come from the disk with this uuid.
+/// Asked in each handshake whether the peer's number may come from the disk with this uuid. It is asked about strangers
+/// too, before they are refused: the answer for a number that was removed is [`HandshakeRefusal::Removed`], and `Ok`
+/// for one that the owner knows nothing about.
 pub type HostCheck = Rc<dyn Fn(NodeId, Uuid) -> Result<(), HandshakeRefusal>>;
 
 /// What a transport is made of.
@@ -78,6 +85,9 @@ pub struct TransportOptions {
     pub sink: EventSink,
     /// What the owner knows about the disks of its peers.
     pub accepts: HostCheck,
+    /// Called once, when a peer first refuses this node because it was removed from the cluster; with that peer. As
+    /// for the sink, never from within a call of the owner's.
+    pub removed: Rc<dyn Fn(NodeId)>,
     /// Bounds.
     pub limits: TransportLimits,
 }
@@ -147,6 +157,8 @@ impl Transport {
         for peer in self.links.set_peers(peers) {
             if peer.node < self.links.options.identity.node {
                 tasks.spawn_local(dialer::run(self.links.clone(), peer));
+            } else {
+                tasks.spawn_local(knocker::run(self.links.clone(), peer));
             }
         }
     }

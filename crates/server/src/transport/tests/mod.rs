@@ -3,6 +3,7 @@
 
 mod frames;
 mod handshakes;
+mod knocks;
 mod lifetimes;
 mod peers;
 
@@ -46,6 +47,7 @@ fn options(node: u64, peers: &[(u64, String)]) -> TransportOptions {
         peers: peers.iter().map(|(node, address)| (NodeId(*node), address.clone())).collect(),
         sink: Rc::new(|_| {}),
         accepts: Rc::new(|_, _| Ok(())),
+        removed: Rc::new(|_| {}),
         limits: TransportLimits::default(),
     }
 }

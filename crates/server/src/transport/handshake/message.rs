@@ -1,15 +1,4 @@
-//! The first words on a peer connection: who are you, of which cluster, on which disk, and which version do we speak?
-//!
-//! ```text
-//! dialer                          acceptor
-//!   Hello            ──────────▶   judges it
-//!   judges it        ◀──────────   Hello, or Refuse and close
-//!   Accept, or       ──────────▶   the link is up
-//!   Refuse and close
-//! ```
-//!
-//! Three messages rather than two, so that neither side takes a link for standing that the other refuses; the
-//! dialer sends its first frames right behind `Accept`, so the third costs no round trip. A message is
+//! The messages of a handshake, byte for byte.
 //!
 //! ```text
 //! magic    8 bytes   "TIDEPEER"
@@ -20,19 +9,14 @@
 //!
 //! This envelope never changes with the protocol version, or versions could not be negotiated. Bytes behind
 //! the known fields of a body are ignored: a later version may add some.
-//!
-//! Owns layout and judgement; owns no socket, no timeout and no memory of earlier connections. It proves
-//! no identity: it guards against mistakes of configuration, not against an attacker on the network.
 
-use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::fmt;
-use std::io;
 
 use bytes::{Buf, BufMut, BytesMut};
 use tidelock_core::types::NodeId;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use uuid::Uuid;
+
+use super::HandshakeError;
 
 /// Versions of the peer protocol that this build speaks.
 pub const PROTOCOL_VERSIONS: VersionRange = VersionRange { min: 1, max: 1 };
@@ -41,7 +25,8 @@ pub const PROTOCOL_VERSIONS: VersionRange = VersionRange { min: 1, max: 1 };
 pub const HANDSHAKE_BYTES_MAX: usize = 512;
 
 const MAGIC: &[u8; 8] = b"TIDEPEER";
-const ENVELOPE_BYTES: usize = 14;
+/// Bytes before a body.
+pub(super) const ENVELOPE_BYTES: usize = 14;
 const KIND_HELLO: u8 = 1;
 const KIND_ACCEPT: u8 = 2;
 const KIND_REFUSE: u8 = 3;
@@ -120,13 +105,16 @@ pub enum HandshakeRefusal {
     /// The dialed address belongs to another peer.
     #[error("another node of the cluster answers at this address")]
     UnexpectedNode,
+    /// The number was given up for good.
+    #[error("this node was removed from the cluster")]
+    Removed,
     /// A reason that a later version gave.
     #[error("reason {0}, which this version does not know")]
     Other(u8),
 }
 
 /// Codes on the wire. A code is never reused.
-const REFUSAL_CODES: [(HandshakeRefusal, u8); 8] = [
+const REFUSAL_CODES: [(HandshakeRefusal, u8); 9] = [
     (HandshakeRefusal::WrongCluster, 1),
     (HandshakeRefusal::UnknownNode, 2),
     (HandshakeRefusal::UnsupportedVersion, 3),
@@ -135,6 +123,7 @@ const REFUSAL_CODES: [(HandshakeRefusal, u8); 8] = [
     (HandshakeRefusal::SameNumber, 6),
     (HandshakeRefusal::WrongDirection, 7),
     (HandshakeRefusal::UnexpectedNode, 8),
+    (HandshakeRefusal::Removed, 9),
 ];
 
 impl HandshakeRefusal {
@@ -154,41 +143,6 @@ impl HandshakeRefusal {
             .iter()
             .find(|(_, known)| *known == code)
             .map_or(HandshakeRefusal::Other(code), |(refusal, _)| *refusal)
-    }
-}
-
-/// Why a handshake came to nothing.
-#[derive(Debug, thiserror::Error)]
-pub enum HandshakeError {
-    /// This node refused.
-    #[error("refused {claimed}: {refusal}")]
-    Refused {
-        /// Why.
-        refusal: HandshakeRefusal,
-        /// Who the other side says it is.
-        claimed: Identity,
-    },
-    /// The other side refused.
-    #[error("refused by the peer: {0}")]
-    RefusedByPeer(HandshakeRefusal),
-    /// The other side does not speak the protocol. It is given no answer.
-    #[error("not the peer protocol: {0}")]
-    Malformed(&'static str),
-    /// The connection failed, or ended before the handshake did.
-    #[error("connection lost during the handshake: {0}")]
-    Io(#[from] io::Error),
-    /// The other side took too long.
-    #[error("no answer in time")]
-    Timeout,
-}
-
-impl HandshakeError {
-    /// Whether this node ended the handshake, rather than the peer or the network.
-    pub fn is_ours(&self) -> bool {
-        match self {
-            HandshakeError::Refused { .. } | HandshakeError::Malformed(_) | HandshakeError::Timeout => true,
-            HandshakeError::RefusedByPeer(_) | HandshakeError::Io(_) => false,
-        }
     }
 }
 
@@ -281,133 +235,6 @@ fn decode_body(mut body: &[u8]) -> Option<Message> {
     }
 }
 
-/// Which end of the connection judges.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// The one that connected, to reach this peer.
-    Dialer(NodeId),
-    /// The one that listened.
-    Acceptor,
-}
-
-/// What a node holds against an introduction.
-pub struct Judge<'a> {
-    /// The judging node.
-    pub own: Identity,
-    /// The numbers of its peers; looked at when an introduction is judged.
-    pub peers: &'a RefCell<BTreeSet<NodeId>>,
-    /// What the owner of the transport knows about the peer's disk; asked last.
-    pub accepts: &'a dyn Fn(NodeId, Uuid) -> Result<(), HandshakeRefusal>,
-}
-
-impl Judge<'_> {
-    /// The version to speak, or why there is nothing to say. Version and cluster come first: what a
-    /// stranger's other fields mean is not known.
-    pub fn judge(&self, hello: &Hello, role: Role) -> Result<u16, HandshakeRefusal> {
-        let Identity { cluster, node, host } = hello.identity;
-        let version = PROTOCOL_VERSIONS.common(hello.versions).ok_or(HandshakeRefusal::UnsupportedVersion)?;
-        if cluster != self.own.cluster {
-            return Err(HandshakeRefusal::WrongCluster);
-        }
-        if host == self.own.host {
-            return Err(HandshakeRefusal::SelfConnection);
-        }
-        if node == self.own.node {
-            return Err(HandshakeRefusal::SameNumber);
-        }
-        if !self.peers.borrow().contains(&node) {
-            return Err(HandshakeRefusal::UnknownNode);
-        }
-        match role {
-            Role::Dialer(expected) if node != expected => return Err(HandshakeRefusal::UnexpectedNode),
-            Role::Acceptor if node < self.own.node => return Err(HandshakeRefusal::WrongDirection),
-            Role::Dialer(_) | Role::Acceptor => {}
-        }
-        (self.accepts)(node, host)?;
-        Ok(version)
-    }
-
-    /// The dialer's side. Afterwards `buffer` holds whatever came behind the handshake: bytes of frames.
-    pub async fn dial<S>(
-        &self,
-        stream: &mut S,
-        buffer: &mut BytesMut,
-        peer: NodeId,
-    ) -> Result<(), HandshakeError>
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-    {
-        write_message(stream, &self.hello()).await?;
-        let hello = match read_message(stream, buffer).await? {
-            Message::Hello(hello) => hello,
-            Message::Refuse(refusal) => return Err(HandshakeError::RefusedByPeer(refusal)),
-            Message::Accept { .. } => return Err(HandshakeError::Malformed("a message is out of turn")),
-        };
-        let version = self.decide(stream, &hello, Role::Dialer(peer)).await?;
-        write_message(stream, &Message::Accept { version }).await?;
-        Ok(())
-    }
-
-    /// The acceptor's side; returns who called. Afterwards `buffer` holds whatever came behind the handshake.
-    pub async fn accept<S>(&self, stream: &mut S, buffer: &mut BytesMut) -> Result<NodeId, HandshakeError>
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-    {
-        let Message::Hello(hello) = read_message(stream, buffer).await? else {
-            return Err(HandshakeError::Malformed("a message is out of turn"));
-        };
-        let version = self.decide(stream, &hello, Role::Acceptor).await?;
-        write_message(stream, &self.hello()).await?;
-        match read_message(stream, buffer).await? {
-            Message::Accept { version: theirs } if theirs == version => Ok(hello.identity.node),
-            Message::Accept { .. } => Err(HandshakeError::Malformed("the peer chose another version")),
-            Message::Refuse(refusal) => Err(HandshakeError::RefusedByPeer(refusal)),
-            Message::Hello(_) => Err(HandshakeError::Malformed("a message is out of turn")),
-        }
-    }
-
-    fn hello(&self) -> Message {
-        Message::Hello(Hello { versions: PROTOCOL_VERSIONS, identity: self.own })
-    }
-
-    /// Judges and, if it refuses, says so before the connection closes. A failure to say so changes nothing.
-    async fn decide<S>(&self, stream: &mut S, hello: &Hello, role: Role) -> Result<u16, HandshakeError>
-    where
-        S: AsyncWrite + Unpin,
-    {
-        match self.judge(hello, role) {
-            Ok(version) => Ok(version),
-            Err(refusal) => {
-                if write_message(stream, &Message::Refuse(refusal)).await.is_ok() {
-                    stream.shutdown().await.ok();
-                }
-                Err(HandshakeError::Refused { refusal, claimed: hello.identity })
-            }
-        }
-    }
-}
-
-async fn write_message<S: AsyncWrite + Unpin>(stream: &mut S, message: &Message) -> io::Result<()> {
-    stream.write_all(&message.encode()).await
-}
-
-/// Reads until one message is whole. What is read beyond it stays in `buffer`, whose size one message bounds:
-/// each pass reads into room that is left before it looks again.
-async fn read_message<S>(stream: &mut S, buffer: &mut BytesMut) -> Result<Message, HandshakeError>
-where
-    S: AsyncRead + Unpin,
-{
-    loop {
-        if let Some(message) = Message::decode(buffer)? {
-            return Ok(message);
-        }
-        buffer.reserve(ENVELOPE_BYTES + HANDSHAKE_BYTES_MAX);
-        if stream.read_buf(buffer).await? == 0 {
-            return Err(HandshakeError::Io(io::ErrorKind::UnexpectedEof.into()));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -422,39 +249,6 @@ mod tests {
 
     fn hello(identity: Identity) -> Hello {
         Hello { versions: PROTOCOL_VERSIONS, identity }
-    }
-
-    fn judge(hello: &Hello, role: Role) -> Result<u16, HandshakeRefusal> {
-        let known_host = Uuid::from_u128(103);
-        Judge {
-            own: identity(2),
-            peers: &RefCell::new([1, 3].map(NodeId).into()),
-            accepts: &|node, host| {
-                if node == NodeId(3) && host != known_host {
-                    Err(HandshakeRefusal::HostMismatch)
-                } else {
-                    Ok(())
-                }
-            },
-        }
-        .judge(hello, role)
-    }
-
-    #[test]
-    fn introductions_are_judged() {
-        use HandshakeRefusal as R;
-        let accept = |identity| judge(&hello(identity), Role::Acceptor);
-        assert_eq!(accept(identity(3)), Ok(1));
-        assert_eq!(accept(Identity { cluster: Uuid::nil(), ..identity(3) }), Err(R::WrongCluster));
-        assert_eq!(accept(Identity { host: Uuid::from_u128(9), ..identity(3) }), Err(R::HostMismatch));
-        assert_eq!(accept(Identity { host: Uuid::from_u128(9), ..identity(2) }), Err(R::SameNumber));
-        assert_eq!(accept(identity(2)), Err(R::SelfConnection));
-        assert_eq!(accept(identity(4)), Err(R::UnknownNode));
-        assert_eq!(accept(identity(1)), Err(R::WrongDirection));
-        assert_eq!(judge(&hello(identity(1)), Role::Dialer(NodeId(1))), Ok(1));
-        assert_eq!(judge(&hello(identity(3)), Role::Dialer(NodeId(1))), Err(R::UnexpectedNode));
-        let newer = Hello { versions: VersionRange { min: 2, max: 9 }, ..hello(identity(3)) };
-        assert_eq!(judge(&newer, Role::Acceptor), Err(R::UnsupportedVersion));
     }
 
     #[test]
