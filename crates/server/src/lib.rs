@@ -4,6 +4,7 @@ pub mod clock;
 pub mod config;
 pub mod disk;
 pub mod http;
+pub mod identity;
 pub mod listen;
 pub mod metrics;
 pub mod serve;
