@@ -37,6 +37,7 @@ use crate::listen;
 use crate::shutdown::{self, Signal};
 use crate::store::Store;
 use crate::transport::handshake::{self, HandshakeRefusal};
+use crate::transport::join::JoinRefusal;
 use crate::transport::{Transport, TransportLimits, TransportOptions};
 use crate::worker::{DiskReports, Outlets, Worker};
 
@@ -291,6 +292,7 @@ fn start_transport(
             tracing::warn!(%by, "a peer says that this node is a member no more");
             removal.send_replace(true);
         }),
+        joins: Rc::new(|_| Box::pin(async { Err(JoinRefusal::NoLeader) })),
         limits: TransportLimits::default(),
     };
     Transport::start(listener, options)

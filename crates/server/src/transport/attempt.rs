@@ -3,6 +3,7 @@
 //! Owns what every caller of this module's siblings does alike; owns neither what is said on a connection nor what
 //! comes of it.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -132,8 +133,8 @@ pub(super) struct Complaint {
 
 impl Complaint {
     /// The trouble as text, and whether it is news.
-    pub fn note(&mut self, error: &AttemptError) -> (&str, bool) {
-        let text = error.to_string();
+    pub fn note(&mut self, trouble: &impl fmt::Display) -> (&str, bool) {
+        let text = trouble.to_string();
         let is_news = self.last.as_ref() != Some(&text);
         (self.last.insert(text), is_news)
     }

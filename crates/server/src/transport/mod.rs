@@ -22,7 +22,8 @@
 //! all; [`Event::LinkDown`] of a connection comes before anything of the next one with that peer. After
 //! [`Transport::stop`] returns no event is raised.
 //!
-//! **Peers come and go** with [`Transport::set_peers`], while links stand.
+//! **Peers come and go** with [`Transport::set_peers`], while links stand. A host that is to become one asks for it by
+//! [`join::ask`], with no transport of its own yet, at any member's listener.
 //!
 //! **Rooms.** `handshake` and `frame` are layouts, `queue` the bound on what waits, `links` the peers and the order
 //! of events, `connection` the socket, `dialer`, `knocker` and `listener` how connections come to be, `attempt` what
@@ -36,6 +37,7 @@ pub mod counters;
 pub mod dialer;
 pub mod frame;
 pub mod handshake;
+pub mod join;
 mod knocker;
 mod links;
 pub mod listener;
@@ -57,6 +59,7 @@ use uuid::Uuid;
 use attempt::BackoffLimits;
 pub use counters::TransportCounters;
 use handshake::{HandshakeRefusal, Identity};
+use join::JoinDesk;
 use links::Links;
 use queue::QueueLimits;
 
@@ -88,6 +91,8 @@ pub struct TransportOptions {
     /// Called once, when a peer first refuses this node because it was removed from the cluster; with that peer. As
     /// for the sink, never from within a call of the owner's.
     pub removed: Rc<dyn Fn(NodeId)>,
+    /// Decides about hosts that want to become members.
+    pub joins: JoinDesk,
     /// Bounds.
     pub limits: TransportLimits,
 }

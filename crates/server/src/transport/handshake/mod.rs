@@ -16,6 +16,9 @@
 //! that is a success: the higher node now knows whom to call, and the lower one that it will be called. A node that was
 //! removed hears so in the same way.
 //!
+//! **Newcomers.** A host that is no member yet says `Join` instead, and is answered by the owner, see
+//! [`join`](super::join).
+//!
 //! Owns judgement and order; owns no socket, no timeout and no memory of earlier connections. It proves
 //! no identity: it guards against mistakes of configuration, not against an attacker on the network.
 
@@ -29,6 +32,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io;
 
+use super::join::JoinRequest;
 use bytes::BytesMut;
 use message::ENVELOPE_BYTES;
 use tidelock_core::types::NodeId;
@@ -45,6 +49,14 @@ pub enum HandshakeError {
         refusal: HandshakeRefusal,
         /// Who the other side says it is.
         claimed: Identity,
+    },
+    /// This node refused a host that is no member.
+    #[error("refused host {host}, which wants to join: {refusal}")]
+    NewcomerRefused {
+        /// Why.
+        refusal: HandshakeRefusal,
+        /// Who it says it is.
+        host: Uuid,
     },
     /// The other side refused.
     #[error("refused by the peer: {refusal}")]
@@ -69,7 +81,10 @@ impl HandshakeError {
     /// Whether this node ended the handshake, rather than the peer or the network.
     pub fn is_ours(&self) -> bool {
         match self {
-            HandshakeError::Refused { .. } | HandshakeError::Malformed(_) | HandshakeError::Timeout => true,
+            HandshakeError::Refused { .. }
+            | HandshakeError::NewcomerRefused { .. }
+            | HandshakeError::Malformed(_)
+            | HandshakeError::Timeout => true,
             HandshakeError::RefusedByPeer { .. } | HandshakeError::Io(_) => false,
         }
     }
@@ -91,6 +106,8 @@ pub enum Caller {
     Peer(NodeId),
     /// A peer of a lower number: it asks to be called.
     Knock(NodeId),
+    /// A host that is no member: it waits for an answer.
+    Join(JoinRequest),
 }
 
 /// What a node holds against an introduction.
@@ -145,7 +162,7 @@ impl Judge<'_> {
         let hello = match read_message(stream, buffer).await? {
             Message::Hello(hello) => hello,
             Message::Refuse(refusal) => return Err(HandshakeError::RefusedByPeer { refusal, peer }),
-            Message::Accept { .. } => return Err(HandshakeError::Malformed("a message is out of turn")),
+            _ => return Err(OUT_OF_TURN),
         };
         let version = self.decide(stream, &hello, Role::Dialer(peer)).await?;
         write_message(stream, &Message::Accept { version }).await?;
@@ -163,10 +180,10 @@ impl Judge<'_> {
             Message::Refuse(refusal) => Err(HandshakeError::RefusedByPeer { refusal, peer }),
             // Whoever takes the connection is of a lower number, so it is not the peer.
             Message::Hello(Hello { identity, .. }) => {
-                let refusal = HandshakeRefusal::UnexpectedNode;
-                Err(self.refuse(stream, refusal, identity).await)
+                refuse(stream, HandshakeRefusal::UnexpectedNode).await;
+                Err(HandshakeError::Refused { refusal: HandshakeRefusal::UnexpectedNode, claimed: identity })
             }
-            Message::Accept { .. } => Err(HandshakeError::Malformed("a message is out of turn")),
+            _ => Err(OUT_OF_TURN),
         }
     }
 
@@ -176,8 +193,10 @@ impl Judge<'_> {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let Message::Hello(hello) = read_message(stream, buffer).await? else {
-            return Err(HandshakeError::Malformed("a message is out of turn"));
+        let hello = match read_message(stream, buffer).await? {
+            Message::Hello(hello) => hello,
+            Message::Join { versions, request } => return self.hear(stream, versions, request).await,
+            _ => return Err(OUT_OF_TURN),
         };
         let node = hello.identity.node;
         let version = match self.decide(stream, &hello, Role::Acceptor).await {
@@ -191,7 +210,7 @@ impl Judge<'_> {
             Message::Accept { version: theirs } if theirs == version => Ok(Caller::Peer(node)),
             Message::Accept { .. } => Err(HandshakeError::Malformed("the peer chose another version")),
             Message::Refuse(refusal) => Err(HandshakeError::RefusedByPeer { refusal, peer: node }),
-            Message::Hello(_) => Err(HandshakeError::Malformed("a message is out of turn")),
+            _ => Err(OUT_OF_TURN),
         }
     }
 
@@ -206,29 +225,56 @@ impl Judge<'_> {
     {
         match self.judge(hello, role) {
             Ok(version) => Ok(version),
-            Err(refusal) => Err(self.refuse(stream, refusal, hello.identity).await),
+            Err(refusal) => {
+                refuse(stream, refusal).await;
+                Err(HandshakeError::Refused { refusal, claimed: hello.identity })
+            }
         }
     }
 
-    /// Refuses before the connection closes. A failure to say so changes nothing.
-    async fn refuse<S>(&self, stream: &mut S, refusal: HandshakeRefusal, claimed: Identity) -> HandshakeError
+    /// A newcomer is asked for nothing but that the two can talk, and that it is another host than this one.
+    async fn hear<S>(
+        &self,
+        stream: &mut S,
+        versions: VersionRange,
+        request: JoinRequest,
+    ) -> Result<Caller, HandshakeError>
     where
         S: AsyncWrite + Unpin,
     {
-        if write_message(stream, &Message::Refuse(refusal)).await.is_ok() {
-            stream.shutdown().await.ok();
-        }
-        HandshakeError::Refused { refusal, claimed }
+        let refusal = if PROTOCOL_VERSIONS.common(versions).is_none() {
+            HandshakeRefusal::UnsupportedVersion
+        } else if request.host.uuid == self.own.host {
+            HandshakeRefusal::SelfConnection
+        } else {
+            return Ok(Caller::Join(request));
+        };
+        refuse(stream, refusal).await;
+        Err(HandshakeError::NewcomerRefused { refusal, host: request.host.uuid })
     }
 }
 
-async fn write_message<S: AsyncWrite + Unpin>(stream: &mut S, message: &Message) -> io::Result<()> {
+const OUT_OF_TURN: HandshakeError = HandshakeError::Malformed("a message is out of turn");
+
+/// Refuses before the connection closes. A failure to say so changes nothing.
+async fn refuse<S: AsyncWrite + Unpin>(stream: &mut S, refusal: HandshakeRefusal) {
+    if write_message(stream, &Message::Refuse(refusal)).await.is_ok() {
+        stream.shutdown().await.ok();
+    }
+}
+
+/// Writes one message.
+pub(super) async fn write_message<S: AsyncWrite + Unpin>(
+    stream: &mut S,
+    message: &Message,
+) -> io::Result<()> {
     stream.write_all(&message.encode()).await
 }
 
 /// Reads until one message is whole. What is read beyond it stays in `buffer`, whose size one message bounds:
-/// each pass reads into room that is left before it looks again.
-async fn read_message<S>(stream: &mut S, buffer: &mut BytesMut) -> Result<Message, HandshakeError>
+/// each pass reads into room that is left before it looks again, and room grows with what has arrived, never with
+/// what was announced.
+pub(super) async fn read_message<S>(stream: &mut S, buffer: &mut BytesMut) -> Result<Message, HandshakeError>
 where
     S: AsyncRead + Unpin,
 {
@@ -245,6 +291,7 @@ where
 
 #[cfg(test)]
 mod tests {
+    use super::super::join::JOIN_BYTES_MAX;
     use super::*;
 
     fn identity(node: u64) -> Identity {
@@ -296,5 +343,20 @@ mod tests {
         assert_eq!(judge(&hello(identity(3)), Role::Dialer(NodeId(1))), Err(R::UnexpectedNode));
         let newer = Hello { versions: VersionRange { min: 2, max: 9 }, ..hello(identity(3)) };
         assert_eq!(judge(&newer, Role::Acceptor), Err(R::UnsupportedVersion));
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn memory_follows_what_has_arrived_and_not_what_was_announced() {
+        let (mut caller, mut stream) = tokio::io::duplex(1 << 20);
+        let mut envelope = b"TIDEPEER".to_vec();
+        envelope.extend_from_slice(&(JOIN_BYTES_MAX as u16).to_le_bytes());
+        envelope.extend_from_slice(&[0, 0, 0, 0, 4]);
+        caller.write_all(&envelope).await.unwrap();
+        drop(caller);
+        let mut buffer = BytesMut::new();
+        let lost = read_message(&mut stream, &mut buffer).await;
+        assert!(matches!(lost, Err(HandshakeError::Io(_))));
+        assert_eq!(buffer.len(), envelope.len());
+        assert!(buffer.capacity() < 4 << 10, "{}", buffer.capacity());
     }
 }

@@ -3,12 +3,14 @@
 
 mod frames;
 mod handshakes;
+mod joins;
 mod knocks;
 mod lifetimes;
 mod peers;
 
 use super::frame::FrameBatch;
 use super::handshake::{Hello, Message, PROTOCOL_VERSIONS, VersionRange};
+use super::join::JoinRefusal;
 use super::*;
 use bytes::{Buf, Bytes, BytesMut};
 use std::cell::Cell;
@@ -48,6 +50,7 @@ fn options(node: u64, peers: &[(u64, String)]) -> TransportOptions {
         sink: Rc::new(|_| {}),
         accepts: Rc::new(|_, _| Ok(())),
         removed: Rc::new(|_| {}),
+        joins: Rc::new(|_| Box::pin(async { Err(JoinRefusal::NoLeader) })),
         limits: TransportLimits::default(),
     }
 }
