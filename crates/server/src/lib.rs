@@ -5,6 +5,7 @@ pub mod config;
 pub mod disk;
 pub mod http;
 pub mod identity;
+pub mod join;
 pub mod listen;
 pub mod metrics;
 pub mod serve;

@@ -3,26 +3,23 @@
 //! Owns the order of start and stop. Parts know nothing of each other beyond what is handed to them here.
 //!
 //! Start: lock and read the disk, then listen, then serve. A node restarts from its own disk: it needs no peer to be
-//! up, only a quorum before it can promise anything.
+//! up, only a quorum before it can promise anything. A new one that is to join a cluster first waits for its answer.
 //!
 //! Stop, by a signal or because the node was removed from its cluster: hand leaderships over while still serving, finish
 //! requests in flight, flush the peers' queues, let the log finish, release the disk.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidelock_core::command::HostInfo;
 use tidelock_core::event::{Event, NodeOptions, OutgoingFrame};
 use tidelock_core::node::Node;
 use tidelock_core::storage::WalBatch;
-use tidelock_core::storage::control_file::{Identity, KnownHost};
+use tidelock_core::storage::control_file::Identity;
 use tidelock_core::storage::disk::DiskError;
 use tidelock_core::storage::recovery::{self, RecoverError, RecoverReport};
 use tidelock_core::storage::snapshot::SnapshotTask;
 use tidelock_core::storage::wal::{WalError, WalOptions};
-use tidelock_core::types::NodeId;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::LocalSet;
@@ -32,12 +29,12 @@ use crate::clock::Ticker;
 use crate::config::Settings;
 use crate::disk::{DiskThread, FsDisk, SnapshotThread};
 use crate::http::{self, HttpContext, HttpOptions, NodeAddresses};
-use crate::identity::{self, IdentityError, IdentityStore, remembered_peers};
+use crate::identity::{self, IdentityError, IdentityStore, remembered_peers, with_addresses};
+use crate::join;
 use crate::listen;
 use crate::shutdown::{self, Signal};
 use crate::store::Store;
 use crate::transport::handshake::{self, HandshakeRefusal};
-use crate::transport::join::JoinRefusal;
 use crate::transport::{Transport, TransportLimits, TransportOptions};
 use crate::worker::{DiskReports, Outlets, Worker};
 
@@ -61,8 +58,8 @@ pub enum ServeError {
     /// The data directory cannot be used.
     #[error("data directory: {0}")]
     Disk(#[from] DiskError),
-    /// The directory does not say who this node is, or says that it is none.
-    #[error("data directory: {0}")]
+    /// It is not known who this node is, or it is none.
+    #[error(transparent)]
     Identity(#[from] IdentityError),
     /// What log and snapshots hold cannot be believed.
     #[error("data directory: {0}")]
@@ -85,7 +82,14 @@ pub fn run(settings: Settings) -> Result<(), ServeError> {
 
 async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> Result<(), ServeError> {
     let disk = FsDisk::open(&settings.data_dir)?;
-    let identity = identity::identify(&disk, &settings)?;
+    let identity = tokio::select! {
+        biased;
+        identity = identity::identify(&disk, &settings) => identity?,
+        () = signalled(signals.clone()) => {
+            tracing::info!("stopped before a cluster had taken this node in");
+            return Ok(());
+        }
+    };
     // A fresh seed for each boot: read contexts must not repeat, and jitter had better not.
     let (seed, _) = Uuid::new_v4().as_u64_pair();
     let opened = recovery::open(disk.clone(), WalOptions::new(seed))?;
@@ -227,35 +231,16 @@ async fn remember_hosts(worker: Worker, store: Rc<IdentityStore>, period: Durati
     let mut interval = tokio::time::interval(period);
     loop {
         interval.tick().await;
-        let known = known_hosts(&worker, &store.identity());
+        let known = with_addresses(&store.identity(), worker.known_hosts());
         if let Err(error) = store.remember(known) {
             tracing::warn!(%error, "the control file could not be updated; trying again");
         }
     }
 }
 
-/// The hosts that the registry shows, and where they are reached.
-fn known_hosts(worker: &Worker, identity: &Identity) -> BTreeMap<NodeId, KnownHost> {
-    let mut addresses = remembered_peers(identity);
-    let known = worker.known_hosts().into_iter();
-    known
-        .map(|(node, uuid)| {
-            let peer_address = addresses.remove(&node).unwrap_or_default();
-            (node, KnownHost { uuid, peer_address })
-        })
-        .collect()
-}
-
 fn node_options(settings: &Settings, identity: &Identity, seed: u64) -> NodeOptions {
     NodeOptions {
-        host: HostInfo {
-            node: identity.node,
-            uuid: identity.host_uuid,
-            peer_address: settings.peer.to_string(),
-            http_address: settings.http.to_string(),
-            resp_address: settings.resp.to_string(),
-            tags: settings.tags.clone(),
-        },
+        host: join::host_info(settings, identity.node, identity.host_uuid),
         founders: identity.founders.clone(),
         faults: tidelock_core::deliberate::Faults::NONE,
         data_shards: identity.data_shards,
@@ -292,7 +277,7 @@ fn start_transport(
             tracing::warn!(%by, "a peer says that this node is a member no more");
             removal.send_replace(true);
         }),
-        joins: Rc::new(|_| Box::pin(async { Err(JoinRefusal::NoLeader) })),
+        joins: join::desk(worker, store),
         limits: TransportLimits::default(),
     };
     Transport::start(listener, options)
