@@ -33,13 +33,18 @@ pub enum Command {
     /// is one of the founders of a cluster: start each of them with the same list, in any order; the cluster serves
     /// once a majority is up.
     ///
-    /// The first start writes the cluster's identity to the data directory. From then on --peers, --cluster-name
+    /// With --join it becomes a member of a cluster that is there: it asks the members listed until one of them takes it
+    /// in.
+    ///
+    /// The first start writes the cluster's identity to the data directory. From then on --peers, --join, --cluster-name
     /// and --shards are ignored, and the node needs its own disk and a majority, never a particular peer.
     ///
     /// A flag wins over its environment variable, which wins over --config.
     #[command(after_help = "One node:\n  tidelock serve --data-dir /var/lib/tidelock\n\n\
         The first of three founders:\n  tidelock serve --data-dir /var/lib/tidelock --http 10.0.0.1:8001 \\\n    \
-        --peer 10.0.0.1:9001 --peers 10.0.0.1:9001,10.0.0.2:9001,10.0.0.3:9001")]
+        --peer 10.0.0.1:9001 --peers 10.0.0.1:9001,10.0.0.2:9001,10.0.0.3:9001\n\n\
+        One more:\n  tidelock serve --data-dir /var/lib/tidelock --http 10.0.0.4:8001 \\\n    \
+        --peer 10.0.0.4:9001 --join 10.0.0.1:9001,10.0.0.2:9001")]
     Serve(ServeArgs),
     /// Run a whole cluster on this machine, to try things and to break them
     ///
@@ -74,6 +79,9 @@ pub struct ServeArgs {
     /// Peer addresses of all founders, this node's included, the same list on each of them
     #[arg(long, env = "TIDELOCK_PEERS", value_name = "ADDR,…", value_delimiter = ',')]
     pub peers: Option<Vec<String>>,
+    /// Peer addresses of members of a cluster that is there, for a new node to join it; one that is up is enough
+    #[arg(long, env = "TIDELOCK_JOIN", value_name = "ADDR,…", value_delimiter = ',')]
+    pub join: Option<Vec<String>>,
     /// A name that founders must share, so that clusters cannot be mixed up [default: tidelock]
     #[arg(long, env = "TIDELOCK_CLUSTER_NAME", value_name = "NAME")]
     pub cluster_name: Option<String>,
@@ -303,6 +311,7 @@ mod tests {
             "tidelock serve",
             "tidelock serve --data-dir d --http 127.0.0.1:0 --resp 127.0.0.1:0 --peer 127.0.0.1:0",
             "tidelock serve --peers 127.0.0.1:9001,127.0.0.1:9002,127.0.0.1:9003 --cluster-name a --shards 8",
+            "tidelock serve --join 127.0.0.1:9001,127.0.0.1:9002 --peer 127.0.0.1:9004",
             "tidelock serve --tag geo:region=us-central1 --tag geo:zone=us-west-1a --sync false",
             "tidelock serve --election-timeout-ms 500 --request-timeout-ms 2000 --log-format json --log debug",
             "tidelock dev",

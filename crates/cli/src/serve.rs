@@ -38,6 +38,7 @@ fn raw(args: &ServeArgs) -> RawSettings {
         resp: args.resp,
         peer: args.peer,
         peers: args.peers,
+        join: args.join,
         cluster_name: args.cluster_name,
         shards: args.shards,
         tags: args.tags,
@@ -100,8 +101,8 @@ mod tests {
     #[test]
     fn every_flag_arrives() {
         let given = raw_of(
-            "tidelock serve --data-dir d --http h:1 --resp r:2 --peer p:3 --peers p:3,q:3 --cluster-name c --shards 8 \
-             --tag a=1 --tag b=2 --sync false --election-timeout-ms 500 --request-timeout-ms 900 --log-format json \
+            "tidelock serve --data-dir d --http h:1 --resp r:2 --peer p:3 --peers p:3,q:3 --join m:4,n:4 \
+             --cluster-name c --shards 8 --tag a=1 --tag b=2 --sync false --election-timeout-ms 500 --request-timeout-ms 900 --log-format json \
              --log debug",
         );
         let text = |text: &str| Some(text.to_owned());
@@ -112,6 +113,7 @@ mod tests {
             resp: text("r:2"),
             peer: text("p:3"),
             peers: list(&["p:3", "q:3"]),
+            join: list(&["m:4", "n:4"]),
             cluster_name: text("c"),
             shards: Some(8),
             tags: list(&["a=1", "b=2"]),
@@ -132,6 +134,7 @@ mod tests {
             ("resp", config::DEFAULT_RESP.to_owned()),
             ("peer", config::DEFAULT_PEER.to_owned()),
             ("peers", String::new()),
+            ("join", String::new()),
             ("cluster-name", config::DEFAULT_CLUSTER_NAME.to_owned()),
             ("shards", config::DEFAULT_SHARDS.to_string()),
             ("tag", String::new()),

@@ -2,18 +2,20 @@
 //!
 //! Owns names, defaults, precedence and validation. It does not own the command line (the binary passes what flags
 //! and environment gave as [`RawSettings`]), nor what the data directory remembers: that overrules `peers`,
-//! `cluster_name` and `shards` once a node has founded or joined its cluster.
+//! `join`, `cluster_name` and `shards` once a node has founded or joined its cluster.
 //!
 //! Precedence: flag, environment, file, default. A setting counts as a whole: tags given by flags replace those of
 //! the file. Invariants: every default stands once, here; past [`Settings::new`] nothing is checked again.
 
 mod error;
 mod founders;
+mod join;
 #[cfg(test)]
 mod tests;
 
 pub use error::ConfigError;
 pub use founders::{FOUNDERS_MAX, cluster_id};
+pub use join::JOIN_ADDRESSES_MAX;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -70,6 +72,8 @@ pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
 pub const TAGS_MAX: usize = 64;
 /// Longest tag, `K=V`, in bytes.
 pub const TAG_BYTES_MAX: usize = 256;
+/// Longest host in an address, in bytes, as in DNS.
+pub const HOST_BYTES_MAX: usize = 253;
 
 /// Settings as they were given, in one place: a file, or flags and environment. Nothing is checked yet but types.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -86,6 +90,9 @@ pub struct RawSettings {
     /// Peer addresses of all founders, the same on each, this node's included. An element may be a comma-separated
     /// list. Absent: a cluster of one.
     pub peers: Option<Vec<String>>,
+    /// Peer addresses of members of a cluster that a new node asks to take it in. An element may be a comma-separated
+    /// list. Not together with `peers`.
+    pub join: Option<Vec<String>>,
     /// Tells clusters with the same founders apart.
     pub cluster_name: Option<String>,
     /// Data shards that a new cluster is founded with.
@@ -125,6 +132,7 @@ impl RawSettings {
             resp: self.resp.or(fallback.resp),
             peer: self.peer.or(fallback.peer),
             peers: self.peers.or(fallback.peers),
+            join: self.join.or(fallback.join),
             cluster_name: self.cluster_name.or(fallback.cluster_name),
             shards: self.shards.or(fallback.shards),
             tags: self.tags.or(fallback.tags),
@@ -145,7 +153,11 @@ pub struct Address {
 }
 
 impl Address {
-    fn parse(setting: &'static str, text: &str) -> Result<Address, ConfigError> {
+    /// Checks the form of an address; `setting` names it in the error.
+    ///
+    /// # Errors
+    /// [`ConfigError::Address`].
+    pub fn parse(setting: &'static str, text: &str) -> Result<Address, ConfigError> {
         let text = text.trim();
         let invalid = || ConfigError::Address { setting, text: text.to_owned() };
         let (host, port) = text.rsplit_once(':').ok_or_else(invalid)?;
@@ -154,6 +166,7 @@ impl Address {
             matches!(host[1..host.len() - 1].parse(), Ok(IpAddr::V6(_)))
         } else {
             !host.is_empty()
+                && host.len() <= HOST_BYTES_MAX
                 && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
         };
         // `u16` alone would take "+8001".
@@ -173,6 +186,12 @@ impl Address {
     /// Whether the system chooses the port.
     pub fn has_any_port(&self) -> bool {
         self.parts().1.bytes().all(|byte| byte == b'0')
+    }
+
+    /// Whether it says where somebody is: a port, and neither `0.0.0.0` nor `[::]`.
+    pub fn is_reachable(&self) -> bool {
+        let ip = self.parts().0.trim_matches(['[', ']']).parse::<IpAddr>();
+        !self.has_any_port() && !ip.is_ok_and(|ip| ip.is_unspecified())
     }
 
     /// Whether only this machine can reach it. Names other than `localhost` count as reachable from elsewhere: what
@@ -230,6 +249,10 @@ pub struct Settings {
     founders: Vec<Address>,
     /// `None` for a cluster of one.
     cluster_id: Option<Uuid>,
+    /// Whom to ask to be taken in; empty for a founder.
+    join: Vec<Address>,
+    /// As it was given.
+    cluster_name: Option<String>,
 }
 
 impl Settings {
@@ -257,7 +280,8 @@ impl Settings {
         let peer = address("peer", raw.peer, DEFAULT_PEER)?;
         check_distinct([("http", &http), ("resp", &resp), ("peer", &peer)])?;
 
-        let cluster_name = raw.cluster_name.as_deref().unwrap_or(DEFAULT_CLUSTER_NAME).trim();
+        let given_name = raw.cluster_name.map(|name| name.trim().to_owned());
+        let cluster_name = given_name.as_deref().unwrap_or(DEFAULT_CLUSTER_NAME);
         check_cluster_name(cluster_name)?;
         let shards = in_range("shards", raw.shards.unwrap_or(DEFAULT_SHARDS), 1..=SHARDS_MAX)?;
         let (founders, cluster_id) = match raw.peers {
@@ -268,6 +292,11 @@ impl Settings {
                 (founders, Some(id))
             }
             None => (vec![peer.clone()], None),
+        };
+        let join = match raw.join {
+            Some(_) if cluster_id.is_some() => return Err(ConfigError::JoinAndPeers),
+            Some(list) => join::parse(&list, &peer)?,
+            None => vec![],
         };
 
         let election_timeout_ms = in_range(
@@ -294,6 +323,8 @@ impl Settings {
             log_filter: parse_log_filter(raw.log_filter.as_deref().unwrap_or(DEFAULT_LOG_FILTER))?,
             founders,
             cluster_id,
+            join,
+            cluster_name: given_name,
         })
     }
 
@@ -312,6 +343,17 @@ impl Settings {
     /// random: nobody has to agree on it, and two of them on one machine must not take each other for the same.
     pub fn cluster_id(&self) -> Option<Uuid> {
         self.cluster_id
+    }
+
+    /// Peer addresses of the members that a new node asks to take it in, this node's own not among them. Empty for a
+    /// node that founds its cluster.
+    pub fn join(&self) -> Vec<String> {
+        self.join.iter().map(|address| address.text.clone()).collect()
+    }
+
+    /// The cluster's name, if it was given: a newcomer that was told none takes the cluster as it is.
+    pub fn cluster_name(&self) -> Option<&str> {
+        self.cluster_name.as_deref()
     }
 
     /// The length of a tick; at least [`TICK_MS_MIN`].

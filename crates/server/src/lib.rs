@@ -4,6 +4,8 @@ pub mod clock;
 pub mod config;
 pub mod disk;
 pub mod http;
+pub mod identity;
+pub mod join;
 pub mod listen;
 pub mod metrics;
 pub mod serve;

@@ -1,28 +1,27 @@
 //! One node: put together from its settings, run until a signal or a fault of its disk, taken apart in order.
 //!
-//! Owns the order of start and stop, and the node's identity on its disk. Parts know nothing of each other beyond
-//! what is handed to them here.
+//! Owns the order of start and stop. Parts know nothing of each other beyond what is handed to them here.
 //!
 //! Start: lock and read the disk, then listen, then serve. A node restarts from its own disk: it needs no peer to be
-//! up, only a quorum before it can promise anything.
+//! up, only a quorum before it can promise anything. A new one that is to join a cluster first waits for its answer.
 //!
-//! Stop: hand leaderships over while still serving, finish requests in flight, flush the peers' queues, let the log
-//! finish, release the disk.
+//! Stop, by a signal or because the node was removed from its cluster: hand leaderships over while still serving, finish
+//! requests in flight, flush the peers' queues, let the log finish, release the disk.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidelock_core::command::HostInfo;
+use tidelock_core::command::Standing;
 use tidelock_core::event::{Event, NodeOptions, OutgoingFrame};
 use tidelock_core::node::Node;
 use tidelock_core::storage::WalBatch;
-use tidelock_core::storage::control_file::{self, ControlFileError, Identity};
+use tidelock_core::storage::control_file::Identity;
 use tidelock_core::storage::disk::DiskError;
 use tidelock_core::storage::recovery::{self, RecoverError, RecoverReport};
 use tidelock_core::storage::snapshot::SnapshotTask;
 use tidelock_core::storage::wal::{WalError, WalOptions};
+use tidelock_core::types::NodeId;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::LocalSet;
@@ -32,6 +31,8 @@ use crate::clock::Ticker;
 use crate::config::Settings;
 use crate::disk::{DiskThread, FsDisk, SnapshotThread};
 use crate::http::{self, HttpContext, HttpOptions, NodeAddresses};
+use crate::identity::{self, IdentityError, IdentityStore, remembered_peers};
+use crate::join;
 use crate::listen;
 use crate::shutdown::{self, Signal};
 use crate::store::Store;
@@ -59,24 +60,19 @@ pub enum ServeError {
     /// The data directory cannot be used.
     #[error("data directory: {0}")]
     Disk(#[from] DiskError),
-    /// The node's identity cannot be read or written.
-    #[error("data directory: {0}")]
-    Identity(#[from] ControlFileError),
+    /// It is not known who this node is, or it is none.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
     /// What log and snapshots hold cannot be believed.
     #[error("data directory: {0}")]
     Recovery(#[from] RecoverError),
-    /// The directory knows its node, and the node's log is gone.
-    #[error(
-        "data directory: the write-ahead log is missing; without it this node has forgotten what it acknowledged. \
-         Restore it, or empty the directory: the other nodes will then refuse it, and go on without"
-    )]
-    LogMissing,
     /// The log can no longer be written: the node stopped rather than promise what it cannot keep.
     #[error("stopped: the write-ahead log failed: {0}")]
     Log(WalError),
 }
 
-/// Runs a node until the first SIGTERM or SIGINT. A second signal ends the process at once.
+/// Runs a node until the first SIGTERM or SIGINT, or until its cluster has removed it. A second signal ends the
+/// process at once.
 ///
 /// # Errors
 /// When the node cannot start, or its disk fails.
@@ -88,12 +84,19 @@ pub fn run(settings: Settings) -> Result<(), ServeError> {
 
 async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> Result<(), ServeError> {
     let disk = FsDisk::open(&settings.data_dir)?;
-    let identity = identify(&disk, &settings)?;
+    let identity = tokio::select! {
+        biased;
+        identity = identity::identify(&disk, &settings) => identity?,
+        () = signalled(signals.clone()) => {
+            tracing::info!("stopped before a cluster had taken this node in");
+            return Ok(());
+        }
+    };
     // A fresh seed for each boot: read contexts must not repeat, and jitter had better not.
     let (seed, _) = Uuid::new_v4().as_u64_pair();
     let opened = recovery::open(disk.clone(), WalOptions::new(seed))?;
     log_recovery(&opened.report);
-    let identity = begin_log(&disk, identity, &opened.report)?;
+    let identity = Rc::new(IdentityStore::begin(disk, identity, opened.report.log.segments > 0)?);
 
     let listeners = Listeners::bind(&settings).await?;
     let reports = Arc::new(DiskReports::default());
@@ -101,29 +104,30 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     let log =
         DiskThread::start(opened.log, settings.sync, Box::new(move |result| log_report.report(result)))?;
     let snapshots = SnapshotThread::start(opened.snapshots, move |done| snapshot_report.snapshot(done))?;
-    let node = Node::new(node_options(&settings, &identity, seed), opened.shards);
+    let node = Node::new(node_options(&settings, &identity.identity(), seed), opened.shards);
     let worker = Worker::new(node, reports);
-    let transport = Rc::new(start_transport(&worker, &identity, listeners.peer));
+    let (removal, removal_seen) = watch::channel(false);
+    let transport = Rc::new(start_transport(&worker, &identity, removal.clone(), listeners.peer));
     let context = Rc::new(http_context(&settings, &log, &transport));
 
-    let (stop_http, http_stopping) = watch::channel(false);
-    let http = tokio::task::spawn_local(http::serve(listeners.http, worker.clone(), context, http_stopping));
+    let (stop, http_stopping) = watch::channel(false);
+    let task = tokio::task::spawn_local(http::serve(listeners.http, worker.clone(), context, http_stopping));
+    let http = HttpTask { stop, task };
     tokio::task::spawn_local(tick(worker.clone(), settings.tick()));
-    tokio::task::spawn_local(remember_hosts(
-        worker.clone(),
-        disk,
-        identity.clone(),
-        settings.election_timeout,
-    ));
-    tracing::info!(
-        node = identity.node.0, cluster = %identity.cluster_id, host = %identity.host_uuid,
-        http = %settings.http, peer = %settings.peer, data = %settings.data_dir.display(), "serving"
-    );
+    let period = settings.election_timeout;
+    tokio::task::spawn_local(remember_hosts(worker.clone(), identity.clone(), removal, period));
+    log_start(&settings, &identity.identity());
 
     let outlets = Outlet { log: &log, snapshots: &snapshots, transport: transport.clone() };
+    let occasion = async {
+        tokio::select! {
+            () = signalled(signals) => {}
+            () = removed(removal_seen, &identity) => {}
+        }
+    };
     let failure = tokio::select! {
         failure = worker.run(outlets) => Some(failure),
-        () = stopped(&worker, signals, &settings, stop_http, http) => None,
+        () = stopped(&worker, occasion, &settings, http) => None,
     };
     if let Some(failure) = failure {
         tracing::error!(reason = %failure, "the write-ahead log failed: stopping, nothing more is acknowledged");
@@ -137,16 +141,32 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     Ok(())
 }
 
-/// Waits for the signal, then for everything that clients and peers still expect of this node.
-async fn stopped(
-    worker: &Worker,
-    mut signals: watch::Receiver<Option<Signal>>,
-    settings: &Settings,
-    stop_http: watch::Sender<bool>,
-    http: tokio::task::JoinHandle<()>,
-) {
+/// Returns once the process is asked to stop.
+async fn signalled(mut signals: watch::Receiver<Option<Signal>>) {
     // The sender lives as long as the process.
     let _ = signals.wait_for(Option::is_some).await;
+}
+
+/// Returns once this node is known to be removed from its cluster, and its directory is marked so.
+async fn removed(mut removal: watch::Receiver<bool>, identity: &IdentityStore) {
+    if removal.wait_for(|removed| *removed).await.is_err() {
+        // Nobody is left who could say so.
+        std::future::pending().await
+    }
+    tracing::warn!("this node was removed from the cluster: stopping");
+    if let Err(error) = identity.mark_removed() {
+        tracing::error!(%error, "the data directory could not be marked as that of a removed node");
+    }
+}
+
+struct HttpTask {
+    stop: watch::Sender<bool>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+/// Waits for an occasion to stop, then for everything that clients and peers still expect of this node.
+async fn stopped(worker: &Worker, occasion: impl Future<Output = ()>, settings: &Settings, http: HttpTask) {
+    occasion.await;
     worker.tell(Event::Retire);
     let handover = async {
         while leads_with_followers(worker) {
@@ -156,8 +176,8 @@ async fn stopped(
     if tokio::time::timeout(settings.election_timeout * HANDOVER_ELECTION_TIMEOUTS, handover).await.is_err() {
         tracing::warn!("nobody took over every leadership in time; the others will elect");
     }
-    stop_http.send_replace(true);
-    if let Err(error) = http.await {
+    http.stop.send_replace(true);
+    if let Err(error) = http.task.await {
         tracing::error!(%error, "the HTTP server ended badly");
     }
 }
@@ -195,6 +215,10 @@ impl Outlets for Outlet<'_> {
     fn file(&self, task: SnapshotTask) {
         self.snapshots.submit(task);
     }
+
+    fn set_peers(&self, peers: Vec<(NodeId, String)>) {
+        self.transport.set_peers(peers);
+    }
 }
 
 struct Listeners {
@@ -209,73 +233,31 @@ impl Listeners {
     }
 }
 
-/// Who this node is: what its disk says, or, on an empty disk, what its settings found.
-fn identify(disk: &FsDisk, settings: &Settings) -> Result<Identity, ServeError> {
-    let identity = match control_file::load(disk)? {
-        Some(known) => {
-            if settings.cluster_id().is_some_and(|id| id != known.cluster_id) {
-                tracing::warn!(
-                    "--peers, --cluster-name or --shards differ from what the data directory knows, and are ignored"
-                );
-            }
-            Identity { boots: known.boots + 1, ..known }
-        }
-        None => Identity {
-            cluster_id: settings.cluster_id().unwrap_or_else(Uuid::new_v4),
-            node: settings.node_id(),
-            host_uuid: Uuid::new_v4(),
-            founders: settings.founders(),
-            data_shards: settings.shards,
-            boots: 1,
-            has_log: false,
-            hosts: BTreeMap::new(),
-        },
-    };
-    control_file::store(disk, &identity)?;
-    Ok(identity)
-}
-
-/// Notes that the log is begun, or refuses a directory that has lost it: without its log a node has forgotten its
-/// votes and what it acknowledged, and must not take part under its old number.
-fn begin_log(disk: &FsDisk, identity: Identity, report: &RecoverReport) -> Result<Identity, ServeError> {
-    if !identity.has_log {
-        let identity = Identity { has_log: true, ..identity };
-        control_file::store(disk, &identity)?;
-        return Ok(identity);
-    }
-    if report.log.segments == 0 { Err(ServeError::LogMissing) } else { Ok(identity) }
-}
-
-/// Keeps the control file's list of hosts up with the registry. It changes when the cluster is founded, so writing
-/// it on this thread delays nobody.
-async fn remember_hosts(worker: Worker, disk: FsDisk, mut identity: Identity, period: Duration) {
+/// Keeps what the control file remembers of other hosts up with the registry, and notices when that says that this host
+/// is none of them any more.
+async fn remember_hosts(
+    worker: Worker,
+    store: Rc<IdentityStore>,
+    removal: watch::Sender<bool>,
+    period: Duration,
+) {
     let mut interval = tokio::time::interval(period);
     loop {
         interval.tick().await;
-        let known = worker.known_hosts();
-        if known.iter().all(|(node, host)| identity.hosts.get(node) == Some(host)) {
-            continue;
+        if worker.status().removed {
+            removal.send_replace(true);
         }
-        identity.hosts.extend(known);
-        if let Err(error) = control_file::store(&disk, &identity) {
+        if let Err(error) = store.remember(worker.known_hosts()) {
             tracing::warn!(%error, "the control file could not be updated; trying again");
-            identity.hosts.clear();
         }
     }
 }
 
 fn node_options(settings: &Settings, identity: &Identity, seed: u64) -> NodeOptions {
     NodeOptions {
-        host: HostInfo {
-            node: identity.node,
-            uuid: identity.host_uuid,
-            peer_address: settings.peer.to_string(),
-            http_address: settings.http.to_string(),
-            resp_address: settings.resp.to_string(),
-            tags: settings.tags.clone(),
-        },
+        host: join::host_info(settings, identity.node, identity.host_uuid),
         founders: identity.founders.clone(),
-        hosts: BTreeMap::new(),
+        hosts: remembered_peers(identity),
         faults: tidelock_core::deliberate::Faults::NONE,
         data_shards: identity.data_shards,
         timing: settings.timing(),
@@ -284,26 +266,39 @@ fn node_options(settings: &Settings, identity: &Identity, seed: u64) -> NodeOpti
     }
 }
 
-fn start_transport(worker: &Worker, identity: &Identity, listener: TcpListener) -> Transport {
+fn start_transport(
+    worker: &Worker,
+    store: &Rc<IdentityStore>,
+    removal: watch::Sender<bool>,
+    listener: TcpListener,
+) -> Transport {
     let (sink, registry) = (worker.clone(), worker.clone());
-    let remembered = identity.hosts.clone();
-    let numbers = (1..).map(tidelock_core::types::NodeId);
+    let remembered = store.clone();
+    let identity = store.identity();
     let options = TransportOptions {
         identity: handshake::Identity {
             cluster: identity.cluster_id,
             node: identity.node,
             host: identity.host_uuid,
         },
-        peers: numbers.zip(identity.founders.iter().cloned()).collect(),
+        peers: remembered_peers(&identity).into_iter().collect(),
         sink: Rc::new(move |event| sink.tell(event)),
         accepts: Rc::new(move |node, host| {
-            let seat = registry.seat(node);
+let seat = registry.seat(node);
+            if seat.as_ref().is_some_and(|seat| seat.standing == Standing::Removed) {
+                return Err(HandshakeRefusal::Removed);
+            }
             let known = seat.and_then(|seat| seat.host).map(|host| host.info.uuid);
-            match known.or(remembered.get(&node).copied()) {
+            match known.or_else(|| remembered.known_host(node)) {
                 Some(known) if known != host => Err(HandshakeRefusal::HostMismatch),
                 _ => Ok(()),
             }
         }),
+        removed: Rc::new(move |by| {
+            tracing::warn!(%by, "a peer says that this node is a member no more");
+            removal.send_replace(true);
+        }),
+        joins: join::desk(worker, store),
         limits: TransportLimits::default(),
     };
     Transport::start(listener, options)
@@ -328,6 +323,13 @@ fn http_context(settings: &Settings, log: &DiskThread, transport: &Transport) ->
         transport: transport.counters(),
         ..HttpContext::default()
     }
+}
+
+fn log_start(settings: &Settings, identity: &Identity) {
+    tracing::info!(
+        node = identity.node.0, cluster = %identity.cluster_id, host = %identity.host_uuid,
+        http = %settings.http, peer = %settings.peer, data = %settings.data_dir.display(), "serving"
+    );
 }
 
 fn log_recovery(report: &RecoverReport) {

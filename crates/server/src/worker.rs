@@ -20,6 +20,7 @@ use tidelock_core::control::registry::Seat;
 use tidelock_core::event::{Actions, Event, NodeStatus, OutgoingFrame};
 use tidelock_core::node::Node;
 use tidelock_core::storage::WalBatch;
+use tidelock_core::storage::control_file::KnownHost;
 use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
 use tidelock_core::storage::wal::WalError;
 use tidelock_core::types::{NodeId, Token, WalSequence};
@@ -38,6 +39,9 @@ pub trait Outlets {
 
     /// Queues work on snapshot files; word of it comes back through [`DiskReports`].
     fn file(&self, task: SnapshotTask);
+
+    /// Keeps connections with these peers from now on, and with no others.
+    fn set_peers(&self, peers: Vec<(NodeId, String)>);
 }
 
 /// How the threads of the disk tell the worker what became of its work.
@@ -116,8 +120,12 @@ impl Worker {
     }
 
     /// All disks that the registry knows.
-    pub fn known_hosts(&self) -> BTreeMap<NodeId, Uuid> {
-        self.0.node.borrow().known_hosts().map(|(node, uuid, _)| (node, uuid)).collect()
+    pub fn known_hosts(&self) -> BTreeMap<NodeId, KnownHost> {
+        let node = self.0.node.borrow();
+        let host = |(node, uuid, address): (NodeId, Uuid, &str)| {
+            (node, KnownHost { uuid, peer_address: address.to_owned() })
+        };
+        node.known_hosts().map(host).collect()
     }
 
     /// Drives the node until the log fails; returns why.
@@ -150,6 +158,10 @@ impl Worker {
         }
         for frame in actions.frames.drain(..) {
             outlets.send(frame);
+        }
+        // Behind the frames: one of them may be a farewell to a peer that is none any more.
+        if let Some(peers) = actions.peers.take() {
+            outlets.set_peers(peers);
         }
         let mut waiting = self.0.waiting.borrow_mut();
         for (token, reply) in actions.replies.drain(..) {

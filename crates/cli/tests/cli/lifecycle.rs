@@ -189,6 +189,8 @@ fn settings_that_make_no_sense_end_with_two() {
         &["serve", "--shards", "0"][..],
         &["serve", "--http", "nowhere"],
         &["serve", "--peers", "127.0.0.1:1,127.0.0.1:2"],
+        &["serve", "--peers", "127.0.0.1:9001", "--join", "127.0.0.1:9002"],
+        &["serve", "--join", "127.0.0.1:9001"],
         &["serve", "--election-timeout-ms", "0"],
         &["serve", "--log-format", "xml"],
         &["serve", "--config", "/does/not/exist.toml"],

@@ -15,6 +15,7 @@ mod disk;
 mod documents;
 mod faults;
 mod harness;
+mod joining;
 mod lifecycle;
 mod linearizable;
 mod snapshots;

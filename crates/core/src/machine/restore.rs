@@ -190,9 +190,9 @@ mod tests {
             &[][..],
             &[2, 1, 0, 0, 0, 0, 0],
             &[1, 9, 0, 0, 0, 0, 0],
-            &[1, 1, 0, 0, 0, 0],
-            &[1, 1, 0, 0, 0, 0, 5, 0],
-            &[1, 1, 2, 3, 2, 0, 0, 0, 5],
+            &[1, 1, 0, 0, 0, 0, 0],
+            &[1, 1, 0, 0, 0, 0, 0, 5, 0],
+            &[1, 1, 2, 3, 2, 0, 0, 0, 0, 5],
         ] {
             assert!(Restore::default().block(first).is_err(), "{first:?}");
         }
@@ -200,7 +200,7 @@ mod tests {
             [&[1, b'a', 9, 0][..], &[1, b'a', 0, 0], &[1, b'b', 1, 0, 1, b'a', 2, 0], &[1, b'a', 1, 5]]
         {
             let mut restore = Restore::default();
-            restore.block(&[1, 1, 1, 3, 0, 0, 0, 5]).expect("a header");
+            restore.block(&[1, 1, 1, 3, 0, 0, 0, 0, 5]).expect("a header");
             assert!(restore.block(records).is_err(), "{records:?}");
         }
     }

@@ -1,4 +1,5 @@
-//! The control file: who this node is, and in which cluster. Written when the data directory is made and at each start.
+//! The control file: who this node is, and in which cluster. Written when the data directory is made, at each start, and
+//! when what it remembers of the cluster changes.
 //!
 //! Owns the layout and the atomic replacement of that one file. It decides nothing about identities: an existing one
 //! beats the command line, but that is for the caller to enforce.
@@ -22,17 +23,18 @@ pub const NAME: &str = "control";
 const TEMPORARY_NAME: &str = "control.new";
 const MAGIC: &[u8; 8] = b"TIDECTRL";
 const HEADER_BYTES: usize = 20;
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// No control file comes near this; a larger one is not read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Who a node is. Decided once, but for `boots`.
+/// Who a node is. A founder's is decided at its first start; a joining one has a host uuid alone until the cluster has
+/// told it the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The cluster it belongs to.
+    /// The cluster it belongs to; nil while it joins.
     pub cluster_id: Uuid,
-    /// The cluster's number for it.
+    /// The cluster's number for it; 0 while it joins.
     pub node: NodeId,
     /// Minted with the data directory, see [`HostInfo::uuid`](crate::command::HostInfo::uuid).
     pub host_uuid: Uuid,
@@ -44,9 +46,44 @@ pub struct Identity {
     pub boots: u64,
     /// Whether a log was begun here: from then on a directory without one has lost it.
     pub has_log: bool,
-    /// The disks that the registry has shown behind the founders' numbers. The registry itself is known only once a
-    /// quorum has confirmed its log; a disk that was wiped meanwhile must be told from its predecessor before that.
-    pub hosts: BTreeMap<NodeId, Uuid>,
+    /// Whether the cluster has removed this node. What it still knows is out of date, and its number is spent.
+    pub removed: bool,
+    /// The hosts that the registry has shown behind the cluster's numbers. The registry itself is known only once a
+    /// quorum has confirmed its log; before that, a disk that was wiped meanwhile must be told from its predecessor,
+    /// and peers that joined after the cluster was founded must be found.
+    pub hosts: BTreeMap<NodeId, KnownHost>,
+}
+
+/// What a node remembers of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownHost {
+    /// Its [`Identity::host_uuid`].
+    pub uuid: Uuid,
+    /// Where its peers reached it last.
+    pub peer_address: String,
+}
+
+impl Identity {
+    /// Of a node that is about to ask a cluster to take it in. The uuid is stored before the cluster hears of it: a
+    /// node that crashed before it heard the answer asks again as the same host, and is given the same number.
+    pub fn joining(host_uuid: Uuid) -> Identity {
+        Identity {
+            cluster_id: Uuid::nil(),
+            node: NodeId(0),
+            host_uuid,
+            founders: Vec::new(),
+            data_shards: 0,
+            boots: 0,
+            has_log: false,
+            removed: false,
+            hosts: BTreeMap::new(),
+        }
+    }
+
+    /// Whether the cluster has not told the node its number yet.
+    pub fn is_joining(&self) -> bool {
+        self.node == NodeId(0)
+    }
 }
 
 /// Why the control file cannot be used.
@@ -118,10 +155,12 @@ fn encode(identity: &Identity) -> Vec<u8> {
         codec::put_bytes(&mut body, founder.as_bytes());
     }
     body.push(u8::from(identity.has_log));
+    body.push(u8::from(identity.removed));
     codec::put_varint(&mut body, identity.hosts.len() as u64);
-    for (node, uuid) in &identity.hosts {
+    for (node, host) in &identity.hosts {
         codec::put_varint(&mut body, node.0);
-        body.extend_from_slice(uuid.as_bytes());
+        body.extend_from_slice(host.uuid.as_bytes());
+        codec::put_bytes(&mut body, host.peer_address.as_bytes());
     }
     let length = u32::try_from(body.len()).expect("invariant: an identity is small");
     let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
@@ -162,18 +201,23 @@ fn decode_body(body: &[u8]) -> Result<Identity, DecodeError> {
     let boots = decoder.varint()?;
     let mut founders = Vec::new();
     for _ in 0..decoder.varint()? {
-        let text =
-            core::str::from_utf8(decoder.bytes()?).map_err(|_| DecodeError::Invalid("founder's address"))?;
-        founders.push(String::from(text));
+        founders.push(decode_address(&mut decoder)?);
     }
     let has_log = decoder.bool()?;
+    let removed = decoder.bool()?;
     let mut hosts = BTreeMap::new();
     for _ in 0..decoder.varint()? {
         let node = NodeId(decoder.varint()?);
-        hosts.insert(node, decode_uuid(&mut decoder)?);
+        let uuid = decode_uuid(&mut decoder)?;
+        hosts.insert(node, KnownHost { uuid, peer_address: decode_address(&mut decoder)? });
     }
     decoder.finish()?;
-    Ok(Identity { cluster_id, node, host_uuid, founders, data_shards, boots, has_log, hosts })
+    Ok(Identity { cluster_id, node, host_uuid, founders, data_shards, boots, has_log, removed, hosts })
+}
+
+fn decode_address(decoder: &mut Decoder<'_>) -> Result<String, DecodeError> {
+    let text = core::str::from_utf8(decoder.bytes()?).map_err(|_| DecodeError::Invalid("peer's address"))?;
+    Ok(String::from(text))
 }
 
 fn decode_uuid(decoder: &mut Decoder<'_>) -> Result<Uuid, DecodeError> {
@@ -198,8 +242,23 @@ mod tests {
             data_shards: 4,
             boots,
             has_log: boots > 1,
-            hosts: BTreeMap::from([(NodeId(1), Uuid::from_u128(9)), (NodeId(2), Uuid::from_u128(7))]),
+            removed: boots == 2,
+            hosts: BTreeMap::from([host(1, 9, "10.0.0.1:9001"), host(2, 7, ""), host(700, 8, "h:1")]),
         }
+    }
+
+    fn host(node: u64, uuid: u128, peer_address: &str) -> (NodeId, KnownHost) {
+        (NodeId(node), KnownHost { uuid: Uuid::from_u128(uuid), peer_address: peer_address.into() })
+    }
+
+    #[test]
+    fn a_joining_node_keeps_its_uuid_and_nothing_else() {
+        let disk = MemoryDisk::new(1);
+        let joining = Identity::joining(Uuid::from_u128(7));
+        store(&disk, &joining).unwrap();
+        let loaded = load(&disk).unwrap().unwrap();
+        assert!(loaded.is_joining() && !identity(1).is_joining());
+        assert_eq!(loaded, joining);
     }
 
     #[test]
@@ -262,11 +321,13 @@ mod tests {
     #[test]
     fn an_unknown_version_is_told_from_damage() {
         let disk = MemoryDisk::new(1);
-        let mut bytes = encode(&identity(1));
-        bytes[8] = 3;
-        let crc = checksum(&bytes[..16], &bytes[HEADER_BYTES..]);
-        bytes[16..20].copy_from_slice(&crc.to_le_bytes());
-        disk.put(NAME, bytes);
-        assert_eq!(load(&disk), Err(ControlFileError::Version(3)));
+        for version in [1, 2, 4] {
+            let mut bytes = encode(&identity(1));
+            bytes[8] = version;
+            let crc = checksum(&bytes[..16], &bytes[HEADER_BYTES..]);
+            bytes[16..20].copy_from_slice(&crc.to_le_bytes());
+            disk.put(NAME, bytes);
+            assert_eq!(load(&disk), Err(ControlFileError::Version(version.into())));
+        }
     }
 }

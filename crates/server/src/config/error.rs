@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::{CLUSTER_NAME_BYTES_MAX, FOUNDERS_MAX, TAG_BYTES_MAX, TAGS_MAX};
+use super::{CLUSTER_NAME_BYTES_MAX, FOUNDERS_MAX, JOIN_ADDRESSES_MAX, TAG_BYTES_MAX, TAGS_MAX};
 
 /// Why a node does not start. A mistake of usage, found before anything was touched.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +77,23 @@ pub enum ConfigError {
         /// The founders.
         founders: String,
     },
+    /// Both founding and joining.
+    #[error("join: peers is given too; a node founds a cluster (peers) or joins one that is there (join)")]
+    JoinAndPeers,
+    /// Nobody to ask, or too many.
+    #[error(
+        "join: {0} addresses; list the peer addresses of 1 to {JOIN_ADDRESSES_MAX} members of the cluster"
+    )]
+    JoinCount(usize),
+    /// Nobody to ask but itself.
+    #[error("join: {0} is this node's own peer address; list that of a member of the cluster")]
+    JoinSelf(String),
+    /// Nobody could reach the newcomer.
+    #[error(
+        "peer: {0} does not say where this node is; to join, write the address and port at which the members of the \
+         cluster reach it"
+    )]
+    JoinPeer(String),
     /// Not a name.
     #[error(
         "cluster_name: `{0}` is not a name; write 1 to {CLUSTER_NAME_BYTES_MAX} letters, digits, dots, dashes and \

@@ -77,6 +77,7 @@ fn what_is_given_overrules_the_file_setting_by_setting() {
         resp = "r:1"
         peer = "p:1"
         peers = ["p:1"]
+        join = ["m:1"]
         cluster_name = "green"
         shards = 1
         tags = ["k=v"]
@@ -142,6 +143,13 @@ fn every_invalid_value_is_refused_with_advice() {
         ("peers = ['127.0.0.1:9001', ' 127.0.0.1:9001']", "127.0.0.1:9001 is listed more than once"),
         ("peers = ['b:1', 'a:1']", "own peer address 127.0.0.1:9001 is not among the founders (a:1, b:1)"),
         ("peers = ['localhost:9001']", "spelt the same"),
+        ("peers = ['127.0.0.1:9001']\njoin = ['a:1']", "join: peers is given too"),
+        ("join = []", "join: 0 addresses; list the peer addresses of 1 to 16"),
+        ("join = ['']", "join: `` is not an address"),
+        ("join = ['127.0.0.1:9001']", "127.0.0.1:9001 is this node's own peer address"),
+        ("join = ['a:1']\npeer = 'b:0'", "peer: b:0 does not say where this node is"),
+        ("join = ['a:1']\npeer = '0.0.0.0:1'", "peer: 0.0.0.0:1 does not say where"),
+        ("join = ['a:1']\npeer = '[::]:1'", "peer: [::]:1 does not say where"),
         ("cluster_name = ''", "cluster_name: "),
         ("cluster_name = 'a\\b'", "cluster_name: "),
         ("shards = 0", "shards: 0 is out of range; write a number from 1 to 512"),
@@ -170,10 +178,27 @@ fn lengths_are_bounded_on_both_sides() {
     let tag = format!("k={}", "v".repeat(TAG_BYTES_MAX - 2));
     settings(&format!("tags = ['{tag}']"));
     assert!(error(&format!("tags = ['{tag}v']")).contains("256"));
+    let host = "h".repeat(HOST_BYTES_MAX);
+    settings(&format!("http = '{host}:1'"));
+    assert!(error(&format!("http = '{host}h:1'")).contains("is not an address"));
+    let members = |count: usize| {
+        format!("join = [{}]", (0..count).map(|number| format!("'h{number}:1',")).collect::<String>())
+    };
+    assert_eq!(settings(&members(JOIN_ADDRESSES_MAX)).join().len(), JOIN_ADDRESSES_MAX);
+    assert!(error(&members(JOIN_ADDRESSES_MAX + 1)).contains("17 addresses"));
     let tags =
         |count: usize| format!("tags = [{}]", (0..count).map(|n| format!("'{n}=v',")).collect::<String>());
     assert_eq!(settings(&tags(TAGS_MAX)).tags.len(), TAGS_MAX);
     assert!(error(&tags(TAGS_MAX + 1)).contains("65 are too many"));
+}
+
+#[test]
+fn a_newcomer_asks_those_that_it_was_given_but_itself() {
+    let newcomer = settings("join = ['b:1,a:1', ' b:1', 'c:1']\npeer = 'c:1'\ncluster_name = ' blue '");
+    assert_eq!(newcomer.join(), ["b:1", "a:1"]);
+    assert_eq!(newcomer.cluster_name(), Some("blue"));
+    assert_eq!(newcomer.cluster_id(), None);
+    assert!(settings("").join().is_empty() && settings("").cluster_name().is_none());
 }
 
 #[test]

@@ -22,6 +22,7 @@ use tidelock_core::event::Event;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::time::sleep;
 
 use super::frame::{FRAME_HEADER_BYTES, FrameBatch, FrameDecoder, FrameError};
 use super::links::{Link, Links};
@@ -52,6 +53,8 @@ enum LinkEnd {
     Replaced,
     #[error("cut, because more frames wait for the peer than may")]
     QueueOverflow,
+    #[error("cut, because the peer did not take in time what was queued")]
+    NotTaken,
 }
 
 /// Sets what both sides of a peer connection want of TCP.
@@ -79,19 +82,24 @@ pub(super) async fn run(links: &Links, link: &Rc<Link>, mut stream: TcpStream, b
             end = transmit(links, link, writer) => LinkEnd::Io(end),
         }
     };
+    let patience = async {
+        link.closing().await;
+        sleep(links.options.limits.stop_timeout).await;
+    };
     let end = tokio::select! {
         biased;
         () = link.ended.notified() => {
             if link.is_overflowed() { LinkEnd::QueueOverflow } else { LinkEnd::Replaced }
         }
         end = carry => end,
+        () = patience => LinkEnd::NotTaken,
     };
     match &end {
         LinkEnd::Frame(FrameError::Checksum(_)) => links.counters.checksum_failures.add(1),
         LinkEnd::Frame(FrameError::Length(_)) => links.counters.length_violations.add(1),
         _ => {}
     }
-    if *links.stopping.borrow() {
+    if link.is_closing() && !matches!(end, LinkEnd::NotTaken) {
         tracing::info!(peer = %link.peer, "peer link closed");
     } else {
         tracing::warn!(peer = %link.peer, reason = %end, "peer link lost");
@@ -125,21 +133,21 @@ fn deliver(links: &Links, link: &Link, decoder: &mut FrameDecoder) -> Result<(),
     Ok(())
 }
 
-/// Writes whatever is queued, all of it at each turn, until the socket fails. When the transport stops it writes the
+/// Writes whatever is queued, all of it at each turn, until the socket fails. When the link is to close it writes the
 /// rest, closes its direction and then leaves it to the reader to see the peer do the same: closing a socket that
 /// still holds unread bytes would reset the connection and could take the last frames with it.
 async fn transmit(links: &Links, link: &Link, mut writer: WriteHalf<'_>) -> io::Error {
     loop {
-        let stopping = *links.stopping.borrow();
+        let closing = link.is_closing();
         match write_queued(links, link, &mut writer).await {
             Ok(true) => continue,
-            Ok(false) if stopping => break,
+            Ok(false) if closing => break,
             Ok(false) => {}
             Err(error) => return error,
         }
         tokio::select! {
             () = link.queued.notified() => {}
-            () = links.stopped() => {}
+            () = link.closing() => {}
         }
     }
     match writer.shutdown().await {

@@ -4,8 +4,12 @@
 //! for one peer. Everything that can change that order ([`Links::raise`], [`Links::end`]) is synchronous and runs on
 //! one thread, so no lock and no message between tasks is needed to keep it. Owns no socket.
 //!
-//! Invariants: the owner is called outside of any `RefCell` borrow, and never from within [`Links::send`], so it may
-//! call `send` from its sink and be borrowed while it calls `send`.
+//! A peer that leaves is no peer from that moment on: it is judged as a stranger, called no more, and sent nothing
+//! more. Only its link lives on until what was queued before is written; the peer's entry stays for as long,
+//! so that a peer that comes back meanwhile finds the old link and ends it before the new one is announced.
+//!
+//! Invariants: the owner is called outside of any `RefCell` borrow, and never from within [`Links::send`] and
+//! [`Links::set_peers`], so it may call those from its sink and be borrowed while it calls them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +22,7 @@ use tokio::sync::{Notify, watch};
 use super::TransportOptions;
 use super::counters::TransportCounters;
 use super::frame::assert_valid_payload;
-use super::handshake::Judge;
+use super::handshake::{HandshakeError, HandshakeRefusal, Judge};
 use super::queue::{Offer, OutgoingQueue};
 
 /// What all tasks of a transport share.
@@ -28,15 +32,65 @@ pub struct Links {
     /// Totals.
     pub counters: Rc<TransportCounters>,
     /// Turns true once, when the transport stops.
-    pub stopping: watch::Receiver<bool>,
-    peers: BTreeMap<NodeId, Peer>,
-    numbers: BTreeSet<NodeId>,
+    stopping: watch::Receiver<bool>,
+    /// The peers, and those that left and whose link still stands.
+    peers: RefCell<BTreeMap<NodeId, Rc<Peer>>>,
+    /// The numbers of the peers.
+    numbers: RefCell<BTreeSet<NodeId>>,
+    was_removed: Cell<bool>,
 }
 
-struct Peer {
-    address: String,
+/// What is known of one peer.
+pub struct Peer {
+    /// Its number.
+    pub node: NodeId,
+    /// Asks the task that seeks this peer to call it now.
+    pub called: Notify,
+    /// Whether a task seeks the peer; the task resets it as its last act.
+    pub is_sought: Cell<bool>,
+    address: RefCell<String>,
+    belongs: watch::Sender<bool>,
+    is_up: watch::Sender<bool>,
     link: RefCell<Option<Rc<Link>>>,
     was_up: Cell<bool>,
+}
+
+impl Peer {
+    fn new(node: NodeId, address: String) -> Self {
+        Peer {
+            node,
+            called: Notify::new(),
+            is_sought: Cell::new(false),
+            address: RefCell::new(address),
+            belongs: watch::Sender::new(true),
+            is_up: watch::Sender::new(false),
+            link: RefCell::default(),
+            was_up: Cell::new(false),
+        }
+    }
+
+    /// Where it listens, as far as is known now.
+    pub fn address(&self) -> String {
+        self.address.borrow().clone()
+    }
+
+    /// Whether a link with it stands.
+    pub fn has_link(&self) -> bool {
+        *self.is_up.borrow()
+    }
+
+    /// Returns once a link with it stands, or once none does.
+    pub async fn is_up(&self, up: bool) {
+        self.is_up.subscribe().wait_for(|is_up| *is_up == up).await.ok();
+    }
+
+    fn belongs(&self) -> bool {
+        *self.belongs.borrow()
+    }
+
+    fn link(&self) -> Option<Rc<Link>> {
+        self.link.borrow().clone()
+    }
 }
 
 /// One connection to one peer, from the end of its handshake on.
@@ -50,6 +104,7 @@ pub struct Link {
     /// Tells the connection's task to look at the state.
     pub ended: Notify,
     state: Cell<LinkState>,
+    closing: watch::Sender<bool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +118,7 @@ enum LinkState {
 }
 
 impl Link {
-    /// Whether frames may still be delivered and queued.
+    /// Whether frames may still be delivered.
     pub fn is_up(&self) -> bool {
         self.state.get() == LinkState::Up
     }
@@ -72,38 +127,86 @@ impl Link {
     pub fn is_overflowed(&self) -> bool {
         self.state.get() == LinkState::Overflowed
     }
+
+    /// Whether the link takes no more frames, and closes once those that it has are written.
+    pub fn is_closing(&self) -> bool {
+        *self.closing.borrow()
+    }
+
+    /// Returns once that is so.
+    pub async fn closing(&self) {
+        self.closing.subscribe().wait_for(|closing| *closing).await.ok();
+    }
+
+    fn close(&self) {
+        self.closing.send_replace(true);
+    }
 }
 
 impl Links {
-    /// All peers unconnected. This node's own entry, if there is one, is skipped.
+    /// Nobody is a peer yet.
     pub fn new(options: TransportOptions, stopping: watch::Receiver<bool>) -> Self {
-        let own = options.identity.node;
-        let peers: BTreeMap<NodeId, Peer> = options
-            .peers
-            .iter()
-            .filter(|(node, _)| *node != own)
-            .map(|(node, address)| {
-                let address = address.clone();
-                (*node, Peer { address, link: RefCell::default(), was_up: Cell::new(false) })
-            })
-            .collect();
-        let numbers = peers.keys().copied().collect();
-        Links { options, counters: Rc::default(), stopping, peers, numbers }
+        Links {
+            options,
+            counters: Rc::default(),
+            stopping,
+            peers: RefCell::default(),
+            numbers: RefCell::default(),
+            was_removed: Cell::new(false),
+        }
     }
 
-    /// The peers that this node dials: those with a lower number.
-    pub fn dialed(&self) -> Vec<NodeId> {
-        self.numbers.iter().copied().filter(|node| *node < self.options.identity.node).collect()
-    }
-
-    /// Where a peer listens.
-    pub fn address(&self, node: NodeId) -> &str {
-        &self.peer(node).address
+    /// Replaces the set of peers, and returns those that no task seeks yet. This node's own entry is skipped. Never
+    /// calls the owner: links of peers that left are closed by their own tasks.
+    pub fn set_peers(&self, given: Vec<(NodeId, String)>) -> Vec<Rc<Peer>> {
+        let own = self.options.identity.node;
+        let given: BTreeMap<NodeId, String> = given.into_iter().filter(|(node, _)| *node != own).collect();
+        *self.numbers.borrow_mut() = given.keys().copied().collect();
+        let mut peers = self.peers.borrow_mut();
+        for peer in peers.values().filter(|peer| !given.contains_key(&peer.node)) {
+            peer.belongs.send_replace(false);
+            if let Some(link) = peer.link() {
+                link.close();
+            }
+        }
+        peers.retain(|_, peer| peer.belongs() || peer.link().is_some());
+        let mut unsought = vec![];
+        for (node, address) in given {
+            let peer = peers.entry(node).or_insert_with(|| Rc::new(Peer::new(node, address.clone())));
+            peer.belongs.send_replace(true);
+            if peer.address.replace(address.clone()) != address {
+                peer.called.notify_one();
+            }
+            if !peer.is_sought.replace(true) {
+                unsought.push(peer.clone());
+            }
+        }
+        unsought
     }
 
     /// What this node holds against introductions.
     pub fn judge(&self) -> Judge<'_> {
         Judge { own: self.options.identity, peers: &self.numbers, accepts: &*self.options.accepts }
+    }
+
+    /// Takes note of a handshake that came to nothing, and tells the owner once if the reason is that this node is a
+    /// member no more.
+    pub fn note(&self, error: &HandshakeError) {
+        if error.is_ours() {
+            self.counters.handshakes_refused.add(1);
+        }
+        if let HandshakeError::RefusedByPeer { refusal: HandshakeRefusal::Removed, peer } = error
+            && !self.was_removed.replace(true)
+        {
+            (self.options.removed)(*peer);
+        }
+    }
+
+    /// Has a peer called now rather than when its time comes.
+    pub fn call(&self, node: NodeId) {
+        if let Some(peer) = self.peer(node) {
+            peer.called.notify_one();
+        }
     }
 
     /// Returns once the transport stops.
@@ -112,13 +215,26 @@ impl Links {
         self.stopping.clone().wait_for(|stopping| *stopping).await.ok();
     }
 
+    /// Returns once this peer is not to be sought any more: the transport stops, or the peer is none any more.
+    pub async fn is_over(&self, peer: &Peer) {
+        let mut belongs = peer.belongs.subscribe();
+        tokio::select! {
+            () = self.stopped() => {}
+            _ = belongs.wait_for(|belongs| !belongs) => {}
+        }
+    }
+
     /// A handshake succeeded: ends the link that the peer had, then announces the new one. A second connection of a
-    /// peer is the newer truth: it made one because, to it, the old one is dead.
-    pub fn raise(&self, node: NodeId) -> Rc<Link> {
-        let peer = self.peer(node);
-        let old = peer.link.borrow().clone();
-        if let Some(old) = old {
+    /// peer is the newer truth: it made one because, to it, the old one is dead. `None` if the peer has ceased to be
+    /// one during the handshake.
+    pub fn raise(&self, node: NodeId) -> Option<Rc<Link>> {
+        let peer = self.peer(node).filter(|peer| peer.belongs())?;
+        if let Some(old) = peer.link() {
             self.end(&old);
+            // The owner was told, and may have had its say.
+            if !peer.belongs() {
+                return None;
+            }
         }
         let link = Rc::new(Link {
             peer: node,
@@ -126,13 +242,15 @@ impl Links {
             queued: Notify::new(),
             ended: Notify::new(),
             state: Cell::new(LinkState::Up),
+            closing: watch::Sender::new(*self.stopping.borrow()),
         });
         *peer.link.borrow_mut() = Some(link.clone());
+        peer.is_up.send_replace(true);
         if peer.was_up.replace(true) {
             self.counters.reconnects.add(1);
         }
         self.tell(Event::LinkUp(node));
-        link
+        Some(link)
     }
 
     /// Ends a link and announces that, unless that was done before.
@@ -140,20 +258,25 @@ impl Links {
         if link.state.replace(LinkState::Ended) == LinkState::Ended {
             return;
         }
-        // An unended link is the one that the peer has: `raise` ends the old one before it sets the new.
-        *self.peer(link.peer).link.borrow_mut() = None;
+        // An unended link is the one that the peer has: `raise` ends the old one before it sets the new, and an entry
+        // outlives its link.
+        let peer = self.peer(link.peer).expect("invariant: a peer stays as long as its link");
+        *peer.link.borrow_mut() = None;
+        peer.is_up.send_replace(false);
+        if !peer.belongs() {
+            self.peers.borrow_mut().remove(&peer.node);
+        }
         let lost = link.queue.borrow_mut().clear();
         self.counters.frames_dropped.add(lost as u64);
         link.ended.notify_one();
         self.tell(Event::LinkDown(link.peer));
     }
 
-    /// Ends whatever links there are.
-    pub fn end_all(&self) {
-        for peer in self.peers.values() {
-            let link = peer.link.borrow().clone();
-            if let Some(link) = link {
-                self.end(&link);
+    /// Has every link write what is queued, and close.
+    pub fn close_all(&self) {
+        for peer in self.peers.borrow().values() {
+            if let Some(link) = peer.link() {
+                link.close();
             }
         }
     }
@@ -163,8 +286,8 @@ impl Links {
     pub fn send(&self, frame: OutgoingFrame) {
         let OutgoingFrame { to, payload, droppable } = frame;
         assert_valid_payload(&payload);
-        let link = self.peers.get(&to).and_then(|peer| peer.link.borrow().clone());
-        let Some(link) = link.filter(|link| link.is_up()) else {
+        let link = self.peer(to).and_then(|peer| peer.link());
+        let Some(link) = link.filter(|link| link.is_up() && !link.is_closing()) else {
             self.counters.frames_dropped.add(1);
             return;
         };
@@ -186,7 +309,7 @@ impl Links {
         (self.options.sink)(event);
     }
 
-    fn peer(&self, node: NodeId) -> &Peer {
-        self.peers.get(&node).expect("invariant: links are made with known peers only")
+    fn peer(&self, node: NodeId) -> Option<Rc<Peer>> {
+        self.peers.borrow().get(&node).cloned()
     }
 }

@@ -1,8 +1,10 @@
-//! Takes connections of peers with a higher number: accept, shake hands, carry.
+//! Takes connections: accept, shake hands; carry those of higher peers, pass on that a lower one knocked, have the
+//! owner answer newcomers.
 //!
 //! Owns the bound on unfinished handshakes and what is logged about callers that are refused; owns neither the
-//! handshake's rules nor the links. Invariant: what a caller can make this node keep before it is known is
-//! [`HANDSHAKES_MAX`] sockets for the time of a handshake, and [`COMPLAINTS_MAX`] lines of text.
+//! handshake's rules nor the links. Invariant: what callers can make this node keep before they are known is
+//! [`HANDSHAKES_MAX`] sockets for the time of a handshake, each with the bytes of one message that it has sent,
+//! [`JOINS_MAX`] for the time of a decision, and [`COMPLAINTS_MAX`] lines of text.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -12,12 +14,14 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tidelock_core::types::NodeId;
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::connection;
-use super::handshake::HandshakeError;
+use super::handshake::{Caller, HandshakeError, Message, write_message};
+use super::join::{JOIN_TIMEOUT, JOINS_MAX, JoinRefusal, JoinRequest, Welcome};
 use super::links::Links;
 
 /// Handshakes under way at a time; further callers are hung up on. A cluster has few nodes, each of which dials
@@ -33,8 +37,12 @@ const ACCEPT_RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// Runs until the transport stops; then closes the socket at once and flushes and closes the links.
 pub(super) async fn run(links: Rc<Links>, listener: TcpListener) {
-    let desk =
-        Rc::new(Desk { links: links.clone(), shaking: Cell::new(0), complaints: Complaints::default() });
+    let desk = Rc::new(Desk {
+        links: links.clone(),
+        shaking: Cell::new(0),
+        joining: Cell::new(0),
+        complaints: Complaints::default(),
+    });
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -68,6 +76,7 @@ pub(super) fn propagate_panic(ended: Result<(), tokio::task::JoinError>) {
 struct Desk {
     links: Rc<Links>,
     shaking: Cell<usize>,
+    joining: Cell<usize>,
     complaints: Complaints,
 }
 
@@ -90,23 +99,63 @@ impl Desk {
         };
         self.shaking.set(self.shaking.get() - 1);
         match shaken {
-            Some(Ok(peer)) => {
-                tracing::info!(%peer, address = %remote, "peer link up");
+            Some(Ok(Caller::Peer(peer))) => {
                 self.complaints.forget(remote.ip(), peer);
-                let link = self.links.raise(peer);
-                connection::run(&self.links, &link, stream, buffer).await;
+                if let Some(link) = self.links.raise(peer) {
+                    tracing::info!(%peer, address = %remote, "peer link up");
+                    connection::run(&self.links, &link, stream, buffer).await;
+                }
+            }
+            Some(Ok(Caller::Knock(peer))) => {
+                tracing::debug!(%peer, address = %remote, "a peer knocked");
+                self.complaints.forget(remote.ip(), peer);
+                self.links.call(peer);
+            }
+            Some(Ok(Caller::Join(request))) => {
+                tokio::select! {
+                    () = self.answer(stream, remote, request) => {}
+                    () = self.links.stopped() => {}
+                }
             }
             Some(Err(error)) => {
-                if error.is_ours() {
-                    self.links.counters.handshakes_refused.add(1);
-                }
+                self.links.note(&error);
                 self.complaints.log(remote, &error);
             }
             None => {}
         }
     }
 
-    async fn shake(&self, stream: &mut TcpStream, buffer: &mut BytesMut) -> Result<NodeId, HandshakeError> {
+    /// Has the owner decide about a newcomer, and tells it. If it has gone meanwhile, it will ask again.
+    async fn answer(&self, mut stream: TcpStream, remote: SocketAddr, request: JoinRequest) {
+        let host = request.host.uuid;
+        let decision = self.decide(request).await;
+        match &decision {
+            Ok(welcome) => tracing::info!(%remote, %host, node = %welcome.node, "a host joins the cluster"),
+            Err(JoinRefusal::Refused(reason)) => {
+                tracing::warn!(%remote, %host, reason, "a host was not taken in");
+            }
+            Err(refusal) => tracing::debug!(%remote, %host, reason = %refusal, "a host is to ask again"),
+        }
+        let answer = async {
+            write_message(&mut stream, &message(decision)).await?;
+            stream.shutdown().await
+        };
+        if !matches!(timeout(self.links.options.limits.handshake_timeout, answer).await, Ok(Ok(()))) {
+            tracing::debug!(%remote, %host, "a host has gone before it was answered");
+        }
+    }
+
+    async fn decide(&self, request: JoinRequest) -> Result<Welcome, JoinRefusal> {
+        if self.joining.get() >= JOINS_MAX {
+            return Err(JoinRefusal::Busy);
+        }
+        self.joining.set(self.joining.get() + 1);
+        let decision = timeout(JOIN_TIMEOUT, (self.links.options.joins)(request)).await;
+        self.joining.set(self.joining.get() - 1);
+        decision.unwrap_or(Err(JoinRefusal::NoLeader))
+    }
+
+    async fn shake(&self, stream: &mut TcpStream, buffer: &mut BytesMut) -> Result<Caller, HandshakeError> {
         connection::configure(stream)?;
         let judge = self.links.judge();
         match timeout(self.links.options.limits.handshake_timeout, judge.accept(stream, buffer)).await {
@@ -114,6 +163,19 @@ impl Desk {
             Err(_) => Err(HandshakeError::Timeout),
         }
     }
+}
+
+/// A decision as the newcomer is told it.
+fn message(decision: Result<Welcome, JoinRefusal>) -> Message {
+    let welcome = match decision {
+        Ok(welcome) => Message::Welcome(welcome),
+        Err(refusal) => return Message::JoinRefused(refusal),
+    };
+    if welcome.fits() {
+        return welcome;
+    }
+    let reason = "the cluster has more hosts than a welcome can name".to_owned();
+    Message::JoinRefused(JoinRefusal::Refused(reason))
 }
 
 /// The last refusal of each caller, so that a peer that tries again and again is logged when the reason changes.

@@ -4,6 +4,8 @@
 //!             dialer (peers below) ─┐                        ┌─ LinkUp / Frame / LinkDown ─▶ sink
 //!                                   ├─▶ handshake ─▶ connection
 //!   listener (peers above) ─────────┘                        └◀─ queue ◀─ Transport::send
+//!
+//!            knocker (peers above) ───▶ their listener ───▶ their dialer calls at once
 //! ```
 //!
 //! It owns connections, their order and their bounds. It deliberately owns no message, no retry and no clock of
@@ -12,22 +14,31 @@
 //! **Who dials.** The node with the higher number dials, the lower one listens. If both dialed, a pair would
 //! often have two connections, and the two sides would have to agree on which one to keep while frames are already
 //! on their way on both; a rule that depends on nothing but the numbers leaves nothing to agree on. The price: a
-//! node that restarts waits for its higher peers to call, at most [`dialer::BACKOFF_MAX`].
+//! node that restarts would wait for its higher peers to call, up to [`attempt::BACKOFF_MAX`], and one that was
+//! removed would wait for ever. So the lower node *knocks* at higher peers that it has no link with: a knock makes no
+//! connection, it has the peer call now, or brings the answer that this node was removed.
 //!
 //! **Contract** (as [`tidelock_core::event`] asks): frames to one peer arrive in order, whole and once, or not at
 //! all; [`Event::LinkDown`] of a connection comes before anything of the next one with that peer. After
 //! [`Transport::stop`] returns no event is raised.
 //!
-//! **Rooms.** `handshake` and `frame` are layouts, `queue` the bound on what waits, `links` the order of events,
-//! `connection` the socket, `dialer` and `listener` how connections come to be.
+//! **Peers come and go** with [`Transport::set_peers`], while links stand. A host that is to become one asks for it by
+//! [`join::ask`], with no transport of its own yet, at any member's listener.
+//!
+//! **Rooms.** `handshake` and `frame` are layouts, `queue` the bound on what waits, `links` the peers and the order
+//! of events, `connection` the socket, `dialer`, `knocker` and `listener` how connections come to be, `attempt` what
+//! every call has in common.
 //!
 //! Everything runs on the thread of its owner, inside a [`tokio::task::LocalSet`]; nothing here is `Send`.
 
+pub mod attempt;
 pub mod connection;
 pub mod counters;
 pub mod dialer;
 pub mod frame;
 pub mod handshake;
+pub mod join;
+mod knocker;
 mod links;
 pub mod listener;
 pub mod queue;
@@ -45,8 +56,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
+use attempt::BackoffLimits;
 pub use counters::TransportCounters;
 use handshake::{HandshakeRefusal, Identity};
+use join::JoinDesk;
 use links::Links;
 use queue::QueueLimits;
 
@@ -59,20 +72,27 @@ pub const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// Where events go. Called on the transport's thread, never from within [`Transport::send`].
 pub type EventSink = Rc<dyn Fn(Event)>;
 
-/// Asked in each handshake whether the peer's number may come from the disk with this uuid.
+/// Asked in each handshake whether the peer's number may come from the disk with this uuid. It is asked about strangers
+/// too, before they are refused: the answer for a number that was removed is [`HandshakeRefusal::Removed`], and `Ok`
+/// for one that the owner knows nothing about.
 pub type HostCheck = Rc<dyn Fn(NodeId, Uuid) -> Result<(), HandshakeRefusal>>;
 
 /// What a transport is made of.
 pub struct TransportOptions {
     /// This node.
     pub identity: Identity,
-    /// The peers and the addresses (`HOST:PORT`) that they listen on. This node's own entry is skipped, so that
-    /// the list of all founders can be given.
+    /// The peers to begin with and the addresses (`HOST:PORT`) that they listen on, as for
+    /// [`Transport::set_peers`].
     pub peers: Vec<(NodeId, String)>,
     /// Where events go.
     pub sink: EventSink,
     /// What the owner knows about the disks of its peers.
     pub accepts: HostCheck,
+    /// Called once, when a peer first refuses this node because it was removed from the cluster; with that peer. As
+    /// for the sink, never from within a call of the owner's.
+    pub removed: Rc<dyn Fn(NodeId)>,
+    /// Decides about hosts that want to become members.
+    pub joins: JoinDesk,
     /// Bounds.
     pub limits: TransportLimits,
 }
@@ -84,8 +104,10 @@ pub struct TransportLimits {
     pub queue: QueueLimits,
     /// A handshake that takes longer is given up.
     pub handshake_timeout: Duration,
-    /// What is queued when the transport stops may be written for this long.
+    /// What is queued when the transport stops, or when a peer leaves, may be written for this long.
     pub stop_timeout: Duration,
+    /// Of the waits between two attempts to reach a peer.
+    pub backoff: BackoffLimits,
 }
 
 impl Default for TransportLimits {
@@ -94,6 +116,7 @@ impl Default for TransportLimits {
             queue: QueueLimits::default(),
             handshake_timeout: HANDSHAKE_TIMEOUT,
             stop_timeout: STOP_TIMEOUT,
+            backoff: BackoffLimits::default(),
         }
     }
 }
@@ -112,13 +135,37 @@ impl Transport {
     /// Outside of a [`tokio::task::LocalSet`].
     pub fn start(listener: TcpListener, options: TransportOptions) -> Transport {
         let (stopping, stopping_seen) = watch::channel(false);
+        let peers = options.peers.clone();
         let links = Rc::new(Links::new(options, stopping_seen));
         let mut tasks = JoinSet::new();
         tasks.spawn_local(listener::run(links.clone(), listener));
-        for peer in links.dialed() {
-            tasks.spawn_local(dialer::run(links.clone(), peer));
+        let transport = Transport { links, stopping, tasks: RefCell::new(tasks) };
+        transport.set_peers(peers);
+        transport
+    }
+
+    /// Replaces the set of peers, and with it whom this node takes for one. New ones are called, or may call; at a
+    /// changed address the peer is called from now on, its link stays. To one that left nothing more is sent: what is
+    /// queued is written, for at most [`TransportLimits::stop_timeout`], then its link is closed, which is announced.
+    /// This node's own entry is skipped. No event is raised from within; after [`Transport::stop`] nothing happens.
+    ///
+    /// # Panics
+    /// Outside of a [`tokio::task::LocalSet`].
+    pub fn set_peers(&self, peers: Vec<(NodeId, String)>) {
+        if *self.stopping.borrow() {
+            return;
         }
-        Transport { links, stopping, tasks: RefCell::new(tasks) }
+        let mut tasks = self.tasks.borrow_mut();
+        while let Some(ended) = tasks.try_join_next() {
+            listener::propagate_panic(ended);
+        }
+        for peer in self.links.set_peers(peers) {
+            if peer.node < self.links.options.identity.node {
+                tasks.spawn_local(dialer::run(self.links.clone(), peer));
+            } else {
+                tasks.spawn_local(knocker::run(self.links.clone(), peer));
+            }
+        }
     }
 
     /// Queues a frame to a peer. It is dropped, and counted, if there is no link or the queue is full; if it may not
@@ -139,16 +186,10 @@ impl Transport {
     /// [`TransportLimits::stop_timeout`]. To be called once; frames sent afterwards are dropped.
     pub async fn stop(&self) {
         self.stopping.send_replace(true);
+        self.links.close_all();
         let mut tasks = self.tasks.take();
-        let all_ended = async {
-            while let Some(ended) = tasks.join_next().await {
-                listener::propagate_panic(ended);
-            }
-        };
-        if tokio::time::timeout(self.links.options.limits.stop_timeout, all_ended).await.is_err() {
-            tracing::warn!("peer links cut: they did not take what was queued in time");
-            tasks.shutdown().await;
+        while let Some(ended) = tasks.join_next().await {
+            listener::propagate_panic(ended);
         }
-        self.links.end_all();
     }
 }

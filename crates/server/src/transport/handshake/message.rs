@@ -1,49 +1,40 @@
-//! The first words on a peer connection: who are you, of which cluster, on which disk, and which version do we speak?
-//!
-//! ```text
-//! dialer                          acceptor
-//!   Hello            ──────────▶   judges it
-//!   judges it        ◀──────────   Hello, or Refuse and close
-//!   Accept, or       ──────────▶   the link is up
-//!   Refuse and close
-//! ```
-//!
-//! Three messages rather than two, so that neither side takes a link for standing that the other refuses; the
-//! dialer sends its first frames right behind `Accept`, so the third costs no round trip. A message is
+//! The messages of a handshake, byte for byte.
 //!
 //! ```text
 //! magic    8 bytes   "TIDEPEER"
-//! length   u16 LE    bytes of the body, at most HANDSHAKE_BYTES_MAX
+//! length   u16 LE    bytes of the body; how many there may be, depends on the kind
 //! crc32c   u32 LE    of the body
-//! body               a kind byte, then fixed-width little-endian fields
+//! body               a kind byte, then fixed-width little-endian fields (those of joining stand in `join`)
 //! ```
 //!
 //! This envelope never changes with the protocol version, or versions could not be negotiated. Bytes behind
 //! the known fields of a body are ignored: a later version may add some.
-//!
-//! Owns layout and judgement; owns no socket, no timeout and no memory of earlier connections. It proves
-//! no identity: it guards against mistakes of configuration, not against an attacker on the network.
 
-use std::collections::BTreeSet;
 use std::fmt;
-use std::io;
 
 use bytes::{Buf, BufMut, BytesMut};
 use tidelock_core::types::NodeId;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use uuid::Uuid;
+
+use super::super::join::{JOIN_BYTES_MAX, JoinRefusal, JoinRequest, WELCOME_BYTES_MAX, Welcome};
+use super::HandshakeError;
 
 /// Versions of the peer protocol that this build speaks.
 pub const PROTOCOL_VERSIONS: VersionRange = VersionRange { min: 1, max: 1 };
 
-/// Longest body. A `Hello` has 45 bytes today; the rest is room for fields of later versions.
+/// Longest body, but for the messages of joining. A `Hello` has 45 bytes today; the rest is room for fields of later
+/// versions.
 pub const HANDSHAKE_BYTES_MAX: usize = 512;
 
 const MAGIC: &[u8; 8] = b"TIDEPEER";
-const ENVELOPE_BYTES: usize = 14;
+/// Bytes before a body.
+pub(super) const ENVELOPE_BYTES: usize = 14;
 const KIND_HELLO: u8 = 1;
 const KIND_ACCEPT: u8 = 2;
 const KIND_REFUSE: u8 = 3;
+const KIND_JOIN: u8 = 4;
+const KIND_WELCOME: u8 = 5;
+const KIND_JOIN_REFUSED: u8 = 6;
 
 /// Who a node is, as far as its peers are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,13 +110,16 @@ pub enum HandshakeRefusal {
     /// The dialed address belongs to another peer.
     #[error("another node of the cluster answers at this address")]
     UnexpectedNode,
+    /// The number was given up for good.
+    #[error("this node was removed from the cluster")]
+    Removed,
     /// A reason that a later version gave.
     #[error("reason {0}, which this version does not know")]
     Other(u8),
 }
 
 /// Codes on the wire. A code is never reused.
-const REFUSAL_CODES: [(HandshakeRefusal, u8); 8] = [
+const REFUSAL_CODES: [(HandshakeRefusal, u8); 9] = [
     (HandshakeRefusal::WrongCluster, 1),
     (HandshakeRefusal::UnknownNode, 2),
     (HandshakeRefusal::UnsupportedVersion, 3),
@@ -134,6 +128,7 @@ const REFUSAL_CODES: [(HandshakeRefusal, u8); 8] = [
     (HandshakeRefusal::SameNumber, 6),
     (HandshakeRefusal::WrongDirection, 7),
     (HandshakeRefusal::UnexpectedNode, 8),
+    (HandshakeRefusal::Removed, 9),
 ];
 
 impl HandshakeRefusal {
@@ -156,43 +151,8 @@ impl HandshakeRefusal {
     }
 }
 
-/// Why a handshake came to nothing.
-#[derive(Debug, thiserror::Error)]
-pub enum HandshakeError {
-    /// This node refused.
-    #[error("refused {claimed}: {refusal}")]
-    Refused {
-        /// Why.
-        refusal: HandshakeRefusal,
-        /// Who the other side says it is.
-        claimed: Identity,
-    },
-    /// The other side refused.
-    #[error("refused by the peer: {0}")]
-    RefusedByPeer(HandshakeRefusal),
-    /// The other side does not speak the protocol. It is given no answer.
-    #[error("not the peer protocol: {0}")]
-    Malformed(&'static str),
-    /// The connection failed, or ended before the handshake did.
-    #[error("connection lost during the handshake: {0}")]
-    Io(#[from] io::Error),
-    /// The other side took too long.
-    #[error("no answer in time")]
-    Timeout,
-}
-
-impl HandshakeError {
-    /// Whether this node ended the handshake, rather than the peer or the network.
-    pub fn is_ours(&self) -> bool {
-        match self {
-            HandshakeError::Refused { .. } | HandshakeError::Malformed(_) | HandshakeError::Timeout => true,
-            HandshakeError::RefusedByPeer(_) | HandshakeError::Io(_) => false,
-        }
-    }
-}
-
 /// One message of a handshake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// An introduction.
     Hello(Hello),
@@ -203,11 +163,42 @@ pub enum Message {
     },
     /// No link; the sender closes.
     Refuse(HandshakeRefusal),
+    /// A host that is no member wants to become one.
+    Join {
+        /// What it speaks.
+        versions: VersionRange,
+        /// Who it is.
+        request: JoinRequest,
+    },
+    /// It is one; the sender closes.
+    Welcome(Welcome),
+    /// It is not; the sender closes.
+    JoinRefused(JoinRefusal),
 }
 
 impl Message {
     /// The bytes of the whole message.
+    ///
+    /// # Panics
+    /// When it does not [fit](Message::fits).
     pub fn encode(&self) -> Vec<u8> {
+        let body = self.encode_body();
+        assert!(body.len() <= body_bytes_max(body[0]), "invariant: what is sent, the other side reads");
+        let mut out = Vec::with_capacity(ENVELOPE_BYTES + body.len());
+        out.put_slice(MAGIC);
+        out.put_u16_le(body.len() as u16);
+        out.put_u32_le(crc32c::crc32c(&body));
+        out.put_slice(&body);
+        out
+    }
+
+    /// Whether the message is not longer than its kind may be. Only those of joining can be: they carry lists.
+    pub fn fits(&self) -> bool {
+        let body = self.encode_body();
+        body.len() <= body_bytes_max(body[0])
+    }
+
+    fn encode_body(&self) -> Vec<u8> {
         let mut body = vec![];
         match self {
             Message::Hello(Hello { versions, identity }) => {
@@ -226,13 +217,20 @@ impl Message {
                 body.put_u8(KIND_REFUSE);
                 body.put_u8(refusal.code());
             }
+            Message::Join { versions, request } => {
+                body.put_u8(KIND_JOIN);
+                request.encode(*versions, &mut body);
+            }
+            Message::Welcome(welcome) => {
+                body.put_u8(KIND_WELCOME);
+                welcome.encode(&mut body);
+            }
+            Message::JoinRefused(refusal) => {
+                body.put_u8(KIND_JOIN_REFUSED);
+                refusal.encode(&mut body);
+            }
         }
-        let mut out = Vec::with_capacity(ENVELOPE_BYTES + body.len());
-        out.put_slice(MAGIC);
-        out.put_u16_le(body.len() as u16);
-        out.put_u32_le(crc32c::crc32c(&body));
-        out.put_slice(&body);
-        out
+        body
     }
 
     /// Takes one message off the front of `buffer`, or returns `None` until more bytes have been read.
@@ -246,7 +244,12 @@ impl Message {
         }
         let mut envelope = &buffer[MAGIC.len()..ENVELOPE_BYTES];
         let (length, checksum) = (usize::from(envelope.get_u16_le()), envelope.get_u32_le());
-        if length > HANDSHAKE_BYTES_MAX {
+        // The kind decides, and comes right behind.
+        let length_max = match buffer.get(ENVELOPE_BYTES) {
+            Some(kind) => body_bytes_max(*kind),
+            None => BODY_BYTES_MAX,
+        };
+        if length > length_max {
             return Err(HandshakeError::Malformed("a message is longer than allowed"));
         }
         if buffer.len() < ENVELOPE_BYTES + length {
@@ -263,6 +266,17 @@ impl Message {
     }
 }
 
+/// No kind of message has a longer body.
+const BODY_BYTES_MAX: usize = WELCOME_BYTES_MAX;
+
+fn body_bytes_max(kind: u8) -> usize {
+    match kind {
+        KIND_JOIN => JOIN_BYTES_MAX,
+        KIND_WELCOME | KIND_JOIN_REFUSED => WELCOME_BYTES_MAX,
+        _ => HANDSHAKE_BYTES_MAX,
+    }
+}
+
 fn decode_body(mut body: &[u8]) -> Option<Message> {
     let body = &mut body;
     match body.try_get_u8().ok()? {
@@ -276,140 +290,18 @@ fn decode_body(mut body: &[u8]) -> Option<Message> {
         }
         KIND_ACCEPT => Some(Message::Accept { version: body.try_get_u16_le().ok()? }),
         KIND_REFUSE => Some(Message::Refuse(HandshakeRefusal::from_code(body.try_get_u8().ok()?))),
+        KIND_JOIN => JoinRequest::decode(body).map(|(versions, request)| Message::Join { versions, request }),
+        KIND_WELCOME => Welcome::decode(body).map(Message::Welcome),
+        KIND_JOIN_REFUSED => JoinRefusal::decode(body).map(Message::JoinRefused),
         _ => None,
-    }
-}
-
-/// Which end of the connection judges.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// The one that connected, to reach this peer.
-    Dialer(NodeId),
-    /// The one that listened.
-    Acceptor,
-}
-
-/// What a node holds against an introduction.
-pub struct Judge<'a> {
-    /// The judging node.
-    pub own: Identity,
-    /// The numbers of its peers.
-    pub peers: &'a BTreeSet<NodeId>,
-    /// What the owner of the transport knows about the peer's disk; asked last.
-    pub accepts: &'a dyn Fn(NodeId, Uuid) -> Result<(), HandshakeRefusal>,
-}
-
-impl Judge<'_> {
-    /// The version to speak, or why there is nothing to say. Version and cluster come first: what a
-    /// stranger's other fields mean is not known.
-    pub fn judge(&self, hello: &Hello, role: Role) -> Result<u16, HandshakeRefusal> {
-        let Identity { cluster, node, host } = hello.identity;
-        let version = PROTOCOL_VERSIONS.common(hello.versions).ok_or(HandshakeRefusal::UnsupportedVersion)?;
-        if cluster != self.own.cluster {
-            return Err(HandshakeRefusal::WrongCluster);
-        }
-        if host == self.own.host {
-            return Err(HandshakeRefusal::SelfConnection);
-        }
-        if node == self.own.node {
-            return Err(HandshakeRefusal::SameNumber);
-        }
-        if !self.peers.contains(&node) {
-            return Err(HandshakeRefusal::UnknownNode);
-        }
-        match role {
-            Role::Dialer(expected) if node != expected => return Err(HandshakeRefusal::UnexpectedNode),
-            Role::Acceptor if node < self.own.node => return Err(HandshakeRefusal::WrongDirection),
-            Role::Dialer(_) | Role::Acceptor => {}
-        }
-        (self.accepts)(node, host)?;
-        Ok(version)
-    }
-
-    /// The dialer's side. Afterwards `buffer` holds whatever came behind the handshake: bytes of frames.
-    pub async fn dial<S>(
-        &self,
-        stream: &mut S,
-        buffer: &mut BytesMut,
-        peer: NodeId,
-    ) -> Result<(), HandshakeError>
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-    {
-        write_message(stream, &self.hello()).await?;
-        let hello = match read_message(stream, buffer).await? {
-            Message::Hello(hello) => hello,
-            Message::Refuse(refusal) => return Err(HandshakeError::RefusedByPeer(refusal)),
-            Message::Accept { .. } => return Err(HandshakeError::Malformed("a message is out of turn")),
-        };
-        let version = self.decide(stream, &hello, Role::Dialer(peer)).await?;
-        write_message(stream, &Message::Accept { version }).await?;
-        Ok(())
-    }
-
-    /// The acceptor's side; returns who called. Afterwards `buffer` holds whatever came behind the handshake.
-    pub async fn accept<S>(&self, stream: &mut S, buffer: &mut BytesMut) -> Result<NodeId, HandshakeError>
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-    {
-        let Message::Hello(hello) = read_message(stream, buffer).await? else {
-            return Err(HandshakeError::Malformed("a message is out of turn"));
-        };
-        let version = self.decide(stream, &hello, Role::Acceptor).await?;
-        write_message(stream, &self.hello()).await?;
-        match read_message(stream, buffer).await? {
-            Message::Accept { version: theirs } if theirs == version => Ok(hello.identity.node),
-            Message::Accept { .. } => Err(HandshakeError::Malformed("the peer chose another version")),
-            Message::Refuse(refusal) => Err(HandshakeError::RefusedByPeer(refusal)),
-            Message::Hello(_) => Err(HandshakeError::Malformed("a message is out of turn")),
-        }
-    }
-
-    fn hello(&self) -> Message {
-        Message::Hello(Hello { versions: PROTOCOL_VERSIONS, identity: self.own })
-    }
-
-    /// Judges and, if it refuses, says so before the connection closes. A failure to say so changes nothing.
-    async fn decide<S>(&self, stream: &mut S, hello: &Hello, role: Role) -> Result<u16, HandshakeError>
-    where
-        S: AsyncWrite + Unpin,
-    {
-        match self.judge(hello, role) {
-            Ok(version) => Ok(version),
-            Err(refusal) => {
-                if write_message(stream, &Message::Refuse(refusal)).await.is_ok() {
-                    stream.shutdown().await.ok();
-                }
-                Err(HandshakeError::Refused { refusal, claimed: hello.identity })
-            }
-        }
-    }
-}
-
-async fn write_message<S: AsyncWrite + Unpin>(stream: &mut S, message: &Message) -> io::Result<()> {
-    stream.write_all(&message.encode()).await
-}
-
-/// Reads until one message is whole. What is read beyond it stays in `buffer`, whose size one message bounds:
-/// each pass reads into room that is left before it looks again.
-async fn read_message<S>(stream: &mut S, buffer: &mut BytesMut) -> Result<Message, HandshakeError>
-where
-    S: AsyncRead + Unpin,
-{
-    loop {
-        if let Some(message) = Message::decode(buffer)? {
-            return Ok(message);
-        }
-        buffer.reserve(ENVELOPE_BYTES + HANDSHAKE_BYTES_MAX);
-        if stream.read_buf(buffer).await? == 0 {
-            return Err(HandshakeError::Io(io::ErrorKind::UnexpectedEof.into()));
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidelock_core::command::HostInfo;
+    use tidelock_core::storage::control_file::KnownHost;
 
     fn identity(node: u64) -> Identity {
         Identity {
@@ -421,39 +313,6 @@ mod tests {
 
     fn hello(identity: Identity) -> Hello {
         Hello { versions: PROTOCOL_VERSIONS, identity }
-    }
-
-    fn judge(hello: &Hello, role: Role) -> Result<u16, HandshakeRefusal> {
-        let known_host = Uuid::from_u128(103);
-        Judge {
-            own: identity(2),
-            peers: &[1, 3].map(NodeId).into(),
-            accepts: &|node, host| {
-                if node == NodeId(3) && host != known_host {
-                    Err(HandshakeRefusal::HostMismatch)
-                } else {
-                    Ok(())
-                }
-            },
-        }
-        .judge(hello, role)
-    }
-
-    #[test]
-    fn introductions_are_judged() {
-        use HandshakeRefusal as R;
-        let accept = |identity| judge(&hello(identity), Role::Acceptor);
-        assert_eq!(accept(identity(3)), Ok(1));
-        assert_eq!(accept(Identity { cluster: Uuid::nil(), ..identity(3) }), Err(R::WrongCluster));
-        assert_eq!(accept(Identity { host: Uuid::from_u128(9), ..identity(3) }), Err(R::HostMismatch));
-        assert_eq!(accept(Identity { host: Uuid::from_u128(9), ..identity(2) }), Err(R::SameNumber));
-        assert_eq!(accept(identity(2)), Err(R::SelfConnection));
-        assert_eq!(accept(identity(4)), Err(R::UnknownNode));
-        assert_eq!(accept(identity(1)), Err(R::WrongDirection));
-        assert_eq!(judge(&hello(identity(1)), Role::Dialer(NodeId(1))), Ok(1));
-        assert_eq!(judge(&hello(identity(3)), Role::Dialer(NodeId(1))), Err(R::UnexpectedNode));
-        let newer = Hello { versions: VersionRange { min: 2, max: 9 }, ..hello(identity(3)) };
-        assert_eq!(judge(&newer, Role::Acceptor), Err(R::UnsupportedVersion));
     }
 
     #[test]
@@ -472,10 +331,110 @@ mod tests {
 
     fn messages() -> Vec<Message> {
         let refusals = REFUSAL_CODES.iter().map(|(refusal, _)| *refusal);
-        [Message::Hello(hello(identity(5))), Message::Accept { version: 513 }]
-            .into_iter()
-            .chain(refusals.chain([HandshakeRefusal::Other(250)]).map(Message::Refuse))
-            .collect()
+        let refusals = refusals.chain([HandshakeRefusal::Other(250)]).map(Message::Refuse);
+        let nameless = JoinRequest { cluster_name: None, ..join_request(0) };
+        let join = [join_request(64), nameless]
+            .map(|request| Message::Join { versions: VersionRange { min: 1, max: 258 }, request });
+        let join_refusals =
+            [JoinRefusal::NoLeader, JoinRefusal::Busy, JoinRefusal::Refused("no \u{2014} never".into())]
+                .map(Message::JoinRefused);
+        [
+            Message::Hello(hello(identity(5))),
+            Message::Accept { version: 513 },
+            Message::Welcome(welcome(1000)),
+        ]
+        .into_iter()
+        .chain(refusals)
+        .chain(join)
+        .chain(join_refusals)
+        .collect()
+    }
+
+    fn join_request(tags: usize) -> JoinRequest {
+        let host = HostInfo {
+            node: NodeId(0),
+            uuid: Uuid::from_u128(77),
+            peer_address: "10.0.0.4:9001".into(),
+            http_address: "10.0.0.4:8001".into(),
+            resp_address: "10.0.0.4:7001".into(),
+            tags: (0..tags).map(|tag| (format!("{tag:03}"), "v".repeat(252))).collect(),
+        };
+        JoinRequest { cluster_name: Some("blue".into()), host }
+    }
+
+    fn welcome(hosts: u64) -> Welcome {
+        let host = |node| {
+            let peer_address = format!("10.10.{}.{}:9001", node / 250, node % 250);
+            (NodeId(node), KnownHost { uuid: Uuid::from_u128(node.into()), peer_address })
+        };
+        Welcome {
+            cluster: Uuid::from_u128(7),
+            node: NodeId(300),
+            founders: vec!["10.0.0.1:9001".into(), "[::1]:9001".into()],
+            data_shards: 512,
+            hosts: (1..=hosts).map(host).collect(),
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_known_before_it_is_sent() {
+        let join = |tags| Message::Join { versions: PROTOCOL_VERSIONS, request: join_request(tags) };
+        assert!(join(64).fits() && !join(200).fits());
+        assert!(Message::Welcome(welcome(1000)).fits() && !Message::Welcome(welcome(10_000)).fits());
+        let long = "\u{2014}".repeat(100_000);
+        let cut = Message::JoinRefused(JoinRefusal::Refused(long)).encode();
+        let mut buffer = BytesMut::from(&cut[..]);
+        let Some(Message::JoinRefused(JoinRefusal::Refused(text))) = Message::decode(&mut buffer).unwrap()
+        else {
+            panic!("a refusal")
+        };
+        assert_eq!(text.chars().count(), 1_000);
+    }
+
+    #[test]
+    fn each_kind_has_its_longest_body() {
+        for (kind, longest) in
+            [(KIND_HELLO, HANDSHAKE_BYTES_MAX), (KIND_JOIN, JOIN_BYTES_MAX), (9, HANDSHAKE_BYTES_MAX)]
+        {
+            for (length, is_refused) in [(longest, false), (longest + 1, true)] {
+                let mut buffer = BytesMut::from(&MAGIC[..]);
+                buffer.put_u16_le(length as u16);
+                buffer.put_u32_le(0);
+                assert!(matches!(Message::decode(&mut buffer), Ok(None)), "the kind is not there yet");
+                buffer.put_u8(kind);
+                assert_eq!(Message::decode(&mut buffer).is_err(), is_refused, "{kind}, {length}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_welcome_that_nobody_could_start_from_is_refused() {
+        let whole = welcome(2);
+        for broken in [
+            Welcome { cluster: Uuid::nil(), ..whole.clone() },
+            Welcome { node: NodeId(0), ..whole.clone() },
+            Welcome { founders: vec![], ..whole.clone() },
+            Welcome { data_shards: 0, ..whole.clone() },
+            Welcome { data_shards: 513, ..whole },
+        ] {
+            let mut buffer = BytesMut::from(&Message::Welcome(broken).encode()[..]);
+            assert!(Message::decode(&mut buffer).is_err());
+        }
+    }
+
+    #[test]
+    fn messages_of_joining_that_are_cut_short_are_refused() {
+        for message in [
+            Message::Join { versions: PROTOCOL_VERSIONS, request: join_request(3) },
+            Message::Welcome(welcome(3)),
+            Message::JoinRefused(JoinRefusal::Refused("no".into())),
+        ] {
+            let body = message.encode().split_off(ENVELOPE_BYTES);
+            for length in 0..body.len() {
+                assert_eq!(decode_body(&body[..length]), None, "{length}");
+            }
+            assert_eq!(decode_body(&[&body[..], b"of a later version"].concat()), Some(message));
+        }
     }
 
     #[test]
@@ -531,6 +490,7 @@ mod tests {
         assert!(matches!(Message::decode(&mut http), Err(HandshakeError::Malformed(_))));
         let mut long = BytesMut::from(&MAGIC[..]);
         long.put_slice(&[0xff; 6]);
+        long.put_u8(KIND_HELLO);
         assert!(matches!(Message::decode(&mut long), Err(HandshakeError::Malformed(_))));
     }
 }

@@ -1,0 +1,354 @@
+//! Who this node is: read from its data directory, or decided at its first start, and kept up from then on.
+//!
+//! Owns the control file of a running node, and the rule that what a directory knows beats the settings. It neither
+//! writes the log nor knows the registry; what there is to remember it is told.
+//!
+//! Invariant: what [`IdentityStore::identity`] says is on the disk.
+
+use std::cell::{Ref, RefCell};
+use std::collections::BTreeMap;
+
+use tidelock_core::storage::control_file::{self, ControlFileError, Identity, KnownHost};
+use tidelock_core::types::NodeId;
+use uuid::Uuid;
+
+use crate::config::Settings;
+use crate::disk::FsDisk;
+use crate::join::become_member;
+use crate::transport::join::AskError;
+
+/// Why a node cannot say who it is.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// The control file cannot be read or written.
+    #[error("data directory: {0}")]
+    ControlFile(#[from] ControlFileError),
+    /// The directory knows its node, and the node's log is gone.
+    #[error(
+        "data directory: the write-ahead log is missing; without it this node has forgotten what it acknowledged. \
+         Restore it, or empty the directory: the other nodes will then refuse it, and go on without"
+    )]
+    LogMissing,
+    /// The cluster has removed this node.
+    #[error(
+        "data directory: this node was removed from the cluster. To use the host again, empty the directory and start \
+         with --join: it becomes a new node"
+    )]
+    Removed,
+    /// The node asked a cluster to take it in, and does not know whether it did.
+    #[error(
+        "data directory: this node was joining a cluster and had no answer yet; start it with --join, or empty the \
+         directory"
+    )]
+    Joining,
+    /// The cluster does not take this host in.
+    #[error("cannot join: {0}")]
+    NotTaken(#[from] AskError),
+}
+
+/// Reads who this node is or, in an empty directory, makes it what its settings say: a founder, or a member of the
+/// cluster that it joins. Counts the start. Waits for nobody but for the cluster to be joined; may be dropped then.
+///
+/// # Errors
+/// When the control file cannot be used, when the node is none any more, and when a cluster does not take it in.
+pub async fn identify(disk: &FsDisk, settings: &Settings) -> Result<Identity, IdentityError> {
+    let identity = match control_file::load(disk)? {
+        Some(known) if known.removed => return Err(IdentityError::Removed),
+        Some(known) if known.is_joining() && settings.join().is_empty() => {
+            return Err(IdentityError::Joining);
+        }
+        Some(known) if known.is_joining() => become_member(settings, known.host_uuid).await?,
+        Some(known) => {
+            log_ignored(settings, &known);
+            known
+        }
+        None if settings.join().is_empty() => found(settings),
+        None => {
+            let host_uuid = Uuid::new_v4();
+            control_file::store(disk, &Identity::joining(host_uuid))?;
+            become_member(settings, host_uuid).await?
+        }
+    };
+    let identity = Identity { boots: identity.boots + 1, ..identity };
+    control_file::store(disk, &identity)?;
+    Ok(identity)
+}
+
+fn found(settings: &Settings) -> Identity {
+    Identity {
+        cluster_id: settings.cluster_id().unwrap_or_else(Uuid::new_v4),
+        node: settings.node_id(),
+        founders: settings.founders(),
+        data_shards: settings.shards,
+        ..Identity::joining(Uuid::new_v4())
+    }
+}
+
+/// A node that joined is started with the same flags again, so for it `--join` is no contradiction.
+fn log_ignored(settings: &Settings, known: &Identity) {
+    if settings.cluster_id().is_some_and(|id| id != known.cluster_id) {
+        tracing::warn!(
+            "--peers, --cluster-name or --shards differ from what the data directory knows, and are ignored"
+        );
+    }
+    match (settings.join().is_empty(), is_founder(known)) {
+        (true, _) => {}
+        (false, true) => tracing::warn!("--join is ignored: the data directory is that of a founder"),
+        (false, false) => {
+            tracing::info!("--join is not needed any more: the data directory knows its cluster")
+        }
+    }
+}
+
+/// Where the peers of a node were when it last heard of them, its own number included: what it goes by until the
+/// registry is read. A founder knows the other founders from the beginning.
+pub fn remembered_peers(identity: &Identity) -> BTreeMap<NodeId, String> {
+    let mut peers = BTreeMap::new();
+    if is_founder(identity) {
+        peers.extend((1..).map(NodeId).zip(identity.founders.iter().cloned()));
+    }
+    let hosts = identity.hosts.iter();
+    peers.extend(hosts.map(|(node, host)| (*node, host.peer_address.clone())));
+    peers
+}
+
+/// Whether the node was there from the beginning: founders have the first numbers.
+pub fn is_founder(identity: &Identity) -> bool {
+    identity.node.0 <= identity.founders.len() as u64
+}
+
+/// The identity of a running node, in memory and on its disk.
+#[derive(Debug)]
+pub struct IdentityStore {
+    disk: FsDisk,
+    identity: RefCell<Identity>,
+}
+
+impl IdentityStore {
+    /// Of a node whose log was looked for. Notes that the log is begun, or refuses a directory that has lost it: without
+    /// its log a node has forgotten its votes and what it acknowledged, and must not take part under its old number.
+    ///
+    /// # Errors
+    /// [`IdentityError::LogMissing`], and when the control file cannot be written.
+    pub fn begin(disk: FsDisk, identity: Identity, log_found: bool) -> Result<Self, IdentityError> {
+        if identity.has_log && !log_found {
+            return Err(IdentityError::LogMissing);
+        }
+        let store = IdentityStore { disk, identity: RefCell::new(identity) };
+        store.update(|identity| identity.has_log = true)?;
+        Ok(store)
+    }
+
+    /// Who the node is. Not to be held across an `.await`.
+    pub fn identity(&self) -> Ref<'_, Identity> {
+        self.identity.borrow()
+    }
+
+    /// The disk that was last seen behind a node's number.
+    pub fn known_host(&self, node: NodeId) -> Option<Uuid> {
+        self.identity().hosts.get(&node).map(|host| host.uuid)
+    }
+
+    /// Adds to what is known of other hosts, and replaces what is known differently.
+    ///
+    /// # Errors
+    /// When the control file cannot be written; then nothing has changed.
+    pub fn remember(&self, hosts: BTreeMap<NodeId, KnownHost>) -> Result<(), ControlFileError> {
+        self.update(|identity| identity.hosts.extend(hosts))
+    }
+
+    /// Marks the directory as that of a node that its cluster has removed: it starts no more.
+    ///
+    /// # Errors
+    /// As [`IdentityStore::remember`].
+    pub fn mark_removed(&self) -> Result<(), ControlFileError> {
+        self.update(|identity| identity.removed = true)
+    }
+
+    /// Changes come with membership, rarely, so writing them on the caller's thread delays nobody.
+    fn update(&self, change: impl FnOnce(&mut Identity)) -> Result<(), ControlFileError> {
+        let mut changed = self.identity().clone();
+        change(&mut changed);
+        if changed != *self.identity() {
+            control_file::store(&self.disk, &changed)?;
+            self.identity.replace(changed);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::RawSettings;
+    use crate::transport::join::{JoinRefusal, JoinRequest, Welcome};
+    use crate::transport::{Transport, TransportLimits, TransportOptions, handshake};
+    use std::net::SocketAddr;
+    use std::rc::Rc;
+    use tempfile::TempDir;
+
+    fn settings(peers: &[&str]) -> Settings {
+        let peers: Vec<String> = peers.iter().map(ToString::to_string).collect();
+        Settings::new(RawSettings {
+            peer: Some("b:1".into()),
+            peers: (!peers.is_empty()).then_some(peers),
+            ..RawSettings::default()
+        })
+        .unwrap()
+    }
+
+    fn joining(member: SocketAddr) -> Settings {
+        let join = Some(vec![member.to_string()]);
+        Settings::new(RawSettings { peer: Some("d:1".into()), join, ..RawSettings::default() }).unwrap()
+    }
+
+    /// A member that decides like that; to be kept as long as it is to answer.
+    async fn member(decide: impl Fn(JoinRequest) -> Decision + 'static) -> (Transport, SocketAddr) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let identity = handshake::Identity { cluster: CLUSTER, node: NodeId(1), host: Uuid::from_u128(1) };
+        let options = TransportOptions {
+            identity,
+            peers: vec![],
+            sink: Rc::new(|_| {}),
+            accepts: Rc::new(|_, _| Ok(())),
+            removed: Rc::new(|_| {}),
+            joins: Rc::new(move |request| {
+                let decision = decide(request);
+                Box::pin(async { decision })
+            }),
+            limits: TransportLimits::default(),
+        };
+        (Transport::start(listener, options), address)
+    }
+
+    type Decision = Result<Welcome, JoinRefusal>;
+
+    const CLUSTER: Uuid = Uuid::from_u128(99);
+
+    fn welcome() -> Welcome {
+        Welcome {
+            cluster: CLUSTER,
+            node: NodeId(4),
+            founders: vec!["a:1".into()],
+            data_shards: 9,
+            hosts: [host(1, 1, "a:1"), host(3, 3, "c:1")].into(),
+        }
+    }
+
+    #[test]
+    fn a_newcomer_becomes_what_it_is_told_and_asks_no_more() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let (_directory, disk) = directory();
+            let stored = disk.clone();
+            let (transport, address) = member(move |request| {
+                // What it asks under is on its disk already.
+                let newcomer = control_file::load(&stored).unwrap().unwrap();
+                assert!(newcomer.is_joining() && newcomer.host_uuid == request.host.uuid);
+                assert_eq!((request.host.peer_address.as_str(), request.cluster_name), ("d:1", None));
+                Ok(welcome())
+            })
+            .await;
+            let first = identify(&disk, &joining(address)).await.unwrap();
+            assert_eq!((first.cluster_id, first.node, first.data_shards), (CLUSTER, NodeId(4), 9));
+            assert_eq!(
+                (&first.founders, &first.hosts, first.boots),
+                (&welcome().founders, &welcome().hosts, 1)
+            );
+            transport.stop().await;
+            let second = identify(&disk, &joining(address)).await.unwrap();
+            assert_eq!(second, Identity { boots: 2, ..first });
+        });
+    }
+
+    #[test]
+    fn a_newcomer_that_was_not_answered_asks_again_as_the_same_host() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let (_directory, disk) = directory();
+            let (sender, mut asked) = tokio::sync::mpsc::unbounded_channel();
+            let (_transport, address) = member(move |request| {
+                sender.send(request.host.uuid).unwrap();
+                Err(JoinRefusal::NoLeader)
+            })
+            .await;
+            let mut uuids = vec![];
+            let asking = joining(address);
+            for _ in 0..2 {
+                tokio::select! {
+                    identity = identify(&disk, &asking) => panic!("{identity:?}"),
+                    uuid = asked.recv() => uuids.push(uuid.unwrap()),
+                }
+            }
+            assert_eq!(uuids[0], uuids[1]);
+            let refused = identify(&disk, &settings(&[])).await.unwrap_err();
+            assert!(matches!(refused, IdentityError::Joining), "{refused}");
+            let (_transport, address) = member(|_| Err(JoinRefusal::Refused("never".into()))).await;
+            let refused = identify(&disk, &joining(address)).await.unwrap_err();
+            assert!(refused.to_string().ends_with("refuses: never"), "{refused}");
+            let (_transport, address) = member(|_| Ok(welcome())).await;
+            assert_eq!(identify(&disk, &joining(address)).await.unwrap().host_uuid, uuids[0]);
+        });
+    }
+
+    fn directory() -> (TempDir, FsDisk) {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = FsDisk::open(directory.path()).unwrap();
+        (directory, disk)
+    }
+
+    fn host(node: u64, uuid: u128, address: &str) -> (NodeId, KnownHost) {
+        (NodeId(node), KnownHost { uuid: Uuid::from_u128(uuid), peer_address: address.into() })
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_founder_keeps_what_it_was_founded_as() {
+        let (_directory, disk) = directory();
+        let first = identify(&disk, &settings(&["a:1", "b:1"])).await.unwrap();
+        assert_eq!((first.node, first.boots, first.has_log), (NodeId(2), 1, false));
+        assert_eq!(Some(first.cluster_id), settings(&["a:1", "b:1"]).cluster_id());
+        let second = identify(&disk, &settings(&["b:1", "c:1"])).await.unwrap();
+        assert_eq!(second, Identity { boots: 2, ..first });
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_log_that_was_begun_must_be_there() {
+        let (_directory, disk) = directory();
+        let identity = identify(&disk, &settings(&[])).await.unwrap();
+        IdentityStore::begin(disk.clone(), identity, false).unwrap();
+        let identity = identify(&disk, &settings(&[])).await.unwrap();
+        let lost = IdentityStore::begin(disk.clone(), identity.clone(), false);
+        assert!(matches!(lost, Err(IdentityError::LogMissing)));
+        IdentityStore::begin(disk, identity, true).unwrap();
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn hosts_are_remembered_with_where_they_are() {
+        let (_directory, disk) = directory();
+        let identity = identify(&disk, &settings(&["a:1", "b:1"])).await.unwrap();
+        let store = IdentityStore::begin(disk.clone(), identity, false).unwrap();
+        assert_eq!(store.known_host(NodeId(1)), None);
+        store.remember([host(1, 7, "a:1"), host(3, 8, "c:1")].into()).unwrap();
+        store.remember([host(3, 8, "moved:1")].into()).unwrap();
+        assert_eq!(store.known_host(NodeId(1)), Some(Uuid::from_u128(7)));
+        let reread = identify(&disk, &settings(&[])).await.unwrap();
+        let peers: Vec<_> = remembered_peers(&reread).into_values().collect();
+        assert_eq!(peers, ["a:1", "b:1", "moved:1"]);
+        // One that joined goes by what it was told alone: founders may be long gone.
+        let joined = Identity { node: NodeId(3), ..reread };
+        let peers: Vec<_> = remembered_peers(&joined).into_values().collect();
+        assert_eq!(peers, ["a:1", "moved:1"]);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_removed_node_starts_no_more_and_says_what_to_do() {
+        let (_directory, disk) = directory();
+        let identity = identify(&disk, &settings(&[])).await.unwrap();
+        let store = IdentityStore::begin(disk.clone(), identity, false).unwrap();
+        store.mark_removed().unwrap();
+        assert!(store.identity().removed);
+        let refused = identify(&disk, &settings(&[])).await.unwrap_err();
+        assert!(matches!(refused, IdentityError::Removed) && refused.to_string().contains("--join"));
+    }
+}

@@ -1,0 +1,145 @@
+//! Joining a cluster, from both sides: how a newcomer comes by its identity, and how a member decides about one.
+//!
+//! Owns what the two say to each other beyond their transport (`transport::join`). Which number a host is given is the
+//! registry's decision. Invariant: a newcomer's uuid is on its disk before the first member hears of it, so that
+//! however often it asks, after whatever crash, it is one host with one number.
+
+use std::rc::Rc;
+
+use tidelock_core::command::{HostInfo, Refusal, Reply, Request, Write};
+use tidelock_core::storage::control_file::Identity;
+use tidelock_core::types::NodeId;
+use uuid::{Uuid, Version};
+
+use crate::config::{Address, Settings, cluster_id};
+use crate::identity::IdentityStore;
+use crate::store::Store;
+use crate::transport::join::{AskError, JoinDesk, JoinRefusal, JoinRequest, Welcome, ask};
+use crate::worker::Worker;
+
+/// What a node announces of itself: what the settings say, under the number that the cluster has given it.
+pub fn host_info(settings: &Settings, node: NodeId, uuid: Uuid) -> HostInfo {
+    HostInfo {
+        node,
+        uuid,
+        peer_address: settings.peer.to_string(),
+        http_address: settings.http.to_string(),
+        resp_address: settings.resp.to_string(),
+        tags: settings.tags.clone(),
+    }
+}
+
+/// Asks the members that the settings name until one takes this host in. May be dropped, and begun again with the
+/// same uuid.
+///
+/// # Errors
+/// When the cluster refuses for good.
+pub async fn become_member(settings: &Settings, host_uuid: Uuid) -> Result<Identity, AskError> {
+    let request = JoinRequest {
+        cluster_name: settings.cluster_name().map(str::to_owned),
+        host: host_info(settings, NodeId(0), host_uuid),
+    };
+    let welcome = ask(&settings.join(), &request).await?;
+    tracing::info!(node = %welcome.node, cluster = %welcome.cluster, "joined the cluster");
+    Ok(Identity {
+        cluster_id: welcome.cluster,
+        node: welcome.node,
+        founders: welcome.founders,
+        data_shards: welcome.data_shards,
+        hosts: welcome.hosts,
+        ..Identity::joining(host_uuid)
+    })
+}
+
+/// Where newcomers are decided about: a member's side.
+pub fn desk(worker: &Worker, store: &Rc<IdentityStore>) -> JoinDesk {
+    let (worker, store) = (worker.clone(), store.clone());
+    Rc::new(move |request| {
+        let (worker, store) = (worker.clone(), store.clone());
+        Box::pin(async move {
+            check(&store.identity(), &request)?;
+            let node = register(&worker, request.host).await?;
+            Ok(welcome(&worker, &store.identity(), node))
+        })
+    })
+}
+
+/// What can be said without the registry.
+fn check(identity: &Identity, request: &JoinRequest) -> Result<(), JoinRefusal> {
+    let refused = |reason| Err(JoinRefusal::Refused(reason));
+    // A cluster that was founded as one of a single node has a random id, and no name that could be compared.
+    let is_named = identity.cluster_id.get_version() == Some(Version::Sha1);
+    if let Some(name) = request.cluster_name.as_deref().filter(|_| is_named)
+        && cluster_id(&identity.founders, name, identity.data_shards) != identity.cluster_id
+    {
+        return refused(format!("the cluster's name is not `{name}`"));
+    }
+    let address = &request.host.peer_address;
+    if !Address::parse("peer", address).is_ok_and(|address| address.is_reachable()) {
+        return refused(format!("`{address}` is not an address at which peers could reach the host"));
+    }
+    Ok(())
+}
+
+/// The number that the registry gives the host, or has given it. Asking again is safe: the uuid tells.
+async fn register(worker: &Worker, host: HostInfo) -> Result<NodeId, JoinRefusal> {
+    match worker.submit(Request::Write(Write::JoinHost(host))).await {
+        Reply::Joined { node } => Ok(node),
+        Reply::Denied(denial) => Err(JoinRefusal::Refused(denial.to_string())),
+        Reply::Refused(Refusal::Invalid(reason)) => Err(JoinRefusal::Refused(reason.to_owned())),
+        _ => Err(JoinRefusal::NoLeader),
+    }
+}
+
+fn welcome(worker: &Worker, identity: &Identity, node: NodeId) -> Welcome {
+    Welcome {
+        cluster: identity.cluster_id,
+        node,
+        founders: identity.founders.clone(),
+        data_shards: identity.data_shards,
+        hosts: worker.known_hosts(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::RawSettings;
+
+    fn identity(cluster_id: Uuid) -> Identity {
+        Identity {
+            cluster_id,
+            node: NodeId(1),
+            founders: vec!["a:1".into(), "b:1".into()],
+            data_shards: 4,
+            ..Identity::joining(Uuid::from_u128(1))
+        }
+    }
+
+    fn request(cluster_name: Option<&str>, peer_address: &str) -> JoinRequest {
+        let settings = Settings::new(RawSettings::default()).unwrap();
+        let host = host_info(&settings, NodeId(0), Uuid::from_u128(2));
+        let host = HostInfo { peer_address: peer_address.into(), ..host };
+        JoinRequest { cluster_name: cluster_name.map(str::to_owned), host }
+    }
+
+    #[test]
+    fn a_name_must_be_the_clusters_if_it_is_given() {
+        let blue = identity(cluster_id(&["a:1", "b:1"], "blue", 4));
+        assert_eq!(check(&blue, &request(Some("blue"), "c:1")), Ok(()));
+        assert_eq!(check(&blue, &request(None, "c:1")), Ok(()));
+        let wrong = Err(JoinRefusal::Refused("the cluster's name is not `green`".into()));
+        assert_eq!(check(&blue, &request(Some("green"), "c:1")), wrong);
+        let nameless = identity(Uuid::from_u128(0x4321_0000_0000_4000_8000_0000_0000_0001));
+        assert_eq!(check(&nameless, &request(Some("green"), "c:1")), Ok(()));
+    }
+
+    #[test]
+    fn a_host_that_nobody_could_reach_is_not_taken_in() {
+        let cluster = identity(Uuid::from_u128(1));
+        for address in ["", "nowhere", "c:0", "0.0.0.0:1", "[::]:9001"] {
+            let checked = check(&cluster, &request(None, address));
+            assert!(matches!(checked, Err(JoinRefusal::Refused(_))), "{address}: {checked:?}");
+        }
+    }
+}

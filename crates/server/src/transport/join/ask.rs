@@ -1,0 +1,99 @@
+//! The newcomer's side of joining: asks the members that it was told of, in turn, until one of them answers for good.
+//!
+//! Owns patience and what is logged about it; decides nothing. It remembers nothing either: the caller has stored the
+//! host's uuid before, which makes every further question the same one.
+
+use std::net::SocketAddr;
+
+use bytes::BytesMut;
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+
+use super::super::HANDSHAKE_TIMEOUT;
+use super::super::attempt::{AttemptError, Backoff, BackoffLimits, Complaint, attempt};
+use super::super::handshake::{
+    HandshakeError, HandshakeRefusal, Message, PROTOCOL_VERSIONS, read_message, write_message,
+};
+use super::{JOIN_TIMEOUT, JoinRefusal, JoinRequest, Welcome};
+
+/// Why a cluster will not take this host in, however often it asks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// The member's transport refused it.
+    #[error("{address} refuses: {refusal}")]
+    Handshake {
+        /// Who was asked.
+        address: String,
+        /// Why.
+        refusal: HandshakeRefusal,
+    },
+    /// The cluster refused it.
+    #[error("{address} refuses: {reason}")]
+    Refused {
+        /// Who was asked.
+        address: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What a member said.
+enum Answer {
+    Welcome(Welcome),
+    JoinRefused(JoinRefusal),
+    Refused(HandshakeRefusal),
+}
+
+/// Asks the members at `addresses` (`HOST:PORT`, at least one), one after the other and over and over, until one takes
+/// the host in. Can be dropped at any time: to ask again is to ask the same.
+///
+/// # Errors
+/// When a member refuses for good.
+///
+/// # Panics
+/// When the request is longer than [`JOIN_BYTES_MAX`](super::JOIN_BYTES_MAX).
+pub async fn ask(addresses: &[String], request: &JoinRequest) -> Result<Welcome, AskError> {
+    tracing::info!(host = %request.host.uuid, members = addresses.join(", "), "asking to join the cluster");
+    let mut backoff = Backoff::new(BackoffLimits::default());
+    let mut complaints: Vec<Complaint> = addresses.iter().map(|_| Complaint::default()).collect();
+    loop {
+        for (address, complaint) in addresses.iter().zip(&mut complaints) {
+            let trouble = match ask_one(address, request).await {
+                Ok((_, Answer::Welcome(welcome))) => return Ok(welcome),
+                Ok((_, Answer::JoinRefused(JoinRefusal::Refused(reason)))) => {
+                    return Err(AskError::Refused { address: address.clone(), reason });
+                }
+                Ok((_, Answer::Refused(refusal))) => {
+                    return Err(AskError::Handshake { address: address.clone(), refusal });
+                }
+                Ok((_, Answer::JoinRefused(refusal))) => complaint.note(&refusal),
+                Err(error) => complaint.note(&error),
+            };
+            match trouble {
+                (reason, true) => tracing::warn!(%address, reason, "not a member yet; asking on"),
+                (reason, false) => tracing::debug!(%address, reason, "still not a member"),
+            }
+        }
+        sleep(backoff.next_wait()).await;
+    }
+}
+
+async fn ask_one(address: &str, request: &JoinRequest) -> Result<(SocketAddr, Answer), AttemptError> {
+    attempt(address, async |stream| {
+        // The member has its own limit for the decision, and is given the time to say that it was reached.
+        let patience = JOIN_TIMEOUT + HANDSHAKE_TIMEOUT;
+        timeout(patience, talk(stream, request)).await.unwrap_or(Err(HandshakeError::Timeout))
+    })
+    .await
+}
+
+async fn talk(mut stream: TcpStream, request: &JoinRequest) -> Result<Answer, HandshakeError> {
+    let join = Message::Join { versions: PROTOCOL_VERSIONS, request: request.clone() };
+    write_message(&mut stream, &join).await?;
+    match read_message(&mut stream, &mut BytesMut::new()).await? {
+        Message::Welcome(welcome) => Ok(Answer::Welcome(welcome)),
+        Message::JoinRefused(refusal) => Ok(Answer::JoinRefused(refusal)),
+        Message::Refuse(refusal) => Ok(Answer::Refused(refusal)),
+        _ => Err(HandshakeError::Malformed("a message is out of turn")),
+    }
+}

@@ -1,0 +1,219 @@
+//! How a host that is no member yet becomes one: it asks any member, and is told its number and where the others are.
+//!
+//! ```text
+//! newcomer                        any member
+//!   Join             ──────────▶   looks at the version, asks its owner
+//!                    ◀──────────   Welcome, JoinRefused, or Refuse; and close
+//! ```
+//!
+//! Owns the question, the answer and their layout, in the envelope of the handshake. Whether a host is taken in, and under
+//! which number, the owner of the transport decides. A newcomer may ask as often as it likes: its host uuid makes
+//! that one question, to be given one answer.
+//!
+//! Bodies behind the kind byte, in the primitives of [`tidelock_core::codec`] but for the fixed-width versions:
+//!
+//! ```text
+//! 4 Join          versions min, max (u16 LE each), host uuid (16 bytes), cluster name (bytes, empty for none),
+//!                 peer, http and resp address (bytes), number of tags, each a name and a value (bytes)
+//! 5 Welcome       cluster id (16 bytes), node, data shards, number of founders, each its address (bytes), number of
+//!                 hosts, each its node, uuid (16 bytes) and peer address (bytes)
+//! 6 JoinRefused   a code (u8: 1 no leader, 2 busy, 3 for good), reason (bytes, UTF-8)
+//! ```
+
+mod ask;
+
+pub use ask::{AskError, ask};
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::BufMut;
+use tidelock_core::codec::{Decoder, put_bytes, put_varint};
+use tidelock_core::command::HostInfo;
+use tidelock_core::limits::SHARDS_MAX;
+use tidelock_core::storage::control_file::KnownHost;
+use tidelock_core::types::NodeId;
+use uuid::Uuid;
+
+use super::handshake::VersionRange;
+
+/// Longest body of a `Join`: room for twice the tags and addresses that settings allow.
+pub const JOIN_BYTES_MAX: usize = 32 << 10;
+
+/// Longest body of an answer: all that the envelope can announce, room for a thousand hosts and more.
+pub const WELCOME_BYTES_MAX: usize = u16::MAX as usize;
+
+/// Newcomers that wait for their answer at a time; others are told to come back. Each costs an entry of the registry's
+/// log, and a cluster grows by one host at a time.
+pub const JOINS_MAX: usize = 4;
+
+/// A newcomer waits no longer for the owner's decision than this; then it is told to come back.
+pub const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Longest reason of a refusal, in characters; what is longer is cut.
+const REASON_CHARS_MAX: usize = 1_000;
+
+/// A future that stays on its thread.
+pub type LocalBoxFuture<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// Decides about newcomers. To the same host it gives the same answer, however often it asks. Called on the transport's
+/// thread; dropped when it takes longer than [`JOIN_TIMEOUT`].
+pub type JoinDesk = Rc<dyn Fn(JoinRequest) -> LocalBoxFuture<Result<Welcome, JoinRefusal>>>;
+
+/// What a newcomer says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinRequest {
+    /// The cluster that it was told to join, if it was told a name.
+    pub cluster_name: Option<String>,
+    /// The host. Its number is not known yet and 0.
+    pub host: HostInfo,
+}
+
+/// What a new member must know to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// The cluster.
+    pub cluster: Uuid,
+    /// The newcomer's number, not 0.
+    pub node: NodeId,
+    /// Peer addresses of the cluster's founders, sorted; at least one.
+    pub founders: Vec<String>,
+    /// Data shards, 1 to [`SHARDS_MAX`].
+    pub data_shards: u64,
+    /// The members, as far as the one that was asked knows them.
+    pub hosts: BTreeMap<NodeId, KnownHost>,
+}
+
+/// Why a newcomer is not taken in.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JoinRefusal {
+    /// No leader is known or reachable, or what became of the entry is not known. To be asked again.
+    #[error("the cluster has no leader at the moment")]
+    NoLeader,
+    /// Other newcomers are waiting. To be asked again.
+    #[error("other hosts are joining at the moment")]
+    Busy,
+    /// For good, with the reason.
+    #[error("{0}")]
+    Refused(String),
+}
+
+const CODE_NO_LEADER: u8 = 1;
+const CODE_BUSY: u8 = 2;
+const CODE_REFUSED: u8 = 3;
+
+impl JoinRequest {
+    pub(super) fn encode(&self, versions: VersionRange, body: &mut Vec<u8>) {
+        body.put_u16_le(versions.min);
+        body.put_u16_le(versions.max);
+        let host = &self.host;
+        body.put_slice(host.uuid.as_bytes());
+        let name = self.cluster_name.as_deref().unwrap_or_default();
+        for text in [name, &host.peer_address, &host.http_address, &host.resp_address] {
+            put_bytes(body, text.as_bytes());
+        }
+        put_varint(body, host.tags.len() as u64);
+        for (name, value) in &host.tags {
+            put_bytes(body, name.as_bytes());
+            put_bytes(body, value.as_bytes());
+        }
+    }
+
+    pub(super) fn decode(body: &[u8]) -> Option<(VersionRange, JoinRequest)> {
+        let mut decoder = Decoder::new(body);
+        let versions = VersionRange { min: read_u16(&mut decoder)?, max: read_u16(&mut decoder)? };
+        let uuid = read_uuid(&mut decoder)?;
+        let name = read_text(&mut decoder)?;
+        let mut host = HostInfo {
+            node: NodeId(0),
+            uuid,
+            peer_address: read_text(&mut decoder)?,
+            http_address: read_text(&mut decoder)?,
+            resp_address: read_text(&mut decoder)?,
+            tags: BTreeMap::new(),
+        };
+        for _ in 0..decoder.varint().ok()? {
+            let name = read_text(&mut decoder)?;
+            host.tags.insert(name, read_text(&mut decoder)?);
+        }
+        let cluster_name = (!name.is_empty()).then_some(name);
+        Some((versions, JoinRequest { cluster_name, host }))
+    }
+}
+
+impl Welcome {
+    pub(super) fn encode(&self, body: &mut Vec<u8>) {
+        body.put_slice(self.cluster.as_bytes());
+        put_varint(body, self.node.0);
+        put_varint(body, self.data_shards);
+        put_varint(body, self.founders.len() as u64);
+        for founder in &self.founders {
+            put_bytes(body, founder.as_bytes());
+        }
+        put_varint(body, self.hosts.len() as u64);
+        for (node, host) in &self.hosts {
+            put_varint(body, node.0);
+            body.put_slice(host.uuid.as_bytes());
+            put_bytes(body, host.peer_address.as_bytes());
+        }
+    }
+
+    /// `None` also for what nobody could start from.
+    pub(super) fn decode(body: &[u8]) -> Option<Welcome> {
+        let mut decoder = Decoder::new(body);
+        let mut welcome = Welcome {
+            cluster: read_uuid(&mut decoder)?,
+            node: NodeId(decoder.varint().ok()?),
+            data_shards: decoder.bounded(SHARDS_MAX, "number of shards").ok()?,
+            founders: vec![],
+            hosts: BTreeMap::new(),
+        };
+        for _ in 0..decoder.varint().ok()? {
+            welcome.founders.push(read_text(&mut decoder)?);
+        }
+        for _ in 0..decoder.varint().ok()? {
+            let node = NodeId(decoder.varint().ok()?);
+            let uuid = read_uuid(&mut decoder)?;
+            welcome.hosts.insert(node, KnownHost { uuid, peer_address: read_text(&mut decoder)? });
+        }
+        let is_whole = !welcome.cluster.is_nil() && welcome.node.0 > 0 && welcome.data_shards > 0;
+        (is_whole && !welcome.founders.is_empty()).then_some(welcome)
+    }
+}
+
+impl JoinRefusal {
+    pub(super) fn encode(&self, body: &mut Vec<u8>) {
+        let (code, reason) = match self {
+            JoinRefusal::NoLeader => (CODE_NO_LEADER, String::new()),
+            JoinRefusal::Busy => (CODE_BUSY, String::new()),
+            JoinRefusal::Refused(reason) => (CODE_REFUSED, reason.chars().take(REASON_CHARS_MAX).collect()),
+        };
+        body.put_u8(code);
+        put_bytes(body, reason.as_bytes());
+    }
+
+    /// A code of a later version is a refusal for good: what it asks for is not known here.
+    pub(super) fn decode(body: &[u8]) -> Option<JoinRefusal> {
+        let mut decoder = Decoder::new(body);
+        Some(match decoder.u8().ok()? {
+            CODE_NO_LEADER => JoinRefusal::NoLeader,
+            CODE_BUSY => JoinRefusal::Busy,
+            _ => JoinRefusal::Refused(read_text(&mut decoder)?),
+        })
+    }
+}
+
+fn read_u16(decoder: &mut Decoder<'_>) -> Option<u16> {
+    let bytes = decoder.raw(2).ok()?;
+    Some(u16::from_le_bytes(bytes.try_into().expect("invariant: two bytes were asked for")))
+}
+
+fn read_uuid(decoder: &mut Decoder<'_>) -> Option<Uuid> {
+    Uuid::from_slice(decoder.raw(16).ok()?).ok()
+}
+
+fn read_text(decoder: &mut Decoder<'_>) -> Option<String> {
+    String::from_utf8(decoder.bytes().ok()?.to_vec()).ok()
+}

@@ -1,0 +1,142 @@
+//! Who is let in, and what the others are told.
+
+use super::*;
+
+/// What node 2, which knows nodes 1 to 3 and host 3, answers to an introduction.
+async fn answer_to(message: Message) -> Option<Message> {
+    let mut options = options(2, &[(1, "127.0.0.1:1".into()), (3, String::new())]);
+    options.accepts =
+        Rc::new(
+            |node, host| {
+                if host == identity(node.0).host { Ok(()) } else { Err(HandshakeRefusal::HostMismatch) }
+            },
+        );
+    let node = Node::start(options).await;
+    let mut puppet = Puppet::connect(node.address).await;
+    puppet.say(message).await;
+    let answer = puppet.hear().await;
+    if let Some(Message::Refuse(refusal)) = answer {
+        puppet.expect_closed().await;
+        // A knock is nothing to complain of.
+        let refused = u64::from(refusal != HandshakeRefusal::WrongDirection);
+        assert_eq!(node.transport.counters().handshakes_refused.get(), refused);
+    }
+    answer
+}
+
+#[test]
+fn the_listener_tells_why_it_refuses() {
+    run(async {
+        let refusal_of = async |identity| match answer_to(hello(identity)).await {
+            Some(Message::Refuse(refusal)) => refusal,
+            other => panic!("{other:?}"),
+        };
+        use HandshakeRefusal as R;
+        assert_eq!(refusal_of(Identity { cluster: Uuid::nil(), ..identity(3) }).await, R::WrongCluster);
+        assert_eq!(refusal_of(identity(9)).await, R::UnknownNode);
+        assert_eq!(refusal_of(Identity { host: host(8), ..identity(3) }).await, R::HostMismatch);
+        assert_eq!(refusal_of(identity(2)).await, R::SelfConnection);
+        assert_eq!(refusal_of(Identity { host: host(8), ..identity(2) }).await, R::SameNumber);
+        assert_eq!(refusal_of(identity(1)).await, R::WrongDirection);
+        let versions = VersionRange { min: 900, max: 901 };
+        let newer = Message::Hello(Hello { versions, identity: identity(3) });
+        assert_eq!(answer_to(newer).await, Some(Message::Refuse(R::UnsupportedVersion)));
+        assert_eq!(answer_to(hello(identity(3))).await, Some(hello(identity(2))));
+    });
+}
+
+/// What node 2 answers when the listener that it dials as node 1 introduces itself as `identity`.
+async fn answer_to_listener(identity: Identity) -> Message {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let mut options = options(2, &[(1, address), (3, String::new())]);
+    options.accepts =
+        Rc::new(|_, uuid| if uuid == host(9) { Err(HandshakeRefusal::HostMismatch) } else { Ok(()) });
+    let node = Node::start(options).await;
+    let (stream, _) = listener.accept().await.unwrap();
+    let mut puppet = Puppet { stream, buffer: BytesMut::new() };
+    assert_eq!(puppet.hear().await, Some(hello(self::identity(2))));
+    puppet.say(hello(identity)).await;
+    let answer = puppet.hear().await.unwrap();
+    let refused = matches!(answer, Message::Refuse(_));
+    assert_eq!(node.transport.counters().handshakes_refused.get(), u64::from(refused));
+    answer
+}
+
+#[test]
+fn the_dialer_judges_too() {
+    run(async {
+        use HandshakeRefusal as R;
+        let refuse = Message::Refuse;
+        assert_eq!(answer_to_listener(identity(1)).await, Message::Accept { version: 1 });
+        assert_eq!(answer_to_listener(identity(3)).await, refuse(R::UnexpectedNode));
+        assert_eq!(answer_to_listener(identity(7)).await, refuse(R::UnknownNode));
+        assert_eq!(answer_to_listener(identity(2)).await, refuse(R::SelfConnection));
+        let other_disk = Identity { host: host(9), ..identity(1) };
+        assert_eq!(answer_to_listener(other_disk).await, refuse(R::HostMismatch));
+        let stranger = Identity { cluster: Uuid::nil(), ..identity(1) };
+        assert_eq!(answer_to_listener(stranger).await, refuse(R::WrongCluster));
+    });
+}
+
+#[test]
+fn a_refused_dialer_tries_on_until_it_is_taken() {
+    run(async {
+        let attempts = Rc::new(Cell::new(0));
+        let mut options_of_one = options(1, &[(2, String::new())]);
+        options_of_one.accepts = {
+            let attempts = attempts.clone();
+            Rc::new(move |_, _| {
+                attempts.set(attempts.get() + 1);
+                if attempts.get() < 3 { Err(HandshakeRefusal::HostMismatch) } else { Ok(()) }
+            })
+        };
+        let mut one = Node::start(options_of_one).await;
+        let mut two = Node::start(options(2, &[(1, one.address.to_string())])).await;
+        one.expect_up(2).await;
+        two.expect_up(1).await;
+        assert_eq!(attempts.get(), 3);
+        assert_eq!(one.transport.counters().handshakes_refused.get(), 2);
+        assert_eq!(one.transport.counters().reconnects.get(), 0);
+    });
+}
+
+#[test]
+fn strangers_and_the_silent_are_hung_up_on_without_a_word() {
+    run(async {
+        let mut options = options(1, &[(2, String::new())]);
+        options.limits.handshake_timeout = Duration::from_millis(20);
+        let node = Node::start(options).await;
+        let mut browser = Puppet::connect(node.address).await;
+        browser.stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        browser.expect_closed().await;
+        let mut silent = Puppet::connect(node.address).await;
+        assert_eq!(silent.hear().await, None);
+        assert_eq!(node.transport.counters().handshakes_refused.get(), 2);
+    });
+}
+
+#[test]
+fn unfinished_handshakes_are_bounded() {
+    run(async {
+        let mut node = Node::start(options(1, &[(2, String::new())])).await;
+        let mut silent = vec![];
+        for _ in 0..listener::HANDSHAKES_MAX {
+            silent.push(Puppet::connect(node.address).await);
+        }
+        let mut one_too_many = Puppet::connect(node.address).await;
+        one_too_many.expect_closed().await;
+        silent.clear();
+        // The listener sees the departed before or after this caller; a peer tries again until there is room.
+        while node.events.is_empty() {
+            let mut puppet = Puppet::connect(node.address).await;
+            if puppet.stream.write_all(&hello(identity(2)).encode()).await.is_ok()
+                && puppet.stream.read_buf(&mut puppet.buffer).await.is_ok_and(|read| read > 0)
+            {
+                puppet.say(Message::Accept { version: 1 }).await;
+                node.expect_up(2).await;
+                return;
+            }
+        }
+    });
+}

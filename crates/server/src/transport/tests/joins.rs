@@ -1,0 +1,194 @@
+//! Newcomers at a member's listener, and how they ask.
+
+use super::super::join::{AskError, JOINS_MAX, JoinRequest, LocalBoxFuture, Welcome, ask};
+use super::*;
+use std::collections::BTreeMap;
+use tidelock_core::command::HostInfo;
+use tidelock_core::storage::control_file::KnownHost;
+use tokio::sync::Semaphore;
+
+type Decision = Result<Welcome, JoinRefusal>;
+
+fn request() -> JoinRequest {
+    let host = HostInfo {
+        node: NodeId(0),
+        uuid: host(4),
+        peer_address: "d:9001".into(),
+        http_address: "d:8001".into(),
+        resp_address: "d:7001".into(),
+        tags: [("zone".to_owned(), "a".to_owned())].into(),
+    };
+    JoinRequest { cluster_name: Some("blue".into()), host }
+}
+
+fn welcome(hosts: u64) -> Welcome {
+    let known = |node| KnownHost { uuid: host(node), peer_address: format!("10.0.0.{node}:9001") };
+    Welcome {
+        cluster: CLUSTER,
+        node: NodeId(4),
+        founders: vec!["10.0.0.1:9001".into()],
+        data_shards: 8,
+        hosts: (1..=hosts).map(|node| (NodeId(node), known(node))).collect::<BTreeMap<_, _>>(),
+    }
+}
+
+/// A member, node 1, that decides like that.
+async fn member(decide: impl Fn(JoinRequest) -> LocalBoxFuture<Decision> + 'static) -> Node {
+    let mut options = options(1, &[]);
+    options.joins = Rc::new(decide);
+    Node::start(options).await
+}
+
+/// One that has always the same answer.
+async fn member_with(decision: Decision) -> Node {
+    member(move |_| {
+        let decision = decision.clone();
+        Box::pin(async { decision })
+    })
+    .await
+}
+
+/// What a member says to a message.
+async fn answer_to(node: &Node, message: Message) -> Option<Message> {
+    let mut puppet = Puppet::connect(node.address).await;
+    puppet.say(message).await;
+    let answer = puppet.hear().await;
+    puppet.expect_closed().await;
+    answer
+}
+
+fn join() -> Message {
+    Message::Join { versions: PROTOCOL_VERSIONS, request: request() }
+}
+
+#[test]
+fn a_newcomer_is_welcomed_with_all_that_it_needs() {
+    run(async {
+        let node = member(|asked| {
+            assert_eq!(asked, request());
+            Box::pin(async { Ok(welcome(3)) })
+        })
+        .await;
+        assert_eq!(ask(&[node.address.to_string()], &request()).await, Ok(welcome(3)));
+        assert!(node.events.is_empty() && node.transport.counters().handshakes_refused.get() == 0);
+    });
+}
+
+#[test]
+fn a_newcomer_asks_on_until_somebody_can_decide() {
+    run(async {
+        let (sender, mut asked) = mpsc::unbounded_channel();
+        let told = sender.clone();
+        let leaderless = member(move |_| {
+            told.send("leaderless").unwrap();
+            Box::pin(async { Err(JoinRefusal::NoLeader) })
+        })
+        .await;
+        let asked_before = Cell::new(0);
+        let busy_twice = member(move |_| {
+            sender.send("busy").unwrap();
+            asked_before.set(asked_before.get() + 1);
+            let decision = if asked_before.get() < 3 { Err(JoinRefusal::Busy) } else { Ok(welcome(1)) };
+            Box::pin(async { decision })
+        })
+        .await;
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let nobody = silent.local_addr().unwrap().to_string();
+        drop(silent);
+        let addresses = [nobody, leaderless.address.to_string(), busy_twice.address.to_string()];
+        assert_eq!(ask(&addresses, &request()).await, Ok(welcome(1)));
+        for _ in 0..3 {
+            assert_eq!(asked.try_recv(), Ok("leaderless"));
+            assert_eq!(asked.try_recv(), Ok("busy"));
+        }
+    });
+}
+
+#[test]
+fn a_refusal_for_good_ends_the_question() {
+    run(async {
+        let node = member_with(Err(JoinRefusal::Refused("not with these tags".into()))).await;
+        let address = node.address.to_string();
+        let refused = AskError::Refused { address: address.clone(), reason: "not with these tags".into() };
+        assert_eq!(ask(&[address], &request()).await, Err(refused));
+    });
+}
+
+#[test]
+fn a_host_that_cannot_be_a_newcomer_is_refused_unheard() {
+    run(async {
+        use HandshakeRefusal as R;
+        let node = member(|_| panic!("the owner is not asked")).await;
+        let address = node.address.to_string();
+        let copy = JoinRequest { host: HostInfo { uuid: host(1), ..request().host }, ..request() };
+        let refused = AskError::Handshake { address: address.clone(), refusal: R::SelfConnection };
+        assert_eq!(ask(&[address], &copy).await, Err(refused));
+        let versions = VersionRange { min: 900, max: 901 };
+        let newer = Message::Join { versions, request: request() };
+        assert_eq!(answer_to(&node, newer).await, Some(Message::Refuse(R::UnsupportedVersion)));
+        assert_eq!(node.transport.counters().handshakes_refused.get(), 2);
+        // Answers are not taken from callers.
+        assert_eq!(answer_to(&node, Message::Welcome(welcome(1))).await, None);
+    });
+}
+
+#[test]
+fn newcomers_that_wait_are_bounded_and_take_nobody_elses_place() {
+    run(async {
+        let gate = Rc::new(Semaphore::new(0));
+        let opened = gate.clone();
+        let (sender, mut asked) = mpsc::unbounded_channel();
+        let mut node = member(move |_| {
+            sender.send(()).unwrap();
+            let gate = gate.clone();
+            Box::pin(async move {
+                gate.acquire().await.unwrap().forget();
+                Ok(welcome(1))
+            })
+        })
+        .await;
+        node.set_peers(&[(2, node.address)]);
+        let mut waiting = vec![];
+        for _ in 0..JOINS_MAX {
+            let mut puppet = Puppet::connect(node.address).await;
+            puppet.say(join()).await;
+            asked.recv().await.unwrap();
+            waiting.push(puppet);
+        }
+        assert_eq!(answer_to(&node, join()).await, Some(Message::JoinRefused(JoinRefusal::Busy)));
+        let _link = Puppet::link(node.address, identity(2)).await;
+        node.expect_up(2).await;
+        opened.add_permits(JOINS_MAX + 1);
+        for puppet in &mut waiting {
+            assert_eq!(puppet.hear().await, Some(Message::Welcome(welcome(1))));
+        }
+        assert_eq!(answer_to(&node, join()).await, Some(Message::Welcome(welcome(1))));
+    });
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_decision() {
+    run(async {
+        let (sender, mut asked) = mpsc::unbounded_channel();
+        let node = member(move |_| {
+            sender.send(()).unwrap();
+            Box::pin(std::future::pending())
+        })
+        .await;
+        let mut puppet = Puppet::connect(node.address).await;
+        puppet.say(join()).await;
+        asked.recv().await.unwrap();
+        node.transport.stop().await;
+        assert_eq!(puppet.hear().await, None);
+    });
+}
+
+#[test]
+fn a_cluster_too_large_for_a_welcome_says_so() {
+    run(async {
+        let node = member_with(Ok(welcome(10_000))).await;
+        let answer = answer_to(&node, join()).await;
+        let Some(Message::JoinRefused(JoinRefusal::Refused(reason))) = answer else { panic!("{answer:?}") };
+        assert!(reason.contains("more hosts"), "{reason}");
+    });
+}

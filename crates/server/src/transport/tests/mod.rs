@@ -1,0 +1,182 @@
+//! The transport over real loopback sockets. Nothing sleeps: each step awaits the event it needs, and a test that
+//! waits in vain is ended by [`WATCHDOG`].
+
+mod frames;
+mod handshakes;
+mod joins;
+mod knocks;
+mod lifetimes;
+mod peers;
+
+use super::frame::FrameBatch;
+use super::handshake::{Hello, Message, PROTOCOL_VERSIONS, VersionRange};
+use super::join::JoinRefusal;
+use super::*;
+use bytes::{Buf, Bytes, BytesMut};
+use std::cell::Cell;
+use std::net::SocketAddr;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+
+/// Turns a test that hangs into one that fails.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// Waits that no test outlasts: what comes about all the same was not waited for.
+const HOURS: BackoffLimits =
+    BackoffLimits { min: Duration::from_secs(7_200), max: Duration::from_secs(7_200) };
+
+const CLUSTER: Uuid = Uuid::from_u128(1);
+
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        tokio::time::timeout(WATCHDOG, test).await.expect("the test waits for something that never happens");
+    });
+}
+
+fn host(node: u64) -> Uuid {
+    Uuid::from_u128(100 + u128::from(node))
+}
+
+fn identity(node: u64) -> Identity {
+    Identity { cluster: CLUSTER, node: NodeId(node), host: host(node) }
+}
+
+fn options(node: u64, peers: &[(u64, String)]) -> TransportOptions {
+    TransportOptions {
+        identity: identity(node),
+        peers: peers.iter().map(|(node, address)| (NodeId(*node), address.clone())).collect(),
+        sink: Rc::new(|_| {}),
+        accepts: Rc::new(|_, _| Ok(())),
+        removed: Rc::new(|_| {}),
+        joins: Rc::new(|_| Box::pin(async { Err(JoinRefusal::NoLeader) })),
+        limits: TransportLimits::default(),
+    }
+}
+
+/// A transport and what it told its owner.
+struct Node {
+    transport: Transport,
+    events: mpsc::UnboundedReceiver<Event>,
+    address: SocketAddr,
+}
+
+impl Node {
+    async fn start(options: TransportOptions) -> Node {
+        Node::start_at("127.0.0.1:0".parse().unwrap(), options).await
+    }
+
+    async fn start_at(address: SocketAddr, mut options: TransportOptions) -> Node {
+        let (sender, events) = mpsc::unbounded_channel();
+        options.sink = Rc::new(move |event| drop(sender.send(event)));
+        let listener = TcpListener::bind(address).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        Node { transport: Transport::start(listener, options), events, address }
+    }
+
+    async fn event(&mut self) -> Event {
+        self.events.recv().await.expect("the transport holds the sender")
+    }
+
+    async fn expect_up(&mut self, peer: u64) {
+        let event = self.event().await;
+        assert!(matches!(event, Event::LinkUp(node) if node == NodeId(peer)), "{event:?}");
+    }
+
+    async fn expect_down(&mut self, peer: u64) {
+        let event = self.event().await;
+        assert!(matches!(event, Event::LinkDown(node) if node == NodeId(peer)), "{event:?}");
+    }
+
+    async fn expect_frame(&mut self, peer: u64) -> Bytes {
+        match self.event().await {
+            Event::Frame { from, payload } if from == NodeId(peer) => payload,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn set_peers(&self, peers: &[(u64, SocketAddr)]) {
+        let peers = peers.iter().map(|(node, address)| (NodeId(*node), address.to_string()));
+        self.transport.set_peers(peers.collect());
+    }
+
+    fn send(&self, to: u64, payload: impl Into<Bytes>, droppable: bool) {
+        self.transport.send(OutgoingFrame { to: NodeId(to), payload: payload.into(), droppable });
+    }
+}
+
+/// Node 1, which listens, and node 2, which dials it, with a link between them.
+async fn pair() -> (Node, Node) {
+    let mut one = Node::start(options(1, &[(2, String::new())])).await;
+    let mut two = Node::start(options(2, &[(1, one.address.to_string())])).await;
+    one.expect_up(2).await;
+    two.expect_up(1).await;
+    (one, two)
+}
+
+/// A peer played by hand.
+struct Puppet {
+    stream: TcpStream,
+    buffer: BytesMut,
+}
+
+impl Puppet {
+    async fn connect(address: SocketAddr) -> Puppet {
+        let stream = TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        Puppet { stream, buffer: BytesMut::new() }
+    }
+
+    /// Connects and introduces itself as `identity`, all the way.
+    async fn link(address: SocketAddr, identity: Identity) -> Puppet {
+        let mut puppet = Puppet::connect(address).await;
+        puppet.say(hello(identity)).await;
+        assert!(matches!(puppet.hear().await, Some(Message::Hello(_))));
+        puppet.say(Message::Accept { version: PROTOCOL_VERSIONS.max }).await;
+        puppet
+    }
+
+    async fn say(&mut self, message: Message) {
+        self.stream.write_all(&message.encode()).await.unwrap();
+    }
+
+    async fn hear(&mut self) -> Option<Message> {
+        loop {
+            if let Some(message) = Message::decode(&mut self.buffer).unwrap() {
+                return Some(message);
+            }
+            if self.stream.read_buf(&mut self.buffer).await.unwrap() == 0 {
+                return None;
+            }
+        }
+    }
+
+    async fn send(&mut self, payload: &'static [u8]) {
+        self.stream.write_all(&wire(payload)).await.unwrap();
+    }
+
+    /// Waits until the other side hangs up.
+    async fn expect_closed(&mut self) {
+        let mut rest = vec![];
+        match self.stream.read_to_end(&mut rest).await {
+            Ok(_) => {}
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+        }
+    }
+}
+
+fn hello(identity: Identity) -> Message {
+    Message::Hello(Hello { versions: PROTOCOL_VERSIONS, identity })
+}
+
+fn wire(payload: &'static [u8]) -> BytesMut {
+    let mut batch = FrameBatch::new(&[Bytes::from_static(payload)]);
+    let mut out = BytesMut::new();
+    while batch.has_remaining() {
+        let chunk = batch.chunk().len();
+        out.extend_from_slice(batch.chunk());
+        batch.advance(chunk);
+    }
+    out
+}
