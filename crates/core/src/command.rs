@@ -27,6 +27,9 @@ pub enum Request {
     },
     /// What this node knows of the cluster; answered at once, see [`ClusterView`].
     Cluster,
+    /// Begins a snapshot of what this node has applied of every shard, without asking anybody: for the backup of a
+    /// node that has no majority. Answered at once by [`Reply::Snapshots`].
+    SnapshotHere,
 }
 
 /// How fresh a read must be.
@@ -60,6 +63,49 @@ pub enum Write {
     },
     /// Makes a host known to the registry, on the prime shard only. Nodes send it for themselves.
     RegisterHost(HostInfo),
+    /// Changes nothing: every replica that applies it begins a snapshot of exactly the entry that holds it, so that
+    /// the replicas can be compared, and copied, at one index. Answered by [`Reply::Checkpointed`].
+    Checkpoint {
+        /// Any shard, the prime one included.
+        shard: ShardId,
+    },
+    /// Puts keys of a backup in place. Answered by [`Reply::Restored`], or by [`Reply::ConditionFailed`] with the shard's
+    /// revision if the shard has been written to by anything but restores of this very backup.
+    Restore(Restoration),
+}
+
+/// A part of a backup on its way into one data shard. May be repeated: what is there already stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restoration {
+    /// Where to; every key must belong there.
+    pub shard: ShardId,
+    /// Which backup.
+    pub backup: Uuid,
+    /// The shard's revision becomes at least this: no smaller than any record's version, at most
+    /// [`limits::RESTORE_REVISION_MAX`].
+    pub revision: Version,
+    /// May be empty, to lift the revision alone. At most [`limits::RESTORE_BYTES_MAX`] bytes of keys and values.
+    pub records: Vec<RestoredKey>,
+}
+
+/// A key as it was when the backup was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoredKey {
+    /// The key.
+    pub key: Bytes,
+    /// The version that it had, and has again.
+    pub version: Version,
+    /// Its value.
+    pub value: Bytes,
+}
+
+/// What decides which shard a write is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target<'a> {
+    /// The slot of this key.
+    Key(&'a Bytes),
+    /// The write itself.
+    Shard(ShardId),
 }
 
 /// When a write may happen.
@@ -145,6 +191,16 @@ pub enum Reply {
     Page(Page),
     /// The registry took note of the host.
     Registered,
+    /// The checkpoint stands in the log; replicas make their snapshots now, and report them.
+    Checkpointed {
+        /// Where it stands, and so what each snapshot contains: everything up to here.
+        index: LogIndex,
+    },
+    /// The keys are in place.
+    Restored,
+    /// Answer to [`Request::SnapshotHere`]: for each shard, what its next durable snapshot contains at least. Index 0
+    /// says that nothing was ever applied, and that there will be none.
+    Snapshots(Vec<(ShardId, LogIndex)>),
     /// Answer to [`Request::Cluster`].
     Cluster(ClusterView),
     /// Not done, or not known to be done.
@@ -242,14 +298,34 @@ pub struct ReplicaView {
     pub voter: bool,
     /// How far it has applied the log; `None` if its node has not reported.
     pub applied: Option<LogIndex>,
+    /// The last checkpoint that it has completed since its node started.
+    pub checkpoint: Option<Checkpoint>,
+}
+
+/// The state of a replica at one index of its log, as a checksum: that of the snapshot which the replica made there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Where the checkpoint stands in the log. Replicas are comparable at equal indexes only.
+    pub index: LogIndex,
+    /// CRC-32C over the whole snapshot. Different ones prove different states.
+    pub checksum: u32,
 }
 
 impl Write {
-    /// The key that decides the shard; `None` for writes to the registry.
+    /// The key that decides the shard, if one does.
     pub fn key(&self) -> Option<&Bytes> {
+        match self.target() {
+            Target::Key(key) => Some(key),
+            Target::Shard(_) => None,
+        }
+    }
+
+    /// What decides the shard.
+    pub fn target(&self) -> Target<'_> {
         match self {
-            Write::Put { key, .. } | Write::Delete { key, .. } => Some(key),
-            Write::RegisterHost(_) => None,
+            Write::Put { key, .. } | Write::Delete { key, .. } => Target::Key(key),
+            Write::RegisterHost(_) => Target::Shard(ShardId::PRIME),
+            Write::Checkpoint { shard } | Write::Restore(Restoration { shard, .. }) => Target::Shard(*shard),
         }
     }
 
@@ -258,13 +334,11 @@ impl Write {
         match self {
             Write::Put { key, value, .. } => {
                 validate_key(key)?;
-                if value.len() > limits::VALUE_BYTES_MAX {
-                    return Err(Refusal::Invalid("value longer than 1 MiB"));
-                }
-                Ok(())
+                validate_value(value)
             }
             Write::Delete { key, .. } => validate_key(key),
-            Write::RegisterHost(_) => Ok(()),
+            Write::RegisterHost(_) | Write::Checkpoint { .. } => Ok(()),
+            Write::Restore(restoration) => restoration.validate(),
         }
     }
 
@@ -286,6 +360,14 @@ impl Write {
                 out.push(TAG_REGISTER_HOST);
                 info.encode(out);
             }
+            Write::Checkpoint { shard } => {
+                out.push(TAG_CHECKPOINT);
+                codec::put_varint(out, shard.0);
+            }
+            Write::Restore(restoration) => {
+                out.push(TAG_RESTORE);
+                restoration.encode(out);
+            }
         }
     }
 
@@ -302,6 +384,8 @@ impl Write {
                 Ok(Write::Delete { key: decoder.shared(owner)?, condition })
             }
             TAG_REGISTER_HOST => Ok(Write::RegisterHost(HostInfo::decode(decoder)?)),
+            TAG_CHECKPOINT => Ok(Write::Checkpoint { shard: ShardId(decoder.varint()?) }),
+            TAG_RESTORE => Ok(Write::Restore(Restoration::decode(decoder, owner)?)),
             _ => Err(DecodeError::UnknownTag("write")),
         }
     }
@@ -310,6 +394,71 @@ impl Write {
 const TAG_PUT: u8 = 1;
 const TAG_DELETE: u8 = 2;
 const TAG_REGISTER_HOST: u8 = 3;
+const TAG_CHECKPOINT: u8 = 4;
+const TAG_RESTORE: u8 = 5;
+
+impl Restoration {
+    fn validate(&self) -> Result<(), Refusal> {
+        if self.revision.0 > limits::RESTORE_REVISION_MAX {
+            return Err(Refusal::Invalid("revision beyond any that a cluster gives out"));
+        }
+        let mut bytes = 0;
+        for RestoredKey { key, version, value } in &self.records {
+            validate_key(key)?;
+            validate_value(value)?;
+            if *version == Version::ABSENT || *version > self.revision {
+                return Err(Refusal::Invalid("version of a key beyond the revision of its backup"));
+            }
+            bytes += key.len() + value.len();
+        }
+        if bytes > limits::RESTORE_BYTES_MAX {
+            return Err(Refusal::Invalid("too much of a backup at a time"));
+        }
+        Ok(())
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.shard.0);
+        out.extend_from_slice(self.backup.as_bytes());
+        codec::put_varint(out, self.revision.0);
+        codec::put_varint(out, self.records.len() as u64);
+        for record in &self.records {
+            record.encode(out);
+        }
+    }
+
+    fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Restoration, DecodeError> {
+        let shard = ShardId(decoder.varint()?);
+        let backup = Uuid::from_slice(decoder.raw(16)?).map_err(|_| DecodeError::Invalid("backup uuid"))?;
+        let revision = Version(decoder.varint()?);
+        let count = decoder.varint()?;
+        // A record takes three bytes at the least, so no count makes this reserve more than a few times the input.
+        let mut records = Vec::with_capacity((count as usize).min(decoder.rest().len() / 3));
+        for _ in 0..count {
+            records.push(RestoredKey::decode(decoder, owner)?);
+        }
+        Ok(Restoration { shard, backup, revision, records })
+    }
+}
+
+impl RestoredKey {
+    /// Appends the layout of a record: that of snapshots and backups, and of what a restore is sent.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_bytes(out, &self.key);
+        codec::put_varint(out, self.version.0);
+        codec::put_bytes(out, &self.value);
+    }
+
+    /// Reads one record; key and value share `owner`, the buffer that `decoder` reads.
+    ///
+    /// # Errors
+    /// When the bytes are no record.
+    pub fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<RestoredKey, DecodeError> {
+        let key = decoder.shared(owner)?;
+        let version = Version(decoder.varint()?);
+        Ok(RestoredKey { key, version, value: decoder.shared(owner)? })
+    }
+}
 
 impl Condition {
     /// Whether a key at `current` ([`Version::ABSENT`] if there is none) satisfies the condition.
@@ -376,6 +525,13 @@ fn decode_text(decoder: &mut Decoder<'_>) -> Result<String, DecodeError> {
     core::str::from_utf8(bytes).map(String::from).map_err(|_| DecodeError::Invalid("text"))
 }
 
+fn validate_value(value: &[u8]) -> Result<(), Refusal> {
+    if value.len() > limits::VALUE_BYTES_MAX {
+        return Err(Refusal::Invalid("value longer than 1 MiB"));
+    }
+    Ok(())
+}
+
 /// Checks a key's length.
 pub fn validate_key(key: &[u8]) -> Result<(), Refusal> {
     if key.is_empty() {
@@ -385,4 +541,61 @@ pub fn validate_key(key: &[u8]) -> Result<(), Refusal> {
         return Err(Refusal::Invalid("key longer than 4 KiB"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn restoration() -> Restoration {
+        let record = |key: &'static str, version| RestoredKey {
+            key: Bytes::from_static(key.as_bytes()),
+            version: Version(version),
+            value: Bytes::from_static(b"\xff\0"),
+        };
+        Restoration {
+            shard: ShardId(3),
+            backup: Uuid::from_u128(9),
+            revision: Version(1 << 41),
+            records: vec![record("a", 1), record("b", 1 << 40)],
+        }
+    }
+
+    #[test]
+    fn writes_that_name_their_shard_round_trip() {
+        for write in [Write::Checkpoint { shard: ShardId(7) }, Write::Restore(restoration())] {
+            let mut out = vec![];
+            write.encode(&mut out);
+            let bytes = Bytes::from(out);
+            let mut decoder = Decoder::new(&bytes);
+            assert_eq!(Write::decode(&mut decoder, &bytes), Ok(write));
+            assert!(decoder.is_empty());
+            for cut in 0..bytes.len() {
+                assert!(Write::decode(&mut Decoder::new(&bytes[..cut]), &bytes).is_err(), "{cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_restore_must_not_contain_is_refused() {
+        let validate = |change: &dyn Fn(&mut Restoration)| {
+            let mut restoration = restoration();
+            change(&mut restoration);
+            Write::Restore(restoration).validate()
+        };
+        assert_eq!(validate(&|_| ()), Ok(()));
+        assert_eq!(validate(&|it| it.records.clear()), Ok(()));
+        assert!(validate(&|it| it.records[1].key = Bytes::new()).is_err());
+        assert!(validate(&|it| it.records[0].version = Version(0)).is_err());
+        assert!(validate(&|it| it.records[0].version = Version((1 << 41) + 1)).is_err());
+        // One more would leave no versions to the writes after it.
+        assert_eq!(validate(&|it| it.revision = Version(limits::RESTORE_REVISION_MAX)), Ok(()));
+        assert!(validate(&|it| it.revision = Version(limits::RESTORE_REVISION_MAX + 1)).is_err());
+        let large = Bytes::from(vec![0; limits::VALUE_BYTES_MAX]);
+        assert_eq!(validate(&|it| it.records[0].value = large.clone()), Ok(()));
+        assert!(
+            validate(&|it| it.records.iter_mut().for_each(|record| record.value = large.clone())).is_err()
+        );
+    }
 }

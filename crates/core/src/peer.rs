@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use crate::codec::{self, DecodeError, Decoder};
-use crate::command::{Refusal, Reply, Write};
+use crate::command::{Checkpoint, Refusal, Reply, Write};
 use crate::raft::{Outcome, RequestId, SnapshotPart};
 use crate::storage::snapshot::SnapshotId;
 use crate::types::{LogIndex, ShardId, Term, Version};
@@ -39,6 +39,7 @@ pub(crate) struct Position {
     pub(crate) shard: ShardId,
     pub(crate) term: Term,
     pub(crate) applied: LogIndex,
+    pub(crate) checkpoint: Option<Checkpoint>,
 }
 
 const TAG_FORWARD: u8 = 1;
@@ -66,8 +67,10 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outco
         Outcome::Done(Reply::Registered) => (6, None),
         Outcome::Done(Reply::Refused(Refusal::Overloaded)) => (7, None),
         Outcome::Done(Reply::Refused(Refusal::Invalid(_))) => (8, None),
+        Outcome::Done(Reply::Checkpointed { index }) => (9, Some(&Version(index.0))),
+        Outcome::Done(Reply::Restored) => (10, None),
         Outcome::Done(Reply::Refused(Refusal::UnknownOutcome | Refusal::NoLeader))
-        | Outcome::Done(Reply::Value { .. } | Reply::Page(_) | Reply::Cluster(_)) => {
+        | Outcome::Done(Reply::Value { .. } | Reply::Page(_) | Reply::Cluster(_) | Reply::Snapshots(_)) => {
             unreachable!("invariant: no leader answers a write so")
         }
     };
@@ -109,6 +112,8 @@ fn outcome(decoder: &mut Decoder<'_>) -> Result<Outcome, DecodeError> {
         6 => Reply::Registered,
         7 => Reply::Refused(Refusal::Overloaded),
         8 => Reply::Refused(Refusal::Invalid("refused by the leader of the shard")),
+        9 => Reply::Checkpointed { index: LogIndex(decoder.varint()?) },
+        10 => Reply::Restored,
         _ => return Err(DecodeError::UnknownTag("outcome")),
     };
     Ok(Outcome::Done(reply))
@@ -121,17 +126,23 @@ pub(crate) fn report(positions: impl Iterator<Item = Position>) -> Vec<u8> {
         codec::put_varint(&mut out, position.shard.0);
         codec::put_varint(&mut out, position.term.0);
         codec::put_varint(&mut out, position.applied.0);
+        // An index is never 0 where there is a checkpoint.
+        let Checkpoint { index, checksum } =
+            position.checkpoint.unwrap_or(Checkpoint { index: LogIndex(0), checksum: 0 });
+        codec::put_varint(&mut out, index.0);
+        codec::put_varint(&mut out, u64::from(checksum));
     }
     out
 }
 
 /// Reads the next position of a [`KIND_REPORT`] payload.
 pub(crate) fn position(decoder: &mut Decoder<'_>) -> Result<Position, DecodeError> {
-    Ok(Position {
-        shard: ShardId(decoder.varint()?),
-        term: Term(decoder.varint()?),
-        applied: LogIndex(decoder.varint()?),
-    })
+    let (shard, term) = (ShardId(decoder.varint()?), Term(decoder.varint()?));
+    let applied = LogIndex(decoder.varint()?);
+    let index = LogIndex(decoder.varint()?);
+    let checksum = decoder.bounded(u32::MAX.into(), "checksum")? as u32;
+    let checkpoint = (index != LogIndex(0)).then_some(Checkpoint { index, checksum });
+    Ok(Position { shard, term, applied, checkpoint })
 }
 
 /// A whole [`KIND_SNAPSHOT_PART`] payload.
@@ -199,6 +210,8 @@ mod tests {
             Outcome::Done(Reply::ConditionFailed { current: Version(0) }),
             Outcome::Done(Reply::Registered),
             Outcome::Done(Reply::Refused(Refusal::Overloaded)),
+            Outcome::Done(Reply::Checkpointed { index: LogIndex(1 << 50) }),
+            Outcome::Done(Reply::Restored),
         ];
         let mut out = vec![];
         put_forward(&mut out, RequestId(7), ShardId(2), &write);
@@ -229,10 +242,13 @@ mod tests {
 
     #[test]
     fn positions_round_trip() {
-        let position_sent = Position { shard: ShardId(3), term: Term(4), applied: LogIndex(500) };
-        let payload = report([position_sent].into_iter());
+        let sent = Position { shard: ShardId(3), term: Term(4), applied: LogIndex(500), checkpoint: None };
+        let checkpoint = Some(Checkpoint { index: LogIndex(499), checksum: u32::MAX });
+        let compared = Position { checkpoint, ..sent };
+        let payload = report([sent, compared].into_iter());
         let mut decoder = Decoder::new(&payload[1..]);
-        assert_eq!(position(&mut decoder), Ok(position_sent));
+        assert_eq!(position(&mut decoder), Ok(sent));
+        assert_eq!(position(&mut decoder), Ok(compared));
         assert!(decoder.is_empty());
     }
 }

@@ -467,6 +467,9 @@ mod tests {
             last: LogIndex(10),
             log_begin: LogIndex(7),
             keys: 4,
+            snapshot: None,
+            makes_snapshot: false,
+            checkpoint: None,
         };
         let status =
             NodeStatus { shards: vec![shard], links: vec![(NodeId(3), true)], ..NodeStatus::default() };

@@ -150,7 +150,9 @@ impl Operation {
     pub fn happened(&self) -> Happened {
         match self.reply() {
             None | Some(Reply::Refused(Refusal::UnknownOutcome)) => Happened::Unknown,
-            Some(Reply::Written { .. } | Reply::Deleted { .. } | Reply::Registered) => Happened::Yes,
+            Some(Reply::Written { .. } | Reply::Deleted { .. } | Reply::Registered | Reply::Restored) => {
+                Happened::Yes
+            }
             Some(_) => Happened::No,
         }
     }
@@ -159,7 +161,7 @@ impl Operation {
     pub fn write(&self) -> Option<&Write> {
         match &self.request {
             Request::Write(write) => Some(write),
-            Request::Read { .. } | Request::Cluster => None,
+            Request::Read { .. } | Request::Cluster | Request::SnapshotHere => None,
         }
     }
 }

@@ -40,6 +40,8 @@ pub struct Tally {
     pub crashes: u64,
     /// Of these, how many stopped because the disk failed them.
     pub disk_stops: u64,
+    /// Checkpoints of a replica that were compared with another's at the same index.
+    pub checkpoints: u64,
     /// Snapshots that replicas made of themselves.
     pub snapshots_made: u64,
     /// Snapshots that followers received whole.
@@ -60,6 +62,7 @@ impl Tally {
         self.refused += other.refused;
         self.lost += other.lost;
         self.crashes += other.crashes;
+        self.checkpoints += other.checkpoints;
         self.snapshots_made += other.snapshots_made;
         self.snapshots_received += other.snapshots_received;
         self.disk_stops += other.disk_stops;

@@ -8,6 +8,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Bound;
+use uuid::Uuid;
 
 use super::kv::{KeyValue, Record};
 use super::restore::{self, KIND_KEY_VALUE};
@@ -19,6 +20,7 @@ use crate::types::Version;
 #[derive(Debug)]
 pub(super) struct Capture {
     revision: Version,
+    restoring: Option<Uuid>,
     has_header: bool,
     /// The last key that a block took note of.
     reached: Option<Box<[u8]>>,
@@ -38,8 +40,8 @@ impl Capture {
 
 impl KeyValue {
     pub(super) fn begin_snapshot(&mut self) {
-        let (revision, before) = (self.revision, BTreeMap::new());
-        self.capture = Some(Capture { revision, has_header: false, reached: None, before });
+        let (revision, restoring, before) = (self.revision, self.restoring, BTreeMap::new());
+        self.capture = Some(Capture { revision, restoring, has_header: false, reached: None, before });
     }
 
     pub(super) fn next_block(&mut self) -> Option<Vec<u8>> {
@@ -48,6 +50,7 @@ impl KeyValue {
             capture.has_header = true;
             let mut block = restore::header(KIND_KEY_VALUE);
             codec::put_varint(&mut block, capture.revision.0);
+            block.extend(capture.restoring.iter().flat_map(|backup| backup.as_bytes()));
             return Some(block);
         }
         let mut block = Vec::new();

@@ -15,7 +15,7 @@ use crate::command::{Read, Refusal, Reply, Write};
 use crate::control::registry::Registry;
 use crate::types::{LogIndex, ShardId};
 use kv::KeyValue;
-pub use restore::{Restore, RestoreError};
+pub use restore::{Restore, RestoreError, Scan};
 
 /// The state of one shard.
 #[derive(Debug)]
@@ -47,9 +47,10 @@ impl Machine {
     /// Whether writes of this sort belong to this machine. Checked before a write enters the log.
     pub fn accepts(&self, write: &Write) -> bool {
         match (self, write) {
+            (_, Write::Checkpoint { .. }) => true,
             (Machine::Registry(_), Write::RegisterHost(_)) => true,
-            (Machine::KeyValue(_), Write::Put { .. } | Write::Delete { .. }) => true,
-            (Machine::Registry(_), Write::Put { .. } | Write::Delete { .. }) => false,
+            (Machine::KeyValue(_), Write::Put { .. } | Write::Delete { .. } | Write::Restore(_)) => true,
+            (Machine::Registry(_), Write::Put { .. } | Write::Delete { .. } | Write::Restore(_)) => false,
             (Machine::KeyValue(_), Write::RegisterHost(_)) => false,
         }
     }
@@ -57,10 +58,13 @@ impl Machine {
     /// Applies one write of the entry at `index`.
     pub fn apply(&mut self, index: LogIndex, write: Write) -> Reply {
         match (self, write) {
+            // The state is looked at, by whoever drives the machine, and not changed.
+            (_, Write::Checkpoint { .. }) => Reply::Checkpointed { index },
             (Machine::Registry(registry), Write::RegisterHost(info)) => registry.register(index, info),
             (Machine::KeyValue(kv), Write::Put { key, value, condition }) => kv.put(&key, &value, condition),
             (Machine::KeyValue(kv), Write::Delete { key, condition }) => kv.delete(&key, condition),
-            (Machine::Registry(_), Write::Put { .. } | Write::Delete { .. })
+            (Machine::KeyValue(kv), Write::Restore(restoration)) => kv.restore(&restoration),
+            (Machine::Registry(_), Write::Put { .. } | Write::Delete { .. } | Write::Restore(_))
             | (Machine::KeyValue(_), Write::RegisterHost(_)) => {
                 Reply::Refused(Refusal::Invalid("write for another kind of shard"))
             }

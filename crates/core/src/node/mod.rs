@@ -17,11 +17,12 @@ use crate::codec::{DecodeError, Decoder};
 use crate::command::{Consistency, Read, Reply, Request, Write};
 use crate::control::registry::Registry;
 use crate::deliberate::Fault;
-use crate::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame};
+use crate::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame, ShardStatus};
 use crate::machine::Machine;
 use crate::peer::{self, Position, RequestMessage};
 use crate::raft::{Group, GroupOptions, Groups, Member, Output};
 use crate::router::Router;
+use crate::storage::snapshot::SnapshotDone;
 use crate::storage::{RecoveredShards, WalBatch};
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Ticks, Token, WalSequence};
 
@@ -113,6 +114,8 @@ impl Node {
             Event::Durable(sequence) => self.durable(sequence),
             Event::Snapshot(done) => {
                 let output = &mut self.output;
+                // A checkpoint, perhaps, and somebody waits for it.
+                self.report_due |= matches!(done, SnapshotDone::Finished { .. });
                 self.groups.with(done.id().shard, |group| group.snapshot_done(done, output));
             }
             Event::Retire => self.retiring = true,
@@ -213,6 +216,11 @@ impl Node {
             Request::Cluster => {
                 let view = self.cluster_view();
                 self.router.answer(Some(token), Reply::Cluster(view));
+            }
+            Request::SnapshotHere => {
+                let (output, mut snapshots) = (&mut self.output, Vec::new());
+                self.groups.for_each(|group| snapshots.push((group.shard(), group.snapshot_here(output))));
+                self.router.answer(Some(token), Reply::Snapshots(snapshots));
             }
         }
     }
@@ -348,6 +356,6 @@ fn founding_replica(shard: ShardId, node: NodeId, founders: u64) -> ReplicaId {
 }
 
 fn position(group: &Group) -> Position {
-    let status = group.status();
-    Position { shard: status.shard, term: status.term, applied: status.applied }
+    let ShardStatus { shard, term, applied, checkpoint, .. } = group.status();
+    Position { shard, term, applied, checkpoint }
 }

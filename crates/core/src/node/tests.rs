@@ -9,7 +9,12 @@ use super::*;
 use crate::command::{Condition, Refusal};
 use crate::event::Timing;
 use crate::limits;
+use crate::storage::memory_disk::MemoryDisk;
+use crate::storage::snapshot::SnapshotTask;
+use crate::storage::snapshot_files::SnapshotFiles;
 use crate::types::Version;
+
+mod checkpoints;
 
 const REQUEST_TICKS: u64 = 50;
 
@@ -19,6 +24,10 @@ struct Cluster {
     alive: Vec<bool>,
     next_token: u64,
     replies: BTreeMap<Token, Reply>,
+    /// Where snapshots go, in the tests that want them done; otherwise none is ever finished.
+    files: Vec<SnapshotFiles<MemoryDisk>>,
+    /// What was asked of those files, in order, and is not done yet.
+    tasks: Vec<(usize, SnapshotTask)>,
 }
 
 impl Cluster {
@@ -31,6 +40,8 @@ impl Cluster {
             alive: alloc::vec![true; count as usize],
             next_token: 0,
             replies: BTreeMap::new(),
+            files: Vec::new(),
+            tasks: Vec::new(),
         };
         for from in 1..=count {
             for to in (1..=count).filter(|&to| to != from) {
@@ -74,6 +85,7 @@ impl Cluster {
                 if let Some(batch) = actions.wal {
                     self.nodes[index].handle(Event::Durable(batch.sequence));
                 }
+                self.tasks.extend(actions.snapshots.into_iter().map(|task| (index, task)));
                 for frame in actions.frames {
                     let bytes_max = limits::PEER_FRAME_BYTES_CLOSE + 2 * limits::APPEND_BYTES_MAX as usize;
                     assert!(frame.payload.len() <= bytes_max, "a frame of {} bytes", frame.payload.len());
@@ -85,7 +97,20 @@ impl Cluster {
                 }
                 self.replies.extend(actions.replies);
             }
+            moved |= self.work_on_files();
         }
+    }
+
+    /// Carries out what was asked of the files of snapshots, once nothing else is left to do.
+    fn work_on_files(&mut self) -> bool {
+        if self.files.is_empty() || self.tasks.is_empty() {
+            return false;
+        }
+        for (index, task) in core::mem::take(&mut self.tasks) {
+            let done = self.files[index].run(task);
+            self.nodes[index].handle(Event::Snapshot(done));
+        }
+        true
     }
 
     fn ask(&mut self, node: u64, request: Request) -> Token {
@@ -116,6 +141,16 @@ impl Cluster {
             }
         }
         self.settle();
+    }
+
+    /// A node that was killed is there again, with all that it had.
+    fn revive(&mut self, node: u64) {
+        self.alive[node as usize - 1] = true;
+        for other in (1..=self.nodes.len() as u64).filter(|&other| other != node) {
+            self.nodes[other as usize - 1].handle(Event::LinkUp(NodeId(node)));
+            self.nodes[node as usize - 1].handle(Event::LinkDown(NodeId(other)));
+            self.nodes[node as usize - 1].handle(Event::LinkUp(NodeId(other)));
+        }
     }
 }
 
@@ -271,12 +306,7 @@ fn a_follower_far_behind_is_served_in_frames_of_bounded_size() {
         let write = Write::Put { key: "a".into(), value: value.clone(), condition: Condition::Always };
         assert!(matches!(cluster.answer(1, Request::Write(write)), Reply::Written { .. }));
     }
-    cluster.alive[2] = true;
-    for node in [1, 2] {
-        cluster.nodes[node - 1].handle(Event::LinkUp(NodeId(3)));
-        cluster.nodes[2].handle(Event::LinkDown(NodeId(node as u64)));
-        cluster.nodes[2].handle(Event::LinkUp(NodeId(node as u64)));
-    }
+    cluster.revive(3);
     cluster.tick(60);
     let expected = Reply::Value { version: Version(60), value };
     let stale = Request::Read { read: Read::Get { key: "a".into() }, consistency: Consistency::Stale };

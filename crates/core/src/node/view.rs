@@ -67,11 +67,18 @@ impl Node {
     }
 
     fn replica(&self, group: &Group, member: Member) -> ReplicaView {
-        let applied = if member.node == self.options.host.node {
-            Some(group.status().applied)
+        let position = if member.node == self.options.host.node {
+            Some(super::position(group))
         } else {
-            self.reports.get(&(member.node, group.shard())).map(|position| position.applied)
+            self.reports.get(&(member.node, group.shard())).copied()
         };
-        ReplicaView { replica: member.replica, shard: group.shard(), node: member.node, voter: true, applied }
+        ReplicaView {
+            replica: member.replica,
+            shard: group.shard(),
+            node: member.node,
+            voter: true,
+            applied: position.map(|position| position.applied),
+            checkpoint: position.and_then(|position| position.checkpoint),
+        }
     }
 }

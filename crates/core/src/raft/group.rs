@@ -414,6 +414,9 @@ impl Group {
             last: LogIndex(self.raft.raft.raft_log.last_index()),
             log_begin: LogIndex(self.raft.store().begin()),
             keys: self.machine.record_count(),
+            snapshot: self.snapshots.newest(),
+            makes_snapshot: self.snapshots.is_making(),
+            checkpoint: self.snapshots.checkpoint(),
         }
     }
 

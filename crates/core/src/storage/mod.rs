@@ -6,7 +6,7 @@ pub mod control_file;
 pub mod disk;
 mod le;
 #[cfg(test)]
-mod memory_disk;
+pub(crate) mod memory_disk;
 pub mod recovery;
 pub mod snapshot;
 pub mod snapshot_files;

@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use goldenscript::{Argument, Command, Context};
-use tidelock_core::command::{ClusterView, HostInfo, HostView, Refusal, ReplicaView, ShardView};
+use tidelock_core::command::{Checkpoint, ClusterView, HostInfo, HostView, Refusal, ReplicaView, ShardView};
 use tidelock_core::event::{NodeStatus, ShardStatus};
 use tidelock_core::types::{LogIndex, NodeId, ReplicaId, ShardId, Term};
 use tidelock_server::http::HttpOptions;
@@ -248,6 +248,9 @@ fn status() -> NodeStatus {
         last: LogIndex(9),
         log_begin: LogIndex(4),
         keys: 3,
+        snapshot: None,
+        makes_snapshot: false,
+        checkpoint: None,
     };
     NodeStatus {
         node: NodeId(1),
@@ -297,6 +300,7 @@ fn cluster() -> ClusterView {
                 node: NodeId(1),
                 voter: true,
                 applied: Some(LogIndex(9)),
+                checkpoint: Some(Checkpoint { index: LogIndex(8), checksum: 0xbeef }),
             },
             ReplicaView {
                 replica: ReplicaId(2),
@@ -304,6 +308,7 @@ fn cluster() -> ClusterView {
                 node: NodeId(2),
                 voter: false,
                 applied: None,
+                checkpoint: None,
             },
         ],
     }
