@@ -2,6 +2,7 @@
 //!
 //! The write-ahead log is shared by all raft groups of a worker, so that one fdatasync covers all of them.
 
+pub mod backup;
 pub mod control_file;
 pub mod disk;
 mod le;
