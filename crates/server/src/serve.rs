@@ -28,6 +28,7 @@ use tokio::sync::watch;
 use tokio::task::LocalSet;
 use uuid::Uuid;
 
+use crate::backup::BackupSource;
 use crate::clock::Ticker;
 use crate::config::Settings;
 use crate::disk::{DiskThread, FsDisk, SnapshotThread};
@@ -104,7 +105,9 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     let node = Node::new(node_options(&settings, &identity, seed), opened.shards);
     let worker = Worker::new(node, reports);
     let transport = Rc::new(start_transport(&worker, &identity, listeners.peer));
-    let context = Rc::new(http_context(&settings, &log, &transport));
+    let backup = BackupSource::new(disk.clone(), identity.cluster_id, identity.node);
+    let context = HttpContext { backup: Some(backup), ..http_context(&settings, &log, &transport) };
+    let context = Rc::new(context);
 
     let (stop_http, http_stopping) = watch::channel(false);
     let http = tokio::task::spawn_local(http::serve(listeners.http, worker.clone(), context, http_stopping));

@@ -45,6 +45,7 @@ macro_rules! scripts {
 }
 
 scripts! {
+    checkpoints_reach_every_shard
     cluster_is_described
     dialects_share_keys
     head_answers_like_get_without_a_body
@@ -63,6 +64,8 @@ scripts! {
     raftdb_stores_raw_bodies
     refusals_tell_what_happened
     reserved_paths_are_never_keys
+    restores_are_refused_by_what_others_wrote
+    restores_fill_what_nobody_wrote_to
     values_are_limited
     welcome_names_the_routes
 }
