@@ -269,6 +269,12 @@ fn the_survivor_of_a_lost_majority_is_saved_stale() {
     let other = Cluster::start(1);
     done(&other.url(1, ""), &["backup", "restore", text(&saved)]);
     assert_eq!(keys(&other, 1), all);
+    // Nor does it take more than the survivor's own disk.
+    cluster.kill(1);
+    cluster.spawn(1);
+    eventually("node 1 is alive", || cluster.try_send(1, "GET /livez", &[], b""));
+    let inspected = done_json(&url, &["backup", "save", "--stale", "--out", text(&saved)]);
+    assert_eq!(inspected["keys"].as_u64(), Some(50));
 }
 
 #[test]
