@@ -3,6 +3,8 @@
 //! Owns what a client can ask and what it can be told, and how a write is laid out in the raft log. It knows no
 //! protocol, and no protocol adds a meaning that is not expressible here.
 
+mod restoration;
+
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,6 +14,7 @@ use uuid::Uuid;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Version};
+pub use restoration::{Restoration, RestoredKey};
 
 /// What a client asks of any node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,31 +75,6 @@ pub enum Write {
     /// Puts keys of a backup in place. Answered by [`Reply::Restored`], or by [`Reply::ConditionFailed`] with the shard's
     /// revision if the shard has been written to by anything but restores of this very backup.
     Restore(Restoration),
-}
-
-/// A part of a backup on its way into one data shard. May be repeated: what is there already stays.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Restoration {
-    /// Where to; every key must belong there.
-    pub shard: ShardId,
-    /// Which backup.
-    pub backup: Uuid,
-    /// The shard's revision becomes at least this: no smaller than any record's version, at most
-    /// [`limits::RESTORE_REVISION_MAX`].
-    pub revision: Version,
-    /// May be empty, to lift the revision alone. At most [`limits::RESTORE_BYTES_MAX`] bytes of keys and values.
-    pub records: Vec<RestoredKey>,
-}
-
-/// A key as it was when the backup was made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RestoredKey {
-    /// The key.
-    pub key: Bytes,
-    /// The version that it had, and has again.
-    pub version: Version,
-    /// Its value.
-    pub value: Bytes,
 }
 
 /// What decides which shard a write is for.
@@ -397,69 +375,6 @@ const TAG_REGISTER_HOST: u8 = 3;
 const TAG_CHECKPOINT: u8 = 4;
 const TAG_RESTORE: u8 = 5;
 
-impl Restoration {
-    fn validate(&self) -> Result<(), Refusal> {
-        if self.revision.0 > limits::RESTORE_REVISION_MAX {
-            return Err(Refusal::Invalid("revision beyond any that a cluster gives out"));
-        }
-        let mut bytes = 0;
-        for RestoredKey { key, version, value } in &self.records {
-            validate_key(key)?;
-            validate_value(value)?;
-            if *version == Version::ABSENT || *version > self.revision {
-                return Err(Refusal::Invalid("version of a key beyond the revision of its backup"));
-            }
-            bytes += key.len() + value.len();
-        }
-        if bytes > limits::RESTORE_BYTES_MAX {
-            return Err(Refusal::Invalid("too much of a backup at a time"));
-        }
-        Ok(())
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        codec::put_varint(out, self.shard.0);
-        out.extend_from_slice(self.backup.as_bytes());
-        codec::put_varint(out, self.revision.0);
-        codec::put_varint(out, self.records.len() as u64);
-        for record in &self.records {
-            record.encode(out);
-        }
-    }
-
-    fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Restoration, DecodeError> {
-        let shard = ShardId(decoder.varint()?);
-        let backup = Uuid::from_slice(decoder.raw(16)?).map_err(|_| DecodeError::Invalid("backup uuid"))?;
-        let revision = Version(decoder.varint()?);
-        let count = decoder.varint()?;
-        // A record takes three bytes at the least, so no count makes this reserve more than a few times the input.
-        let mut records = Vec::with_capacity((count as usize).min(decoder.rest().len() / 3));
-        for _ in 0..count {
-            records.push(RestoredKey::decode(decoder, owner)?);
-        }
-        Ok(Restoration { shard, backup, revision, records })
-    }
-}
-
-impl RestoredKey {
-    /// Appends the layout of a record: that of snapshots and backups, and of what a restore is sent.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        codec::put_bytes(out, &self.key);
-        codec::put_varint(out, self.version.0);
-        codec::put_bytes(out, &self.value);
-    }
-
-    /// Reads one record; key and value share `owner`, the buffer that `decoder` reads.
-    ///
-    /// # Errors
-    /// When the bytes are no record.
-    pub fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<RestoredKey, DecodeError> {
-        let key = decoder.shared(owner)?;
-        let version = Version(decoder.varint()?);
-        Ok(RestoredKey { key, version, value: decoder.shared(owner)? })
-    }
-}
-
 impl Condition {
     /// Whether a key at `current` ([`Version::ABSENT`] if there is none) satisfies the condition.
     pub fn holds(self, current: Version) -> bool {
@@ -541,61 +456,4 @@ pub fn validate_key(key: &[u8]) -> Result<(), Refusal> {
         return Err(Refusal::Invalid("key longer than 4 KiB"));
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use alloc::vec;
-
-    fn restoration() -> Restoration {
-        let record = |key: &'static str, version| RestoredKey {
-            key: Bytes::from_static(key.as_bytes()),
-            version: Version(version),
-            value: Bytes::from_static(b"\xff\0"),
-        };
-        Restoration {
-            shard: ShardId(3),
-            backup: Uuid::from_u128(9),
-            revision: Version(1 << 41),
-            records: vec![record("a", 1), record("b", 1 << 40)],
-        }
-    }
-
-    #[test]
-    fn writes_that_name_their_shard_round_trip() {
-        for write in [Write::Checkpoint { shard: ShardId(7) }, Write::Restore(restoration())] {
-            let mut out = vec![];
-            write.encode(&mut out);
-            let bytes = Bytes::from(out);
-            let mut decoder = Decoder::new(&bytes);
-            assert_eq!(Write::decode(&mut decoder, &bytes), Ok(write));
-            assert!(decoder.is_empty());
-            for cut in 0..bytes.len() {
-                assert!(Write::decode(&mut Decoder::new(&bytes[..cut]), &bytes).is_err(), "{cut}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_a_restore_must_not_contain_is_refused() {
-        let validate = |change: &dyn Fn(&mut Restoration)| {
-            let mut restoration = restoration();
-            change(&mut restoration);
-            Write::Restore(restoration).validate()
-        };
-        assert_eq!(validate(&|_| ()), Ok(()));
-        assert_eq!(validate(&|it| it.records.clear()), Ok(()));
-        assert!(validate(&|it| it.records[1].key = Bytes::new()).is_err());
-        assert!(validate(&|it| it.records[0].version = Version(0)).is_err());
-        assert!(validate(&|it| it.records[0].version = Version((1 << 41) + 1)).is_err());
-        // One more would leave no versions to the writes after it.
-        assert_eq!(validate(&|it| it.revision = Version(limits::RESTORE_REVISION_MAX)), Ok(()));
-        assert!(validate(&|it| it.revision = Version(limits::RESTORE_REVISION_MAX + 1)).is_err());
-        let large = Bytes::from(vec![0; limits::VALUE_BYTES_MAX]);
-        assert_eq!(validate(&|it| it.records[0].value = large.clone()), Ok(()));
-        assert!(
-            validate(&|it| it.records.iter_mut().for_each(|record| record.value = large.clone())).is_err()
-        );
-    }
 }
