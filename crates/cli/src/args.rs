@@ -59,6 +59,8 @@ pub enum Command {
     Kv(KvArgs),
     /// Look at the cluster
     Cluster(ClusterArgs),
+    /// Save all keys to a file, and bring them back
+    Backup(BackupArgs),
 }
 
 /// Arguments of `serve`: every setting of a node, each optional.
@@ -286,7 +288,87 @@ pub struct ClusterArgs {
 #[derive(Debug, Subcommand)]
 pub enum ClusterCommand {
     /// Hosts, shards with their leaders, and how far each replica has come, as one node sees it
-    Status,
+    Status(StatusArgs),
+}
+
+/// Arguments of `cluster status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Compare the replicas of every shard instead: each makes a snapshot at the same place of the log, and the
+    /// checksums must be equal. Writes go on meanwhile. Exit 1 if any differ, or cannot be compared
+    #[arg(long)]
+    pub verify: bool,
+    /// How long --verify waits for the replicas to report, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, requires = "verify")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub wait_s: u64,
+}
+
+/// Arguments of `backup`.
+#[derive(Debug, Args)]
+#[command(after_help = "Every night, from any node, while clients read and write:\n  \
+    tidelock backup save --url http://10.0.0.1:8001 --out tidelock-$(date +%F).backup\n\n\
+    Into a fresh cluster, of any number of nodes and shards:\n  \
+    tidelock backup restore tidelock-2026-11-20.backup --url http://10.0.1.1:8001")]
+pub struct BackupArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: BackupCommand,
+}
+
+/// The commands of `backup`.
+#[derive(Debug, Subcommand)]
+pub enum BackupCommand {
+    /// Save the state of every shard to a file
+    ///
+    /// Everything that was acknowledged before is in it; writes go on meanwhile. Of each shard it holds one consistent
+    /// state. The file gets its name when it is complete, verified and on disk; until then an earlier one stays.
+    Save(SaveArgs),
+    /// Bring a backup into a fresh cluster
+    ///
+    /// The file is read and verified first. Keys get the versions that they had, and every version given out afterwards
+    /// is above all that the old cluster gave out. A cluster that was ever written to refuses. Keep clients away until
+    /// it is done; if it is interrupted, run it again.
+    Restore(RestoreArgs),
+    /// Read all of a backup, check every checksum, and that it could be restored; exit 1 if not
+    Verify(FileArgs),
+    /// Show what a backup holds: cluster, time, shards, versions, numbers of keys, sizes
+    Inspect(FileArgs),
+}
+
+/// Arguments of `backup save`.
+#[derive(Debug, Args)]
+pub struct SaveArgs {
+    /// How to reach the cluster.
+    #[command(flatten)]
+    pub client: ClientArgs,
+    /// Where to; - is standard output
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Save what the node itself has, without asking the others: for a cluster that has lost its majority.
+    /// Acknowledged writes may be missing
+    #[arg(long)]
+    pub stale: bool,
+}
+
+/// Arguments of `backup restore`.
+#[derive(Debug, Args)]
+pub struct RestoreArgs {
+    /// How to reach the cluster.
+    #[command(flatten)]
+    pub client: ClientArgs,
+    /// The backup
+    pub file: PathBuf,
+}
+
+/// Arguments of `backup verify` and `backup inspect`.
+#[derive(Debug, Args)]
+pub struct FileArgs {
+    /// The backup
+    pub file: PathBuf,
+    /// For people or for programs
+    #[arg(long, env = "TIDELOCK_OUTPUT", value_enum, default_value_t = Output::Text)]
+    pub output: Output,
 }
 
 #[cfg(test)]
@@ -330,6 +412,12 @@ mod tests {
             "tidelock --version",
             "tidelock kv put --help",
             "tidelock cluster status --output json",
+            "tidelock cluster status --verify --wait-s 10",
+            "tidelock backup save --url http://127.0.0.1:1 --out f --stale --output json",
+            "tidelock backup save --out -",
+            "tidelock backup restore f --url http://127.0.0.1:1",
+            "tidelock backup verify f --output json",
+            "tidelock backup inspect f",
         ] {
             match parse(line) {
                 Ok(_) => {}
@@ -356,6 +444,11 @@ mod tests {
             "tidelock kv list --limit 1001",
             "tidelock kv get k --url https://127.0.0.1:1",
             "tidelock cluster",
+            "tidelock cluster status --wait-s 10",
+            "tidelock backup",
+            "tidelock backup save",
+            "tidelock backup restore",
+            "tidelock backup inspect f --url http://127.0.0.1:1",
         ] {
             assert_eq!(parse(line).expect_err(line).exit_code(), 2, "{line}");
         }

@@ -1,6 +1,7 @@
-//! The HTTP client of `kv` and `cluster`: one request, over the nodes that were given, in their order.
+//! The HTTP client of `kv`, `cluster` and `backup`: one request, over the nodes that were given, in their order.
 //!
-//! Owns the decision when another node may be asked, and with it the promise that a write is never sent twice.
+//! Owns the decision when another node may be asked, and with it the promise that a write is never sent twice unless
+//! that changes nothing.
 //! It does not know what is asked for, nor what the answers mean beyond their status.
 //!
 //! Invariants:
@@ -9,7 +10,7 @@
 //! - A read may go to the next node after any failure; it changes nothing.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Read};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::str::FromStr;
 use std::time::Duration;
@@ -25,6 +26,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The largest answer that is read. A page of a list holds at most 4 MiB of keys and values, and JSON needs at
 /// most six bytes for one (`\u0000`).
 const ANSWER_BYTES_MAX: u64 = 32 << 20;
+
+/// How long a node may take to begin a download: it makes snapshots first, which takes as long as its disk needs for
+/// all that it holds.
+const DOWNLOAD_HEAD_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// An endpoint of a node: `http://host:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,24 +71,29 @@ impl fmt::Display for NodeUrl {
 /// What to ask.
 #[derive(Clone, Debug)]
 pub struct Call<'a> {
-    /// `GET`, `PUT` or `DELETE`.
+    /// `GET`, `PUT`, `POST` or `DELETE`.
     pub method: http::Method,
     /// Path and query.
     pub target: String,
     /// `If-Match` or `If-None-Match` with its value.
     pub condition: Option<(http::HeaderName, String)>,
-    /// What `PUT` stores.
+    /// What `PUT` or `POST` sends.
     pub body: &'a [u8],
+    /// Whether doing it twice is the same as doing it once, as with a read.
+    pub may_repeat: bool,
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
     /// A read of `target`.
     pub fn get(target: impl Into<String>) -> Call<'static> {
-        Call { method: http::Method::GET, target: target.into(), condition: None, body: &[] }
+        let (method, target) = (http::Method::GET, target.into());
+        Call { method, target, condition: None, body: &[], may_repeat: true }
     }
 
-    fn is_write(&self) -> bool {
-        self.method != http::Method::GET
+    /// Something to be done at `target` that may be repeated.
+    pub fn post(target: impl Into<String>, body: &'a [u8]) -> Call<'a> {
+        let (method, target) = (http::Method::POST, target.into());
+        Call { method, target, condition: None, body, may_repeat: true }
     }
 }
 
@@ -168,13 +178,13 @@ impl Client {
 
     /// The first answer that settles the call.
     pub fn ask(&self, call: &Call<'_>) -> Result<Answer, CliError> {
-        first_answer(&self.nodes, call.is_write(), |node| self.take_turn(node, call))
+        first_answer(&self.nodes, !call.may_repeat, |node| self.take_turn(node, call))
     }
 
     fn take_turn(&self, node: &NodeUrl, call: &Call<'_>) -> Turn {
         // The HTTP library's errors do not say for certain whether a request had left. For a write that must be
         // known, so a connection of our own shows first that the node can be reached at all.
-        if call.is_write()
+        if !call.may_repeat
             && let Err(error) = knock(node)
         {
             return Turn::NotSent(error.to_string());
@@ -198,7 +208,7 @@ impl Client {
         if let Some((name, value)) = &call.condition {
             request = request.header(name, value);
         }
-        let response = if call.method == http::Method::PUT {
+        let response = if matches!(call.method, http::Method::PUT | http::Method::POST) {
             self.agent
                 .run(request.header(http::header::CONTENT_TYPE, "application/octet-stream").body(call.body)?)
         } else {
@@ -211,6 +221,40 @@ impl Client {
             version: head.headers.get(http::header::ETAG).and_then(|value| parse_etag(value.as_bytes())),
             body: body.into_with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?,
         })
+    }
+}
+
+impl Client {
+    /// An answer of any size, from the first node that gives one: who gives it, and its bytes as they come. Waits as
+    /// long as [`DOWNLOAD_HEAD_TIMEOUT`] for it to begin, and for ever afterwards.
+    pub fn download(&self, target: &str) -> Result<(String, impl Read + Send + use<>), CliError> {
+        let mut body = None;
+        let answer = first_answer(&self.nodes, false, |node| {
+            match self.begin_download(&format!("{node}{target}")) {
+                Ok((200, found)) => {
+                    body = Some(found);
+                    Turn::Answered(Answer { url: node.to_string(), status: 200, version: None, body: vec![] })
+                }
+                Ok((status, found)) => {
+                    // What a refusal cannot say in its first bytes it does not say.
+                    let said = found.into_with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
+                    let body = said.unwrap_or_default();
+                    Turn::Answered(Answer { url: node.to_string(), status, version: None, body })
+                }
+                Err(error) => Turn::Broken(error.to_string()),
+            }
+        })?;
+        match body {
+            Some(body) if answer.status == 200 => Ok((answer.url, body.into_reader())),
+            _ => Err(answer.refusal()),
+        }
+    }
+
+    fn begin_download(&self, url: &str) -> Result<(u16, ureq::Body), ureq::Error> {
+        let request = self.agent.get(url).config().timeout_global(None);
+        let response = request.timeout_recv_response(Some(DOWNLOAD_HEAD_TIMEOUT)).build().call()?;
+        let (head, body) = response.into_parts();
+        Ok((head.status.as_u16(), body))
     }
 }
 

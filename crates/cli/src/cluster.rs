@@ -8,16 +8,20 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::args::{ClusterArgs, ClusterCommand, Output};
+use crate::args::{ClusterArgs, ClusterCommand, Output, StatusArgs};
 use crate::client::{Call, Client};
 use crate::error::CliError;
 use crate::output;
+use crate::verify;
 
 /// Runs one of the `cluster` commands.
 pub fn run(args: ClusterArgs) -> Result<(), CliError> {
     let client = Client::new(args.client.urls, Duration::from_millis(args.client.timeout_ms));
     match args.command {
-        ClusterCommand::Status => status(&client, args.client.output),
+        ClusterCommand::Status(StatusArgs { verify: true, wait_s }) => {
+            verify::run(&client, args.client.output, Duration::from_secs(wait_s))
+        }
+        ClusterCommand::Status(_) => status(&client, args.client.output),
     }
 }
 
@@ -32,25 +36,32 @@ fn status(client: &Client, format: Output) -> Result<(), CliError> {
     }
 }
 
+/// What a node answers.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Cluster {
-    node: Option<u64>,
-    hosts: Vec<Host>,
+pub struct Cluster {
+    /// The node that answers.
+    pub node: Option<u64>,
+    /// All that it knows.
+    pub hosts: Vec<Host>,
     shards: Vec<Shard>,
-    replicas: Vec<Replica>,
+    /// All of every shard.
+    pub replicas: Vec<Replica>,
 }
 
+/// A host of the cluster.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Host {
-    node: u64,
+pub struct Host {
+    /// Its number.
+    pub node: u64,
     id: Option<String>,
     peer_address: Option<String>,
     http_address: Option<String>,
     resp_address: Option<String>,
     tags: Option<BTreeMap<String, String>>,
-    connected: Option<bool>,
+    /// Whether the node that answers reaches it.
+    pub connected: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -63,13 +74,27 @@ struct Shard {
     slots: Option<u64>,
 }
 
+/// A replica of a shard.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Replica {
-    shard: u64,
-    node: u64,
+pub struct Replica {
+    /// Of which shard.
+    pub shard: u64,
+    /// On which node.
+    pub node: u64,
     voter: Option<bool>,
     applied: Option<u64>,
+    /// The last checkpoint that it has completed.
+    pub checkpoint: Option<Checkpoint>,
+}
+
+/// A replica's state at one index.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Checkpoint {
+    /// Where in the shard's log.
+    pub index: u64,
+    /// Of the whole state.
+    pub checksum: String,
 }
 
 /// Two tables: the hosts, and the shards with how far each node has applied the log of each.

@@ -6,6 +6,8 @@
 use std::io;
 use std::process::ExitCode;
 
+use tidelock_core::storage::backup::BackupError;
+
 /// A command that did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
@@ -48,6 +50,14 @@ pub enum CliError {
         what: String,
         /// What the system said.
         source: io::Error,
+    },
+    /// A backup that must not be believed.
+    #[error("{file}: {source}")]
+    Backup {
+        /// Where it comes from.
+        file: String,
+        /// What is wrong with it.
+        source: BackupError,
     },
     /// Whoever read the output has gone (`tidelock kv list | head`). Nothing to report, and no one to report it to.
     #[error("the reader of the output went away")]

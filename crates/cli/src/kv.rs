@@ -74,6 +74,7 @@ fn put_value(client: &Client, format: Output, args: PutArgs) -> Result<(), CliEr
         target: keys::path(&args.key.0),
         condition: condition.or_else(|| if_version(args.if_version)),
         body: &value,
+        may_repeat: false,
     };
     let answer = client.ask(&call)?;
     let created = match answer.status {
@@ -98,6 +99,7 @@ fn delete_key(client: &Client, format: Output, args: &DelArgs) -> Result<(), Cli
         target: keys::path(&args.key.0),
         condition: if_version(args.if_version),
         body: &[],
+        may_repeat: false,
     };
     let answer = client.ask(&call)?;
     match answer.status {

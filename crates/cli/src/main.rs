@@ -1,8 +1,9 @@
-//! The binary `tidelock`: `serve`, `dev`, `kv` and `cluster`.
+//! The binary `tidelock`: `serve`, `dev`, `kv`, `cluster` and `backup`.
 //!
 //! Owns the way from a command line to an exit code, and nothing else: each command has its own file.
 
 mod args;
+mod backup;
 mod client;
 mod cluster;
 mod dev;
@@ -13,6 +14,7 @@ mod kv;
 mod logging;
 mod output;
 mod serve;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
         Command::Dev(args) => dev::run(&args),
         Command::Kv(args) => kv::run(args),
         Command::Cluster(args) => cluster::run(args),
+        Command::Backup(args) => backup::run(args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -3,6 +3,8 @@
 //! Owns what a client can ask and what it can be told, and how a write is laid out in the raft log. It knows no
 //! protocol, and no protocol adds a meaning that is not expressible here.
 
+mod restoration;
+
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,6 +14,7 @@ use uuid::Uuid;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Version};
+pub use restoration::{Restoration, RestoredKey};
 
 /// What a client asks of any node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +38,9 @@ pub enum Request {
         /// Who should lead: a node whose replica votes.
         to: NodeId,
     },
+    /// Begins a snapshot of what this node has applied of every shard, without asking anybody: for the backup of a
+    /// node that has no majority. Answered at once by [`Reply::Snapshots`].
+    SnapshotHere,
 }
 
 /// How fresh a read must be.
@@ -68,6 +74,15 @@ pub enum Write {
     },
     /// Makes a host known to the registry, on the prime shard only. Nodes send it for themselves.
     RegisterHost(HostInfo),
+    /// Changes nothing: every replica that applies it begins a snapshot of exactly the entry that holds it, so that
+    /// the replicas can be compared, and copied, at one index. Answered by [`Reply::Checkpointed`].
+    Checkpoint {
+        /// Any shard, the prime one included.
+        shard: ShardId,
+    },
+    /// Puts keys of a backup in place. Answered by [`Reply::Restored`], or by [`Reply::ConditionFailed`] with the shard's
+    /// revision if the shard has been written to by anything but restores of this very backup.
+    Restore(Restoration),
     /// Gives a host that wants to join a number, on the prime shard only; the number inside is ignored. Answered by
     /// [`Reply::Joined`], with the same number for the same uuid, or [`Reply::Denied`].
     JoinHost(HostInfo),
@@ -127,6 +142,15 @@ pub enum Denial {
     /// See [`limits::HOSTS_MAX`].
     #[error("the cluster has as many hosts as it can have")]
     TooManyHosts,
+}
+
+/// What decides which shard a write is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target<'a> {
+    /// The slot of this key.
+    Key(&'a Bytes),
+    /// The write itself.
+    Shard(ShardId),
 }
 
 /// When a write may happen.
@@ -223,6 +247,16 @@ pub enum Reply {
     Denied(Denial),
     /// The leader has been asked; whether it does is not known.
     Asked,
+    /// The checkpoint stands in the log; replicas make their snapshots now, and report them.
+    Checkpointed {
+        /// Where it stands, and so what each snapshot contains: everything up to here.
+        index: LogIndex,
+    },
+    /// The keys are in place.
+    Restored,
+    /// Answer to [`Request::SnapshotHere`]: for each shard, what its next durable snapshot contains at least. Index 0
+    /// says that nothing was ever applied, and that there will be none.
+    Snapshots(Vec<(ShardId, LogIndex)>),
     /// Answer to [`Request::Cluster`].
     Cluster(ClusterView),
     /// Not done, or not known to be done.
@@ -324,14 +358,36 @@ pub struct ReplicaView {
     pub voter: bool,
     /// How far it has applied the log; `None` if its node has not reported.
     pub applied: Option<LogIndex>,
+    /// The last checkpoint that it has completed since its node started.
+    pub checkpoint: Option<Checkpoint>,
+}
+
+/// The state of a replica at one index of its log, as a checksum: that of the snapshot which the replica made there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Where the checkpoint stands in the log. Replicas are comparable at equal indexes only.
+    pub index: LogIndex,
+    /// CRC-32C over the whole snapshot. Different ones prove different states.
+    pub checksum: u32,
 }
 
 impl Write {
-    /// The key that decides the shard; `None` for writes to the registry.
+    /// The key that decides the shard, if one does.
     pub fn key(&self) -> Option<&Bytes> {
+        match self.target() {
+            Target::Key(key) => Some(key),
+            Target::Shard(_) => None,
+        }
+    }
+
+    /// What decides the shard.
+    pub fn target(&self) -> Target<'_> {
         match self {
-            Write::Put { key, .. } | Write::Delete { key, .. } => Some(key),
-            Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. } => None,
+            Write::Put { key, .. } | Write::Delete { key, .. } => Target::Key(key),
+            Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. } => {
+                Target::Shard(ShardId::PRIME)
+            }
+            Write::Checkpoint { shard } | Write::Restore(Restoration { shard, .. }) => Target::Shard(*shard),
         }
     }
 
@@ -340,14 +396,12 @@ impl Write {
         match self {
             Write::Put { key, value, .. } => {
                 validate_key(key)?;
-                if value.len() > limits::VALUE_BYTES_MAX {
-                    return Err(Refusal::Invalid("value longer than 1 MiB"));
-                }
-                Ok(())
+                validate_value(value)
             }
             Write::Delete { key, .. } => validate_key(key),
             Write::RegisterHost(info) | Write::JoinHost(info) => info.validate(),
-            Write::ChangeHost { .. } => Ok(()),
+            Write::ChangeHost { .. } | Write::Checkpoint { .. } => Ok(()),
+            Write::Restore(restoration) => restoration.validate(),
         }
     }
 
@@ -378,6 +432,14 @@ impl Write {
                 codec::put_varint(out, node.0);
                 out.push(change.code());
             }
+            Write::Checkpoint { shard } => {
+                out.push(TAG_CHECKPOINT);
+                codec::put_varint(out, shard.0);
+            }
+            Write::Restore(restoration) => {
+                out.push(TAG_RESTORE);
+                restoration.encode(out);
+            }
         }
     }
 
@@ -399,6 +461,8 @@ impl Write {
                 let node = NodeId(decoder.varint()?);
                 Ok(Write::ChangeHost { node, change: HostChange::from_code(decoder.u8()?)? })
             }
+            TAG_CHECKPOINT => Ok(Write::Checkpoint { shard: ShardId(decoder.varint()?) }),
+            TAG_RESTORE => Ok(Write::Restore(Restoration::decode(decoder, owner)?)),
             _ => Err(DecodeError::UnknownTag("write")),
         }
     }
@@ -409,6 +473,8 @@ const TAG_DELETE: u8 = 2;
 const TAG_REGISTER_HOST: u8 = 3;
 const TAG_JOIN_HOST: u8 = 4;
 const TAG_CHANGE_HOST: u8 = 5;
+const TAG_CHECKPOINT: u8 = 6;
+const TAG_RESTORE: u8 = 7;
 
 /// Codes on wire and disk. A code is never reused.
 const HOST_CHANGE_CODES: [(HostChange, u8); 6] = [
@@ -526,6 +592,13 @@ impl HostInfo {
 fn decode_text(decoder: &mut Decoder<'_>) -> Result<String, DecodeError> {
     let bytes = decoder.bytes()?;
     core::str::from_utf8(bytes).map(String::from).map_err(|_| DecodeError::Invalid("text"))
+}
+
+fn validate_value(value: &[u8]) -> Result<(), Refusal> {
+    if value.len() > limits::VALUE_BYTES_MAX {
+        return Err(Refusal::Invalid("value longer than 1 MiB"));
+    }
+    Ok(())
 }
 
 /// Checks a key's length.

@@ -30,6 +30,8 @@ pub enum Fault {
     OutcomeThroughLaterLink,
     /// Commands in flight that a snapshot overtook are reported as not done, and so tried again.
     OvertakenTriedAgain,
+    /// A checkpoint shows what else was applied in the same turn.
+    CheckpointTakenLate,
 }
 
 /// The fault that a node has, if any.
@@ -42,7 +44,7 @@ pub struct Faults {
 impl Faults {
     /// All faults there are.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 10] = [
+    pub const ALL: [Fault; 11] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -53,6 +55,7 @@ impl Faults {
         Fault::TornTailBelieved,
         Fault::OutcomeThroughLaterLink,
         Fault::OvertakenTriedAgain,
+        Fault::CheckpointTakenLate,
     ];
 
     /// A store without faults of this list.

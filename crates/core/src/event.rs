@@ -13,10 +13,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use crate::command::{HostInfo, Reply, Request};
+use crate::command::{Checkpoint, HostInfo, Reply, Request};
 use crate::deliberate::Faults;
 use crate::storage::WalBatch;
-use crate::storage::snapshot::{SnapshotDone, SnapshotTask};
+use crate::storage::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
 use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, WalSequence};
 
 /// What a node is told once, when it starts.
@@ -156,6 +156,12 @@ pub struct ShardStatus {
     pub keys: u64,
     /// Whether this replica votes.
     pub votes: bool,
+    /// The newest durable snapshot.
+    pub snapshot: Option<SnapshotId>,
+    /// Whether another one is in the making.
+    pub makes_snapshot: bool,
+    /// The last checkpoint that was completed since the node started.
+    pub checkpoint: Option<Checkpoint>,
 }
 
 /// Totals since the node started. Each only rises.

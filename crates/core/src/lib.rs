@@ -26,3 +26,5 @@ mod raft;
 mod router;
 pub mod storage;
 pub mod types;
+
+pub use router::slots;

@@ -64,6 +64,19 @@ pub const SNAPSHOT_BLOCK_BYTES_CLOSE: usize = 128 << 10;
 /// Largest block of a snapshot: closed just before the largest record joined it.
 pub const SNAPSHOT_BLOCK_BYTES_MAX: usize = SNAPSHOT_BLOCK_BYTES_CLOSE + KEY_BYTES_MAX + VALUE_BYTES_MAX + 64;
 
+/// Keys and values of one command of a restore. Whoever splits a backup closes a command once it holds
+/// [`ENTRY_BYTES_CLOSE`] bytes, as entries are.
+pub const RESTORE_BYTES_MAX: usize = ENTRY_BYTES_CLOSE + KEY_BYTES_MAX + VALUE_BYTES_MAX;
+
+/// The highest revision that a restore may lift a shard to: what is left above it lasts for ever.
+pub const RESTORE_REVISION_MAX: u64 = 1 << 62;
+
+/// How far above the highest version of a backup a restored cluster goes on. The cluster that was backed up went on
+/// giving out versions afterwards, and those must not come again with other values: this is more than a shard gives
+/// out in a hundred days at a hundred thousand writes a second. 2^53, up to where numbers are exact for JavaScript,
+/// has room for eight thousand restores.
+pub const RESTORE_REVISION_MARGIN: u64 = 1 << 40;
+
 /// Bytes of a snapshot's file in one message to a follower.
 pub const SNAPSHOT_PART_BYTES_MAX: usize = 256 << 10;
 

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use crate::codec::{self, DecodeError, Decoder};
-use crate::command::{Denial, Refusal, Reply, Write};
+use crate::command::{Checkpoint, Denial, Refusal, Reply, Write};
 use crate::raft::{Outcome, RequestId, SnapshotPart};
 use crate::storage::snapshot::SnapshotId;
 use crate::types::{LogIndex, NodeId, ShardId, Term, Version};
@@ -45,6 +45,7 @@ pub(crate) struct Position {
     pub(crate) applied: LogIndex,
     /// See [`Group::remembered`](crate::raft::Group::remembered).
     pub(crate) remembered: LogIndex,
+    pub(crate) checkpoint: Option<Checkpoint>,
 }
 
 const TAG_FORWARD: u8 = 1;
@@ -76,8 +77,11 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outco
         Outcome::Done(Reply::Joined { node }) => (9, Some(node.0)),
         Outcome::Done(Reply::HostChanged) => (10, None),
         Outcome::Done(Reply::Denied(denial)) => (11, Some(u64::from(denial.code()))),
+        Outcome::Done(Reply::Checkpointed { index }) => (12, Some(index.0)),
+        Outcome::Done(Reply::Restored) => (13, None),
         Outcome::Done(Reply::Refused(Refusal::UnknownOutcome | Refusal::NoLeader))
-        | Outcome::Done(Reply::Value { .. } | Reply::Page(_) | Reply::Cluster(_) | Reply::Asked) => {
+        | Outcome::Done(Reply::Value { .. } | Reply::Page(_) | Reply::Cluster(_) | Reply::Asked)
+        | Outcome::Done(Reply::Snapshots(_)) => {
             unreachable!("invariant: no leader answers a write so")
         }
     };
@@ -133,6 +137,8 @@ fn outcome(decoder: &mut Decoder<'_>) -> Result<Outcome, DecodeError> {
         9 => Reply::Joined { node: NodeId(decoder.varint()?) },
         10 => Reply::HostChanged,
         11 => Reply::Denied(Denial::from_code(decoder.varint()?.try_into().unwrap_or(0))?),
+        12 => Reply::Checkpointed { index: LogIndex(decoder.varint()?) },
+        13 => Reply::Restored,
         _ => return Err(DecodeError::UnknownTag("outcome")),
     };
     Ok(Outcome::Done(reply))
@@ -146,18 +152,23 @@ pub(crate) fn report(positions: impl Iterator<Item = Position>) -> Vec<u8> {
         codec::put_varint(&mut out, position.term.0);
         codec::put_varint(&mut out, position.applied.0);
         codec::put_varint(&mut out, position.remembered.0);
+        // An index is never 0 where there is a checkpoint.
+        let Checkpoint { index, checksum } =
+            position.checkpoint.unwrap_or(Checkpoint { index: LogIndex(0), checksum: 0 });
+        codec::put_varint(&mut out, index.0);
+        codec::put_varint(&mut out, u64::from(checksum));
     }
     out
 }
 
 /// Reads the next position of a [`KIND_REPORT`] payload.
 pub(crate) fn position(decoder: &mut Decoder<'_>) -> Result<Position, DecodeError> {
-    Ok(Position {
-        shard: ShardId(decoder.varint()?),
-        term: Term(decoder.varint()?),
-        applied: LogIndex(decoder.varint()?),
-        remembered: LogIndex(decoder.varint()?),
-    })
+    let (shard, term) = (ShardId(decoder.varint()?), Term(decoder.varint()?));
+    let (applied, remembered) = (LogIndex(decoder.varint()?), LogIndex(decoder.varint()?));
+    let index = LogIndex(decoder.varint()?);
+    let checksum = decoder.bounded(u32::MAX.into(), "checksum")? as u32;
+    let checkpoint = (index != LogIndex(0)).then_some(Checkpoint { index, checksum });
+    Ok(Position { shard, term, applied, remembered, checkpoint })
 }
 
 /// A whole [`KIND_SNAPSHOT_PART`] payload.
@@ -225,6 +236,8 @@ mod tests {
             Outcome::Done(Reply::ConditionFailed { current: Version(0) }),
             Outcome::Done(Reply::Registered),
             Outcome::Done(Reply::Refused(Refusal::Overloaded)),
+            Outcome::Done(Reply::Checkpointed { index: LogIndex(1 << 50) }),
+            Outcome::Done(Reply::Restored),
         ];
         let mut out = vec![];
         put_forward(&mut out, RequestId(7), ShardId(2), &write);
@@ -255,11 +268,14 @@ mod tests {
 
     #[test]
     fn positions_round_trip() {
-        let position_sent =
-            Position { shard: ShardId(3), term: Term(4), applied: LogIndex(500), remembered: LogIndex(499) };
-        let payload = report([position_sent].into_iter());
+        let (applied, remembered) = (LogIndex(500), LogIndex(498));
+        let sent = Position { shard: ShardId(3), term: Term(4), applied, remembered, checkpoint: None };
+        let checkpoint = Some(Checkpoint { index: LogIndex(499), checksum: u32::MAX });
+        let compared = Position { checkpoint, ..sent };
+        let payload = report([sent, compared].into_iter());
         let mut decoder = Decoder::new(&payload[1..]);
-        assert_eq!(position(&mut decoder), Ok(position_sent));
+        assert_eq!(position(&mut decoder), Ok(sent));
+        assert_eq!(position(&mut decoder), Ok(compared));
         assert!(decoder.is_empty());
     }
 }

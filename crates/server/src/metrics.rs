@@ -468,6 +468,9 @@ mod tests {
             log_begin: LogIndex(7),
             keys: 4,
             votes: true,
+            snapshot: None,
+            makes_snapshot: false,
+            checkpoint: None,
         };
         let status =
             NodeStatus { shards: vec![shard], links: vec![(NodeId(3), true)], ..NodeStatus::default() };

@@ -27,6 +27,7 @@ use tokio::sync::watch;
 use tokio::task::LocalSet;
 use uuid::Uuid;
 
+use crate::backup::BackupSource;
 use crate::clock::Ticker;
 use crate::config::Settings;
 use crate::disk::{DiskThread, FsDisk, SnapshotThread};
@@ -96,7 +97,7 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     let (seed, _) = Uuid::new_v4().as_u64_pair();
     let opened = recovery::open(disk.clone(), WalOptions::new(seed))?;
     log_recovery(&opened.report);
-    let identity = Rc::new(IdentityStore::begin(disk, identity, opened.report.log.segments > 0)?);
+    let identity = Rc::new(IdentityStore::begin(disk.clone(), identity, opened.report.log.segments > 0)?);
 
     let listeners = Listeners::bind(&settings).await?;
     let reports = Arc::new(DiskReports::default());
@@ -108,7 +109,12 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     let worker = Worker::new(node, reports);
     let (removal, removal_seen) = watch::channel(false);
     let transport = Rc::new(start_transport(&worker, &identity, removal.clone(), listeners.peer));
-    let context = Rc::new(http_context(&settings, &log, &transport));
+    let backup = {
+        let identity = identity.identity();
+        BackupSource::new(disk, identity.cluster_id, identity.node)
+    };
+    let context = HttpContext { backup: Some(backup), ..http_context(&settings, &log, &transport) };
+    let context = Rc::new(context);
 
     let (stop, http_stopping) = watch::channel(false);
     let task = tokio::task::spawn_local(http::serve(listeners.http, worker.clone(), context, http_stopping));
@@ -284,7 +290,7 @@ fn start_transport(
         peers: remembered_peers(&identity).into_iter().collect(),
         sink: Rc::new(move |event| sink.tell(event)),
         accepts: Rc::new(move |node, host| {
-let seat = registry.seat(node);
+            let seat = registry.seat(node);
             if seat.as_ref().is_some_and(|seat| seat.standing == Standing::Removed) {
                 return Err(HandshakeRefusal::Removed);
             }

@@ -150,7 +150,9 @@ impl Operation {
     pub fn happened(&self) -> Happened {
         match self.reply() {
             None | Some(Reply::Refused(Refusal::UnknownOutcome)) => Happened::Unknown,
-            Some(Reply::Written { .. } | Reply::Deleted { .. } | Reply::Registered) => Happened::Yes,
+            Some(Reply::Written { .. } | Reply::Deleted { .. } | Reply::Registered | Reply::Restored) => {
+                Happened::Yes
+            }
             Some(Reply::Joined { .. } | Reply::HostChanged) => Happened::Yes,
             Some(_) => Happened::No,
         }
@@ -160,7 +162,9 @@ impl Operation {
     pub fn write(&self) -> Option<&Write> {
         match &self.request {
             Request::Write(write) => Some(write),
-            Request::Read { .. } | Request::Cluster | Request::Transfer { .. } => None,
+            Request::Read { .. } | Request::Cluster | Request::Transfer { .. } | Request::SnapshotHere => {
+                None
+            }
         }
     }
 }

@@ -189,13 +189,14 @@ fn summarise(totals: &Totals, seconds: f64) {
         tally.requests, tally.acknowledged, tally.refused, tally.lost, tally.frames
     );
     println!(
-        "{} crashes, {} of them stops on a failing disk; {} sectors lost; {} leaderships; {} snapshots made, {} received",
+        "{} crashes, {} of them stops on a failing disk; {} sectors lost; {} leaderships; {} snapshots made, {} received; {} checkpoints compared",
         tally.crashes,
         tally.disk_stops,
         tally.sectors_lost,
         tally.leaderships,
         tally.snapshots_made,
-        tally.snapshots_received
+        tally.snapshots_received,
+        tally.checkpoints
     );
     if !failed.is_empty() {
         println!("failing seeds: {failed:?}");

@@ -44,6 +44,8 @@ pub struct Tally {
     pub joined: u64,
     /// Hosts that learned that they were removed.
     pub removed: u64,
+    /// Checkpoints of a replica that were compared with another's at the same index.
+    pub checkpoints: u64,
     /// Snapshots that replicas made of themselves.
     pub snapshots_made: u64,
     /// Snapshots that followers received whole.
@@ -66,6 +68,7 @@ impl Tally {
         self.crashes += other.crashes;
         self.joined += other.joined;
         self.removed += other.removed;
+        self.checkpoints += other.checkpoints;
         self.snapshots_made += other.snapshots_made;
         self.snapshots_received += other.snapshots_received;
         self.disk_stops += other.disk_stops;

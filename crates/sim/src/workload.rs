@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 
 use crate::slots::shard_of;
 use bytes::Bytes;
-use tidelock_core::command::{Condition, Consistency, Read, Reply, Request, Write};
+use tidelock_core::command::{Condition, Consistency, Read, Reply, Request, Restoration, Write};
 use tidelock_core::types::{NodeId, ShardId, Token, Version};
+use uuid::Uuid;
 
 use crate::agenda::Micros;
 use crate::faults::choose;
@@ -20,6 +21,7 @@ use crate::plan::Load;
 #[derive(Debug)]
 pub struct Workload {
     load: Load,
+    data_shards: u64,
     keys: Vec<Bytes>,
     clients: Vec<Client>,
     random: fastrand::Rng,
@@ -45,7 +47,7 @@ impl Workload {
                 versions: BTreeMap::new(),
             })
             .collect();
-        Workload { load, keys: keys_over(data_shards, load.keys_per_shard), clients, random }
+        Workload { load, data_shards, keys: keys_over(data_shards, load.keys_per_shard), clients, random }
     }
 
     /// Every key that any client may use, in no order.
@@ -105,9 +107,10 @@ impl Workload {
         let key = match request {
             Request::Write(write) => write.key().cloned(),
             Request::Read { read: Read::Get { key }, .. } => Some(key.clone()),
-            Request::Read { read: Read::List { .. }, .. } | Request::Cluster | Request::Transfer { .. } => {
-                None
-            }
+            Request::Read { read: Read::List { .. }, .. }
+            | Request::Cluster
+            | Request::Transfer { .. }
+            | Request::SnapshotHere => None,
         };
         match (key, reply) {
             (Some(key), Reply::Value { version, .. } | Reply::Written { version, .. }) => {
@@ -131,6 +134,7 @@ impl Workload {
         let stale = random.u8(0..3) == 0;
         let consistency = if stale { Consistency::Stale } else { Consistency::Linearizable };
         let read = match random.u8(0..100) {
+            0 if stale => return Request::SnapshotHere,
             0 => return Request::Cluster,
             1..=75 => Read::Get { key: choose(random, &self.keys).clone() },
             _ => {
@@ -145,6 +149,15 @@ impl Workload {
 
     fn write(&mut self, client: usize, token: Token) -> Request {
         let random = &mut self.random;
+        match random.u8(0..100) {
+            0 | 1 => {
+                return Request::Write(Write::Checkpoint {
+                    shard: ShardId(random.u64(0..=self.data_shards)),
+                });
+            }
+            2 => return Request::Write(Write::Restore(lift(self.data_shards, random))),
+            _ => {}
+        }
         let key = choose(random, &self.keys).clone();
         let seen = self.clients[client].versions.get(&key).copied().unwrap_or(Version::ABSENT);
         let condition = match random.u8(0..100) {
@@ -160,6 +173,16 @@ impl Workload {
             let length = random.usize(VALUE_BYTES_MIN..=self.load.value_bytes_max.max(VALUE_BYTES_MIN));
             Write::Put { key, value: value_of(token, length), condition }
         })
+    }
+}
+
+/// A restore that brings no keys. A shard that has been written to refuses it; a fresh one goes on at a higher revision.
+fn lift(data_shards: u64, random: &mut fastrand::Rng) -> Restoration {
+    Restoration {
+        shard: ShardId(random.u64(1..=data_shards)),
+        backup: Uuid::from_u128(random.u128(1..=2)),
+        revision: Version(random.u64(0..1_000)),
+        records: Vec::new(),
     }
 }
 

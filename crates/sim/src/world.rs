@@ -58,6 +58,7 @@ pub struct World<'p> {
     /// Seeds the lives of processes.
     boots: fastrand::Rng,
     crashes: u64,
+    checkpoints: u64,
     snapshots_made: u64,
     snapshots_received: u64,
     disk_stops: u64,
@@ -97,6 +98,7 @@ impl<'p> World<'p> {
             clients: BTreeMap::new(),
             boots: plan.generator("boots"),
             crashes: 0,
+            checkpoints: 0,
             snapshots_made: 0,
             snapshots_received: 0,
             disk_stops: 0,
@@ -148,6 +150,7 @@ impl<'p> World<'p> {
             refused: count(&|outcome| matches!(outcome, Outcome::Answered { reply: Reply::Refused(_), .. })),
             lost: count(&|outcome| *outcome == Outcome::Lost),
             crashes: self.crashes,
+            checkpoints: self.checkpoints,
             snapshots_made: self.snapshots_made,
             snapshots_received: self.snapshots_received,
             disk_stops: self.disk_stops,
@@ -481,6 +484,10 @@ impl<'p> World<'p> {
             if shard.leads {
                 self.leaders.observe(node, shard.shard, shard.term)?;
             }
+            if let Some(checkpoint) = shard.checkpoint {
+                self.checkpoints +=
+                    u64::from(self.replicas.compare_checkpoint(node, shard.shard, checkpoint)?);
+            }
             if self.replicas.observe(node, shard)?
                 && let Some(state) = host.state_digest(shard.shard)
             {
@@ -542,6 +549,9 @@ fn reply_facts(reply: &Reply) -> (u64, u64) {
         }
         Reply::Registered => (8, 0),
         Reply::Cluster(view) => (9, digest(format!("{view:?}").as_bytes())),
+        Reply::Checkpointed { index } => (14, index.0),
+        Reply::Restored => (15, 0),
+        Reply::Snapshots(snapshots) => (16, digest(format!("{snapshots:?}").as_bytes())),
         Reply::Refused(Refusal::NoLeader) => (10, 0),
         Reply::Refused(Refusal::UnknownOutcome) => (11, 0),
         Reply::Refused(Refusal::Overloaded) => (12, 0),

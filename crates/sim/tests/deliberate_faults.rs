@@ -44,6 +44,12 @@ fn plan(seed: u64, fault: Fault) -> Plan {
             plan.load.patience = Micros::MILLISECOND * 200;
             return plan;
         }
+        // Followers that fall behind apply much at once, and snapshots that are due anyhow are not in the way.
+        Fault::CheckpointTakenLate => {
+            plan.load.reads_per_mille = 50;
+            plan.load.pause_max = Micros::MILLISECOND * 2;
+            plan.snapshot_log_bytes_min = 1 << 30;
+        }
         _ => {}
     }
     let random = &mut plan.generator("strikes");
@@ -89,7 +95,7 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         Fault::AcknowledgedBeforeSync | Fault::TornTailBelieved => [torn, power, Strike::Blackout, slow],
         Fault::VoteNotPersisted | Fault::ReplicaIdReused => [power, Strike::Blackout, isolate, break_links],
         Fault::ReadWithoutRound | Fault::AppliedOutOfOrder => [isolate, partition, pause, slow],
-        Fault::StaleSnapshotInstalled => [isolate, pause, slow, break_links],
+        Fault::StaleSnapshotInstalled | Fault::CheckpointTakenLate => [isolate, pause, slow, break_links],
         Fault::DeposedSessionAnswered | Fault::OvertakenTriedAgain | Fault::OutcomeThroughLaterLink => {
             [isolate, partition, pause, slow]
         }
@@ -188,6 +194,11 @@ fn outcome_through_later_link_is_caught() {
 #[test]
 fn overtaken_tried_again_is_caught() {
     caught(Fault::OvertakenTriedAgain, &["linearizability", "lineage"]);
+}
+
+#[test]
+fn checkpoint_taken_late_is_caught() {
+    caught(Fault::CheckpointTakenLate, &["checkpoints"]);
 }
 
 #[test]

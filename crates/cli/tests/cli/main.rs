@@ -7,6 +7,7 @@
 //! No test sleeps to synchronise: each waits for a condition, with a deadline that is generous because two cores
 //! may be running everything else too. Time is never asserted.
 
+mod backups;
 mod bytes;
 mod commands;
 mod dev;

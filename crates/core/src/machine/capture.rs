@@ -37,6 +37,7 @@ impl Capture {
 impl KeyValue {
     pub(super) fn begin_snapshot(&mut self, mut header: Vec<u8>) {
         codec::put_varint(&mut header, self.revision.0);
+        header.extend(self.restoring.iter().flat_map(|backup| backup.as_bytes()));
         self.capture = Some(Capture { header: Some(header), reached: None, before: BTreeMap::new() });
     }
 

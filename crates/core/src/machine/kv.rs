@@ -1,7 +1,9 @@
 //! The key-value machine: an ordered map from keys to values with versions.
 //!
 //! Owns versions: the shard counts a revision, every successful mutation takes the next, and a key's version is
-//! the revision that last wrote it. A key that is deleted and created again therefore never repeats a version.
+//! the revision that last wrote it. A key that is deleted and created again therefore never repeats a version. A
+//! restore keeps that by filling a shard that nothing else has ever written to, and by lifting its revision above
+//! everything that it puts there.
 //!
 //! Keys and values are copied out of the log on apply: a slice of an entry would keep the whole entry, with every
 //! other command of its batch, alive for as long as the key.
@@ -12,9 +14,10 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use core::ops::Bound;
 use crc::{CRC_64_XZ, Crc};
+use uuid::Uuid;
 
 use super::capture::Capture;
-use crate::command::{Condition, Item, Page, Read, Reply};
+use crate::command::{Condition, Item, Page, Read, Reply, Restoration};
 use crate::limits;
 use crate::types::Version;
 
@@ -23,6 +26,8 @@ use crate::types::Version;
 pub struct KeyValue {
     pub(super) revision: Version,
     pub(super) records: BTreeMap<Box<[u8]>, Record>,
+    /// The backup that all of this state comes from: set by a restore, cleared by the first write of a client.
+    pub(super) restoring: Option<Uuid>,
     /// A snapshot in the making.
     pub(super) capture: Option<Capture>,
 }
@@ -50,10 +55,10 @@ impl KeyValue {
             }
             self.records.insert(key.into(), Record { version: next, value: value.into() });
             self.keep(key, None);
-            self.revision = next;
+            self.wrote(next);
             return Reply::Written { version: next, created: true };
         }
-        self.revision = next;
+        self.wrote(next);
         Reply::Written { version: next, created: false }
     }
 
@@ -65,8 +70,34 @@ impl KeyValue {
         }
         let Some(old) = self.records.remove(key) else { return Reply::NotFound };
         self.keep(key, Some(old));
-        self.revision = Version(self.revision.0 + 1);
+        self.wrote(Version(self.revision.0 + 1));
         Reply::Deleted { version: self.revision }
+    }
+
+    /// Puts keys of a backup in place and lifts the revision, if the state is of that backup alone, or there is none:
+    /// not even a revision, because a version that was given out must not come back with another value. Doing it again
+    /// changes nothing.
+    pub fn restore(&mut self, restoration: &Restoration) -> Reply {
+        if self.restoring != Some(restoration.backup) && self.revision != Version::ABSENT {
+            return Reply::ConditionFailed { current: self.revision };
+        }
+        self.restoring = Some(restoration.backup);
+        self.revision = self.revision.max(restoration.revision);
+        for restored in &restoration.records {
+            let held = self.records.get(&restored.key[..]);
+            if held.is_none_or(|held| held.version < restored.version) {
+                let record = Record { version: restored.version, value: restored.value[..].into() };
+                let old = self.records.insert(restored.key[..].into(), record);
+                self.keep(&restored.key, old);
+            }
+        }
+        Reply::Restored
+    }
+
+    /// A client's write took a revision.
+    fn wrote(&mut self, revision: Version) {
+        self.revision = revision;
+        self.restoring = None;
     }
 
     /// Answers a read.
@@ -89,11 +120,12 @@ impl KeyValue {
         self.records.len() as u64
     }
 
-    /// A checksum over revision, keys, versions and values in key order.
+    /// A checksum over revision, origin, keys, versions and values in key order.
     pub fn digest(&self) -> u64 {
         const CRC: Crc<u64> = Crc::<u64>::new(&CRC_64_XZ);
         let mut digest = CRC.digest();
         digest.update(&self.revision.0.to_le_bytes());
+        digest.update(self.restoring.as_ref().map_or(&[][..], |backup| backup.as_bytes()));
         for (key, record) in &self.records {
             digest.update(&(key.len() as u64).to_le_bytes());
             digest.update(key);
@@ -137,6 +169,8 @@ impl KeyValue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::RestoredKey;
+    use crate::types::ShardId;
     use alloc::vec;
 
     fn get(kv: &KeyValue, key: &'static [u8]) -> Reply {
@@ -179,6 +213,56 @@ mod tests {
         assert_eq!(kv.put(b"a", b"2", Condition::Version(Version::ABSENT)), failed);
         assert_eq!(kv.delete(b"a", Condition::Version(Version(2))), failed);
         assert_eq!(get(&kv, b"a"), Reply::Value { version: Version(1), value: Bytes::from_static(b"1") });
+    }
+
+    fn restoration(backup: u128, revision: u64, records: &[(&'static [u8], u64)]) -> Restoration {
+        let record = |&(key, version): &(&'static [u8], u64)| RestoredKey {
+            key: Bytes::from_static(key),
+            version: Version(version),
+            value: Bytes::from_static(b"old"),
+        };
+        Restoration {
+            shard: ShardId(1),
+            backup: Uuid::from_u128(backup),
+            revision: Version(revision),
+            records: records.iter().map(record).collect(),
+        }
+    }
+
+    #[test]
+    fn a_restore_keeps_versions_and_may_be_repeated() {
+        let mut kv = KeyValue::default();
+        assert_eq!(kv.restore(&restoration(7, 100, &[])), Reply::Restored);
+        let part = restoration(7, 100, &[(b"a", 3), (b"b", 40)]);
+        assert_eq!(kv.restore(&part), Reply::Restored);
+        let (once, old) = (kv.digest(), Bytes::from_static(b"old"));
+        assert_eq!(kv.restore(&part), Reply::Restored);
+        assert_eq!(kv.digest(), once);
+        assert_eq!(get(&kv, b"a"), Reply::Value { version: Version(3), value: old.clone() });
+        let failed = kv.put(b"a", b"2", Condition::Version(Version(2)));
+        assert_eq!(failed, Reply::ConditionFailed { current: Version(3) });
+        assert_eq!(kv.restore(&part), Reply::Restored, "nothing was written yet");
+        let written = kv.put(b"a", b"2", Condition::Version(Version(3)));
+        assert_eq!(written, Reply::Written { version: Version(101), created: false });
+        assert_eq!(kv.restore(&part), Reply::ConditionFailed { current: Version(101) });
+    }
+
+    #[test]
+    fn a_restore_into_what_others_wrote_is_refused() {
+        let mut restored = KeyValue::default();
+        restored.restore(&restoration(7, 100, &[]));
+        assert_eq!(
+            restored.restore(&restoration(8, 100, &[])),
+            Reply::ConditionFailed { current: Version(100) },
+            "another backup"
+        );
+        let mut emptied = KeyValue::default();
+        emptied.put(b"a", b"1", Condition::Always);
+        emptied.delete(b"a", Condition::Always);
+        let before = emptied.digest();
+        let refused = emptied.restore(&restoration(7, 100, &[(b"a", 1)]));
+        assert_eq!(refused, Reply::ConditionFailed { current: Version(2) }, "version 1 was given out here");
+        assert_eq!(emptied.digest(), before);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::control::registry::Registry;
 use crate::membership::Membership;
 use crate::types::{LogIndex, ShardId};
 use kv::KeyValue;
-pub use restore::{Restore, RestoreError, Restored};
+pub use restore::{Restore, RestoreError, Restored, Scan};
 
 /// The state of one shard.
 #[derive(Debug)]
@@ -48,7 +48,10 @@ impl Machine {
     /// Whether writes of this sort belong to this machine. Checked before a write enters the log.
     pub fn accepts(&self, write: &Write) -> bool {
         match (self, write) {
-            (_, Write::Put { .. } | Write::Delete { .. }) => matches!(self, Machine::KeyValue(_)),
+            (_, Write::Checkpoint { .. }) => true,
+            (_, Write::Put { .. } | Write::Delete { .. } | Write::Restore(_)) => {
+                matches!(self, Machine::KeyValue(_))
+            }
             (_, Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. }) => {
                 matches!(self, Machine::Registry(_))
             }
@@ -58,6 +61,8 @@ impl Machine {
     /// Applies one write of the entry at `index`.
     pub fn apply(&mut self, index: LogIndex, write: Write) -> Reply {
         match (self, write) {
+            // The state is looked at, by whoever drives the machine, and not changed.
+            (_, Write::Checkpoint { .. }) => Reply::Checkpointed { index },
             (Machine::Registry(registry), Write::RegisterHost(info)) => registry.register(index, info),
             (Machine::Registry(registry), Write::JoinHost(info)) => registry.join(index, info),
             (Machine::Registry(registry), Write::ChangeHost { node, change }) => {
@@ -65,6 +70,7 @@ impl Machine {
             }
             (Machine::KeyValue(kv), Write::Put { key, value, condition }) => kv.put(&key, &value, condition),
             (Machine::KeyValue(kv), Write::Delete { key, condition }) => kv.delete(&key, condition),
+            (Machine::KeyValue(kv), Write::Restore(restoration)) => kv.restore(&restoration),
             (Machine::Registry(_) | Machine::KeyValue(_), _) => {
                 Reply::Refused(Refusal::Invalid("write for another kind of shard"))
             }

@@ -1,9 +1,11 @@
 //! Machines from the blocks of a snapshot.
 //!
 //! Owns the layout of the first block, and the checks that blocks need beyond their checksums: a snapshot decodes
-//! whole or not at all.
+//! whole or not at all. [`Restore`] keeps the state, [`Scan`] only makes sure that one would come out.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
+use uuid::Uuid;
 
 use super::Machine;
 use super::kv::{KeyValue, Record};
@@ -85,7 +87,13 @@ fn first(decoder: &mut Decoder<'_>) -> Result<Restored, DecodeError> {
     let machine = match kind {
         KIND_KEY_VALUE => {
             let revision = Version(decoder.varint()?);
-            Machine::KeyValue(KeyValue { revision, ..KeyValue::default() })
+            let restoring = if decoder.is_empty() {
+                None
+            } else {
+                let backup = Uuid::from_slice(decoder.raw(16)?);
+                Some(backup.map_err(|_| DecodeError::Invalid("backup uuid"))?)
+            };
+            Machine::KeyValue(KeyValue { revision, restoring, ..KeyValue::default() })
         }
         KIND_REGISTRY => Machine::Registry(Registry::restore(decoder)?),
         _ => return Err(DecodeError::UnknownTag("kind of machine")),
@@ -95,24 +103,105 @@ fn first(decoder: &mut Decoder<'_>) -> Result<Restored, DecodeError> {
 
 fn records(kv: &mut KeyValue, decoder: &mut Decoder<'_>) -> Result<(), DecodeError> {
     while !decoder.is_empty() {
-        let key = decoder.bytes()?;
-        let version = Version(decoder.varint()?);
-        let value = decoder.bytes()?;
-        if kv.records.last_key_value().is_some_and(|(last, _)| &**last >= key) {
-            return Err(DecodeError::Invalid("order of keys"));
-        }
-        if version == Version::ABSENT || version > kv.revision {
-            return Err(DecodeError::Invalid("version of a key"));
-        }
+        let last = kv.records.last_key_value().map(|(last, _)| &**last);
+        let (key, version, value) = record(last, kv.revision, decoder)?;
         kv.records.insert(key.into(), Record { version, value: value.into() });
     }
     Ok(())
 }
 
+/// Reads one record that must follow the key `last` in a shard at `revision`.
+fn record<'a>(
+    last: Option<&[u8]>,
+    revision: Version,
+    decoder: &mut Decoder<'a>,
+) -> Result<(&'a [u8], Version, &'a [u8]), DecodeError> {
+    let key = decoder.bytes()?;
+    let version = Version(decoder.varint()?);
+    let value = decoder.bytes()?;
+    if last.is_some_and(|last| last >= key) {
+        return Err(DecodeError::Invalid("order of keys"));
+    }
+    if version == Version::ABSENT || version > revision {
+        return Err(DecodeError::Invalid("version of a key"));
+    }
+    Ok((key, version, value))
+}
+
+/// A snapshot looked through block by block. Refuses what [`Restore`] does, and keeps one key instead of the state.
+#[derive(Debug, Default)]
+pub struct Scan {
+    state: Option<Scanned>,
+}
+
+#[derive(Debug)]
+enum Scanned {
+    /// It is small, and all of it stands in the first block.
+    Registry { hosts: u64 },
+    /// The first block is followed by records.
+    KeyValue { revision: Version, last: Option<Box<[u8]>>, records: u64 },
+}
+
+impl Scan {
+    /// Looks through the next block. Returns whether it is a block of records, laid out as
+    /// [`crate::command::RestoredKey`] reads them.
+    ///
+    /// # Errors
+    /// When the block cannot be one of this snapshot.
+    pub fn block(&mut self, block: &[u8]) -> Result<bool, RestoreError> {
+        let mut decoder = Decoder::new(block);
+        match &mut self.state {
+            None => {
+                self.state = Some(match first(&mut decoder)?.machine {
+                    Machine::Registry(registry) => Scanned::Registry { hosts: registry.record_count() },
+                    Machine::KeyValue(kv) => {
+                        Scanned::KeyValue { revision: kv.revision, last: None, records: 0 }
+                    }
+                });
+                decoder.finish()?;
+                Ok(false)
+            }
+            Some(Scanned::KeyValue { revision, last, records }) => {
+                let mut newest = None;
+                while !decoder.is_empty() {
+                    let (key, ..) = record(newest.or(last.as_deref()), *revision, &mut decoder)?;
+                    newest = Some(key);
+                    *records += 1;
+                }
+                *last = newest.map(Box::from).or(last.take());
+                Ok(true)
+            }
+            Some(Scanned::Registry { .. }) => Err(DecodeError::TrailingBytes.into()),
+        }
+    }
+
+    /// Keys, or hosts, so far.
+    pub fn records(&self) -> u64 {
+        match self.state {
+            Some(Scanned::Registry { hosts }) => hosts,
+            Some(Scanned::KeyValue { records, .. }) => records,
+            None => 0,
+        }
+    }
+
+    /// The revision of a data shard: no version of a key in it is higher. 0 for the prime shard.
+    pub fn revision(&self) -> Version {
+        match self.state {
+            Some(Scanned::KeyValue { revision, .. }) => revision,
+            Some(Scanned::Registry { .. }) | None => Version(0),
+        }
+    }
+
+    /// Whether the state is the prime shard's; `None` before the first block.
+    pub fn is_registry(&self) -> Option<bool> {
+        self.state.as_ref().map(|state| matches!(state, Scanned::Registry { .. }))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Condition, Write};
+    use crate::command::{Condition, Restoration, RestoredKey, Write};
     use crate::types::{LogIndex, ShardId};
     use alloc::vec;
     use bytes::Bytes;
@@ -142,9 +231,13 @@ mod tests {
     }
 
     fn restored(blocks: &[Vec<u8>]) -> Machine {
-        let mut restore = Restore::default();
+        let (mut restore, mut scan) = (Restore::default(), Scan::default());
         blocks.iter().try_for_each(|block| restore.block(block)).expect("blocks decode");
-        restore.finish().expect("a machine").machine
+        blocks.iter().try_for_each(|block| scan.block(block).map(drop)).expect("blocks decode");
+        let machine = restore.finish().expect("a machine").machine;
+        assert_eq!(scan.records(), machine.record_count());
+        assert_eq!(scan.is_registry(), Some(matches!(machine, Machine::Registry(_))));
+        machine
     }
 
     #[test]
@@ -184,6 +277,25 @@ mod tests {
     }
 
     #[test]
+    fn where_a_state_comes_from_outlives_a_snapshot() {
+        let part = |key: &'static [u8]| {
+            let record = RestoredKey { key: key.into(), version: Version(3), value: Bytes::new() };
+            let (shard, backup) = (ShardId(1), Uuid::from_u128(1 << 100));
+            Write::Restore(Restoration { shard, backup, revision: Version(9), records: vec![record] })
+        };
+        let mut machine = Machine::new(ShardId(1), 3);
+        machine.apply(LogIndex(1), part(b"a"));
+        let before = machine.digest();
+        let blocks = blocks(&mut machine, |machine| {
+            machine.apply(LogIndex(2), part(b"b"));
+        });
+        let mut again = restored(&blocks);
+        assert_eq!(again.digest(), before, "restored keys are captured as others are");
+        assert_eq!(again.apply(LogIndex(2), part(b"b")), crate::command::Reply::Restored);
+        assert_eq!(again.digest(), machine.digest());
+    }
+
+    #[test]
     fn what_is_not_a_snapshot_is_refused() {
         assert_eq!(Restore::default().finish().err(), Some(RestoreError::Empty));
         for first in [
@@ -195,6 +307,7 @@ mod tests {
             &[1, 1, 2, 3, 2, 0, 0, 0, 0, 5],
         ] {
             assert!(Restore::default().block(first).is_err(), "{first:?}");
+            assert!(Scan::default().block(first).is_err(), "{first:?}");
         }
         for records in
             [&[1, b'a', 9, 0][..], &[1, b'a', 0, 0], &[1, b'b', 1, 0, 1, b'a', 2, 0], &[1, b'a', 1, 5]]
@@ -202,6 +315,14 @@ mod tests {
             let mut restore = Restore::default();
             restore.block(&[1, 1, 1, 3, 0, 0, 0, 0, 5]).expect("a header");
             assert!(restore.block(records).is_err(), "{records:?}");
+            let mut scan = Scan::default();
+            assert_eq!(scan.block(&[1, 1, 0, 0, 0, 0, 0, 5]), Ok(false));
+            assert!(scan.block(records).is_err(), "{records:?}");
         }
+        let mut scan = Scan::default();
+        assert_eq!(scan.block(&[1, 1, 0, 0, 0, 0, 0, 5]), Ok(false));
+        assert_eq!(scan.block(&[1, b'b', 1, 0]), Ok(true));
+        assert!(scan.block(&[1, b'a', 2, 0]).is_err(), "order holds over blocks");
+        assert_eq!((scan.revision(), scan.records(), scan.is_registry()), (Version(5), 1, Some(false)));
     }
 }

@@ -18,11 +18,12 @@ use crate::command::{Consistency, Read, Reply, Request, Standing, Write};
 use crate::control::numbering::Numbering;
 use crate::control::registry::Registry;
 use crate::deliberate::Fault;
-use crate::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame};
+use crate::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame, ShardStatus};
 use crate::machine::Machine;
 use crate::peer::{self, Position, RequestMessage};
 use crate::raft::{Group, GroupOptions, Groups, Output};
 use crate::router::Router;
+use crate::storage::snapshot::SnapshotDone;
 use crate::storage::{RecoveredShards, WalBatch};
 use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, WalSequence};
 use members::Roster;
@@ -117,6 +118,8 @@ impl Node {
             Event::Durable(sequence) => self.durable(sequence),
             Event::Snapshot(done) => {
                 let output = &mut self.output;
+                // A checkpoint, perhaps, and somebody waits for it.
+                self.report_due |= matches!(done, SnapshotDone::Finished { .. });
                 self.groups.with(done.id().shard, |group| group.snapshot_done(done, output));
             }
             Event::Retire => self.retiring = true,
@@ -217,6 +220,11 @@ impl Node {
             Request::Transfer { shard, to } => {
                 let reply = self.transfer(shard, to);
                 self.router.answer(Some(token), reply);
+            }
+            Request::SnapshotHere => {
+                let (output, mut snapshots) = (&mut self.output, Vec::new());
+                self.groups.for_each(|group| snapshots.push((group.shard(), group.snapshot_here(output))));
+                self.router.answer(Some(token), Reply::Snapshots(snapshots));
             }
         }
     }
@@ -368,7 +376,6 @@ impl Node {
 }
 
 fn position(group: &Group) -> Position {
-    let status = group.status();
-    let remembered = group.remembered();
-    Position { shard: status.shard, term: status.term, applied: status.applied, remembered }
+    let ShardStatus { shard, term, applied, checkpoint, .. } = group.status();
+    Position { shard, term, applied, remembered: group.remembered(), checkpoint }
 }

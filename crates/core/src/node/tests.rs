@@ -13,7 +13,12 @@ use super::*;
 use crate::command::{Condition, Refusal};
 use crate::event::Timing;
 use crate::limits;
+use crate::storage::memory_disk::MemoryDisk;
+use crate::storage::snapshot::SnapshotTask;
+use crate::storage::snapshot_files::SnapshotFiles;
 use crate::types::Version;
+
+mod checkpoints;
 
 const REQUEST_TICKS: u64 = 50;
 
@@ -27,6 +32,10 @@ struct Cluster {
     links: BTreeSet<(NodeId, NodeId)>,
     next_token: u64,
     replies: BTreeMap<Token, Reply>,
+    /// Where snapshots go, in the tests that want them done; otherwise none is ever finished.
+    files: Vec<SnapshotFiles<MemoryDisk>>,
+    /// What was asked of those files, in order, and is not done yet.
+    tasks: Vec<(usize, SnapshotTask)>,
 }
 
 impl Cluster {
@@ -41,6 +50,8 @@ impl Cluster {
             links: BTreeSet::new(),
             next_token: 0,
             replies: BTreeMap::new(),
+            files: Vec::new(),
+            tasks: Vec::new(),
         };
         cluster.settle();
         cluster
@@ -105,6 +116,7 @@ impl Cluster {
                 if let Some(batch) = actions.wal {
                     self.nodes[index].handle(Event::Durable(batch.sequence));
                 }
+                self.tasks.extend(actions.snapshots.into_iter().map(|task| (index, task)));
                 for frame in actions.frames {
                     let bytes_max = limits::PEER_FRAME_BYTES_CLOSE + 2 * limits::APPEND_BYTES_MAX as usize;
                     assert!(frame.payload.len() <= bytes_max, "a frame of {} bytes", frame.payload.len());
@@ -120,7 +132,20 @@ impl Cluster {
                     self.connect();
                 }
             }
+            moved |= self.work_on_files();
         }
+    }
+
+    /// Carries out what was asked of the files of snapshots, once nothing else is left to do.
+    fn work_on_files(&mut self) -> bool {
+        if self.files.is_empty() || self.tasks.is_empty() {
+            return false;
+        }
+        for (index, task) in core::mem::take(&mut self.tasks) {
+            let done = self.files[index].run(task);
+            self.nodes[index].handle(Event::Snapshot(done));
+        }
+        true
     }
 
     fn ask(&mut self, node: u64, request: Request) -> Token {
@@ -147,6 +172,15 @@ impl Cluster {
         self.alive[node as usize - 1] = false;
         self.connect();
         self.settle();
+    }
+
+    /// A node that was killed is there again, with all that it had.
+    fn revive(&mut self, node: u64) {
+        self.alive[node as usize - 1] = true;
+        for other in (1..=self.nodes.len() as u64).filter(|&other| other != node) {
+            self.nodes[node as usize - 1].handle(Event::LinkDown(NodeId(other)));
+        }
+        self.connect();
     }
 }
 
@@ -304,11 +338,7 @@ fn a_follower_far_behind_is_served_in_frames_of_bounded_size() {
         let write = Write::Put { key: "a".into(), value: value.clone(), condition: Condition::Always };
         assert!(matches!(cluster.answer(1, Request::Write(write)), Reply::Written { .. }));
     }
-    cluster.alive[2] = true;
-    for node in [1, 2] {
-        cluster.nodes[2].handle(Event::LinkDown(NodeId(node)));
-    }
-    cluster.connect();
+    cluster.revive(3);
     cluster.tick(60);
     let expected = Reply::Value { version: Version(60), value };
     let stale = Request::Read { read: Read::Get { key: "a".into() }, consistency: Consistency::Stale };

@@ -75,11 +75,18 @@ impl Node {
     }
 
     fn replica(&self, group: &Group, (node, replica, role): (NodeId, ReplicaId, Role)) -> ReplicaView {
-        let applied = if node == self.options.host.node {
-            Some(group.status().applied)
+        let position = if node == self.options.host.node {
+            Some(super::position(group))
         } else {
-            self.reports.get(&(node, group.shard())).map(|position| position.applied)
+            self.reports.get(&(node, group.shard())).copied()
         };
-        ReplicaView { replica, shard: group.shard(), node, voter: role == Role::Voter, applied }
+        ReplicaView {
+            replica,
+            shard: group.shard(),
+            node,
+            voter: role == Role::Voter,
+            applied: position.map(|position| position.applied),
+            checkpoint: position.and_then(|position| position.checkpoint),
+        }
     }
 }

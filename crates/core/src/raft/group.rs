@@ -420,6 +420,9 @@ impl Group {
             log_begin: LogIndex(self.raft.store().begin()),
             keys: self.machine.record_count(),
             votes: self.membership.role(ReplicaId(self.raft.raft.id)) == Some(Role::Voter),
+            snapshot: self.snapshots.newest(),
+            makes_snapshot: self.snapshots.is_making(),
+            checkpoint: self.snapshots.checkpoint(),
         }
     }
 

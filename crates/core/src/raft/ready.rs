@@ -22,7 +22,7 @@ use super::proposals::{self, Outcome};
 use super::snapshots::is_snapshot;
 use super::{Origin, RequestId, wire};
 use crate::codec;
-use crate::command::Reply;
+use crate::command::{Reply, Write};
 use crate::deliberate::Fault;
 use crate::event::Counters;
 use crate::limits;
@@ -272,6 +272,7 @@ impl Group {
 
     fn apply(&mut self, entries: Vec<Entry>, out: &mut Output) {
         let mut dead = Vec::new();
+        let mut late = None;
         for entry in entries {
             assert_eq!(entry.index, self.applied.0 + 1, "invariant: entries are applied in order, once");
             let (index, term) = (LogIndex(entry.index), Term(entry.term));
@@ -297,6 +298,7 @@ impl Group {
             if self.faults.has(Fault::AppliedOutOfOrder) && !self.leads {
                 writes.reverse();
             }
+            let is_checkpoint = writes.iter().any(|write| matches!(write, Write::Checkpoint { .. }));
             let mut waiters = waiters.into_iter();
             for write in writes {
                 let reply = self.machine.apply(index, write);
@@ -308,6 +310,15 @@ impl Group {
             self.applied_term = term;
             self.snapshots.applied(entry.data.len());
             out.counters.entries_applied += 1;
+            // Now and not after the batch: other replicas have other batches.
+            if is_checkpoint && self.faults.has(Fault::CheckpointTakenLate) {
+                late = Some((index, term));
+            } else if is_checkpoint {
+                self.begin_checkpoint((index, term), out);
+            }
+        }
+        if let Some(entry) = late {
+            self.begin_checkpoint(entry, out);
         }
         out.outcomes.extend(dead.into_iter().map(|origin| (origin, Outcome::NotDone)));
     }

@@ -19,6 +19,7 @@ use super::group::Group;
 use super::membership;
 use super::proposals::Outcome;
 use super::ready::Output;
+use crate::command::Checkpoint;
 use crate::deliberate::Fault;
 use crate::limits;
 use crate::machine::Machine;
@@ -55,6 +56,10 @@ pub(super) struct Snapshots {
     /// The newest durable one, and the size of its file.
     newest: Option<(SnapshotId, u64)>,
     making: Option<Making>,
+    /// Those that made way for a checkpoint, until one that is newer is finished: the disk may not have heard in time.
+    dropped: Vec<Making>,
+    /// The last checkpoint that was completed.
+    checkpoint: Option<Checkpoint>,
     /// Bytes of entries applied since the state of the newest snapshot.
     log_bytes: u64,
     /// No attempt before.
@@ -73,6 +78,8 @@ struct Making {
     membership: Membership,
     /// `log_bytes` when it was begun.
     log_bytes: u64,
+    /// Whether replicas are compared by it.
+    is_checkpoint: bool,
 }
 
 /// To one follower.
@@ -130,6 +137,8 @@ impl Snapshots {
             log_bytes_min,
             newest,
             making: None,
+            dropped: Vec::new(),
+            checkpoint: None,
             log_bytes: 0,
             not_before: Ticks(0),
             finished: Ticks(0),
@@ -143,6 +152,19 @@ impl Snapshots {
     /// Counts an applied entry.
     pub(super) fn applied(&mut self, data_bytes: usize) {
         self.log_bytes += data_bytes as u64 + limits::LOG_ENTRY_OVERHEAD_BYTES;
+    }
+
+    /// The newest durable one.
+    pub(super) fn newest(&self) -> Option<SnapshotId> {
+        self.newest.map(|(id, _)| id)
+    }
+
+    pub(super) fn is_making(&self) -> bool {
+        self.making.is_some()
+    }
+
+    pub(super) fn checkpoint(&self) -> Option<Checkpoint> {
+        self.checkpoint
     }
 
     fn is_due(&self, now: Ticks, election_ticks: u64) -> bool {
@@ -171,22 +193,51 @@ impl Group {
         if !self.snapshots.is_due(self.now, self.timing.election_ticks) || self.applied == LogIndex(0) {
             return;
         }
-        let id = SnapshotId { shard: self.shard, index: self.applied, term: self.applied_term };
+        self.begin_snapshot(self.applied_id(), false, out);
+    }
+
+    fn applied_id(&self) -> SnapshotId {
+        SnapshotId { shard: self.shard, index: self.applied, term: self.applied_term }
+    }
+
+    /// Begins a snapshot of what is applied, instead of the one that is in the making.
+    fn begin_snapshot(&mut self, id: SnapshotId, is_checkpoint: bool, out: &mut Output) {
         let (log_bytes, membership) = (self.snapshots.log_bytes, self.membership.clone());
         self.machine.begin_snapshot(&membership);
-        self.snapshots.making = Some(Making { id, log_bytes, membership });
+        let making = Making { id, log_bytes, membership, is_checkpoint };
+        let dropped = self.snapshots.making.replace(making);
+        self.snapshots.dropped.extend(dropped);
         self.snapshots.is_newer_wanted = false;
         self.make_next_block(id, out);
+    }
+
+    /// The entry applied last, of this index and term, holds a checkpoint. A replica that is about to have another's
+    /// state makes none: its own would be of no use, and its files are not free.
+    pub(super) fn begin_checkpoint(&mut self, (index, term): (LogIndex, Term), out: &mut Output) {
+        if self.snapshots.receiving.is_none() && self.snapshots.installing.is_none() {
+            self.begin_snapshot(SnapshotId { shard: self.shard, index, term }, true, out);
+        }
+    }
+
+    /// Begins a snapshot of what is applied, unless there is one. Returns what the next durable one contains at least.
+    pub fn snapshot_here(&mut self, out: &mut Output) -> LogIndex {
+        let is_there = self.snapshots.newest().is_some_and(|newest| newest.index == self.applied);
+        let is_made = self.snapshots.making.as_ref().is_some_and(|making| making.id.index == self.applied);
+        let is_free = self.snapshots.receiving.is_none() && self.snapshots.installing.is_none();
+        if !is_there && !is_made && is_free && self.applied != LogIndex(0) {
+            self.begin_snapshot(self.applied_id(), false, out);
+        }
+        self.applied
     }
 
     /// Takes word of snapshot files.
     pub fn snapshot_done(&mut self, done: SnapshotDone, out: &mut Output) {
         match done {
             SnapshotDone::Written { id } if self.is_making(id) => self.make_next_block(id, out),
-            SnapshotDone::Finished { id, file_bytes } if self.is_making(id) => {
-                self.snapshot_finished(id, file_bytes)
+            SnapshotDone::Finished { id, file_bytes, checksum } => {
+                self.snapshot_finished(id, file_bytes, checksum)
             }
-            SnapshotDone::Written { .. } | SnapshotDone::Finished { .. } => {}
+            SnapshotDone::Written { .. } => {}
             SnapshotDone::Read { id, offset, bytes, file_bytes } => {
                 self.send_part(&SnapshotPart { id, offset, bytes }, file_bytes, out);
             }
@@ -221,12 +272,28 @@ impl Group {
         });
     }
 
-    fn snapshot_finished(&mut self, id: SnapshotId, file_bytes: u64) {
-        let Some(making) = self.snapshots.making.take() else { return };
-        self.snapshots.log_bytes -= making.log_bytes;
+    fn snapshot_finished(&mut self, id: SnapshotId, file_bytes: u64, checksum: u32) {
+        // One that was dropped for a checkpoint may have been finished before the disk heard of that. It is there all
+        // the same, and an older one may be gone for it.
+        let dropped = self.snapshots.dropped.iter().position(|dropped| dropped.id == id);
+        let made = match self.snapshots.making.take_if(|making| making.id == id) {
+            Some(making) => {
+                self.snapshots.log_bytes -= making.log_bytes;
+                if making.is_checkpoint {
+                    self.snapshots.checkpoint = Some(Checkpoint { index: id.index, checksum });
+                }
+                self.snapshots.dropped.clear();
+                Some(making)
+            }
+            None => dropped.map(|position| self.snapshots.dropped.swap_remove(position)),
+        };
+        let Some(made) = made else { return };
+        if self.snapshots.newest().is_some_and(|newest| newest.index >= id.index) {
+            return;
+        }
         self.snapshots.finished = self.now;
         self.snapshots.newest = Some((id, file_bytes));
-        self.raft.mut_store().offer_snapshot(id, membership::conf_state(&making.membership));
+        self.raft.mut_store().offer_snapshot(id, membership::conf_state(&made.membership));
     }
 
     fn snapshot_failed(&mut self, id: SnapshotId) {

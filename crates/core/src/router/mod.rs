@@ -18,7 +18,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use slab::Slab;
 
-use crate::command::{Read, Refusal, Reply, Write};
+use crate::command::{Read, Refusal, Reply, Target, Write};
 use crate::deliberate::{Fault, Faults};
 use crate::event::{Counters, NodeOptions};
 use crate::limits;
@@ -106,13 +106,22 @@ impl Router {
         }
     }
 
-    /// Takes a write for the shard of its key, or for the prime shard.
+    /// Takes a write for the shard of its key, or for the one that it names.
     pub(crate) fn write(&mut self, token: Option<Token>, write: Write, groups: &mut Groups) {
         self.counters.writes += u64::from(token.is_some());
         if let Err(refusal) = write.validate() {
             return self.answer(token, Reply::Refused(refusal));
         }
-        let shard = write.key().map_or(ShardId::PRIME, |key| self.shard_of(key));
+        let shard = match write.target() {
+            Target::Key(key) => self.shard_of(key),
+            Target::Shard(shard) => shard,
+        };
+        if let Write::Restore(restoration) = &write
+            && restoration.records.iter().any(|record| self.shard_of(&record.key) != shard)
+        {
+            let refusal = Refusal::Invalid("a key that belongs to another shard");
+            return self.answer(token, Reply::Refused(refusal));
+        }
         let Some(request) = self.open(token, Work::Write { shard, write, place: Place::Held }) else {
             return;
         };

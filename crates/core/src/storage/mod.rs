@@ -2,11 +2,12 @@
 //!
 //! The write-ahead log is shared by all raft groups of a worker, so that one fdatasync covers all of them.
 
+pub mod backup;
 pub mod control_file;
 pub mod disk;
 mod le;
 #[cfg(test)]
-mod memory_disk;
+pub(crate) mod memory_disk;
 pub mod recovery;
 pub mod snapshot;
 pub mod snapshot_files;

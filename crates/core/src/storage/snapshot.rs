@@ -81,6 +81,9 @@ pub enum SnapshotDone {
         id: SnapshotId,
         /// Size of its file.
         file_bytes: u64,
+        /// CRC-32C over all of the file's content: equal on all replicas that made this snapshot, or their states
+        /// differ.
+        checksum: u32,
     },
     /// Part of the file.
     Read {

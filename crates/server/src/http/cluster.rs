@@ -109,6 +109,14 @@ struct Replica {
     node: u64,
     voter: bool,
     applied: Option<u64>,
+    checkpoint: Option<Checkpoint>,
+}
+
+#[derive(Serialize)]
+struct Checkpoint {
+    index: u64,
+    /// Eight hexadecimal digits: nothing to calculate with.
+    checksum: String,
 }
 
 impl Replica {
@@ -119,6 +127,10 @@ impl Replica {
             node: replica.node.0,
             voter: replica.voter,
             applied: replica.applied.map(|index| index.0),
+            checkpoint: replica.checkpoint.map(|checkpoint| Checkpoint {
+                index: checkpoint.index.0,
+                checksum: format!("{:08x}", checkpoint.checksum),
+            }),
         }
     }
 }

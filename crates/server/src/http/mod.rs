@@ -9,7 +9,7 @@
 //! server      accepts, bounds and ends connections; `connections` knows what each is doing, and for how long
 //! service     one request: limit of the head, route, counting, letting go of the body
 //! route       path -> part of the interface
-//! native list cluster | kv1 form | raftdb | health      the parts, one room each
+//! native list cluster checkpoint backup restore | kv1 form | raftdb | health      the parts, one room each
 //!     uri          keys and parameters
 //!     conditions   If-Match and If-None-Match
 //!     body         read up to a limit, or thrown away
@@ -19,7 +19,9 @@
 //! Invariants: every request is answered or its connection is ended; a body is read at most up to its limit; an
 //! error answer can be read by the client that caused it, even while it is still sending.
 
+mod backup;
 mod body;
+mod checkpoint;
 mod cluster;
 mod conditions;
 mod connections;
@@ -32,6 +34,7 @@ mod native;
 mod problem;
 mod raftdb;
 mod response;
+mod restore;
 mod route;
 mod server;
 mod service;
@@ -43,6 +46,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::backup::BackupSource;
 use crate::metrics::{DiskCounters, HttpCounters};
 use crate::transport::TransportCounters;
 
@@ -134,4 +138,6 @@ pub struct HttpContext {
     pub disk: DiskCounters,
     /// Raised by the peer transport.
     pub transport: Rc<TransportCounters>,
+    /// Where backups come from; without it there are none.
+    pub backup: Option<BackupSource>,
 }

@@ -24,12 +24,14 @@ pub(super) enum ProblemKind {
     MethodNotAllowed,
     RequestTimeout,
     ConditionFailed,
+    NotEmpty,
     KeyTooLong,
     ValueTooLarge,
     BodyTooLarge,
     HeadTooLarge,
     Internal,
     NoLeader,
+    NoSnapshot,
     Overloaded,
     TooManyConnections,
     UnknownOutcome,
@@ -51,6 +53,7 @@ impl ProblemKind {
             ProblemKind::ConditionFailed => {
                 (StatusCode::PRECONDITION_FAILED, "condition-failed", "Condition failed")
             }
+            ProblemKind::NotEmpty => (StatusCode::CONFLICT, "not-empty", "Not empty"),
             ProblemKind::KeyTooLong => (StatusCode::PAYLOAD_TOO_LARGE, "key-too-long", "Key too long"),
             ProblemKind::ValueTooLarge => {
                 (StatusCode::PAYLOAD_TOO_LARGE, "value-too-large", "Value too large")
@@ -63,6 +66,7 @@ impl ProblemKind {
             ),
             ProblemKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
             ProblemKind::NoLeader => (StatusCode::SERVICE_UNAVAILABLE, "no-leader", "No leader"),
+            ProblemKind::NoSnapshot => (StatusCode::SERVICE_UNAVAILABLE, "no-snapshot", "No snapshot"),
             ProblemKind::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", "Overloaded"),
             ProblemKind::TooManyConnections => {
                 (StatusCode::SERVICE_UNAVAILABLE, "too-many-connections", "Too many connections")

@@ -1,16 +1,68 @@
 //! Answers: bodies with their headers. Owns no meaning; the rooms of the dialects choose.
 
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::StatusCode;
+use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue};
 use tidelock_core::types::Version;
 
-pub(super) type Response = hyper::Response<Full<Bytes>>;
+use crate::backup::BackupParts;
+
+pub(super) type Response = hyper::Response<AnswerBody>;
+
+/// The body of an answer.
+pub(super) enum AnswerBody {
+    /// All of it is here.
+    Whole(Full<Bytes>),
+    /// It comes in parts, as the client takes them. An error among them cuts the connection: nothing else tells a client
+    /// that has the head of the answer.
+    Parts(BackupParts),
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        match self.get_mut() {
+            AnswerBody::Whole(whole) => Pin::new(whole).poll_frame(context).map_err(|never| match never {}),
+            AnswerBody::Parts(parts) => parts.poll_next(context).map_ok(Frame::data),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            AnswerBody::Whole(whole) => whole.is_end_stream(),
+            AnswerBody::Parts(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            AnswerBody::Whole(whole) => whole.size_hint(),
+            AnswerBody::Parts(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// An answer whose body comes in parts.
+pub(super) fn parts(media_type: &'static str, parts: BackupParts) -> Response {
+    let mut response = Response::new(AnswerBody::Parts(parts));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+}
 
 /// An answer with a body of no stated type.
 pub(super) fn with_body(status: StatusCode, body: impl Into<Bytes>) -> Response {
-    let mut response = Response::new(Full::new(body.into()));
+    let mut response = Response::new(AnswerBody::Whole(Full::new(body.into())));
     *response.status_mut() = status;
     response
 }

@@ -14,6 +14,12 @@ pub(super) enum Route<'a> {
     List,
     /// `/v1/cluster`.
     Cluster,
+    /// `/v1/cluster/checkpoint`.
+    Checkpoint,
+    /// `/v1/backup`.
+    Backup,
+    /// `/v1/restore`.
+    Restore,
     /// `/db/{key}`.
     Raftdb(&'a str),
     /// Any other path; it may still decode to a reserved one.
@@ -38,6 +44,9 @@ impl<'a> Route<'a> {
                 None => match rest {
                     "keys" => Route::List,
                     "cluster" => Route::Cluster,
+                    "cluster/checkpoint" => Route::Checkpoint,
+                    "backup" => Route::Backup,
+                    "restore" => Route::Restore,
                     _ => Route::Nothing,
                 },
             };
@@ -57,7 +66,12 @@ impl<'a> Route<'a> {
 
     pub fn dialect(self) -> Dialect {
         match self {
-            Route::Key(_) | Route::List | Route::Cluster => Dialect::Native,
+            Route::Key(_)
+            | Route::List
+            | Route::Cluster
+            | Route::Checkpoint
+            | Route::Backup
+            | Route::Restore => Dialect::Native,
             Route::Raftdb(_) => Dialect::Raftdb,
             Route::Kv1(_) => Dialect::Kv1,
             Route::Welcome | Route::Live | Route::Ready | Route::Metrics | Route::Nothing => {
@@ -105,6 +119,10 @@ mod tests {
             ("/v1", Route::Nothing),
             ("/v1/", Route::Nothing),
             ("/v1/cluster", Route::Cluster),
+            ("/v1/cluster/", Route::Nothing),
+            ("/v1/cluster/checkpoint", Route::Checkpoint),
+            ("/v1/backup", Route::Backup),
+            ("/v1/restore", Route::Restore),
             ("/v1/kv/a", Route::Nothing),
             ("/db/foo", Route::Raftdb("foo")),
             ("/db", Route::Nothing),

@@ -16,7 +16,7 @@ use super::problem::{Problem, ProblemKind};
 use super::response::Response;
 use super::route::Route;
 use super::uri::Parameters;
-use super::{HttpContext, cluster, health, kv1, list, native, raftdb};
+use super::{HttpContext, backup, checkpoint, cluster, health, kv1, list, native, raftdb, restore};
 use crate::metrics::{Kind, MethodClass, Observation, StatusClass};
 use crate::store::Store;
 
@@ -97,6 +97,10 @@ async fn dispatch<S: Store>(call: Call<'_, S>, route: Route<'_>) -> Result<Respo
         Route::Raftdb(raw_key) => raftdb::answer(call, raw_key).await,
         Route::List => list::answer(call).await,
         Route::Cluster => cluster::answer(call).await,
+        // Boxed because they are rare and large: unboxed, every request of any kind would carry room for them.
+        Route::Checkpoint => Box::pin(checkpoint::answer(call)).await,
+        Route::Backup => Box::pin(backup::answer(call)).await,
+        Route::Restore => Box::pin(restore::answer(call)).await,
         Route::Welcome => health::welcome(&call),
         Route::Live => health::live(&call),
         Route::Ready => health::ready(&call),

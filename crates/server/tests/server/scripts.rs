@@ -15,7 +15,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use goldenscript::{Argument, Command, Context};
-use tidelock_core::command::{ClusterView, HostInfo, HostView, Refusal, ReplicaView, ShardView, Standing};
+use tidelock_core::command::{
+    Checkpoint, ClusterView, HostInfo, HostView, Refusal, ReplicaView, ShardView, Standing,
+};
 use tidelock_core::event::{NodeStatus, ShardStatus};
 use tidelock_core::types::{LogIndex, NodeId, ReplicaId, ShardId, Term};
 use tidelock_server::http::HttpOptions;
@@ -45,6 +47,7 @@ macro_rules! scripts {
 }
 
 scripts! {
+    checkpoints_reach_every_shard
     cluster_is_described
     dialects_share_keys
     head_answers_like_get_without_a_body
@@ -63,6 +66,8 @@ scripts! {
     raftdb_stores_raw_bodies
     refusals_tell_what_happened
     reserved_paths_are_never_keys
+    restores_are_refused_by_what_others_wrote
+    restores_fill_what_nobody_wrote_to
     values_are_limited
     welcome_names_the_routes
 }
@@ -249,6 +254,9 @@ fn status() -> NodeStatus {
         log_begin: LogIndex(4),
         keys: 3,
         votes: true,
+        snapshot: None,
+        makes_snapshot: false,
+        checkpoint: None,
     };
     NodeStatus {
         node: NodeId(1),
@@ -302,6 +310,7 @@ fn cluster() -> ClusterView {
                 node: NodeId(1),
                 voter: true,
                 applied: Some(LogIndex(9)),
+                checkpoint: Some(Checkpoint { index: LogIndex(8), checksum: 0xbeef }),
             },
             ReplicaView {
                 replica: ReplicaId(2),
@@ -309,6 +318,7 @@ fn cluster() -> ClusterView {
                 node: NodeId(2),
                 voter: false,
                 applied: None,
+                checkpoint: None,
             },
         ],
     }

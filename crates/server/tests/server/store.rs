@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 
 use bytes::Bytes;
-use tidelock_core::command::{ClusterView, Item, Page, Read, Refusal, Reply, Request, Write};
+use tidelock_core::command::{ClusterView, Item, Page, Read, Refusal, Reply, Request, Restoration, Write};
 use tidelock_core::event::NodeStatus;
-use tidelock_core::types::Version;
+use tidelock_core::types::{LogIndex, Version};
 use tidelock_server::store::Store;
 use tokio::sync::watch;
 
@@ -21,6 +21,7 @@ pub struct FakeStore {
 pub struct State {
     keys: BTreeMap<Bytes, (Version, Bytes)>,
     revision: u64,
+    is_restoring: bool,
     /// What every request is answered, if set.
     pub refusal: Option<Refusal>,
     pub status: NodeStatus,
@@ -107,6 +108,7 @@ impl State {
             }
             Request::Cluster => Reply::Cluster(self.cluster.clone()),
             Request::Transfer { .. } => Reply::Asked,
+            Request::SnapshotHere => Reply::Snapshots(vec![]),
         }
     }
 
@@ -137,8 +139,23 @@ impl State {
                 self.revision += 1;
                 Reply::Deleted { version: Version(self.revision) }
             }
+            Write::Checkpoint { shard } => Reply::Checkpointed { index: LogIndex(100 + shard.0) },
+            Write::Restore(restoration) => self.restore(&restoration),
             Write::RegisterHost(_) | Write::JoinHost(_) => panic!("HTTP registers no hosts"),
             Write::ChangeHost { .. } => Reply::HostChanged,
         }
+    }
+
+    /// As one shard does it, without telling one backup from another.
+    fn restore(&mut self, restoration: &Restoration) -> Reply {
+        if self.revision != 0 && !self.is_restoring {
+            return Reply::ConditionFailed { current: Version(self.revision) };
+        }
+        self.is_restoring = true;
+        self.revision = self.revision.max(restoration.revision.0);
+        for record in &restoration.records {
+            self.keys.insert(record.key.clone(), (record.version, record.value.clone()));
+        }
+        Reply::Restored
     }
 }

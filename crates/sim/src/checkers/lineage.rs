@@ -104,7 +104,8 @@ pub fn lineages(history: &History) -> Result<Lineages, Violation> {
                 let stale_at = (*consistency == Consistency::Stale).then_some(operation.at);
                 builder.read(operation, read, reply, stale_at)?;
             }
-            (Request::Read { .. } | Request::Cluster | Request::Transfer { .. }, _) => {}
+            (Request::Read { .. } | Request::Cluster, _) => {}
+            (Request::Transfer { .. } | Request::SnapshotHere, _) => {}
         }
     }
     builder.finish()
@@ -125,6 +126,8 @@ impl Builder<'_> {
             Write::Put { key, condition, .. } => (key, *condition, true),
             Write::Delete { key, condition } => (key, *condition, false),
             Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. } => return Ok(()),
+            // A restore in a run brings no keys; what it does to the revision shows in the versions that follow.
+            Write::Checkpoint { .. } | Write::Restore(_) => return Ok(()),
         };
         let lineage = self.lineages.entry(key.clone()).or_default();
         let mutation = |version, existed| Mutation {

@@ -1,10 +1,12 @@
-//! Replicas at the same applied index hold the same state, and a replica's position makes sense.
+//! Replicas at the same applied index hold the same state, checkpoints at the same index have the same checksum, and a
+//! replica's position makes sense.
 //!
 //! A checksum of a whole state is not cheap, so most indexes are skipped; which ones is decided by the index, because
 //! replicas sampled at random would hardly ever be sampled at the same one.
 
 use std::collections::BTreeMap;
 
+use tidelock_core::command::Checkpoint;
 use tidelock_core::event::ShardStatus;
 use tidelock_core::types::{LogIndex, NodeId, ShardId};
 
@@ -20,6 +22,9 @@ const SAMPLE_EVERY: u64 = 8;
 pub struct Replicas {
     digests: BTreeMap<(ShardId, LogIndex), (u64, NodeId)>,
     applied: BTreeMap<(NodeId, ShardId), LogIndex>,
+    checkpoints: BTreeMap<(ShardId, LogIndex), (u32, NodeId)>,
+    /// The last checkpoint seen of each replica.
+    compared: BTreeMap<(NodeId, ShardId), Checkpoint>,
 }
 
 impl Replicas {
@@ -55,9 +60,32 @@ impl Replicas {
         Ok(())
     }
 
+    /// Compares a replica's checkpoint with those of the others at the same index. Returns whether it is new, and
+    /// another one had been seen there before.
+    pub fn compare_checkpoint(
+        &mut self,
+        node: NodeId,
+        shard: ShardId,
+        checkpoint: Checkpoint,
+    ) -> Result<bool, Violation> {
+        if self.compared.insert((node, shard), checkpoint) == Some(checkpoint) {
+            return Ok(false);
+        }
+        let Checkpoint { index, checksum } = checkpoint;
+        let seen = self.checkpoints.insert((shard, index), (checksum, node));
+        match seen {
+            Some((other_checksum, other)) if other_checksum != checksum => {
+                let text = format!("nodes {other} and {node} differ in shard {shard} at checkpoint {index}");
+                Err(Violation::new("checkpoints", text))
+            }
+            seen => Ok(seen.is_some()),
+        }
+    }
+
     /// A process died: its next life applies from the start.
     pub fn forget(&mut self, node: NodeId) {
         self.applied.retain(|&(applied, _), _| applied != node);
+        self.compared.retain(|&(compared, _), _| compared != node);
     }
 }
 
@@ -78,6 +106,9 @@ mod tests {
             log_begin: LogIndex(0),
             keys: 0,
             votes: true,
+            snapshot: None,
+            makes_snapshot: false,
+            checkpoint: None,
         }
     }
 
@@ -90,6 +121,20 @@ mod tests {
         compare(2, 8, 77).unwrap();
         compare(3, 9, 78).unwrap();
         assert!(compare(3, 8, 78).unwrap_err().message.contains("nodes 1 and 3 differ"));
+    }
+
+    #[test]
+    fn checkpoints_that_differ_are_noticed() {
+        let mut replicas = Replicas::default();
+        let mut compare = |node, index, checksum| {
+            let checkpoint = Checkpoint { index: LogIndex(index), checksum };
+            replicas.compare_checkpoint(NodeId(node), ShardId(1), checkpoint)
+        };
+        assert_eq!(compare(1, 8, 77), Ok(false));
+        assert_eq!(compare(1, 8, 77), Ok(false), "nothing new");
+        assert_eq!(compare(2, 8, 77), Ok(true));
+        assert_eq!(compare(2, 9, 78), Ok(false));
+        assert!(compare(3, 8, 78).unwrap_err().message.contains("nodes 2 and 3 differ"));
     }
 
     #[test]

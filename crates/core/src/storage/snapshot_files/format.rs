@@ -111,6 +111,11 @@ impl Chain {
         Chain(crc32c::crc32c_append(crc32c::crc32c_append(self.0, &length.to_le_bytes()), payload))
     }
 
+    /// The checksum as a number.
+    pub fn checksum(self) -> u32 {
+        self.0
+    }
+
     /// Goes on over the trailer, of which `body` is what stands behind its checksum.
     fn trailer(self, body: &[u8]) -> Chain {
         Chain(crc32c::crc32c_append(crc32c::crc32c_append(self.0, &0u32.to_le_bytes()), body))
@@ -137,15 +142,17 @@ pub(super) fn decode_block_header(bytes: &[u8]) -> Result<BlockHeader, &'static 
 }
 
 impl Trailer {
-    /// Appends the trailer to `out`.
-    pub fn encode(&self, chain: Chain, out: &mut Vec<u8>) {
+    /// Appends the trailer to `out` and returns where the chain ends.
+    pub fn encode(&self, chain: Chain, out: &mut Vec<u8>) -> Chain {
         let mut body = [0; TRAILER_BODY_BYTES];
         body[..8].copy_from_slice(&self.blocks.to_le_bytes());
         body[8..16].copy_from_slice(&self.file_bytes.to_le_bytes());
         body[16..].copy_from_slice(END_MAGIC);
+        let chain = chain.trailer(&body);
         out.extend_from_slice(&0u32.to_le_bytes());
-        out.extend_from_slice(&chain.trailer(&body).0.to_le_bytes());
+        out.extend_from_slice(&chain.0.to_le_bytes());
         out.extend_from_slice(&body);
+        chain
     }
 
     /// Reads what stands behind `header`, where the chain is at `chain` before the trailer.

@@ -75,14 +75,14 @@ impl<F: DiskFile> Making<F> {
         self.out.append(&self.buffer)
     }
 
-    /// Appends the trailer and makes everything durable. Returns the size of the file.
-    pub fn finish(&mut self) -> Result<u64, DiskError> {
+    /// Appends the trailer and makes everything durable. Returns the checksum of the whole.
+    pub fn finish(&mut self) -> Result<u32, DiskError> {
         let trailer_bytes = (format::BLOCK_HEADER_BYTES + format::TRAILER_BODY_BYTES) as u64;
         let trailer = Trailer { blocks: self.blocks, file_bytes: self.out.bytes + trailer_bytes };
         self.buffer.clear();
-        trailer.encode(self.chain, &mut self.buffer);
+        let chain = trailer.encode(self.chain, &mut self.buffer);
         self.out.append(&self.buffer)?;
         self.out.sync()?;
-        Ok(self.out.bytes)
+        Ok(chain.checksum())
     }
 }

@@ -13,7 +13,8 @@
 //!   more than twice the largest state that it had at its last two snapshots.
 //!
 //! Deliberately not here: when a snapshot is made, sent or loaded, and which part of the log goes; that is the core's. It
-//! has one task about a snapshot under way at a time, and so knows of a failure before it asks for more.
+//! has one task about a snapshot under way at a time, and so knows of a failure before it asks for more. When it begins a
+//! newer one instead of the one in the making, what is under way of the older one is done first.
 
 mod format;
 mod growing;
@@ -70,6 +71,28 @@ enum TaskError {
     Disk(#[from] DiskError),
     #[error("{0}")]
     Refused(&'static str),
+}
+
+/// Opens a finished snapshot to read it with [`read_blocks`]. A newer snapshot may take its name away meanwhile; on a
+/// file system where an open file outlives its name, it can be read to its end all the same.
+///
+/// # Errors
+/// When there is no such snapshot, or the disk fails.
+pub fn open_finished<D: Disk>(disk: &D, id: SnapshotId) -> Result<D::File, DiskError> {
+    disk.open(&file_name(id, Stage::Finished))
+}
+
+/// Reads a snapshot from its file and gives each block to `take`, once its checksum is verified. Returns the size of the
+/// file; what was given out is a whole snapshot only then.
+///
+/// # Errors
+/// When the file is not intact, the disk fails, or `take` does.
+pub fn read_blocks<F: DiskFile, E: From<SnapshotFileError>>(
+    file: &F,
+    id: SnapshotId,
+    mut take: impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<u64, E> {
+    reader::read(file, &file_name(id, Stage::Finished), id, |_, block| take(block))
 }
 
 impl<D: Disk> SnapshotFiles<D> {
@@ -160,9 +183,10 @@ impl<D: Disk> SnapshotFiles<D> {
         let Some(making) = self.making(id)? else {
             return Err(TaskError::Refused("no such snapshot is in the making"));
         };
-        let file_bytes = making.finish()?;
+        let checksum = making.finish()?;
+        let file_bytes = making.out.bytes;
         self.install(id, Stage::Making)?;
-        Ok(SnapshotDone::Finished { id, file_bytes })
+        Ok(SnapshotDone::Finished { id, file_bytes, checksum })
     }
 
     fn read(&self, id: SnapshotId, offset: u64, bytes_max: usize) -> Result<SnapshotDone, TaskError> {

@@ -70,22 +70,41 @@ pub(super) fn load<F: DiskFile>(
     name: &str,
     id: SnapshotId,
 ) -> Result<(Restored, u64), SnapshotFileError> {
-    let file_bytes = file.size()?;
+    let unknown = |offset, source| SnapshotFileError::Restore { file: name.into(), offset, source };
+    let mut restore = Restore::default();
+    let file_bytes = read(file, name, id, |offset, payload| {
+        restore.block(payload).map_err(|source| unknown(offset, source))
+    })?;
+    let restored = restore.finish().map_err(|source| unknown(file_bytes, source))?;
+    if matches!(restored.machine, Machine::Registry(_)) != (id.shard == ShardId::PRIME) {
+        let (file, reason) = (name.into(), "it holds the state of another kind of shard");
+        return Err(SnapshotFileError::Damaged { file, offset: 0, reason });
+    }
+    Ok((restored, file_bytes))
+}
+
+/// Reads snapshot `id` from `file`, which errors call `name`, and gives each block with its offset to `take`, once its
+/// checksum is verified. Returns the size of the file; what was given out is a whole snapshot only then.
+pub(super) fn read<F: DiskFile, E: From<SnapshotFileError>>(
+    file: &F,
+    name: &str,
+    id: SnapshotId,
+    mut take: impl FnMut(u64, &[u8]) -> Result<(), E>,
+) -> Result<u64, E> {
+    let file_bytes = file.size().map_err(SnapshotFileError::Disk)?;
     let mut reader = Reader { file, name, file_bytes, offset: 0, window: Vec::new(), window_start: 0 };
     let damaged = |offset, reason| SnapshotFileError::Damaged { file: name.into(), offset, reason };
-    let unknown = |offset, source| SnapshotFileError::Restore { file: name.into(), offset, source };
 
     let (found, mut chain) = match decode_header(reader.take(HEADER_BYTES)?) {
         Ok(header) => header,
-        Err(HeaderFault::Damaged(reason)) => return Err(damaged(0, reason)),
+        Err(HeaderFault::Damaged(reason)) => return Err(damaged(0, reason).into()),
         Err(HeaderFault::Version(version)) => {
-            return Err(SnapshotFileError::Version { file: name.into(), version });
+            return Err(SnapshotFileError::Version { file: name.into(), version }.into());
         }
     };
     if found != id {
-        return Err(damaged(0, "the header names another snapshot"));
+        return Err(damaged(0, "the header names another snapshot").into());
     }
-    let mut restore = Restore::default();
     let mut blocks = 0;
     let (end, header) = loop {
         let start = reader.offset;
@@ -97,21 +116,17 @@ pub(super) fn load<F: DiskFile>(
         let payload = reader.take(header.payload_bytes as usize)?;
         chain = chain.block(payload);
         if chain != header.chain {
-            return Err(damaged(start, "the checksum of the block does not match"));
+            return Err(damaged(start, "the checksum of the block does not match").into());
         }
-        restore.block(payload).map_err(|source| unknown(start, source))?;
+        take(start, payload)?;
         blocks += 1;
     };
     let body = reader.take(TRAILER_BODY_BYTES)?;
     let trailer = Trailer::decode(chain, header, body).map_err(|reason| damaged(end, reason))?;
     if trailer != (Trailer { blocks, file_bytes }) || reader.offset != file_bytes {
-        return Err(damaged(end, "the trailer does not match what stands before and behind it"));
+        return Err(damaged(end, "the trailer does not match what stands before and behind it").into());
     }
-    let restored = restore.finish().map_err(|source| unknown(end, source))?;
-    if matches!(restored.machine, Machine::Registry(_)) != (id.shard == ShardId::PRIME) {
-        return Err(damaged(0, "it holds the state of another kind of shard"));
-    }
-    Ok((restored, file_bytes))
+    Ok(file_bytes)
 }
 
 impl<F: DiskFile> Reader<'_, F> {

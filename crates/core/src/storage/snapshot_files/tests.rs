@@ -49,7 +49,7 @@ fn write_blocks(
 fn make(files: &mut SnapshotFiles<MemoryDisk>, id: SnapshotId, machine: &mut Machine) -> u64 {
     write_blocks(files, id, machine);
     match files.run(SnapshotTask::Finish { id }) {
-        SnapshotDone::Finished { id: finished, file_bytes } if finished == id => file_bytes,
+        SnapshotDone::Finished { id: finished, file_bytes, .. } if finished == id => file_bytes,
         other => panic!("{other:?}"),
     }
 }

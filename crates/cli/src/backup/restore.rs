@@ -1,0 +1,129 @@
+//! `tidelock backup restore`: from a file into a cluster that nothing else was ever written to.
+//!
+//! Owns the order: the file is read and believed whole before anything is sent; every shard is claimed, and lifted above
+//! every version that the old cluster gave out, before the first key; and only then do the keys go. Each step may be
+//! repeated, so a restore that was interrupted is simply run again. That the cluster is fresh, the cluster decides.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tidelock_core::storage::backup::{Part, Summary};
+
+use crate::args::{Output, RestoreArgs};
+use crate::client::{Answer, Call, Client};
+use crate::error::CliError;
+use crate::output;
+
+/// A request is closed once it holds so many bytes of keys: with the largest block of a backup on top still below the
+/// 8 MiB that a node takes.
+const REQUEST_BYTES_CLOSE: usize = 4 << 20;
+
+/// How long the cluster may be unable to take the first step, and any later one: an election passes, a wrong URL
+/// does not.
+const PATIENCE_TO_BEGIN: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// Runs `backup restore`.
+pub fn run(args: RestoreArgs) -> Result<(), CliError> {
+    let client = Client::new(args.client.urls, Duration::from_millis(args.client.timeout_ms));
+    let summary = super::read_file(&args.file, "verifying", |_| Ok(()))?;
+    let revision = summary.restored_revision();
+    let target = format!("/v1/restore?backup={}&revision={revision}", summary.header.backup);
+    let send = |keys: &[u8], patience| send(&client, &Call::post(&*target, keys), patience);
+    send(&[], PATIENCE_TO_BEGIN)?;
+
+    let mut keys = Vec::new();
+    let again = super::read_file(&args.file, "restoring", |part| {
+        if let Part::Keys(block) = part {
+            keys.extend_from_slice(&block);
+            if keys.len() >= REQUEST_BYTES_CLOSE {
+                send(&keys, PATIENCE)?;
+                keys.clear();
+            }
+        }
+        Ok(())
+    })?;
+    if again != summary {
+        let text =
+            format!("{} has changed while it was restored; what was sent is of both", args.file.display());
+        return Err(CliError::Refused(text));
+    }
+    if !keys.is_empty() {
+        send(&keys, PATIENCE)?;
+    }
+    match args.client.output {
+        Output::Json => output::line(&json(&summary)),
+        Output::Text => output::line(&format!(
+            "restored {} keys; every version from now on is above {revision}",
+            summary.keys()
+        )),
+    }
+}
+
+fn json(summary: &Summary) -> String {
+    let (backup, keys, revision) = (summary.header.backup, summary.keys(), summary.restored_revision().0);
+    serde_json::json!({ "backup": backup.to_string(), "keys": keys, "revision": revision }).to_string()
+}
+
+/// Sends one request until it is done or refused. What could not be done, or may have been, is sent again: that changes
+/// nothing if it was.
+fn send(client: &Client, call: &Call<'_>, patience: Duration) -> Result<(), CliError> {
+    let begun = Instant::now();
+    loop {
+        let failure = match judge(client.ask(call)) {
+            Verdict::Done => return Ok(()),
+            Verdict::Refused(error) => return Err(error),
+            Verdict::Again(error) => error,
+        };
+        if begun.elapsed() >= patience {
+            return Err(failure);
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+enum Verdict {
+    Done,
+    Refused(CliError),
+    Again(CliError),
+}
+
+fn judge(answer: Result<Answer, CliError>) -> Verdict {
+    match answer {
+        Ok(answer) => match answer.status {
+            204 => Verdict::Done,
+            409 => Verdict::Refused(CliError::Refused(format!(
+                "{} refuses: the cluster has been written to by something else than this restore. \
+                 A backup goes into a fresh cluster: start one with empty data directories, and keep clients away \
+                 until it is restored",
+                answer.url
+            ))),
+            503 | 504 => Verdict::Again(answer.refusal()),
+            _ => Verdict::Refused(answer.refusal()),
+        },
+        Err(error @ CliError::Unreachable(_)) => Verdict::Again(error),
+        Err(error) => Verdict::Refused(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_pass_is_tried_again_and_nothing_else() {
+        let answer =
+            |status| Ok(Answer { url: "http://a:1".to_owned(), status, version: None, body: vec![] });
+        assert!(matches!(judge(answer(204)), Verdict::Done));
+        for status in [503, 504] {
+            assert!(matches!(judge(answer(status)), Verdict::Again(_)), "{status}");
+        }
+        for status in [200, 400, 404, 409, 413, 500] {
+            assert!(matches!(judge(answer(status)), Verdict::Refused(_)), "{status}");
+        }
+        assert!(matches!(judge(Err(CliError::Unreachable(String::new()))), Verdict::Again(_)));
+    }
+}

@@ -1,0 +1,266 @@
+//! `tidelock cluster status --verify`: are all replicas of a shard the same?
+//!
+//! Owns the comparison and the waiting for it. Every shard is given a checkpoint, every replica makes a snapshot of its
+//! state there, and the checksums of these snapshots are compared. A replica that says nothing is not taken for equal.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::args::Output;
+use crate::client::{Call, Client};
+use crate::cluster::{Checkpoint, Cluster};
+use crate::error::CliError;
+use crate::output;
+
+/// Between two looks at what the replicas report.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Checkpoints every shard, waits until every replica within reach has reported or `patience` is over, and prints the
+/// comparison.
+///
+/// # Errors
+/// Also when replicas differ, or cannot be compared.
+pub fn run(client: &Client, format: Output, patience: Duration) -> Result<(), CliError> {
+    let wanted = checkpoint(client)?;
+    let begun = Instant::now();
+    let shards = loop {
+        let answer = client.ask(&Call::get("/v1/cluster"))?;
+        if answer.status != 200 {
+            return Err(answer.refusal());
+        }
+        let shards = compare(&wanted, &answer.json()?);
+        if shards.iter().all(Comparison::is_settled) || begun.elapsed() >= patience {
+            break shards;
+        }
+        thread::sleep(LOOK);
+    };
+    match format {
+        Output::Json => {
+            let equal = shards.iter().all(|shard| shard.verdict == Verdict::Equal);
+            let text = serde_json::to_string(&Verification { equal, shards: &shards });
+            output::line(&text.expect("invariant: texts and numbers are JSON"))?;
+        }
+        Output::Text => output::write(render(&shards).as_bytes())?,
+    }
+    complaint(&shards).map_or(Ok(()), |text| Err(CliError::Refused(text)))
+}
+
+/// Asks for a checkpoint of every shard. Returns their indexes.
+fn checkpoint(client: &Client) -> Result<BTreeMap<u64, u64>, CliError> {
+    #[derive(Deserialize)]
+    struct Checkpoints {
+        shards: Vec<Shard>,
+    }
+    #[derive(Deserialize)]
+    struct Shard {
+        id: u64,
+        index: u64,
+    }
+    let answer = client.ask(&Call::post("/v1/cluster/checkpoint", &[]))?;
+    if answer.status != 200 {
+        return Err(answer.refusal());
+    }
+    let checkpoints: Checkpoints = answer.json()?;
+    Ok(checkpoints.shards.into_iter().map(|shard| (shard.id, shard.index)).collect())
+}
+
+#[derive(Serialize)]
+struct Verification<'a> {
+    equal: bool,
+    shards: &'a [Comparison],
+}
+
+/// The replicas of one shard.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Comparison {
+    shard: u64,
+    /// Where they are compared.
+    index: u64,
+    verdict: Verdict,
+    /// By node.
+    replicas: Vec<Replica>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    Equal,
+    Differs,
+    /// No two differ, but not all can be compared.
+    Incomplete,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Replica {
+    node: u64,
+    connected: bool,
+    /// At the index of the comparison; `null` if none is reported.
+    checksum: Option<String>,
+}
+
+impl Comparison {
+    /// Whether waiting changes nothing.
+    fn is_settled(&self) -> bool {
+        self.replicas.iter().all(|replica| replica.checksum.is_some() || !replica.connected)
+    }
+}
+
+/// Compares what the replicas of each shard report at the checkpoint that was asked for. Somebody else may have asked
+/// for a later one meanwhile: then that is where they will all be.
+fn compare(wanted: &BTreeMap<u64, u64>, cluster: &Cluster) -> Vec<Comparison> {
+    let is_connected = |node: u64| {
+        let host = cluster.hosts.iter().find(|host| host.node == node);
+        host.is_some_and(|host| host.connected == Some(true)) || cluster.node == Some(node)
+    };
+    let comparison = |(&shard, &wanted): (&u64, &u64)| {
+        let replicas: Vec<_> = cluster.replicas.iter().filter(|replica| replica.shard == shard).collect();
+        let reported = replicas.iter().filter_map(|replica| Some(replica.checkpoint.as_ref()?.index));
+        let index = reported.max().unwrap_or(wanted).max(wanted);
+        let at_index = |checkpoint: &Checkpoint| checkpoint.index == index;
+        let replicas: Vec<Replica> = replicas
+            .iter()
+            .map(|replica| Replica {
+                node: replica.node,
+                connected: is_connected(replica.node),
+                checksum: replica.checkpoint.clone().filter(at_index).map(|checkpoint| checkpoint.checksum),
+            })
+            .collect();
+        Comparison { shard, index, verdict: verdict(&replicas), replicas }
+    };
+    wanted.iter().map(comparison).collect()
+}
+
+fn verdict(replicas: &[Replica]) -> Verdict {
+    let mut checksums = replicas.iter().filter_map(|replica| replica.checksum.as_deref());
+    let first = checksums.next();
+    if checksums.any(|checksum| Some(checksum) != first) {
+        Verdict::Differs
+    } else if first.is_none() || replicas.iter().any(|replica| replica.checksum.is_none()) {
+        Verdict::Incomplete
+    } else {
+        Verdict::Equal
+    }
+}
+
+fn render(shards: &[Comparison]) -> String {
+    let mut nodes: Vec<u64> =
+        shards.iter().flat_map(|shard| &shard.replicas).map(|replica| replica.node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let cell = |shard: &Comparison, node: u64| match shard.replicas.iter().find(|it| it.node == node) {
+        None => String::new(),
+        Some(Replica { checksum: Some(checksum), .. }) => checksum.clone(),
+        Some(Replica { connected: true, .. }) => "not reported".to_owned(),
+        Some(Replica { connected: false, .. }) => "unreachable".to_owned(),
+    };
+    let rows = shards.iter().map(|shard| {
+        let mut row = vec![shard.shard.to_string(), shard.index.to_string()];
+        row.extend(nodes.iter().map(|&node| cell(shard, node)));
+        row.push(match shard.verdict {
+            Verdict::Equal => "equal".to_owned(),
+            Verdict::Differs => "DIFFERS".to_owned(),
+            Verdict::Incomplete => "incomplete".to_owned(),
+        });
+        row
+    });
+    let nodes: Vec<String> = nodes.iter().map(|node| format!("NODE {node}")).collect();
+    let mut header = vec!["SHARD", "INDEX"];
+    header.extend(nodes.iter().map(String::as_str));
+    header.push("REPLICAS");
+    output::table(&header, rows.collect()) + "\n"
+}
+
+/// What is wrong, and what to do about it; `None` if all replicas are equal.
+fn complaint(shards: &[Comparison]) -> Option<String> {
+    let of = |verdict| {
+        let shards = shards.iter().filter(|shard| shard.verdict == verdict);
+        shards.map(|shard| shard.shard.to_string()).collect::<Vec<_>>().join(", ")
+    };
+    let (differs, incomplete) = (of(Verdict::Differs), of(Verdict::Incomplete));
+    if !differs.is_empty() {
+        return Some(format!(
+            "replicas differ in shard {differs}: this must never be. Make a backup, and report it"
+        ));
+    }
+    if incomplete.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "not every replica of shard {incomplete} could be compared. One that is unreachable comes back or is \
+         replaced; one that has not reported is catching up, was restarted, or has no room for a snapshot: try again"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A cluster of three as node 1 sees it. Replicas of shard 1 by what they report.
+    fn cluster(third_connected: bool, reports: [Option<(u64, &str)>; 3]) -> Cluster {
+        let replica = |(report, node): (Option<(u64, &str)>, u64)| {
+            let checkpoint =
+                report.map(|(index, checksum)| serde_json::json!({"index": index, "checksum": checksum}));
+            serde_json::json!({"shard": 1, "node": node, "checkpoint": checkpoint})
+        };
+        let replicas: Vec<_> = reports.into_iter().zip(1..).map(replica).collect();
+        let host = |node, connected| serde_json::json!({"node": node, "connected": connected});
+        let hosts = [host(1, true), host(2, true), host(3, third_connected)];
+        serde_json::from_value(serde_json::json!({"node": 1, "hosts": hosts, "replicas": replicas})).unwrap()
+    }
+
+    fn compared(cluster: &Cluster) -> Comparison {
+        compare(&BTreeMap::from([(1, 50)]), cluster).remove(0)
+    }
+
+    #[test]
+    fn equal_checksums_at_one_index_are_equal() {
+        let comparison = compared(&cluster(true, [Some((50, "aa")), Some((50, "aa")), Some((50, "aa"))]));
+        assert_eq!((comparison.verdict, comparison.index), (Verdict::Equal, 50));
+        assert!(comparison.is_settled());
+        assert_eq!(
+            render(&[comparison]),
+            "SHARD  INDEX  NODE 1  NODE 2  NODE 3  REPLICAS\n1      50     aa      aa      aa      equal\n"
+        );
+    }
+
+    #[test]
+    fn one_that_differs_is_found() {
+        for reports in [
+            [Some((50, "aa")), Some((50, "ab")), Some((50, "aa"))],
+            [Some((50, "ab")), Some((50, "aa")), Some((50, "aa"))],
+            [Some((50, "aa")), None, Some((50, "ab"))],
+        ] {
+            let comparison = compared(&cluster(true, reports));
+            assert_eq!(comparison.verdict, Verdict::Differs);
+            assert!(render(std::slice::from_ref(&comparison)).contains("DIFFERS"));
+            assert!(complaint(&[comparison]).is_some_and(|text| text.contains("differ in shard 1")));
+        }
+    }
+
+    #[test]
+    fn silence_is_not_equality() {
+        let waiting = compared(&cluster(true, [Some((50, "aa")), Some((50, "aa")), None]));
+        assert_eq!(waiting.verdict, Verdict::Incomplete);
+        assert!(!waiting.is_settled(), "it may still report");
+        let old = compared(&cluster(true, [Some((50, "aa")), Some((50, "aa")), Some((49, "aa"))]));
+        assert_eq!(old.verdict, Verdict::Incomplete, "an earlier checkpoint says nothing about this one");
+        let unreachable = compared(&cluster(false, [Some((50, "aa")), Some((50, "aa")), None]));
+        assert!(unreachable.is_settled() && unreachable.verdict == Verdict::Incomplete);
+        assert!(render(std::slice::from_ref(&unreachable)).contains("unreachable"));
+        assert!(complaint(&[unreachable]).is_some_and(|text| text.contains("could be compared")));
+        let none = compared(&cluster(true, [None; 3]));
+        assert_eq!(none.verdict, Verdict::Incomplete);
+    }
+
+    #[test]
+    fn a_later_checkpoint_of_somebody_else_serves_too() {
+        let under_way = compared(&cluster(true, [Some((60, "bb")), Some((50, "aa")), Some((60, "bb"))]));
+        assert_eq!((under_way.index, under_way.verdict), (60, Verdict::Incomplete));
+        assert!(!under_way.is_settled());
+        let done = compared(&cluster(true, [Some((60, "bb")), Some((60, "bb")), Some((60, "bb"))]));
+        assert_eq!(done.verdict, Verdict::Equal);
+    }
+}

@@ -1,0 +1,303 @@
+//! Backups end to end: saved from any node under load, restored into another cluster, refused where they must be; and
+//! replicas compared in place.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::{Cluster, Options, eventually, tidelock};
+
+struct Files {
+    directory: TempDir,
+}
+
+impl Files {
+    fn new() -> Files {
+        Files { directory: tempfile::tempdir().expect("a temporary directory") }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let names = fs::read_dir(self.directory.path()).expect("a directory");
+        names.map(|entry| entry.expect("an entry").file_name().into_string().expect("text")).collect()
+    }
+}
+
+fn run(url: &str, arguments: &[&str]) -> Output {
+    let mut command = tidelock();
+    command.args(arguments).env("TIDELOCK_URL", url).stdin(Stdio::null());
+    command.output().expect("the binary starts")
+}
+
+/// Standard output of a command that must succeed.
+fn done(url: &str, arguments: &[&str]) -> String {
+    let output = run(url, arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn done_json(url: &str, arguments: &[&str]) -> Value {
+    let text = done(url, &[arguments, &["--output", "json"]].concat());
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// Standard error of a command that must fail with 1.
+fn failed(url: &str, arguments: &[&str]) -> String {
+    let output = run(url, arguments);
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8(output.stderr).expect("messages are text")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path that is text")
+}
+
+/// Every key of a cluster with its version and value.
+fn keys(cluster: &Cluster, number: usize) -> BTreeMap<String, (u64, String)> {
+    let mut keys = BTreeMap::new();
+    let mut after = String::new();
+    loop {
+        let page = cluster.get(number, &format!("/v1/keys?after={after}")).json();
+        for item in page["items"].as_array().expect("items") {
+            let text = |name: &str| item[name].as_str().expect("text").to_owned();
+            keys.insert(text("key"), (item["ver"].as_u64().expect("a version"), text("val")));
+        }
+        match page["next"].as_str() {
+            Some(next) => after = next.to_owned(),
+            None => return keys,
+        }
+    }
+}
+
+/// A follower of every shard is not to be had for sure: any node that does not lead most of them.
+fn follower(cluster: &Cluster) -> usize {
+    cluster.chief() % cluster.numbers().len() + 1
+}
+
+#[test]
+fn a_backup_of_a_follower_under_load_restores_into_another_cluster() {
+    let cluster = Cluster::start(3);
+    for index in 0..300 {
+        assert_eq!(cluster.put(1, &format!("/v1/keys/early-{index}"), b"v").status, 201);
+    }
+    assert_eq!(cluster.put(2, "/v1/keys/early-7", b"twice").status, 200);
+    assert_eq!(cluster.send(3, "DELETE /v1/keys/early-8", &[], b"").status, 204);
+    let files = Files::new();
+    let saved = files.path("b");
+    let (stop, acknowledged) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (before, inspected) = thread::scope(|scope| {
+        for writer in 0..2 {
+            let (cluster, stop, acknowledged) = (&cluster, &stop, &acknowledged);
+            scope.spawn(move || {
+                for index in 0.. {
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let path = format!("/v1/keys/late-{writer}-{index}");
+                    assert_eq!(cluster.put(writer + 1, &path, b"v").status, 201);
+                    if writer == 0 {
+                        acknowledged.store(index + 1, Ordering::SeqCst);
+                    }
+                }
+            });
+        }
+        eventually("writes are under way", || (acknowledged.load(Ordering::SeqCst) > 20).then_some(()));
+        let before = acknowledged.load(Ordering::SeqCst);
+        let url = cluster.url(follower(&cluster), "");
+        let inspected = done_json(&url, &["backup", "save", "--out", text(&saved)]);
+        stop.store(true, Ordering::Relaxed);
+        (before, inspected)
+    });
+    let old = keys(&cluster, 1);
+    assert_eq!(inspected["stale"], false);
+    assert_eq!(inspected["shards"].as_array().expect("shards").len(), 5);
+    assert_eq!(files.names(), ["b"], "nothing temporary is left");
+
+    let other = Cluster::start_with(1, &Options { flags: vec!["--shards", "7"] });
+    let url = other.url(1, "");
+    assert!(done(&url, &["backup", "verify", text(&saved)]).starts_with("intact: "));
+    let restored = done_json(&url, &["backup", "restore", text(&saved)]);
+    assert_eq!(restored["keys"], inspected["keys"]);
+    let new = keys(&other, 1);
+    assert_eq!(new.len() as u64, inspected["keys"].as_u64().expect("a number"));
+    for (key, item) in &new {
+        assert_eq!(old.get(key), Some(item), "{key} has the version and the value that it had");
+    }
+    for index in (0..300).filter(|&index| index != 8) {
+        assert!(new.contains_key(&format!("early-{index}")), "{index}");
+    }
+    assert!(!new.contains_key("early-8"), "what was deleted stays so");
+    for index in 0..before {
+        assert!(new.contains_key(&format!("late-0-{index}")), "{index} of {before} was acknowledged before");
+    }
+    // Before any client writes, it may be done again; afterwards the very same backup is refused.
+    done(&url, &["backup", "restore", text(&saved)]);
+    assert_eq!(keys(&other, 1), new);
+    let highest = old.values().map(|(version, _)| *version).max().expect("keys");
+    for index in 0..20 {
+        let version = other.put(1, &format!("/v1/keys/new-{index}"), b"v").version();
+        assert!(version > highest, "{version} is not above {highest}");
+    }
+    let version = new["early-7"].0;
+    let condition = format!("If-Match: \"{version}\"");
+    assert_eq!(other.send(1, "PUT /v1/keys/early-7", &[&condition], b"by its old version").status, 200);
+    let refused = failed(&url, &["backup", "restore", text(&saved)]);
+    assert!(refused.contains("written to by something else"), "{refused}");
+    assert_eq!(other.get(1, "/v1/keys/early-7").text(), "by its old version");
+}
+
+#[test]
+fn a_restored_cluster_survives_a_restart_and_replicas_are_equal() {
+    let cluster = Cluster::start(1);
+    for index in 0..50 {
+        cluster.put(1, &format!("/v1/keys/{index}"), format!("value {index}").as_bytes());
+    }
+    let files = Files::new();
+    let saved = files.path("b");
+    done(&cluster.url(1, ""), &["backup", "save", "--out", text(&saved)]);
+    let mut other = Cluster::start_with(3, &Options { flags: vec!["--shards", "2"] });
+    let urls: Vec<String> = other.numbers().into_iter().map(|number| other.url(number, "")).collect();
+    done(&urls.join(","), &["backup", "restore", text(&saved)]);
+    let verified = done_json(&urls[2], &["cluster", "status", "--verify"]);
+    assert_eq!(verified["equal"], true);
+    for shard in verified["shards"].as_array().expect("shards") {
+        assert_eq!(shard["verdict"], "equal");
+        assert_eq!(shard["replicas"].as_array().expect("replicas").len(), 3);
+    }
+    for number in other.numbers() {
+        other.kill(number);
+    }
+    for number in other.numbers() {
+        other.spawn(number);
+    }
+    for number in other.numbers() {
+        other.wait_ready(number);
+    }
+    assert_eq!(keys(&other, 2), keys(&cluster, 1));
+    // It still knows where its state comes from.
+    done(&urls.join(","), &["backup", "restore", text(&saved)]);
+    assert_eq!(keys(&other, 3), keys(&cluster, 1));
+}
+
+#[test]
+fn damaged_and_short_files_are_refused_before_anything_is_sent() {
+    let cluster = Cluster::start(1);
+    for index in 0..40 {
+        cluster.put(1, &format!("/v1/keys/{index}"), &[b'v'; 5_000]);
+    }
+    let files = Files::new();
+    let saved = files.path("b");
+    done(&cluster.url(1, ""), &["backup", "save", "--out", text(&saved)]);
+    let intact = fs::read(&saved).expect("a backup");
+    let fresh = Cluster::start(1);
+    let url = fresh.url(1, "");
+    let damaged = files.path("damaged");
+    for (bytes, message) in [
+        (intact[..intact.len() - 1].to_vec(), "cut short"),
+        (intact[..intact.len() / 2].to_vec(), "cut short"),
+        (vec![], "cut short"),
+        ([&intact[..], b"x"].concat(), "something follows the end"),
+        ([&intact[..100_000], b"?", &intact[100_001..]].concat(), "byte offset"),
+        (vec![b'x'; 1_000], "no backup"),
+    ] {
+        fs::write(&damaged, bytes).expect("a file");
+        for command in ["verify", "inspect", "restore"] {
+            let refused = failed(&url, &["backup", command, text(&damaged)]);
+            assert!(refused.contains(message) && refused.contains("damaged: "), "{command}: {refused}");
+        }
+    }
+    assert!(failed(&url, &["backup", "verify", text(&files.path("missing"))]).contains("missing"));
+    assert_eq!(keys(&fresh, 1), BTreeMap::new());
+    assert_eq!(fresh.put(1, "/v1/keys/first", b"v").version(), 1, "and no version was lifted");
+    let shown = done(&url, &["backup", "inspect", text(&saved)]);
+    assert!(
+        shown.contains("REVISION") && shown.contains("registry") && shown.contains("keys      40"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_cluster_with_data_is_not_restored_into() {
+    let cluster = Cluster::start(1);
+    cluster.put(1, "/v1/keys/k", b"old");
+    let files = Files::new();
+    let saved = files.path("b");
+    let piped = run(&cluster.url(1, ""), &["backup", "save", "--out", "-"]);
+    assert_eq!(piped.status.code(), Some(0));
+    fs::write(&saved, piped.stdout).expect("a file");
+    let other = Cluster::start(1);
+    other.put(1, "/v1/keys/k", b"mine");
+    other.send(1, "DELETE /v1/keys/k", &[], b"");
+    other.put(1, "/v1/keys/other", b"mine");
+    let refused = failed(&other.url(1, ""), &["backup", "restore", text(&saved)]);
+    assert!(refused.contains("fresh cluster"), "{refused}");
+    assert_eq!(keys(&other, 1).into_keys().collect::<Vec<_>>(), ["other"]);
+}
+
+#[test]
+fn the_survivor_of_a_lost_majority_is_saved_stale() {
+    let mut cluster = Cluster::start(3);
+    for index in 0..50 {
+        assert_eq!(cluster.put(1, &format!("/v1/keys/{index}"), b"v").status, 201);
+    }
+    let all = keys(&cluster, 1);
+    eventually("node 1 has applied it all", || {
+        let held = cluster.get(1, "/v1/keys?stale&keys").json()["items"].as_array().map(Vec::len);
+        (held == Some(all.len())).then_some(())
+    });
+    cluster.kill(2);
+    cluster.kill(3);
+    let files = Files::new();
+    let saved = files.path("b");
+    let url = cluster.url(1, "");
+    let refused = failed(&url, &["backup", "save", "--out", text(&saved)]);
+    assert!(refused.contains("503") || refused.contains("504"), "{refused}");
+    assert_eq!(files.names(), Vec::<String>::new());
+    let inspected = done_json(&url, &["backup", "save", "--stale", "--out", text(&saved)]);
+    assert_eq!((&inspected["stale"], inspected["keys"].as_u64()), (&Value::Bool(true), Some(50)));
+    assert!(done(&url, &["backup", "inspect", text(&saved)]).contains("acknowledged writes may be missing"));
+    let other = Cluster::start(1);
+    done(&other.url(1, ""), &["backup", "restore", text(&saved)]);
+    assert_eq!(keys(&other, 1), all);
+    // Nor does it take more than the survivor's own disk.
+    cluster.kill(1);
+    cluster.spawn(1);
+    eventually("node 1 is alive", || cluster.try_send(1, "GET /livez", &[], b""));
+    let inspected = done_json(&url, &["backup", "save", "--stale", "--out", text(&saved)]);
+    assert_eq!(inspected["keys"].as_u64(), Some(50));
+}
+
+#[test]
+fn replicas_that_cannot_be_compared_are_not_called_equal() {
+    let cluster = Cluster::start(3);
+    cluster.put(1, "/v1/keys/k", b"v");
+    let url = cluster.url(1, "");
+    let equal = done(&url, &["cluster", "status", "--verify"]);
+    assert!(
+        equal.contains("NODE 3") && !equal.contains("incomplete") && !equal.contains("DIFFERS"),
+        "{equal}"
+    );
+    assert_eq!(equal.lines().filter(|line| line.ends_with("equal")).count(), 5, "{equal}");
+    cluster.signal(3, Signal::STOP);
+    let output = eventually("a checkpoint of the two others", || {
+        let output = run(&url, &["cluster", "status", "--verify", "--wait-s", "1"]);
+        // An election may have to come first.
+        output.stdout.starts_with(b"SHARD").then_some(output)
+    });
+    cluster.signal(3, Signal::CONT);
+    assert_eq!(output.status.code(), Some(1));
+    let (shown, message) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(shown.contains("incomplete") && !shown.contains("DIFFERS"), "{shown}");
+    assert!(shown.contains("unreachable") || shown.contains("not reported"), "{shown}");
+    assert!(message.contains("could be compared"), "{message}");
+}

@@ -1,0 +1,156 @@
+//! Keys of a backup on their way into a shard: what a restore is made of, its limits and its layout.
+
+use alloc::vec::Vec;
+use bytes::Bytes;
+use uuid::Uuid;
+
+use super::{Refusal, validate_key, validate_value};
+use crate::codec::{self, DecodeError, Decoder};
+use crate::limits;
+use crate::types::{ShardId, Version};
+
+/// A part of a backup on its way into one data shard. May be repeated: what is there already stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restoration {
+    /// Where to; every key must belong there.
+    pub shard: ShardId,
+    /// Which backup.
+    pub backup: Uuid,
+    /// The shard's revision becomes at least this: no smaller than any record's version, at most
+    /// [`limits::RESTORE_REVISION_MAX`].
+    pub revision: Version,
+    /// May be empty, to lift the revision alone. At most [`limits::RESTORE_BYTES_MAX`] bytes of keys and values.
+    pub records: Vec<RestoredKey>,
+}
+
+/// A key as it was when the backup was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoredKey {
+    /// The key.
+    pub key: Bytes,
+    /// The version that it had, and has again.
+    pub version: Version,
+    /// Its value.
+    pub value: Bytes,
+}
+
+impl Restoration {
+    pub(super) fn validate(&self) -> Result<(), Refusal> {
+        if self.revision.0 > limits::RESTORE_REVISION_MAX {
+            return Err(Refusal::Invalid("revision beyond any that a cluster gives out"));
+        }
+        let mut bytes = 0;
+        for RestoredKey { key, version, value } in &self.records {
+            validate_key(key)?;
+            validate_value(value)?;
+            if *version == Version::ABSENT || *version > self.revision {
+                return Err(Refusal::Invalid("version of a key beyond the revision of its backup"));
+            }
+            bytes += key.len() + value.len();
+        }
+        if bytes > limits::RESTORE_BYTES_MAX {
+            return Err(Refusal::Invalid("too much of a backup at a time"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.shard.0);
+        out.extend_from_slice(self.backup.as_bytes());
+        codec::put_varint(out, self.revision.0);
+        codec::put_varint(out, self.records.len() as u64);
+        for record in &self.records {
+            record.encode(out);
+        }
+    }
+
+    pub(super) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Restoration, DecodeError> {
+        let shard = ShardId(decoder.varint()?);
+        let backup = Uuid::from_slice(decoder.raw(16)?).map_err(|_| DecodeError::Invalid("backup uuid"))?;
+        let revision = Version(decoder.varint()?);
+        let count = decoder.varint()?;
+        // A record takes three bytes at the least, so no count makes this reserve more than a few times the input.
+        let mut records = Vec::with_capacity((count as usize).min(decoder.rest().len() / 3));
+        for _ in 0..count {
+            records.push(RestoredKey::decode(decoder, owner)?);
+        }
+        Ok(Restoration { shard, backup, revision, records })
+    }
+}
+
+impl RestoredKey {
+    /// Appends the layout of a record: that of snapshots and backups, and of what a restore is sent.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_bytes(out, &self.key);
+        codec::put_varint(out, self.version.0);
+        codec::put_bytes(out, &self.value);
+    }
+
+    /// Reads one record; key and value share `owner`, the buffer that `decoder` reads.
+    ///
+    /// # Errors
+    /// When the bytes are no record.
+    pub fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<RestoredKey, DecodeError> {
+        let key = decoder.shared(owner)?;
+        let version = Version(decoder.varint()?);
+        Ok(RestoredKey { key, version, value: decoder.shared(owner)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Write;
+    use alloc::vec;
+
+    fn restoration() -> Restoration {
+        let record = |key: &'static str, version| RestoredKey {
+            key: Bytes::from_static(key.as_bytes()),
+            version: Version(version),
+            value: Bytes::from_static(b"\xff\0"),
+        };
+        Restoration {
+            shard: ShardId(3),
+            backup: Uuid::from_u128(9),
+            revision: Version(1 << 41),
+            records: vec![record("a", 1), record("b", 1 << 40)],
+        }
+    }
+
+    #[test]
+    fn writes_that_name_their_shard_round_trip() {
+        for write in [Write::Checkpoint { shard: ShardId(7) }, Write::Restore(restoration())] {
+            let mut out = vec![];
+            write.encode(&mut out);
+            let bytes = Bytes::from(out);
+            let mut decoder = Decoder::new(&bytes);
+            assert_eq!(Write::decode(&mut decoder, &bytes), Ok(write));
+            assert!(decoder.is_empty());
+            for cut in 0..bytes.len() {
+                assert!(Write::decode(&mut Decoder::new(&bytes[..cut]), &bytes).is_err(), "{cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_restore_must_not_contain_is_refused() {
+        let validate = |change: &dyn Fn(&mut Restoration)| {
+            let mut restoration = restoration();
+            change(&mut restoration);
+            Write::Restore(restoration).validate()
+        };
+        assert_eq!(validate(&|_| ()), Ok(()));
+        assert_eq!(validate(&|it| it.records.clear()), Ok(()));
+        assert!(validate(&|it| it.records[1].key = Bytes::new()).is_err());
+        assert!(validate(&|it| it.records[0].version = Version(0)).is_err());
+        assert!(validate(&|it| it.records[0].version = Version((1 << 41) + 1)).is_err());
+        // One more would leave no versions to the writes after it.
+        assert_eq!(validate(&|it| it.revision = Version(limits::RESTORE_REVISION_MAX)), Ok(()));
+        assert!(validate(&|it| it.revision = Version(limits::RESTORE_REVISION_MAX + 1)).is_err());
+        let large = Bytes::from(vec![0; limits::VALUE_BYTES_MAX]);
+        assert_eq!(validate(&|it| it.records[0].value = large.clone()), Ok(()));
+        assert!(
+            validate(&|it| it.records.iter_mut().for_each(|record| record.value = large.clone())).is_err()
+        );
+    }
+}

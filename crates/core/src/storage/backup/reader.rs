@@ -1,0 +1,217 @@
+//! Reads a backup without believing it.
+//!
+//! Owns which chunk may follow which, and that the counts agree. It takes bytes as they come and keeps at most a chunk.
+
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+use super::super::snapshot::SnapshotId;
+use super::format::{
+    self, CHUNK_HEADER_BYTES, Chain, ChunkHeader, HEADER_BYTES, HeaderFault, Kind, Totals,
+    decode_chunk_header, decode_header,
+};
+use super::{Header, ShardSummary, Summary};
+use crate::machine::{RestoreError, Scan};
+use crate::types::{LogIndex, ShardId};
+
+/// Why bytes are not a backup. Offsets are in bytes from the start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BackupError {
+    /// Not what was written.
+    #[error("it is damaged at byte offset {offset}: {reason}")]
+    Damaged {
+        /// Where the part begins that is damaged.
+        offset: u64,
+        /// What is wrong there.
+        reason: &'static str,
+    },
+    /// It ends before its end.
+    #[error("it is cut short: it ends at byte offset {offset}, before it is complete")]
+    CutShort {
+        /// Its size.
+        offset: u64,
+    },
+    /// Written by another release.
+    #[error("it has format version {0}, which this release does not know")]
+    Version(u32),
+    /// Intact, yet not a state that this release knows.
+    #[error("it holds no state that this release knows, as byte offset {offset} shows: {source}")]
+    Restore {
+        /// Where the chunk begins that shows it.
+        offset: u64,
+        /// What is wrong.
+        source: RestoreError,
+    },
+}
+
+/// A part of a backup, verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// It begins.
+    Header(Header),
+    /// A shard begins.
+    Shard(SnapshotId),
+    /// Keys of that shard, as many as the block holds, laid out as [`crate::command::RestoredKey`] reads them.
+    Keys(Bytes),
+    /// The shard is complete.
+    ShardEnd(ShardSummary),
+    /// All is there. Nothing may follow.
+    End,
+}
+
+/// A backup that is being read: [`Reader::push`] bytes, take parts by [`Reader::next_part`] until it wants more, and
+/// [`Reader::finish`] when there are no more bytes. A part that was given out is intact; that the backup is, only
+/// [`Reader::finish`] tells.
+#[derive(Debug, Default)]
+pub struct Reader {
+    unread: Vec<u8>,
+    /// Where in `unread` the next chunk begins.
+    start: usize,
+    /// Where in the file that is.
+    offset: u64,
+    /// The header, and the checksum of everything so far.
+    begun: Option<(Header, Chain)>,
+    shards: Vec<ShardSummary>,
+    open: Option<Open>,
+    is_complete: bool,
+}
+
+#[derive(Debug)]
+struct Open {
+    id: SnapshotId,
+    scan: Scan,
+    blocks: u64,
+    bytes: u64,
+}
+
+impl Reader {
+    /// Takes the next bytes of the file.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.unread.drain(..self.start);
+        self.start = 0;
+        self.unread.extend_from_slice(bytes);
+    }
+
+    /// The next part; `None` when more bytes are needed.
+    ///
+    /// # Errors
+    /// When the bytes are not those of a backup. There is no use in going on.
+    pub fn next_part(&mut self) -> Result<Option<Part>, BackupError> {
+        loop {
+            let Some((_, chain)) = self.begun else { return self.next_header() };
+            if self.is_complete {
+                let is_end = self.unread.len() == self.start;
+                return if is_end { Ok(None) } else { Err(self.damaged("something follows the end")) };
+            }
+            let rest = &self.unread[self.start..];
+            let Some(head) = rest.first_chunk::<CHUNK_HEADER_BYTES>() else { return Ok(None) };
+            let head = decode_chunk_header(head).map_err(|reason| self.damaged(reason))?;
+            let Some(payload) = rest[CHUNK_HEADER_BYTES..].get(..head.payload_bytes) else { return Ok(None) };
+            let chain = chain.chunk(head.kind, payload);
+            if chain != head.chain {
+                return Err(self.damaged("the checksum does not match"));
+            }
+            let payload = Bytes::copy_from_slice(payload);
+            let part = self.chunk(head, payload)?;
+            self.took(CHUNK_HEADER_BYTES + head.payload_bytes, chain);
+            if part.is_some() {
+                return Ok(part);
+            }
+        }
+    }
+
+    /// What the backup holds, after its last byte.
+    ///
+    /// # Errors
+    /// When it is not complete.
+    pub fn finish(self) -> Result<Summary, BackupError> {
+        let end = self.offset + (self.unread.len() - self.start) as u64;
+        match self.begun {
+            Some((header, _)) if self.is_complete && end == self.offset => {
+                Ok(Summary { header, shards: self.shards, file_bytes: end })
+            }
+            _ if self.is_complete => Err(self.damaged("something follows the end")),
+            _ => Err(BackupError::CutShort { offset: end }),
+        }
+    }
+
+    fn next_header(&mut self) -> Result<Option<Part>, BackupError> {
+        let Some(bytes) = self.unread[self.start..].first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+        let (header, chain) = decode_header(bytes).map_err(|fault| match fault {
+            HeaderFault::Damaged(reason) => self.damaged(reason),
+            HeaderFault::Version(version) => BackupError::Version(version),
+        })?;
+        self.begun = Some((header, chain));
+        self.took(HEADER_BYTES, chain);
+        Ok(Some(Part::Header(header)))
+    }
+
+    fn took(&mut self, bytes: usize, chain: Chain) {
+        self.start += bytes;
+        self.offset += bytes as u64;
+        self.begun = self.begun.map(|(header, _)| (header, chain));
+    }
+
+    /// Takes a chunk whose checksum holds. What is wrong with it now, its maker did.
+    fn chunk(&mut self, head: ChunkHeader, payload: Bytes) -> Result<Option<Part>, BackupError> {
+        match (head.kind, self.open.is_some()) {
+            (Kind::Shard, false) => self.begin_shard(&payload).map(Some),
+            (Kind::Block, true) => self.block(payload),
+            (Kind::ShardEnd, true) => self.end_shard(&payload).map(Some),
+            (Kind::End, false) => self.end(&payload).map(Some),
+            (Kind::Shard | Kind::End, true) => Err(self.damaged("the shard before is not ended")),
+            (Kind::Block | Kind::ShardEnd, false) => Err(self.damaged("it belongs to no shard")),
+        }
+    }
+
+    fn begin_shard(&mut self, payload: &[u8]) -> Result<Part, BackupError> {
+        let id = format::decode_shard(payload);
+        if self.shards.last().is_some_and(|last| last.id.shard >= id.shard) {
+            return Err(self.damaged("shards are not in the order of their numbers"));
+        }
+        self.open = Some(Open { id, scan: Scan::default(), blocks: 0, bytes: 0 });
+        Ok(Part::Shard(id))
+    }
+
+    fn block(&mut self, payload: Bytes) -> Result<Option<Part>, BackupError> {
+        let offset = self.offset;
+        let open = self.open.as_mut().expect("invariant: a shard was begun");
+        let holds_keys =
+            open.scan.block(&payload).map_err(|source| BackupError::Restore { offset, source })?;
+        open.blocks += 1;
+        open.bytes += payload.len() as u64;
+        Ok(holds_keys.then_some(Part::Keys(payload)))
+    }
+
+    fn end_shard(&mut self, payload: &[u8]) -> Result<Part, BackupError> {
+        let Open { id, scan, blocks, bytes } = self.open.take().expect("invariant: a shard was begun");
+        let counted = ShardSummary { id, revision: scan.revision(), records: scan.records(), blocks, bytes };
+        if counted != format::decode_shard_end(id, payload) {
+            return Err(self.damaged("the end of the shard does not match what stands before it"));
+        }
+        let is_empty = scan.is_registry().is_none();
+        if is_empty != (id.index == LogIndex(0)) {
+            return Err(self.damaged("a shard has a state, and only then, if it has entries"));
+        }
+        if !is_empty && scan.is_registry() != Some(id.shard == ShardId::PRIME) {
+            return Err(self.damaged("it is the state of another kind of shard"));
+        }
+        self.shards.push(counted);
+        Ok(Part::ShardEnd(counted))
+    }
+
+    fn end(&mut self, payload: &[u8]) -> Result<Part, BackupError> {
+        let totals = Totals::decode(payload).map_err(|reason| self.damaged(reason))?;
+        let counted = Totals::of(&self.shards, self.offset + format::END_CHUNK_BYTES);
+        let promised = self.begun.map(|(header, _)| header.shards);
+        if totals != counted || promised != Some(counted.shards) {
+            return Err(self.damaged("the end does not match what stands before it"));
+        }
+        self.is_complete = true;
+        Ok(Part::End)
+    }
+
+    fn damaged(&self, reason: &'static str) -> BackupError {
+        BackupError::Damaged { offset: self.offset, reason }
+    }
+}

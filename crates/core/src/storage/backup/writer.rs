@@ -1,0 +1,95 @@
+//! Makes a backup of the blocks of snapshots.
+//!
+//! Owns the counting, and looks into every block on the way: what the reader would refuse is not written.
+
+use alloc::vec::Vec;
+
+use super::super::snapshot::SnapshotId;
+use super::format::{self, Chain, Kind, Totals};
+use super::{Header, ShardSummary};
+use crate::machine::{RestoreError, Scan};
+
+/// A backup in the making. Every method appends bytes of the file to `out`, which the caller empties as it likes.
+#[derive(Debug)]
+pub struct Writer {
+    header: Header,
+    chain: Chain,
+    shards: Vec<ShardSummary>,
+    open: Option<Open>,
+    /// Bytes of the file so far.
+    file_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Open {
+    id: SnapshotId,
+    scan: Scan,
+    blocks: u64,
+    bytes: u64,
+}
+
+impl Writer {
+    /// Begins a backup.
+    pub fn begin(header: Header, out: &mut Vec<u8>) -> Writer {
+        let chain = format::encode_header(&header, out);
+        let file_bytes = format::HEADER_BYTES as u64;
+        Writer { header, chain, shards: Vec::new(), open: None, file_bytes }
+    }
+
+    /// Begins a shard.
+    ///
+    /// # Panics
+    /// If another one is not ended, or the shards do not come in the order of their numbers.
+    pub fn begin_shard(&mut self, id: SnapshotId, out: &mut Vec<u8>) {
+        assert!(self.open.is_none(), "invariant: a backup holds one shard after the other");
+        assert!(
+            self.shards.last().is_none_or(|last| last.id.shard < id.shard),
+            "invariant: shards come in the order of their numbers"
+        );
+        self.open = Some(Open { id, scan: Scan::default(), blocks: 0, bytes: 0 });
+        self.chunk(Kind::Shard, &format::encode_shard(id), out);
+    }
+
+    /// Adds the next block of the shard's snapshot.
+    ///
+    /// # Errors
+    /// When the block cannot be one of this snapshot. The backup is then to be given up.
+    ///
+    /// # Panics
+    /// If no shard was begun.
+    pub fn block(&mut self, block: &[u8], out: &mut Vec<u8>) -> Result<(), RestoreError> {
+        let open = self.open.as_mut().expect("invariant: a block belongs to a shard");
+        open.scan.block(block)?;
+        open.blocks += 1;
+        open.bytes += block.len() as u64;
+        self.chunk(Kind::Block, block, out);
+        Ok(())
+    }
+
+    /// Ends a shard.
+    ///
+    /// # Panics
+    /// If none was begun.
+    pub fn end_shard(&mut self, out: &mut Vec<u8>) {
+        let Open { id, scan, blocks, bytes } = self.open.take().expect("invariant: a shard was begun");
+        let summary = ShardSummary { id, revision: scan.revision(), records: scan.records(), blocks, bytes };
+        self.shards.push(summary);
+        self.chunk(Kind::ShardEnd, &format::encode_shard_end(&summary), out);
+    }
+
+    /// Ends the backup.
+    ///
+    /// # Panics
+    /// If it does not hold as many shards as its header says.
+    pub fn finish(mut self, out: &mut Vec<u8>) {
+        assert!(self.open.is_none(), "invariant: every shard is ended");
+        assert_eq!(self.shards.len() as u64, self.header.shards, "invariant: a backup holds every shard");
+        let totals = Totals::of(&self.shards, self.file_bytes + format::END_CHUNK_BYTES);
+        self.chunk(Kind::End, &totals.encode(), out);
+    }
+
+    fn chunk(&mut self, kind: Kind, payload: &[u8], out: &mut Vec<u8>) {
+        self.chain = format::encode_chunk(self.chain, kind, payload, out);
+        self.file_bytes += (format::CHUNK_HEADER_BYTES + payload.len()) as u64;
+    }
+}

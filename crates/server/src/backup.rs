@@ -1,0 +1,289 @@
+//! From the snapshot files of this node to the bytes of a backup, on a thread of their own.
+//!
+//! Owns reading the files, in their order, through every check, and handing out bytes no faster than they are taken:
+//! what waits is bounded. Which snapshots make up a backup is decided before (`http::backup`); the format is the core's.
+
+use std::io;
+use std::rc::Rc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use tidelock_core::machine::RestoreError;
+use tidelock_core::storage::backup::{Header, Writer};
+use tidelock_core::storage::disk::{DiskError, DiskFile};
+use tidelock_core::storage::snapshot::SnapshotId;
+use tidelock_core::storage::snapshot_files::{self, SnapshotFileError};
+use tidelock_core::types::{LogIndex, NodeId};
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use crate::disk::{FsDisk, FsFile};
+
+/// Backups that one node makes at a time. Each reads the disk as fast as its client takes it.
+const BACKUPS_MAX: usize = 2;
+
+/// Bytes of a backup handed over at a time.
+const PART_BYTES: usize = 256 << 10;
+
+/// Parts that wait for the client to take them.
+const PARTS_WAITING_MAX: usize = 4;
+
+/// What this node makes backups of.
+#[derive(Debug)]
+pub struct BackupSource {
+    disk: FsDisk,
+    cluster: Uuid,
+    node: NodeId,
+    /// As many clones as backups are being made.
+    running: Rc<()>,
+}
+
+/// One of the backups that may be made at a time, while it lives.
+#[derive(Debug)]
+pub struct BackupPlace {
+    _counted: Rc<()>,
+}
+
+/// The snapshots of a backup, opened: they can be read to the end whatever happens to their names.
+#[derive(Debug)]
+pub struct OpenSnapshots {
+    header: Header,
+    shards: Vec<(SnapshotId, Option<FsFile>)>,
+}
+
+/// A backup on its way: its bytes, part by part, and an error in the place of what could not be read.
+#[derive(Debug)]
+pub struct BackupParts {
+    parts: mpsc::Receiver<io::Result<Bytes>>,
+    _place: BackupPlace,
+}
+
+/// Why a backup broke off.
+#[derive(Debug, thiserror::Error)]
+enum Break {
+    #[error("{0}")]
+    File(#[from] SnapshotFileError),
+    #[error("{0}")]
+    Block(#[from] RestoreError),
+    #[error("its client is gone")]
+    ClientGone,
+}
+
+impl BackupSource {
+    /// Backups of the snapshots on `disk`.
+    pub fn new(disk: FsDisk, cluster: Uuid, node: NodeId) -> BackupSource {
+        BackupSource { disk, cluster, node, running: Rc::new(()) }
+    }
+
+    /// A place among the backups that may be made now, if there is one.
+    pub fn place(&self) -> Option<BackupPlace> {
+        (Rc::strong_count(&self.running) <= BACKUPS_MAX)
+            .then(|| BackupPlace { _counted: self.running.clone() })
+    }
+
+    /// Opens snapshots, in the order of their shards; one of index 0 stands for a shard without a state.
+    ///
+    /// # Errors
+    /// When a snapshot is gone because a newer one took its place, or the disk fails.
+    pub async fn open(&self, ids: Vec<SnapshotId>, is_stale: bool) -> Result<OpenSnapshots, DiskError> {
+        let (disk, cluster, node) = (self.disk.clone(), self.cluster, self.node);
+        let opening = tokio::task::spawn_blocking(move || {
+            let mut shards = Vec::with_capacity(ids.len());
+            let mut about_bytes = 0;
+            for id in ids {
+                let has_state = id.index != LogIndex(0);
+                let file = has_state.then(|| snapshot_files::open_finished(&disk, id)).transpose()?;
+                about_bytes += file.as_ref().map_or(Ok(0), FsFile::size)?;
+                shards.push((id, file));
+            }
+            let header = Header {
+                cluster,
+                backup: Uuid::new_v4(),
+                node,
+                created_unix_ms: unix_ms(),
+                is_stale,
+                shards: shards.len() as u64,
+                about_bytes,
+            };
+            Ok(OpenSnapshots { header, shards })
+        });
+        opening.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+    }
+}
+
+impl OpenSnapshots {
+    /// Begins to read them. The reading ends when all is read, at the first fault, or when nobody takes the parts any
+    /// more.
+    pub fn read(self, place: BackupPlace) -> BackupParts {
+        let (sender, parts) = mpsc::channel(PARTS_WAITING_MAX);
+        tokio::task::spawn_blocking(move || {
+            let OpenSnapshots { header, shards } = self;
+            let (backup, bytes) = (header.backup, header.about_bytes);
+            match write(header, shards, &sender) {
+                Ok(()) => tracing::info!(%backup, bytes, "backup handed out"),
+                Err(reason) => {
+                    tracing::warn!(%backup, %reason, "backup broken off");
+                    // The client sees its answer end before its time, and the backup without its end.
+                    let _ = sender.blocking_send(Err(io::Error::other(reason)));
+                }
+            }
+        });
+        BackupParts { parts, _place: place }
+    }
+}
+
+impl BackupParts {
+    /// The next part; `None` when all was given out, or nothing more will come.
+    pub fn poll_next(
+        &mut self,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<io::Result<Bytes>>> {
+        self.parts.poll_recv(context)
+    }
+}
+
+fn write(
+    header: Header,
+    shards: Vec<(SnapshotId, Option<FsFile>)>,
+    parts: &mpsc::Sender<io::Result<Bytes>>,
+) -> Result<(), Break> {
+    let mut out = Vec::new();
+    let mut writer = Writer::begin(header, &mut out);
+    for (id, file) in shards {
+        writer.begin_shard(id, &mut out);
+        if let Some(file) = file {
+            snapshot_files::read_blocks(&file, id, |block| {
+                writer.block(block, &mut out)?;
+                if out.len() >= PART_BYTES { hand_over(&mut out, parts) } else { Ok(()) }
+            })?;
+        }
+        writer.end_shard(&mut out);
+    }
+    writer.finish(&mut out);
+    hand_over(&mut out, parts)
+}
+
+/// Waits until the client has taken enough for another part.
+fn hand_over(out: &mut Vec<u8>, parts: &mpsc::Sender<io::Result<Bytes>>) -> Result<(), Break> {
+    parts.blocking_send(Ok(std::mem::take(out).into())).map_err(|_| Break::ClientGone)
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tidelock_core::command::{Condition, Write};
+    use tidelock_core::machine::Machine;
+    use tidelock_core::membership::Membership;
+    use tidelock_core::storage::backup::{Part, Reader, Summary};
+    use tidelock_core::storage::disk::Disk;
+    use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
+    use tidelock_core::storage::snapshot_files::SnapshotFiles;
+    use tidelock_core::types::{ShardId, Term};
+
+    use super::*;
+
+    fn id(shard: u64, index: u64) -> SnapshotId {
+        SnapshotId { shard: ShardId(shard), index: LogIndex(index), term: Term(2) }
+    }
+
+    fn make(disk: &FsDisk, id: SnapshotId, keys: u64) {
+        let mut machine = Machine::new(id.shard, 3);
+        for key in 0..keys {
+            let (key, value) = (key.to_be_bytes().to_vec().into(), vec![7; 1_000].into());
+            machine.apply(LogIndex(1), Write::Put { key, value, condition: Condition::Always });
+        }
+        let mut files = SnapshotFiles::open(disk.clone()).unwrap();
+        machine.begin_snapshot(&Membership::default());
+        while let Some(block) = machine.next_block() {
+            files.run(SnapshotTask::Write { id, block });
+        }
+        assert!(matches!(files.run(SnapshotTask::Finish { id }), SnapshotDone::Finished { .. }));
+    }
+
+    /// Takes what is handed out; the error that it ended with, if it did.
+    async fn taken(mut parts: BackupParts) -> (Vec<u8>, Option<String>) {
+        let mut bytes = vec![];
+        while let Some(part) = poll_fn(|context| parts.poll_next(context)).await {
+            match part {
+                Ok(part) => bytes.extend_from_slice(&part),
+                Err(error) => return (bytes, Some(error.to_string())),
+            }
+        }
+        (bytes, None)
+    }
+
+    fn read(bytes: &[u8]) -> Summary {
+        let mut reader = Reader::default();
+        reader.push(bytes);
+        while reader.next_part().unwrap().is_some_and(|part| part != Part::End) {}
+        reader.finish().unwrap()
+    }
+
+    fn run(future: impl Future<Output = ()>) {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future);
+    }
+
+    #[test]
+    fn a_backup_holds_every_shard_even_if_newer_snapshots_come() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = FsDisk::open(directory.path()).unwrap();
+        let source = BackupSource::new(disk.clone(), Uuid::from_u128(7), NodeId(2));
+        make(&disk, id(0, 4), 0);
+        make(&disk, id(1, 9), 3_000);
+        run(async {
+            let ids = vec![id(0, 4), id(1, 9), id(2, 0)];
+            let open = source.open(ids, true).await.unwrap();
+            for newer in 10..14 {
+                make(&disk, id(1, newer), 1);
+            }
+            let gone = disk.list().unwrap().iter().all(|name| !name.contains("-00000000000000000009-"));
+            assert!(gone, "{:?}", disk.list());
+            let (bytes, error) = taken(open.read(source.place().unwrap())).await;
+            assert_eq!(error, None);
+            let summary = read(&bytes);
+            assert_eq!(summary.keys(), 3_000);
+            assert_eq!(
+                summary.shards.iter().map(|shard| shard.id).collect::<Vec<_>>(),
+                [id(0, 4), id(1, 9), id(2, 0)]
+            );
+            assert!(summary.header.is_stale && summary.header.cluster == Uuid::from_u128(7));
+            assert!(summary.file_bytes.abs_diff(summary.header.about_bytes) < 10_000);
+        });
+    }
+
+    #[test]
+    fn a_damaged_snapshot_breaks_the_backup_off() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = FsDisk::open(directory.path()).unwrap();
+        let source = BackupSource::new(disk.clone(), Uuid::from_u128(7), NodeId(2));
+        make(&disk, id(1, 9), 3_000);
+        let name = disk.list().unwrap().remove(0);
+        disk.open(&name).unwrap().write_at(2_000_000, b"x").unwrap();
+        run(async {
+            let open = source.open(vec![id(1, 9)], false).await.unwrap();
+            let (bytes, error) = taken(open.read(source.place().unwrap())).await;
+            assert!(error.is_some_and(|error| error.contains("checksum") && error.contains("snapshot-")));
+            let mut reader = Reader::default();
+            reader.push(&bytes);
+            while reader.next_part().unwrap().is_some() {}
+            assert!(reader.finish().is_err(), "what was handed out is no whole backup");
+            assert!(source.open(vec![id(1, 8)], false).await.is_err());
+        });
+    }
+
+    #[test]
+    fn places_are_bounded_and_come_free() {
+        let directory = tempfile::tempdir().unwrap();
+        let source = BackupSource::new(FsDisk::open(directory.path()).unwrap(), Uuid::nil(), NodeId(1));
+        let places: Vec<_> = (0..BACKUPS_MAX).map(|_| source.place().unwrap()).collect();
+        assert!(source.place().is_none());
+        drop(places);
+        assert!(source.place().is_some());
+    }
+}

@@ -1,0 +1,167 @@
+//! `/v1/backup`: this node's state of every shard, as one file.
+//!
+//! Owns which snapshots make up a backup. They are this node's own, at or behind a checkpoint that was put into every
+//! log after the request came: so the backup holds everything that was acknowledged before. With `stale` there is no
+//! checkpoint and nobody is asked: what this node has applied is what there is.
+
+use std::time::{Duration, Instant};
+
+use hyper::{Method, StatusCode};
+use tidelock_core::command::{Reply, Request};
+use tidelock_core::event::ShardStatus;
+use tidelock_core::storage::snapshot::SnapshotId;
+use tidelock_core::types::{LogIndex, ShardId, Term};
+
+use super::checkpoint;
+use super::problem::{Problem, ProblemKind};
+use super::response::{self, Response};
+use super::service::{self, Call};
+use crate::backup::{BackupSource, OpenSnapshots};
+use crate::store::Store;
+
+/// Between two looks at whether the snapshots are made.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How long a node may take to apply what the others have committed. Making a snapshot may take as long as it takes.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How often snapshots are looked up again because newer ones took their place.
+const OPENS_MAX: usize = 5;
+
+const MEDIA_TYPE: &str = "application/octet-stream";
+
+pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
+    service::only_reads(call.method())?;
+    let is_stale = call.parameters().flag("stale")?;
+    let Some(source) = &call.context.backup else { return Err(Problem::no_such_route()) };
+    if *call.method() == Method::HEAD {
+        return Ok(response::typed(StatusCode::OK, MEDIA_TYPE, ""));
+    }
+    let Some(place) = source.place() else {
+        let detail = "this node makes as many backups as it may at a time; nothing was done";
+        return Err(Problem::new(ProblemKind::Overloaded, detail));
+    };
+    let wanted = if is_stale {
+        match call.submit(Request::SnapshotHere).await? {
+            Reply::Snapshots(wanted) => wanted,
+            _ => return Err(Problem::mismatched_reply()),
+        }
+    } else {
+        checkpoint::of_all_shards(call.store()).await?
+    };
+    let open = open(source, call.store(), &wanted, is_stale).await?;
+    Ok(response::parts(MEDIA_TYPE, open.read(place)))
+}
+
+/// Waits for the snapshots and opens them.
+async fn open<S: Store>(
+    source: &BackupSource,
+    store: &S,
+    wanted: &[(ShardId, LogIndex)],
+    is_stale: bool,
+) -> Result<OpenSnapshots, Problem> {
+    let mut failed = None;
+    for _ in 0..OPENS_MAX {
+        match source.open(snapshots(store, wanted).await?, is_stale).await {
+            Ok(open) => return Ok(open),
+            Err(error) => failed = Some(error),
+        }
+    }
+    let reason = failed.map(|error| error.to_string()).unwrap_or_default();
+    tracing::warn!(reason, "the snapshots of a backup cannot be opened");
+    Err(Problem::new(ProblemKind::NoSnapshot, format!("the snapshots cannot be opened: {reason}")))
+}
+
+/// Waits until this node has a snapshot of every shard with everything up to the wanted index.
+async fn snapshots<S: Store>(store: &S, wanted: &[(ShardId, LogIndex)]) -> Result<Vec<SnapshotId>, Problem> {
+    let begun = Instant::now();
+    loop {
+        let status = store.status();
+        let found = wanted.iter().map(|&(shard, index)| {
+            let status = status.shards.iter().find(|status| status.shard == shard);
+            (shard, status.map_or(Progress::None, |status| progress(status, index)))
+        });
+        let mut ids = Vec::with_capacity(wanted.len());
+        for (shard, progress) in found {
+            match progress {
+                Progress::There(id) => ids.push(id),
+                Progress::Making => {}
+                Progress::Behind if begun.elapsed() < CATCH_UP_TIMEOUT => {}
+                Progress::Behind | Progress::None => return Err(no_snapshot(shard)),
+            }
+        }
+        if ids.len() == wanted.len() {
+            return Ok(ids);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// How far the snapshot of a shard is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    There(SnapshotId),
+    Making,
+    /// The entry is not applied here yet.
+    Behind,
+    /// It was applied, and no snapshot came of it.
+    None,
+}
+
+fn progress(status: &ShardStatus, wanted: LogIndex) -> Progress {
+    match status.snapshot {
+        _ if wanted == LogIndex(0) => {
+            Progress::There(SnapshotId { shard: status.shard, index: wanted, term: Term(0) })
+        }
+        Some(id) if id.index >= wanted => Progress::There(id),
+        _ if status.applied < wanted => Progress::Behind,
+        _ if status.makes_snapshot => Progress::Making,
+        _ => Progress::None,
+    }
+}
+
+fn no_snapshot(shard: ShardId) -> Problem {
+    let detail = format!(
+        "this node has no snapshot of shard {shard} that is new enough: it is catching up, or its disk has no room; \
+         its log says more. Another node may do better"
+    );
+    Problem::new(ProblemKind::NoSnapshot, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_there_or_coming_or_not() {
+        let id = |index| SnapshotId { shard: ShardId(1), index: LogIndex(index), term: Term(1) };
+        let status = |applied, snapshot: Option<u64>, makes_snapshot| ShardStatus {
+            shard: ShardId(1),
+            leader: None,
+            leads: false,
+            term: Term(1),
+            committed: LogIndex(applied),
+            applied: LogIndex(applied),
+            last: LogIndex(applied),
+            log_begin: LogIndex(0),
+            keys: 0,
+            votes: true,
+            snapshot: snapshot.map(id),
+            makes_snapshot,
+            checkpoint: None,
+        };
+        for (status, expected) in [
+            (status(9, Some(8), false), Progress::There(id(8))),
+            (status(9, Some(9), true), Progress::There(id(9))),
+            (status(9, Some(7), true), Progress::Making),
+            (status(7, Some(7), true), Progress::Behind),
+            (status(7, None, false), Progress::Behind),
+            (status(9, Some(7), false), Progress::None),
+            (status(9, None, false), Progress::None),
+        ] {
+            assert_eq!(progress(&status, LogIndex(8)), expected, "{status:?}");
+        }
+        let empty = SnapshotId { term: Term(0), ..id(0) };
+        assert_eq!(progress(&status(0, None, false), LogIndex(0)), Progress::There(empty));
+    }
+}

@@ -1,0 +1,51 @@
+//! `/v1/cluster/checkpoint`: every shard, at one index of each, so that replicas can be compared and copied.
+//!
+//! Owns asking all shards at once. What the replicas made of it shows in `/v1/cluster`.
+
+use hyper::Method;
+use serde::Serialize;
+use tidelock_core::command::{Reply, Request, Write};
+use tidelock_core::types::{LogIndex, ShardId};
+
+use super::problem::Problem;
+use super::response::{self, Response};
+use super::service::Call;
+use crate::store::Store;
+
+pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
+    if *call.method() != Method::POST {
+        return Err(Problem::method_not_allowed("POST"));
+    }
+    let shards = of_all_shards(call.store()).await?;
+    let shards = shards.into_iter().map(|(shard, index)| Shard { id: shard.0, index: index.0 });
+    let body = serde_json::to_vec(&Checkpoint { shards: shards.collect() });
+    Ok(response::json(body.expect("invariant: numbers are JSON")))
+}
+
+#[derive(Serialize)]
+struct Checkpoint {
+    shards: Vec<Shard>,
+}
+
+#[derive(Serialize)]
+struct Shard {
+    id: u64,
+    index: u64,
+}
+
+/// Puts a checkpoint into the log of every shard. Everything acknowledged before the call lies in front of them.
+pub(super) async fn of_all_shards<S: Store>(store: &S) -> Result<Vec<(ShardId, LogIndex)>, Problem> {
+    let shards: Vec<ShardId> = store.status().shards.iter().map(|status| status.shard).collect();
+    // All are asked before the first answer is waited for.
+    let asked: Vec<_> =
+        shards.iter().map(|&shard| store.submit(Request::Write(Write::Checkpoint { shard }))).collect();
+    let mut indexes = Vec::with_capacity(shards.len());
+    for (shard, reply) in shards.into_iter().zip(asked) {
+        match reply.await {
+            Reply::Checkpointed { index } => indexes.push((shard, index)),
+            Reply::Refused(refusal) => return Err(refusal.into()),
+            _ => return Err(Problem::mismatched_reply()),
+        }
+    }
+    Ok(indexes)
+}

@@ -1,0 +1,133 @@
+//! `/v1/restore`: keys of a backup on their way into a cluster that nothing else was written to.
+//!
+//! Owns the splitting of what comes over shards, into commands of bounded size. Whether a shard takes them, the shard
+//! decides when it applies them. Every request may be repeated.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use hyper::{Method, StatusCode};
+use tidelock_core::codec::Decoder;
+use tidelock_core::command::{Reply, Request, Restoration, RestoredKey, Write};
+use tidelock_core::limits;
+use tidelock_core::slots;
+use tidelock_core::types::{ShardId, Version};
+use uuid::Uuid;
+
+use super::body::BodyLimit;
+use super::problem::{Problem, ProblemKind};
+use super::response::{self, Response};
+use super::service::Call;
+use super::uri::{self, Parameters};
+use crate::store::Store;
+
+pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, Problem> {
+    if *call.method() != Method::POST {
+        return Err(Problem::method_not_allowed("POST"));
+    }
+    let (backup, revision) = parameters(call.parameters())?;
+    let body = call.read_body(BodyLimit::Form(call.context.options.body_bytes_max)).await?;
+    let data_shards = data_shards(call.store());
+    let commands = if body.is_empty() {
+        (1..=data_shards).map(|shard| (ShardId(shard), Vec::new())).collect()
+    } else {
+        split(decode(&body)?, data_shards)
+    };
+    // All are asked before the first answer is waited for.
+    let asked: Vec<_> = commands
+        .into_iter()
+        .map(|(shard, records)| Restoration { shard, backup, revision, records })
+        .map(|restoration| call.store().submit(Request::Write(Write::Restore(restoration))))
+        .collect();
+    let mut result = Ok(response::empty(StatusCode::NO_CONTENT));
+    for reply in asked {
+        match reply.await {
+            Reply::Restored => {}
+            reply => result = result.and(Err(refusal(reply))),
+        }
+    }
+    result
+}
+
+fn refusal(reply: Reply) -> Problem {
+    match reply {
+        Reply::ConditionFailed { .. } => Problem::new(
+            ProblemKind::NotEmpty,
+            "the cluster has been written to by something else than this restore; a backup goes into a fresh cluster",
+        ),
+        Reply::Refused(refusal) => refusal.into(),
+        _ => Problem::mismatched_reply(),
+    }
+}
+
+fn parameters(parameters: Parameters<'_>) -> Result<(Uuid, Version), Problem> {
+    let backup = parameters.get("backup")?;
+    let backup = backup.and_then(|text| Uuid::try_parse_ascii(&text).ok());
+    let backup = backup.ok_or_else(|| Problem::invalid("backup must be the UUID of the backup"))?;
+    let revision = parameters.get("revision")?.and_then(|digits| uri::parse_u64(&digits));
+    let revision = revision.ok_or_else(|| Problem::invalid("revision must be a number of 64 bits"))?;
+    Ok((backup, Version(revision)))
+}
+
+fn data_shards<S: Store>(store: &S) -> u64 {
+    store.status().shards.iter().filter(|status| status.shard != ShardId::PRIME).count() as u64
+}
+
+fn decode(body: &Bytes) -> Result<Vec<RestoredKey>, Problem> {
+    let mut decoder = Decoder::new(body);
+    let mut records = Vec::new();
+    while !decoder.is_empty() {
+        let record = RestoredKey::decode(&mut decoder, body);
+        records
+            .push(record.map_err(|error| Problem::invalid(format!("the body is no row of keys: {error}")))?);
+    }
+    Ok(records)
+}
+
+/// Keys by their shards, in commands that are closed once they hold as much as an entry of the log should.
+fn split(records: Vec<RestoredKey>, data_shards: u64) -> Vec<(ShardId, Vec<RestoredKey>)> {
+    let mut open: BTreeMap<ShardId, (usize, Vec<RestoredKey>)> = BTreeMap::new();
+    let mut commands = Vec::new();
+    for record in records {
+        let shard = slots::shard_of(slots::slot_of(&record.key), data_shards);
+        let (bytes, records) = open.entry(shard).or_default();
+        *bytes += record.key.len() + record.value.len();
+        records.push(record);
+        if *bytes >= limits::ENTRY_BYTES_CLOSE {
+            *bytes = 0;
+            commands.push((shard, std::mem::take(records)));
+        }
+    }
+    let rest = open.into_iter().map(|(shard, (_, records))| (shard, records));
+    commands.extend(rest.filter(|(_, records)| !records.is_empty()));
+    commands
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_split_over_shards_and_commands() {
+        let record = |number: u64, bytes| RestoredKey {
+            key: Bytes::copy_from_slice(&number.to_be_bytes()),
+            version: Version(number + 1),
+            value: vec![0; bytes].into(),
+        };
+        let mut records: Vec<_> = (0..100).map(|number| record(number, 20_000)).collect();
+        records.push(record(100, limits::VALUE_BYTES_MAX));
+        let commands = split(records.clone(), 3);
+        assert!(commands.len() > 4);
+        let mut found = vec![];
+        for (shard, records) in commands {
+            let restoration =
+                Restoration { shard, backup: Uuid::nil(), revision: Version(200), records: records.clone() };
+            assert_eq!(Write::Restore(restoration).validate(), Ok(()), "within the limits");
+            let belongs = |record: &RestoredKey| slots::shard_of(slots::slot_of(&record.key), 3) == shard;
+            assert!(!records.is_empty() && records.iter().all(belongs));
+            found.extend(records);
+        }
+        found.sort_by_key(|record| record.version);
+        assert_eq!(found, records);
+    }
+}
