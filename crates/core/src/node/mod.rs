@@ -3,6 +3,7 @@
 //! Owns the turn of events into actions. Use: [`Node::handle`] as many events as there are, then [`Node::drive`] once:
 //! everything that queued meanwhile becomes one raft entry a shard, one log batch and one frame a peer.
 
+pub mod alone;
 mod members;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! Whole nodes over a perfect network and disk: what the parts promise together. Faults are the simulator's.
 
+mod alone;
 mod membership;
 
 use alloc::collections::{BTreeMap, BTreeSet};

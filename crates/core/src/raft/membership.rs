@@ -45,10 +45,11 @@ pub(super) fn entry(index: LogIndex, term: Term, data: Bytes) -> Entry {
     entry
 }
 
-fn encode(change: &MembershipChange) -> Vec<u8> {
+/// The data of an entry that changes the membership.
+pub(crate) fn encode_change(change: &MembershipChange) -> Bytes {
     let mut data = alloc::vec![CHANGE_FORMAT];
     change.encode(&mut data);
-    data
+    data.into()
 }
 
 fn decode(data: &[u8]) -> Result<MembershipChange, DecodeError> {
@@ -165,7 +166,7 @@ impl Group {
         match step {
             Some(Step::Change(change)) => {
                 // Refused only while leadership is handed over: the next leader takes the step.
-                let _ = self.raft.propose_conf_change(encode(&change), to_engine(&change));
+                let _ = self.raft.propose_conf_change(encode_change(&change).to_vec(), to_engine(&change));
             }
             Some(Step::HandOver) => self.transfer_leadership(may_lead),
             None if wanted.iter().all(|(&replica, &role)| self.membership.role(replica) == role) => {
@@ -208,7 +209,7 @@ mod tests {
     fn changes_keep_their_kind_through_log_and_engine() {
         let change = MembershipChange::Roles(vec![(ReplicaId(4), Some(Role::Learner))]);
         for change in [change, MembershipChange::LeaveJoint] {
-            let data = Bytes::from(encode(&change));
+            let data = encode_change(&change);
             let entry = entry(LogIndex(7), Term(3), data.clone());
             assert_eq!(entry.get_entry_type(), EntryType::EntryConfChangeV2);
             assert_eq!((data_of(&entry), entry.index, entry.term), (&data, 7, 3));

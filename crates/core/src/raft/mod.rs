@@ -26,7 +26,9 @@ mod wire;
 
 pub use group::{Group, GroupOptions, ProposeError};
 pub(crate) use groups::Groups;
+pub(crate) use membership::encode_change;
 pub use proposals::Outcome;
+pub(crate) use proposals::encode_writes;
 pub use ready::Output;
 pub(crate) use snapshots::SnapshotPart;
 

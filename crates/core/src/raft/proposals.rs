@@ -85,11 +85,7 @@ impl Proposals {
         let batch = self.queue.pop_front()?;
         self.queued_commands -= batch.waiters.len();
         self.queued_bytes -= batch.commands.len();
-        let mut data = Vec::with_capacity(batch.commands.len() + 4);
-        data.push(ENTRY_FORMAT);
-        codec::put_varint(&mut data, batch.waiters.len() as u64);
-        data.extend_from_slice(&batch.commands);
-        Some((data.into(), batch.waiters))
+        Some((entry_data(batch.waiters.len(), &batch.commands), batch.waiters))
     }
 
     /// Notes that an entry from [`Proposals::next_entry`] stands in the log.
@@ -142,6 +138,21 @@ impl Proposals {
 /// The shard's queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueueFull;
+
+fn entry_data(count: usize, commands: &[u8]) -> Bytes {
+    let mut data = Vec::with_capacity(commands.len() + 4);
+    data.push(ENTRY_FORMAT);
+    codec::put_varint(&mut data, count as u64);
+    data.extend_from_slice(commands);
+    data.into()
+}
+
+/// The data of an entry of these writes.
+pub(crate) fn encode_writes(writes: &[Write]) -> Bytes {
+    let mut commands = Vec::new();
+    writes.iter().for_each(|write| write.encode(&mut commands));
+    entry_data(writes.len(), &commands)
+}
 
 /// The writes of an entry, in order.
 pub(super) fn decode_entry(data: &Bytes) -> Result<Vec<Write>, DecodeError> {

@@ -1,0 +1,43 @@
+//! A survivor goes on with what its disk holds.
+
+use super::*;
+use crate::node::alone::{Survivor, go_on_alone};
+use crate::storage::{HardState, LogEntry, RecoveredLog, RecoveredShard, WalRecord};
+use crate::types::ReplicaId;
+
+/// A node of three whose log ends with a write that is not known to be committed, in the midst of a joint change.
+fn recovered() -> RecoveredShards {
+    let write = Write::Put { key: "a".into(), value: "1".into(), condition: Condition::Always };
+    let shard = crate::slots::shard_of(crate::slots::slot_of(b"a"), 2);
+    let roles = [(1, None), (2, None)].map(|(founder, role)| (ReplicaId(shard.0 * 3 + founder), role));
+    let joint = crate::membership::MembershipChange::Roles(roles.to_vec());
+    let data = [Bytes::new(), crate::raft::encode_change(&joint), crate::raft::encode_writes(&[write])];
+    let entry = |(index, data)| LogEntry { index: LogIndex(index), term: Term(4), data };
+    let log = RecoveredLog {
+        hard_state: HardState { term: Term(5), vote: None, commit: LogIndex(1) },
+        restart: None,
+        entries: (1..).zip(data).map(entry).collect(),
+    };
+    RecoveredShards::from([(shard, RecoveredShard { snapshot: None, log })])
+}
+
+#[test]
+fn the_survivor_alone_votes_leads_and_knows_itself_only() {
+    let mut shards = recovered();
+    let survivor = Survivor { node: NodeId(3), lost: &[NodeId(1), NodeId(2)], founders: 3, data_shards: 2 };
+    let records = go_on_alone(&mut shards, survivor);
+    assert_eq!(records.iter().filter(|record| matches!(record, WalRecord::HardState { .. })).count(), 3);
+    let mut cluster = Cluster::new(3);
+    for node in [1, 2] {
+        cluster.kill(node);
+    }
+    let founders = cluster.nodes[0].options.founders.clone();
+    cluster.nodes[2] = Node::new(options(3, &founders), shards);
+    cluster.tick(60);
+    assert_eq!(cluster.answer(3, get("a")), value(1, "1"), "what stood in the log is true now");
+    assert!(matches!(cluster.answer(3, put("b", "1", Condition::Always)), Reply::Written { .. }));
+    let Reply::Cluster(view) = cluster.answer(3, Request::Cluster) else { panic!("no view") };
+    assert_eq!(view.hosts.iter().map(|host| host.info.node.0).collect::<Vec<_>>(), [3]);
+    assert_eq!(view.replicas.len(), 3);
+    assert!(view.replicas.iter().all(|replica| replica.node == NodeId(3) && replica.voter));
+}
