@@ -181,8 +181,11 @@ mod tests {
         assert!(matches!(outcome, Err(CliError::Unintelligible { .. })));
     }
 
-    /// A watch on URLs of ports, after the node `answers` at the last of them has shown hosts of nodes and ports.
-    fn candidates(given: &[u16], leaving: Option<u64>, seen: Option<(u64, u16, &[(u64, u16)])>) -> Vec<u16> {
+    /// Who answered, at which port, and the hosts that it showed with their ports, 0 for one that has not registered.
+    type Seen<'a> = (u64, u16, &'a [(u64, u16)]);
+
+    /// The ports of whom a watch asks that was given some.
+    fn candidates(given: &[u16], leaving: Option<u64>, seen: Option<Seen<'_>>) -> Vec<u16> {
         let url = |port: u16| -> NodeUrl { format!("http://h:{port}").parse().expect("a URL") };
         let seen = seen.map(|(node, port, hosts)| {
             let hosts = hosts.iter().map(|(node, port)| match port {

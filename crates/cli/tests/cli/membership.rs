@@ -164,6 +164,11 @@ fn a_removal_that_would_leave_no_majority_waits_and_says_why() {
     let mut cluster = Cluster::start(3);
     cluster.kill(3);
     let shell = Shell::by_way_of(&cluster, &[1, 2]);
+    for number in [1, 2] {
+        eventually("its connections have ended", || {
+            (cluster.view(number)["hosts"][2]["connected"] == false).then_some(())
+        });
+    }
     eventually("a leader takes note", || {
         shell.run(&["cluster", "remove", "2", "--no-wait"]).status.success().then_some(())
     });
