@@ -275,11 +275,9 @@ pub struct ListArgs {
 
 /// Arguments of `cluster`.
 #[derive(Debug, Args)]
-#[command(after_help = "Replace node 3 by a new one, which its first start gives the number 4:\n  \
+#[command(after_help = "Replace node 3 by a new one, which is given the number 4:\n  \
     tidelock serve --join 10.0.0.1:9001 --data-dir DIR --http ADDR --peer ADDR\n  \
-    tidelock cluster add 4\n  tidelock cluster remove 3\n\n\
-    Restart a node without an election:\n  \
-    tidelock cluster drain 2      then restart it\n  tidelock cluster drain 2 --undo")]
+    tidelock cluster add 4\n  tidelock cluster remove 3")]
 pub struct ClusterArgs {
     /// How to reach the cluster.
     #[command(flatten)]
@@ -301,7 +299,9 @@ pub enum ClusterCommand {
     Add(HostArgs),
     /// Take a node's vote away and keep it as a follower
     Follow(HostArgs),
-    /// Let a node lead nothing, so that it can be restarted without an election
+    /// Let a node lead nothing, as long as others can lead
+    ///
+    /// For a node on a slow disk or a busy machine. To stop one, SIGTERM is enough: it hands over by itself.
     Drain(DrainArgs),
     /// Take a node out of the cluster for good, whether it is up or not
     ///

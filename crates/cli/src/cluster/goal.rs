@@ -225,7 +225,9 @@ fn departure_missing(view: &Cluster, node: u64) -> Vec<String> {
     match known(view, node) {
         Ok(host) if host.standing.as_deref() != Some("leaving") => not_shown(view, node, "as leaving"),
         Ok(_) if shards.is_empty() => {
-            vec![format!("node {node} is in no shard any more, and about to be struck off the registry")]
+            vec![format!(
+                "node {node} is in no shard any more; it is struck off once every voter remembers that"
+            )]
         }
         _ => shards,
     }
@@ -371,7 +373,7 @@ mod tests {
         view.replicas.retain(|replica| replica.node != 3);
         assert_eq!(
             Goal::Gone(3).missing(&view),
-            ["node 3 is in no shard any more, and about to be struck off the registry"]
+            ["node 3 is in no shard any more; it is struck off once every voter remembers that"]
         );
         view.hosts.retain(|host| host.node != 3);
         assert_eq!(Goal::Gone(3).missing(&view), [""; 0]);
