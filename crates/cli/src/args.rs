@@ -57,7 +57,7 @@ pub enum Command {
     Dev(DevArgs),
     /// Read and write keys
     Kv(KvArgs),
-    /// Look at the cluster
+    /// Look at the cluster, and change which hosts it is made of
     Cluster(ClusterArgs),
     /// Save all keys to a file, and bring them back
     Backup(BackupArgs),
@@ -275,6 +275,9 @@ pub struct ListArgs {
 
 /// Arguments of `cluster`.
 #[derive(Debug, Args)]
+#[command(after_help = "Replace node 3 by a new one, which is given the number 4:\n  \
+    tidelock serve --join 10.0.0.1:9001 --data-dir DIR --http ADDR --peer ADDR\n  \
+    tidelock cluster add 4\n  tidelock cluster remove 3")]
 pub struct ClusterArgs {
     /// How to reach the cluster.
     #[command(flatten)]
@@ -289,6 +292,24 @@ pub struct ClusterArgs {
 pub enum ClusterCommand {
     /// Hosts, shards with their leaders, and how far each replica has come, as one node sees it
     Status(StatusArgs),
+    /// Give a node a vote in every shard, once it has caught up
+    ///
+    /// A node that has joined follows without a vote; this lets it count. It also ends a drain. Keep 3 or 5 voters:
+    /// an even number survives no more failures than the odd one below it.
+    Add(HostArgs),
+    /// Take a node's vote away and keep it as a follower
+    Follow(HostArgs),
+    /// Let a node lead nothing, as long as others can lead
+    ///
+    /// For a node on a slow disk or a busy machine. To stop one, SIGTERM is enough: it hands over by itself.
+    Drain(DrainArgs),
+    /// Take a node out of the cluster for good, whether it is up or not
+    ///
+    /// What it leads is handed over first. A running node then stops by itself, with exit code 0. Its number is never
+    /// given out again: to use the host again, start it with an empty data directory and --join.
+    Remove(HostArgs),
+    /// Let another node lead a shard
+    Transfer(TransferArgs),
 }
 
 /// Arguments of `cluster status`.
@@ -300,6 +321,53 @@ pub struct StatusArgs {
     pub verify: bool,
     /// How long --verify waits for the replicas to report, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300, requires = "verify")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub wait_s: u64,
+}
+
+/// Arguments of `cluster` commands about one node.
+#[derive(Debug, Args)]
+pub struct HostArgs {
+    /// The node's number
+    pub node: u64,
+    /// How long to wait.
+    #[command(flatten)]
+    pub wait: WaitArgs,
+}
+
+/// Arguments of `cluster drain`.
+#[derive(Debug, Args)]
+pub struct DrainArgs {
+    /// The node's number
+    pub node: u64,
+    /// Let it lead again
+    #[arg(long)]
+    pub undo: bool,
+    /// How long to wait.
+    #[command(flatten)]
+    pub wait: WaitArgs,
+}
+
+/// Arguments of `cluster transfer`.
+#[derive(Debug, Args)]
+pub struct TransferArgs {
+    /// The shard's number
+    pub shard: u64,
+    /// The number of the node that should lead it, one that votes
+    pub node: u64,
+    /// How long to wait.
+    #[command(flatten)]
+    pub wait: WaitArgs,
+}
+
+/// How long a command waits for what it has asked for.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct WaitArgs {
+    /// Return as soon as the cluster has taken note of it
+    #[arg(long)]
+    pub no_wait: bool,
+    /// By when it must be true, in seconds; after that, exit 1 and say what is missing
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, conflicts_with = "no_wait")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub wait_s: u64,
 }
@@ -418,6 +486,11 @@ mod tests {
             "tidelock backup restore f --url http://127.0.0.1:1",
             "tidelock backup verify f --output json",
             "tidelock backup inspect f",
+            "tidelock cluster add 4 --url http://127.0.0.1:1",
+            "tidelock cluster follow 4 --wait-s 10",
+            "tidelock cluster drain 2 --undo --no-wait",
+            "tidelock cluster remove 3 --output json",
+            "tidelock cluster transfer 1 2",
         ] {
             match parse(line) {
                 Ok(_) => {}
@@ -449,6 +522,13 @@ mod tests {
             "tidelock backup save",
             "tidelock backup restore",
             "tidelock backup inspect f --url http://127.0.0.1:1",
+            "tidelock cluster add",
+            "tidelock cluster add four",
+            "tidelock cluster add -1",
+            "tidelock cluster add 4 --undo",
+            "tidelock cluster remove 3 --wait-s 0",
+            "tidelock cluster remove 3 --wait-s 10 --no-wait",
+            "tidelock cluster transfer 1",
         ] {
             assert_eq!(parse(line).expect_err(line).exit_code(), 2, "{line}");
         }

@@ -121,6 +121,16 @@ impl Answer {
         self.version.ok_or_else(|| self.unintelligible("no version in its ETag"))
     }
 
+    /// The last segment of a problem's type, which says for programs what is wrong.
+    pub fn problem(&self) -> Option<String> {
+        #[derive(Deserialize)]
+        struct Problem {
+            r#type: String,
+        }
+        let problem: Problem = serde_json::from_slice(&self.body).ok()?;
+        problem.r#type.rsplit('/').next().map(str::to_owned)
+    }
+
     /// The error that a status other than success stands for, with the node's own explanation.
     pub fn refusal(&self) -> CliError {
         #[derive(Deserialize)]
@@ -174,6 +184,11 @@ impl Client {
             .user_agent(concat!("tidelock/", env!("CARGO_PKG_VERSION")))
             .build();
         Client { agent: agent.into(), nodes }
+    }
+
+    /// A client that asks other nodes, otherwise as this one.
+    pub fn of(&self, nodes: Vec<NodeUrl>) -> Client {
+        Client { agent: self.agent.clone(), nodes }
     }
 
     /// The first answer that settles the call.
@@ -425,5 +440,8 @@ mod tests {
         ] {
             assert_eq!(answer(body).refusal().to_string(), format!("http://a:1 answered 503: {said}"));
         }
+        let problem = |body| answer(body).problem();
+        assert_eq!(problem(r#"{"type":"https://x/problems/no-leader"}"#).as_deref(), Some("no-leader"));
+        assert_eq!((problem(r#"{"title":"x"}"#), problem("")), (None, None));
     }
 }

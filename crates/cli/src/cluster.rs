@@ -1,14 +1,21 @@
-//! `tidelock cluster`: what one node knows of its cluster, as tables or as the node's own JSON.
+//! `tidelock cluster`: what one node knows of its cluster, as tables or as the node's own JSON, and changes of it.
 //!
-//! Owns the rendering. The answer is read leniently: a field that an older or newer node leaves out is shown as
-//! `-`, because a tool that looks at a cluster must not be the first thing to break in it.
+//! Owns what is read of a node's view, and the tables. What a command waits for is `goal`'s, how it is asked for
+//! `change`'s, and whom to look at meanwhile `watch`'s. The answer is read leniently: a field that an older or newer
+//! node leaves out is shown as `-`, because a tool that looks at a cluster must not be the first thing to break in it.
+
+mod change;
+mod goal;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::args::{ClusterArgs, ClusterCommand, Output, StatusArgs};
+use self::change::Change;
+use self::goal::Goal;
+use crate::args::{ClientArgs, ClusterArgs, ClusterCommand, Output, StatusArgs};
 use crate::client::{Call, Client};
 use crate::error::CliError;
 use crate::output;
@@ -16,12 +23,26 @@ use crate::verify;
 
 /// Runs one of the `cluster` commands.
 pub fn run(args: ClusterArgs) -> Result<(), CliError> {
-    let client = Client::new(args.client.urls, Duration::from_millis(args.client.timeout_ms));
-    match args.command {
-        ClusterCommand::Status(StatusArgs { verify: true, wait_s }) => {
-            verify::run(&client, args.client.output, Duration::from_secs(wait_s))
+    let (goal, wait) = match args.command {
+        ClusterCommand::Status(of) => return look(of, args.client),
+        ClusterCommand::Add(host) => (Goal::Votes(host.node), host.wait),
+        ClusterCommand::Follow(host) => (Goal::Follows(host.node), host.wait),
+        ClusterCommand::Drain(drain) if drain.undo => (Goal::MayLead(drain.node), drain.wait),
+        ClusterCommand::Drain(drain) => (Goal::LeadsNothing(drain.node), drain.wait),
+        ClusterCommand::Remove(host) => (Goal::Gone(host.node), host.wait),
+        ClusterCommand::Transfer(transfer) => {
+            (Goal::Leads { shard: transfer.shard, node: transfer.node }, transfer.wait)
         }
-        ClusterCommand::Status(_) => status(&client, args.client.output),
+    };
+    Change::new(goal, args.client).run(wait)
+}
+
+fn look(args: StatusArgs, client: ClientArgs) -> Result<(), CliError> {
+    let asked = Client::new(client.urls, Duration::from_millis(client.timeout_ms));
+    if args.verify {
+        verify::run(&asked, client.output, Duration::from_secs(args.wait_s))
+    } else {
+        status(&asked, client.output)
     }
 }
 
@@ -62,6 +83,8 @@ pub struct Host {
     tags: Option<BTreeMap<String, String>>,
     /// Whether the node that answers reaches it.
     pub connected: Option<bool>,
+    standing: Option<String>,
+    draining: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -113,12 +136,22 @@ fn render(cluster: &Cluster) -> String {
             or_dash(host.resp_address.as_deref()),
             or_dash(host.peer_address.as_deref()),
             connected.to_owned(),
+            standing(host),
             or_dash(host.id.as_deref()),
             or_dash(Some(&tags.collect::<Vec<_>>().join(" "))),
         ]
     });
-    let hosts = output::table(&["NODE", "HTTP", "RESP", "PEER", "CONNECTED", "ID", "TAGS"], hosts.collect());
+    let hosts = output::table(
+        &["NODE", "HTTP", "RESP", "PEER", "CONNECTED", "STANDING", "ID", "TAGS"],
+        hosts.collect(),
+    );
     format!("{hosts}\n\n{}\n", render_shards(cluster))
+}
+
+/// One word, so that columns can be cut.
+fn standing(host: &Host) -> String {
+    let standing = or_dash(host.standing.as_deref());
+    if host.draining == Some(true) { format!("{standing},draining") } else { standing }
 }
 
 fn render_shards(cluster: &Cluster) -> String {
@@ -172,9 +205,11 @@ mod tests {
             r#"{"node":1,"hosts":[
                 {"node":1,"id":"6f1c","peer_address":"127.0.0.1:9001","http_address":"127.0.0.1:8001",
                  "resp_address":"127.0.0.1:7001","tags":{"geo:zone":"a","geo:region":"r"},"connected":true,
+                 "standing":"voter","draining":true,
                  "created":3,"updated":3},
                 {"node":2,"id":"a2b0","peer_address":"127.0.0.1:9002","http_address":"127.0.0.1:8002",
-                 "resp_address":"127.0.0.1:7002","tags":{},"connected":true,"created":4,"updated":4},
+                 "resp_address":"127.0.0.1:7002","tags":{},"connected":true,"standing":"learner",
+                 "draining":false,"created":4,"updated":4},
                 {"node":3,"id":null,"peer_address":"127.0.0.1:9003","connected":false}],
               "shards":[{"id":0,"type":"registry","leader":1,"term":2,"slots":0},
                         {"id":1,"type":"kv","leader":null,"term":5,"slots":16384}],
@@ -186,10 +221,11 @@ mod tests {
         .unwrap();
         assert_eq!(
             render(&cluster),
-            "NODE  HTTP            RESP            PEER            CONNECTED  ID    TAGS\n\
-             1     127.0.0.1:8001  127.0.0.1:7001  127.0.0.1:9001  answers    6f1c  geo:region=r geo:zone=a\n\
-             2     127.0.0.1:8002  127.0.0.1:7002  127.0.0.1:9002  yes        a2b0  -\n\
-             3     -               -               127.0.0.1:9003  no         -     -\n\
+            "NODE  HTTP            RESP            PEER            CONNECTED  STANDING        ID    TAGS\n\
+             1     127.0.0.1:8001  127.0.0.1:7001  127.0.0.1:9001  answers    voter,draining  6f1c  \
+             geo:region=r geo:zone=a\n\
+             2     127.0.0.1:8002  127.0.0.1:7002  127.0.0.1:9002  yes        learner         a2b0  -\n\
+             3     -               -               127.0.0.1:9003  no         -               -     -\n\
              \n\
              SHARD  TYPE      LEADER  TERM  SLOTS  APPLIED BY 1  APPLIED BY 2\n\
              0      registry  node 1  2     0      9             8\n\
@@ -203,7 +239,8 @@ mod tests {
             serde_json::from_str(r#"{"hosts":[{"node":1}],"shards":[{"id":0}],"later":true}"#).unwrap();
         assert_eq!(
             render(&cluster),
-            "NODE  HTTP  RESP  PEER  CONNECTED  ID  TAGS\n1     -     -     -     -          -   -\n\n\
+            "NODE  HTTP  RESP  PEER  CONNECTED  STANDING  ID  TAGS\n\
+             1     -     -     -     -          -         -   -\n\n\
              SHARD  TYPE  LEADER  TERM  SLOTS\n0      -     none    -     -\n"
         );
     }

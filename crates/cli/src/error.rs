@@ -20,6 +20,9 @@ pub enum CliError {
     /// A node answered, and the answer is no.
     #[error("{0}")]
     Refused(String),
+    /// What was asked for was taken note of, and has not come about in the time that was given to it.
+    #[error("{0}")]
+    Unfinished(String),
     /// No node could be asked. Nothing was done.
     #[error("no node is reachable; nothing was done\n{0}")]
     Unreachable(String),

@@ -1,58 +1,12 @@
 //! `tidelock kv` and `tidelock cluster`, as a user and as a script run them.
 
 use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 
+use crate::harness::shell::Shell;
 use crate::harness::{Cluster, eventually, tidelock};
-
-struct Shell {
-    urls: String,
-}
-
-impl Shell {
-    fn of(cluster: &Cluster) -> Shell {
-        let urls: Vec<String> = cluster.numbers().into_iter().map(|number| cluster.url(number, "")).collect();
-        Shell { urls: urls.join(",") }
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = tidelock();
-        command.args(arguments).env("TIDELOCK_URL", &self.urls);
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).stdin(Stdio::null()).output().expect("the binary starts")
-    }
-
-    /// Standard output of a command that must succeed.
-    fn done(&self, arguments: &[&str]) -> Vec<u8> {
-        let output = self.run(arguments);
-        assert_eq!(
-            output.status.code(),
-            Some(0),
-            "{arguments:?}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        output.stdout
-    }
-
-    fn json(&self, arguments: &[&str]) -> Value {
-        let output = self.done(&[arguments, &["--output", "json"]].concat());
-        serde_json::from_slice(&output)
-            .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output)))
-    }
-
-    /// Standard error of a command that must fail with 1.
-    fn failed(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
-        assert!(output.stdout.is_empty(), "a failure prints nothing on standard output");
-        String::from_utf8(output.stderr).expect("messages are text")
-    }
-}
 
 #[test]
 fn put_get_delete() {

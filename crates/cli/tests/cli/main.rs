@@ -19,4 +19,5 @@ mod harness;
 mod joining;
 mod lifecycle;
 mod linearizable;
+mod membership;
 mod snapshots;

@@ -4,8 +4,8 @@
 //! - Who is new follows first, and votes only when it has caught up.
 //! - A voter leaves only when those who are to vote, and are catching up, do; so a replacement is one joint change and
 //!   never leaves the shard with fewer voters than before, unless who is to come is dead.
-//! - No change is made whose voters could not agree on the next one: a majority of them must be heard of. The shard
-//!   always keeps a voter.
+//! - No change is made whose voters could not agree on the next one: a majority of them must be heard of, and be
+//!   connected still. The shard always keeps a voter.
 //! - A leader does not take its own vote away: it hands over, and the next one does.
 
 use alloc::collections::BTreeMap;
@@ -25,6 +25,8 @@ pub(crate) struct Situation<'a> {
     pub(crate) wanted: &'a BTreeMap<ReplicaId, Option<Role>>,
     /// Replicas other than the leader that were heard of lately.
     pub(crate) active: &'a [ReplicaId],
+    /// Replicas on nodes that the leader has a connection with: who has just died was heard of lately, and is not here.
+    pub(crate) connected: &'a [ReplicaId],
     /// Those of them whose log is as good as the leader's.
     pub(crate) caught_up: &'a [ReplicaId],
 }
@@ -62,7 +64,7 @@ pub(crate) fn next_step(situation: &Situation<'_>) -> Option<Step> {
 
 /// All changes of roles that can be made now.
 fn next_roles(situation: &Situation<'_>) -> Vec<(ReplicaId, Option<Role>)> {
-    let Situation { membership, own, wanted, active, caught_up } = situation;
+    let Situation { membership, own, wanted, active, caught_up, .. } = situation;
     let is_to_vote = |replica: &&ReplicaId| wanted.get(*replica) == Some(&Some(Role::Voter));
     let (ready, late): (Vec<ReplicaId>, Vec<ReplicaId>) =
         membership.learners.iter().filter(is_to_vote).partition(|&replica| caught_up.contains(replica));
@@ -91,8 +93,10 @@ fn is_viable(situation: &Situation<'_>, changes: &[(ReplicaId, Option<Role>)]) -
     let kept = situation.membership.voters.iter().filter(stays);
     let gained = changes.iter().filter(|(_, role)| *role == Some(Role::Voter)).map(|(replica, _)| replica);
     let voters: Vec<&ReplicaId> = kept.chain(gained).collect();
-    let heard =
-        voters.iter().filter(|&&&replica| replica == situation.own || situation.active.contains(&replica));
+    let Situation { own, active, connected, .. } = situation;
+    let heard = voters
+        .iter()
+        .filter(|&&replica| replica == own || (active.contains(replica) && connected.contains(replica)));
     2 * heard.count() > voters.len()
 }
 
@@ -123,6 +127,7 @@ mod tests {
             own: ReplicaId(1),
             wanted: &wanted,
             active: &ids(active),
+            connected: &ids(active),
             caught_up: &ids(caught_up),
         })
     }
@@ -171,6 +176,25 @@ mod tests {
     }
 
     #[test]
+    fn who_was_heard_of_lately_and_is_connected_no_more_does_not_count() {
+        let membership = Membership { voters: ids(&[1, 2, 3]), ..Membership::default() };
+        let wanted = BTreeMap::from([(1, VOTER), (2, None), (3, VOTER)]);
+        let wanted = wanted.into_iter().map(|(replica, role)| (ReplicaId(replica), role)).collect();
+        let step = |connected: &[u64]| {
+            next_step(&Situation {
+                membership: &membership,
+                own: ReplicaId(1),
+                wanted: &wanted,
+                active: &ids(&[2, 3]),
+                connected: &ids(connected),
+                caught_up: &ids(&[2, 3]),
+            })
+        };
+        assert_eq!(step(&[2]), None, "3 has just died: 1 alone is no majority of 1 and 3");
+        assert_eq!(step(&[2, 3]), change(&[(2, None)]));
+    }
+
+    #[test]
     fn a_leader_hands_over_before_it_goes() {
         assert_eq!(step(&[1, 2, 3], &[], "-vv", (&[2, 3], &[2, 3])), Some(Step::HandOver));
         assert_eq!(step(&[1, 2, 3], &[], "-vv", (&[2, 3], &[])), None, "nobody could go on at once");
@@ -193,6 +217,7 @@ mod tests {
             own: ReplicaId(1),
             wanted: &wanted,
             active: &[],
+            connected: &[],
             caught_up: &[],
         };
         assert_eq!(next_step(&situation), Some(Step::Change(MembershipChange::LeaveJoint)));

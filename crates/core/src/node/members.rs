@@ -131,12 +131,14 @@ impl Node {
             return;
         }
         let heirs = self.heirs(true);
+        let up: Vec<NodeId> =
+            self.router.peers().iter().filter(|peer| peer.up).map(|peer| peer.node).collect();
         for shard in leaders {
             let wanted = self.wanted_roles(shard);
             let registry = self.registry();
             let is_final = registry.seats().values().all(|seat| seat.standing != Standing::Leaving);
             self.groups.with(shard, |group| {
-                group.reconcile(&wanted, is_final.then_some(changed), |node| heirs.contains(&node));
+                group.reconcile(&wanted, is_final.then_some(changed), &up, |node| heirs.contains(&node));
             });
         }
     }

@@ -130,12 +130,13 @@ impl Group {
     }
 
     /// Takes the next step towards what is wanted of each replica, if this one leads and nothing is under way; `changed`
-    /// is since when that is wanted, unless it may change by itself. A leader that has not committed anything in its term
-    /// may not know the last change.
+    /// is since when that is wanted, unless it may change by itself, and `up` are the nodes that this one is connected
+    /// with. A leader that has not committed anything in its term may not know the last change.
     pub fn reconcile(
         &mut self,
         wanted: &BTreeMap<ReplicaId, Option<Role>>,
         changed: Option<LogIndex>,
+        up: &[NodeId],
         may_lead: impl Fn(NodeId) -> bool,
     ) {
         let raft = &self.raft.raft;
@@ -156,11 +157,14 @@ impl Group {
                 }
             }
         }
+        let is_up = |replica: &ReplicaId| self.node_of(*replica).is_some_and(|node| up.contains(&node));
+        let connected: Vec<ReplicaId> = self.membership.replicas().into_iter().filter(is_up).collect();
         let step = reconcile::next_step(&Situation {
             membership: &self.membership,
             own: ReplicaId(raft.id),
             wanted,
             active: &active,
+            connected: &connected,
             caught_up: &caught_up,
         });
         match step {

@@ -9,7 +9,7 @@
 //! server      accepts, bounds and ends connections; `connections` knows what each is doing, and for how long
 //! service     one request: limit of the head, route, counting, letting go of the body
 //! route       path -> part of the interface
-//! native list cluster checkpoint backup restore | kv1 form | raftdb | health      the parts, one room each
+//! native list cluster membership checkpoint backup restore | kv1 form | raftdb | health      the parts, one room each
 //!     uri          keys and parameters
 //!     conditions   If-Match and If-None-Match
 //!     body         read up to a limit, or thrown away
@@ -30,6 +30,7 @@ mod health;
 mod json;
 mod kv1;
 mod list;
+mod membership;
 mod native;
 mod problem;
 mod raftdb;

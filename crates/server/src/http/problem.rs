@@ -21,8 +21,11 @@ pub(super) enum ProblemKind {
     InvalidRequest,
     NotFound,
     NoSuchRoute,
+    UnknownHost,
     MethodNotAllowed,
     RequestTimeout,
+    HostRemoved,
+    LastVoter,
     ConditionFailed,
     NotEmpty,
     KeyTooLong,
@@ -44,12 +47,15 @@ impl ProblemKind {
             ProblemKind::InvalidRequest => (StatusCode::BAD_REQUEST, "invalid-request", "Invalid request"),
             ProblemKind::NotFound => (StatusCode::NOT_FOUND, "not-found", "Not found"),
             ProblemKind::NoSuchRoute => (StatusCode::NOT_FOUND, "no-such-route", "No such route"),
+            ProblemKind::UnknownHost => (StatusCode::NOT_FOUND, "unknown-host", "Unknown host"),
             ProblemKind::MethodNotAllowed => {
                 (StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "Method not allowed")
             }
             ProblemKind::RequestTimeout => {
                 (StatusCode::REQUEST_TIMEOUT, "request-timeout", "Request timeout")
             }
+            ProblemKind::HostRemoved => (StatusCode::CONFLICT, "host-removed", "Host removed"),
+            ProblemKind::LastVoter => (StatusCode::CONFLICT, "last-voter", "Last voter"),
             ProblemKind::ConditionFailed => {
                 (StatusCode::PRECONDITION_FAILED, "condition-failed", "Condition failed")
             }

@@ -82,6 +82,11 @@ pub(super) fn json(body: Vec<u8>) -> Response {
     typed(StatusCode::OK, "application/json", body)
 }
 
+/// JSON that is already encoded, about what was taken note of and is not done yet.
+pub(super) fn accepted(body: Vec<u8>) -> Response {
+    typed(StatusCode::ACCEPTED, "application/json", body)
+}
+
 /// A value as it was put.
 pub(super) fn octets(body: Bytes) -> Response {
     typed(StatusCode::OK, "application/octet-stream", body)

@@ -3,6 +3,7 @@
 //! Owns the map of paths and the list of first segments that are never keys. It looks at the raw path and decodes
 //! nothing: what stands behind a prefix is the key's, byte for byte.
 
+use super::membership::HostVerb;
 use crate::metrics::Dialect;
 
 /// Where a request goes. Keys are still percent-encoded.
@@ -20,6 +21,15 @@ pub(super) enum Route<'a> {
     Backup,
     /// `/v1/restore`.
     Restore,
+    /// `/v1/cluster/hosts/{node}/{verb}`; the node's number is not looked at yet.
+    Host {
+        /// As it stands in the path.
+        node: &'a str,
+        /// What is wanted of it.
+        verb: HostVerb,
+    },
+    /// `/v1/cluster/shards/{shard}/transfer`; the shard's number is not looked at yet.
+    Transfer(&'a str),
     /// `/db/{key}`.
     Raftdb(&'a str),
     /// Any other path; it may still decode to a reserved one.
@@ -47,7 +57,7 @@ impl<'a> Route<'a> {
                     "cluster/checkpoint" => Route::Checkpoint,
                     "backup" => Route::Backup,
                     "restore" => Route::Restore,
-                    _ => Route::Nothing,
+                    _ => Route::below_cluster(rest).unwrap_or(Route::Nothing),
                 },
             };
         }
@@ -64,6 +74,17 @@ impl<'a> Route<'a> {
         }
     }
 
+    /// What stands below `/v1/cluster/`.
+    fn below_cluster(rest: &'a str) -> Option<Route<'a>> {
+        let mut segments = rest.strip_prefix("cluster/")?.splitn(3, '/');
+        let (kind, number, verb) = (segments.next()?, segments.next()?, segments.next()?);
+        match (kind, verb) {
+            ("hosts", verb) => Some(Route::Host { node: number, verb: HostVerb::of(verb)? }),
+            ("shards", "transfer") => Some(Route::Transfer(number)),
+            _ => None,
+        }
+    }
+
     pub fn dialect(self) -> Dialect {
         match self {
             Route::Key(_)
@@ -71,7 +92,9 @@ impl<'a> Route<'a> {
             | Route::Cluster
             | Route::Checkpoint
             | Route::Backup
-            | Route::Restore => Dialect::Native,
+            | Route::Restore
+            | Route::Host { .. }
+            | Route::Transfer(_) => Dialect::Native,
             Route::Raftdb(_) => Dialect::Raftdb,
             Route::Kv1(_) => Dialect::Kv1,
             Route::Welcome | Route::Live | Route::Ready | Route::Metrics | Route::Nothing => {
@@ -140,6 +163,30 @@ mod tests {
             ("", Route::Nothing),
         ] {
             assert_eq!(Route::of(path), route, "{path}");
+        }
+    }
+
+    #[test]
+    fn changes_of_the_cluster_have_one_path_each() {
+        let of_4 = |verb| Route::Host { node: "4", verb };
+        for (rest, route) in [
+            ("hosts/4/add", of_4(HostVerb::Add)),
+            ("hosts/4/follow", of_4(HostVerb::Follow)),
+            ("hosts/4/drain", of_4(HostVerb::Drain)),
+            ("hosts/4/undrain", of_4(HostVerb::Undrain)),
+            ("hosts/4/remove", of_4(HostVerb::Remove)),
+            ("hosts//add", Route::Host { node: "", verb: HostVerb::Add }),
+            ("shards/2/transfer", Route::Transfer("2")),
+            ("hosts/4/removed", Route::Nothing),
+            ("hosts/4/add/", Route::Nothing),
+            ("hosts/4/", Route::Nothing),
+            ("hosts/4", Route::Nothing),
+            ("hosts/4/transfer", Route::Nothing),
+            ("shards/2/add", Route::Nothing),
+            ("shards/2", Route::Nothing),
+            ("", Route::Nothing),
+        ] {
+            assert_eq!(Route::of(&format!("/v1/cluster/{rest}")), route, "{rest}");
         }
     }
 

@@ -16,7 +16,9 @@ use super::problem::{Problem, ProblemKind};
 use super::response::Response;
 use super::route::Route;
 use super::uri::Parameters;
-use super::{HttpContext, backup, checkpoint, cluster, health, kv1, list, native, raftdb, restore};
+use super::{
+    HttpContext, backup, checkpoint, cluster, health, kv1, list, membership, native, raftdb, restore,
+};
 use crate::metrics::{Kind, MethodClass, Observation, StatusClass};
 use crate::store::Store;
 
@@ -101,6 +103,8 @@ async fn dispatch<S: Store>(call: Call<'_, S>, route: Route<'_>) -> Result<Respo
         Route::Checkpoint => Box::pin(checkpoint::answer(call)).await,
         Route::Backup => Box::pin(backup::answer(call)).await,
         Route::Restore => Box::pin(restore::answer(call)).await,
+        Route::Host { node, verb } => Box::pin(membership::change_host(call, node, verb)).await,
+        Route::Transfer(shard) => Box::pin(membership::transfer(call, shard)).await,
         Route::Welcome => health::welcome(&call),
         Route::Live => health::live(&call),
         Route::Ready => health::ready(&call),
@@ -115,6 +119,11 @@ pub(super) fn only_reads(method: &Method) -> Result<(), Problem> {
         Method::GET | Method::HEAD => Ok(()),
         _ => Err(Problem::method_not_allowed("GET, HEAD")),
     }
+}
+
+/// Fails unless the method is POST.
+pub(super) fn only_posts(method: &Method) -> Result<(), Problem> {
+    if *method == Method::POST { Ok(()) } else { Err(Problem::method_not_allowed("POST")) }
 }
 
 /// The parser's own limit is higher, so that a head that is only a little too long gets an answer which names the

@@ -4,6 +4,7 @@
 //! METHOD "/target" [body="text"] [hex=ff00] [chunked=true] [Header-Name="value"]…    one request, one answer
 //! refuse no-leader|unknown-outcome|overloaded          what the store answers from now on
 //! accept                                               no more of that
+//! registry                                             what is wanted of each host, and who leads each shard
 //! node [retiring=true] [leaderless=SHARD] [unlinked=PEER] [disk-error="text"]      what the node says of itself
 //! ```
 //!
@@ -18,6 +19,7 @@ use goldenscript::{Argument, Command, Context};
 use tidelock_core::command::{
     Checkpoint, ClusterView, HostInfo, HostView, Refusal, ReplicaView, ShardView, Standing,
 };
+use tidelock_core::control::registry::Registry;
 use tidelock_core::event::{NodeStatus, ShardStatus};
 use tidelock_core::types::{LogIndex, NodeId, ReplicaId, ShardId, Term};
 use tidelock_server::http::HttpOptions;
@@ -59,6 +61,8 @@ scripts! {
     kv1_refuses_what_it_does_not_understand
     lists_are_paged
     lists_show_any_bytes
+    membership_is_changed
+    membership_is_refused_what_it_cannot_be
     methods_are_refused_with_what_is_allowed
     native_reads_are_conditional
     native_values_are_stored_and_read
@@ -88,6 +92,7 @@ impl Runner {
         let server = Server::start(HttpOptions::default());
         server.store.state().status = status();
         server.store.state().cluster = cluster();
+        server.store.state().registry = Registry::founded(3);
         let client = Client::connect(server.address);
         Runner { server, client }
     }
@@ -125,6 +130,19 @@ impl Runner {
             None => request.extend_from_slice(b"\r\n"),
         }
         Ok(show(&self.client.ask(&request)))
+    }
+
+    fn show_registry(&self) -> String {
+        let state = self.server.store.state();
+        let mut out = String::new();
+        for (node, seat) in state.registry.seats() {
+            let draining = if seat.draining { ", draining" } else { "" };
+            writeln!(out, "node {node}: {:?}{draining}", seat.standing).unwrap();
+        }
+        for shard in &state.cluster.shards {
+            writeln!(out, "shard {}: led by {:?}", shard.shard, shard.leader).unwrap();
+        }
+        out
     }
 
     fn change_node(&mut self, command: &Command) -> Result<String, Box<dyn Error>> {
@@ -176,6 +194,7 @@ impl goldenscript::Runner for Runner {
                 Ok(String::new())
             }
             "node" => self.change_node(command),
+            "registry" => Ok(self.show_registry()),
             _ => self.request(command),
         }
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 
 use bytes::Bytes;
 use tidelock_core::command::{ClusterView, Item, Page, Read, Refusal, Reply, Request, Restoration, Write};
+use tidelock_core::control::registry::Registry;
 use tidelock_core::event::NodeStatus;
 use tidelock_core::types::{LogIndex, Version};
 use tidelock_server::store::Store;
@@ -26,6 +27,8 @@ pub struct State {
     pub refusal: Option<Refusal>,
     pub status: NodeStatus,
     pub cluster: ClusterView,
+    /// What is wanted of hosts.
+    pub registry: Registry,
     /// Told of each request that arrives while the store is held.
     arrivals: Option<mpsc::Sender<()>>,
 }
@@ -107,8 +110,16 @@ impl State {
                 Reply::Page(Page { items, next })
             }
             Request::Cluster => Reply::Cluster(self.cluster.clone()),
-            Request::Transfer { .. } => Reply::Asked,
             Request::SnapshotHere => Reply::Snapshots(vec![]),
+            Request::Transfer { shard, to } => {
+                match self.cluster.shards.iter_mut().find(|view| view.shard == shard) {
+                    Some(view) => {
+                        view.leader = Some(to);
+                        Reply::Asked
+                    }
+                    None => Reply::Refused(Refusal::Invalid("there is no such shard")),
+                }
+            }
         }
     }
 
@@ -142,7 +153,10 @@ impl State {
             Write::Checkpoint { shard } => Reply::Checkpointed { index: LogIndex(100 + shard.0) },
             Write::Restore(restoration) => self.restore(&restoration),
             Write::RegisterHost(_) | Write::JoinHost(_) => panic!("HTTP registers no hosts"),
-            Write::ChangeHost { .. } => Reply::HostChanged,
+            Write::ChangeHost { node, change } => {
+                self.revision += 1;
+                self.registry.change(LogIndex(self.revision), node, change)
+            }
         }
     }
 

@@ -2,7 +2,9 @@
 
 pub mod client;
 pub mod cluster;
+pub mod load;
 pub mod ports;
+pub mod shell;
 
 use std::process::Command;
 use std::thread;

@@ -97,6 +97,19 @@ fn a_dead_host_is_replaced() {
 }
 
 #[test]
+fn a_host_is_not_removed_while_those_who_stay_could_not_agree() {
+    let mut cluster = Cluster::elected(3);
+    let leader = cluster.leader(ShardId(1));
+    let (other, dead) = (leader % 3 + 1, (leader + 1) % 3 + 1);
+    cluster.kill(dead);
+    // At once: that the third has died is known by its connection alone.
+    cluster.ask(leader, Request::Write(Write::ChangeHost { node: NodeId(other), change: HostChange::Leave }));
+    cluster.tick(100);
+    assert!(matches!(cluster.answer(leader, put("a", "1", Condition::Always)), Reply::Written { .. }));
+    assert_eq!(cluster.voters(leader), [1, 2, 3]);
+}
+
+#[test]
 fn a_leader_that_is_removed_hands_over_and_is_told() {
     let mut cluster = Cluster::elected(3);
     let leader = cluster.leader(ShardId::PRIME);

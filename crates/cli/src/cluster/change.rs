@@ -1,0 +1,164 @@
+//! The `cluster` commands that change something: ask for it, wait until it is true, say so.
+//!
+//! Owns the order of these and what is printed. Asking changes what the cluster wants, takes no time, and may be done
+//! twice; the waiting only looks on, and a command that gives up undoes nothing.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value};
+
+use super::goal::Goal;
+use super::watch::{self, Line, Watch};
+use crate::args::{ClientArgs, Output, WaitArgs};
+use crate::client::{Answer, Call, Client};
+use crate::error::CliError;
+use crate::output;
+
+/// A leader forgets that it was to hand over after an election timeout, so it is reminded; a few of those, at the default.
+const REMIND_INTERVAL: Duration = Duration::from_secs(3);
+
+/// One change on its way.
+pub(super) struct Change {
+    goal: Goal,
+    client: Client,
+    watch: Watch,
+    format: Output,
+}
+
+impl Change {
+    /// Prepares to ask for `goal`; nothing is asked yet.
+    pub fn new(goal: Goal, args: ClientArgs) -> Change {
+        let watch = Watch::new(&args, goal.leaving());
+        let client = Client::new(args.urls, Duration::from_millis(args.timeout_ms));
+        Change { goal, client, watch, format: args.output }
+    }
+
+    /// Asks, and waits unless it shall not.
+    pub fn run(mut self, args: WaitArgs) -> Result<(), CliError> {
+        if !args.no_wait {
+            // Only to know whom to ask once a node that leaves has stopped. Whoever cannot be reached is told below.
+            let _ = self.watch.look();
+        }
+        let accepted = self.ask()?;
+        if args.no_wait {
+            return self.say(accepted, false);
+        }
+        self.wait(Duration::from_secs(args.wait_s))?;
+        self.say(accepted, true)
+    }
+
+    /// Asks for the goal; returns what is wanted from now on, as the node put it.
+    fn ask(&self) -> Result<Map<String, Value>, CliError> {
+        let answer = self.client.ask(&Call::post(self.goal.target(), &[])).map_err(nobody_answered)?;
+        match (answer.status, self.goal) {
+            (202, _) => answer.json(),
+            (409, Goal::Gone(node)) if is_removed_already(&answer) => {
+                let members = [("node", Value::from(node)), ("standing", Value::from("leaving"))];
+                Ok(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+            }
+            _ => Err(answer.refusal()),
+        }
+    }
+
+    fn wait(&mut self, limit: Duration) -> Result<(), CliError> {
+        let line = Line::begin();
+        let goal = self.goal;
+        let mut asked = Instant::now();
+        let look = || {
+            let missing = goal.missing(self.watch.look()?);
+            if !goal.is_lasting() && !missing.is_empty() && asked.elapsed() >= REMIND_INTERVAL {
+                asked = Instant::now();
+                // It was asked once already: what this attempt comes to, the next look shows.
+                let _ = self.client.ask(&Call::post(goal.target(), &[]));
+            }
+            Ok(missing)
+        };
+        let missing = watch::wait(limit, look, |text| line.show(text))?;
+        drop(line);
+        if missing.is_empty() { Ok(()) } else { Err(unfinished(goal, limit, &missing)) }
+    }
+
+    fn say(&self, mut accepted: Map<String, Value>, done: bool) -> Result<(), CliError> {
+        match self.format {
+            Output::Json => {
+                accepted.insert("done".to_owned(), Value::from(done));
+                output::line(&Value::from(accepted).to_string())
+            }
+            Output::Text if done => output::line(&self.goal.reached()),
+            Output::Text => output::line(&self.goal.wanted()),
+        }
+    }
+}
+
+/// Asking a second time for what was reached before is no failure.
+fn is_removed_already(answer: &Answer) -> bool {
+    answer.problem().as_deref() == Some("host-removed")
+}
+
+/// The general words say that nothing was done, which nobody knows of a change that was sent and not answered.
+fn nobody_answered(error: CliError) -> CliError {
+    match error {
+        CliError::Unreachable(who) => CliError::Unfinished(format!(
+            "no node answered\n{who}\n\
+             If one took note all the same, `tidelock cluster status` shows it. Asking again does no harm."
+        )),
+        error => error,
+    }
+}
+
+fn unfinished(goal: Goal, limit: Duration, missing: &[String]) -> CliError {
+    let reasons: String =
+        missing.iter().map(|reason| format!("  {}\n", reason.replace('\n', "\n  "))).collect();
+    let outlook = if goal.is_lasting() {
+        "It is still wanted, and the cluster keeps at it: `tidelock cluster status` shows how far it is."
+    } else {
+        "The leader was asked, and goes on leading if it cannot hand over."
+    };
+    let seconds = limit.as_secs();
+    CliError::Unfinished(format!("not within {seconds} s: {}\n{reasons}{outlook}", goal.reached()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn giving_up_says_what_is_missing() {
+        let missing =
+            ["shard 3: node 4 is catching up (applied 120 of 5000)", "nobody answers\n  http://a:1: refused"];
+        let missing = missing.map(str::to_owned);
+        assert_eq!(
+            unfinished(Goal::Votes(4), Duration::from_secs(60), &missing).to_string(),
+            "not within 60 s: node 4 votes in every shard\n  \
+             shard 3: node 4 is catching up (applied 120 of 5000)\n  \
+             nobody answers\n    http://a:1: refused\n\
+             It is still wanted, and the cluster keeps at it: `tidelock cluster status` shows how far it is."
+        );
+        let goal = Goal::Leads { shard: 1, node: 2 };
+        let text =
+            unfinished(goal, Duration::from_secs(1), &["shard 1: node 3 leads".to_owned()]).to_string();
+        assert!(
+            text.starts_with("not within 1 s: node 2 leads shard 1\n  shard 1: node 3 leads\nThe leader"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn only_a_host_that_is_gone_counts_as_removed() {
+        let answer = |problem: &str| Answer {
+            url: "http://a:1".to_owned(),
+            status: 409,
+            version: None,
+            body: format!(r#"{{"type":"https://tidelock.dev/problems/{problem}"}}"#).into_bytes(),
+        };
+        assert!(is_removed_already(&answer("host-removed")));
+        assert!(!is_removed_already(&answer("last-voter")));
+    }
+
+    #[test]
+    fn silence_is_not_taken_for_a_no() {
+        let text = nobody_answered(CliError::Unreachable("  http://a:1: timeout".to_owned())).to_string();
+        assert!(text.contains("http://a:1") && !text.contains("nothing was done"), "{text}");
+        assert!(matches!(nobody_answered(CliError::NotFound), CliError::NotFound));
+    }
+}

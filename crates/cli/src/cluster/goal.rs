@@ -1,0 +1,454 @@
+//! What a `cluster` command wants to come true, and what is missing according to a view.
+//!
+//! Owns the words for both. A pure function of a view: it asks nobody. A view is one node's, and may be behind: a goal
+//! is not reached before the view shows what was wanted, not only what follows from it.
+
+use super::{Cluster, Host, Replica, Shard};
+
+/// What is to come true. Nodes and shards by their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Goal {
+    /// The node votes in every shard.
+    Votes(u64),
+    /// The node follows in every shard, without a vote.
+    Follows(u64),
+    /// The node leads nothing.
+    LeadsNothing(u64),
+    /// The node may lead again.
+    MayLead(u64),
+    /// The node is no longer one of the cluster's.
+    Gone(u64),
+    /// The node leads this shard.
+    Leads {
+        /// Which shard.
+        shard: u64,
+        /// Who should lead it.
+        node: u64,
+    },
+}
+
+impl Goal {
+    /// Where it is asked for, with `POST`.
+    pub fn target(self) -> String {
+        match self {
+            Goal::Votes(node) => format!("/v1/cluster/hosts/{node}/add"),
+            Goal::Follows(node) => format!("/v1/cluster/hosts/{node}/follow"),
+            Goal::LeadsNothing(node) => format!("/v1/cluster/hosts/{node}/drain"),
+            Goal::MayLead(node) => format!("/v1/cluster/hosts/{node}/undrain"),
+            Goal::Gone(node) => format!("/v1/cluster/hosts/{node}/remove"),
+            Goal::Leads { shard, node } => format!("/v1/cluster/shards/{shard}/transfer?to={node}"),
+        }
+    }
+
+    /// The node that will not be there to be asked when the goal is reached.
+    pub fn leaving(self) -> Option<u64> {
+        match self {
+            Goal::Gone(node) => Some(node),
+            _ => None,
+        }
+    }
+
+    /// What is true once the goal is reached.
+    pub fn reached(self) -> String {
+        match self {
+            Goal::Votes(node) => format!("node {node} votes in every shard"),
+            Goal::Follows(node) => format!("node {node} follows without a vote"),
+            Goal::LeadsNothing(node) => format!("node {node} leads nothing"),
+            Goal::MayLead(node) => format!("node {node} may lead again"),
+            Goal::Gone(node) => format!("node {node} is removed"),
+            Goal::Leads { shard, node } => format!("node {node} leads shard {shard}"),
+        }
+    }
+
+    /// What a node has taken note of.
+    pub fn wanted(self) -> String {
+        match self {
+            Goal::Votes(node) => format!("node {node} is to vote"),
+            Goal::Follows(node) => format!("node {node} is to follow without a vote"),
+            Goal::LeadsNothing(node) => format!("node {node} is to lead nothing"),
+            Goal::MayLead(node) => format!("node {node} may lead again"),
+            Goal::Gone(node) => format!("node {node} is to leave"),
+            Goal::Leads { shard, node } => format!("node {node} is to lead shard {shard}"),
+        }
+    }
+
+    /// Whether the cluster keeps at it by itself. Who leads is nobody's wish but the operator's.
+    pub fn is_lasting(self) -> bool {
+        !matches!(self, Goal::Leads { .. })
+    }
+
+    /// Everything that keeps the goal from being reached, as far as `view` tells; nothing once it is.
+    pub fn missing(self, view: &Cluster) -> Vec<String> {
+        let mut missing = match self {
+            Goal::Votes(node) => roles_missing(view, node, Role::VOTER),
+            Goal::Follows(node) => roles_missing(view, node, Role::LEARNER),
+            Goal::LeadsNothing(node) => leads_missing(view, node),
+            Goal::MayLead(node) => match known(view, node) {
+                Ok(host) if host.draining == Some(false) => vec![],
+                Ok(_) => not_shown(view, node, "as one that may lead"),
+                Err(unknown) => unknown,
+            },
+            Goal::Gone(node) => departure_missing(view, node),
+            Goal::Leads { shard, node } => match view.shards.iter().find(|other| other.id == shard) {
+                None => vec![format!("{} knows no shard {shard}", who_answers(view))],
+                Some(shard) => match shard.leader {
+                    Some(leader) if leader == node => vec![],
+                    leader => vec![format!("shard {}: {}", shard.id, leads(leader))],
+                },
+            },
+        };
+        if !missing.is_empty() {
+            let away = |host: &&Host| host.connected == Some(false) && Some(host.node) != self.leaving();
+            let away = view.hosts.iter().filter(away);
+            missing.extend(away.map(|host| format!("node {} is not connected", host.node)));
+        }
+        missing
+    }
+}
+
+/// What the replicas of a host should be.
+#[derive(Clone, Copy)]
+struct Role {
+    standing: &'static str,
+    voter: bool,
+}
+
+impl Role {
+    const VOTER: Role = Role { standing: "voter", voter: true };
+    const LEARNER: Role = Role { standing: "learner", voter: false };
+}
+
+fn roles_missing(view: &Cluster, node: u64, role: Role) -> Vec<String> {
+    let host = match known(view, node) {
+        Ok(host) => host,
+        Err(unknown) => return unknown,
+    };
+    if host.standing.as_deref() != Some(role.standing) {
+        return not_shown(view, node, &format!("as a {}", role.standing));
+    }
+    let of_shard = |shard: &Shard| {
+        let replica = replica(view, shard, node);
+        if replica.is_some_and(|replica| replica.voter == Some(role.voter)) {
+            return None;
+        }
+        let reason = match (role.voter, shard.leader) {
+            (_, None) => leads(None),
+            (true, _) => why_no_vote(view, shard, host),
+            (false, _) => why_still_there(view, shard, node),
+        };
+        Some(format!("shard {}: {reason}", shard.id))
+    };
+    let shards = view.shards.iter().filter_map(of_shard);
+    if view.shards.is_empty() {
+        vec![format!("{} knows no shard", who_answers(view))]
+    } else {
+        shards.collect()
+    }
+}
+
+/// Why a host that is to vote does not vote in a shard.
+fn why_no_vote(view: &Cluster, shard: &Shard, host: &Host) -> String {
+    let node = host.node;
+    let Some(replica) = replica(view, shard, node) else {
+        return match host.connected {
+            Some(false) => format!("node {node} is not connected"),
+            _ => format!("node {node} has no replica yet"),
+        };
+    };
+    let replicas = view.replicas.iter().filter(|replica| replica.shard == shard.id);
+    let newest = replicas.filter_map(|replica| replica.applied).max();
+    match (replica.applied, newest) {
+        _ if host.connected == Some(false) => format!("node {node} is not connected"),
+        (Some(applied), Some(newest)) if applied < newest => {
+            format!("node {node} is catching up (applied {applied} of {newest})")
+        }
+        (Some(_), _) => format!("node {node} has caught up, its vote is next"),
+        (None, _) => format!("node {node} is catching up (nothing applied yet)"),
+    }
+}
+
+/// Why a host that is to lose its vote in a shard, or its replica, has not. Those who are to vote come before those who
+/// are to go.
+fn why_still_there(view: &Cluster, shard: &Shard, node: u64) -> String {
+    let is_due = |host: &&Host| {
+        let votes = replica(view, shard, host.node).is_some_and(|replica| replica.voter == Some(true));
+        host.node != node && host.standing.as_deref() == Some(Role::VOTER.standing) && !votes
+    };
+    let what = match replica(view, shard, node).map(|replica| replica.voter) {
+        _ if shard.leader == Some(node) => format!("node {node} leads it, and hands over first"),
+        Some(Some(true)) => format!("node {node} still votes"),
+        Some(_) => format!("node {node} still follows"),
+        None => format!("node {node} has no replica yet"),
+    };
+    match view.hosts.iter().find(is_due) {
+        Some(due) => format!("{what}; {}", why_no_vote(view, shard, due)),
+        None => what,
+    }
+}
+
+fn leads_missing(view: &Cluster, node: u64) -> Vec<String> {
+    let host = match known(view, node) {
+        Ok(host) => host,
+        Err(unknown) => return unknown,
+    };
+    if host.draining != Some(true) {
+        return not_shown(view, node, "as draining");
+    }
+    let open = view.shards.iter().filter(|shard| shard.leader.is_none_or(|leader| leader == node));
+    let open: Vec<String> =
+        open.map(|shard| format!("shard {}: {}", shard.id, leads(shard.leader))).collect();
+    let could_lead = |host: &Host| {
+        host.node != node
+            && host.connected == Some(true)
+            && host.draining == Some(false)
+            && host.standing.as_deref() == Some(Role::VOTER.standing)
+    };
+    let heirless = !open.is_empty() && !view.hosts.iter().any(could_lead);
+    let nobody = heirless.then(|| "no other node votes, is connected and is not draining".to_owned());
+    open.into_iter().chain(nobody).collect()
+}
+
+fn departure_missing(view: &Cluster, node: u64) -> Vec<String> {
+    let of_shard = |shard: &Shard| {
+        replica(view, shard, node)?;
+        let reason = match shard.leader {
+            None => leads(None),
+            Some(_) => why_still_there(view, shard, node),
+        };
+        Some(format!("shard {}: {reason}", shard.id))
+    };
+    if view.shards.is_empty() {
+        // Who knows nothing yet does not know who is still there.
+        return vec![format!("{} knows no shard", who_answers(view))];
+    }
+    let shards: Vec<String> = view.shards.iter().filter_map(of_shard).collect();
+    match known(view, node) {
+        Ok(host) if host.standing.as_deref() != Some("leaving") => not_shown(view, node, "as leaving"),
+        Ok(_) if shards.is_empty() => {
+            vec![format!(
+                "node {node} is in no shard any more; it is struck off once every voter remembers that"
+            )]
+        }
+        _ => shards,
+    }
+}
+
+fn known(view: &Cluster, node: u64) -> Result<&Host, Vec<String>> {
+    let host = view.hosts.iter().find(|host| host.node == node);
+    host.ok_or_else(|| vec![format!("{} does not know node {node}", who_answers(view))])
+}
+
+fn replica<'a>(view: &'a Cluster, shard: &Shard, node: u64) -> Option<&'a Replica> {
+    view.replicas.iter().find(|replica| replica.shard == shard.id && replica.node == node)
+}
+
+/// The node that answers is behind, or somebody has wanted something else since.
+fn not_shown(view: &Cluster, node: u64, what: &str) -> Vec<String> {
+    vec![format!("{} does not show node {node} {what}", who_answers(view))]
+}
+
+fn who_answers(view: &Cluster) -> String {
+    view.node.map_or_else(|| "the node that was asked".to_owned(), |node| format!("node {node}"))
+}
+
+fn leads(leader: Option<u64>) -> String {
+    leader.map_or_else(|| "no leader is known".to_owned(), |leader| format!("node {leader} leads"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three voters and two shards, led by node 1 and 2, seen by node 1.
+    fn view() -> Cluster {
+        let mut view = Cluster { node: Some(1), ..Cluster::default() };
+        for node in 1..=3 {
+            join(&mut view, node, "voter");
+        }
+        for (id, leader) in [(0, 1), (1, 2)] {
+            view.shards.push(Shard { id, leader: Some(leader), ..Shard::default() });
+            for node in 1..=3 {
+                replicate(&mut view, (id, node), true, 50);
+            }
+        }
+        view
+    }
+
+    fn join(view: &mut Cluster, node: u64, standing: &str) {
+        let standing = Some(standing.to_owned());
+        let host = Host { node, standing, draining: Some(false), connected: Some(true), ..Host::default() };
+        view.hosts.push(host);
+    }
+
+    fn replicate(view: &mut Cluster, (shard, node): (u64, u64), votes: bool, applied: u64) {
+        view.replicas.retain(|replica| (replica.shard, replica.node) != (shard, node));
+        let (voter, applied) = (Some(votes), Some(applied));
+        view.replicas.push(Replica { shard, node, voter, applied, ..Replica::default() });
+    }
+
+    fn host(view: &mut Cluster, node: u64) -> &mut Host {
+        view.hosts.iter_mut().find(|host| host.node == node).expect("a host")
+    }
+
+    #[test]
+    fn a_vote_is_waited_for_shard_by_shard() {
+        let mut view = view();
+        assert_eq!(Goal::Votes(3).missing(&view), [""; 0]);
+        assert_eq!(Goal::Votes(4).missing(&view), ["node 1 does not know node 4"]);
+        join(&mut view, 4, "learner");
+        assert_eq!(Goal::Votes(4).missing(&view), ["node 1 does not show node 4 as a voter"]);
+        host(&mut view, 4).standing = Some("voter".to_owned());
+        replicate(&mut view, (0, 4), false, 20);
+        assert_eq!(
+            Goal::Votes(4).missing(&view),
+            ["shard 0: node 4 is catching up (applied 20 of 50)", "shard 1: node 4 has no replica yet"]
+        );
+        replicate(&mut view, (0, 4), true, 30);
+        replicate(&mut view, (1, 4), false, 50);
+        assert_eq!(Goal::Votes(4).missing(&view), ["shard 1: node 4 has caught up, its vote is next"]);
+        view.replicas.last_mut().expect("a replica").applied = None;
+        assert_eq!(Goal::Votes(4).missing(&view), ["shard 1: node 4 is catching up (nothing applied yet)"]);
+        replicate(&mut view, (1, 4), true, 0);
+        assert_eq!(Goal::Votes(4).missing(&view), [""; 0], "a vote is a vote, however far it is");
+    }
+
+    #[test]
+    fn what_stands_in_the_way_of_a_vote_is_named() {
+        let mut view = view();
+        join(&mut view, 4, "voter");
+        host(&mut view, 4).connected = Some(false);
+        host(&mut view, 2).connected = Some(false);
+        view.shards[1].leader = None;
+        assert_eq!(
+            Goal::Votes(4).missing(&view),
+            [
+                "shard 0: node 4 is not connected",
+                "shard 1: no leader is known",
+                "node 2 is not connected",
+                "node 4 is not connected"
+            ]
+        );
+        view.shards.clear();
+        assert_eq!(Goal::Votes(4).missing(&view)[0], "node 1 knows no shard");
+    }
+
+    #[test]
+    fn a_vote_that_is_taken_away() {
+        let mut view = view();
+        assert_eq!(Goal::Follows(2).missing(&view), ["node 1 does not show node 2 as a learner"]);
+        host(&mut view, 2).standing = Some("learner".to_owned());
+        assert_eq!(
+            Goal::Follows(2).missing(&view),
+            ["shard 0: node 2 still votes", "shard 1: node 2 leads it, and hands over first"]
+        );
+        replicate(&mut view, (0, 2), false, 50);
+        view.replicas.retain(|replica| (replica.shard, replica.node) != (1, 2));
+        view.shards[1].leader = Some(3);
+        assert_eq!(Goal::Follows(2).missing(&view), ["shard 1: node 2 has no replica yet"]);
+        replicate(&mut view, (1, 2), false, 0);
+        assert_eq!(Goal::Follows(2).missing(&view), [""; 0]);
+    }
+
+    #[test]
+    fn a_departure_waits_for_the_successor() {
+        let mut view = view();
+        assert_eq!(Goal::Gone(3).missing(&view), ["node 1 does not show node 3 as leaving"]);
+        host(&mut view, 3).standing = Some("leaving".to_owned());
+        host(&mut view, 3).connected = Some(false);
+        join(&mut view, 4, "voter");
+        replicate(&mut view, (0, 4), true, 50);
+        replicate(&mut view, (1, 4), false, 7);
+        assert_eq!(
+            Goal::Gone(3).missing(&view),
+            [
+                "shard 0: node 3 still votes",
+                "shard 1: node 3 still votes; node 4 is catching up (applied 7 of 50)"
+            ],
+            "that a node which goes is away does not matter"
+        );
+        replicate(&mut view, (0, 3), false, 50);
+        replicate(&mut view, (1, 4), true, 50);
+        view.replicas.retain(|replica| (replica.shard, replica.node) != (1, 3));
+        assert_eq!(Goal::Gone(3).missing(&view), ["shard 0: node 3 still follows"]);
+        view.replicas.retain(|replica| replica.node != 3);
+        assert_eq!(
+            Goal::Gone(3).missing(&view),
+            ["node 3 is in no shard any more; it is struck off once every voter remembers that"]
+        );
+        view.hosts.retain(|host| host.node != 3);
+        assert_eq!(Goal::Gone(3).missing(&view), [""; 0]);
+        assert_eq!(Goal::Gone(3).missing(&Cluster::default()), ["the node that was asked knows no shard"]);
+    }
+
+    #[test]
+    fn a_departure_that_others_hold_up() {
+        let mut view = view();
+        host(&mut view, 2).standing = Some("leaving".to_owned());
+        host(&mut view, 3).connected = Some(false);
+        view.shards[0].leader = None;
+        assert_eq!(
+            Goal::Gone(2).missing(&view),
+            [
+                "shard 0: no leader is known",
+                "shard 1: node 2 leads it, and hands over first",
+                "node 3 is not connected"
+            ]
+        );
+        view.hosts.retain(|host| host.node != 2);
+        assert_eq!(Goal::Gone(2).missing(&view).len(), 3, "its replicas are still there");
+    }
+
+    #[test]
+    fn a_drained_node_leads_nothing() {
+        let mut view = view();
+        assert_eq!(Goal::MayLead(2).missing(&view), [""; 0]);
+        assert_eq!(Goal::LeadsNothing(3).missing(&view), ["node 1 does not show node 3 as draining"]);
+        for node in 1..=3 {
+            host(&mut view, node).draining = Some(node == 2);
+        }
+        assert_eq!(Goal::LeadsNothing(2).missing(&view), ["shard 1: node 2 leads"]);
+        assert_eq!(Goal::MayLead(2).missing(&view), ["node 1 does not show node 2 as one that may lead"]);
+        view.shards[0].leader = None;
+        host(&mut view, 1).standing = Some("learner".to_owned());
+        host(&mut view, 3).draining = Some(true);
+        assert_eq!(
+            Goal::LeadsNothing(2).missing(&view),
+            [
+                "shard 0: no leader is known",
+                "shard 1: node 2 leads",
+                "no other node votes, is connected and is not draining"
+            ]
+        );
+        for shard in &mut view.shards {
+            shard.leader = Some(1);
+        }
+        assert_eq!(Goal::LeadsNothing(2).missing(&view), [""; 0]);
+    }
+
+    #[test]
+    fn a_shard_is_led_by_whom_it_should() {
+        let mut view = view();
+        let goal = |node| Goal::Leads { shard: 1, node };
+        assert_eq!(goal(2).missing(&view), [""; 0]);
+        assert_eq!(goal(3).missing(&view), ["shard 1: node 2 leads"]);
+        host(&mut view, 3).connected = Some(false);
+        view.shards[1].leader = None;
+        assert_eq!(goal(3).missing(&view), ["shard 1: no leader is known", "node 3 is not connected"]);
+        assert_eq!(Goal::Leads { shard: 9, node: 1 }.missing(&view)[0], "node 1 knows no shard 9");
+    }
+
+    #[test]
+    fn a_view_of_another_release_is_never_taken_for_success() {
+        let old = serde_json::from_str(r#"{"hosts":[{"node":3}],"shards":[{"id":0}]}"#).expect("a view");
+        for goal in [
+            Goal::Votes(3),
+            Goal::Follows(3),
+            Goal::LeadsNothing(3),
+            Goal::MayLead(3),
+            Goal::Gone(3),
+            Goal::Leads { shard: 0, node: 3 },
+        ] {
+            assert!(!goal.missing(&old).is_empty(), "{goal:?}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Looking at the cluster until something has come true.
+//!
+//! Owns whom to look at: a node that leaves stops, so the hosts that it named before are asked in its place; and the pace,
+//! the end, and the line that a terminal shows meanwhile. What is looked for, `goal` knows.
+
+use std::io::{self, IsTerminal};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+
+use super::Cluster;
+use crate::args::ClientArgs;
+use crate::client::{Call, Client, NodeUrl};
+use crate::error::CliError;
+
+/// Between two looks: what is waited for takes some election timeouts or seconds, and an answer costs a node little.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A view is answered from memory, so a node that takes longer is passed over.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Between two pictures of the spinner.
+const SPINNER_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Views of the cluster, from whoever can be asked.
+pub(super) struct Watch {
+    client: Client,
+    given: Vec<NodeUrl>,
+    /// The node that will stop, if one will.
+    leaving: Option<u64>,
+    /// Who answered last, and what.
+    seen: Option<(NodeUrl, Cluster)>,
+}
+
+impl Watch {
+    /// Prepares to look by way of the given nodes, and of those that they name.
+    pub fn new(args: &ClientArgs, leaving: Option<u64>) -> Watch {
+        let timeout = LOOK_TIMEOUT.min(Duration::from_millis(args.timeout_ms));
+        Watch { client: Client::new(vec![], timeout), given: args.urls.clone(), leaving, seen: None }
+    }
+
+    /// The cluster as somebody sees it now.
+    pub fn look(&mut self) -> Result<&Cluster, CliError> {
+        let answer = self.client.of(self.candidates()).ask(&Call::get("/v1/cluster"))?;
+        if answer.status != 200 {
+            return Err(answer.refusal());
+        }
+        let url = answer.url.parse().expect("invariant: what was asked is a URL of a node");
+        Ok(&self.seen.insert((url, answer.json()?)).1)
+    }
+
+    /// Whom to ask, in this order: who answered last, so that views follow one another; who was given; who was named. A
+    /// node that is to stop comes last, because its view ends before its departure does.
+    fn candidates(&self) -> Vec<NodeUrl> {
+        let Some((url, view)) = &self.seen else { return self.given.clone() };
+        let leaves = |node| node == self.leaving;
+        let named = view.hosts.iter().filter(|host| !leaves(Some(host.node)));
+        let named = named.filter_map(|host| format!("http://{}", host.http_address.as_deref()?).parse().ok());
+        let others = self.given.iter().cloned().chain(named).filter(|other| other != url);
+        let mut candidates: Vec<NodeUrl> = vec![];
+        for candidate in others {
+            if !candidates.contains(&candidate) {
+                candidates.push(candidate);
+            }
+        }
+        let last = if leaves(view.node) { candidates.len() } else { 0 };
+        candidates.insert(last, url.clone());
+        candidates
+    }
+}
+
+/// Looks until nothing is missing or `limit` is over; returns what is missing then. `look` says what is missing now, and
+/// `show` is told of it. That nobody answers may pass, so it counts as missing.
+pub(super) fn wait(
+    limit: Duration,
+    mut look: impl FnMut() -> Result<Vec<String>, CliError>,
+    mut show: impl FnMut(&str),
+) -> Result<Vec<String>, CliError> {
+    let end = Instant::now() + limit;
+    loop {
+        let missing = match look() {
+            Ok(missing) => missing,
+            Err(CliError::Unreachable(who)) => vec![format!("no node answers\n{who}")],
+            Err(error @ CliError::Refused(_)) => vec![error.to_string()],
+            Err(error) => return Err(error),
+        };
+        let remaining = end.saturating_duration_since(Instant::now());
+        if missing.is_empty() || remaining.is_zero() {
+            return Ok(missing);
+        }
+        show(&summary(&missing));
+        thread::sleep(LOOK_INTERVAL.min(remaining));
+    }
+}
+
+/// One line of what is missing.
+fn summary(missing: &[String]) -> String {
+    let first = missing.first().and_then(|first| first.lines().next()).unwrap_or_default();
+    match missing.len() {
+        0 | 1 => first.to_owned(),
+        count => format!("{first} (and {} more)", count - 1),
+    }
+}
+
+/// A line on standard error that changes and goes away; none if that is not a terminal.
+pub(super) struct Line(Option<ProgressBar>);
+
+impl Line {
+    /// Begins the line.
+    pub fn begin() -> Line {
+        Line(io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template("{spinner} {wide_msg}");
+            let bar = ProgressBar::new_spinner()
+                .with_style(style.expect("invariant: the template is well formed"))
+                .with_finish(ProgressFinish::AndClear);
+            bar.enable_steady_tick(SPINNER_INTERVAL);
+            bar
+        }))
+    }
+
+    /// Shows `text` from now on.
+    pub fn show(&self, text: &str) {
+        if let Some(bar) = &self.0 {
+            bar.set_message(text.to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(3_600);
+
+    fn missing(reasons: &[&str]) -> Vec<String> {
+        reasons.iter().map(ToString::to_string).collect()
+    }
+
+    /// Plays looks; returns how the wait ended and what was shown.
+    fn play(
+        limit: Duration,
+        looks: Vec<Result<Vec<String>, CliError>>,
+    ) -> (Result<Vec<String>, CliError>, Vec<String>) {
+        let mut looks = looks.into_iter();
+        let mut shown = vec![];
+        let outcome =
+            wait(limit, || looks.next().expect("one look too many"), |line| shown.push(line.to_owned()));
+        assert_eq!(looks.len(), 0, "every look is taken");
+        (outcome, shown)
+    }
+
+    #[test]
+    fn a_wait_ends_when_nothing_is_missing() {
+        let (outcome, shown) = play(LONG, vec![Ok(vec![])]);
+        assert!(outcome.is_ok_and(|missing| missing.is_empty()) && shown.is_empty());
+        let looks = vec![
+            Ok(missing(&["shard 0: x", "shard 1: y", "shard 2: z"])),
+            Err(CliError::Unreachable("  http://a:1: refused".to_owned())),
+            Ok(missing(&["shard 1: y"])),
+            Ok(vec![]),
+        ];
+        let (outcome, shown) = play(LONG, looks);
+        assert!(outcome.is_ok_and(|missing| missing.is_empty()));
+        assert_eq!(shown, ["shard 0: x (and 2 more)", "no node answers", "shard 1: y"]);
+    }
+
+    #[test]
+    fn a_wait_ends_with_its_time() {
+        let (outcome, shown) = play(Duration::ZERO, vec![Ok(missing(&["shard 0: x"]))]);
+        assert_eq!(outcome.expect("what is missing"), ["shard 0: x"]);
+        assert!(shown.is_empty());
+        let (outcome, _) = play(Duration::ZERO, vec![Ok(vec![])]);
+        assert!(outcome.expect("done").is_empty(), "one look is always taken");
+    }
+
+    #[test]
+    fn what_is_no_node_is_not_waited_for() {
+        let foreign = CliError::Unintelligible { url: String::new(), reason: String::new() };
+        let (outcome, _) = play(LONG, vec![Err(foreign)]);
+        assert!(matches!(outcome, Err(CliError::Unintelligible { .. })));
+    }
+
+    /// Who answered, at which port, and the hosts that it showed with their ports, 0 for one that has not registered.
+    type Seen<'a> = (u64, u16, &'a [(u64, u16)]);
+
+    /// The ports of whom a watch asks that was given some.
+    fn candidates(given: &[u16], leaving: Option<u64>, seen: Option<Seen<'_>>) -> Vec<u16> {
+        let url = |port: u16| -> NodeUrl { format!("http://h:{port}").parse().expect("a URL") };
+        let seen = seen.map(|(node, port, hosts)| {
+            let hosts = hosts.iter().map(|(node, port)| match port {
+                0 => format!(r#"{{"node":{node},"http_address":""}}"#),
+                port => format!(r#"{{"node":{node},"http_address":"h:{port}"}}"#),
+            });
+            let hosts = hosts.collect::<Vec<_>>().join(",");
+            let view = serde_json::from_str(&format!(r#"{{"node":{node},"hosts":[{hosts}]}}"#));
+            (url(port), view.expect("a view"))
+        });
+        let client = Client::new(vec![], LOOK_TIMEOUT);
+        let given = given.iter().copied().map(url).collect();
+        let watch = Watch { client, given, leaving, seen };
+        let port = |url: NodeUrl| url.to_string().rsplit(':').next().and_then(|port| port.parse().ok());
+        watch.candidates().into_iter().map(|url| port(url).expect("a port")).collect()
+    }
+
+    #[test]
+    fn who_answered_is_asked_again_and_others_stand_by() {
+        assert_eq!(candidates(&[1, 2], None, None), [1, 2]);
+        let hosts = [(1, 1), (2, 2), (3, 3), (4, 0)];
+        assert_eq!(candidates(&[1], None, Some((1, 1, &hosts))), [1, 2, 3]);
+        assert_eq!(candidates(&[1, 3], None, Some((3, 3, &hosts))), [3, 1, 2]);
+    }
+
+    #[test]
+    fn a_node_that_leaves_is_asked_last() {
+        let hosts = [(1, 1), (2, 2), (3, 3)];
+        assert_eq!(candidates(&[1], Some(1), Some((1, 1, &hosts))), [2, 3, 1]);
+        assert_eq!(candidates(&[1, 2], Some(1), Some((1, 1, &hosts))), [2, 3, 1]);
+        assert_eq!(
+            candidates(&[2], Some(1), Some((2, 2, &hosts))),
+            [2, 3],
+            "and not at all unless it was given"
+        );
+        assert_eq!(candidates(&[1], Some(1), Some((1, 1, &[(1, 1)]))), [1], "nobody else is known");
+    }
+}

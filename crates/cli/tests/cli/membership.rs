@@ -1,0 +1,203 @@
+//! Hosts are drained, lose and get their votes, and leave, by `tidelock cluster`, while clients write.
+
+use serde_json::{Value, json};
+
+use crate::harness::load::{addresses, assert_nothing_is_lost, await_acknowledged, under_load};
+use crate::harness::shell::Shell;
+use crate::harness::{Cluster, eventually};
+
+fn text(output: Vec<u8>) -> String {
+    String::from_utf8(output).expect("text")
+}
+
+/// The nodes that vote in a shard, by the word of a node.
+fn voters(cluster: &Cluster, number: usize, shard: u64) -> Vec<u64> {
+    let view = cluster.view(number);
+    let replicas = view["replicas"].as_array().expect("replicas").iter();
+    let votes = |replica: &&Value| replica["shard"] == shard && replica["voter"] == true;
+    let mut voters: Vec<u64> =
+        replicas.filter(votes).map(|replica| replica["node"].as_u64().expect("a node")).collect();
+    voters.sort_unstable();
+    voters
+}
+
+fn other_than(cluster: &Cluster, number: usize) -> usize {
+    cluster.numbers().into_iter().find(|&other| other != number).expect("another node")
+}
+
+/// Waits until every host has told where it is reached, so that commands can turn to any of them.
+fn await_registered(cluster: &Cluster) {
+    for number in cluster.numbers() {
+        eventually("every host is registered and connected", || {
+            let view = cluster.view(number);
+            let known = |host: &Value| host["http_address"] != "" && host["connected"] == true;
+            view["hosts"].as_array().expect("hosts").iter().all(known).then_some(())
+        });
+    }
+}
+
+#[test]
+fn a_drained_node_leads_nothing_until_that_is_undone() {
+    let cluster = Cluster::start(3);
+    let shell = Shell::of(&cluster);
+    let chief = cluster.chief();
+    let number = chief.to_string();
+    let counters = under_load(addresses(&cluster), |acknowledged| {
+        await_acknowledged(acknowledged, 500);
+        assert_eq!(text(shell.done(&["cluster", "drain", &number])), format!("node {chief} leads nothing\n"));
+        // An election may be won by the drained node too, which then hands over once more.
+        eventually("it leads nothing", || (!cluster.leaders(1).contains(&Some(chief))).then_some(()));
+        await_acknowledged(acknowledged, 500);
+    });
+    assert_nothing_is_lost(&cluster, chief, &counters);
+    assert!(text(shell.done(&["cluster", "status"])).contains("voter,draining"));
+    let undone = shell.json(&["cluster", "drain", &number, "--undo"]);
+    assert_eq!(undone, json!({"node": chief, "draining": false, "done": true}));
+    assert!(!text(shell.done(&["cluster", "status"])).contains("draining"));
+    let led = text(shell.done(&["cluster", "transfer", "1", &number]));
+    assert_eq!(led, format!("node {chief} leads shard 1\n"));
+}
+
+#[test]
+fn a_shard_is_handed_to_whom_the_operator_names() {
+    let cluster = Cluster::start(3);
+    let shell = Shell::of(&cluster);
+    for shard in [0, 2] {
+        let leader = eventually("a leader", || cluster.leaders(1)[shard]);
+        let heir = other_than(&cluster, leader);
+        let arguments = ["cluster", "transfer", &shard.to_string(), &heir.to_string()];
+        for _ in 0..2 {
+            assert_eq!(shell.json(&arguments), json!({"shard": shard, "leader": heir, "done": true}));
+            assert_eq!(cluster.leaders(1)[shard], Some(heir));
+        }
+    }
+    assert!(shell.failed(&["cluster", "transfer", "2", "9"]).contains("answered 400"));
+    assert!(shell.failed(&["cluster", "transfer", "99", "1"]).contains("there is no such shard"));
+}
+
+#[test]
+fn a_vote_is_taken_and_given_back() {
+    let cluster = Cluster::start(3);
+    let shell = Shell::of(&cluster);
+    assert_eq!(text(shell.done(&["cluster", "follow", "3"])), "node 3 follows without a vote\n");
+    assert_eq!(voters(&cluster, 1, 0), [1, 2]);
+    assert!(text(shell.done(&["cluster", "status"])).contains("(no vote)"));
+    let response = cluster.send(3, "POST /v1/cluster/hosts/3/add", &[], b"");
+    assert_eq!((response.status, response.json()["standing"].as_str()), (202, Some("voter")));
+    let noted = shell.json(&["cluster", "add", "3", "--no-wait"]);
+    assert_eq!(noted, json!({"node": 3, "standing": "voter", "draining": false, "done": false}));
+    assert_eq!(text(shell.done(&["cluster", "add", "3"])), "node 3 votes in every shard\n");
+    assert_eq!(voters(&cluster, 1, 4), [1, 2, 3]);
+}
+
+/// Removes a node of three while clients write through all of them; what they were acknowledged is there afterwards.
+fn remove_under_load(cluster: &Cluster, node: usize, shell: &Shell) {
+    let survivors: Vec<usize> = cluster.numbers().into_iter().filter(|&number| number != node).collect();
+    let counters = under_load(addresses(cluster), |acknowledged| {
+        await_acknowledged(acknowledged, 1_000);
+        let removed = text(shell.done(&["cluster", "remove", &node.to_string()]));
+        assert_eq!(removed, format!("node {node} is removed\n"));
+        await_acknowledged(acknowledged, 1_000);
+    });
+    let expected: Vec<u64> = survivors.iter().map(|&number| number as u64).collect();
+    for &survivor in &survivors {
+        assert_nothing_is_lost(cluster, survivor, &counters);
+        for shard in 0..5 {
+            eventually("every node knows who is left", || {
+                (voters(cluster, survivor, shard) == expected).then_some(())
+            });
+        }
+    }
+}
+
+#[test]
+fn a_leader_that_is_asked_itself_is_removed_under_load() {
+    let cluster = Cluster::start(3);
+    await_registered(&cluster);
+    let chief = cluster.chief();
+    // The command is told of no other node, and turns to those that this one has named.
+    remove_under_load(&cluster, chief, &Shell::by_way_of(&cluster, &[chief]));
+    let shell = Shell::by_way_of(&cluster, &[other_than(&cluster, chief)]);
+    let again = shell.json(&["cluster", "remove", &chief.to_string()]);
+    assert_eq!(
+        again,
+        json!({"node": chief, "standing": "leaving", "done": true}),
+        "asking again is no failure"
+    );
+    let refused = shell.failed(&["cluster", "add", &chief.to_string()]);
+    assert!(refused.contains("409") && refused.contains("Host removed"), "{refused}");
+}
+
+#[test]
+fn a_follower_is_removed_under_load_and_one_more_then_the_last_stays() {
+    let cluster = Cluster::start(3);
+    await_registered(&cluster);
+    let chief = cluster.chief();
+    let follower = other_than(&cluster, chief);
+    let shell = Shell::by_way_of(&cluster, &[chief]);
+    remove_under_load(&cluster, follower, &shell);
+    let second = cluster.numbers().into_iter().find(|&number| number != chief && number != follower);
+    shell.done(&["cluster", "remove", &second.expect("a third node").to_string()]);
+    assert_eq!(voters(&cluster, chief, 1), [chief as u64]);
+    let refused = shell.failed(&["cluster", "remove", &chief.to_string()]);
+    assert!(refused.contains("409") && refused.contains("Last voter"), "{refused}");
+    assert_eq!(cluster.put(chief, "/v1/keys/alone", b"x").status, 201);
+}
+
+#[test]
+fn a_dead_node_is_removed() {
+    let mut cluster = Cluster::start(3);
+    cluster.kill(3);
+    let shell = Shell::by_way_of(&cluster, &[1, 2]);
+    eventually("a leader takes note", || {
+        shell.run(&["cluster", "remove", "3", "--no-wait"]).status.success().then_some(())
+    });
+    assert_eq!(text(shell.done(&["cluster", "remove", "3"])), "node 3 is removed\n");
+    for shard in 0..5 {
+        assert_eq!(voters(&cluster, 1, shard), [1, 2]);
+    }
+    assert_eq!(cluster.put(2, "/v1/keys/k", b"x").status, 201);
+}
+
+#[test]
+fn a_removal_that_would_leave_no_majority_waits_and_says_why() {
+    let mut cluster = Cluster::start(3);
+    cluster.kill(3);
+    let shell = Shell::by_way_of(&cluster, &[1, 2]);
+    for number in [1, 2] {
+        eventually("its connections have ended", || {
+            (cluster.view(number)["hosts"][2]["connected"] == false).then_some(())
+        });
+    }
+    eventually("a leader takes note", || {
+        shell.run(&["cluster", "remove", "2", "--no-wait"]).status.success().then_some(())
+    });
+    let message = shell.failed(&["cluster", "remove", "2", "--wait-s", "1"]);
+    for words in ["not within 1 s: node 2 is removed", "shard 1: ", "node 3 is not connected", "still wanted"]
+    {
+        assert!(message.contains(words), "{message}");
+    }
+    assert_eq!(cluster.put(1, "/v1/keys/k", b"x").status, 201, "node 2 votes until there is somebody else");
+    cluster.spawn(3);
+    assert_eq!(text(shell.done(&["cluster", "remove", "2"])), "node 2 is removed\n");
+    assert_eq!(voters(&cluster, 1, 1), [1, 3]);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let cluster = Cluster::start(1);
+    let shell = Shell::of(&cluster);
+    for command in ["remove", "follow"] {
+        let refused = shell.failed(&["cluster", command, "1"]);
+        assert!(refused.contains("409") && refused.contains("last voter"), "{refused}");
+    }
+    for command in ["add", "remove", "drain"] {
+        let unknown = shell.failed(&["cluster", command, "2"]);
+        assert!(unknown.contains("404") && unknown.contains("there is no such host"), "{unknown}");
+    }
+    let unknown = cluster.send(1, "POST /v1/cluster/hosts/2/remove", &[], b"");
+    assert!(unknown.status == 404 && unknown.is_problem("unknown-host"), "{unknown:?}");
+    let alone = shell.failed(&["cluster", "drain", "1", "--wait-s", "1"]);
+    assert!(alone.contains("shard 1: node 1 leads") && alone.contains("no other node votes"), "{alone}");
+    assert_eq!(text(shell.done(&["cluster", "drain", "1", "--undo"])), "node 1 may lead again\n");
+}

@@ -1,0 +1,103 @@
+//! `/v1/cluster/hosts/…` and `/v1/cluster/shards/…`: what an operator wants of hosts and leaders.
+//!
+//! Owns the verbs' answers: 202 with what is wanted from now on, in the words of `/v1/cluster`, where whoever asked can
+//! see it come about; or the registry's refusal as a problem. What the steps are is the core's affair.
+
+use tidelock_core::command::{Denial, HostChange, Reply, Request, Write};
+use tidelock_core::types::{NodeId, ShardId};
+
+use super::problem::{Problem, ProblemKind};
+use super::response::{self, Response};
+use super::service::{self, Call};
+use super::uri;
+use crate::store::Store;
+
+/// What can be wanted of a host. That it has left is for the cluster alone to say, so there is no verb for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HostVerb {
+    Add,
+    Follow,
+    Drain,
+    Undrain,
+    Remove,
+}
+
+impl HostVerb {
+    /// The verb of the last segment of a path.
+    pub fn of(segment: &str) -> Option<HostVerb> {
+        match segment {
+            "add" => Some(HostVerb::Add),
+            "follow" => Some(HostVerb::Follow),
+            "drain" => Some(HostVerb::Drain),
+            "undrain" => Some(HostVerb::Undrain),
+            "remove" => Some(HostVerb::Remove),
+            _ => None,
+        }
+    }
+
+    fn change(self) -> HostChange {
+        match self {
+            HostVerb::Add => HostChange::Vote,
+            HostVerb::Follow => HostChange::Follow,
+            HostVerb::Drain => HostChange::Drain(true),
+            HostVerb::Undrain => HostChange::Drain(false),
+            HostVerb::Remove => HostChange::Leave,
+        }
+    }
+
+    /// Members of the answer: only what the verb decides. A host that is drained keeps its standing.
+    fn wanted(self) -> &'static str {
+        match self {
+            HostVerb::Add => r#""standing":"voter","draining":false"#,
+            HostVerb::Follow => r#""standing":"learner""#,
+            HostVerb::Drain => r#""draining":true"#,
+            HostVerb::Undrain => r#""draining":false"#,
+            HostVerb::Remove => r#""standing":"leaving""#,
+        }
+    }
+}
+
+pub(super) async fn change_host<S: Store>(
+    call: Call<'_, S>,
+    raw_node: &str,
+    verb: HostVerb,
+) -> Result<Response, Problem> {
+    service::only_posts(call.method())?;
+    let node = NodeId(number("a host", raw_node)?);
+    match call.submit(Request::Write(Write::ChangeHost { node, change: verb.change() })).await? {
+        Reply::HostChanged => {
+            Ok(response::accepted(format!(r#"{{"node":{},{}}}"#, node.0, verb.wanted()).into_bytes()))
+        }
+        Reply::Denied(denial) => Err(denied(denial)),
+        _ => Err(Problem::mismatched_reply()),
+    }
+}
+
+pub(super) async fn transfer<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Result<Response, Problem> {
+    service::only_posts(call.method())?;
+    let shard = ShardId(number("a shard", raw_shard)?);
+    let to = call.parameters().get("to")?;
+    let to = to.ok_or_else(|| Problem::invalid("to must name the node that should lead"))?;
+    let to = NodeId(number("the node to lead", to)?);
+    match call.submit(Request::Transfer { shard, to }).await? {
+        Reply::Asked => {
+            Ok(response::accepted(format!(r#"{{"shard":{},"leader":{}}}"#, shard.0, to.0).into_bytes()))
+        }
+        _ => Err(Problem::mismatched_reply()),
+    }
+}
+
+fn number(what: &str, digits: impl AsRef<[u8]>) -> Result<u64, Problem> {
+    uri::parse_u64(digits.as_ref()).ok_or_else(|| Problem::invalid(format!("{what} is named by a number")))
+}
+
+fn denied(denial: Denial) -> Problem {
+    let kind = match denial {
+        Denial::UnknownHost => ProblemKind::UnknownHost,
+        Denial::HostRemoved => ProblemKind::HostRemoved,
+        Denial::LastVoter => ProblemKind::LastVoter,
+        // Answers to what only hosts and leaders ask.
+        Denial::NotLeaving | Denial::TooManyHosts => return Problem::mismatched_reply(),
+    };
+    Problem::new(kind, format!("{denial}; nothing was changed"))
+}
