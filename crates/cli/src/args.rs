@@ -87,6 +87,10 @@ pub struct ServeArgs {
     /// A name that founders must share, so that clusters cannot be mixed up [default: tidelock]
     #[arg(long, env = "TIDELOCK_CLUSTER_NAME", value_name = "NAME")]
     pub cluster_name: Option<String>,
+    /// Last resort when a majority is lost for good: this node goes on alone, as a new cluster, with what its own disk
+    /// holds. ID is that of the cluster it leaves, so that it happens once
+    #[arg(long, env = "TIDELOCK_FORCE_NEW_CLUSTER", value_name = "ID")]
+    pub force_new_cluster: Option<String>,
     /// Into how many shards a new cluster divides its keys [default: 4]
     #[arg(long, env = "TIDELOCK_SHARDS", value_name = "N")]
     pub shards: Option<u64>,

@@ -40,6 +40,7 @@ fn raw(args: &ServeArgs) -> RawSettings {
         peers: args.peers,
         join: args.join,
         cluster_name: args.cluster_name,
+        force_new_cluster: args.force_new_cluster,
         shards: args.shards,
         tags: args.tags,
         sync: args.sync,
@@ -102,7 +103,7 @@ mod tests {
     fn every_flag_arrives() {
         let given = raw_of(
             "tidelock serve --data-dir d --http h:1 --resp r:2 --peer p:3 --peers p:3,q:3 --join m:4,n:4 \
-             --cluster-name c --shards 8 --tag a=1 --tag b=2 --sync false --election-timeout-ms 500 --request-timeout-ms 900 --log-format json \
+             --cluster-name c --force-new-cluster x --shards 8 --tag a=1 --tag b=2 --sync false --election-timeout-ms 500 --request-timeout-ms 900 --log-format json \
              --log debug",
         );
         let text = |text: &str| Some(text.to_owned());
@@ -115,6 +116,7 @@ mod tests {
             peers: list(&["p:3", "q:3"]),
             join: list(&["m:4", "n:4"]),
             cluster_name: text("c"),
+            force_new_cluster: text("x"),
             shards: Some(8),
             tags: list(&["a=1", "b=2"]),
             sync: Some(false),
@@ -136,6 +138,7 @@ mod tests {
             ("peers", String::new()),
             ("join", String::new()),
             ("cluster-name", config::DEFAULT_CLUSTER_NAME.to_owned()),
+            ("force-new-cluster", String::new()),
             ("shards", config::DEFAULT_SHARDS.to_string()),
             ("tag", String::new()),
             ("sync", config::DEFAULT_SYNC.to_string()),

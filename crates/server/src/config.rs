@@ -95,6 +95,8 @@ pub struct RawSettings {
     pub join: Option<Vec<String>>,
     /// Tells clusters with the same founders apart.
     pub cluster_name: Option<String>,
+    /// The id of the cluster that this node leaves, to go on alone.
+    pub force_new_cluster: Option<String>,
     /// Data shards that a new cluster is founded with.
     pub shards: Option<u64>,
     /// `K=V`; `K` has no `=`.
@@ -134,6 +136,7 @@ impl RawSettings {
             peers: self.peers.or(fallback.peers),
             join: self.join.or(fallback.join),
             cluster_name: self.cluster_name.or(fallback.cluster_name),
+            force_new_cluster: self.force_new_cluster.or(fallback.force_new_cluster),
             shards: self.shards.or(fallback.shards),
             tags: self.tags.or(fallback.tags),
             sync: self.sync.or(fallback.sync),
@@ -253,6 +256,11 @@ pub struct Settings {
     join: Vec<Address>,
     /// As it was given.
     cluster_name: Option<String>,
+    force_new_cluster: Option<Uuid>,
+}
+
+fn parse_cluster_id(text: &str) -> Result<Uuid, ConfigError> {
+    Uuid::parse_str(text.trim()).map_err(|_| ConfigError::ClusterId(text.to_owned()))
 }
 
 impl Settings {
@@ -325,7 +333,13 @@ impl Settings {
             cluster_id,
             join,
             cluster_name: given_name,
+            force_new_cluster: raw.force_new_cluster.as_deref().map(parse_cluster_id).transpose()?,
         })
+    }
+
+    /// The id of the cluster that this node leaves behind to go on alone, if it is to do that.
+    pub fn force_new_cluster(&self) -> Option<Uuid> {
+        self.force_new_cluster
     }
 
     /// Peer addresses of all founders, sorted by their bytes, 1 to [`FOUNDERS_MAX`].

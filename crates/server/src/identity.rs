@@ -41,6 +41,20 @@ pub enum IdentityError {
          directory"
     )]
     Joining,
+    /// The operator means another cluster.
+    #[error(
+        "--force-new-cluster names cluster {given}, and the data directory is of cluster {known}. It makes this node a \
+         cluster of its own, without the others, and is to be given once; leave it out to start as before"
+    )]
+    ForceMismatch {
+        /// What was given.
+        given: Uuid,
+        /// What the directory knows.
+        known: Uuid,
+    },
+    /// There is nothing to go on with.
+    #[error("--force-new-cluster: the data directory holds no node; it is for one that lost the others")]
+    ForceNothing,
     /// The cluster does not take this host in.
     #[error("cannot join: {0}")]
     NotTaken(#[from] AskError),
@@ -52,7 +66,36 @@ pub enum IdentityError {
 /// # Errors
 /// When the control file cannot be used, when the node is none any more, and when a cluster does not take it in.
 pub async fn identify(disk: &FsDisk, settings: &Settings) -> Result<Identity, IdentityError> {
-    let identity = match control_file::load(disk)? {
+    let identity = match (control_file::load(disk)?, settings.force_new_cluster()) {
+        (Some(known), Some(given)) if !known.is_joining() => leave_others(known, given)?,
+        (_, Some(_)) => return Err(IdentityError::ForceNothing),
+        (known, None) => identify_member(known, disk, settings).await?,
+    };
+    let identity = Identity { boots: identity.boots + 1, ..identity };
+    control_file::store(disk, &identity)?;
+    Ok(identity)
+}
+
+/// The node under the id of a new cluster: to all others it is a stranger from then on.
+fn leave_others(known: Identity, given: Uuid) -> Result<Identity, IdentityError> {
+    if given != known.cluster_id {
+        return Err(IdentityError::ForceMismatch { given, known: known.cluster_id });
+    }
+    let cluster_id = Uuid::new_v4();
+    tracing::warn!(
+        left = %given, cluster = %cluster_id,
+        "FORCED NEW CLUSTER: this node goes on alone, with what its own disk holds; what only others held is lost. Do not \
+         start the other nodes of the old cluster again: empty their directories and let them --join"
+    );
+    Ok(Identity { cluster_id, removed: false, ..known })
+}
+
+async fn identify_member(
+    known: Option<Identity>,
+    disk: &FsDisk,
+    settings: &Settings,
+) -> Result<Identity, IdentityError> {
+    Ok(match known {
         Some(known) if known.removed => return Err(IdentityError::Removed),
         Some(known) if known.is_joining() && settings.join().is_empty() => {
             return Err(IdentityError::Joining);
@@ -68,10 +111,7 @@ pub async fn identify(disk: &FsDisk, settings: &Settings) -> Result<Identity, Id
             control_file::store(disk, &Identity::joining(host_uuid))?;
             become_member(settings, host_uuid).await?
         }
-    };
-    let identity = Identity { boots: identity.boots + 1, ..identity };
-    control_file::store(disk, &identity)?;
-    Ok(identity)
+    })
 }
 
 fn found(settings: &Settings) -> Identity {
@@ -155,6 +195,14 @@ impl IdentityStore {
     /// When the control file cannot be written; then nothing has changed.
     pub fn remember(&self, hosts: BTreeMap<NodeId, KnownHost>) -> Result<(), ControlFileError> {
         self.update(|identity| identity.hosts.extend(hosts))
+    }
+
+    /// Forgets all other hosts: they are of the cluster that this node has left.
+    ///
+    /// # Errors
+    /// As [`IdentityStore::remember`].
+    pub fn forget_others(&self) -> Result<(), ControlFileError> {
+        self.update(|identity| identity.hosts.clear())
     }
 
     /// Marks the directory as that of a node that its cluster has removed: it starts no more.

@@ -14,14 +14,16 @@ use std::time::Duration;
 
 use tidelock_core::command::Standing;
 use tidelock_core::event::{Event, NodeOptions, OutgoingFrame};
+use tidelock_core::limits;
 use tidelock_core::node::Node;
+use tidelock_core::node::alone::{Survivor, go_on_alone};
 use tidelock_core::storage::WalBatch;
 use tidelock_core::storage::control_file::Identity;
 use tidelock_core::storage::disk::DiskError;
-use tidelock_core::storage::recovery::{self, RecoverError, RecoverReport};
+use tidelock_core::storage::recovery::{self, Opened, RecoverError, RecoverReport};
 use tidelock_core::storage::snapshot::SnapshotTask;
 use tidelock_core::storage::wal::{WalError, WalOptions};
-use tidelock_core::types::NodeId;
+use tidelock_core::types::{NodeId, WalSequence};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::LocalSet;
@@ -95,9 +97,15 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     };
     // A fresh seed for each boot: read contexts must not repeat, and jitter had better not.
     let (seed, _) = Uuid::new_v4().as_u64_pair();
-    let opened = recovery::open(disk.clone(), WalOptions::new(seed))?;
+    let mut opened = recovery::open(disk.clone(), WalOptions::new(seed))?;
     log_recovery(&opened.report);
+    if settings.force_new_cluster().is_some() {
+        end_logs_alone(&mut opened, &identity)?;
+    }
     let identity = Rc::new(IdentityStore::begin(disk.clone(), identity, opened.report.log.segments > 0)?);
+    if settings.force_new_cluster().is_some() {
+        identity.forget_others().map_err(IdentityError::from)?;
+    }
 
     let listeners = Listeners::bind(&settings).await?;
     let reports = Arc::new(DiskReports::default());
@@ -145,6 +153,19 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     snapshots.stop();
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Makes this node the only one of its cluster, in all its logs. The numbers of lost nodes that this one may not have
+/// heard of are among those that it leaves out.
+fn end_logs_alone(opened: &mut Opened<FsDisk>, identity: &Identity) -> Result<(), ServeError> {
+    let founders = identity.founders.len() as u64;
+    let highest = identity.hosts.keys().map(|node| node.0).fold(founders.max(identity.node.0), u64::max);
+    let numbers = (1..=highest + limits::HOSTS_MAX as u64).map(NodeId);
+    let lost: Vec<NodeId> = numbers.filter(|&node| node != identity.node).collect();
+    let survivor = Survivor { node: identity.node, lost: &lost, founders, data_shards: identity.data_shards };
+    let records = go_on_alone(&mut opened.shards, survivor);
+    let batch = WalBatch { sequence: WalSequence(0), records, released: vec![] };
+    opened.log.append(&[batch]).and_then(|()| opened.log.sync()).map_err(ServeError::Log)
 }
 
 /// Returns once the process is asked to stop.

@@ -13,7 +13,7 @@ use crate::control::numbering::Numbering;
 use crate::membership::{MembershipChange, Role};
 use crate::raft;
 use crate::storage::{LogEntry, RecoveredShards, WalRecord};
-use crate::types::{LogIndex, NodeId, ShardId};
+use crate::types::{LogIndex, NodeId, ShardId, Term};
 
 /// Who goes on, and who does not.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,7 @@ pub fn go_on_alone(shards: &mut RecoveredShards, survivor: Survivor<'_>) -> Vec<
         let (base, base_term) = snapshot.map_or_else(Default::default, |id| (id.index, id.term));
         let log = &mut recovered.log;
         let last = log.entries.last().map_or(base, |entry| entry.index);
-        log.hard_state.term = log.hard_state.term.max(base_term);
+        log.hard_state.term = log.hard_state.term.max(base_term).max(Term(1));
         let data = changes(survivor, numbering, shard)
             .map(|change| raft::encode_change(&change))
             .chain((shard == ShardId::PRIME).then(|| raft::encode_writes(&departures(survivor))));

@@ -77,6 +77,12 @@ pub enum ConfigError {
         /// The founders.
         founders: String,
     },
+    /// Not the id of a cluster.
+    #[error(
+        "force_new_cluster: `{0}` is not the id of a cluster; the log of every start says which the directory belongs \
+         to"
+    )]
+    ClusterId(String),
     /// Both founding and joining.
     #[error("join: peers is given too; a node founds a cluster (peers) or joins one that is there (join)")]
     JoinAndPeers,
