@@ -277,7 +277,7 @@ fn prepare(log: &mut wal::Writer<SimDisk>, steps: u32) -> Result<(), wal::WalErr
     for _ in 0..steps {
         match log.prepare_next() {
             Ok(true) => {}
-            Err(error) if !error.out_of_space() => return Err(error),
+            Err(error) if !error.is_retryable() => return Err(error),
             Ok(false) | Err(_) => break,
         }
     }

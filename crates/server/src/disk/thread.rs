@@ -134,7 +134,7 @@ impl<D: Disk> GroupCommits<D> {
                 }
                 Next::Idle => match self.writer.prepare_next() {
                     Ok(more) => may_prepare = more,
-                    Err(error) if error.out_of_space() => {
+                    Err(error) if error.is_retryable() => {
                         tracing::warn!(%error, "the log has no room beyond its current segment");
                         may_prepare = false;
                     }
