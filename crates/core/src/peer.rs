@@ -16,7 +16,7 @@ use crate::types::{LogIndex, ShardId, Term, Version};
 pub(crate) const KIND_RAFT: u8 = 1;
 /// First byte of a payload: forwarded commands and their outcomes.
 pub(crate) const KIND_REQUESTS: u8 = 2;
-/// First byte of a payload: where the sender's replicas stand.
+/// First byte of a payload: whether the sender's disk takes writes, and where its replicas stand.
 pub(crate) const KIND_REPORT: u8 = 3;
 
 /// First byte of a payload: a part of a snapshot, or the question what the receiver holds of it.
@@ -66,6 +66,7 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outco
         Outcome::Done(Reply::Registered) => (6, None),
         Outcome::Done(Reply::Refused(Refusal::Overloaded)) => (7, None),
         Outcome::Done(Reply::Refused(Refusal::Invalid(_))) => (8, None),
+        Outcome::Done(Reply::Refused(Refusal::DiskUnavailable)) => (9, None),
         Outcome::Done(Reply::Refused(Refusal::UnknownOutcome | Refusal::NoLeader))
         | Outcome::Done(Reply::Value { .. } | Reply::Page(_) | Reply::Cluster(_)) => {
             unreachable!("invariant: no leader answers a write so")
@@ -109,20 +110,30 @@ fn outcome(decoder: &mut Decoder<'_>) -> Result<Outcome, DecodeError> {
         6 => Reply::Registered,
         7 => Reply::Refused(Refusal::Overloaded),
         8 => Reply::Refused(Refusal::Invalid("refused by the leader of the shard")),
+        9 => Reply::Refused(Refusal::DiskUnavailable),
         _ => return Err(DecodeError::UnknownTag("outcome")),
     };
     Ok(Outcome::Done(reply))
 }
 
 /// A whole [`KIND_REPORT`] payload.
-pub(crate) fn report(positions: impl Iterator<Item = Position>) -> Vec<u8> {
-    let mut out = alloc::vec![KIND_REPORT];
+pub(crate) fn report(disk_stalled: bool, positions: impl Iterator<Item = Position>) -> Vec<u8> {
+    let mut out = alloc::vec![KIND_REPORT, u8::from(disk_stalled)];
     for position in positions {
         codec::put_varint(&mut out, position.shard.0);
         codec::put_varint(&mut out, position.term.0);
         codec::put_varint(&mut out, position.applied.0);
     }
     out
+}
+
+/// Reads what comes before the positions of a [`KIND_REPORT`] payload: whether the sender's disk takes no writes.
+pub(crate) fn disk_stalled(decoder: &mut Decoder<'_>) -> Result<bool, DecodeError> {
+    match decoder.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(DecodeError::Invalid("state of a disk")),
+    }
 }
 
 /// Reads the next position of a [`KIND_REPORT`] payload.
@@ -199,6 +210,7 @@ mod tests {
             Outcome::Done(Reply::ConditionFailed { current: Version(0) }),
             Outcome::Done(Reply::Registered),
             Outcome::Done(Reply::Refused(Refusal::Overloaded)),
+            Outcome::Done(Reply::Refused(Refusal::DiskUnavailable)),
         ];
         let mut out = vec![];
         put_forward(&mut out, RequestId(7), ShardId(2), &write);
@@ -230,8 +242,9 @@ mod tests {
     #[test]
     fn positions_round_trip() {
         let position_sent = Position { shard: ShardId(3), term: Term(4), applied: LogIndex(500) };
-        let payload = report([position_sent].into_iter());
+        let payload = report(true, [position_sent].into_iter());
         let mut decoder = Decoder::new(&payload[1..]);
+        assert_eq!(disk_stalled(&mut decoder), Ok(true));
         assert_eq!(position(&mut decoder), Ok(position_sent));
         assert!(decoder.is_empty());
     }

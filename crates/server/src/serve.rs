@@ -99,12 +99,12 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     let reports = Arc::new(DiskReports::default());
     let (log_report, snapshot_report) = (reports.clone(), reports.clone());
     let log =
-        DiskThread::start(opened.log, settings.sync, Box::new(move |result| log_report.report(result)))?;
+        DiskThread::start(opened.log, settings.sync, Box::new(move |report| log_report.report(report)))?;
     let snapshots = SnapshotThread::start(opened.snapshots, move |done| snapshot_report.snapshot(done))?;
     let node = Node::new(node_options(&settings, &identity, seed), opened.shards);
     let worker = Worker::new(node, reports);
     let transport = Rc::new(start_transport(&worker, &identity, listeners.peer));
-    let context = Rc::new(http_context(&settings, &log, &transport));
+    let context = Rc::new(http_context(&settings, (&worker, &log), &transport));
 
     let (stop_http, http_stopping) = watch::channel(false);
     let http = tokio::task::spawn_local(http::serve(listeners.http, worker.clone(), context, http_stopping));
@@ -211,7 +211,9 @@ impl Listeners {
 
 /// Who this node is: what its disk says, or, on an empty disk, what its settings found.
 fn identify(disk: &FsDisk, settings: &Settings) -> Result<Identity, ServeError> {
-    let identity = match control_file::load(disk)? {
+    let known = control_file::load(disk)?;
+    let is_known = known.is_some();
+    let identity = match known {
         Some(known) => {
             if settings.cluster_id().is_some_and(|id| id != known.cluster_id) {
                 tracing::warn!(
@@ -231,7 +233,13 @@ fn identify(disk: &FsDisk, settings: &Settings) -> Result<Identity, ServeError> 
             hosts: BTreeMap::new(),
         },
     };
-    control_file::store(disk, &identity)?;
+    match control_file::store(disk, &identity) {
+        // A full disk shall not keep a node from being read. What is lost is the count of its starts.
+        Err(ControlFileError::Disk(error)) if is_known && error.kind.is_retryable() => {
+            tracing::warn!(%error, "the control file could not be updated");
+        }
+        result => result?,
+    }
     Ok(identity)
 }
 
@@ -306,7 +314,11 @@ fn start_transport(worker: &Worker, identity: &Identity, listener: TcpListener) 
     Transport::start(listener, options)
 }
 
-fn http_context(settings: &Settings, log: &DiskThread, transport: &Transport) -> HttpContext {
+fn http_context(
+    settings: &Settings,
+    (worker, log): (&Worker, &DiskThread),
+    transport: &Transport,
+) -> HttpContext {
     let exposed = settings.exposed().into_iter();
     HttpContext {
         options: HttpOptions::default(),
@@ -321,6 +333,7 @@ fn http_context(settings: &Settings, log: &DiskThread, transport: &Transport) ->
             })
             .inspect(|warning| tracing::warn!("{warning}"))
             .collect(),
+        disk_error: worker.disk_error(),
         disk: log.counters(),
         transport: transport.counters(),
         ..HttpContext::default()

@@ -2,7 +2,7 @@
 //!
 //! Owns what the server's shell does around the core, in the server's order: gather events, `handle` each, `drive`,
 //! carry out the actions; a disk thread takes all log batches that queued while it was busy, appends them, and after
-//! the sync reports the last one durable. This is the only room that touches [`Node`] and the write-ahead log. When
+//! the sync reports the last one durable. On a disk that takes no writes for now it stalls, and tries again. This is the only room that touches [`Node`] and the write-ahead log. When
 //! things happen is decided by the run.
 
 use std::collections::VecDeque;
@@ -51,6 +51,8 @@ struct Process {
     writing: Option<WalSequence>,
     /// What it releases once it is durable.
     releasing: Vec<(ShardId, LogIndex)>,
+    /// The disk took no writes when it was last asked.
+    stalled: bool,
     files: SnapshotFiles<SimDisk>,
     tasks: VecDeque<SnapshotTask>,
     /// The snapshot thread is at the first of its tasks.
@@ -65,6 +67,17 @@ pub struct Turn {
     pub frames: Vec<OutgoingFrame>,
     /// Replies to clients.
     pub replies: Vec<(Token, Reply)>,
+}
+
+/// What the disk thread did with what is queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// It is busy, or there is nothing to do, or the disk is stalled as it was before.
+    Nothing,
+    /// It took everything up to this batch, which is durable after a sync.
+    Begun(WalSequence),
+    /// The disk takes no writes now. Nothing was done.
+    Stalled,
 }
 
 /// Why a process is no more.
@@ -141,6 +154,7 @@ impl Host {
             queued: Vec::new(),
             writing: None,
             releasing: Vec::new(),
+            stalled: false,
             files: opened.snapshots,
             tasks: VecDeque::new(),
             filing: false,
@@ -203,33 +217,60 @@ impl Host {
         turn
     }
 
-    /// The disk thread takes what is queued, if it is idle. Returns the last batch of what it is busy with now.
-    pub fn begin_write(&mut self) -> Result<Option<WalSequence>, Stop> {
-        let Some(process) = &mut self.process else { return Ok(None) };
-        let Some(last) = process.queued.last().map(|batch| batch.sequence) else { return Ok(None) };
-        if process.writing.is_some() {
-            return Ok(None);
+    /// The disk thread takes what is queued, if it is idle and the disk is not stalled.
+    pub fn begin_write(&mut self) -> Result<Write, Stop> {
+        match &self.process {
+            Some(process) if !process.stalled && process.writing.is_none() => self.append(),
+            _ => Ok(Write::Nothing),
         }
-        process.writing = Some(last);
-        let batches = std::mem::take(&mut process.queued);
-        process.releasing = batches.iter().flat_map(|batch| batch.released.iter().copied()).collect();
-        let appended = process.log.append(&batches);
-        appended.map(|()| Some(last)).map_err(|error| self.stopped(&error))
     }
 
-    /// The disk thread syncs what it took, and then, if nothing waits for it, takes up to `steps` of preparation.
+    /// The disk thread tries again what a stalled disk did not take; before that it lets go of what nobody needs.
+    pub fn retry_write(&mut self) -> Result<Write, Stop> {
+        let process = self.process.as_mut().expect("invariant: only a process retries");
+        process.stalled = false;
+        let released = released_by(&process.queued);
+        release(&mut process.log, released).map_err(|error| self.stopped(&error))?;
+        self.append()
+    }
+
+    fn append(&mut self) -> Result<Write, Stop> {
+        let Some(process) = &mut self.process else { return Ok(Write::Nothing) };
+        let last = process.queued.last().map(|batch| batch.sequence);
+        let appended = match last {
+            Some(_) => process.log.append(&process.queued),
+            None => process.log.ensure_room(),
+        };
+        match (appended, last) {
+            (Ok(()), Some(last)) => {
+                process.writing = Some(last);
+                process.releasing = released_by(&std::mem::take(&mut process.queued));
+                Ok(Write::Begun(last))
+            }
+            (Ok(()), None) => Ok(Write::Nothing),
+            (Err(error), _) if error.is_retryable() => {
+                process.stalled = true;
+                Ok(Write::Stalled)
+            }
+            (Err(error), _) => Err(self.stopped(&error)),
+        }
+    }
+
+    /// The disk thread syncs what it took, and then, if nothing waits for it, takes up to `steps` of preparation. Whether
+    /// the disk is stalled then is for [`Host::begin_write`] to say.
     pub fn finish_write(&mut self, steps: u32) -> Result<WalSequence, Stop> {
         let process = self.process.as_mut().expect("invariant: only a process writes");
         let released = std::mem::take(&mut process.releasing);
-        let mut released = released.into_iter();
-        let synced = process
-            .log
-            .sync()
-            .and_then(|()| released.try_for_each(|(shard, up_to)| process.log.release(shard, up_to)));
+        let synced = process.log.sync().and_then(|()| release(&mut process.log, released));
         let sequence = process.writing.take().expect("invariant: a sync ends what an append began");
         let idle = process.queued.is_empty();
         let prepared = synced.and_then(|()| if idle { prepare(&mut process.log, steps) } else { Ok(()) });
         prepared.map(|()| sequence).map_err(|error| self.stopped(&error))
+    }
+
+    /// Whether its disk takes no writes.
+    pub fn is_stalled(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| process.stalled)
     }
 
     /// The snapshot thread takes its next task, if it is idle. Returns whether it did.
@@ -270,6 +311,21 @@ impl Host {
     fn stopped(&self, error: &dyn std::error::Error) -> Stop {
         if self.disk.is_dead() { Stop::Died } else { Stop::Disk(error.to_string()) }
     }
+}
+
+fn released_by(batches: &[WalBatch]) -> Vec<(ShardId, LogIndex)> {
+    batches.iter().flat_map(|batch| batch.released.iter().copied()).collect()
+}
+
+/// What cannot be let go now is tried again with the next release.
+fn release(log: &mut wal::Writer<SimDisk>, released: Vec<(ShardId, LogIndex)>) -> Result<(), wal::WalError> {
+    for (shard, up_to) in released {
+        match log.release(shard, up_to) {
+            Err(error) if !error.is_retryable() => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Lack of room is no reason to stop while the current segment has some.

@@ -189,9 +189,11 @@ fn summarise(totals: &Totals, seconds: f64) {
         tally.requests, tally.acknowledged, tally.refused, tally.lost, tally.frames
     );
     println!(
-        "{} crashes, {} of them stops on a failing disk; {} sectors lost; {} leaderships; {} snapshots made, {} received",
+        "{} crashes, {} of them stops on a failing disk; {} disk stalls; {} sectors lost; {} leaderships; \
+         {} snapshots made, {} received",
         tally.crashes,
         tally.disk_stops,
+        tally.disk_stalls,
         tally.sectors_lost,
         tally.leaderships,
         tally.snapshots_made,

@@ -21,7 +21,7 @@ use crate::checkers::replies::Replies;
 use crate::disk::SimDisk;
 use crate::faults::{Loss, Sabotage};
 use crate::history::{Happened, History, Outcome};
-use crate::host::{Host, Stop};
+use crate::host::{Host, Stop, Write};
 use crate::nemesis::Nemesis;
 use crate::net::Network;
 use crate::plan::{DiskPace, Plan};
@@ -55,11 +55,15 @@ pub struct World<'p> {
     snapshots_made: u64,
     snapshots_received: u64,
     disk_stops: u64,
+    disk_stalls: u64,
     trace: Trace,
 }
 
 /// A process turns to its inbox up to this long after something arrived, and finds what gathered meanwhile.
 const WAKE_AFTER_MAX: Micros = Micros(150);
+
+/// Between two attempts to write to a disk that takes no writes.
+const STALL_RETRY: Micros = Micros(100_000);
 
 impl<'p> World<'p> {
     /// The world of a plan before its first moment.
@@ -90,6 +94,7 @@ impl<'p> World<'p> {
             snapshots_made: 0,
             snapshots_received: 0,
             disk_stops: 0,
+            disk_stalls: 0,
             trace: Trace::new(detail),
         }
     }
@@ -138,6 +143,7 @@ impl<'p> World<'p> {
             snapshots_made: self.snapshots_made,
             snapshots_received: self.snapshots_received,
             disk_stops: self.disk_stops,
+            disk_stalls: self.disk_stalls,
             leaderships: self.leaders.count() as u64,
             frames: self.net.counters().delivered,
             sectors_lost: self.hosts.iter().map(|host| host.disk().counters().sectors_lost).sum(),
@@ -227,10 +233,12 @@ impl<'p> World<'p> {
             Happening::Tick { node, life } if self.lives(node, life) => self.tick(node, life),
             Happening::Wake { node, life } if self.lives(node, life) => return self.wake(node),
             Happening::Synced { node, life } if self.lives(node, life) => return self.synced(node, life),
+            Happening::Retried { node, life } if self.lives(node, life) => return self.retried(node, life),
             Happening::Filed { node, life } if self.lives(node, life) => return self.filed(node, life),
             Happening::Tick { .. }
             | Happening::Wake { .. }
             | Happening::Synced { .. }
+            | Happening::Retried { .. }
             | Happening::Filed { .. } => {}
             Happening::Deliver(direction) => {
                 if let Some(event) = self.net.deliver(direction, &mut self.agenda) {
@@ -309,12 +317,25 @@ impl<'p> World<'p> {
     /// Lets the disk thread take what is queued.
     fn write(&mut self, node: NodeId) -> Result<(), Violation> {
         let refusals = self.host(node).disk().counters().refusals;
-        match self.host(node).begin_write() {
-            Ok(None) => Ok(()),
-            Ok(Some(sequence)) => {
+        let write = self.host(node).begin_write();
+        self.written(node, write, refusals)
+    }
+
+    /// The disk thread took what was queued, or could not.
+    fn written(&mut self, node: NodeId, write: Result<Write, Stop>, refusals: u64) -> Result<(), Violation> {
+        let life = self.host(node).incarnation().life;
+        match write {
+            Ok(Write::Nothing) => Ok(()),
+            Ok(Write::Stalled) => {
+                self.disk_stalls += 1;
+                self.note(&[11, node.0], || format!("node {node}: the disk takes no writes"));
+                self.post(node, Event::DiskStalled);
+                self.agenda.after(STALL_RETRY, Happening::Retried { node, life });
+                Ok(())
+            }
+            Ok(Write::Begun(sequence)) => {
                 let DiskPace { sync_min, sync_max, .. } = self.disk_pace;
                 let sync = Micros(self.pace.u64(sync_min.0..=sync_max.0)) * self.host(node).slowness;
-                let life = self.host(node).incarnation().life;
                 self.agenda.after(sync, Happening::Synced { node, life });
                 if self.plan.sabotage == Some(Sabotage::DurableBeforeSync) {
                     self.post(node, Event::Durable(sequence));
@@ -323,6 +344,26 @@ impl<'p> World<'p> {
             }
             Err(stop) => self.stopped(node, &stop, refusals),
         }
+    }
+
+    /// A stalled disk is tried again.
+    fn retried(&mut self, node: NodeId, life: u64) -> Result<(), Violation> {
+        if !self.host(node).is_running() {
+            self.agenda.after(STALL_RETRY, Happening::Retried { node, life });
+            return Ok(());
+        }
+        let refusals = self.host(node).disk().counters().refusals;
+        match self.host(node).retry_write() {
+            Ok(Write::Stalled) => self.agenda.after(STALL_RETRY, Happening::Retried { node, life }),
+            write => {
+                if write.is_ok() {
+                    self.note(&[12, node.0], || format!("node {node}: the disk takes writes again"));
+                    self.post(node, Event::DiskRecovered);
+                }
+                return self.written(node, write, refusals);
+            }
+        }
+        Ok(())
     }
 
     fn synced(&mut self, node: NodeId, life: u64) -> Result<(), Violation> {
@@ -487,6 +528,7 @@ fn reply_facts(reply: &Reply) -> (u64, u64) {
         Reply::Refused(Refusal::UnknownOutcome) => (11, 0),
         Reply::Refused(Refusal::Overloaded) => (12, 0),
         Reply::Refused(Refusal::Invalid(text)) => (13, digest(text.as_bytes())),
+        Reply::Refused(Refusal::DiskUnavailable) => (14, 0),
     }
 }
 

@@ -20,7 +20,7 @@ use crate::deliberate::Fault;
 use crate::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame};
 use crate::machine::Machine;
 use crate::peer::{self, Position, RequestMessage};
-use crate::raft::{Group, GroupOptions, Groups, Member, Output};
+use crate::raft::{Disks, Group, GroupOptions, Groups, Member, Output};
 use crate::router::Router;
 use crate::storage::{RecoveredShards, WalBatch};
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Ticks, Token, WalSequence};
@@ -30,6 +30,8 @@ pub struct Node {
     options: NodeOptions,
     now: Ticks,
     retiring: bool,
+    /// Whether the disk here, and which peers' disks, take no writes.
+    disks: Disks,
     groups: Groups,
     router: Router,
     output: Output,
@@ -83,6 +85,7 @@ impl Node {
         Node {
             now: Ticks(0),
             retiring: false,
+            disks: Disks::default(),
             leaders: alloc::vec![None; groups.len()],
             groups: Groups::new(groups),
             router: Router::new(&options, peers()),
@@ -104,9 +107,13 @@ impl Node {
                     self.frames_invalid += 1;
                 }
             }
-            Event::LinkUp(peer) => self.router.link_up(peer),
+            Event::LinkUp(peer) => {
+                self.router.link_up(peer);
+                self.report_due |= self.disks.own_stalled;
+            }
             Event::LinkDown(peer) => {
                 self.router.link_down(peer);
+                self.disk_changed(peer, false);
                 self.groups.for_each(|group| group.link_lost(peer));
             }
             Event::Tick => self.tick(),
@@ -115,6 +122,8 @@ impl Node {
                 let output = &mut self.output;
                 self.groups.with(done.id().shard, |group| group.snapshot_done(done, output));
             }
+            Event::DiskStalled => self.disk_changed(self.options.host.node, true),
+            Event::DiskRecovered => self.disk_changed(self.options.host.node, false),
             Event::Retire => self.retiring = true,
         }
     }
@@ -180,6 +189,8 @@ impl Node {
             node: self.options.host.node,
             now: self.now,
             retiring: self.retiring,
+            disk_stalled: self.disks.own_stalled,
+            peers_stalled: self.disks.peers_stalled.clone(),
             requests_open: self.router.open_count(),
             shards: self.groups.iter().map(Group::status).collect(),
             links: self.router.peers().iter().map(|peer| (peer.node, peer.up)).collect(),
@@ -250,6 +261,8 @@ impl Node {
                 self.groups.with(id.shard, |group| group.snapshot_receipt(from, id, next_offset, output));
             }
             peer::KIND_REPORT => {
+                let stalled = peer::disk_stalled(&mut decoder)?;
+                self.disk_changed(from, stalled);
                 while !decoder.is_empty() {
                     let position = peer::position(&mut decoder)?;
                     self.reports.insert((from, position.shard), position);
@@ -271,6 +284,7 @@ impl Node {
             if retiring {
                 group.transfer_leadership(|node| router.is_up(node));
             }
+            group.leave_stalled_disk(|node| router.is_up(node));
         });
         self.router.tick(now, &mut self.groups);
         if now.0.is_multiple_of(self.options.timing.election_ticks) {
@@ -290,6 +304,27 @@ impl Node {
         }
     }
 
+    /// The disk of `node`, this one or a peer, takes no writes, or takes them (again).
+    fn disk_changed(&mut self, node: NodeId, stalled: bool) {
+        let is_news = if node == self.options.host.node {
+            core::mem::replace(&mut self.disks.own_stalled, stalled) != stalled
+        } else {
+            self.disks.set_peer(node, stalled)
+        };
+        if !is_news {
+            return;
+        }
+        self.report_due |= node == self.options.host.node;
+        let shards: Vec<ShardId> = self.groups.iter().map(Group::shard).collect();
+        let router = &self.router;
+        for shard in shards {
+            self.groups.with(shard, |group| {
+                group.set_disks(&self.disks);
+                group.leave_stalled_disk(|node| router.is_up(node));
+            });
+        }
+    }
+
     fn durable(&mut self, sequence: WalSequence) {
         while self.batches.front().is_some_and(|(batch, _)| *batch <= sequence) {
             let (batch, shards) = self.batches.pop_front().expect("invariant: there is a front");
@@ -300,7 +335,8 @@ impl Node {
     }
 
     fn emit(&mut self, actions: &mut Actions) {
-        if !self.output.records.is_empty() {
+        // Without records, too: the log may wait for the room that is released.
+        if !self.output.records.is_empty() || !self.output.released.is_empty() {
             let records = core::mem::take(&mut self.output.records);
             let sequence = self.output.sequence;
             self.output.sequence = WalSequence(sequence.0 + 1);
@@ -325,7 +361,8 @@ impl Node {
             actions.frames.push(OutgoingFrame { to, payload: payload.into(), droppable: false });
         }
         if core::mem::take(&mut self.report_due) {
-            let payload = Bytes::from(peer::report(self.groups.iter().map(position)));
+            let positions = self.groups.iter().map(position);
+            let payload = Bytes::from(peer::report(self.disks.own_stalled, positions));
             let links = self.router.peers().iter().filter(|peer| peer.up);
             let frames =
                 links.map(|peer| OutgoingFrame { to: peer.node, payload: payload.clone(), droppable: true });

@@ -1,5 +1,7 @@
 //! Whole nodes over a perfect network and disk: what the parts promise together. Faults are the simulator's.
 
+mod stalls;
+
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,6 +19,8 @@ struct Cluster {
     nodes: Vec<Node>,
     /// Nodes that take part; the others neither hear nor tick.
     alive: Vec<bool>,
+    /// Of nodes whose disk takes no writes: the last batch that waits for it.
+    stalled: BTreeMap<u64, WalSequence>,
     next_token: u64,
     replies: BTreeMap<Token, Reply>,
 }
@@ -29,6 +33,7 @@ impl Cluster {
         let mut cluster = Cluster {
             nodes,
             alive: alloc::vec![true; count as usize],
+            stalled: BTreeMap::new(),
             next_token: 0,
             replies: BTreeMap::new(),
         };
@@ -72,7 +77,13 @@ impl Cluster {
                 let mut actions = Actions::default();
                 self.nodes[index].drive(&mut actions);
                 if let Some(batch) = actions.wal {
-                    self.nodes[index].handle(Event::Durable(batch.sequence));
+                    match self.stalled.get_mut(&(index as u64 + 1)) {
+                        Some(waiting) => {
+                            *waiting = batch.sequence;
+                            self.nodes[index].handle(Event::DiskStalled);
+                        }
+                        None => self.nodes[index].handle(Event::Durable(batch.sequence)),
+                    }
                 }
                 for frame in actions.frames {
                     let bytes_max = limits::PEER_FRAME_BYTES_CLOSE + 2 * limits::APPEND_BYTES_MAX as usize;

@@ -21,6 +21,7 @@ mod proposals;
 mod reads;
 mod ready;
 mod snapshots;
+mod stalls;
 mod wire;
 
 pub use group::{Group, GroupOptions, Member, ProposeError};
@@ -28,6 +29,7 @@ pub(crate) use groups::Groups;
 pub use proposals::Outcome;
 pub use ready::Output;
 pub(crate) use snapshots::SnapshotPart;
+pub(crate) use stalls::Disks;
 
 use crate::types::NodeId;
 

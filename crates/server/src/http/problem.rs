@@ -30,6 +30,7 @@ pub(super) enum ProblemKind {
     HeadTooLarge,
     Internal,
     NoLeader,
+    DiskUnavailable,
     Overloaded,
     TooManyConnections,
     UnknownOutcome,
@@ -63,6 +64,9 @@ impl ProblemKind {
             ),
             ProblemKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
             ProblemKind::NoLeader => (StatusCode::SERVICE_UNAVAILABLE, "no-leader", "No leader"),
+            ProblemKind::DiskUnavailable => {
+                (StatusCode::SERVICE_UNAVAILABLE, "disk-unavailable", "Disk unavailable")
+            }
             ProblemKind::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", "Overloaded"),
             ProblemKind::TooManyConnections => {
                 (StatusCode::SERVICE_UNAVAILABLE, "too-many-connections", "Too many connections")
@@ -74,7 +78,13 @@ impl ProblemKind {
     }
 
     fn is_worth_retrying(self) -> bool {
-        matches!(self, ProblemKind::NoLeader | ProblemKind::Overloaded | ProblemKind::TooManyConnections)
+        matches!(
+            self,
+            ProblemKind::NoLeader
+                | ProblemKind::DiskUnavailable
+                | ProblemKind::Overloaded
+                | ProblemKind::TooManyConnections
+        )
     }
 }
 
@@ -201,6 +211,7 @@ impl From<Refusal> for Problem {
         let kind = match refusal {
             Refusal::NoLeader => ProblemKind::NoLeader,
             Refusal::UnknownOutcome => ProblemKind::UnknownOutcome,
+            Refusal::DiskUnavailable => ProblemKind::DiskUnavailable,
             Refusal::Overloaded => ProblemKind::Overloaded,
             Refusal::Invalid(_) => ProblemKind::InvalidRequest,
         };

@@ -1,0 +1,141 @@
+//! What a replica does while disks take no writes: this node's own, or those of peers.
+//!
+//! Owns what is refused, passed on or let go then. When a disk stalls and recovers is the shell's to say, and what
+//! peers say of theirs reaches this room through the node.
+//!
+//! On a stalled disk of its own, a replica
+//! - takes no commands, stands for no election and votes in none: nothing that it could promise would be kept;
+//! - takes no entries: they would pile up in memory, and the leader sends them again;
+//! - hands over what it leads to a follower that can win an election. If there is none it goes on leading, because reads
+//!   need no disk, and a leaderless shard serves none.
+//!
+//! A leader whose own disk is well refuses commands as long as those of a majority are stalled: they could not be
+//! committed, and their outcome would be unknown.
+
+use alloc::vec::Vec;
+use raft::StateRole;
+use raft::eraftpb::{Message, MessageType};
+
+use super::group::Group;
+use super::ready::{Output, promises_no_entries};
+use crate::command::{Refusal, Reply};
+use crate::types::{LogIndex, NodeId, Term};
+
+/// Which disks take no writes, as far as this node knows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Disks {
+    /// This node's.
+    pub(crate) own_stalled: bool,
+    /// Those of peers that said so through a connection that stands.
+    pub(crate) peers_stalled: Vec<NodeId>,
+}
+
+impl Disks {
+    /// Takes note of the state of a peer's disk. Whether that is news.
+    pub(crate) fn set_peer(&mut self, peer: NodeId, stalled: bool) -> bool {
+        let known = self.peers_stalled.iter().position(|&other| other == peer);
+        match (known, stalled) {
+            (None, true) => self.peers_stalled.push(peer),
+            (Some(position), false) => {
+                self.peers_stalled.remove(position);
+            }
+            (None, false) | (Some(_), true) => return false,
+        }
+        true
+    }
+}
+
+impl Group {
+    /// The state of some disk has changed.
+    pub(crate) fn set_disks(&mut self, disks: &Disks) {
+        self.disks.clone_from(disks);
+    }
+
+    /// Whether a command taken now could not be acknowledged before some disk recovers.
+    pub(super) fn refuses_commands(&self) -> bool {
+        let Disks { own_stalled, peers_stalled } = &self.disks;
+        let stalled = self.members().iter().filter(|member| peers_stalled.contains(&member.node)).count();
+        *own_stalled || (stalled > 0 && self.members().len() - stalled < self.quorum())
+    }
+
+    fn quorum(&self) -> usize {
+        self.members().len() / 2 + 1
+    }
+
+    /// Hands leadership over, if this replica leads on a stalled disk and enough of the `reachable` nodes can write for
+    /// one of them to be elected. Only to a follower that holds the whole log: any other would have to catch up first,
+    /// and commands that could be refused would be held all that time.
+    pub(crate) fn leave_stalled_disk(&mut self, reachable: impl Fn(NodeId) -> bool) {
+        let raft = &self.raft.raft;
+        if !self.disks.own_stalled || raft.state != StateRole::Leader || raft.lead_transferee.is_some() {
+            return;
+        }
+        let can_write = |node| reachable(node) && !self.disks.peers_stalled.contains(&node);
+        let others = || {
+            let members = self.members().iter();
+            members.filter(|member| member.replica.0 != raft.id && can_write(member.node))
+        };
+        let last = raft.raft_log.last_index();
+        let holds_all = |replica| raft.prs().get(replica).is_some_and(|progress| progress.matched == last);
+        let candidate = others().map(|member| member.replica.0).find(|&replica| holds_all(replica));
+        if let Some(replica) = candidate.filter(|_| others().count() >= self.quorum()) {
+            self.raft.transfer_leader(replica);
+        }
+    }
+
+    /// Whether a message asks for what a stalled disk cannot give. It is not stepped: an answer would be held until the
+    /// disk recovers, and so would all others that come meanwhile.
+    pub(super) fn is_beyond_stalled_disk(&self, message: &Message) -> bool {
+        self.disks.own_stalled
+            && match message.get_msg_type() {
+                MessageType::MsgAppend | MessageType::MsgTimeoutNow => true,
+                // A leader has to hear that another one is about to be.
+                MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => {
+                    self.raft.raft.state != StateRole::Leader
+                }
+                _ => false,
+            }
+    }
+
+    /// Whether this replica may count the time since it heard of a leader, and stand for election in the end.
+    pub(super) fn may_stand(&self) -> bool {
+        !self.disks.own_stalled || self.raft.raft.state == StateRole::Leader
+    }
+
+    /// While the disk is stalled, takes what needs none past the engine's `Ready`s, of which each would be remembered until
+    /// the disk recovers: for days, perhaps.
+    pub(super) fn bypass_stalled_disk(&mut self, out: &mut Output) {
+        if !self.disks.own_stalled {
+            return;
+        }
+        for state in core::mem::take(&mut self.raft.raft.read_states) {
+            self.reads.confirmed(&state.request_ctx, LogIndex(state.index));
+        }
+        let leads = self.raft.raft.state == StateRole::Leader;
+        let term_durable = self.persisting.is_durable(Term(self.raft.raft.term));
+        let mut free = Vec::new();
+        let mut bound = Vec::new();
+        for message in core::mem::take(&mut self.raft.raft.msgs) {
+            // A question for the index to read at bears no term.
+            let asks = message.get_msg_type() == MessageType::MsgReadIndex;
+            if leads || asks || (promises_no_entries(&message) && term_durable) {
+                free.push(message);
+            } else if !promises_no_entries(&message) {
+                bound.push(message);
+            }
+            // An answer to a heartbeat that would have to wait for its term to be durable is worth nothing by then.
+        }
+        self.raft.raft.msgs = bound;
+        self.send(free, out);
+    }
+
+    /// Refuses reads for which this replica would have to apply what its stalled disk does not hold yet.
+    pub(super) fn refuse_reads_beyond_disk(&mut self, out: &mut Output) {
+        if !self.disks.own_stalled {
+            return;
+        }
+        let durable = LogIndex(self.raft.raft.raft_log.persisted);
+        let refused = self.reads.take_beyond(durable);
+        out.reads.extend(refused.map(|waiter| (waiter.request, Reply::Refused(Refusal::DiskUnavailable))));
+    }
+}
