@@ -14,6 +14,7 @@ mod dialects;
 mod disk;
 mod documents;
 mod faults;
+mod full_disk;
 mod harness;
 mod lifecycle;
 mod linearizable;

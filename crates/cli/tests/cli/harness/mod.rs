@@ -3,6 +3,7 @@
 pub mod client;
 pub mod cluster;
 pub mod ports;
+pub mod tmpfs;
 
 use std::process::Command;
 use std::thread;
