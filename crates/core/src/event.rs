@@ -76,10 +76,10 @@ pub enum Event {
     Tick,
     /// All log batches up to this one are durable (or, without sync, written).
     Durable(WalSequence),
-    /// The log takes no more batches for now: those from here on wait for room, say. Nothing becomes durable until
-    /// [`Event::DiskRecovered`]. Repeating it changes nothing.
+    /// The log takes no commands for now: a batch that holds some, and all that follow it, waits for room, say, until
+    /// [`Event::DiskRecovered`]. Others may still become durable. Repeating it changes nothing.
     DiskStalled,
-    /// The log takes batches again, and has taken those that waited.
+    /// The log takes commands again, and has taken what waited.
     DiskRecovered,
     /// What became of a task of [`Actions::snapshots`].
     Snapshot(SnapshotDone),

@@ -51,7 +51,7 @@ struct Process {
     writing: Option<WalSequence>,
     /// What it releases once it is durable.
     releasing: Vec<(ShardId, LogIndex)>,
-    /// The disk took no writes when it was last asked.
+    /// The disk takes no commands.
     stalled: bool,
     files: SnapshotFiles<SimDisk>,
     tasks: VecDeque<SnapshotTask>,
@@ -72,12 +72,10 @@ pub struct Turn {
 /// What the disk thread did with what is queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// It is busy, or there is nothing to do, or the disk is stalled as it was before.
+    /// It is busy, or there is nothing to do, or the disk is stalled.
     Nothing,
     /// It took everything up to this batch, which is durable after a sync.
     Begun(WalSequence),
-    /// The disk takes no writes now. Nothing was done.
-    Stalled,
 }
 
 /// Why a process is no more.
@@ -228,7 +226,9 @@ impl Host {
     /// The disk thread tries again what a stalled disk did not take; before that it lets go of what nobody needs.
     pub fn retry_write(&mut self) -> Result<Write, Stop> {
         let process = self.process.as_mut().expect("invariant: only a process retries");
-        process.stalled = false;
+        if process.writing.is_some() {
+            return Ok(Write::Nothing);
+        }
         let released = released_by(&process.queued);
         release(&mut process.log, released).map_err(|error| self.stopped(&error))?;
         self.append()
@@ -236,28 +236,25 @@ impl Host {
 
     fn append(&mut self) -> Result<Write, Stop> {
         let Some(process) = &mut self.process else { return Ok(Write::Nothing) };
-        let last = process.queued.last().map(|batch| batch.sequence);
-        let appended = match last {
-            Some(_) => process.log.append(&process.queued),
-            None => process.log.ensure_room(),
+        let appended = process.log.append(&process.queued);
+        let write = match process.queued.last() {
+            Some(last) if appended.is_ok() => Write::Begun(last.sequence),
+            _ => Write::Nothing,
         };
-        match (appended, last) {
-            (Ok(()), Some(last)) => {
-                process.writing = Some(last);
-                process.releasing = released_by(&std::mem::take(&mut process.queued));
-                Ok(Write::Begun(last))
-            }
-            (Ok(()), None) => Ok(Write::Nothing),
-            (Err(error), _) if error.is_retryable() => {
-                process.stalled = true;
-                Ok(Write::Stalled)
-            }
-            (Err(error), _) => Err(self.stopped(&error)),
+        if let Write::Begun(last) = write {
+            process.writing = Some(last);
+            process.releasing = released_by(&std::mem::take(&mut process.queued));
+        }
+        // What holds no commands may find room on a stalled disk, which it still is then.
+        let room = appended.and_then(|()| process.log.ensure_room());
+        process.stalled = room.is_err();
+        match room {
+            Err(error) if !error.is_retryable() => Err(self.stopped(&error)),
+            Ok(()) | Err(_) => Ok(write),
         }
     }
 
-    /// The disk thread syncs what it took, and then, if nothing waits for it, takes up to `steps` of preparation. Whether
-    /// the disk is stalled then is for [`Host::begin_write`] to say.
+    /// The disk thread syncs what it took, and then, if nothing waits for it, takes up to `steps` of preparation.
     pub fn finish_write(&mut self, steps: u32) -> Result<WalSequence, Stop> {
         let process = self.process.as_mut().expect("invariant: only a process writes");
         let released = std::mem::take(&mut process.releasing);
@@ -268,7 +265,7 @@ impl Host {
         prepared.map(|()| sequence).map_err(|error| self.stopped(&error))
     }
 
-    /// Whether its disk takes no writes.
+    /// Whether its disk takes no commands.
     pub fn is_stalled(&self) -> bool {
         self.process.as_ref().is_some_and(|process| process.stalled)
     }

@@ -316,23 +316,33 @@ impl<'p> World<'p> {
 
     /// Lets the disk thread take what is queued.
     fn write(&mut self, node: NodeId) -> Result<(), Violation> {
-        let refusals = self.host(node).disk().counters().refusals;
-        let write = self.host(node).begin_write();
-        self.written(node, write, refusals)
+        self.write_with(node, Host::begin_write)
     }
 
-    /// The disk thread took what was queued, or could not.
-    fn written(&mut self, node: NodeId, write: Result<Write, Stop>, refusals: u64) -> Result<(), Violation> {
+    /// Lets the disk thread take what is queued in one of two ways, and tells the process if its disk begins or ceases to
+    /// stall.
+    fn write_with(
+        &mut self,
+        node: NodeId,
+        write: impl FnOnce(&mut Host) -> Result<Write, Stop>,
+    ) -> Result<(), Violation> {
         let life = self.host(node).incarnation().life;
-        match write {
+        let refusals = self.host(node).disk().counters().refusals;
+        let was_stalled = self.host(node).is_stalled();
+        let written = write(self.host(node));
+        let is_stalled = self.host(node).is_stalled();
+        if is_stalled != was_stalled {
+            self.disk_stalls += u64::from(is_stalled);
+            self.note(&[11, node.0, u64::from(is_stalled)], || {
+                format!("node {node}: {}", if is_stalled { "the disk stalls" } else { "the disk recovers" })
+            });
+            self.post(node, if is_stalled { Event::DiskStalled } else { Event::DiskRecovered });
+        }
+        if is_stalled && !was_stalled {
+            self.agenda.after(STALL_RETRY, Happening::Retried { node, life });
+        }
+        match written {
             Ok(Write::Nothing) => Ok(()),
-            Ok(Write::Stalled) => {
-                self.disk_stalls += 1;
-                self.note(&[11, node.0], || format!("node {node}: the disk takes no writes"));
-                self.post(node, Event::DiskStalled);
-                self.agenda.after(STALL_RETRY, Happening::Retried { node, life });
-                Ok(())
-            }
             Ok(Write::Begun(sequence)) => {
                 let DiskPace { sync_min, sync_max, .. } = self.disk_pace;
                 let sync = Micros(self.pace.u64(sync_min.0..=sync_max.0)) * self.host(node).slowness;
@@ -352,16 +362,9 @@ impl<'p> World<'p> {
             self.agenda.after(STALL_RETRY, Happening::Retried { node, life });
             return Ok(());
         }
-        let refusals = self.host(node).disk().counters().refusals;
-        match self.host(node).retry_write() {
-            Ok(Write::Stalled) => self.agenda.after(STALL_RETRY, Happening::Retried { node, life }),
-            write => {
-                if write.is_ok() {
-                    self.note(&[12, node.0], || format!("node {node}: the disk takes writes again"));
-                    self.post(node, Event::DiskRecovered);
-                }
-                return self.written(node, write, refusals);
-            }
+        self.write_with(node, Host::retry_write)?;
+        if self.lives(node, life) && self.host(node).is_stalled() {
+            self.agenda.after(STALL_RETRY, Happening::Retried { node, life });
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ struct Cluster {
     nodes: Vec<Node>,
     /// Nodes that take part; the others neither hear nor tick.
     alive: Vec<bool>,
-    /// Of nodes whose disk takes no writes: the last batch that waits for it.
+    /// Of nodes whose disk takes no commands: the last batch that waits for it, 0 for none.
     stalled: BTreeMap<u64, WalSequence>,
     next_token: u64,
     replies: BTreeMap<Token, Reply>,
@@ -78,11 +78,11 @@ impl Cluster {
                 self.nodes[index].drive(&mut actions);
                 if let Some(batch) = actions.wal {
                     match self.stalled.get_mut(&(index as u64 + 1)) {
-                        Some(waiting) => {
+                        Some(waiting) if *waiting > WalSequence(0) || stalls::holds_data(&batch) => {
                             *waiting = batch.sequence;
                             self.nodes[index].handle(Event::DiskStalled);
                         }
-                        None => self.nodes[index].handle(Event::Durable(batch.sequence)),
+                        _ => self.nodes[index].handle(Event::Durable(batch.sequence)),
                     }
                 }
                 for frame in actions.frames {

@@ -166,7 +166,7 @@ impl Group {
             self.election.timeout_ticks = self.random.u64(base..=base + base / 2);
         }
         self.raft.raft.set_randomized_election_timeout(self.election.timeout_ticks as usize);
-        if !self.is_installing() && self.may_stand() {
+        if !self.is_installing() && self.counts_tick() {
             self.raft.tick();
             self.tick_hasty_election();
         }

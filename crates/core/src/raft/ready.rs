@@ -108,6 +108,11 @@ impl Persisting {
         Persisting { waiting: VecDeque::new(), durable_term }
     }
 
+    /// Whether nothing waits.
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Whether a message of this term may vouch for that term.
     pub(super) fn is_durable(&self, term: Term) -> bool {
         term == self.durable_term

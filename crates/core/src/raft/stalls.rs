@@ -4,8 +4,12 @@
 //! peers say of theirs reaches this room through the node.
 //!
 //! On a stalled disk of its own, a replica
-//! - takes no commands, stands for no election and votes in none: nothing that it could promise would be kept;
-//! - takes no entries: they would pile up in memory, and the leader sends them again;
+//! - takes no commands, neither from clients nor from its leader: they would pile up in memory, and the leader sends
+//!   them again;
+//! - stands for election late, so that others come first, and only while nothing of it waits for the disk. Terms and votes
+//!   find room where commands do not, and somebody has to lead if nobody's disk has any; but once one waits, another
+//!   would only wait behind it. The same goes for its vote;
+//! - makes a snapshot (`snapshots`), so that the log can be cut and perhaps finds the room that it waits for;
 //! - hands over what it leads to a follower that can win an election. If there is none it goes on leading, because reads
 //!   need no disk, and a leaderless shard serves none.
 //!
@@ -20,6 +24,9 @@ use super::group::Group;
 use super::ready::{Output, promises_no_entries};
 use crate::command::{Refusal, Reply};
 use crate::types::{LogIndex, NodeId, Term};
+
+/// How many times as long as others a replica on a stalled disk waits for a leader before it stands for election.
+const PATIENCE: u64 = 3;
 
 /// Which disks take no writes, as far as this node knows.
 #[derive(Clone, Debug, Default)]
@@ -86,20 +93,24 @@ impl Group {
     /// Whether a message asks for what a stalled disk cannot give. It is not stepped: an answer would be held until the
     /// disk recovers, and so would all others that come meanwhile.
     pub(super) fn is_beyond_stalled_disk(&self, message: &Message) -> bool {
+        let waits = !self.persisting.is_idle();
         self.disks.own_stalled
             && match message.get_msg_type() {
-                MessageType::MsgAppend | MessageType::MsgTimeoutNow => true,
+                MessageType::MsgTimeoutNow => true,
+                MessageType::MsgAppend => waits || message.entries.iter().any(|entry| !entry.data.is_empty()),
                 // A leader has to hear that another one is about to be.
                 MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => {
-                    self.raft.raft.state != StateRole::Leader
+                    waits && self.raft.raft.state != StateRole::Leader
                 }
                 _ => false,
             }
     }
 
-    /// Whether this replica may count the time since it heard of a leader, and stand for election in the end.
-    pub(super) fn may_stand(&self) -> bool {
-        !self.disks.own_stalled || self.raft.raft.state == StateRole::Leader
+    /// Whether the engine is to take note of a tick: a leader always, others to count the time since they heard of one.
+    pub(super) fn counts_tick(&self) -> bool {
+        !self.disks.own_stalled
+            || self.raft.raft.state == StateRole::Leader
+            || (self.persisting.is_idle() && self.now.0.is_multiple_of(PATIENCE))
     }
 
     /// While the disk is stalled, takes what needs none past the engine's `Ready`s, of which each would be remembered until

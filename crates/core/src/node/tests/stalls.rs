@@ -1,14 +1,23 @@
-//! Disks that take no writes for a while.
+//! Disks that take no commands for a while.
 
 use super::*;
 use crate::router::slots;
+use crate::storage::WalRecord;
+
+/// Whether a disk without room for commands does not take a batch.
+pub(super) fn holds_data(batch: &WalBatch) -> bool {
+    batch.records.iter().any(|record| match record {
+        WalRecord::Entries { entries, .. } => entries.iter().any(|entry| !entry.data.is_empty()),
+        _ => false,
+    })
+}
 
 fn shard_of(key: &str) -> ShardId {
     slots::shard_of(slots::slot_of(key.as_bytes()), 2)
 }
 
 impl Cluster {
-    /// From now on the disk of a node takes no writes; the node hears of it with its next batch.
+    /// From now on the disk of a node takes no commands; the node hears of it with its next batch.
     fn fill_disk(&mut self, node: u64) {
         self.stalled.insert(node, WalSequence(0));
     }
@@ -184,4 +193,65 @@ fn a_stalled_follower_holds_nothing_in_memory_that_its_disk_does_not() {
     cluster.recover(follower);
     cluster.tick(10);
     cluster.assert_converged();
+}
+
+#[test]
+fn a_stalled_node_makes_snapshots_so_that_its_log_can_be_cut() {
+    let mut cluster = Cluster::new(1);
+    cluster.settle();
+    cluster.answer(1, put("a", "1", Condition::Always));
+    let tasks = |cluster: &mut Cluster| {
+        let mut actions = Actions::default();
+        cluster.nodes[0].drive(&mut actions);
+        actions.snapshots
+    };
+    assert!(tasks(&mut cluster).is_empty(), "the log is small");
+    cluster.nodes[0].handle(Event::DiskStalled);
+    let begun: Vec<ShardId> = tasks(&mut cluster).iter().map(|task| task.id().shard).collect();
+    assert!(begun.contains(&shard_of("a")), "{begun:?}");
+}
+
+#[test]
+fn somebody_leads_and_serves_reads_even_if_no_disk_has_room() {
+    let mut cluster = Cluster::elected(3);
+    cluster.answer(1, put("a", "1", Condition::Always));
+    cluster.tick(50);
+    for node in 1..=3 {
+        cluster.stall(node);
+    }
+    let leader = cluster.leader(shard_of("a"));
+    cluster.kill(leader);
+    cluster.tick(400);
+    for node in (1..=3).filter(|&node| node != leader) {
+        assert_eq!(cluster.answer(node, get("a")), value(1, "1"));
+        assert_eq!(cluster.answer(node, put("a", "2", Condition::Always)), DISK_UNAVAILABLE);
+    }
+    assert!(
+        cluster.stalled.values().all(|waiting| *waiting == WalSequence(0)),
+        "commands are not even written"
+    );
+}
+
+#[test]
+fn a_replica_whose_vote_would_wait_for_the_disk_does_not_vote() {
+    let mut cluster = Cluster::elected(3);
+    cluster.tick(50);
+    let leader = cluster.leader(shard_of("a"));
+    let (follower, other) = (leader % 3 + 1, (leader + 1) % 3 + 1);
+    cluster.fill_disk(follower);
+    // Its entry waits; whatever came after would wait with it.
+    cluster.answer(leader, put("a", "1", Condition::Always));
+    assert!(cluster.stalled[&follower] > WalSequence(0));
+    let leads =
+        |cluster: &Cluster| cluster.nodes[other as usize - 1].status().shards[shard_of("a").0 as usize].leads;
+    cluster.kill(leader);
+    cluster.tick(500);
+    // By then each other shard may have written down one vote that waits, too.
+    let queued = cluster.stalled[&follower];
+    cluster.tick(1000);
+    assert_eq!((cluster.stalled[&follower], leads(&cluster)), (queued, false));
+    cluster.recover(follower);
+    cluster.tick(100);
+    assert!(leads(&cluster) || cluster.leads(follower));
+    assert!(matches!(cluster.answer(other, put("a", "2", Condition::Always)), Reply::Written { .. }));
 }
