@@ -139,6 +139,8 @@ pub enum Sabotage {
     DurableBeforeSync,
     /// Frames that must arrive once arrive twice.
     FramesTwice,
+    /// Log batches that a stalled disk did not take are forgotten, and later ones are reported durable.
+    StalledBatchesForgotten,
 }
 
 impl Fault {

@@ -265,6 +265,13 @@ impl Host {
         prepared.map(|()| sequence).map_err(|error| self.stopped(&error))
     }
 
+    /// Breaks the contract: forgets what a stalled disk did not take.
+    pub fn forget_queued(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.queued.clear();
+        }
+    }
+
     /// Whether its disk takes no commands.
     pub fn is_stalled(&self) -> bool {
         self.process.as_ref().is_some_and(|process| process.stalled)

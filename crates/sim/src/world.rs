@@ -331,6 +331,9 @@ impl<'p> World<'p> {
         let was_stalled = self.host(node).is_stalled();
         let written = write(self.host(node));
         let is_stalled = self.host(node).is_stalled();
+        if is_stalled && self.plan.sabotage == Some(Sabotage::StalledBatchesForgotten) {
+            self.host(node).forget_queued();
+        }
         if is_stalled != was_stalled {
             self.disk_stalls += u64::from(is_stalled);
             self.note(&[11, node.0, u64::from(is_stalled)], || {
