@@ -230,7 +230,9 @@ impl Host {
             return Ok(Write::Nothing);
         }
         let released = released_by(&process.queued);
-        release(&mut process.log, released).map_err(|error| self.stopped(&error))?;
+        let reclaimed =
+            release(&mut process.log, released).and_then(|()| unless_final(process.log.reclaim()));
+        reclaimed.map_err(|error| self.stopped(&error))?;
         self.append()
     }
 
@@ -321,15 +323,14 @@ fn released_by(batches: &[WalBatch]) -> Vec<(ShardId, LogIndex)> {
     batches.iter().flat_map(|batch| batch.released.iter().copied()).collect()
 }
 
-/// What cannot be let go now is tried again with the next release.
+/// What cannot go now goes with the next release, or during a stall.
 fn release(log: &mut wal::Writer<SimDisk>, released: Vec<(ShardId, LogIndex)>) -> Result<(), wal::WalError> {
-    for (shard, up_to) in released {
-        match log.release(shard, up_to) {
-            Err(error) if !error.is_retryable() => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-    }
-    Ok(())
+    released.into_iter().try_for_each(|(shard, up_to)| unless_final(log.release(shard, up_to)))
+}
+
+/// What failed may be done later: an error only if it may not.
+fn unless_final(result: Result<(), wal::WalError>) -> Result<(), wal::WalError> {
+    result.or_else(|error| if error.is_retryable() { Ok(()) } else { Err(error) })
 }
 
 /// Lack of room is no reason to stop while the current segment has some.

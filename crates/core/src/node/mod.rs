@@ -277,12 +277,12 @@ impl Node {
         self.now.0 += 1;
         let now = self.now;
         let retiring = self.retiring;
-        let router = &self.router;
+        let (router, stalled) = (&self.router, &self.disks.peers_stalled);
         let output = &mut self.output;
         self.groups.for_each(|group| {
             group.tick(now, output);
             if retiring {
-                group.transfer_leadership(|node| router.is_up(node));
+                group.transfer_leadership(|node| router.is_up(node) && !stalled.contains(&node));
             }
             group.leave_stalled_disk(|node| router.is_up(node));
         });

@@ -178,7 +178,7 @@ impl<D: Disk> GroupCommits<D> {
 
     /// Waits for work, and takes what is queued. That goes before what is only prudent.
     fn next(&mut self) -> Next {
-        let mut queue = self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.shared.lock();
         loop {
             let wait =
                 self.stall.as_ref().map(|stall| stall.next_attempt.saturating_duration_since(Instant::now()));
@@ -204,6 +204,7 @@ impl<D: Disk> GroupCommits<D> {
     fn commit(&mut self) -> Result<(), WalError> {
         if self.stall.is_some() {
             self.release()?;
+            unless_final(self.writer.reclaim())?;
         }
         if let Some(last) = self.pending.last().map(|batch| batch.sequence) {
             self.writer.append(&self.pending)?;
@@ -229,13 +230,10 @@ impl<D: Disk> GroupCommits<D> {
         Ok(())
     }
 
-    /// Lets go of what the pending batches release. What cannot be let go now is tried again with the next release.
+    /// Lets go of what the pending batches release. What cannot go now goes with the next release, or during a stall.
     fn release(&mut self) -> Result<(), WalError> {
         for &(shard, index) in self.pending.iter().flat_map(|batch| &batch.released) {
-            match self.writer.release(shard, index) {
-                Err(error) if !error.is_retryable() => return Err(error),
-                Ok(()) | Err(_) => {}
-            }
+            unless_final(self.writer.release(shard, index))?;
         }
         Ok(())
     }
@@ -291,6 +289,11 @@ impl<D: Disk> GroupCommits<D> {
             );
         }
     }
+}
+
+/// What failed may be done later: an error only if it may not.
+fn unless_final(result: Result<(), WalError>) -> Result<(), WalError> {
+    result.or_else(|error| if error.is_retryable() { Ok(()) } else { Err(error) })
 }
 
 #[cfg(test)]

@@ -141,12 +141,22 @@ impl<D: Disk> Writer<D> {
     ///
     /// # Errors
     ///
-    /// After a [retryable](WalError::is_retryable) one, what could not be let go of is tried again with the next call.
+    /// After a [retryable](WalError::is_retryable) one, what could not be let go of is tried again with the next call, or
+    /// by [`Writer::reclaim`].
     pub fn release(&mut self, shard: ShardId, up_to: LogIndex) -> Result<(), WalError> {
         self.guarded(|writer| {
             writer.retention.release(shard, up_to);
             writer.release_segments()
         })
+    }
+
+    /// Lets go of the segments that nobody needs and that could not go when they were released.
+    ///
+    /// # Errors
+    ///
+    /// As [`Writer::release`].
+    pub fn reclaim(&mut self) -> Result<(), WalError> {
+        self.guarded(Self::release_segments)
     }
 
     /// Takes note of what was released in an earlier life. What that frees goes with the next release: starting needs no

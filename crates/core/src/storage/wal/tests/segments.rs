@@ -180,7 +180,7 @@ fn what_could_not_be_let_go_is_let_go_later() {
         let (_, recovery) = open(disk.crash(Crash::LosesAll), options(1)).unwrap();
         assert_eq!(recovery.logs[&ShardId(7)].hard_state.term, Term(3));
     }
-    writer.release(ShardId(7), LogIndex(0)).unwrap();
+    writer.reclaim().unwrap();
     assert_eq!(segment_names(&disk)[0], segment::segment_name(5));
     let (_, recovery) = open_log(&disk);
     assert_eq!(recovery.logs[&ShardId(7)].hard_state.term, Term(3));
