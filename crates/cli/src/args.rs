@@ -45,7 +45,7 @@ pub enum Command {
         --peer 10.0.0.1:9001 --peers 10.0.0.1:9001,10.0.0.2:9001,10.0.0.3:9001\n\n\
         One more:\n  tidelock serve --data-dir /var/lib/tidelock --http 10.0.0.4:8001 \\\n    \
         --peer 10.0.0.4:9001 --join 10.0.0.1:9001,10.0.0.2:9001")]
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Run a whole cluster on this machine, to try things and to break them
     ///
     /// Starts N real nodes as processes on loopback addresses, each with its own directory, prints their endpoints

@@ -25,7 +25,7 @@ use crate::error::CliError;
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Serve(args) => serve::run(args),
+        Command::Serve(args) => serve::run(*args),
         Command::Dev(args) => dev::run(&args),
         Command::Kv(args) => kv::run(args),
         Command::Cluster(args) => cluster::run(args),

@@ -275,6 +275,10 @@ pub enum Refusal {
     /// A bounded queue is full. It did not happen and will not.
     #[error("the node is overloaded; nothing was done")]
     Overloaded,
+    /// The disk of the shard's leader, or those of a majority of its replicas, take no writes for now. Of a read: the
+    /// disk of this node does not, and it has fallen behind the others. It did not happen and will not.
+    #[error("the disk of the shard's leader, or of this node, cannot be written now; nothing was done")]
+    DiskUnavailable,
     /// The request breaks a limit or an invariant of the language. It did not happen and will not.
     #[error("invalid request: {0}")]
     Invalid(&'static str),

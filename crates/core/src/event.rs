@@ -2,7 +2,9 @@
 //!
 //! Contract of the shell, on which safety rests:
 //! 1. Batches of [`Actions::wal`] are written in order, and [`Event::Durable`] is raised only for what an fsync covered.
-//! 2. A failed write or fsync of the log is never retried: the node stops.
+//! 2. A failed write or fsync of the log is never retried: the node stops. Only a batch of which nothing was written,
+//!    because there is no room or no permission to write now, waits, and all others behind it, until it can be written
+//!    ([`Event::DiskStalled`], [`Event::DiskRecovered`]).
 //! 3. Frames to one peer arrive in order, whole and once, or not at all; when a connection is lost,
 //!    [`Event::LinkDown`] comes before anything of the next one.
 //!
@@ -78,6 +80,11 @@ pub enum Event {
     Tick,
     /// All log batches up to this one are durable (or, without sync, written).
     Durable(WalSequence),
+    /// The log takes no commands for now: a batch that holds some, and all that follow it, waits for room, say, until
+    /// [`Event::DiskRecovered`]. Others may still become durable. Repeating it changes nothing.
+    DiskStalled,
+    /// The log takes commands again, and has taken what waited.
+    DiskRecovered,
     /// What became of a task of [`Actions::snapshots`].
     Snapshot(SnapshotDone),
     /// The node is about to stop: hand leadership over, take no new leadership.
@@ -123,6 +130,10 @@ pub struct NodeStatus {
     pub retiring: bool,
     /// Whether it was removed from the cluster: it has nothing more to do, and should stop for good.
     pub removed: bool,
+    /// Whether its disk takes no writes for now.
+    pub disk_stalled: bool,
+    /// Peers that say so of their disks.
+    pub peers_stalled: Vec<NodeId>,
     /// Requests not answered yet.
     pub requests_open: usize,
     /// Its replicas.
@@ -191,6 +202,8 @@ pub struct Counters {
     pub refused_unknown: u64,
     /// Refusals for a full queue.
     pub refused_overloaded: u64,
+    /// Refusals because a disk takes no writes.
+    pub refused_disk_unavailable: u64,
     /// Frames from peers that could not be decoded.
     pub frames_invalid: u64,
 }

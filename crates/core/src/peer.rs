@@ -16,7 +16,7 @@ use crate::types::{LogIndex, NodeId, ShardId, Term, Version};
 pub(crate) const KIND_RAFT: u8 = 1;
 /// First byte of a payload: forwarded commands and their outcomes.
 pub(crate) const KIND_REQUESTS: u8 = 2;
-/// First byte of a payload: where the sender's replicas stand.
+/// First byte of a payload: whether the sender's disk takes writes, and where its replicas stand.
 pub(crate) const KIND_REPORT: u8 = 3;
 
 /// First byte of a payload: a part of a snapshot, or the question what the receiver holds of it.
@@ -79,6 +79,7 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outco
         Outcome::Done(Reply::Denied(denial)) => (11, Some(u64::from(denial.code()))),
         Outcome::Done(Reply::Checkpointed { index }) => (12, Some(index.0)),
         Outcome::Done(Reply::Restored) => (13, None),
+        Outcome::Done(Reply::Refused(Refusal::DiskUnavailable)) => (14, None),
         Outcome::Done(Reply::Refused(Refusal::UnknownOutcome | Refusal::NoLeader))
         | Outcome::Done(Reply::Value { .. } | Reply::Page(_) | Reply::Cluster(_) | Reply::Asked)
         | Outcome::Done(Reply::Snapshots(_)) => {
@@ -139,14 +140,15 @@ fn outcome(decoder: &mut Decoder<'_>) -> Result<Outcome, DecodeError> {
         11 => Reply::Denied(Denial::from_code(decoder.varint()?.try_into().unwrap_or(0))?),
         12 => Reply::Checkpointed { index: LogIndex(decoder.varint()?) },
         13 => Reply::Restored,
+        14 => Reply::Refused(Refusal::DiskUnavailable),
         _ => return Err(DecodeError::UnknownTag("outcome")),
     };
     Ok(Outcome::Done(reply))
 }
 
 /// A whole [`KIND_REPORT`] payload.
-pub(crate) fn report(positions: impl Iterator<Item = Position>) -> Vec<u8> {
-    let mut out = alloc::vec![KIND_REPORT];
+pub(crate) fn report(disk_stalled: bool, positions: impl Iterator<Item = Position>) -> Vec<u8> {
+    let mut out = alloc::vec![KIND_REPORT, u8::from(disk_stalled)];
     for position in positions {
         codec::put_varint(&mut out, position.shard.0);
         codec::put_varint(&mut out, position.term.0);
@@ -159,6 +161,15 @@ pub(crate) fn report(positions: impl Iterator<Item = Position>) -> Vec<u8> {
         codec::put_varint(&mut out, u64::from(checksum));
     }
     out
+}
+
+/// Reads what comes before the positions of a [`KIND_REPORT`] payload: whether the sender's disk takes no writes.
+pub(crate) fn disk_stalled(decoder: &mut Decoder<'_>) -> Result<bool, DecodeError> {
+    match decoder.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(DecodeError::Invalid("state of a disk")),
+    }
 }
 
 /// Reads the next position of a [`KIND_REPORT`] payload.
@@ -238,6 +249,7 @@ mod tests {
             Outcome::Done(Reply::Refused(Refusal::Overloaded)),
             Outcome::Done(Reply::Checkpointed { index: LogIndex(1 << 50) }),
             Outcome::Done(Reply::Restored),
+            Outcome::Done(Reply::Refused(Refusal::DiskUnavailable)),
         ];
         let mut out = vec![];
         put_forward(&mut out, RequestId(7), ShardId(2), &write);
@@ -272,8 +284,9 @@ mod tests {
         let sent = Position { shard: ShardId(3), term: Term(4), applied, remembered, checkpoint: None };
         let checkpoint = Some(Checkpoint { index: LogIndex(499), checksum: u32::MAX });
         let compared = Position { checkpoint, ..sent };
-        let payload = report([sent, compared].into_iter());
+        let payload = report(true, [sent, compared].into_iter());
         let mut decoder = Decoder::new(&payload[1..]);
+        assert_eq!(disk_stalled(&mut decoder), Ok(true));
         assert_eq!(position(&mut decoder), Ok(sent));
         assert_eq!(position(&mut decoder), Ok(compared));
         assert!(decoder.is_empty());

@@ -66,13 +66,23 @@ pub enum IdentityError {
 /// # Errors
 /// When the control file cannot be used, when the node is none any more, and when a cluster does not take it in.
 pub async fn identify(disk: &FsDisk, settings: &Settings) -> Result<Identity, IdentityError> {
-    let identity = match (control_file::load(disk)?, settings.force_new_cluster()) {
+    let known = control_file::load(disk)?;
+    let is_known = known.as_ref().is_some_and(|known| !known.is_joining());
+    let identity = match (known, settings.force_new_cluster()) {
         (Some(known), Some(given)) if !known.is_joining() => leave_others(known, given)?,
         (_, Some(_)) => return Err(IdentityError::ForceNothing),
         (known, None) => identify_member(known, disk, settings).await?,
     };
     let identity = Identity { boots: identity.boots + 1, ..identity };
-    control_file::store(disk, &identity)?;
+    match control_file::store(disk, &identity) {
+        // A full disk shall not keep a node from being read. What is lost is the count of its starts.
+        Err(ControlFileError::Disk(error))
+            if is_known && settings.force_new_cluster().is_none() && error.kind.is_retryable() =>
+        {
+            tracing::warn!(%error, "the control file could not be updated");
+        }
+        result => result?,
+    }
     Ok(identity)
 }
 

@@ -29,6 +29,8 @@ pub struct DiskCounters {
     pub fsync_micros: Arc<AtomicU64>,
     /// Bytes handed to the file system.
     pub bytes_written: Arc<AtomicU64>,
+    /// Times that the disk began to take no writes.
+    pub stalls: Arc<AtomicU64>,
 }
 
 macro_rules! label {
@@ -191,8 +193,8 @@ pub struct Scrape<'a> {
     pub disk: &'a DiskCounters,
     /// Of the links to peers.
     pub transport: &'a TransportCounters,
-    /// Whether the disk is refusing writes.
-    pub disk_failed: bool,
+    /// Whether the disk takes no writes.
+    pub disk_stalled: bool,
 }
 
 /// The media type of [`Scrape::encode`].
@@ -231,10 +233,16 @@ impl Scrape<'_> {
             ("raft_leaderships", "Times a replica of this node became leader", node.leaderships),
             ("refused_no_leader", "Requests refused for want of a leader", node.refused_no_leader),
             ("refused_unknown_outcome", "Requests whose outcome is unknown", node.refused_unknown),
+            (
+                "refused_disk_unavailable",
+                "Requests refused because a disk took no writes",
+                node.refused_disk_unavailable,
+            ),
             ("refused_overloaded", "Requests refused because a queue was full", node.refused_overloaded),
             ("peer_frames_invalid", "Frames from peers that could not be decoded", node.frames_invalid),
             ("wal_fsyncs", "Calls of fdatasync on the log", load(&self.disk.fsyncs)),
             ("wal_bytes_written", "Bytes written to the log", load(&self.disk.bytes_written)),
+            ("disk_stalls", "Times that the disk began to take no writes", load(&self.disk.stalls)),
             ("peer_frames_sent", "Frames sent to peers", self.transport.frames_sent.get()),
             ("peer_bytes_sent", "Bytes sent to peers", self.transport.bytes_sent.get()),
             ("peer_frames_received", "Frames received from peers", self.transport.frames_received.get()),
@@ -268,7 +276,7 @@ impl Scrape<'_> {
         vec![
             ("node_id", "The number of this node in its cluster", self.status.node.0),
             ("retiring", "Whether the node is about to stop", u64::from(self.status.retiring)),
-            ("disk_failed", "Whether the disk is refusing writes", u64::from(self.disk_failed)),
+            ("disk_stalled", "Whether the disk takes no writes", u64::from(self.disk_stalled)),
             ("requests_open", "Requests that the store has not answered", self.status.requests_open as u64),
             ("http_connections_open", "HTTP connections open", self.http.connections_open.get()),
         ]
@@ -421,7 +429,7 @@ mod tests {
     fn scrape(status: NodeStatus, http: &HttpCounters) -> String {
         let disk = DiskCounters::default();
         disk.fsyncs.store(7, Ordering::Relaxed);
-        Scrape { status, http, disk: &disk, transport: &TransportCounters::default(), disk_failed: false }
+        Scrape { status, http, disk: &disk, transport: &TransportCounters::default(), disk_stalled: false }
             .encode()
     }
 

@@ -111,7 +111,7 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     let reports = Arc::new(DiskReports::default());
     let (log_report, snapshot_report) = (reports.clone(), reports.clone());
     let log =
-        DiskThread::start(opened.log, settings.sync, Box::new(move |result| log_report.report(result)))?;
+        DiskThread::start(opened.log, settings.sync, Box::new(move |report| log_report.report(report)))?;
     let snapshots = SnapshotThread::start(opened.snapshots, move |done| snapshot_report.snapshot(done))?;
     let node = Node::new(node_options(&settings, &identity.identity(), seed), opened.shards);
     let worker = Worker::new(node, reports);
@@ -121,8 +121,8 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
         let identity = identity.identity();
         BackupSource::new(disk, identity.cluster_id, identity.node)
     };
-    let context = HttpContext { backup: Some(backup), ..http_context(&settings, &log, &transport) };
-    let context = Rc::new(context);
+    let context = http_context(&settings, (&worker, &log), &transport);
+    let context = Rc::new(HttpContext { backup: Some(backup), ..context });
 
     let (stop, http_stopping) = watch::channel(false);
     let task = tokio::task::spawn_local(http::serve(listeners.http, worker.clone(), context, http_stopping));
@@ -331,7 +331,11 @@ fn start_transport(
     Transport::start(listener, options)
 }
 
-fn http_context(settings: &Settings, log: &DiskThread, transport: &Transport) -> HttpContext {
+fn http_context(
+    settings: &Settings,
+    (worker, log): (&Worker, &DiskThread),
+    transport: &Transport,
+) -> HttpContext {
     let exposed = settings.exposed().into_iter();
     HttpContext {
         options: HttpOptions::default(),
@@ -346,6 +350,7 @@ fn http_context(settings: &Settings, log: &DiskThread, transport: &Transport) ->
             })
             .inspect(|warning| tracing::warn!("{warning}"))
             .collect(),
+        disk_error: worker.disk_error(),
         disk: log.counters(),
         transport: transport.counters(),
         ..HttpContext::default()

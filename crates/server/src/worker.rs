@@ -4,8 +4,9 @@
 //! ready has run. So whatever arrived in one turn of the event loop (from 64 connections, two peers and the disk)
 //! becomes one raft entry a shard, one log batch and one frame a peer, without any timer or threshold.
 //!
-//! It decides nothing about requests. A failed log write ends it: what the log's state is then, nobody knows, and a
-//! node that cannot keep its promise stops and says why.
+//! It decides nothing about requests. A log that failed ends it: what its state is then, nobody knows, and a node that
+//! cannot keep its promise stops and says why. That the disk takes no writes for a while, the core and the health checks
+//! are told, and it goes on.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ use tidelock_core::types::{NodeId, Token, WalSequence};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
+use crate::disk::DiskReport;
 use crate::store::Store;
 
 /// Where a worker's actions go.
@@ -49,16 +51,23 @@ pub trait Outlets {
 pub struct DiskReports {
     durable: AtomicU64,
     failure: Mutex<Option<WalError>>,
+    /// Why the disk takes no writes now, if it does not.
+    stall: Mutex<Option<WalError>>,
     snapshots: Mutex<Vec<SnapshotDone>>,
     wake: Notify,
 }
 
 impl DiskReports {
-    /// Everything up to a batch is durable, or the log failed for good. Called on the disk thread.
-    pub fn report(&self, result: Result<WalSequence, WalError>) {
-        match result {
-            Ok(sequence) => self.durable.store(sequence.0, Ordering::Release),
-            Err(error) => *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error),
+    /// What became of the log's batches, and how the disk is. Called on the disk thread.
+    pub fn report(&self, report: DiskReport) {
+        let set = |slot: &Mutex<Option<WalError>>, error| {
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = error;
+        };
+        match report {
+            DiskReport::Durable(sequence) => self.durable.store(sequence.0, Ordering::Release),
+            DiskReport::Stalled(error) => set(&self.stall, Some(error)),
+            DiskReport::Recovered => set(&self.stall, None),
+            DiskReport::Failed(error) => set(&self.failure, Some(error)),
         }
         self.wake.notify_one();
     }
@@ -71,6 +80,10 @@ impl DiskReports {
 
     fn take_snapshots(&self) -> Vec<SnapshotDone> {
         std::mem::take(&mut *self.snapshots.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn stall(&self) -> Option<WalError> {
+        self.stall.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn take_failure(&self) -> Option<WalError> {
@@ -94,6 +107,8 @@ struct Inner {
     actions: RefCell<Actions>,
     reports: Arc<DiskReports>,
     durable_seen: Cell<u64>,
+    /// Why the disk takes no writes, as far as the node was told.
+    disk_error: Rc<RefCell<Option<String>>>,
 }
 
 impl Worker {
@@ -105,6 +120,7 @@ impl Worker {
             actions: RefCell::new(Actions::default()),
             reports,
             durable_seen: Cell::new(0),
+            disk_error: Rc::default(),
         }))
     }
 
@@ -112,6 +128,11 @@ impl Worker {
     pub fn tell(&self, event: Event) {
         self.0.node.borrow_mut().handle(event);
         self.0.reports.wake.notify_one();
+    }
+
+    /// Why the disk takes no writes, while it takes none; kept up to date.
+    pub fn disk_error(&self) -> Rc<RefCell<Option<String>>> {
+        self.0.disk_error.clone()
     }
 
     /// What the registry knows of a node's number.
@@ -139,11 +160,23 @@ impl Worker {
             if durable > self.0.durable_seen.replace(durable) {
                 self.0.node.borrow_mut().handle(Event::Durable(WalSequence(durable)));
             }
+            self.tell_disk();
             for done in self.0.reports.take_snapshots() {
                 self.0.node.borrow_mut().handle(Event::Snapshot(done));
             }
             self.drive(&outlets);
         }
+    }
+
+    /// Tells the node when its disk begins or ceases to take writes.
+    fn tell_disk(&self) {
+        let error = self.0.reports.stall().map(|error| error.to_string());
+        if *self.0.disk_error.borrow() == error {
+            return;
+        }
+        let event = if error.is_some() { Event::DiskStalled } else { Event::DiskRecovered };
+        self.0.node.borrow_mut().handle(event);
+        *self.0.disk_error.borrow_mut() = error;
     }
 
     fn drive(&self, outlets: &impl Outlets) {

@@ -75,6 +75,13 @@ pub enum Happening {
         /// Of which life of it.
         life: u64,
     },
+    /// Its disk thread tries again what a stalled disk did not take.
+    Retried {
+        /// Whose log.
+        node: NodeId,
+        /// Of which life of it.
+        life: u64,
+    },
     /// Its snapshot thread has done the task it took.
     Filed {
         /// Whose snapshot files.

@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use tidelock_core::storage::disk::{Disk, DiskError, DiskFile};
+use tidelock_core::storage::disk::{Disk, DiskError, DiskErrorKind, DiskFile};
 
 /// The unit in which unsynced bytes survive or vanish.
 pub const SECTOR_BYTES: usize = 512;
@@ -43,8 +43,8 @@ pub struct DiskCounters {
     pub bytes_written: u64,
     /// Sectors that a power loss reverted to an earlier state.
     pub sectors_lost: u64,
-    /// Operations that failed for want of room or as a sync told to fail: the only reasons that a process may give
-    /// for stopping.
+    /// Operations that failed for want of room, on a read-only file system, or as a sync told to fail: the only reasons
+    /// that a process may give for stopping.
     pub refusals: u64,
 }
 
@@ -64,6 +64,8 @@ struct State {
 struct Faults {
     /// Bytes that files may yet grow by; `None` for no limit.
     free_bytes: Option<u64>,
+    /// Nothing can be changed; what was written before can still be synced.
+    read_only: bool,
     fail_next_sync: bool,
     /// The process dies inside the operation that makes this zero.
     operations_to_live: Option<u64>,
@@ -149,6 +151,11 @@ impl SimDisk {
     /// Limits how much files may grow from now on; `None` lifts the limit.
     pub fn set_free_bytes(&self, free_bytes: Option<u64>) {
         self.state.borrow_mut().faults.free_bytes = free_bytes;
+    }
+
+    /// Makes the file system read-only, or writable again.
+    pub fn set_read_only(&self, read_only: bool) {
+        self.state.borrow_mut().faults.read_only = read_only;
     }
 
     /// The next sync fails, and what it should have covered is kept in part, in an order nobody knows.
@@ -356,6 +363,11 @@ impl State {
         if self.faults.dead {
             return Err(error(operation, file, "the process is dead"));
         }
+        if self.faults.read_only && operation != "sync" {
+            self.counters.refusals += 1;
+            let reason = "read-only file system";
+            return Err(DiskError { kind: DiskErrorKind::ReadOnly, ..error(operation, file, reason) });
+        }
         self.counters.operations += 1;
         if let Some(left) = &mut self.faults.operations_to_live {
             *left = left.saturating_sub(1);
@@ -378,7 +390,8 @@ impl State {
         match &mut self.faults.free_bytes {
             Some(free) if *free < bytes => {
                 self.counters.refusals += 1;
-                Err(DiskError { out_of_space: true, ..error(operation, file, "no space left on device") })
+                let reason = "no space left on device";
+                Err(DiskError { kind: DiskErrorKind::NoRoom, ..error(operation, file, reason) })
             }
             Some(free) => {
                 *free -= bytes;
@@ -390,7 +403,7 @@ impl State {
 }
 
 fn error(operation: &'static str, file: &str, reason: &str) -> DiskError {
-    DiskError { operation, file: file.into(), reason: reason.into(), out_of_space: false }
+    DiskError { operation, file: file.into(), reason: reason.into(), kind: DiskErrorKind::Other }
 }
 
 impl Inode {

@@ -2,7 +2,7 @@
 //!
 //! Owns what the server's shell does around the core, in the server's order: gather events, `handle` each, `drive`,
 //! carry out the actions; a disk thread takes all log batches that queued while it was busy, appends them, and after
-//! the sync reports the last one durable. This is the only room that touches [`Node`] and the write-ahead log. When
+//! the sync reports the last one durable. On a disk that takes no writes for now it stalls, and tries again. This is the only room that touches [`Node`] and the write-ahead log. When
 //! things happen is decided by the run.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -65,6 +65,8 @@ struct Process {
     writing: Option<WalSequence>,
     /// What it releases once it is durable.
     releasing: Vec<(ShardId, LogIndex)>,
+    /// The disk takes no commands.
+    stalled: bool,
     files: SnapshotFiles<SimDisk>,
     tasks: VecDeque<SnapshotTask>,
     /// The snapshot thread is at the first of its tasks.
@@ -81,6 +83,15 @@ pub struct Turn {
     pub replies: Vec<(Token, Reply)>,
     /// Whom it has connections with from now on.
     pub peers: Option<Vec<NodeId>>,
+}
+
+/// What the disk thread did with what is queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// It is busy, or there is nothing to do, or the disk is stalled.
+    Nothing,
+    /// It took everything up to this batch, which is durable after a sync.
+    Begun(WalSequence),
 }
 
 /// Why a process is no more.
@@ -214,6 +225,7 @@ impl Host {
             queued: Vec::new(),
             writing: None,
             releasing: Vec::new(),
+            stalled: false,
             files: opened.snapshots,
             tasks: VecDeque::new(),
             filing: false,
@@ -281,33 +293,68 @@ impl Host {
         turn
     }
 
-    /// The disk thread takes what is queued, if it is idle. Returns the last batch of what it is busy with now.
-    pub fn begin_write(&mut self) -> Result<Option<WalSequence>, Stop> {
-        let Some(process) = &mut self.process else { return Ok(None) };
-        let Some(last) = process.queued.last().map(|batch| batch.sequence) else { return Ok(None) };
-        if process.writing.is_some() {
-            return Ok(None);
+    /// The disk thread takes what is queued, if it is idle and the disk is not stalled.
+    pub fn begin_write(&mut self) -> Result<Write, Stop> {
+        match &self.process {
+            Some(process) if !process.stalled && process.writing.is_none() => self.append(),
+            _ => Ok(Write::Nothing),
         }
-        process.writing = Some(last);
-        let batches = std::mem::take(&mut process.queued);
-        process.releasing = batches.iter().flat_map(|batch| batch.released.iter().copied()).collect();
-        let appended = process.log.append(&batches);
-        appended.map(|()| Some(last)).map_err(|error| self.stopped(&error))
+    }
+
+    /// The disk thread tries again what a stalled disk did not take; before that it lets go of what nobody needs.
+    pub fn retry_write(&mut self) -> Result<Write, Stop> {
+        let process = self.process.as_mut().expect("invariant: only a process retries");
+        if process.writing.is_some() {
+            return Ok(Write::Nothing);
+        }
+        let released = released_by(&process.queued);
+        let reclaimed =
+            release(&mut process.log, released).and_then(|()| unless_final(process.log.reclaim()));
+        reclaimed.map_err(|error| self.stopped(&error))?;
+        self.append()
+    }
+
+    fn append(&mut self) -> Result<Write, Stop> {
+        let Some(process) = &mut self.process else { return Ok(Write::Nothing) };
+        let appended = process.log.append(&process.queued);
+        let write = match process.queued.last() {
+            Some(last) if appended.is_ok() => Write::Begun(last.sequence),
+            _ => Write::Nothing,
+        };
+        if let Write::Begun(last) = write {
+            process.writing = Some(last);
+            process.releasing = released_by(&std::mem::take(&mut process.queued));
+        }
+        // What holds no commands may find room on a stalled disk, which it still is then.
+        let room = appended.and_then(|()| process.log.ensure_room());
+        process.stalled = room.is_err();
+        match room {
+            Err(error) if !error.is_retryable() => Err(self.stopped(&error)),
+            Ok(()) | Err(_) => Ok(write),
+        }
     }
 
     /// The disk thread syncs what it took, and then, if nothing waits for it, takes up to `steps` of preparation.
     pub fn finish_write(&mut self, steps: u32) -> Result<WalSequence, Stop> {
         let process = self.process.as_mut().expect("invariant: only a process writes");
         let released = std::mem::take(&mut process.releasing);
-        let mut released = released.into_iter();
-        let synced = process
-            .log
-            .sync()
-            .and_then(|()| released.try_for_each(|(shard, up_to)| process.log.release(shard, up_to)));
+        let synced = process.log.sync().and_then(|()| release(&mut process.log, released));
         let sequence = process.writing.take().expect("invariant: a sync ends what an append began");
         let idle = process.queued.is_empty();
         let prepared = synced.and_then(|()| if idle { prepare(&mut process.log, steps) } else { Ok(()) });
         prepared.map(|()| sequence).map_err(|error| self.stopped(&error))
+    }
+
+    /// Breaks the contract: forgets what a stalled disk did not take.
+    pub fn forget_queued(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.queued.clear();
+        }
+    }
+
+    /// Whether its disk takes no commands.
+    pub fn is_stalled(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| process.stalled)
     }
 
     /// The snapshot thread takes its next task, if it is idle. Returns whether it did.
@@ -350,12 +397,26 @@ impl Host {
     }
 }
 
+fn released_by(batches: &[WalBatch]) -> Vec<(ShardId, LogIndex)> {
+    batches.iter().flat_map(|batch| batch.released.iter().copied()).collect()
+}
+
+/// What cannot go now goes with the next release, or during a stall.
+fn release(log: &mut wal::Writer<SimDisk>, released: Vec<(ShardId, LogIndex)>) -> Result<(), wal::WalError> {
+    released.into_iter().try_for_each(|(shard, up_to)| unless_final(log.release(shard, up_to)))
+}
+
+/// What failed may be done later: an error only if it may not.
+fn unless_final(result: Result<(), wal::WalError>) -> Result<(), wal::WalError> {
+    result.or_else(|error| if error.is_retryable() { Ok(()) } else { Err(error) })
+}
+
 /// Lack of room is no reason to stop while the current segment has some.
 fn prepare(log: &mut wal::Writer<SimDisk>, steps: u32) -> Result<(), wal::WalError> {
     for _ in 0..steps {
         match log.prepare_next() {
             Ok(true) => {}
-            Err(error) if !error.out_of_space() => return Err(error),
+            Err(error) if !error.is_retryable() => return Err(error),
             Ok(false) | Err(_) => break,
         }
     }

@@ -189,14 +189,18 @@ fn summarise(totals: &Totals, seconds: f64) {
         tally.requests, tally.acknowledged, tally.refused, tally.lost, tally.frames
     );
     println!(
-        "{} crashes, {} of them stops on a failing disk; {} sectors lost; {} leaderships; {} snapshots made, {} received; {} checkpoints compared",
+        "{} crashes, {} of them stops on a failing disk; {} disk stalls; {} sectors lost; {} leaderships; \
+         {} snapshots made, {} received; {} checkpoints compared; {} hosts joined, {} removed",
         tally.crashes,
         tally.disk_stops,
+        tally.disk_stalls,
         tally.sectors_lost,
         tally.leaderships,
         tally.snapshots_made,
         tally.snapshots_received,
-        tally.checkpoints
+        tally.checkpoints,
+        tally.joined,
+        tally.removed
     );
     if !failed.is_empty() {
         println!("failing seeds: {failed:?}");

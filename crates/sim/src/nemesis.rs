@@ -122,6 +122,7 @@ impl World<'_> {
             Fault::SlowDisk { factor, .. } => self.host(node).slowness = factor,
             Fault::FailSync { .. } => self.host(node).disk().fail_next_sync(),
             Fault::FullDisk { free_bytes, .. } => self.host(node).disk().set_free_bytes(Some(free_bytes)),
+            Fault::ReadOnlyDisk { .. } => self.host(node).disk().set_read_only(true),
             Fault::SkewClock { percent, .. } => {
                 self.host(node).tick = Micros(self.plan.tick.0 * percent / 100);
             }
@@ -197,6 +198,7 @@ impl World<'_> {
             Fault::SlowDisk { .. } => self.host(node).slowness = 1,
             Fault::FailSync { .. } => self.host(node).disk().forgive_sync(),
             Fault::FullDisk { .. } => self.host(node).disk().set_free_bytes(None),
+            Fault::ReadOnlyDisk { .. } => self.host(node).disk().set_read_only(false),
             Fault::SkewClock { .. } => self.host(node).tick = self.plan.tick,
             _ => {}
         }

@@ -114,7 +114,7 @@ impl Plan {
             ),
             load: draw_load(random),
             duration,
-            faults: faults::draw(severity, &mut generator(seed, "faults")),
+            faults: draw_faults(seed, severity),
             deeds,
             sabotage: None,
             deliberate: Faults::NONE,
@@ -130,6 +130,12 @@ impl Plan {
     pub fn generator(&self, concern: &str) -> fastrand::Rng {
         generator(self.seed, concern)
     }
+}
+
+fn draw_faults(seed: u64, severity: Severity) -> Vec<ScheduledFault> {
+    let mut faults = faults::draw(severity, &mut generator(seed, "faults"));
+    faults.extend(faults::draw_stalls(severity, &mut generator(seed, "stalls")));
+    faults
 }
 
 fn draw_weather(temper: Temper, random: &mut fastrand::Rng) -> Weather {
@@ -196,7 +202,7 @@ mod tests {
                 debug.split(' ').next().unwrap().to_owned()
             })
             .collect();
-        assert_eq!(names.len(), 12, "{names:?}");
+        assert_eq!(names.len(), 13, "{names:?}");
         assert!(plans.iter().any(|plan| plan.faults.is_empty()));
     }
 }

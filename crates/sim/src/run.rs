@@ -46,6 +46,8 @@ pub struct Tally {
     pub removed: u64,
     /// Checkpoints of a replica that were compared with another's at the same index.
     pub checkpoints: u64,
+    /// Times that a disk took no writes, and its process waited until it did.
+    pub disk_stalls: u64,
     /// Snapshots that replicas made of themselves.
     pub snapshots_made: u64,
     /// Snapshots that followers received whole.
@@ -72,6 +74,7 @@ impl Tally {
         self.snapshots_made += other.snapshots_made;
         self.snapshots_received += other.snapshots_received;
         self.disk_stops += other.disk_stops;
+        self.disk_stalls += other.disk_stalls;
         self.leaderships += other.leaderships;
         self.frames += other.frames;
         self.sectors_lost += other.sectors_lost;

@@ -21,7 +21,7 @@ use crate::checkers::replies::Replies;
 use crate::disk::SimDisk;
 use crate::faults::{Loss, Sabotage};
 use crate::history::{Happened, History, Incarnation, Outcome};
-use crate::host::{Host, Stop};
+use crate::host::{Host, Stop, Write};
 use crate::nemesis::Nemesis;
 use crate::net::{Direction, Network};
 use crate::operator::Operators;
@@ -62,11 +62,15 @@ pub struct World<'p> {
     snapshots_made: u64,
     snapshots_received: u64,
     disk_stops: u64,
+    disk_stalls: u64,
     trace: Trace,
 }
 
 /// A process turns to its inbox up to this long after something arrived, and finds what gathered meanwhile.
 const WAKE_AFTER_MAX: Micros = Micros(150);
+
+/// Between two attempts to write to a disk that takes no writes.
+const STALL_RETRY: Micros = Micros(100_000);
 
 impl<'p> World<'p> {
     /// The world of a plan before its first moment.
@@ -102,6 +106,7 @@ impl<'p> World<'p> {
             snapshots_made: 0,
             snapshots_received: 0,
             disk_stops: 0,
+            disk_stalls: 0,
             trace: Trace::new(detail),
         }
     }
@@ -156,6 +161,7 @@ impl<'p> World<'p> {
             disk_stops: self.disk_stops,
             joined: self.joined,
             removed: self.removed,
+            disk_stalls: self.disk_stalls,
             leaderships: self.leaders.count() as u64,
             frames: self.net.counters().delivered,
             sectors_lost: self.hosts.iter().map(|host| host.disk().counters().sectors_lost).sum(),
@@ -255,10 +261,12 @@ impl<'p> World<'p> {
             Happening::Tick { node, life } if self.lives(node, life) => self.tick(node, life),
             Happening::Wake { node, life } if self.lives(node, life) => return self.wake(node),
             Happening::Synced { node, life } if self.lives(node, life) => return self.synced(node, life),
+            Happening::Retried { node, life } if self.lives(node, life) => return self.retried(node, life),
             Happening::Filed { node, life } if self.lives(node, life) => return self.filed(node, life),
             Happening::Tick { .. }
             | Happening::Wake { .. }
             | Happening::Synced { .. }
+            | Happening::Retried { .. }
             | Happening::Filed { .. } => {}
             Happening::Deliver(direction) => {
                 if let Some(event) = self.net.deliver(direction, &mut self.agenda) {
@@ -367,13 +375,39 @@ impl<'p> World<'p> {
 
     /// Lets the disk thread take what is queued.
     fn write(&mut self, node: NodeId) -> Result<(), Violation> {
+        self.write_with(node, Host::begin_write)
+    }
+
+    /// Lets the disk thread take what is queued in one of two ways, and tells the process if its disk begins or ceases to
+    /// stall.
+    fn write_with(
+        &mut self,
+        node: NodeId,
+        write: impl FnOnce(&mut Host) -> Result<Write, Stop>,
+    ) -> Result<(), Violation> {
+        let life = self.host(node).incarnation().life;
         let refusals = self.host(node).disk().counters().refusals;
-        match self.host(node).begin_write() {
-            Ok(None) => Ok(()),
-            Ok(Some(sequence)) => {
+        let was_stalled = self.host(node).is_stalled();
+        let written = write(self.host(node));
+        let is_stalled = self.host(node).is_stalled();
+        if is_stalled && self.plan.sabotage == Some(Sabotage::StalledBatchesForgotten) {
+            self.host(node).forget_queued();
+        }
+        if is_stalled != was_stalled {
+            self.disk_stalls += u64::from(is_stalled);
+            self.note(&[11, node.0, u64::from(is_stalled)], || {
+                format!("node {node}: {}", if is_stalled { "the disk stalls" } else { "the disk recovers" })
+            });
+            self.post(node, if is_stalled { Event::DiskStalled } else { Event::DiskRecovered });
+        }
+        if is_stalled && !was_stalled {
+            self.agenda.after(STALL_RETRY, Happening::Retried { node, life });
+        }
+        match written {
+            Ok(Write::Nothing) => Ok(()),
+            Ok(Write::Begun(sequence)) => {
                 let DiskPace { sync_min, sync_max, .. } = self.disk_pace;
                 let sync = Micros(self.pace.u64(sync_min.0..=sync_max.0)) * self.host(node).slowness;
-                let life = self.host(node).incarnation().life;
                 self.agenda.after(sync, Happening::Synced { node, life });
                 if self.plan.sabotage == Some(Sabotage::DurableBeforeSync) {
                     self.post(node, Event::Durable(sequence));
@@ -382,6 +416,19 @@ impl<'p> World<'p> {
             }
             Err(stop) => self.stopped(node, &stop, refusals),
         }
+    }
+
+    /// A stalled disk is tried again.
+    fn retried(&mut self, node: NodeId, life: u64) -> Result<(), Violation> {
+        if !self.host(node).is_running() {
+            self.agenda.after(STALL_RETRY, Happening::Retried { node, life });
+            return Ok(());
+        }
+        self.write_with(node, Host::retry_write)?;
+        if self.lives(node, life) && self.host(node).is_stalled() {
+            self.agenda.after(STALL_RETRY, Happening::Retried { node, life });
+        }
+        Ok(())
     }
 
     fn synced(&mut self, node: NodeId, life: u64) -> Result<(), Violation> {
@@ -560,6 +607,7 @@ fn reply_facts(reply: &Reply) -> (u64, u64) {
         Reply::HostChanged => (15, 0),
         Reply::Denied(denial) => (16, digest(format!("{denial:?}").as_bytes())),
         Reply::Asked => (17, 0),
+        Reply::Refused(Refusal::DiskUnavailable) => (18, 0),
     }
 }
 

@@ -49,6 +49,7 @@ fn a_row_of_seeds_holds_and_tests_something() {
     let total = hold(&(0..SEEDS).collect::<Vec<_>>());
     assert!(total.acknowledged > 100 * SEEDS, "clients hardly wrote: {total:?}");
     assert!(total.crashes > SEEDS && total.disk_stops > SEEDS / 10, "nodes hardly died: {total:?}");
+    assert!(total.disk_stalls > SEEDS / 2, "disks hardly stalled: {total:?}");
     assert!(
         total.refused > SEEDS && total.lost > 0 && total.sectors_lost > 0,
         "faults bit nobody: {total:?}"
@@ -89,6 +90,11 @@ fn caught(sabotage: Sabotage) {
 #[test]
 fn acknowledging_before_the_sync_is_caught() {
     caught(Sabotage::DurableBeforeSync);
+}
+
+#[test]
+fn forgetting_what_a_stalled_disk_did_not_take_is_caught() {
+    caught(Sabotage::StalledBatchesForgotten);
 }
 
 #[test]

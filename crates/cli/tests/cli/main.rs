@@ -15,6 +15,7 @@ mod dialects;
 mod disk;
 mod documents;
 mod faults;
+mod full_disk;
 mod harness;
 mod joining;
 mod lifecycle;

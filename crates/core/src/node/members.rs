@@ -108,13 +108,16 @@ impl Node {
         self.roster.is_untold || !self.roster.farewells.is_empty()
     }
 
-    /// Peers that could take a leadership over. Those that are draining only if `must` and there is nobody else.
+    /// Peers that could take a leadership over. Those that are draining or cannot write only if `must` and there is nobody
+    /// else.
     pub(super) fn heirs(&self, must: bool) -> Vec<NodeId> {
         let up = self.router.peers().iter().filter(|peer| peer.up).map(|peer| peer.node);
         let seat_of = |node: NodeId| Some((node, self.seat(node)?));
         let voters = up.filter_map(seat_of).filter(|(_, seat)| seat.standing == Standing::Voter);
-        let (draining, willing): (Vec<_>, Vec<_>) = voters.partition(|(_, seat)| seat.draining);
-        let heirs = if willing.is_empty() && must { draining } else { willing };
+        let is_unfit =
+            |(node, seat): &(NodeId, &Seat)| seat.draining || self.disks.peers_stalled.contains(node);
+        let (unfit, willing): (Vec<_>, Vec<_>) = voters.partition(is_unfit);
+        let heirs = if willing.is_empty() && must { unfit } else { willing };
         heirs.into_iter().map(|(node, _)| node).collect()
     }
 

@@ -22,7 +22,7 @@ use crate::deliberate::Fault;
 use crate::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame, ShardStatus};
 use crate::machine::Machine;
 use crate::peer::{self, Position, RequestMessage};
-use crate::raft::{Group, GroupOptions, Groups, Output};
+use crate::raft::{Disks, Group, GroupOptions, Groups, Output};
 use crate::router::Router;
 use crate::storage::snapshot::SnapshotDone;
 use crate::storage::{RecoveredShards, WalBatch};
@@ -38,6 +38,8 @@ pub struct Node {
     /// The cluster goes on without this node.
     removed: bool,
     roster: Roster,
+    /// Whether the disk here, and which peers' disks, take no writes.
+    disks: Disks,
     groups: Groups,
     router: Router,
     output: Output,
@@ -87,6 +89,7 @@ impl Node {
             retiring: false,
             removed: false,
             roster: Roster::default(),
+            disks: Disks::default(),
             leaders: alloc::vec![None; groups.len()],
             groups: Groups::new(groups),
             router: Router::new(&options),
@@ -110,9 +113,13 @@ impl Node {
                     self.frames_invalid += 1;
                 }
             }
-            Event::LinkUp(peer) => self.router.link_up(peer),
+            Event::LinkUp(peer) => {
+                self.router.link_up(peer);
+                self.report_due |= self.disks.own_stalled;
+            }
             Event::LinkDown(peer) => {
                 self.router.link_down(peer);
+                self.disk_changed(peer, false);
                 self.groups.for_each(|group| group.link_lost(peer));
             }
             Event::Tick => self.tick(),
@@ -123,6 +130,8 @@ impl Node {
                 self.report_due |= matches!(done, SnapshotDone::Finished { .. });
                 self.groups.with(done.id().shard, |group| group.snapshot_done(done, output));
             }
+            Event::DiskStalled => self.disk_changed(self.options.host.node, true),
+            Event::DiskRecovered => self.disk_changed(self.options.host.node, false),
             Event::Retire => self.retiring = true,
         }
     }
@@ -184,6 +193,8 @@ impl Node {
             now: self.now,
             retiring: self.retiring,
             removed: self.removed,
+            disk_stalled: self.disks.own_stalled,
+            peers_stalled: self.disks.peers_stalled.clone(),
             requests_open: self.router.open_count(),
             shards: self.groups.iter().map(Group::status).collect(),
             links: self.router.peers().iter().map(|peer| (peer.node, peer.up)).collect(),
@@ -267,6 +278,8 @@ impl Node {
                 self.groups.with(id.shard, |group| group.snapshot_receipt(from, id, next_offset, output));
             }
             peer::KIND_REPORT => {
+                let stalled = peer::disk_stalled(&mut decoder)?;
+                self.disk_changed(from, stalled);
                 while !decoder.is_empty() {
                     let position = peer::position(&mut decoder)?;
                     self.reports.insert((from, position.shard), position);
@@ -288,6 +301,10 @@ impl Node {
         self.groups.for_each(|group| group.tick(now, output));
         if self.retiring || self.seat(self.options.host.node).is_some_and(|seat| seat.draining) {
             self.hand_over();
+        }
+        if self.disks.own_stalled {
+            let heirs = self.heirs(true);
+            self.groups.for_each(|group| group.leave_stalled_disk(|node| heirs.contains(&node)));
         }
         self.reconcile();
         self.router.tick(now, &mut self.groups);
@@ -319,6 +336,27 @@ impl Node {
         }
     }
 
+    /// The disk of `node`, this one or a peer, takes no writes, or takes them (again).
+    fn disk_changed(&mut self, node: NodeId, stalled: bool) {
+        let is_news = if node == self.options.host.node {
+            core::mem::replace(&mut self.disks.own_stalled, stalled) != stalled
+        } else {
+            self.disks.set_peer(node, stalled)
+        };
+        if !is_news {
+            return;
+        }
+        self.report_due |= node == self.options.host.node;
+        let shards: Vec<ShardId> = self.groups.iter().map(Group::shard).collect();
+        let router = &self.router;
+        for shard in shards {
+            self.groups.with(shard, |group| {
+                group.set_disks(&self.disks);
+                group.leave_stalled_disk(|node| router.is_up(node));
+            });
+        }
+    }
+
     fn durable(&mut self, sequence: WalSequence) {
         while self.batches.front().is_some_and(|(batch, _)| *batch <= sequence) {
             let (batch, shards) = self.batches.pop_front().expect("invariant: there is a front");
@@ -329,7 +367,8 @@ impl Node {
     }
 
     fn emit(&mut self, actions: &mut Actions) {
-        if !self.output.records.is_empty() {
+        // Without records, too: the log may wait for the room that is released.
+        if !self.output.records.is_empty() || !self.output.released.is_empty() {
             let records = core::mem::take(&mut self.output.records);
             let sequence = self.output.sequence;
             self.output.sequence = WalSequence(sequence.0 + 1);
@@ -354,7 +393,8 @@ impl Node {
             actions.frames.push(OutgoingFrame { to, payload: payload.into(), droppable: false });
         }
         if core::mem::take(&mut self.report_due) {
-            let payload = Bytes::from(peer::report(self.groups.iter().map(position)));
+            let positions = self.groups.iter().map(position);
+            let payload = Bytes::from(peer::report(self.disks.own_stalled, positions));
             let links = self.router.peers().iter().filter(|peer| peer.up);
             let frames =
                 links.map(|peer| OutgoingFrame { to: peer.node, payload: payload.clone(), droppable: true });

@@ -2,6 +2,7 @@
 
 mod alone;
 mod membership;
+mod stalls;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -31,6 +32,8 @@ struct Cluster {
     peers: Vec<Vec<NodeId>>,
     /// Pairs that have a link, the lower number first.
     links: BTreeSet<(NodeId, NodeId)>,
+    /// Of nodes whose disk takes no commands: the last batch that waits for it, 0 for none.
+    stalled: BTreeMap<u64, WalSequence>,
     next_token: u64,
     replies: BTreeMap<Token, Reply>,
     /// Where snapshots go, in the tests that want them done; otherwise none is ever finished.
@@ -49,6 +52,7 @@ impl Cluster {
             alive: alloc::vec![true; count as usize],
             peers: alloc::vec![Vec::new(); count as usize],
             links: BTreeSet::new(),
+            stalled: BTreeMap::new(),
             next_token: 0,
             replies: BTreeMap::new(),
             files: Vec::new(),
@@ -115,7 +119,13 @@ impl Cluster {
                 let mut actions = Actions::default();
                 self.nodes[index].drive(&mut actions);
                 if let Some(batch) = actions.wal {
-                    self.nodes[index].handle(Event::Durable(batch.sequence));
+                    match self.stalled.get_mut(&(index as u64 + 1)) {
+                        Some(waiting) if *waiting > WalSequence(0) || stalls::holds_data(&batch) => {
+                            *waiting = batch.sequence;
+                            self.nodes[index].handle(Event::DiskStalled);
+                        }
+                        _ => self.nodes[index].handle(Event::Durable(batch.sequence)),
+                    }
                 }
                 self.tasks.extend(actions.snapshots.into_iter().map(|task| (index, task)));
                 for frame in actions.frames {

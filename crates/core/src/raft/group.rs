@@ -15,6 +15,7 @@ use super::proposals::{Outcome, Proposals};
 use super::reads::{Reads, Waiter};
 use super::ready::{Output, Persisting};
 use super::snapshots::{Snapshots, is_snapshot};
+use super::stalls::Disks;
 use super::{Origin, RequestId, wire};
 use crate::codec::{DecodeError, Decoder};
 use crate::command::{Read, Refusal, Reply, Write};
@@ -69,6 +70,7 @@ pub struct Group {
     pub(super) reads: Reads,
     pub(super) persisting: Persisting,
     pub(super) snapshots: Snapshots,
+    pub(super) disks: Disks,
     pub(super) applied_term: Term,
     pub(super) timing: Timing,
     pub(super) now: Ticks,
@@ -139,6 +141,7 @@ impl Group {
             applied,
             applied_term,
             snapshots: Snapshots::new(options.snapshot_log_bytes_min, newest),
+            disks: Disks::default(),
             proposals: Proposals::new(options.faults),
             reads: Reads::new(random.u64(..)),
             persisting: Persisting::new(term, commit),
@@ -168,7 +171,7 @@ impl Group {
             self.election.timeout_ticks = self.random.u64(base..=base + base / 2);
         }
         self.raft.raft.set_randomized_election_timeout(self.election.timeout_ticks as usize);
-        if !self.is_installing() {
+        if !self.is_installing() && self.counts_tick() {
             self.raft.tick();
             self.tick_hasty_election();
         }
@@ -230,6 +233,9 @@ impl Group {
             return Ok(());
         }
         if message.get_msg_type() == MessageType::MsgTimeoutNow && self.is_installing() {
+            return Ok(());
+        }
+        if self.is_beyond_stalled_disk(&message) {
             return Ok(());
         }
         if self.forgot(&message) {
@@ -298,6 +304,9 @@ impl Group {
             return Err(ProposeError::Refused(Refusal::Invalid("write for another kind of shard")));
         }
         write.validate().map_err(ProposeError::Refused)?;
+        if self.refuses_commands() {
+            return Err(ProposeError::Refused(Refusal::DiskUnavailable));
+        }
         self.proposals.push(write, origin).map_err(|_| ProposeError::Refused(Refusal::Overloaded))
     }
 
@@ -333,7 +342,7 @@ impl Group {
     }
 
     pub(super) fn propose_queued(&mut self, out: &mut Output) {
-        if self.raft.raft.state != StateRole::Leader {
+        if self.raft.raft.state != StateRole::Leader || self.refuses_commands() {
             self.refuse_queued(out);
             return;
         }

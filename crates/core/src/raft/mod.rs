@@ -22,6 +22,7 @@ mod proposals;
 mod reads;
 mod ready;
 mod snapshots;
+mod stalls;
 mod wire;
 
 pub use group::{Group, GroupOptions, ProposeError};
@@ -31,6 +32,7 @@ pub use proposals::Outcome;
 pub(crate) use proposals::encode_writes;
 pub use ready::Output;
 pub(crate) use snapshots::SnapshotPart;
+pub(crate) use stalls::Disks;
 
 use crate::types::NodeId;
 

@@ -102,6 +102,12 @@ impl Reads {
         self.confirmed.push_back((floor, round.waiters));
     }
 
+    /// Takes the reads that were confirmed at an index beyond `index`.
+    pub(super) fn take_beyond(&mut self, index: LogIndex) -> impl Iterator<Item = Waiter> {
+        let kept = self.confirmed.partition_point(|(confirmed, _)| *confirmed <= index);
+        self.confirmed.split_off(kept).into_iter().flat_map(|(_, waiters)| waiters)
+    }
+
     /// Takes the next reads that may be answered with `applied` applied.
     pub(super) fn next_served(&mut self, applied: LogIndex) -> Option<Vec<Waiter>> {
         if self.confirmed.front().is_none_or(|(index, _)| *index > applied) {

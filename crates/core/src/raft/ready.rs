@@ -83,6 +83,7 @@ impl Output {
     /// Whether anything waits to be taken out.
     pub fn has_output(&self) -> bool {
         !self.records.is_empty()
+            || !self.released.is_empty()
             || !self.outcomes.is_empty()
             || !self.reads.is_empty()
             || !self.snapshot_tasks.is_empty()
@@ -147,6 +148,16 @@ impl Persisting {
             self.remember(index);
         }
     }
+
+    /// Whether nothing waits.
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whether a message of this term may vouch for that term.
+    pub(super) fn is_durable(&self, term: Term) -> bool {
+        term == self.durable_term
+    }
 }
 
 impl Group {
@@ -155,6 +166,7 @@ impl Group {
         loop {
             self.propose_queued(out);
             self.begin_read_round(out);
+            self.bypass_stalled_disk(out);
             if !self.raft.has_ready() {
                 break;
             }
@@ -231,7 +243,7 @@ impl Group {
                 return;
             }
         };
-        if term == self.persisting.durable_term {
+        if self.persisting.is_durable(term) {
             let (now, later) = messages.into_iter().partition(promises_no_entries);
             self.send(now, out);
             messages = later;
@@ -349,12 +361,13 @@ impl Group {
                 out.reads.push((waiter.request, self.machine.read(&waiter.read)));
             }
         }
+        self.refuse_reads_beyond_disk(out);
     }
 }
 
 /// Whether a message speaks of nothing that this replica's log or vote must remember. Such a message need not wait
 /// for the disk, provided its term is durable: reads on a follower would otherwise pay for every write's fsync.
-fn promises_no_entries(message: &Message) -> bool {
+pub(super) fn promises_no_entries(message: &Message) -> bool {
     matches!(message.get_msg_type(), MessageType::MsgReadIndex | MessageType::MsgHeartbeatResponse)
 }
 

@@ -1,7 +1,8 @@
 //! The life of a shard's data beyond its log: snapshots made, sent and received, and the log cut behind them.
 //!
 //! Every replica makes its own, as soon as its log since the last one outweighs it: then a restart reads at most about
-//! twice the live data, and the disk holds at most about three times. Writes go on meanwhile (`machine::capture`).
+//! twice the live data, and the disk holds at most about three times. A replica whose disk has no room for more log makes
+//! one at once: what it frees may be enough to go on. Writes go on meanwhile (`machine::capture`).
 //!
 //! A follower behind the log's start gets a snapshot in parts, outside of the engine's messages: the leader asks what
 //! the follower already holds, sends one part at a time within a budget, and hands over the engine's own (empty)
@@ -167,7 +168,9 @@ impl Snapshots {
         self.checkpoint
     }
 
-    fn is_due(&self, now: Ticks, election_ticks: u64) -> bool {
+    /// Whether a snapshot should be begun; `starving` tells that the write-ahead log has no room, so that any part of it
+    /// that can go is welcome.
+    fn is_due(&self, now: Ticks, election_ticks: u64, starving: bool) -> bool {
         let newest_bytes = self.newest.map_or(0, |(_, file_bytes)| file_bytes);
         let has_outgrown = self.log_bytes >= self.log_bytes_min.max(newest_bytes);
         let is_old = self.log_bytes > 0 && now.0 >= self.finished.0 + AGE_ELECTION_TIMEOUTS * election_ticks;
@@ -176,7 +179,8 @@ impl Snapshots {
         let files_are_free = self.making.is_none() && self.receiving.is_none() && self.installing.is_none();
         let may_replace =
             self.sending.is_empty() || self.log_bytes >= 4 * self.log_bytes_min.max(newest_bytes);
-        let is_wanted = has_outgrown || is_old || self.is_newer_wanted;
+        let is_welcome = starving && self.log_bytes > 0;
+        let is_wanted = has_outgrown || is_old || is_welcome || self.is_newer_wanted;
         files_are_free && may_replace && now >= self.not_before && is_wanted
     }
 }
@@ -190,7 +194,10 @@ impl Group {
             .receiving
             .take_if(|receiving| matches!(receiving, Receiving::Parts { id, .. } if id.index <= applied));
         self.snapshots.is_newer_wanted |= self.raft.store().take_newer_wanted();
-        if !self.snapshots.is_due(self.now, self.timing.election_ticks) || self.applied == LogIndex(0) {
+        let starving = self.disks.own_stalled;
+        if !self.snapshots.is_due(self.now, self.timing.election_ticks, starving)
+            || self.applied == LogIndex(0)
+        {
             return;
         }
         self.begin_snapshot(self.applied_id(), false, out);
@@ -323,7 +330,8 @@ impl Group {
         if newest.index.0 <= begin {
             return;
         }
-        let spare_followers = self.raft.store().data_bytes() < 2 * self.snapshots.log_bytes_min;
+        let is_small = self.raft.store().data_bytes() < 2 * self.snapshots.log_bytes_min;
+        let spare_followers = is_small && !self.disks.own_stalled;
         let up_to =
             if spare_followers { newest.index.0.min(self.needed_by_followers()) } else { newest.index.0 };
         if up_to > begin {

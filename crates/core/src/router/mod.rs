@@ -322,6 +322,7 @@ impl Router {
             Reply::Refused(Refusal::NoLeader) => self.counters.refused_no_leader += 1,
             Reply::Refused(Refusal::UnknownOutcome) => self.counters.refused_unknown += 1,
             Reply::Refused(Refusal::Overloaded) => self.counters.refused_overloaded += 1,
+            Reply::Refused(Refusal::DiskUnavailable) => self.counters.refused_disk_unavailable += 1,
             _ => {}
         }
         self.replies.extend(token.map(|token| (token, reply)));

@@ -3,7 +3,9 @@
 //!
 //! Contract of every implementation: what was written but not synced may be lost or torn by a crash, in any
 //! order, at 512-byte granularity; what was synced stays. `create`, `rename` and `remove` are durable when they
-//! return. A failed `sync` leaves the file's state unknown: the caller never retries it, it stops.
+//! return. A failed `sync` leaves the file's state unknown: the caller never retries it, it stops. Any other operation
+//! that fails with a [retryable](DiskErrorKind::is_retryable) error may be done again as it was; at most, a write has
+//! left a part of its bytes where it was to leave all of them.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -18,8 +20,37 @@ pub struct DiskError {
     pub file: String,
     /// What the system said.
     pub reason: String,
-    /// Whether there was no room: a cause that may go away, unlike others.
-    pub out_of_space: bool,
+    /// Whether the cause may go away.
+    pub kind: DiskErrorKind,
+}
+
+/// What kind of failure it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskErrorKind {
+    /// No room, or none within a quota.
+    NoRoom,
+    /// The file system takes no changes.
+    ReadOnly,
+    /// Anything else. A failed sync is always of this kind, whatever the system gave as its reason: what it should have
+    /// made durable may be gone.
+    Other,
+}
+
+impl DiskErrorKind {
+    /// Whether the cause may go away without the process: the operation may then be done again.
+    pub fn is_retryable(self) -> bool {
+        match self {
+            DiskErrorKind::NoRoom | DiskErrorKind::ReadOnly => true,
+            DiskErrorKind::Other => false,
+        }
+    }
+}
+
+impl DiskError {
+    /// The same failure where the operation must not be done again.
+    pub fn into_final(self) -> DiskError {
+        DiskError { kind: DiskErrorKind::Other, ..self }
+    }
 }
 
 /// A directory of files.

@@ -9,7 +9,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 
-use super::disk::{Disk, DiskError, DiskFile};
+use super::disk::{Disk, DiskError, DiskErrorKind, DiskFile};
 
 const SECTOR_BYTES: usize = 512;
 
@@ -34,6 +34,15 @@ struct State {
     /// Bytes that can still be reserved.
     room: u64,
     failing_syncs: bool,
+    refusal: Option<Refusal>,
+}
+
+/// How changes other than syncs are refused.
+#[derive(Clone, Copy, Debug)]
+struct Refusal {
+    kind: DiskErrorKind,
+    /// Changes that are still made.
+    after: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -64,6 +73,7 @@ impl MemoryDisk {
             fuse: None,
             room: u64::MAX,
             failing_syncs: false,
+            refusal: None,
         })))
     }
 
@@ -84,6 +94,16 @@ impl MemoryDisk {
     /// From now on a sync fails and, as some systems do, forgets what it did not write but goes on showing it.
     pub fn fail_syncs(&self, fail: bool) {
         self.0.borrow_mut().failing_syncs = fail;
+    }
+
+    /// After so many other changes none is made any more, until [`MemoryDisk::allow_changes`]. A write that is refused
+    /// leaves a part of its bytes.
+    pub fn refuse_changes(&self, kind: DiskErrorKind, after: u64) {
+        self.0.borrow_mut().refusal = Some(Refusal { kind, after });
+    }
+
+    pub fn allow_changes(&self) {
+        self.0.borrow_mut().refusal = None;
     }
 
     /// The disk after a crash.
@@ -139,6 +159,9 @@ impl MemoryDisk {
         change: impl FnOnce(&mut State) -> Result<(), DiskError>,
     ) -> Result<(), DiskError> {
         let mut state = self.0.borrow_mut();
+        if operation != "sync" {
+            state.expect_allowed(operation, name)?;
+        }
         let crashed = error(operation, name, "the disk has crashed");
         match &mut state.fuse {
             Some(0) => Err(crashed),
@@ -156,7 +179,7 @@ impl MemoryDisk {
 }
 
 fn error(operation: &'static str, file: &str, reason: &str) -> DiskError {
-    DiskError { operation, file: file.to_string(), reason: reason.to_string(), out_of_space: false }
+    DiskError { operation, file: file.to_string(), reason: reason.to_string(), kind: DiskErrorKind::Other }
 }
 
 impl State {
@@ -166,7 +189,20 @@ impl State {
                 self.room = room;
                 Ok(())
             }
-            None => Err(DiskError { out_of_space: true, ..error(operation, file, "no room") }),
+            None => Err(DiskError { kind: DiskErrorKind::NoRoom, ..error(operation, file, "no room") }),
+        }
+    }
+
+    fn expect_allowed(&mut self, operation: &'static str, file: &str) -> Result<(), DiskError> {
+        match &mut self.refusal {
+            None => Ok(()),
+            Some(Refusal { after: 0, kind }) => {
+                Err(DiskError { kind: *kind, ..error(operation, file, "nothing can be changed") })
+            }
+            Some(Refusal { after, .. }) => {
+                *after -= 1;
+                Ok(())
+            }
         }
     }
 
@@ -270,10 +306,16 @@ impl DiskFile for MemoryFile {
     }
 
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        self.disk.change("write", &self.name, |state| {
+        let written = self.disk.change("write", &self.name, |state| {
             state.content(self.id).write(offset as usize, bytes);
             Ok(())
-        })
+        });
+        if written.as_ref().is_err_and(|error| error.kind.is_retryable()) {
+            let mut state = self.disk.0.borrow_mut();
+            let part = state.rng.usize(..bytes.len());
+            state.content(self.id).write(offset as usize, &bytes[..part]);
+        }
+        written
     }
 
     fn resize(&mut self, bytes: u64) -> Result<(), DiskError> {

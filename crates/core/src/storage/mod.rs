@@ -90,8 +90,8 @@ pub struct WalBatch {
     pub sequence: WalSequence,
     /// In the order in which they take effect.
     pub records: Vec<WalRecord>,
-    /// Entries of a shard up to an index that nobody needs once this batch is durable: a durable snapshot holds what
-    /// they did. For [`wal::Writer::release`].
+    /// Entries of a shard up to an index that nobody needs any more: a durable snapshot holds what they did. For
+    /// [`wal::Writer::release`], even before the batch is written, if the log has no room for it.
     pub released: Vec<(ShardId, LogIndex)>,
 }
 

@@ -12,8 +12,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, fallocate};
-use tidelock_core::storage::disk::{Disk, DiskError, DiskFile};
+use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
+use rustix::io::Errno;
+use tidelock_core::storage::disk::{Disk, DiskError, DiskErrorKind, DiskFile};
 
 /// Holds the lock; never written to.
 const LOCK_NAME: &str = "LOCK";
@@ -59,7 +60,7 @@ impl FsDisk {
                 operation: "lock",
                 file: name,
                 reason: String::from("in use by another process"),
-                out_of_space: false,
+                kind: DiskErrorKind::Other,
             }),
             Err(TryLockError::Error(error)) => Err(failed("lock", &name, &error)),
         }
@@ -156,7 +157,7 @@ impl DiskFile for FsFile {
     fn resize(&mut self, bytes: u64) -> Result<(), DiskError> {
         let size = self.size()?;
         let resized = if bytes > size {
-            fallocate(&self.file, FallocateFlags::empty(), size, bytes - size).map_err(io::Error::from)
+            reserve(&self.file, size, bytes - size).map_err(io::Error::from)
         } else {
             self.file.set_len(bytes)
         };
@@ -168,9 +169,25 @@ impl DiskFile for FsFile {
     }
 }
 
+/// Reserves space. What the file system says that it does not have is not asked for: until such a request failed, it would
+/// take what little there is from everybody else.
+fn reserve(file: &File, offset: u64, bytes: u64) -> rustix::io::Result<()> {
+    let system = fstatvfs(file)?;
+    // Some file systems do not count.
+    if system.f_blocks > 0 && system.f_bfree.saturating_mul(system.f_frsize) < bytes {
+        return Err(Errno::NOSPC);
+    }
+    fallocate(file, FallocateFlags::empty(), offset, bytes)
+}
+
 fn failed(operation: &'static str, file: &str, error: &io::Error) -> DiskError {
-    let out_of_space = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-    DiskError { operation, file: file.to_owned(), reason: error.to_string(), out_of_space }
+    let kind = match error.kind() {
+        _ if operation == "sync" => DiskErrorKind::Other,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DiskErrorKind::NoRoom,
+        io::ErrorKind::ReadOnlyFilesystem => DiskErrorKind::ReadOnly,
+        _ => DiskErrorKind::Other,
+    };
+    DiskError { operation, file: file.to_owned(), reason: error.to_string(), kind }
 }
 
 #[cfg(test)]
@@ -198,7 +215,7 @@ mod tests {
         assert_eq!(disk.open("b").unwrap().size(), Ok(100));
         disk.remove("b").unwrap();
         let gone = disk.open("b").unwrap_err();
-        assert!(gone.file.ends_with("deep/er/b") && !gone.out_of_space);
+        assert!(gone.file.ends_with("deep/er/b") && gone.kind == DiskErrorKind::Other);
     }
 
     #[test]
@@ -214,9 +231,26 @@ mod tests {
     }
 
     #[test]
-    fn no_room_is_told_apart() {
-        let full = io::Error::from(io::ErrorKind::StorageFull);
-        assert!(failed("write", "f", &full).out_of_space);
-        assert!(!failed("write", "f", &io::Error::from(io::ErrorKind::PermissionDenied)).out_of_space);
+    fn what_may_go_away_is_told_apart() {
+        for (operation, error, kind) in [
+            ("write", Errno::NOSPC, DiskErrorKind::NoRoom),
+            ("resize", Errno::DQUOT, DiskErrorKind::NoRoom),
+            ("create", Errno::ROFS, DiskErrorKind::ReadOnly),
+            ("write", Errno::IO, DiskErrorKind::Other),
+            ("sync", Errno::NOSPC, DiskErrorKind::Other),
+            ("sync", Errno::ROFS, DiskErrorKind::Other),
+        ] {
+            assert_eq!(failed(operation, "f", &io::Error::from(error)).kind, kind, "{operation}: {error}");
+        }
+    }
+
+    #[test]
+    fn more_than_the_disk_has_is_refused_and_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = FsDisk::open(directory.path()).unwrap();
+        let error = disk.create("a", 1 << 43).unwrap_err();
+        assert_eq!(error.kind, DiskErrorKind::NoRoom, "{error}");
+        assert_eq!(disk.list(), Ok(vec![]));
+        disk.create("a", 1).unwrap();
     }
 }

@@ -9,4 +9,4 @@ mod thread;
 
 pub use files::{FsDisk, FsFile};
 pub use snapshot_thread::SnapshotThread;
-pub use thread::DiskThread;
+pub use thread::{DiskReport, DiskThread};

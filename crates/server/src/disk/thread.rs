@@ -1,16 +1,21 @@
 //! The thread that waits for the disk, so that the worker never does.
 //!
 //! Owns group commit: it takes every batch that queued while it was busy, appends them as one group, syncs once, and
-//! reports the last of them. The first failure is reported and ends it; nothing that comes later is written.
+//! reports the last of them. A failure is reported and ends it; nothing that comes later is written.
+//!
+//! A disk without room, or one that was made read-only, is no failure but a *stall*: nothing was written, so the batches
+//! are kept and tried again, in order, until they can be. That is reported when it begins and when it ends. Meanwhile
+//! segments that nobody needs any more are still let go: perhaps that makes the room. A thread that is stopped while it
+//! is stalled drops what it keeps, which was promised to nobody.
 //!
 //! The queue has no limit of its own: the core hands out at most what its entries in flight and its peers' bounded
-//! appends amount to, and nothing proceeds past them until the disk has answered.
+//! appends amount to, nothing proceeds past them until the disk has answered, and during a stall it takes nothing new.
 
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tidelock_core::storage::WalBatch;
 use tidelock_core::storage::disk::Disk;
@@ -19,8 +24,25 @@ use tidelock_core::types::WalSequence;
 
 use crate::metrics::DiskCounters;
 
-/// Told once for each group commit, on the disk thread: the last batch that is durable, or why none is any more.
-pub type Report = Box<dyn Fn(Result<WalSequence, WalError>) + Send>;
+/// Between two attempts to write to a disk that takes no writes: soon after room was made for people, seldom for a
+/// disk.
+const STALL_RETRY: Duration = Duration::from_millis(500);
+
+/// What the thread has to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DiskReport {
+    /// Everything up to this batch is durable. Told once for each group commit.
+    Durable(WalSequence),
+    /// The disk takes no writes for now, for this reason. Told when it begins, and again when the reason is another one.
+    Stalled(WalError),
+    /// The disk takes writes again, and has taken all that were kept.
+    Recovered,
+    /// Nothing will be durable any more. The last thing told.
+    Failed(WalError),
+}
+
+/// Told on the disk thread.
+pub type Report = Box<dyn Fn(DiskReport) + Send>;
 
 /// A handle to the thread. Dropping it stops the thread as [`DiskThread::stop`] does.
 pub struct DiskThread {
@@ -54,8 +76,17 @@ impl DiskThread {
     {
         let shared = Arc::new(Shared::default());
         let counters = DiskCounters::default();
-        let mut commits =
-            GroupCommits { shared: shared.clone(), writer, sync, report, counters: counters.clone() };
+        let mut commits = GroupCommits {
+            shared: shared.clone(),
+            writer,
+            sync,
+            report,
+            counters: counters.clone(),
+            pending: Vec::new(),
+            may_prepare: true,
+            has_warned: false,
+            stall: None,
+        };
         let thread = Builder::new().name(String::from("disk")).spawn(move || commits.run())?;
         Ok(DiskThread { shared, counters, thread: Some(thread) })
     }
@@ -71,7 +102,7 @@ impl DiskThread {
         self.counters.clone()
     }
 
-    /// Writes what is queued and ends the thread.
+    /// Writes what is queued, unless the disk is stalled, and ends the thread.
     pub fn stop(mut self) {
         self.join();
     }
@@ -106,65 +137,89 @@ struct GroupCommits<D: Disk> {
     sync: bool,
     report: Report,
     counters: DiskCounters,
+    /// Taken from the queue and not durable yet.
+    pending: Vec<WalBatch>,
+    /// There may be something to prepare.
+    may_prepare: bool,
+    /// That nothing could be prepared was said.
+    has_warned: bool,
+    stall: Option<Stall>,
+}
+
+/// A time in which the disk takes no writes.
+struct Stall {
+    begun: Instant,
+    next_attempt: Instant,
+    reason: WalError,
 }
 
 enum Next {
-    Commit(Vec<WalBatch>),
+    /// Something is queued, or it is time to try again what could not be written.
+    Commit,
     Idle,
     Stop,
 }
 
 impl<D: Disk> GroupCommits<D> {
     fn run(&mut self) {
-        let mut may_prepare = true;
         loop {
-            match self.next(may_prepare) {
-                Next::Commit(batches) => {
-                    let result = self.commit(&batches);
-                    let failed = result.is_err();
-                    (self.report)(result);
-                    if failed {
-                        return;
-                    }
-                    // Nobody waits for room, but clients wait for the report.
-                    if let Err(error) = self.release(&batches) {
-                        return (self.report)(Err(error));
-                    }
-                    may_prepare = true;
-                }
-                Next::Idle => match self.writer.prepare_next() {
-                    Ok(more) => may_prepare = more,
-                    Err(error) if error.out_of_space() => {
-                        tracing::warn!(%error, "the log has no room beyond its current segment");
-                        may_prepare = false;
-                    }
-                    Err(error) => return (self.report)(Err(error)),
-                },
-                Next::Stop => return,
+            let result = match self.next() {
+                Next::Commit => self.commit(),
+                Next::Idle => self.prepare(),
+                Next::Stop => return self.stopped(),
+            };
+            match result {
+                Ok(()) => self.recovered(),
+                Err(error) if error.is_retryable() => self.stalled(error),
+                Err(error) => return (self.report)(DiskReport::Failed(error)),
             }
         }
     }
 
-    /// Waits for work. What is queued goes before what is only prudent.
-    fn next(&self, may_prepare: bool) -> Next {
+    /// Waits for work, and takes what is queued. That goes before what is only prudent.
+    fn next(&mut self) -> Next {
         let mut queue = self.shared.lock();
         loop {
-            if !queue.batches.is_empty() {
-                return Next::Commit(std::mem::take(&mut queue.batches));
-            }
-            if queue.stopping {
+            let wait =
+                self.stall.as_ref().map(|stall| stall.next_attempt.saturating_duration_since(Instant::now()));
+            if queue.stopping && (queue.batches.is_empty() || self.stall.is_some()) {
                 return Next::Stop;
             }
-            if may_prepare {
-                return Next::Idle;
+            // What is stalled goes first, so it is no use to look at more before that is tried again.
+            let is_due = self.pending.is_empty() && !queue.batches.is_empty();
+            if is_due || wait.is_some_and(|wait| wait.is_zero()) {
+                self.pending.append(&mut queue.batches);
+                return Next::Commit;
             }
-            queue = self.shared.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            let changed = &self.shared.changed;
+            queue = match wait {
+                Some(wait) => changed.wait_timeout(queue, wait).unwrap_or_else(PoisonError::into_inner).0,
+                None if self.may_prepare => return Next::Idle,
+                None => changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
+            };
         }
     }
 
-    fn commit(&mut self, batches: &[WalBatch]) -> Result<WalSequence, WalError> {
-        let last = batches.last().expect("invariant: a commit has batches").sequence;
-        self.writer.append(batches)?;
+    /// Makes what is pending durable, and sees to it that there is room for more.
+    fn commit(&mut self) -> Result<(), WalError> {
+        if self.stall.is_some() {
+            self.release()?;
+            unless_final(self.writer.reclaim())?;
+        }
+        if let Some(last) = self.pending.last().map(|batch| batch.sequence) {
+            self.writer.append(&self.pending)?;
+            self.sync()?;
+            self.counters.bytes_written.store(self.writer.bytes_written(), Ordering::Relaxed);
+            (self.report)(DiskReport::Durable(last));
+            // Nobody waits for room, but clients wait for the report.
+            self.release()?;
+            self.pending.clear();
+            self.may_prepare = true;
+        }
+        self.writer.ensure_room()
+    }
+
+    fn sync(&mut self) -> Result<(), WalError> {
         if self.sync {
             let begun = Instant::now();
             self.writer.sync()?;
@@ -172,35 +227,100 @@ impl<D: Disk> GroupCommits<D> {
             self.counters.fsyncs.fetch_add(1, Ordering::Relaxed);
             self.counters.fsync_micros.fetch_add(micros, Ordering::Relaxed);
         }
-        self.counters.bytes_written.store(self.writer.bytes_written(), Ordering::Relaxed);
-        Ok(last)
+        Ok(())
     }
 
-    /// Lets go of what the batches release, once they are durable.
-    fn release(&mut self, batches: &[WalBatch]) -> Result<(), WalError> {
-        for &(shard, index) in batches.iter().flat_map(|batch| &batch.released) {
-            self.writer.release(shard, index)?;
+    /// Lets go of what the pending batches release. What cannot go now goes with the next release, or during a stall.
+    fn release(&mut self) -> Result<(), WalError> {
+        for &(shard, index) in self.pending.iter().flat_map(|batch| &batch.released) {
+            unless_final(self.writer.release(shard, index))?;
         }
         Ok(())
     }
+
+    fn prepare(&mut self) -> Result<(), WalError> {
+        match self.writer.prepare_next() {
+            Ok(more) => {
+                self.may_prepare = more;
+                self.has_warned = false;
+            }
+            Err(error) if error.is_retryable() => {
+                self.may_prepare = false;
+                self.writer.ensure_room()?;
+                if !std::mem::replace(&mut self.has_warned, true) {
+                    tracing::warn!(%error, "the log has no room beyond its current segment");
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn stalled(&mut self, reason: WalError) {
+        let now = Instant::now();
+        let next_attempt = now + STALL_RETRY;
+        if self.stall.as_ref().is_none_or(|stall| stall.reason != reason) {
+            tracing::error!(%reason, "the disk takes no writes: nothing is acknowledged until it does");
+            (self.report)(DiskReport::Stalled(reason.clone()));
+        }
+        match &mut self.stall {
+            Some(stall) => (stall.next_attempt, stall.reason) = (next_attempt, reason),
+            None => {
+                self.counters.stalls.fetch_add(1, Ordering::Relaxed);
+                self.stall = Some(Stall { begun: now, next_attempt, reason });
+            }
+        }
+    }
+
+    fn recovered(&mut self) {
+        if let Some(stall) = self.stall.take() {
+            tracing::info!(seconds = stall.begun.elapsed().as_secs(), "the disk takes writes again");
+            (self.report)(DiskReport::Recovered);
+            self.may_prepare = true;
+        }
+    }
+
+    fn stopped(&self) {
+        let batches = self.pending.len();
+        if batches > 0 {
+            tracing::warn!(
+                batches,
+                "stopped before the disk took what waited for it; nobody was promised that"
+            );
+        }
+    }
+}
+
+/// What failed may be done later: an error only if it may not.
+fn unless_final(result: Result<(), WalError>) -> Result<(), WalError> {
+    result.or_else(|error| if error.is_retryable() { Ok(()) } else { Err(error) })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::sync::atomic::AtomicBool;
     use std::sync::mpsc;
 
     use bytes::Bytes;
+    use tidelock_core::deliberate::Faults;
+    use tidelock_core::storage::disk::{DiskError, DiskErrorKind};
     use tidelock_core::storage::wal::{self, WalOptions};
     use tidelock_core::storage::{LogEntry, WalRecord};
     use tidelock_core::types::{LogIndex, ShardId, Term};
 
     use super::*;
-    use crate::disk::FsDisk;
+    use crate::disk::{FsDisk, FsFile};
 
     fn batch(index: u64) -> WalBatch {
         let entry = LogEntry { index: LogIndex(index), term: Term(1), data: Bytes::from_static(b"data") };
         let record = WalRecord::Entries { shard: ShardId(1), entries: vec![entry] };
         WalBatch { sequence: WalSequence(index), records: vec![record], released: vec![] }
+    }
+
+    fn durable(report: &DiskReport) -> u64 {
+        let DiskReport::Durable(WalSequence(sequence)) = report else { panic!("{report:?}") };
+        *sequence
     }
 
     #[test]
@@ -213,14 +333,14 @@ mod tests {
             assert_eq!(entries, before);
             let (sender, reports) = mpsc::channel();
             let thread =
-                DiskThread::start(writer, sync, Box::new(move |result| sender.send(result).unwrap()))
+                DiskThread::start(writer, sync, Box::new(move |report| sender.send(report).unwrap()))
                     .unwrap();
             for index in before + 1..=count {
                 thread.submit(batch(index));
             }
             let counters = thread.counters();
             thread.stop();
-            let reported: Vec<u64> = reports.iter().map(|report| report.unwrap().0).collect();
+            let reported: Vec<u64> = reports.iter().map(|report| durable(&report)).collect();
             assert!(reported.is_sorted() && reported.last() == Some(&count), "{reported:?}");
             let fsyncs = counters.fsyncs.load(Ordering::Relaxed);
             assert_eq!(
@@ -229,5 +349,124 @@ mod tests {
                 "one sync for each group commit"
             );
         }
+    }
+
+    /// A real disk on which no file can be created while it is full.
+    #[derive(Clone, Debug)]
+    struct FullDisk {
+        disk: FsDisk,
+        full: Arc<AtomicBool>,
+    }
+
+    impl Disk for FullDisk {
+        type File = FsFile;
+
+        fn list(&self) -> Result<Vec<String>, DiskError> {
+            self.disk.list()
+        }
+
+        fn create(&self, name: &str, bytes: u64) -> Result<FsFile, DiskError> {
+            if self.full.load(Ordering::Relaxed) {
+                let (operation, file, reason) = ("create", name.to_owned(), "full".to_owned());
+                return Err(DiskError { operation, file, reason, kind: DiskErrorKind::NoRoom });
+            }
+            self.disk.create(name, bytes)
+        }
+
+        fn open(&self, name: &str) -> Result<FsFile, DiskError> {
+            self.disk.open(name)
+        }
+
+        fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+            self.disk.rename(from, to)
+        }
+
+        fn remove(&self, name: &str) -> Result<(), DiskError> {
+            self.disk.remove(name)
+        }
+    }
+
+    /// A small log on a disk that is full as soon as the log is open.
+    struct Filled {
+        thread: DiskThread,
+        reports: mpsc::Receiver<DiskReport>,
+        full: Arc<AtomicBool>,
+        submitted: u64,
+        durable: u64,
+    }
+
+    const SMALL: WalOptions =
+        WalOptions { segment_bytes: 8192, frame_bytes_max: 4096, seed: 1, faults: Faults::NONE };
+
+    impl Filled {
+        fn new(directory: &Path) -> Filled {
+            let full = Arc::new(AtomicBool::new(false));
+            let disk = FullDisk { disk: FsDisk::open(directory).unwrap(), full: full.clone() };
+            let (writer, _) = wal::open(disk, SMALL).unwrap();
+            full.store(true, Ordering::Relaxed);
+            let (sender, reports) = mpsc::channel();
+            let report = Box::new(move |report| sender.send(report).unwrap());
+            let thread = DiskThread::start(writer, true, report).unwrap();
+            Filled { thread, reports, full, submitted: 0, durable: 0 }
+        }
+
+        /// Submits batches one after the other until the disk stalls.
+        fn fill(&mut self) {
+            loop {
+                self.submitted += 1;
+                self.thread.submit(batch(self.submitted));
+                loop {
+                    match self.reports.recv().unwrap() {
+                        DiskReport::Durable(WalSequence(sequence)) if sequence == self.submitted => break,
+                        DiskReport::Durable(_) => {}
+                        DiskReport::Stalled(reason) => return assert!(matches!(reason, WalError::NoRoom(_))),
+                        other => panic!("{other:?}"),
+                    }
+                }
+                self.durable = self.submitted;
+            }
+        }
+    }
+
+    fn entries_found(directory: &Path) -> u64 {
+        let (_, recovery) = wal::open(FsDisk::open(directory).unwrap(), SMALL).unwrap();
+        recovery.logs[&ShardId(1)].entries.len() as u64
+    }
+
+    #[test]
+    fn what_waits_for_room_is_written_when_there_is_some() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut filled = Filled::new(directory.path());
+        filled.fill();
+        assert!(filled.durable > 10);
+        filled.submitted += 1;
+        filled.thread.submit(batch(filled.submitted));
+        filled.full.store(false, Ordering::Relaxed);
+        let mut reports = filled.reports.iter();
+        let mut told: Vec<DiskReport> =
+            reports.by_ref().take_while(|report| *report != DiskReport::Recovered).collect();
+        assert_eq!(
+            told.pop(),
+            Some(DiskReport::Durable(WalSequence(filled.submitted))),
+            "before it recovers"
+        );
+        assert_eq!(filled.thread.counters().stalls.load(Ordering::Relaxed), 1);
+        filled.thread.stop();
+        assert_eq!(entries_found(directory.path()), filled.submitted);
+    }
+
+    #[test]
+    fn a_stalled_thread_stops_and_loses_nothing_that_was_reported() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut filled = Filled::new(directory.path());
+        filled.fill();
+        filled.thread.submit(batch(filled.submitted + 1));
+        filled.thread.stop();
+        let promised = filled.reports.iter().map(|report| match report {
+            DiskReport::Durable(sequence) => sequence.0,
+            other => panic!("{other:?} from a thread whose disk stays full"),
+        });
+        let promised = promised.max().unwrap_or(filled.durable);
+        assert!(entries_found(directory.path()) >= promised);
     }
 }

@@ -59,7 +59,7 @@ pub(super) fn metrics<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem>
         http: &context.counters,
         disk: &context.disk,
         transport: &context.transport,
-        disk_failed: context.disk_error.borrow().is_some(),
+        disk_stalled: context.disk_error.borrow().is_some(),
     };
     Ok(response::typed(StatusCode::OK, OPEN_METRICS_TYPE, scrape.encode()))
 }
@@ -95,6 +95,8 @@ impl Report {
         let mut warnings = context.warnings.clone();
         let down = status.links.iter().filter(|(_, connected)| !connected);
         warnings.extend(down.map(|(peer, _)| format!("no connection to node {peer}")));
+        let stalled = status.peers_stalled.iter();
+        warnings.extend(stalled.map(|peer| format!("the disk of node {peer} takes no writes")));
         Report { checks, warnings }
     }
 

@@ -131,8 +131,8 @@ pub struct HttpContext {
     /// What an operator should know and is not a fault, such as listening beyond loopback without TLS. Shown by
     /// `/readyz?verbose`.
     pub warnings: Vec<String>,
-    /// Why the disk refuses writes, while it does. Makes the node not ready.
-    pub disk_error: RefCell<Option<String>>,
+    /// Why the disk takes no writes, while it takes none. Makes the node not ready.
+    pub disk_error: Rc<RefCell<Option<String>>>,
     /// Raised by this server.
     pub counters: HttpCounters,
     /// Raised by the disk thread.

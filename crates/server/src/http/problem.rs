@@ -35,6 +35,7 @@ pub(super) enum ProblemKind {
     Internal,
     NoLeader,
     NoSnapshot,
+    DiskUnavailable,
     Overloaded,
     TooManyConnections,
     UnknownOutcome,
@@ -73,6 +74,9 @@ impl ProblemKind {
             ProblemKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
             ProblemKind::NoLeader => (StatusCode::SERVICE_UNAVAILABLE, "no-leader", "No leader"),
             ProblemKind::NoSnapshot => (StatusCode::SERVICE_UNAVAILABLE, "no-snapshot", "No snapshot"),
+            ProblemKind::DiskUnavailable => {
+                (StatusCode::SERVICE_UNAVAILABLE, "disk-unavailable", "Disk unavailable")
+            }
             ProblemKind::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", "Overloaded"),
             ProblemKind::TooManyConnections => {
                 (StatusCode::SERVICE_UNAVAILABLE, "too-many-connections", "Too many connections")
@@ -84,7 +88,13 @@ impl ProblemKind {
     }
 
     fn is_worth_retrying(self) -> bool {
-        matches!(self, ProblemKind::NoLeader | ProblemKind::Overloaded | ProblemKind::TooManyConnections)
+        matches!(
+            self,
+            ProblemKind::NoLeader
+                | ProblemKind::DiskUnavailable
+                | ProblemKind::Overloaded
+                | ProblemKind::TooManyConnections
+        )
     }
 }
 
@@ -211,6 +221,7 @@ impl From<Refusal> for Problem {
         let kind = match refusal {
             Refusal::NoLeader => ProblemKind::NoLeader,
             Refusal::UnknownOutcome => ProblemKind::UnknownOutcome,
+            Refusal::DiskUnavailable => ProblemKind::DiskUnavailable,
             Refusal::Overloaded => ProblemKind::Overloaded,
             Refusal::Invalid(_) => ProblemKind::InvalidRequest,
         };

@@ -162,6 +162,7 @@ impl Runner {
                     let links = &mut state.status.links;
                     links.iter_mut().find(|(node, _)| *node == peer).ok_or("no such peer")?.1 = false;
                 }
+                "peer-stalled" => state.status.peers_stalled.push(NodeId(value.parse()?)),
                 "disk-error" => {
                     let reason = Some(value.clone());
                     self.server.with_context(move |context| *context.disk_error.borrow_mut() = reason);
@@ -182,6 +183,7 @@ impl goldenscript::Runner for Runner {
                 let refusal = match command.consume_args().next_pos() {
                     Some("no-leader") => Refusal::NoLeader,
                     Some("unknown-outcome") => Refusal::UnknownOutcome,
+                    Some("disk-unavailable") => Refusal::DiskUnavailable,
                     Some("overloaded") => Refusal::Overloaded,
                     Some("invalid") => Refusal::Invalid("a thing that the store does not take"),
                     other => return Err(format!("no such refusal: {other:?}").into()),

@@ -106,12 +106,35 @@ fn a_full_disk_refuses_growth_but_not_writes_into_reserved_space() {
     let disk = SimDisk::new(1);
     let mut file = disk.create("log", 1024).unwrap();
     disk.set_free_bytes(Some(100));
-    assert!(disk.create("next", 1024).unwrap_err().out_of_space);
+    assert!(disk.create("next", 1024).unwrap_err().kind == DiskErrorKind::NoRoom);
     assert_eq!(disk.list().unwrap(), ["log"], "nothing of it stays");
     file.write_at(0, &[1; 1024]).unwrap();
-    assert!(file.write_at(1000, &[1; 200]).unwrap_err().out_of_space);
+    assert!(file.write_at(1000, &[1; 200]).unwrap_err().kind == DiskErrorKind::NoRoom);
     disk.set_free_bytes(None);
     disk.create("next", 1024).unwrap();
+}
+
+#[test]
+fn a_read_only_disk_refuses_changes_and_keeps_what_was_written() {
+    let disk = SimDisk::new(1);
+    let mut file = disk.create("log", 1024).unwrap();
+    file.write_at(0, &[1; 512]).unwrap();
+    disk.set_read_only(true);
+    let refused = [
+        file.write_at(0, &[2; 512]),
+        file.resize(2048),
+        disk.create("next", 0).map(drop),
+        disk.rename("log", "other"),
+        disk.remove("log"),
+    ];
+    for result in refused {
+        assert_eq!(result.unwrap_err().kind, DiskErrorKind::ReadOnly);
+    }
+    file.sync().unwrap();
+    disk.set_read_only(false);
+    disk.power_loss();
+    assert_eq!(read(&disk, "log", 0, 512), [1; 512]);
+    assert_eq!(disk.list().unwrap(), ["log"]);
 }
 
 #[test]
@@ -122,7 +145,7 @@ fn a_failed_sync_keeps_a_part_and_says_so() {
         let mut file = disk.create("log", 4096).unwrap();
         file.write_at(0, &[9; 4096]).unwrap();
         disk.fail_next_sync();
-        assert!(!file.sync().unwrap_err().out_of_space);
+        assert_eq!(file.sync().unwrap_err().kind, DiskErrorKind::Other);
         lost += u64::from(read(&disk, "log", 0, 4096).contains(&0));
     }
     assert!(lost > 50);

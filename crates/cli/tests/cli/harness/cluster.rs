@@ -1,5 +1,6 @@
 //! A cluster of one or more nodes in a temporary directory.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::client::Client;
+use super::tmpfs::Tmpfs;
 use super::{Response, eventually, ports, tidelock};
 
 /// How often a whole cluster is started anew because another process took one of its ports.
@@ -27,6 +29,7 @@ pub struct Options {
 pub struct Cluster {
     nodes: Vec<Node>,
     client: Client,
+    disks: BTreeMap<usize, Tmpfs>,
     _directory: TempDir,
 }
 
@@ -46,8 +49,14 @@ impl Cluster {
 
     /// The same with further flags.
     pub fn start_with(count: u16, options: &Options) -> Cluster {
+        Cluster::start_prepared(count, options, |_| {})
+    }
+
+    /// The same, after something was done to the cluster before its nodes start.
+    pub fn start_prepared(count: u16, options: &Options, prepare: impl Fn(&mut Cluster)) -> Cluster {
         for _ in 0..STARTS_MAX {
             let mut cluster = Cluster::prepare(count, options);
+            prepare(&mut cluster);
             for number in cluster.numbers() {
                 cluster.spawn(number);
             }
@@ -81,7 +90,12 @@ impl Cluster {
                 child: None,
             }
         });
-        Cluster { nodes: nodes.collect(), client: Client::default(), _directory: directory }
+        Cluster {
+            nodes: nodes.collect(),
+            client: Client::default(),
+            disks: BTreeMap::new(),
+            _directory: directory,
+        }
     }
 
     /// True once all are ready, false if one lost a port to another process; panics if one ended for any other reason.
@@ -130,6 +144,17 @@ impl Cluster {
     /// A node's data directory.
     pub fn directory(&self, number: usize) -> &Path {
         &self.node(number).directory
+    }
+
+    /// Gives a node that was never started a disk of its own, of so many bytes.
+    pub fn mount_disk(&mut self, number: usize, bytes: u64) {
+        let disk = Tmpfs::mount(self.directory(number), bytes);
+        self.disks.insert(number, disk.expect("the test has found that it can mount"));
+    }
+
+    /// A disk of [`Cluster::mount_disk`].
+    pub fn disk(&self, number: usize) -> &Tmpfs {
+        &self.disks[&number]
     }
 
     /// Everything a node has logged, over all its starts.

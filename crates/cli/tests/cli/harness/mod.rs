@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod load;
 pub mod ports;
 pub mod shell;
+pub mod tmpfs;
 
 use std::process::Command;
 use std::thread;

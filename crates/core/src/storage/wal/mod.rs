@@ -33,7 +33,7 @@ pub use segment::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 pub use writer::Writer;
 
 use super::RecoveredLogs;
-use super::disk::{Disk, DiskError};
+use super::disk::{Disk, DiskError, DiskErrorKind};
 use crate::codec::DecodeError;
 use crate::deliberate::Faults;
 use crate::limits;
@@ -77,13 +77,17 @@ impl WalOptions {
     }
 }
 
-/// Why the log cannot be written. Whichever it is, the node must stop: nothing of what was appended since the last
-/// successful sync may be acknowledged, and no sync is ever tried again (its failure may have dropped the bytes).
+/// Why the log cannot be written: for now, in which case the operation did nothing and may be done again (a
+/// [retryable](WalError::is_retryable) error), or for good. Then the node must stop: nothing of what was appended since
+/// the last successful sync may be acknowledged, and no sync is ever tried again (its failure may have dropped the bytes).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WalError {
-    /// There is no room for another segment. The node can start again when there is.
+    /// There is no room for another segment, or none for a write where space cannot be reserved.
     #[error("the write-ahead log cannot grow, the disk is full: {0}")]
     NoRoom(#[source] DiskError),
+    /// The file system was made read-only.
+    #[error("the write-ahead log cannot be written, the file system is read-only: {0}")]
+    ReadOnly(#[source] DiskError),
     /// The disk failed.
     #[error("the write-ahead log cannot be written: {0}")]
     Disk(#[source] DiskError),
@@ -93,15 +97,22 @@ pub enum WalError {
 }
 
 impl WalError {
-    /// Whether the cause is a full disk: one that may go away, unlike others.
-    pub fn out_of_space(&self) -> bool {
-        matches!(self, WalError::NoRoom(_))
+    /// Whether the log is as it was before the operation, which may be done again when the cause is gone.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            WalError::NoRoom(_) | WalError::ReadOnly(_) => true,
+            WalError::Disk(_) | WalError::Poisoned => false,
+        }
     }
 }
 
 impl From<DiskError> for WalError {
     fn from(error: DiskError) -> WalError {
-        if error.out_of_space { WalError::NoRoom(error) } else { WalError::Disk(error) }
+        match error.kind {
+            DiskErrorKind::NoRoom => WalError::NoRoom(error),
+            DiskErrorKind::ReadOnly => WalError::ReadOnly(error),
+            DiskErrorKind::Other => WalError::Disk(error),
+        }
     }
 }
 
@@ -109,7 +120,7 @@ impl From<DiskError> for WalError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecoveryError {
     /// The disk failed.
-    #[error("the write-ahead log cannot be read: {0}")]
+    #[error("the write-ahead log cannot be opened: {0}")]
     Disk(#[from] DiskError),
     /// What stood here was durable once and is not intact: acknowledged writes may be missing.
     #[error("{file} is damaged at byte offset {offset}: {reason}; what stood there was durable once")]

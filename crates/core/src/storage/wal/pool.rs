@@ -1,12 +1,14 @@
 //! The segments to come: spare files, and the one that is made ready before it is needed.
 //!
 //! Owns how a file becomes a segment: it keeps the name of a spare until its header is durable, so that whatever has
-//! the name of a segment has an intact header. And how a segment becomes a spare again.
+//! the name of a segment has an intact header. And how a segment becomes a spare again. A step that fails for want of
+//! room, or because nothing can be written now, leaves everything as it was and may be done again.
 //!
 //! A created file is reserved but not written. Overwriting written blocks needs no change of the file's metadata,
 //! so a write and fdatasync of 4 KiB takes about two thirds of the time that it takes in blocks only reserved. So
 //! files are filled with zeros while the log is idle, a step at a time because a commit may be waiting.
 
+use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -52,7 +54,7 @@ impl<F: DiskFile> Active<F> {
             return Ok(false);
         }
         self.file.write_at(from, &ZEROS[..(to - from) as usize])?;
-        self.file.sync()?;
+        self.file.sync().map_err(DiskError::into_final)?;
         self.filled = to;
         Ok(true)
     }
@@ -73,7 +75,8 @@ pub(super) struct Pool<F> {
     spares: Vec<Spare>,
     /// Still under the name that comes with it.
     preparing: Option<(String, Active<F>)>,
-    ready: Option<Active<F>>,
+    /// The segments to come, in order. More than one only for a group that needs them.
+    ready: VecDeque<Active<F>>,
 }
 
 impl<F: DiskFile> Pool<F> {
@@ -84,8 +87,13 @@ impl<F: DiskFile> Pool<F> {
             salts: fastrand::Rng::with_seed(options.seed),
             spares: Vec::new(),
             preparing: None,
-            ready: None,
+            ready: VecDeque::new(),
         }
+    }
+
+    /// Size of the segments to come.
+    pub fn segment_bytes(&self) -> u64 {
+        self.segment_bytes
     }
 
     /// Adopts a spare file found on disk, or removes it if it is of no use.
@@ -109,7 +117,7 @@ impl<F: DiskFile> Pool<F> {
             return Ok(false);
         }
         let file = disk.open(&segment_name(header.number))?;
-        self.ready = Some(Active::resumed(file, header, DATA_START));
+        self.ready.push_back(Active::resumed(file, header, DATA_START));
         Ok(true)
     }
 
@@ -121,7 +129,7 @@ impl<F: DiskFile> Pool<F> {
         let taken =
             self.spares.iter().map(|other| &other.name).chain(self.preparing.iter().map(|(name, _)| name));
         let is_taken = taken.into_iter().any(|other| *other == spare);
-        if header.segment_bytes != self.segment_bytes || self.spares.len() == SPARES_MAX || is_taken {
+        if header.segment_bytes != self.segment_bytes || self.spares.len() >= SPARES_MAX || is_taken {
             return disk.remove(&name);
         }
         disk.rename(&name, &spare)?;
@@ -131,48 +139,64 @@ impl<F: DiskFile> Pool<F> {
 
     /// Goes one step towards having segment `number` ready. Whether there is more to do.
     pub fn prepare_step<D: Disk<File = F>>(&mut self, disk: &D, number: u64) -> Result<bool, DiskError> {
-        if self.ready.is_some() {
+        if !self.ready.is_empty() {
             return Ok(false);
         }
-        let Some((name, mut segment)) = self.preparing.take() else {
+        let Some((_, segment)) = &mut self.preparing else {
             self.preparing = Some(self.begin(disk, number)?);
             return Ok(true);
         };
-        match segment.fill_step() {
-            Ok(true) => self.preparing = Some((name, segment)),
-            Ok(false) => self.ready = Some(finish(disk, &name, segment)?),
-            Err(error) => {
-                // It is no part of the log yet. Its name must be free for the next try; whether it can be freed
-                // says nothing that `error` does not say.
-                let _ = disk.remove(&name);
-                return Err(error);
-            }
+        if segment.fill_step()? {
+            return Ok(true);
         }
-        Ok(self.ready.is_none())
+        self.finish(disk)?;
+        Ok(false)
     }
 
-    /// Segment `number`, ready to be written to. What was not filled so far stays so: a commit is waiting.
-    pub fn take<D: Disk<File = F>>(&mut self, disk: &D, number: u64) -> Result<Active<F>, DiskError> {
-        let segment = match self.ready.take() {
-            Some(ready) => ready,
-            None => {
-                let (name, segment) = match self.preparing.take() {
-                    Some(preparing) => preparing,
-                    None => self.begin(disk, number)?,
-                };
-                finish(disk, &name, segment)?
+    /// Makes the next `count` segments ready, of which `number` is the first. What was not filled so far stays so: a
+    /// commit is waiting.
+    pub fn reserve<D: Disk<File = F>>(
+        &mut self,
+        disk: &D,
+        number: u64,
+        count: usize,
+    ) -> Result<(), DiskError> {
+        while self.ready.len() < count {
+            if self.preparing.is_none() {
+                self.preparing = Some(self.begin(disk, number + self.ready.len() as u64)?);
             }
-        };
+            self.finish(disk)?;
+        }
+        Ok(())
+    }
+
+    /// Segment `number`, which was reserved.
+    pub fn take(&mut self, number: u64) -> Active<F> {
+        let segment = self.ready.pop_front().expect("invariant: a segment is reserved before it is used");
         assert_eq!(segment.header.number, number, "invariant: the segment after the current one is prepared");
-        Ok(segment)
+        segment
+    }
+
+    /// Gives the file that is being prepared its header, with the mark of a clean end behind it, and then its name.
+    fn finish<D: Disk<File = F>>(&mut self, disk: &D) -> Result<(), DiskError> {
+        let Some((name, segment)) = &mut self.preparing else { return Ok(()) };
+        let mut page = vec![0; DATA_START as usize + FRAME_HEADER_BYTES];
+        segment.header.encode(&mut page);
+        segment.file.write_at(0, &page)?;
+        segment.file.sync().map_err(DiskError::into_final)?;
+        disk.rename(name, &segment_name(segment.header.number))?;
+        self.ready.extend(self.preparing.take().map(|(_, segment)| segment));
+        Ok(())
     }
 
     fn begin<D: Disk<File = F>>(&mut self, disk: &D, number: u64) -> Result<(String, Active<F>), DiskError> {
         let header = SegmentHeader { number, segment_bytes: self.segment_bytes, salt: self.salts.u64(..) };
-        let (name, file, filled) = match self.spares.pop() {
+        let (name, file, filled) = match self.spares.last() {
             Some(spare) => {
                 let file = disk.open(&spare.name)?;
-                (spare.name, file, if spare.filled { self.segment_bytes } else { 0 })
+                let filled = if spare.filled { self.segment_bytes } else { 0 };
+                let name = self.spares.pop().expect("invariant: it was there just now").name;
+                (name, file, filled)
             }
             None => {
                 let name = spare_name(number);
@@ -182,14 +206,4 @@ impl<F: DiskFile> Pool<F> {
         };
         Ok((name, Active { file, header, offset: DATA_START, filled }))
     }
-}
-
-/// Gives the file its header, with the mark of a clean end behind it, and then its name.
-fn finish<D: Disk>(disk: &D, name: &str, mut segment: Active<D::File>) -> Result<Active<D::File>, DiskError> {
-    let mut page = vec![0; DATA_START as usize + FRAME_HEADER_BYTES];
-    segment.header.encode(&mut page);
-    segment.file.write_at(0, &page)?;
-    segment.file.sync()?;
-    disk.rename(name, &segment_name(segment.header.number))?;
-    Ok(segment)
 }

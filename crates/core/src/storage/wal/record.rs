@@ -56,6 +56,14 @@ pub(super) fn encode(record: &WalRecord, out: &mut Vec<u8>) {
     }
 }
 
+/// Whether a record holds clients' data, rather than what a replica needs to take part at all.
+pub(super) fn holds_data(record: &WalRecord) -> bool {
+    match record {
+        WalRecord::Entries { entries, .. } => entries.iter().any(|entry| !entry.data.is_empty()),
+        WalRecord::HardState { .. } | WalRecord::Restart { .. } => false,
+    }
+}
+
 /// The records of one group's payload, in order. Entries share the payload's buffer.
 pub(super) struct Records<'a> {
     owner: &'a Bytes,

@@ -101,8 +101,13 @@ impl Retention {
         self.kept.retain(|kept| kept.header.number <= number);
     }
 
-    /// Strikes the first segment off the list and returns it, if it comes before `first_kept`.
-    pub fn pop_before(&mut self, first_kept: u64) -> Option<Kept> {
-        if self.kept.front()?.header.number < first_kept { self.kept.pop_front() } else { None }
+    /// The first segment, if it comes before `first_needed`.
+    pub fn first_before(&self, first_needed: u64) -> Option<SegmentHeader> {
+        self.kept.front().map(|kept| kept.header).filter(|header| header.number < first_needed)
+    }
+
+    /// Strikes the first segment off the list: it is no part of the log any more.
+    pub fn forget_first(&mut self) {
+        self.kept.pop_front();
     }
 }

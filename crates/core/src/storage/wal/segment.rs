@@ -114,11 +114,9 @@ impl SegmentHeader {
         Ok(header)
     }
 
-    /// Most payload bytes, a multiple of [`FRAME_ALIGN`], that a frame at `offset` can hold with the end mark behind.
+    /// What [`room_in`] says of this segment.
     pub fn room(&self, offset: u64) -> usize {
-        let taken = offset + 2 * FRAME_HEADER_BYTES as u64;
-        let room = self.segment_bytes.saturating_sub(taken) / FRAME_ALIGN * FRAME_ALIGN;
-        usize::try_from(room).unwrap_or(usize::MAX).min(limits::WAL_FRAME_BYTES_MAX)
+        room_in(self.segment_bytes, offset)
     }
 
     /// The checksum of a frame's payload, its alignment included.
@@ -185,6 +183,14 @@ impl FrameHeader {
     pub fn frame_bytes(&self) -> u64 {
         (FRAME_HEADER_BYTES + self.padded_bytes()) as u64
     }
+}
+
+/// Most payload bytes, a multiple of [`FRAME_ALIGN`], that a frame at `offset` of a segment can hold with the end mark
+/// behind.
+pub(super) fn room_in(segment_bytes: u64, offset: u64) -> usize {
+    let taken = offset + 2 * FRAME_HEADER_BYTES as u64;
+    let room = segment_bytes.saturating_sub(taken) / FRAME_ALIGN * FRAME_ALIGN;
+    usize::try_from(room).unwrap_or(usize::MAX).min(limits::WAL_FRAME_BYTES_MAX)
 }
 
 /// `bytes` rounded up to [`FRAME_ALIGN`].

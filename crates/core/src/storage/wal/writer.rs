@@ -5,7 +5,12 @@
 //! 2. Each frame says up to which frame the log was durable when it was written.
 //! 3. Zero bytes, the end mark, follow the last frame of a group in the same write.
 //!
-//! An error poisons the writer: what is on disk is unknown then, and only recovery may judge it.
+//! Segments that a group needs are made ready before the first of its frames is written. So a disk without room, or a
+//! file system that was made read-only, is met before anything of the group is on disk, or in the write of its first
+//! frame, whose remains are voided durably before anything else takes its place: such an error leaves the log as it was,
+//! and the group, or another one, may be appended later. Any other error poisons the writer: what is on disk is unknown
+//! then, and only recovery may judge it. So does a failed sync, always, and a failed write of a later frame, whose
+//! predecessors are there already.
 
 use alloc::vec::Vec;
 
@@ -13,13 +18,17 @@ use super::super::{WalBatch, WalRecord};
 use super::pool::{Active, Pool};
 use super::record;
 use super::retention::Retention;
-use super::segment::{DATA_START, FRAME_HEADER_BYTES, FrameHeader, pad};
+use super::segment::{DATA_START, FRAME_HEADER_BYTES, FrameHeader, pad, room_in};
 use super::{RecoveryError, WalError, WalOptions};
 use crate::storage::disk::{Disk, DiskError, DiskFile};
 use crate::types::{LogIndex, ShardId};
 
 /// The buffer is kept from group to group up to this size; a larger one was for a rare group.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
+
+/// Clients' data leaves one part in so many of a segment free, unless the next one is ready: room for terms and votes, so
+/// that a node with a full disk can be restarted and take part again, if only to be read.
+const RESERVE_PARTS: u64 = 64;
 
 /// Where recovery found the end of a log.
 pub(super) struct LogEnd<F> {
@@ -43,6 +52,8 @@ pub struct Writer<D: Disk> {
     ordinal: u64,
     /// Of the last frame known to be durable.
     durable: u64,
+    /// A write that was refused may have left a part of a frame behind the last one, in place of the end mark.
+    has_remains: bool,
     bytes_written: u64,
     buffer: Vec<u8>,
     poisoned: bool,
@@ -59,7 +70,8 @@ impl<D: Disk> Writer<D> {
         let current = match current {
             Some(current) => current,
             None => {
-                let first = pool.take(&disk, 1)?;
+                pool.reserve(&disk, 1, 1)?;
+                let first = pool.take(1);
                 retention.begin_segment(first.header);
                 first
             }
@@ -72,6 +84,7 @@ impl<D: Disk> Writer<D> {
             retention,
             ordinal,
             durable: ordinal,
+            has_remains: false,
             bytes_written: 0,
             buffer: Vec::new(),
             poisoned: false,
@@ -80,6 +93,11 @@ impl<D: Disk> Writer<D> {
 
     /// Writes all records of `batches`, in order, as one group: after a crash all of them are there or none is. They
     /// are durable when [`Writer::sync`] returns.
+    ///
+    /// # Errors
+    ///
+    /// After a [retryable](WalError::is_retryable) one the log is as if this had not been called, and any batches may be
+    /// appended next; only a crash before that may bring back what was refused, whole.
     ///
     /// # Panics
     ///
@@ -97,21 +115,48 @@ impl<D: Disk> Writer<D> {
     /// zeros ahead of its frames and, once that is half full, makes the next one ready. Returns whether there is more
     /// to do; call it again whenever the log is idle.
     ///
-    /// [`WalError::NoRoom`] from here is a warning and poisons nothing: the current segment still has room.
+    /// A [retryable](WalError::is_retryable) error from here is a warning: the current segment may still have room.
     pub fn prepare_next(&mut self) -> Result<bool, WalError> {
-        if self.poisoned {
-            return Err(WalError::Poisoned);
-        }
-        let result = self.prepare_step();
-        self.poisoned = result.as_ref().is_err_and(|error| !error.out_of_space);
-        Ok(result?)
+        self.guarded(Self::prepare_step)
+    }
+
+    /// Makes sure that there is room for clients' data: in the current segment, or because the next one is ready.
+    ///
+    /// # Errors
+    ///
+    /// A [retryable](WalError::is_retryable) one says that there is none now.
+    pub fn ensure_room(&mut self) -> Result<(), WalError> {
+        self.guarded(|writer| {
+            let current = &writer.current;
+            // Twice the reserve, so that this is known before the next write of ordinary size finds out.
+            let reserve_bytes = 2 * current.header.segment_bytes / RESERVE_PARTS;
+            let count = usize::from(bytes_left(current.header.segment_bytes, current.offset) < reserve_bytes);
+            writer.pool.reserve(&writer.disk, current.header.number + 1, count)
+        })
     }
 
     /// The shard's entries up to `up_to` are no longer needed, nor is a restart there: a snapshot holds what they did. Segments that nobody
     /// needs any more become spare files or are removed, always from the front. Hard states that stand in such
     /// segments only are written anew first, durably, as is everything appended before.
+    ///
+    /// # Errors
+    ///
+    /// After a [retryable](WalError::is_retryable) one, what could not be let go of is tried again with the next call, or
+    /// by [`Writer::reclaim`].
     pub fn release(&mut self, shard: ShardId, up_to: LogIndex) -> Result<(), WalError> {
-        self.guarded(|writer| writer.release_segments(shard, up_to))
+        self.guarded(|writer| {
+            writer.retention.release(shard, up_to);
+            writer.release_segments()
+        })
+    }
+
+    /// Lets go of the segments that nobody needs and that could not go when they were released.
+    ///
+    /// # Errors
+    ///
+    /// As [`Writer::release`].
+    pub fn reclaim(&mut self) -> Result<(), WalError> {
+        self.guarded(Self::release_segments)
     }
 
     /// Takes note of what was released in an earlier life. What that frees goes with the next release: starting needs no
@@ -133,7 +178,7 @@ impl<D: Disk> Writer<D> {
             return Err(WalError::Poisoned);
         }
         let result = operation(self);
-        self.poisoned = result.is_err();
+        self.poisoned = result.as_ref().is_err_and(|error| !error.kind.is_retryable());
         Ok(result?)
     }
 
@@ -152,6 +197,11 @@ impl<D: Disk> Writer<D> {
         }
         self.buffer.resize(FRAME_HEADER_BYTES + pad(end - FRAME_HEADER_BYTES) + FRAME_HEADER_BYTES, 0);
 
+        let holds_data = records.clone().any(record::holds_data);
+        let segments = self.segments_for(end - FRAME_HEADER_BYTES, holds_data);
+        self.pool.reserve(&self.disk, self.current.header.number + 1, segments)?;
+        self.void_remains()?;
+
         // Frames are cut from the buffer where they stand: the header of each goes over bytes that the frame before
         // it has already brought to the file.
         let mut start = 0;
@@ -163,7 +213,9 @@ impl<D: Disk> Writer<D> {
             if first {
                 began_in = self.current.header.number;
             }
-            self.write_frame(start, payload_bytes, (first, payload_bytes == left))?;
+            let written = self.write_frame(start, payload_bytes, (first, payload_bytes == left));
+            self.has_remains = written.is_err();
+            written.map_err(|error| if first { error } else { error.into_final() })?;
             start += payload_bytes;
         }
         for record in records {
@@ -174,6 +226,38 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
+    /// Puts the end mark back behind the last frame where a refused write may have left a part of a frame, or all of it.
+    /// Unless that is durable before another frame stands there, a crash could leave the refused one in its place, and
+    /// what follows the other one behind it.
+    fn void_remains(&mut self) -> Result<(), DiskError> {
+        if self.has_remains {
+            self.current.file.write_at(self.current.offset, &[0; FRAME_HEADER_BYTES])?;
+            self.current.file.sync().map_err(DiskError::into_final)?;
+            self.durable = self.ordinal;
+            self.has_remains = false;
+        }
+        Ok(())
+    }
+
+    /// How many segments behind the current one a group of so many bytes needs.
+    fn segments_for(&self, group_bytes: usize, holds_data: bool) -> usize {
+        let (mut offset, mut segment_bytes) = (self.current.offset, self.current.header.segment_bytes);
+        let mut segments = 0;
+        let mut left = group_bytes;
+        while left > 0 {
+            let wanted = left.min(self.frame_bytes_max);
+            if wanted > room_in(segment_bytes, offset) && offset > DATA_START {
+                segments += 1;
+                (offset, segment_bytes) = (DATA_START, self.pool.segment_bytes());
+            }
+            let payload_bytes = wanted.min(room_in(segment_bytes, offset));
+            offset += (FRAME_HEADER_BYTES + pad(payload_bytes)) as u64;
+            left -= payload_bytes;
+        }
+        let is_short = bytes_left(segment_bytes, offset) < segment_bytes / RESERVE_PARTS;
+        segments + usize::from(holds_data && is_short)
+    }
+
     /// Finds a place for the next frame, in the next segment if need be, and says how much of the `left` bytes it can
     /// hold: all, or a multiple of the alignment.
     fn place(&mut self, left: usize, first: bool) -> Result<usize, DiskError> {
@@ -181,7 +265,8 @@ impl<D: Disk> Writer<D> {
         if wanted > self.current.header.room(self.current.offset) && self.current.offset > DATA_START {
             if !first {
                 // A frame inside a group comes without an end mark, and a segment must not end without one.
-                self.current.file.write_at(self.current.offset, &[0; FRAME_HEADER_BYTES])?;
+                let marked = self.current.file.write_at(self.current.offset, &[0; FRAME_HEADER_BYTES]);
+                marked.map_err(DiskError::into_final)?;
             }
             self.roll_over()?;
         }
@@ -219,14 +304,14 @@ impl<D: Disk> Writer<D> {
 
     fn roll_over(&mut self) -> Result<(), DiskError> {
         self.sync_current()?;
-        self.current = self.pool.take(&self.disk, self.current.header.number + 1)?;
+        self.current = self.pool.take(self.current.header.number + 1);
         self.retention.begin_segment(self.current.header);
         Ok(())
     }
 
     fn sync_current(&mut self) -> Result<(), DiskError> {
         if self.durable < self.ordinal {
-            self.current.file.sync()?;
+            self.current.file.sync().map_err(DiskError::into_final)?;
             self.durable = self.ordinal;
         }
         Ok(())
@@ -242,8 +327,7 @@ impl<D: Disk> Writer<D> {
         self.pool.prepare_step(&self.disk, self.current.header.number + 1)
     }
 
-    fn release_segments(&mut self, shard: ShardId, up_to: LogIndex) -> Result<(), DiskError> {
-        self.retention.release(shard, up_to);
+    fn release_segments(&mut self) -> Result<(), DiskError> {
         let first_needed = self.retention.first_needed();
         // Recovery relies on the first segment that is kept to hold something durable. Right after a torn tail was
         // cut, the current one may be empty.
@@ -256,9 +340,15 @@ impl<D: Disk> Writer<D> {
         let hard_states = self.retention.hard_states_before(first_needed);
         self.append_group(hard_states.iter())?;
         self.sync_current()?;
-        while let Some(segment) = self.retention.pop_before(first_needed) {
-            self.pool.recycle(&self.disk, segment.header)?;
+        while let Some(header) = self.retention.first_before(first_needed) {
+            self.pool.recycle(&self.disk, header)?;
+            self.retention.forget_first();
         }
         Ok(())
     }
+}
+
+/// What a segment that is filled up to `offset` can still take.
+fn bytes_left(segment_bytes: u64, offset: u64) -> u64 {
+    segment_bytes.saturating_sub(offset)
 }

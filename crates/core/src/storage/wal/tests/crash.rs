@@ -1,24 +1,37 @@
 //! Whatever moment the power fails at, what was synced is there, and a group is there whole or not at all.
 
 use super::*;
+use crate::storage::disk::DiskErrorKind;
 use crate::storage::memory_disk::Crash;
 use proptest::prelude::*;
 
-/// One log over several crashes.
+/// One log over several crashes, on a disk that now and then refuses changes for a while.
 struct History {
     rng: fastrand::Rng,
     disk: MemoryDisk,
     /// What must be there, then what may be: the log after each group that followed.
     possible: Vec<Model>,
+    /// What a crash may bring back, too: groups that were refused since the last one that was not.
+    refused: Vec<Model>,
     syncs: bool,
     torn_tails: usize,
+    /// Operations that failed and could be tried again.
+    refusals: usize,
 }
 
 impl History {
     fn new(seed: u64, syncs: bool) -> History {
         let mut rng = fastrand::Rng::with_seed(seed);
         let disk = MemoryDisk::new(rng.u64(..));
-        History { rng, disk, possible: vec![Model::default()], syncs, torn_tails: 0 }
+        History {
+            rng,
+            disk,
+            possible: vec![Model::default()],
+            refused: vec![],
+            syncs,
+            torn_tails: 0,
+            refusals: 0,
+        }
     }
 
     /// Opens the log, checks it, writes until the disk crashes, and crashes it.
@@ -27,8 +40,7 @@ impl History {
         match open(self.disk.clone(), options(self.rng.u64(..))) {
             Ok((mut writer, recovery)) => {
                 self.check(&recovery);
-                while self.step(&mut writer).is_ok() {}
-                assert!(self.disk.is_dead(), "only a crash ends a life");
+                while self.step_on_a_moody_disk(&mut writer) {}
             }
             Err(error) => assert!(self.disk.is_dead(), "{error}"),
         }
@@ -37,10 +49,41 @@ impl History {
     }
 
     fn check(&mut self, recovery: &Recovery) {
+        self.possible.append(&mut self.refused);
         let found = self.possible.iter().rposition(|model| model.matches(&recovery.logs));
         let found = found.unwrap_or_else(|| panic!("none of {} possible logs", self.possible.len()));
         self.possible = vec![self.possible.swap_remove(found)];
         self.torn_tails += usize::from(recovery.report.torn_tail.is_some());
+    }
+
+    /// Whether life goes on.
+    fn step_on_a_moody_disk(&mut self, writer: &mut Writer<MemoryDisk>) -> bool {
+        let kind = match self.rng.u8(..) {
+            0..25 => Some(DiskErrorKind::NoRoom),
+            25..50 => Some(DiskErrorKind::ReadOnly),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            self.disk.refuse_changes(kind, self.rng.u64(0..8));
+        }
+        let before = self.possible.len();
+        let result = self.step(writer);
+        self.disk.allow_changes();
+        match result {
+            Ok(()) => true,
+            Err(error) if error.is_retryable() => {
+                self.refused.extend(self.possible.drain(before..));
+                self.refusals += 1;
+                true
+            }
+            Err(error) => {
+                assert!(
+                    self.disk.is_dead() || kind.is_some(),
+                    "only a crash or a begun group ends a life: {error}"
+                );
+                false
+            }
+        }
     }
 
     fn step(&mut self, writer: &mut Writer<MemoryDisk>) -> Result<(), WalError> {
@@ -50,9 +93,10 @@ impl History {
             }
             30..50 => {
                 let shard = ShardId(self.rng.u64(0..3));
-                let up_to = self.possible.iter().map(|model| model.last(shard)).min();
+                let models = || self.possible.iter().chain(&self.refused);
+                let up_to = models().map(|model| model.last(shard)).min();
                 let up_to = LogIndex(up_to.unwrap());
-                self.possible.iter_mut().for_each(|model| {
+                self.possible.iter_mut().chain(&mut self.refused).for_each(|model| {
                     let released = model.released.entry(shard).or_default();
                     *released = up_to.max(*released);
                 });
@@ -69,6 +113,7 @@ impl History {
                 }
                 self.possible.push(after);
                 writer.append(&batches)?;
+                self.refused.clear();
                 if self.syncs {
                     self.sync(writer)?;
                 }
@@ -105,15 +150,18 @@ proptest! {
 }
 
 #[test]
-fn the_histories_meet_torn_tails() {
-    let torn = |seed, syncs| {
+fn the_histories_meet_torn_tails_and_refusals() {
+    let lived = |seed, syncs| {
         let mut history = History::new(seed, syncs);
         (0..12).for_each(|_| history.live());
-        history.torn_tails
+        history
     };
     for syncs in [true, false] {
-        let met: usize = (0..20).map(|seed| torn(seed, syncs)).sum();
-        assert!(met > 20, "{met} torn tails in 240 crashes: the disk no longer tears");
+        let histories: Vec<History> = (0..20).map(|seed| lived(seed, syncs)).collect();
+        let torn_tails: usize = histories.iter().map(|history| history.torn_tails).sum();
+        assert!(torn_tails > 20, "{torn_tails} torn tails in 240 crashes: the disk no longer tears");
+        let refusals: usize = histories.iter().map(|history| history.refusals).sum();
+        assert!(refusals > 100, "{refusals} refusals in 240 lives: the disk is no longer moody");
     }
 }
 

@@ -1,6 +1,8 @@
 //! Segments come, are filled, are released, come again, and run out.
 
 use super::*;
+use crate::storage::disk::DiskErrorKind;
+use crate::storage::memory_disk::Crash;
 
 fn segment_names(disk: &MemoryDisk) -> Vec<String> {
     disk.list().unwrap().into_iter().filter(|name| parse_segment_name(name).is_some()).collect()
@@ -79,26 +81,132 @@ fn a_prepared_segment_is_used_after_a_restart() {
 }
 
 #[test]
-fn a_full_disk_stops_the_log_and_loses_nothing() {
+fn a_full_disk_stalls_the_log_and_loses_nothing() {
     let disk = MemoryDisk::new(1);
     disk.set_room(2 * SEGMENT_BYTES);
     let (mut writer, _) = open_log(&disk);
     commit_large(&mut writer, 1, 7);
     let early = writer.prepare_next().unwrap_err();
-    assert!(early.out_of_space(), "{early}");
+    assert!(early.is_retryable(), "{early}");
     commit(&mut writer, entries(0, 8, &[b"there is room for this one"]));
-    let error = writer.append(&[batch(vec![entries(0, 9, &[&[1; 3000]])])]).unwrap_err();
-    assert!(error.out_of_space());
-    let WalError::NoRoom(cause) = &error else { panic!("{error}") };
-    assert_eq!(cause.file, segment::spare_name(3), "the error names what could not grow");
-    assert_eq!(writer.append(&[]), Err(WalError::Poisoned));
-    assert_eq!(writer.sync(), Err(WalError::Poisoned));
-
+    let ninth = [batch(vec![entries(0, 9, &[&[1; 3000]])])];
+    for _ in 0..3 {
+        let before = disk.all();
+        let error = writer.append(&ninth).unwrap_err();
+        let WalError::NoRoom(cause) = &error else { panic!("{error}") };
+        assert_eq!(cause.file, segment::spare_name(3), "the error names what could not grow");
+        assert_eq!(disk.all(), before, "nothing was done");
+        writer.sync().unwrap();
+    }
     let (_, recovery) = open_log(&disk);
     assert_eq!(recovery.logs[&ShardId(0)].entries.len(), 8, "starting needs no room");
+
+    commit(&mut writer, entries(0, 9, &[b"another one takes its place"]));
+    disk.set_room(SEGMENT_BYTES);
+    commit_large(&mut writer, 10, 2);
+    let (_, recovery) = open_log(&disk);
+    assert_eq!(recovery.logs[&ShardId(0)].entries.len(), 11);
+}
+
+#[test]
+fn a_group_that_finds_no_room_for_all_of_it_writes_nothing() {
+    let disk = MemoryDisk::new(1);
+    disk.set_room(4 * SEGMENT_BYTES);
+    let (mut writer, _) = open_log(&disk);
+    commit_large(&mut writer, 1, 1);
+    let frames = spots(&disk).len();
+    let large = [batch(vec![entries(0, 2, &[&[2; 60_000]])])];
+    assert!(matches!(writer.append(&large), Err(WalError::NoRoom(_))));
+    assert_eq!(spots(&disk).len(), frames);
+    disk.set_room(2 * SEGMENT_BYTES);
+    writer.append(&large).unwrap();
+    writer.sync().unwrap();
+    let (_, recovery) = open_log(&disk);
+    assert_eq!(recovery.logs[&ShardId(0)].entries.len(), 2);
+    assert_eq!(recovery.report.torn_tail, None);
+}
+
+#[test]
+fn terms_and_votes_find_room_where_data_does_not() {
+    let disk = MemoryDisk::new(1);
     disk.set_room(SEGMENT_BYTES);
     let (mut writer, _) = open_log(&disk);
-    commit_large(&mut writer, 9, 2);
+    let fill = |writer: &mut Writer<MemoryDisk>| {
+        let mut index = 0;
+        loop {
+            index += 1;
+            if let Err(error) = writer.append(&[batch(vec![entries(0, index, &[b"data"])])]) {
+                return error;
+            }
+        }
+    };
+    assert!(matches!(fill(&mut writer), WalError::NoRoom(_)));
+    assert!(matches!(writer.ensure_room(), Err(WalError::NoRoom(_))));
+    commit(&mut writer, hard_state(0, 9));
+    let (mut writer, recovery) = open_log(&disk);
+    assert_eq!(recovery.logs[&ShardId(0)].hard_state.term, Term(9));
+    assert!(matches!(writer.ensure_room(), Err(WalError::NoRoom(_))), "it is known before data comes");
+    disk.set_room(SEGMENT_BYTES);
+    writer.ensure_room().unwrap();
+}
+
+#[test]
+fn releasing_makes_the_room_that_the_log_waits_for() {
+    let disk = MemoryDisk::new(1);
+    disk.set_room(2 * SEGMENT_BYTES);
+    let (mut writer, _) = open_log(&disk);
+    commit(&mut writer, hard_state(7, 3));
+    commit_large(&mut writer, 1, 7);
+    let next = [batch(vec![entries(0, 8, &[&[8; 3000]])])];
+    assert!(matches!(writer.append(&next), Err(WalError::NoRoom(_))));
+    writer.release(ShardId(0), LogIndex(4)).unwrap();
+    writer.append(&next).unwrap();
+    writer.sync().unwrap();
+    let (_, recovery) = open_log(&disk);
+    assert_eq!(recovery.logs[&ShardId(0)].entries.last().unwrap().index, LogIndex(8));
+    assert_eq!(recovery.logs[&ShardId(7)].hard_state.term, Term(3));
+}
+
+#[test]
+fn what_could_not_be_let_go_is_let_go_later() {
+    let disk = MemoryDisk::new(1);
+    let (mut writer, _) = open_log(&disk);
+    commit(&mut writer, hard_state(7, 3));
+    commit_large(&mut writer, 1, 20);
+    for changes in 0..3 {
+        disk.refuse_changes(DiskErrorKind::ReadOnly, changes);
+        assert!(matches!(writer.release(ShardId(0), LogIndex(18)), Err(WalError::ReadOnly(_))), "{changes}");
+        disk.allow_changes();
+        let (_, recovery) = open(disk.crash(Crash::LosesAll), options(1)).unwrap();
+        assert_eq!(recovery.logs[&ShardId(7)].hard_state.term, Term(3));
+    }
+    writer.reclaim().unwrap();
+    assert_eq!(segment_names(&disk)[0], segment::segment_name(5));
+    let (_, recovery) = open_log(&disk);
+    assert_eq!(recovery.logs[&ShardId(7)].hard_state.term, Term(3));
+}
+
+#[test]
+fn a_refused_write_is_tried_again_unless_its_group_has_begun() {
+    for (frames_written, retryable) in [(0, true), (1, false), (2, false)] {
+        let disk = MemoryDisk::new(1);
+        let (mut writer, _) = open(disk.clone(), WalOptions { frame_bytes_max: 1024, ..options(1) }).unwrap();
+        commit(&mut writer, entries(0, 1, &[b"before"]));
+        let group = [batch(vec![entries(0, 2, &[&[2; 3000]])])];
+        disk.refuse_changes(DiskErrorKind::ReadOnly, frames_written);
+        let error = writer.append(&group).unwrap_err();
+        assert_eq!(error.is_retryable(), retryable, "{error}");
+        disk.allow_changes();
+        if retryable {
+            commit(&mut writer, entries(0, 2, &[b"shorter than what was refused"]));
+        } else {
+            assert_eq!(writer.append(&group), Err(WalError::Poisoned));
+        }
+        for crash in [Crash::KeepsAll, Crash::LosesAll, Crash::Tears] {
+            let (_, recovery) = open(disk.crash(crash), options(2)).unwrap();
+            assert_eq!(recovery.logs[&ShardId(0)].entries.len(), 1 + usize::from(retryable));
+        }
+    }
 }
 
 #[test]
@@ -125,12 +233,12 @@ fn released_segments_are_used_again_and_their_remains_not_believed() {
             writer = reopened;
         }
     }
-    commit_large(&mut writer, next, 1);
+    commit_large(&mut writer, next, 5);
     let first = segment_names(&disk).remove(0);
     assert!(parse_segment_name(&first).unwrap() > 20);
-    let last = segment_names(&disk).pop().unwrap();
-    let bytes = disk.bytes(&last);
-    let end = spots(&disk).pop().map(|spot| (spot.offset + spot.frame.frame_bytes()) as usize).unwrap();
+    let last = spots(&disk).pop().unwrap();
+    let bytes = disk.bytes(&last.file);
+    let end = (last.offset + last.frame.frame_bytes()) as usize;
     assert!(bytes[end..].iter().any(|&byte| byte != 0), "the last segment is a recycled one with remains");
 }
 

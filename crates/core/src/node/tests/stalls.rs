@@ -1,0 +1,257 @@
+//! Disks that take no commands for a while.
+
+use super::*;
+use crate::router::slots;
+use crate::storage::WalRecord;
+
+/// Whether a disk without room for commands does not take a batch.
+pub(super) fn holds_data(batch: &WalBatch) -> bool {
+    batch.records.iter().any(|record| match record {
+        WalRecord::Entries { entries, .. } => entries.iter().any(|entry| !entry.data.is_empty()),
+        _ => false,
+    })
+}
+
+fn shard_of(key: &str) -> ShardId {
+    slots::shard_of(slots::slot_of(key.as_bytes()), 2)
+}
+
+impl Cluster {
+    /// From now on the disk of a node takes no commands; the node hears of it with its next batch.
+    fn fill_disk(&mut self, node: u64) {
+        self.stalled.insert(node, WalSequence(0));
+    }
+
+    /// The same, and the node hears of it at once.
+    fn stall(&mut self, node: u64) {
+        self.fill_disk(node);
+        self.nodes[node as usize - 1].handle(Event::DiskStalled);
+        self.settle();
+    }
+
+    fn recover(&mut self, node: u64) {
+        let waiting = self.stalled.remove(&node).expect("the disk is stalled");
+        self.nodes[node as usize - 1].handle(Event::Durable(waiting));
+        self.nodes[node as usize - 1].handle(Event::DiskRecovered);
+        self.settle();
+    }
+
+    fn leads(&self, node: u64) -> bool {
+        self.nodes[node as usize - 1].status().shards.iter().any(|shard| shard.leads)
+    }
+
+    /// All replicas that take part have applied the same.
+    fn assert_converged(&self) {
+        let applied = |node: &Node| -> Vec<LogIndex> {
+            node.status().shards.iter().map(|shard| shard.applied).collect()
+        };
+        let expected = applied(&self.nodes[0]);
+        assert!(self.nodes.iter().all(|node| applied(node) == expected));
+    }
+}
+
+const DISK_UNAVAILABLE: Reply = Reply::Refused(Refusal::DiskUnavailable);
+
+#[test]
+fn a_lone_node_refuses_writes_at_once_serves_reads_and_resumes() {
+    let mut cluster = Cluster::new(1);
+    cluster.settle();
+    cluster.answer(1, put("a", "1", Condition::Always));
+    cluster.fill_disk(1);
+    let in_flight = cluster.ask(1, put("a", "2", Condition::Always));
+    assert!(cluster.replies.is_empty(), "nothing is acknowledged");
+    for _ in 0..3 {
+        assert_eq!(cluster.answer(1, put("a", "3", Condition::Always)), DISK_UNAVAILABLE);
+        assert_eq!(cluster.answer(1, get("a")), value(1, "1"));
+        cluster.tick(1);
+    }
+    assert!(cluster.nodes[0].status().disk_stalled && cluster.leads(1));
+    cluster.recover(1);
+    assert!(matches!(cluster.replies.remove(&in_flight), Some(Reply::Written { .. })));
+    assert_eq!(
+        cluster.answer(1, put("a", "4", Condition::Version(Version(2)))),
+        Reply::Written { version: Version(3), created: false }
+    );
+    assert_eq!(cluster.nodes[0].status().counters.refused_disk_unavailable, 3);
+}
+
+#[test]
+fn what_is_in_flight_when_the_disk_stalls_is_of_unknown_outcome_by_its_deadline() {
+    let mut cluster = Cluster::new(1);
+    cluster.settle();
+    cluster.fill_disk(1);
+    let in_flight = cluster.ask(1, put("a", "1", Condition::Always));
+    cluster.tick(REQUEST_TICKS);
+    assert_eq!(cluster.replies.remove(&in_flight), Some(Reply::Refused(Refusal::UnknownOutcome)));
+}
+
+#[test]
+fn commands_that_wait_behind_what_is_in_flight_are_refused() {
+    let mut cluster = Cluster::new(1);
+    cluster.settle();
+    cluster.fill_disk(1);
+    // Both before the node hears of its disk: the first goes into the log, the second waits for it.
+    cluster.nodes[0].handle(Event::Request { token: Token(1), request: put("a", "1", Condition::Always) });
+    let mut actions = Actions::default();
+    cluster.nodes[0].drive(&mut actions);
+    assert!(actions.wal.is_some());
+    cluster.nodes[0].handle(Event::Request { token: Token(2), request: put("a", "2", Condition::Always) });
+    cluster.nodes[0].handle(Event::DiskStalled);
+    cluster.tick(2);
+    assert_eq!(cluster.replies.remove(&Token(2)), Some(DISK_UNAVAILABLE));
+    assert!(cluster.replies.is_empty());
+}
+
+#[test]
+fn a_leader_on_a_stalled_disk_hands_over_and_the_cluster_goes_on() {
+    let mut cluster = Cluster::elected(3);
+    cluster.answer(1, put("a", "1", Condition::Always));
+    let leader = cluster.leader(shard_of("a"));
+    cluster.fill_disk(leader);
+    let in_flight = cluster.ask(leader, put("a", "2", Condition::Always));
+    cluster.tick(5);
+    assert!(!cluster.leads(leader), "every shard is handed over, not only the one that was written to");
+    for node in 1..=3 {
+        let written = cluster.answer(node, put("a", "3", Condition::Always));
+        assert!(matches!(written, Reply::Written { .. }), "node {node}: {written:?}");
+    }
+    cluster.tick(100);
+    assert!(!cluster.leads(leader), "nor does it stand for election");
+    assert!(!matches!(cluster.replies.remove(&in_flight), Some(Reply::Written { .. })));
+    assert_eq!(cluster.answer(leader, get("a")), DISK_UNAVAILABLE, "the others have gone on without it");
+    cluster.recover(leader);
+    cluster.tick(30);
+    assert!(matches!(cluster.answer(leader, get("a")), Reply::Value { .. }));
+    cluster.assert_converged();
+}
+
+#[test]
+fn with_all_disks_stalled_leaders_stay_and_serve_reads() {
+    let mut cluster = Cluster::elected(3);
+    cluster.answer(1, put("a", "1", Condition::Always));
+    cluster.tick(50);
+    for node in 1..=3 {
+        cluster.stall(node);
+    }
+    for _ in 0..10 {
+        cluster.tick(20);
+        for node in 1..=3 {
+            assert_eq!(cluster.answer(node, put("a", "2", Condition::Always)), DISK_UNAVAILABLE);
+            assert_eq!(cluster.answer(node, get("a")), value(1, "1"));
+        }
+    }
+    assert!(cluster.nodes.iter().all(|node| node.status().shards.iter().all(|shard| shard.leader.is_some())));
+    for node in 1..=3 {
+        cluster.recover(node);
+    }
+    for node in 1..=3 {
+        assert!(matches!(cluster.answer(node, put("a", "3", Condition::Always)), Reply::Written { .. }));
+    }
+    cluster.tick(5);
+    cluster.assert_converged();
+}
+
+#[test]
+fn a_leader_refuses_what_a_majority_could_not_write_down() {
+    let mut cluster = Cluster::elected(3);
+    cluster.tick(50);
+    let leader = cluster.leader(shard_of("a"));
+    let followers: Vec<u64> = (1..=3).filter(|&node| node != leader).collect();
+    cluster.stall(followers[0]);
+    assert!(matches!(cluster.answer(leader, put("a", "1", Condition::Always)), Reply::Written { .. }));
+    cluster.stall(followers[1]);
+    assert_eq!(cluster.nodes[leader as usize - 1].status().peers_stalled.len(), 2);
+    for node in 1..=3 {
+        assert_eq!(cluster.answer(node, put("a", "2", Condition::Always)), DISK_UNAVAILABLE, "node {node}");
+    }
+    assert_eq!(cluster.answer(leader, get("a")), value(1, "1"));
+    cluster.recover(followers[1]);
+    cluster.tick(2);
+    assert!(matches!(cluster.answer(leader, put("a", "3", Condition::Always)), Reply::Written { .. }));
+    cluster.recover(followers[0]);
+    cluster.tick(10);
+    cluster.assert_converged();
+}
+
+#[test]
+fn a_stalled_follower_holds_nothing_in_memory_that_its_disk_does_not() {
+    let mut cluster = Cluster::elected(3);
+    cluster.tick(50);
+    let leader = cluster.leader(shard_of("a"));
+    let follower = leader % 3 + 1;
+    cluster.stall(follower);
+    let last = |cluster: &Cluster| -> Vec<LogIndex> {
+        cluster.nodes[follower as usize - 1].status().shards.iter().map(|shard| shard.last).collect()
+    };
+    let before = last(&cluster);
+    for _ in 0..50 {
+        assert!(matches!(cluster.answer(leader, put("a", "1", Condition::Always)), Reply::Written { .. }));
+        cluster.tick(2);
+    }
+    assert_eq!(last(&cluster), before);
+    assert_eq!(cluster.stalled[&follower], WalSequence(0), "no batch was made");
+    cluster.recover(follower);
+    cluster.tick(10);
+    cluster.assert_converged();
+}
+
+#[test]
+fn a_stalled_node_makes_snapshots_so_that_its_log_can_be_cut() {
+    let mut cluster = Cluster::new(1);
+    cluster.settle();
+    cluster.answer(1, put("a", "1", Condition::Always));
+    let tasks = |cluster: &mut Cluster| {
+        let mut actions = Actions::default();
+        cluster.nodes[0].drive(&mut actions);
+        actions.snapshots
+    };
+    assert!(tasks(&mut cluster).is_empty(), "the log is small");
+    cluster.nodes[0].handle(Event::DiskStalled);
+    let begun: Vec<ShardId> = tasks(&mut cluster).iter().map(|task| task.id().shard).collect();
+    assert!(begun.contains(&shard_of("a")), "{begun:?}");
+}
+
+#[test]
+fn somebody_leads_and_serves_reads_even_if_no_disk_has_room() {
+    let mut cluster = Cluster::elected(3);
+    cluster.answer(1, put("a", "1", Condition::Always));
+    cluster.tick(50);
+    for node in 1..=3 {
+        cluster.stall(node);
+    }
+    let leader = cluster.leader(shard_of("a"));
+    cluster.kill(leader);
+    cluster.tick(400);
+    for node in (1..=3).filter(|&node| node != leader) {
+        assert_eq!(cluster.answer(node, get("a")), value(1, "1"));
+        assert_eq!(cluster.answer(node, put("a", "2", Condition::Always)), DISK_UNAVAILABLE);
+    }
+    assert!(
+        cluster.stalled.values().all(|waiting| *waiting == WalSequence(0)),
+        "commands are not even written"
+    );
+}
+
+#[test]
+fn a_replica_whose_vote_would_wait_for_the_disk_does_not_vote() {
+    let mut cluster = Cluster::elected(3);
+    cluster.tick(50);
+    let leader = cluster.leader(shard_of("a"));
+    let (follower, other) = (leader % 3 + 1, (leader + 1) % 3 + 1);
+    cluster.fill_disk(follower);
+    // Its entry waits; whatever came after would wait with it.
+    cluster.answer(leader, put("a", "1", Condition::Always));
+    assert!(cluster.stalled[&follower] > WalSequence(0));
+    let leads =
+        |cluster: &Cluster| cluster.nodes[other as usize - 1].status().shards[shard_of("a").0 as usize].leads;
+    cluster.kill(leader);
+    cluster.tick(500);
+    // By then each other shard may have written down one vote that waits, too.
+    let queued = cluster.stalled[&follower];
+    cluster.tick(1000);
+    assert_eq!((cluster.stalled[&follower], leads(&cluster)), (queued, false));
+    cluster.recover(follower);
+    cluster.tick(100);
+    assert!(leads(&cluster) || cluster.leads(follower));
+    assert!(matches!(cluster.answer(other, put("a", "2", Condition::Always)), Reply::Written { .. }));
+}
