@@ -138,10 +138,7 @@ impl World<'_> {
         reply: &Reply,
     ) -> Result<(), Violation> {
         let Some(index) = self.operators.asked.remove(&token) else { return Ok(()) };
-        let is_open = matches!(
-            reply,
-            Reply::Refused(Refusal::NoLeader | Refusal::UnknownOutcome | Refusal::Overloaded)
-        );
+        let is_open = matches!(reply, Reply::Refused(refusal) if !matches!(refusal, Refusal::Invalid(_)));
         if is_open || std::mem::replace(&mut self.operators.done[index], true) {
             return Ok(());
         }
