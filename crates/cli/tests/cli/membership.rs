@@ -1,5 +1,7 @@
 //! Hosts are drained, lose and get their votes, and leave, by `tidelock cluster`, while clients write.
 
+use std::fs;
+
 use serde_json::{Value, json};
 
 use crate::harness::load::{addresses, assert_nothing_is_lost, await_acknowledged, under_load};
@@ -90,13 +92,24 @@ fn a_vote_is_taken_and_given_back() {
     assert_eq!(voters(&cluster, 1, 4), [1, 2, 3]);
 }
 
+/// A node that was removed while it ran, or has just been started, stops by itself and starts no more.
+fn assert_gone(cluster: &mut Cluster, node: usize) {
+    let exit = cluster.wait_exit(node);
+    assert_eq!(exit.code(), Some(0), "{exit}");
+    assert!(cluster.log(node).contains("this node was removed from the cluster: stopping"));
+    cluster.spawn(node);
+    assert_eq!(cluster.wait_exit(node).code(), Some(1));
+    assert!(cluster.log(node).contains("To use the host again, empty the directory and start with --join"));
+}
+
 /// Removes a node of three while clients write through all of them; what they were acknowledged is there afterwards.
-fn remove_under_load(cluster: &Cluster, node: usize, shell: &Shell) {
+fn remove_under_load(cluster: &mut Cluster, node: usize, shell: &Shell) {
     let survivors: Vec<usize> = cluster.numbers().into_iter().filter(|&number| number != node).collect();
     let counters = under_load(addresses(cluster), |acknowledged| {
         await_acknowledged(acknowledged, 1_000);
         let removed = text(shell.done(&["cluster", "remove", &node.to_string()]));
         assert_eq!(removed, format!("node {node} is removed\n"));
+        assert_gone(cluster, node);
         await_acknowledged(acknowledged, 1_000);
     });
     let expected: Vec<u64> = survivors.iter().map(|&number| number as u64).collect();
@@ -112,11 +125,12 @@ fn remove_under_load(cluster: &Cluster, node: usize, shell: &Shell) {
 
 #[test]
 fn a_leader_that_is_asked_itself_is_removed_under_load() {
-    let cluster = Cluster::start(3);
+    let mut cluster = Cluster::start(3);
     await_registered(&cluster);
     let chief = cluster.chief();
     // The command is told of no other node, and turns to those that this one has named.
-    remove_under_load(&cluster, chief, &Shell::by_way_of(&cluster, &[chief]));
+    let shell = Shell::by_way_of(&cluster, &[chief]);
+    remove_under_load(&mut cluster, chief, &shell);
     let shell = Shell::by_way_of(&cluster, &[other_than(&cluster, chief)]);
     let again = shell.json(&["cluster", "remove", &chief.to_string()]);
     assert_eq!(
@@ -130,14 +144,16 @@ fn a_leader_that_is_asked_itself_is_removed_under_load() {
 
 #[test]
 fn a_follower_is_removed_under_load_and_one_more_then_the_last_stays() {
-    let cluster = Cluster::start(3);
+    let mut cluster = Cluster::start(3);
     await_registered(&cluster);
     let chief = cluster.chief();
     let follower = other_than(&cluster, chief);
     let shell = Shell::by_way_of(&cluster, &[chief]);
-    remove_under_load(&cluster, follower, &shell);
+    remove_under_load(&mut cluster, follower, &shell);
     let second = cluster.numbers().into_iter().find(|&number| number != chief && number != follower);
-    shell.done(&["cluster", "remove", &second.expect("a third node").to_string()]);
+    let second = second.expect("a third node");
+    shell.done(&["cluster", "remove", &second.to_string()]);
+    assert_gone(&mut cluster, second);
     assert_eq!(voters(&cluster, chief, 1), [chief as u64]);
     let refused = shell.failed(&["cluster", "remove", &chief.to_string()]);
     assert!(refused.contains("409") && refused.contains("Last voter"), "{refused}");
@@ -145,7 +161,7 @@ fn a_follower_is_removed_under_load_and_one_more_then_the_last_stays() {
 }
 
 #[test]
-fn a_dead_node_is_removed() {
+fn a_dead_node_is_removed_and_learns_it_when_it_comes_back() {
     let mut cluster = Cluster::start(3);
     cluster.kill(3);
     let shell = Shell::by_way_of(&cluster, &[1, 2]);
@@ -157,6 +173,68 @@ fn a_dead_node_is_removed() {
         assert_eq!(voters(&cluster, 1, shard), [1, 2]);
     }
     assert_eq!(cluster.put(2, "/v1/keys/k", b"x").status, 201);
+    cluster.spawn(3);
+    assert_gone(&mut cluster, 3);
+}
+
+#[test]
+fn a_lost_node_is_replaced_by_three_commands_under_load() {
+    let mut cluster = Cluster::start(3);
+    await_registered(&cluster);
+    let shell = Shell::by_way_of(&cluster, &[1, 2]);
+    let counters = under_load(addresses(&cluster), |acknowledged| {
+        await_acknowledged(acknowledged, 1_000);
+        cluster.kill(3);
+        fs::remove_dir_all(cluster.directory(3)).expect("the directory goes");
+        await_acknowledged(acknowledged, 1_000);
+        assert_eq!(cluster.join(2), 4);
+        assert_eq!(text(shell.done(&["cluster", "add", "4"])), "node 4 votes in every shard\n");
+        assert_eq!(text(shell.done(&["cluster", "remove", "3"])), "node 3 is removed\n");
+        await_acknowledged(acknowledged, 1_000);
+    });
+    for number in [1, 2, 4] {
+        assert_nothing_is_lost(&cluster, number, &counters);
+        eventually("every node knows who votes", || (voters(&cluster, number, 1) == [1, 2, 4]).then_some(()));
+    }
+    // The new one counts: with it, one of the old ones can be done without.
+    cluster.kill(1);
+    eventually("two of three serve", || {
+        let answer = cluster.try_send(4, "PUT /v1/keys/after", &[], b"x")?;
+        (answer.status == 201).then_some(())
+    });
+    assert_nothing_is_lost(&cluster, 2, &counters);
+}
+
+#[test]
+fn a_new_node_takes_the_place_of_a_running_one_in_one_step() {
+    let mut cluster = Cluster::start(3);
+    await_registered(&cluster);
+    let chief = cluster.chief();
+    let shell = Shell::of(&cluster);
+    assert_eq!(cluster.put(1, "/v1/keys/k", b"v").status, 201);
+    assert_eq!(cluster.join(other_than(&cluster, chief)), 4);
+    shell.done(&["cluster", "add", "4", "--no-wait"]);
+    shell.done(&["cluster", "remove", &chief.to_string()]);
+    assert_gone(&mut cluster, chief);
+    let expected: Vec<u64> = (1..=4).filter(|&number| number != chief as u64).collect();
+    assert_eq!(voters(&cluster, 4, 2), expected);
+    assert_eq!(cluster.get(4, "/v1/keys/k").text(), "v");
+}
+
+#[test]
+fn a_single_node_grows_and_can_be_spared() {
+    let mut cluster = Cluster::start(1);
+    assert_eq!(cluster.put(1, "/v1/keys/k", b"v").status, 201);
+    for member in [1, 2] {
+        let number = cluster.join(member).to_string();
+        assert_eq!(cluster.get(member + 1, "/v1/keys/k").text(), "v", "it answers before it votes");
+        Shell::of(&cluster).done(&["cluster", "add", &number]);
+    }
+    assert_eq!(voters(&cluster, 3, 0), [1, 2, 3]);
+    Shell::by_way_of(&cluster, &[3]).done(&["cluster", "remove", "1"]);
+    assert_gone(&mut cluster, 1);
+    assert_eq!(cluster.get(2, "/v1/keys/k").text(), "v");
+    assert_eq!(cluster.put(3, "/v1/keys/k", b"w").status, 200);
 }
 
 #[test]

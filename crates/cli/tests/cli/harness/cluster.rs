@@ -41,6 +41,20 @@ struct Node {
     child: Option<Child>,
 }
 
+impl Node {
+    /// A node on three ports from `port` on.
+    fn at(port: u16, directory: PathBuf) -> Node {
+        let address = |offset: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port + offset));
+        let mut arguments =
+            vec!["serve".to_owned(), "--data-dir".to_owned(), directory.display().to_string()];
+        for (flag, offset) in [("--http", 0), ("--resp", 1), ("--peer", 2)] {
+            arguments.extend([flag.to_owned(), address(offset).to_string()]);
+        }
+        let log = directory.with_extension("log");
+        Node { address: address(0), directory, log, arguments, child: None }
+    }
+}
+
 impl Cluster {
     /// Starts `count` nodes and waits until all are ready.
     pub fn start(count: u16) -> Cluster {
@@ -74,21 +88,12 @@ impl Cluster {
         let peers: Vec<String> = (0..count).map(|node| address(3 * node + 2).to_string()).collect();
         let nodes = (0..count).map(|node| {
             let data = directory.path().join(format!("node-{}", node + 1));
-            let mut arguments = vec!["serve".to_owned(), "--data-dir".to_owned(), data.display().to_string()];
-            for (flag, offset) in [("--http", 0), ("--resp", 1), ("--peer", 2)] {
-                arguments.extend([flag.to_owned(), address(3 * node + offset).to_string()]);
-            }
+            let mut node = Node::at(base + 3 * node, data);
             if count > 1 {
-                arguments.extend(["--peers".to_owned(), peers.join(",")]);
+                node.arguments.extend(["--peers".to_owned(), peers.join(",")]);
             }
-            arguments.extend(options.flags.iter().map(ToString::to_string));
-            Node {
-                address: address(3 * node),
-                log: data.with_extension("log"),
-                directory: data,
-                arguments,
-                child: None,
-            }
+            node.arguments.extend(options.flags.iter().map(ToString::to_string));
+            node
         });
         Cluster {
             nodes: nodes.collect(),
@@ -116,6 +121,20 @@ impl Cluster {
             }
         }
         true
+    }
+
+    /// Starts one node more, which asks a member to take it in, and waits until it is ready. Returns its number: the
+    /// cluster must not have given out another.
+    pub fn join(&mut self, member: usize) -> usize {
+        let number = self.nodes.len() + 1;
+        let mut node =
+            Node::at(ports::reserve(3), self.directory(1).with_file_name(format!("node-{number}")));
+        let peer_address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.address(member).port() + 2));
+        node.arguments.extend(["--join".to_owned(), peer_address.to_string()]);
+        self.nodes.push(node);
+        self.restart(number);
+        assert_eq!(self.view(number)["node"], number);
+        number
     }
 
     /// 1 to N.
