@@ -20,8 +20,10 @@ impl Fixture {
     fn new(seed: u64, weather: Weather) -> Fixture {
         let mut fixture =
             Fixture { net: Network::new(2, weather, seed), agenda: Agenda::default(), heard: vec![] };
-        fixture.net.set_reachable(NodeId(1), true);
-        fixture.net.set_reachable(NodeId(2), true);
+        for (node, peer) in [(1, 2), (2, 1)] {
+            fixture.net.set_reachable(NodeId(node), true);
+            fixture.net.set_peers(NodeId(node), vec![NodeId(peer)], &mut fixture.agenda);
+        }
         fixture.net.start(&mut fixture.agenda);
         fixture
     }
