@@ -181,8 +181,8 @@ impl Node {
         }
     }
 
-    /// Whether no shard has a replica on a node, and all who vote would know that after a restart too. Those who did not
-    /// would need the votes of a node that is gone.
+    /// Whether a node can go: no shard has a replica on it, nobody would ask for its vote again, and nobody who stays knows
+    /// only those who go.
     fn is_forgotten(&self, node: NodeId) -> bool {
         self.groups.iter().all(|group| {
             let changed = group.membership().changed;
@@ -193,7 +193,20 @@ impl Node {
             };
             let mut voters = group.carriers().filter(|(_, _, role)| *role == Role::Voter);
             !group.is_on(node) && voters.all(|(voter, _, _)| remembers(voter))
-        })
+        }) && self.all_know_each_other()
+    }
+
+    /// Whether every host that stays has heard of all others that do. One that was away since before they joined would
+    /// otherwise be left with nobody whom it could reach, or believe.
+    fn all_know_each_other(&self) -> bool {
+        let stays = |seat: &&Seat| matches!(seat.standing, Standing::Voter | Standing::Learner);
+        let hosts = self.registry().seats().values().filter(stays).filter_map(|seat| seat.host.as_ref());
+        let newest = hosts.clone().map(|host| host.created).max().unwrap_or_default();
+        let knows = |node: NodeId| {
+            let position = self.reports.get(&(node, ShardId::PRIME));
+            position.is_some_and(|position| position.applied >= newest)
+        };
+        hosts.map(|host| host.info.node).all(|node| node == self.options.host.node || knows(node))
     }
 
     /// Asks the leader of a shard, here or elsewhere, to let another node lead.
