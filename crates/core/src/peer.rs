@@ -3,6 +3,7 @@
 //! Owns the layout of a payload; raft messages inside are laid out by `raft::wire`. Length, checksum and version of a
 //! frame belong to the transport, which verifies them before a payload comes here.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -23,6 +24,8 @@ pub(crate) const KIND_REPORT: u8 = 3;
 pub(crate) const KIND_SNAPSHOT_PART: u8 = 4;
 /// First byte of a payload: what the sender holds of a snapshot.
 pub(crate) const KIND_SNAPSHOT_RECEIPT: u8 = 5;
+/// First byte of a payload: hosts that the sender knows, and where they are.
+pub(crate) const KIND_HOSTS: u8 = 7;
 /// First and only byte of a payload: the receiver was removed from the cluster.
 pub(crate) const KIND_FAREWELL: u8 = 6;
 
@@ -180,6 +183,23 @@ pub(crate) fn position(decoder: &mut Decoder<'_>) -> Result<Position, DecodeErro
     let checksum = decoder.bounded(u32::MAX.into(), "checksum")? as u32;
     let checkpoint = (index != LogIndex(0)).then_some(Checkpoint { index, checksum });
     Ok(Position { shard, term, applied, remembered, checkpoint })
+}
+
+/// A whole [`KIND_HOSTS`] payload.
+pub(crate) fn hosts<'a>(known: impl Iterator<Item = (NodeId, &'a str)>) -> Vec<u8> {
+    let mut out = alloc::vec![KIND_HOSTS];
+    for (node, address) in known {
+        codec::put_varint(&mut out, node.0);
+        codec::put_bytes(&mut out, address.as_bytes());
+    }
+    out
+}
+
+/// Reads the next host of a [`KIND_HOSTS`] payload.
+pub(crate) fn host(decoder: &mut Decoder<'_>) -> Result<(NodeId, String), DecodeError> {
+    let node = NodeId(decoder.varint()?);
+    let address = core::str::from_utf8(decoder.bytes()?).map_err(|_| DecodeError::Invalid("text"))?;
+    Ok((node, String::from(address)))
 }
 
 /// A whole [`KIND_SNAPSHOT_PART`] payload.

@@ -16,6 +16,7 @@ use super::Node;
 use crate::command::{HostChange, Refusal, Reply, Standing, Write};
 use crate::control::registry::Seat;
 use crate::event::OutgoingFrame;
+use crate::limits;
 use crate::membership::{Membership, Role};
 use crate::peer;
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId};
@@ -31,6 +32,8 @@ pub(super) struct Roster {
     is_untold: bool,
     /// Peers that were removed and do not know it.
     farewells: Vec<NodeId>,
+    /// Peers that should hear which hosts this node knows.
+    introductions: Vec<NodeId>,
 }
 
 impl Node {
@@ -66,6 +69,8 @@ impl Node {
         let farewells: Vec<NodeId> = gone.filter(|&node| self.router.is_up(node)).collect();
         let peers = self.wanted_peers();
         self.removed |= is_removed;
+        let up = self.router.peers().iter().filter(|peer| peer.up).map(|peer| peer.node);
+        self.roster.introductions = up.collect();
         self.roster.seen = Some(changed);
         self.roster.farewells.extend(farewells);
         if self.roster.peers != peers {
@@ -76,16 +81,29 @@ impl Node {
         }
     }
 
-    /// Everyone but this node who belongs to the cluster. Until the registry knows this node itself it is behind what
-    /// the node was told when it joined.
+    /// A link with a peer stands: it hears whom this node knows.
+    pub(super) fn introduce(&mut self, peer: NodeId) {
+        self.roster.introductions.push(peer);
+    }
+
+    /// A peer knows of a host. If the registry here does not yet, this may be the only way to learn of it: it may be the
+    /// one who leads, and so the only one from whom the registry could be learnt.
+    pub(super) fn heard_of(&mut self, node: NodeId, address: String) {
+        let is_news = self.seat(node).is_none() && self.options.hosts.get(&node) != Some(&address);
+        if is_news && self.options.hosts.len() < 2 * limits::HOSTS_MAX {
+            self.options.hosts.insert(node, address);
+            self.roster.seen = None;
+        }
+    }
+
+    /// Everyone but this node who belongs to the cluster: those of the registry, and those whom it does not know yet here.
+    /// Numbers rise, so those are behind its last one.
     fn wanted_peers(&self) -> Vec<(NodeId, String)> {
         let registry = self.registry();
         let seats = registry.seats().iter().filter(|(_, seat)| seat.standing != Standing::Removed);
         let mut nodes: Vec<NodeId> = seats.map(|(&node, _)| node).collect();
-        if !registry.seats().contains_key(&self.options.host.node) {
-            nodes.extend(self.options.hosts.keys().filter(|node| !registry.seats().contains_key(node)));
-            nodes.sort_unstable();
-        }
+        let last = registry.seats().last_key_value().map_or(NodeId(0), |(node, _)| *node);
+        nodes.extend(self.options.hosts.keys().filter(|node| **node > last));
         nodes.retain(|&node| node != self.options.host.node);
         let address = |node: NodeId| {
             let registered = registry.host(node).map(|host| &host.info.peer_address);
@@ -101,11 +119,18 @@ impl Node {
             let payload = Bytes::from_static(&[peer::KIND_FAREWELL]);
             frames.push(OutgoingFrame { to, payload, droppable: false });
         }
+        if !self.roster.introductions.is_empty() {
+            let known = self.known_hosts().map(|(node, _, address)| (node, address));
+            let payload = Bytes::from(peer::hosts(known));
+            for to in self.roster.introductions.drain(..) {
+                frames.push(OutgoingFrame { to, payload: payload.clone(), droppable: false });
+            }
+        }
         core::mem::take(&mut self.roster.is_untold).then(|| self.roster.peers.clone())
     }
 
     pub(super) fn has_roster_output(&self) -> bool {
-        self.roster.is_untold || !self.roster.farewells.is_empty()
+        self.roster.is_untold || !self.roster.farewells.is_empty() || !self.roster.introductions.is_empty()
     }
 
     /// Peers that could take a leadership over. Those that are draining or cannot write only if `must` and there is nobody

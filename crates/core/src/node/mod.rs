@@ -115,6 +115,7 @@ impl Node {
             }
             Event::LinkUp(peer) => {
                 self.router.link_up(peer);
+                self.introduce(peer);
                 self.report_due |= self.disks.own_stalled;
             }
             Event::LinkDown(peer) => {
@@ -283,6 +284,12 @@ impl Node {
                 while !decoder.is_empty() {
                     let position = peer::position(&mut decoder)?;
                     self.reports.insert((from, position.shard), position);
+                }
+            }
+            peer::KIND_HOSTS => {
+                while !decoder.is_empty() {
+                    let (node, address) = peer::host(&mut decoder)?;
+                    self.heard_of(node, address);
                 }
             }
             peer::KIND_FAREWELL => {
