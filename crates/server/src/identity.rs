@@ -23,12 +23,6 @@ pub enum IdentityError {
     /// The control file cannot be read or written.
     #[error("data directory: {0}")]
     ControlFile(#[from] ControlFileError),
-    /// The directory knows its node, and the node's log is gone.
-    #[error(
-        "data directory: the write-ahead log is missing; without it this node has forgotten what it acknowledged. \
-         Restore it, or empty the directory: the other nodes will then refuse it, and go on without"
-    )]
-    LogMissing,
     /// The cluster has removed this node.
     #[error(
         "data directory: this node was removed from the cluster. To use the host again, empty the directory and start \
@@ -63,22 +57,27 @@ pub enum IdentityError {
 /// Reads who this node is or, in an empty directory, makes it what its settings say: a founder, or a member of the
 /// cluster that it joins. Counts the start. Waits for nobody but for the cluster to be joined; may be dropped then.
 ///
+/// A node that is to leave its cluster is still what it was, see [`leave_others`].
+///
 /// # Errors
 /// When the control file cannot be used, when the node is none any more, and when a cluster does not take it in.
 pub async fn identify(disk: &FsDisk, settings: &Settings) -> Result<Identity, IdentityError> {
     let known = control_file::load(disk)?;
     let is_known = known.as_ref().is_some_and(|known| !known.is_joining());
     let identity = match (known, settings.force_new_cluster()) {
-        (Some(known), Some(given)) if !known.is_joining() => leave_others(known, given)?,
+        (Some(known), Some(given)) if !known.is_joining() => {
+            if given != known.cluster_id {
+                return Err(IdentityError::ForceMismatch { given, known: known.cluster_id });
+            }
+            known
+        }
         (_, Some(_)) => return Err(IdentityError::ForceNothing),
         (known, None) => identify_member(known, disk, settings).await?,
     };
     let identity = Identity { boots: identity.boots + 1, ..identity };
     match control_file::store(disk, &identity) {
         // A full disk shall not keep a node from being read. What is lost is the count of its starts.
-        Err(ControlFileError::Disk(error))
-            if is_known && settings.force_new_cluster().is_none() && error.kind.is_retryable() =>
-        {
+        Err(ControlFileError::Disk(error)) if is_known && error.kind.is_retryable() => {
             tracing::warn!(%error, "the control file could not be updated");
         }
         result => result?,
@@ -86,18 +85,21 @@ pub async fn identify(disk: &FsDisk, settings: &Settings) -> Result<Identity, Id
     Ok(identity)
 }
 
-/// The node under the id of a new cluster: to all others it is a stranger from then on.
-fn leave_others(known: Identity, given: Uuid) -> Result<Identity, IdentityError> {
-    if given != known.cluster_id {
-        return Err(IdentityError::ForceMismatch { given, known: known.cluster_id });
-    }
-    let cluster_id = Uuid::new_v4();
+/// The node under the id of a new cluster, on its disk too: to all others it is a stranger from then on. Called once its
+/// log has been read, since a node that cannot start must not lose its cluster over it; and before that log is ended, since
+/// with such a log it must not meet the others as one of theirs.
+///
+/// # Errors
+/// When the control file cannot be written; then nothing has changed.
+pub fn leave_others(disk: &FsDisk, known: Identity) -> Result<Identity, ControlFileError> {
+    let identity = Identity { cluster_id: Uuid::new_v4(), removed: false, ..known };
+    control_file::store(disk, &identity)?;
     tracing::warn!(
-        left = %given, cluster = %cluster_id,
+        left = %known.cluster_id, cluster = %identity.cluster_id,
         "FORCED NEW CLUSTER: this node goes on alone, with what its own disk holds; what only others held is lost. Do not \
          start the other nodes of the old cluster again: empty their directories and let them --join"
     );
-    Ok(Identity { cluster_id, removed: false, ..known })
+    Ok(identity)
 }
 
 async fn identify_member(
@@ -175,15 +177,13 @@ pub struct IdentityStore {
 }
 
 impl IdentityStore {
-    /// Of a node whose log was looked for. Notes that the log is begun, or refuses a directory that has lost it: without
-    /// its log a node has forgotten its votes and what it acknowledged, and must not take part under its old number.
+    /// Of a node whose log is open. Notes that it is begun: a directory that has lost it is refused from then on, since
+    /// without its log a node has forgotten its votes and what it acknowledged, and must not take part under its old
+    /// number.
     ///
     /// # Errors
-    /// [`IdentityError::LogMissing`], and when the control file cannot be written.
-    pub fn begin(disk: FsDisk, identity: Identity, log_found: bool) -> Result<Self, IdentityError> {
-        if identity.has_log && !log_found {
-            return Err(IdentityError::LogMissing);
-        }
+    /// When the control file cannot be written.
+    pub fn begin(disk: FsDisk, identity: Identity) -> Result<Self, ControlFileError> {
         let store = IdentityStore { disk, identity: RefCell::new(identity) };
         store.update(|identity| identity.has_log = true)?;
         Ok(store)
@@ -371,21 +371,37 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn a_log_that_was_begun_must_be_there() {
+    async fn a_log_that_was_begun_is_remembered() {
         let (_directory, disk) = directory();
         let identity = identify(&disk, &settings(&[])).await.unwrap();
-        IdentityStore::begin(disk.clone(), identity, false).unwrap();
-        let identity = identify(&disk, &settings(&[])).await.unwrap();
-        let lost = IdentityStore::begin(disk.clone(), identity.clone(), false);
-        assert!(matches!(lost, Err(IdentityError::LogMissing)));
-        IdentityStore::begin(disk, identity, true).unwrap();
+        IdentityStore::begin(disk.clone(), identity).unwrap();
+        assert!(identify(&disk, &settings(&[])).await.unwrap().has_log);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_node_leaves_its_cluster_in_two_steps_and_once() {
+        let (_directory, disk) = directory();
+        let first = identify(&disk, &settings(&["a:1", "b:1"])).await.unwrap();
+        let forced = |id: Uuid| {
+            let force_new_cluster = Some(id.to_string());
+            Settings::new(RawSettings { force_new_cluster, ..RawSettings::default() }).unwrap()
+        };
+        let known = identify(&disk, &forced(first.cluster_id)).await.unwrap();
+        assert_eq!(known.cluster_id, first.cluster_id, "it may turn out that it cannot start");
+        let left = leave_others(&disk, known).unwrap();
+        assert_ne!(left.cluster_id, first.cluster_id);
+        let again = identify(&disk, &forced(first.cluster_id)).await.unwrap_err();
+        assert!(matches!(again, IdentityError::ForceMismatch { known, .. } if known == left.cluster_id));
+        let (_directory, empty) = directory();
+        let nothing = identify(&empty, &forced(first.cluster_id)).await.unwrap_err();
+        assert!(matches!(nothing, IdentityError::ForceNothing));
     }
 
     #[tokio::test(flavor = "current_thread")]
     async fn hosts_are_remembered_with_where_they_are() {
         let (_directory, disk) = directory();
         let identity = identify(&disk, &settings(&["a:1", "b:1"])).await.unwrap();
-        let store = IdentityStore::begin(disk.clone(), identity, false).unwrap();
+        let store = IdentityStore::begin(disk.clone(), identity).unwrap();
         assert_eq!(store.known_host(NodeId(1)), None);
         store.remember([host(1, 7, "a:1"), host(3, 8, "c:1")].into()).unwrap();
         store.remember([host(3, 8, "moved:1")].into()).unwrap();
@@ -403,7 +419,7 @@ mod tests {
     async fn a_removed_node_starts_no_more_and_says_what_to_do() {
         let (_directory, disk) = directory();
         let identity = identify(&disk, &settings(&[])).await.unwrap();
-        let store = IdentityStore::begin(disk.clone(), identity, false).unwrap();
+        let store = IdentityStore::begin(disk.clone(), identity).unwrap();
         store.mark_removed().unwrap();
         assert!(store.identity().removed);
         let refused = identify(&disk, &settings(&[])).await.unwrap_err();

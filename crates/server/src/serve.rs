@@ -87,7 +87,7 @@ pub fn run(settings: Settings) -> Result<(), ServeError> {
 
 async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> Result<(), ServeError> {
     let disk = FsDisk::open(&settings.data_dir)?;
-    let identity = tokio::select! {
+    let mut identity = tokio::select! {
         biased;
         identity = identity::identify(&disk, &settings) => identity?,
         () = signalled(signals.clone()) => {
@@ -97,12 +97,14 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     };
     // A fresh seed for each boot: read contexts must not repeat, and jitter had better not.
     let (seed, _) = Uuid::new_v4().as_u64_pair();
-    let mut opened = recovery::open(disk.clone(), WalOptions::new(seed))?;
+    let mut opened =
+        recovery::open(disk.clone(), WalOptions { begun: identity.has_log, ..WalOptions::new(seed) })?;
     log_recovery(&opened.report);
     if settings.force_new_cluster().is_some() {
-        end_logs_alone(&mut opened, &identity)?;
+        identity = leave_cluster(&disk, &mut opened, identity)?;
     }
-    let identity = Rc::new(IdentityStore::begin(disk.clone(), identity, opened.report.log.segments > 0)?);
+    let identity = IdentityStore::begin(disk.clone(), identity).map_err(IdentityError::from)?;
+    let identity = Rc::new(identity);
     if settings.force_new_cluster().is_some() {
         identity.forget_others().map_err(IdentityError::from)?;
     }
@@ -155,9 +157,14 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     Ok(())
 }
 
-/// Makes this node the only one of its cluster, in all its logs. The numbers of lost nodes that this one may not have
-/// heard of are among those that it leaves out.
-fn end_logs_alone(opened: &mut Opened<FsDisk>, identity: &Identity) -> Result<(), ServeError> {
+/// Makes this node the only one of a new cluster, by its identity and in all its logs. The numbers of lost nodes that
+/// this one may not have heard of are among those that it leaves out.
+fn leave_cluster(
+    disk: &FsDisk,
+    opened: &mut Opened<FsDisk>,
+    identity: Identity,
+) -> Result<Identity, ServeError> {
+    let identity = identity::leave_others(disk, identity).map_err(IdentityError::from)?;
     let founders = identity.founders.len() as u64;
     let highest = identity.hosts.keys().map(|node| node.0).fold(founders.max(identity.node.0), u64::max);
     let numbers = (1..=highest + limits::HOSTS_MAX as u64).map(NodeId);
@@ -165,7 +172,8 @@ fn end_logs_alone(opened: &mut Opened<FsDisk>, identity: &Identity) -> Result<()
     let survivor = Survivor { node: identity.node, lost: &lost, founders, data_shards: identity.data_shards };
     let records = go_on_alone(&mut opened.shards, survivor);
     let batch = WalBatch { sequence: WalSequence(0), records, released: vec![] };
-    opened.log.append(&[batch]).and_then(|()| opened.log.sync()).map_err(ServeError::Log)
+    opened.log.append(&[batch]).and_then(|()| opened.log.sync()).map_err(ServeError::Log)?;
+    Ok(identity)
 }
 
 /// Returns once the process is asked to stop.

@@ -212,6 +212,7 @@ impl Host {
             segment_bytes: self.segment_bytes,
             frame_bytes_max: FRAME_BYTES_MAX,
             seed,
+            begun: false,
             faults: self.options.faults,
         };
         let opened = recovery::open(self.disk.clone(), options).map_err(|error| self.stopped(&error))?;

@@ -395,8 +395,13 @@ mod tests {
         durable: u64,
     }
 
-    const SMALL: WalOptions =
-        WalOptions { segment_bytes: 8192, frame_bytes_max: 4096, seed: 1, faults: Faults::NONE };
+    const SMALL: WalOptions = WalOptions {
+        segment_bytes: 8192,
+        frame_bytes_max: 4096,
+        seed: 1,
+        begun: false,
+        faults: Faults::NONE,
+    };
 
     impl Filled {
         fn new(directory: &Path) -> Filled {

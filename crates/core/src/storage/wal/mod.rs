@@ -50,6 +50,8 @@ pub struct WalOptions {
     pub frame_bytes_max: usize,
     /// Seed of the salts that keep a segment's earlier life from being believed. Must differ from boot to boot.
     pub seed: u64,
+    /// Whether a log was begun in this directory: if there is none, it is lost.
+    pub begun: bool,
     /// [`Faults::NONE`], except in tests of the simulator.
     pub faults: Faults,
 }
@@ -58,7 +60,7 @@ impl WalOptions {
     /// The largest frames, in segments of [`limits::WAL_SEGMENT_BYTES`].
     pub fn new(seed: u64) -> WalOptions {
         let (segment_bytes, frame_bytes_max) = (limits::WAL_SEGMENT_BYTES, limits::WAL_FRAME_BYTES_MAX);
-        WalOptions { segment_bytes, frame_bytes_max, seed, faults: Faults::NONE }
+        WalOptions { segment_bytes, frame_bytes_max, seed, begun: false, faults: Faults::NONE }
     }
 
     fn check(&self) {
@@ -122,6 +124,13 @@ pub enum RecoveryError {
     /// The disk failed.
     #[error("the write-ahead log cannot be opened: {0}")]
     Disk(#[from] DiskError),
+    /// There was a log, and nothing is left of it. None is begun in its place: the next start would take that for a log
+    /// that never held anything.
+    #[error(
+        "the write-ahead log is missing; without it this node has forgotten what it acknowledged. Restore it, or empty \
+         the directory: the other nodes will then refuse it, and go on without"
+    )]
+    Lost,
     /// What stood here was durable once and is not intact: acknowledged writes may be missing.
     #[error("{file} is damaged at byte offset {offset}: {reason}; what stood there was durable once")]
     Hole {
@@ -218,7 +227,8 @@ pub struct TornTail {
     pub bytes: u64,
 }
 
-/// Recovers the log on `disk` and makes it ready to be continued; an empty directory becomes an empty log.
+/// Recovers the log on `disk` and makes it ready to be continued; an empty directory becomes an empty log, unless
+/// one was begun there.
 ///
 /// Whatever is returned is durable, even what a killed process had written and not yet synced.
 ///
@@ -229,6 +239,9 @@ pub fn open<D: Disk>(disk: D, options: WalOptions) -> Result<(Writer<D>, Recover
     options.check();
     let mut pool = pool::Pool::new(options);
     let recovered = recovery::recover(&disk, &mut pool, options.faults)?;
+    if options.begun && recovered.report.segments == 0 {
+        return Err(RecoveryError::Lost);
+    }
     let recovery = Recovery { logs: recovered.logs, report: recovered.report };
     Ok((Writer::resume(disk, options, (pool, recovered.end))?, recovery))
 }

@@ -34,6 +34,18 @@ fn an_empty_directory_becomes_an_empty_log() {
 }
 
 #[test]
+fn a_lost_log_is_refused_as_often_as_it_is_looked_for() {
+    let disk = MemoryDisk::new(1);
+    let begun = WalOptions { begun: true, ..options(1) };
+    for _ in 0..2 {
+        assert_eq!(open(disk.clone(), begun).err(), Some(RecoveryError::Lost));
+        assert!(disk.list().unwrap().is_empty(), "nothing takes its place");
+    }
+    open_log(&disk);
+    assert!(open(disk, begun).is_ok(), "an empty log is one");
+}
+
+#[test]
 fn entries_replace_the_tail_of_the_log() {
     let disk = MemoryDisk::new(1);
     let (mut writer, _) = open_log(&disk);
