@@ -21,4 +21,5 @@ mod joining;
 mod lifecycle;
 mod linearizable;
 mod membership;
+mod replacement;
 mod snapshots;

@@ -8,12 +8,12 @@ use crate::harness::load::{addresses, assert_nothing_is_lost, await_acknowledged
 use crate::harness::shell::Shell;
 use crate::harness::{Cluster, eventually};
 
-fn text(output: Vec<u8>) -> String {
+pub fn text(output: Vec<u8>) -> String {
     String::from_utf8(output).expect("text")
 }
 
 /// The nodes that vote in a shard, by the word of a node.
-fn voters(cluster: &Cluster, number: usize, shard: u64) -> Vec<u64> {
+pub fn voters(cluster: &Cluster, number: usize, shard: u64) -> Vec<u64> {
     let view = cluster.view(number);
     let replicas = view["replicas"].as_array().expect("replicas").iter();
     let votes = |replica: &&Value| replica["shard"] == shard && replica["voter"] == true;
@@ -28,7 +28,7 @@ fn other_than(cluster: &Cluster, number: usize) -> usize {
 }
 
 /// Waits until every host has told where it is reached, so that commands can turn to any of them.
-fn await_registered(cluster: &Cluster) {
+pub fn await_registered(cluster: &Cluster) {
     for number in cluster.numbers() {
         eventually("every host is registered and connected", || {
             let view = cluster.view(number);
@@ -93,7 +93,7 @@ fn a_vote_is_taken_and_given_back() {
 }
 
 /// A node that was removed while it ran, or has just been started, stops by itself and starts no more.
-fn assert_gone(cluster: &mut Cluster, node: usize) {
+pub fn assert_gone(cluster: &mut Cluster, node: usize) {
     let exit = cluster.wait_exit(node);
     assert_eq!(exit.code(), Some(0), "{exit}");
     assert!(cluster.log(node).contains("this node was removed from the cluster: stopping"));

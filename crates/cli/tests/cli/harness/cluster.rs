@@ -38,6 +38,8 @@ struct Node {
     directory: PathBuf,
     log: PathBuf,
     arguments: Vec<String>,
+    /// How it comes by its cluster: `--peers`, `--join`, or nothing.
+    origin: Vec<String>,
     child: Option<Child>,
 }
 
@@ -51,7 +53,7 @@ impl Node {
             arguments.extend([flag.to_owned(), address(offset).to_string()]);
         }
         let log = directory.with_extension("log");
-        Node { address: address(0), directory, log, arguments, child: None }
+        Node { address: address(0), directory, log, arguments, origin: vec![], child: None }
     }
 }
 
@@ -90,7 +92,7 @@ impl Cluster {
             let data = directory.path().join(format!("node-{}", node + 1));
             let mut node = Node::at(base + 3 * node, data);
             if count > 1 {
-                node.arguments.extend(["--peers".to_owned(), peers.join(",")]);
+                node.origin = vec!["--peers".to_owned(), peers.join(",")];
             }
             node.arguments.extend(options.flags.iter().map(ToString::to_string));
             node
@@ -126,15 +128,35 @@ impl Cluster {
     /// Starts one node more, which asks a member to take it in, and waits until it is ready. Returns its number: the
     /// cluster must not have given out another.
     pub fn join(&mut self, member: usize) -> usize {
+        self.join_on(ports::reserve(3), &[member])
+    }
+
+    /// The same with several members to ask, some of which may be down.
+    pub fn join_any(&mut self, members: &[usize]) -> usize {
+        self.join_on(ports::reserve(3), members)
+    }
+
+    /// The same for a node that is reached where one that is down was.
+    pub fn join_in_place_of(&mut self, gone: usize, member: usize) -> usize {
+        assert!(self.node(gone).child.is_none(), "node {gone} has its ports");
+        self.join_on(self.address(gone).port(), &[member])
+    }
+
+    fn join_on(&mut self, port: u16, members: &[usize]) -> usize {
         let number = self.nodes.len() + 1;
-        let mut node =
-            Node::at(ports::reserve(3), self.directory(1).with_file_name(format!("node-{number}")));
-        let peer_address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.address(member).port() + 2));
-        node.arguments.extend(["--join".to_owned(), peer_address.to_string()]);
+        let mut node = Node::at(port, self.directory(1).with_file_name(format!("node-{number}")));
+        let peer_port = |member: &usize| self.address(*member).port() + 2;
+        let addresses = members.iter().map(|member| format!("{}:{}", Ipv4Addr::LOCALHOST, peer_port(member)));
+        node.origin = vec!["--join".to_owned(), addresses.collect::<Vec<_>>().join(",")];
         self.nodes.push(node);
         self.restart(number);
         assert_eq!(self.view(number)["node"], number);
         number
+    }
+
+    /// From its next start on, a node is told this of its cluster, instead of what it was told.
+    pub fn set_origin(&mut self, number: usize, flags: &[&str]) {
+        self.node_mut(number).origin = flags.iter().map(ToString::to_string).collect();
     }
 
     /// 1 to N.
@@ -185,7 +207,8 @@ impl Cluster {
     /// The command line that a node is started with.
     pub fn command(&self, number: usize) -> Command {
         let mut command = tidelock();
-        command.args(&self.node(number).arguments).stdin(Stdio::null());
+        let node = self.node(number);
+        command.args(&node.arguments).args(&node.origin).stdin(Stdio::null());
         command
     }
 
