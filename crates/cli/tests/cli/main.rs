@@ -20,6 +20,7 @@ mod harness;
 mod joining;
 mod lifecycle;
 mod linearizable;
+mod lost_majority;
 mod membership;
 mod replacement;
 mod snapshots;
