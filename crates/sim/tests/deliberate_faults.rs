@@ -153,7 +153,7 @@ fn acknowledged_before_sync_is_caught() {
 
 #[test]
 fn vote_not_persisted_is_caught() {
-    caught(Fault::VoteNotPersisted, &["leaders", "agreement"]);
+    caught(Fault::VoteNotPersisted, &["leaders", "agreement", "replicas"]);
 }
 
 #[test]
