@@ -4,6 +4,7 @@
 //! that carry these bytes (`storage::wal`, the peer transport), so that they are verified once, before decoding.
 //! Decoding never panics and never allocates more than the input holds.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -122,6 +123,12 @@ impl<'a> Decoder<'a> {
     pub fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
         let count = self.varint()?;
         self.raw(usize::try_from(count).map_err(|_| DecodeError::Truncated)?)
+    }
+
+    /// Length-prefixed UTF-8.
+    pub fn text(&mut self) -> Result<String, DecodeError> {
+        let text = core::str::from_utf8(self.bytes()?).map_err(|_| DecodeError::Invalid("text"))?;
+        Ok(String::from(text))
     }
 
     /// Length-prefixed bytes as a reference-counted slice of `owner`, the buffer that this decoder reads.

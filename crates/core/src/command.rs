@@ -1,9 +1,11 @@
 //! The one language of all protocols: HTTP, RESP and the dialects translate to [`Request`] and from [`Reply`].
 //!
-//! Owns what a client can ask and what it can be told, and how a write is laid out in the raft log. It knows no
-//! protocol, and no protocol adds a meaning that is not expressible here.
+//! Owns what a client can ask and what it can be told. It knows no protocol, and no protocol adds a meaning that is not
+//! expressible here. How a write is laid out in the raft log and on the wire stands in `layout`.
 
+mod layout;
 mod restoration;
+mod view;
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -11,10 +13,10 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use uuid::Uuid;
 
-use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
-use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Version};
+use crate::types::{LogIndex, NodeId, ShardId, Version};
 pub use restoration::{Restoration, RestoredKey};
+pub use view::{Checkpoint, ClusterView, HostView, ReplicaView, ShardView};
 
 /// What a client asks of any node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -304,77 +306,6 @@ pub struct Item {
     pub value: Option<Bytes>,
 }
 
-/// One node's view of the cluster. Positions of other nodes are what they last reported, about a second ago.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClusterView {
-    /// The node that answers.
-    pub node: NodeId,
-    /// Every host of the registry, and founders that have not registered yet.
-    pub hosts: Vec<HostView>,
-    /// Every shard.
-    pub shards: Vec<ShardView>,
-    /// Every replica.
-    pub replicas: Vec<ReplicaView>,
-}
-
-/// A host as this node sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostView {
-    /// What it announced; `uuid` is nil and addresses other than the peer's are empty until it has.
-    pub info: HostInfo,
-    /// Prime-shard log index at which the registry first saw it, 0 if never.
-    pub created: LogIndex,
-    /// Prime-shard log index at which its announcement last changed.
-    pub updated: LogIndex,
-    /// Whether this node has a connection to it (true for itself).
-    pub connected: bool,
-    /// What is wanted of it.
-    pub standing: Standing,
-    /// Whether it should lead nothing.
-    pub draining: bool,
-}
-
-/// A shard as this node sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShardView {
-    /// Its id.
-    pub shard: ShardId,
-    /// `registry` or `kv`.
-    pub kind: &'static str,
-    /// The node that leads it, if this node knows one.
-    pub leader: Option<NodeId>,
-    /// This node's term of it.
-    pub term: Term,
-    /// How many hash slots it owns.
-    pub slots: u16,
-}
-
-/// A replica as this node sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReplicaView {
-    /// Its id.
-    pub replica: ReplicaId,
-    /// The shard it replicates.
-    pub shard: ShardId,
-    /// The node that carries it.
-    pub node: NodeId,
-    /// Whether it votes.
-    pub voter: bool,
-    /// How far it has applied the log; `None` if its node has not reported.
-    pub applied: Option<LogIndex>,
-    /// The last checkpoint that it has completed since its node started.
-    pub checkpoint: Option<Checkpoint>,
-}
-
-/// The state of a replica at one index of its log, as a checksum: that of the snapshot which the replica made there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Checkpoint {
-    /// Where the checkpoint stands in the log. Replicas are comparable at equal indexes only.
-    pub index: LogIndex,
-    /// CRC-32C over the whole snapshot. Different ones prove different states.
-    pub checksum: u32,
-}
-
 impl Write {
     /// The key that decides the shard, if one does.
     pub fn key(&self) -> Option<&Bytes> {
@@ -408,119 +339,6 @@ impl Write {
             Write::Restore(restoration) => restoration.validate(),
         }
     }
-
-    /// Appends the layout that stands in the log and on the wire.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Write::Put { key, value, condition } => {
-                out.push(TAG_PUT);
-                condition.encode(out);
-                codec::put_bytes(out, key);
-                codec::put_bytes(out, value);
-            }
-            Write::Delete { key, condition } => {
-                out.push(TAG_DELETE);
-                condition.encode(out);
-                codec::put_bytes(out, key);
-            }
-            Write::RegisterHost(info) => {
-                out.push(TAG_REGISTER_HOST);
-                info.encode(out);
-            }
-            Write::JoinHost(info) => {
-                out.push(TAG_JOIN_HOST);
-                info.encode(out);
-            }
-            Write::ChangeHost { node, change } => {
-                out.push(TAG_CHANGE_HOST);
-                codec::put_varint(out, node.0);
-                out.push(change.code());
-            }
-            Write::Checkpoint { shard } => {
-                out.push(TAG_CHECKPOINT);
-                codec::put_varint(out, shard.0);
-            }
-            Write::Restore(restoration) => {
-                out.push(TAG_RESTORE);
-                restoration.encode(out);
-            }
-        }
-    }
-
-    /// Reads one write; keys and values share `owner`, the buffer that `decoder` reads.
-    pub fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Write, DecodeError> {
-        match decoder.u8()? {
-            TAG_PUT => {
-                let condition = Condition::decode(decoder)?;
-                let key = decoder.shared(owner)?;
-                Ok(Write::Put { key, value: decoder.shared(owner)?, condition })
-            }
-            TAG_DELETE => {
-                let condition = Condition::decode(decoder)?;
-                Ok(Write::Delete { key: decoder.shared(owner)?, condition })
-            }
-            TAG_REGISTER_HOST => Ok(Write::RegisterHost(HostInfo::decode(decoder)?)),
-            TAG_JOIN_HOST => Ok(Write::JoinHost(HostInfo::decode(decoder)?)),
-            TAG_CHANGE_HOST => {
-                let node = NodeId(decoder.varint()?);
-                Ok(Write::ChangeHost { node, change: HostChange::from_code(decoder.u8()?)? })
-            }
-            TAG_CHECKPOINT => Ok(Write::Checkpoint { shard: ShardId(decoder.varint()?) }),
-            TAG_RESTORE => Ok(Write::Restore(Restoration::decode(decoder, owner)?)),
-            _ => Err(DecodeError::UnknownTag("write")),
-        }
-    }
-}
-
-const TAG_PUT: u8 = 1;
-const TAG_DELETE: u8 = 2;
-const TAG_REGISTER_HOST: u8 = 3;
-const TAG_JOIN_HOST: u8 = 4;
-const TAG_CHANGE_HOST: u8 = 5;
-const TAG_CHECKPOINT: u8 = 6;
-const TAG_RESTORE: u8 = 7;
-
-/// Codes on wire and disk. A code is never reused.
-const HOST_CHANGE_CODES: [(HostChange, u8); 6] = [
-    (HostChange::Vote, 1),
-    (HostChange::Follow, 2),
-    (HostChange::Drain(true), 3),
-    (HostChange::Drain(false), 4),
-    (HostChange::Leave, 5),
-    (HostChange::Removed, 6),
-];
-
-impl HostChange {
-    fn code(self) -> u8 {
-        let found = HOST_CHANGE_CODES.iter().find(|(change, _)| *change == self);
-        found.expect("invariant: every change has a code").1
-    }
-
-    fn from_code(code: u8) -> Result<HostChange, DecodeError> {
-        let found = HOST_CHANGE_CODES.iter().find(|(_, known)| *known == code);
-        found.map(|(change, _)| *change).ok_or(DecodeError::UnknownTag("change of a host"))
-    }
-}
-
-/// Codes on the wire. A code is never reused.
-const DENIAL_CODES: [(Denial, u8); 5] = [
-    (Denial::UnknownHost, 1),
-    (Denial::HostRemoved, 2),
-    (Denial::LastVoter, 3),
-    (Denial::NotLeaving, 4),
-    (Denial::TooManyHosts, 5),
-];
-
-impl Denial {
-    pub(crate) fn code(self) -> u8 {
-        let found = DENIAL_CODES.iter().find(|(denial, _)| *denial == self);
-        found.expect("invariant: every denial has a code").1
-    }
-
-    pub(crate) fn from_code(code: u8) -> Result<Denial, DecodeError> {
-        let found = DENIAL_CODES.iter().find(|(_, known)| *known == code);
-        found.map(|(denial, _)| *denial).ok_or(DecodeError::UnknownTag("denial"))
-    }
 }
 
 impl Condition {
@@ -530,26 +348,6 @@ impl Condition {
             Condition::Always => true,
             Condition::Version(version) => version == current,
             Condition::Exists => current != Version::ABSENT,
-        }
-    }
-
-    fn encode(self, out: &mut Vec<u8>) {
-        match self {
-            Condition::Always => out.push(0),
-            Condition::Version(version) => {
-                out.push(1);
-                codec::put_varint(out, version.0);
-            }
-            Condition::Exists => out.push(2),
-        }
-    }
-
-    fn decode(decoder: &mut Decoder<'_>) -> Result<Condition, DecodeError> {
-        match decoder.u8()? {
-            0 => Ok(Condition::Always),
-            1 => Ok(Condition::Version(Version(decoder.varint()?))),
-            2 => Ok(Condition::Exists),
-            _ => Err(DecodeError::UnknownTag("condition")),
         }
     }
 }
@@ -564,38 +362,6 @@ impl HostInfo {
         }
         Ok(())
     }
-
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        codec::put_varint(out, self.node.0);
-        out.extend_from_slice(self.uuid.as_bytes());
-        for text in [&self.peer_address, &self.http_address, &self.resp_address] {
-            codec::put_bytes(out, text.as_bytes());
-        }
-        codec::put_varint(out, self.tags.len() as u64);
-        for (name, value) in &self.tags {
-            codec::put_bytes(out, name.as_bytes());
-            codec::put_bytes(out, value.as_bytes());
-        }
-    }
-
-    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<HostInfo, DecodeError> {
-        let node = NodeId(decoder.varint()?);
-        let uuid = Uuid::from_slice(decoder.raw(16)?).map_err(|_| DecodeError::Invalid("host uuid"))?;
-        let peer_address = decode_text(decoder)?;
-        let http_address = decode_text(decoder)?;
-        let resp_address = decode_text(decoder)?;
-        let mut tags = BTreeMap::new();
-        for _ in 0..decoder.varint()? {
-            let name = decode_text(decoder)?;
-            tags.insert(name, decode_text(decoder)?);
-        }
-        Ok(HostInfo { node, uuid, peer_address, http_address, resp_address, tags })
-    }
-}
-
-fn decode_text(decoder: &mut Decoder<'_>) -> Result<String, DecodeError> {
-    let bytes = decoder.bytes()?;
-    core::str::from_utf8(bytes).map(String::from).map_err(|_| DecodeError::Invalid("text"))
 }
 
 fn validate_value(value: &[u8]) -> Result<(), Refusal> {

@@ -32,6 +32,11 @@ pub enum Fault {
     OvertakenTriedAgain,
     /// A checkpoint shows what else was applied in the same turn.
     CheckpointTakenLate,
+    /// A voter that needs no other's vote sends entries before its own vote is durable.
+    LedBeforeDurable,
+    /// That a change of membership is committed is not written down before a host is let go: after a restart those who stay
+    /// may ask for its vote.
+    ChangeNotRemembered,
 }
 
 /// The fault that a node has, if any.
@@ -44,7 +49,7 @@ pub struct Faults {
 impl Faults {
     /// All faults there are.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 11] = [
+    pub const ALL: [Fault; 13] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -56,6 +61,8 @@ impl Faults {
         Fault::OutcomeThroughLaterLink,
         Fault::OvertakenTriedAgain,
         Fault::CheckpointTakenLate,
+        Fault::LedBeforeDurable,
+        Fault::ChangeNotRemembered,
     ];
 
     /// A store without faults of this list.

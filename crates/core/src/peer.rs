@@ -197,9 +197,7 @@ pub(crate) fn hosts<'a>(known: impl Iterator<Item = (NodeId, &'a str)>) -> Vec<u
 
 /// Reads the next host of a [`KIND_HOSTS`] payload.
 pub(crate) fn host(decoder: &mut Decoder<'_>) -> Result<(NodeId, String), DecodeError> {
-    let node = NodeId(decoder.varint()?);
-    let address = core::str::from_utf8(decoder.bytes()?).map_err(|_| DecodeError::Invalid("text"))?;
-    Ok((node, String::from(address)))
+    Ok((NodeId(decoder.varint()?), decoder.text()?))
 }
 
 /// A whole [`KIND_SNAPSHOT_PART`] payload.

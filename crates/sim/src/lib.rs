@@ -20,6 +20,7 @@
 
 pub mod agenda;
 pub mod checkers;
+mod describe;
 pub mod disk;
 pub mod faults;
 pub mod history;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use tidelock_core::command::{HostInfo, Refusal, Reply, Request};
+use tidelock_core::command::{HostInfo, Reply, Request};
 use tidelock_core::event::{Event, NodeOptions};
 use tidelock_core::storage::snapshot::SnapshotDone;
 use tidelock_core::types::{NodeId, Token};
@@ -18,6 +18,7 @@ use crate::checkers::agreement::Agreement;
 use crate::checkers::leaders::Leaders;
 use crate::checkers::replicas::Replicas;
 use crate::checkers::replies::Replies;
+use crate::describe::{brief, brief_done, brief_event, brief_reply, link_facts, reply_facts};
 use crate::disk::SimDisk;
 use crate::faults::{Loss, Sabotage};
 use crate::history::{Happened, History, Incarnation, Outcome};
@@ -572,79 +573,4 @@ fn options(plan: &Plan, node: NodeId) -> NodeOptions {
         seed: 0,
         faults: plan.deliberate,
     }
-}
-
-fn link_facts(event: &Event) -> (u64, u64) {
-    match event {
-        Event::Frame { payload, .. } => (0, digest(payload)),
-        Event::LinkUp(_) => (1, 0),
-        _ => (2, 0),
-    }
-}
-
-/// What distinguishes a reply, as numbers.
-fn reply_facts(reply: &Reply) -> (u64, u64) {
-    match reply {
-        Reply::Value { version, value } => (1, version.0 ^ digest(value)),
-        Reply::NotFound => (2, 0),
-        Reply::Written { version, created } => (3 + u64::from(*created), version.0),
-        Reply::Deleted { version } => (5, version.0),
-        Reply::ConditionFailed { current } => (6, current.0),
-        Reply::Page(page) => {
-            let versions: Vec<u8> = page.items.iter().flat_map(|item| item.version.0.to_le_bytes()).collect();
-            (7, digest(&versions))
-        }
-        Reply::Registered => (8, 0),
-        Reply::Cluster(view) => (9, digest(format!("{view:?}").as_bytes())),
-        Reply::Checkpointed { index } => (14, index.0),
-        Reply::Restored => (15, 0),
-        Reply::Snapshots(snapshots) => (16, digest(format!("{snapshots:?}").as_bytes())),
-        Reply::Refused(Refusal::NoLeader) => (10, 0),
-        Reply::Refused(Refusal::UnknownOutcome) => (11, 0),
-        Reply::Refused(Refusal::Overloaded) => (12, 0),
-        Reply::Refused(Refusal::Invalid(text)) => (13, digest(text.as_bytes())),
-        Reply::Joined { node } => (14, node.0),
-        Reply::HostChanged => (15, 0),
-        Reply::Denied(denial) => (16, digest(format!("{denial:?}").as_bytes())),
-        Reply::Asked => (17, 0),
-        Reply::Refused(Refusal::DiskUnavailable) => (18, 0),
-    }
-}
-
-/// A request for the trace; values are cut, they only name their operation.
-fn brief(request: &Request) -> String {
-    shorten(format!("{request:?}"))
-}
-
-fn brief_reply(reply: &Reply) -> String {
-    shorten(format!("{reply:?}"))
-}
-
-fn brief_done(done: &SnapshotDone) -> String {
-    let id = done.id();
-    let what = match done {
-        SnapshotDone::Written { .. } => "block written",
-        SnapshotDone::Finished { .. } => "finished",
-        SnapshotDone::Read { .. } => "part read",
-        SnapshotDone::Received { .. } => "part received",
-        SnapshotDone::Loaded { .. } => "loaded",
-        SnapshotDone::Failed { reason, .. } => reason,
-    };
-    format!("snapshot of shard {} at {}: {what}", id.shard, id.index)
-}
-
-fn brief_event(event: &Event) -> String {
-    match event {
-        Event::Frame { payload, .. } => format!("{} bytes", payload.len()),
-        other => format!("{other:?}"),
-    }
-}
-
-fn shorten(mut text: String) -> String {
-    const CHARACTERS_MAX: usize = 160;
-    if let Some((end, _)) = text.char_indices().nth(CHARACTERS_MAX) {
-        text.truncate(end);
-        text.push('…');
-    }
-    text
 }

@@ -5,10 +5,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use tidelock_core::command::HostChange;
 use tidelock_core::deliberate::{Fault, Faults};
 use tidelock_core::types::{NodeId, ShardId};
 use tidelock_sim::agenda::Micros;
 use tidelock_sim::faults::{Fault as Strike, Loss, ScheduledFault, Target, Way, choose};
+use tidelock_sim::operator::{Deed, ScheduledDeed};
 use tidelock_sim::plan::Plan;
 use tidelock_sim::run::{self, Failure};
 use tidelock_sim::shrink::shrink;
@@ -44,6 +46,22 @@ fn plan(seed: u64, fault: Fault) -> Plan {
             plan.load.patience = Micros::MILLISECOND * 200;
             return plan;
         }
+        // A founder with followers that have no vote.
+        Fault::LedBeforeDurable => {
+            plan.nodes = 1;
+            plan.deeds = [1, 2].map(|second| deed(second * 500, Deed::Join)).to_vec();
+        }
+        // Two votes, then one: the one that stays has to know it for good.
+        Fault::ChangeNotRemembered => {
+            let leave = |node| Deed::Change { node: NodeId(node), change: HostChange::Leave };
+            // Any further write would bring the commit index along.
+            plan.load.clients = 1;
+            plan.load.pause_max = Micros::SECOND * 5;
+            let random = &mut plan.generator("leave");
+            let mut nodes = [1, 2, 3];
+            random.shuffle(&mut nodes);
+            plan.deeds = vec![deed(1_500, leave(nodes[0])), deed(random.u64(2_000..6_000), leave(nodes[1]))];
+        }
         // Followers that fall behind apply much at once, and snapshots that are due anyhow are not in the way.
         Fault::CheckpointTakenLate => {
             plan.load.reads_per_mille = 50;
@@ -57,13 +75,17 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     while at < duration {
         let lasts = Micros::MILLISECOND * random.u64(20..2_000);
         let target = match random.u8(0..3) {
-            0 => Target::Node(NodeId(random.u64(1..=3))),
+            0 => Target::Node(NodeId(random.u64(1..=plan.hosts()))),
             _ => Target::LeaderOf(ShardId(random.u64(0..=1))),
         };
         plan.faults.push(ScheduledFault { at, lasts, fault: strike(fault, target, random) });
         at = at + Micros::MILLISECOND * random.u64(50..800);
     }
     plan
+}
+
+fn deed(at_ms: u64, deed: Deed) -> ScheduledDeed {
+    ScheduledDeed { at: Micros::MILLISECOND * at_ms, deed }
 }
 
 /// A node that dies young again and again, with a disk so slow that its requests outlive it: nothing commits without
@@ -93,6 +115,7 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
     let slow = Strike::SlowDisk { target, factor: random.u64(5..50) };
     let strikes = match fault {
         Fault::AcknowledgedBeforeSync | Fault::TornTailBelieved => [torn, power, Strike::Blackout, slow],
+        Fault::LedBeforeDurable | Fault::ChangeNotRemembered => [power.clone(), power, torn, slow],
         Fault::VoteNotPersisted | Fault::ReplicaIdReused => [power, Strike::Blackout, isolate, break_links],
         Fault::ReadWithoutRound | Fault::AppliedOutOfOrder => [isolate, partition, pause, slow],
         Fault::StaleSnapshotInstalled | Fault::CheckpointTakenLate => [isolate, pause, slow, break_links],
@@ -149,6 +172,16 @@ fn caught(fault: Fault, checkers: &[&str]) {
 #[test]
 fn acknowledged_before_sync_is_caught() {
     caught(Fault::AcknowledgedBeforeSync, &["agreement", "durability", "linearizability", "panic"]);
+}
+
+#[test]
+fn led_before_durable_is_caught() {
+    caught(Fault::LedBeforeDurable, &["agreement", "replicas", "linearizability", "lineage"]);
+}
+
+#[test]
+fn change_not_remembered_is_caught() {
+    caught(Fault::ChangeNotRemembered, &["membership", "service"]);
 }
 
 #[test]

@@ -68,6 +68,9 @@ impl Node {
         let gone = self.roster.peers.iter().map(|(node, _)| *node).filter(|&node| is_gone(node));
         let farewells: Vec<NodeId> = gone.filter(|&node| self.router.is_up(node)).collect();
         let peers = self.wanted_peers();
+        // What the registry says by now need not be remembered from hearsay.
+        let registered: Vec<NodeId> = self.known_hosts().map(|(node, _, _)| node).collect();
+        self.options.hosts.retain(|node, _| !registered.contains(node));
         self.removed |= is_removed;
         let up = self.router.peers().iter().filter(|peer| peer.up).map(|peer| peer.node);
         self.roster.introductions = up.collect();
@@ -161,10 +164,12 @@ impl Node {
         let heirs = self.heirs(true);
         let up: Vec<NodeId> =
             self.router.peers().iter().filter(|peer| peer.up).map(|peer| peer.node).collect();
+        let is_someone_leaving =
+            self.registry().seats().values().any(|seat| seat.standing == Standing::Leaving);
         for shard in leaders {
             let wanted = self.wanted_roles(shard);
-            let registry = self.registry();
-            let is_final = registry.seats().values().all(|seat| seat.standing != Standing::Leaving);
+            // What the prime shard wants of a host that leaves depends on the data shards too.
+            let is_final = shard != ShardId::PRIME || !is_someone_leaving;
             self.groups.with(shard, |group| {
                 group.reconcile(&wanted, is_final.then_some(changed), &up, |node| heirs.contains(&node));
             });

@@ -197,7 +197,7 @@ impl Group {
         let mut held = ready.take_messages();
         // A voter that needs no other's vote leads before its own is durable. What it sent then, another life of it, which
         // has forgotten that, could contradict in the same term.
-        if Term(self.raft.raft.term) == self.persisting.durable_term {
+        if self.persisting.is_durable(Term(self.raft.raft.term)) || self.faults.has(Fault::LedBeforeDurable) {
             self.send(core::mem::take(&mut held), out);
         }
         for state in ready.take_read_states() {
@@ -259,6 +259,9 @@ impl Group {
     /// Writes down that a change of membership is committed. Without that, a replica that restarts would ask those for
     /// their votes who were replicas before, and they may be gone.
     fn remember_change(&mut self, index: LogIndex, out: &mut Output) {
+        if self.faults.has(Fault::ChangeNotRemembered) {
+            return self.persisting.remember(index);
+        }
         self.persist_hard_state(out);
         let Some((_, batch)) = self.persisting.written else { return };
         self.persisting.remembering = Some((batch, index));

@@ -1,8 +1,8 @@
 //! The life of a shard's data beyond its log: snapshots made, sent and received, and the log cut behind them.
 //!
-//! Every replica makes its own, as soon as its log since the last one outweighs it: then a restart reads at most about
-//! twice the live data, and the disk holds at most about three times. A replica whose disk has no room for more log makes
-//! one at once: what it frees may be enough to go on. Writes go on meanwhile (`machine::capture`).
+//! Every replica makes its own, as soon as its log since the last one outweighs it. On disk the log is shared, so a shard
+//! that is slow to make its own keeps what others have released: no bound on the whole follows from this alone. A replica
+//! whose disk has no room for more log makes one at once: what it frees may be enough to go on. Writes go on meanwhile (`machine::capture`).
 //!
 //! A follower behind the log's start gets a snapshot in parts, outside of the engine's messages: the leader asks what
 //! the follower already holds, sends one part at a time within a budget, and hands over the engine's own (empty)
@@ -57,7 +57,8 @@ pub(super) struct Snapshots {
     /// The newest durable one, and the size of its file.
     newest: Option<(SnapshotId, u64)>,
     making: Option<Making>,
-    /// Those that made way for a checkpoint, until one that is newer is finished: the disk may not have heard in time.
+    /// Those that made way for a checkpoint or for one that is received, until a newer one is there: the disk may not have
+    /// heard in time, and have finished them.
     dropped: Vec<Making>,
     /// The last checkpoint that was completed.
     checkpoint: Option<Checkpoint>,
@@ -280,8 +281,8 @@ impl Group {
     }
 
     fn snapshot_finished(&mut self, id: SnapshotId, file_bytes: u64, checksum: u32) {
-        // One that was dropped for a checkpoint may have been finished before the disk heard of that. It is there all
-        // the same, and an older one may be gone for it.
+        // One that was dropped may have been finished before the disk heard of that. It is there all the same, and an older
+        // one is gone for it.
         let dropped = self.snapshots.dropped.iter().position(|dropped| dropped.id == id);
         let made = match self.snapshots.making.take_if(|making| making.id == id) {
             Some(making) => {
@@ -487,8 +488,9 @@ impl Group {
             // Another one is nearly there.
             return;
         }
-        if self.snapshots.making.take().is_some() {
+        if let Some(making) = self.snapshots.making.take() {
             self.machine.abandon_snapshot();
+            self.snapshots.dropped.push(making);
         }
         self.snapshots.receiving = Some(Receiving::Parts { id, from });
         out.snapshot_tasks.push(SnapshotTask::Receive { id, offset: part.offset, bytes: part.bytes });
@@ -563,6 +565,7 @@ impl Group {
         out.outcomes.extend(dead.into_iter().map(|origin| (origin, Outcome::NotDone)));
         self.proposals.forget_up_to(self.applied);
         self.snapshots.making = None;
+        self.snapshots.dropped.clear();
         self.snapshots.log_bytes = 0;
         self.snapshots.newest = Some((installing.id, installing.file_bytes));
         self.snapshots.finished = self.now;

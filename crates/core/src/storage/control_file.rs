@@ -201,7 +201,7 @@ fn decode_body(body: &[u8]) -> Result<Identity, DecodeError> {
     let boots = decoder.varint()?;
     let mut founders = Vec::new();
     for _ in 0..decoder.varint()? {
-        founders.push(decode_address(&mut decoder)?);
+        founders.push(decoder.text()?);
     }
     let has_log = decoder.bool()?;
     let removed = decoder.bool()?;
@@ -209,15 +209,10 @@ fn decode_body(body: &[u8]) -> Result<Identity, DecodeError> {
     for _ in 0..decoder.varint()? {
         let node = NodeId(decoder.varint()?);
         let uuid = decode_uuid(&mut decoder)?;
-        hosts.insert(node, KnownHost { uuid, peer_address: decode_address(&mut decoder)? });
+        hosts.insert(node, KnownHost { uuid, peer_address: decoder.text()? });
     }
     decoder.finish()?;
     Ok(Identity { cluster_id, node, host_uuid, founders, data_shards, boots, has_log, removed, hosts })
-}
-
-fn decode_address(decoder: &mut Decoder<'_>) -> Result<String, DecodeError> {
-    let text = core::str::from_utf8(decoder.bytes()?).map_err(|_| DecodeError::Invalid("peer's address"))?;
-    Ok(String::from(text))
 }
 
 fn decode_uuid(decoder: &mut Decoder<'_>) -> Result<Uuid, DecodeError> {

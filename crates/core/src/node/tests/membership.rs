@@ -159,3 +159,64 @@ fn a_draining_host_leads_nothing_until_it_votes_again() {
     assert!(refused(cluster.answer(other, transfer(9))));
     assert!(refused(cluster.answer(other, Request::Transfer { shard: ShardId(9), to: NodeId(1) })));
 }
+
+/// Its registry is behind, and only the one whom it does not know could bring it up.
+#[test]
+fn a_node_that_was_away_is_told_whom_it_does_not_know() {
+    let mut cluster = Cluster::elected(3);
+    cluster.tick(30);
+    cluster.kill(3);
+    let four = cluster.join();
+    assert_eq!(cluster.change(1, four, HostChange::Vote), Reply::HostChanged);
+    cluster.tick(60);
+    let away = &cluster.nodes[2];
+    assert!(away.seat(NodeId(four)).is_none() && away.peers().iter().all(|(node, _)| node.0 != four));
+    // Nothing of raft reaches it: what it hears of hosts is all there is.
+    let hosts = peer::hosts([(NodeId(1), "node-1:9001"), (NodeId(four), "node-4:9001")].into_iter());
+    cluster.nodes[2].handle(Event::Frame { from: NodeId(1), payload: hosts.into() });
+    let mut actions = Actions::default();
+    cluster.nodes[2].drive(&mut actions);
+    let peers = actions.peers.expect("they have changed");
+    assert_eq!(peers.last(), Some(&(NodeId(four), "node-4:9001".into())));
+    assert_eq!(peers.len(), 3);
+    cluster.peers[2] = peers.into_iter().map(|(node, _)| node).collect();
+    cluster.revive(3);
+    cluster.tick(60);
+    assert!(
+        cluster.nodes[2].options.hosts.is_empty(),
+        "what the registry says need not be kept from hearsay"
+    );
+    assert_eq!(cluster.voters(3), [1, 2, 3, 4]);
+}
+
+#[test]
+fn a_link_begins_with_what_is_known_of_hosts() {
+    let mut cluster = Cluster::elected(3);
+    cluster.tick(30);
+    let node = &mut cluster.nodes[0];
+    node.handle(Event::LinkDown(NodeId(2)));
+    node.handle(Event::LinkUp(NodeId(2)));
+    let mut actions = Actions::default();
+    node.drive(&mut actions);
+    let introduced = |frame: &OutgoingFrame| {
+        frame.to == NodeId(2) && frame.payload.first() == Some(&peer::KIND_HOSTS) && !frame.droppable
+    };
+    assert_eq!(actions.frames.iter().filter(|frame| introduced(frame)).count(), 1);
+}
+
+#[test]
+fn a_host_goes_only_when_all_who_stay_know_each_other() {
+    let mut cluster = Cluster::elected(3);
+    let four = cluster.join();
+    cluster.tick(50);
+    cluster.kill(four);
+    let five = cluster.join();
+    assert_eq!(cluster.change(1, 3, HostChange::Leave), Reply::HostChanged);
+    cluster.tick(150);
+    let standing = |cluster: &Cluster| cluster.nodes[0].seat(NodeId(3)).map(|seat| seat.standing);
+    assert_eq!(cluster.voters(1), [1, 2]);
+    assert_eq!(standing(&cluster), Some(Standing::Leaving), "{four} has not heard of {five}");
+    cluster.revive(four);
+    cluster.tick(100);
+    assert_eq!(standing(&cluster), Some(Standing::Removed));
+}

@@ -11,6 +11,7 @@
 //!
 //! Deliberately not here: when a state is consistent, and where the bytes go.
 
+mod counting;
 mod format;
 mod reader;
 #[cfg(test)]

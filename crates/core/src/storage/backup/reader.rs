@@ -6,12 +6,13 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::super::snapshot::SnapshotId;
+use super::counting::Counting;
 use super::format::{
     self, CHUNK_HEADER_BYTES, Chain, ChunkHeader, HEADER_BYTES, HeaderFault, Kind, Totals,
     decode_chunk_header, decode_header,
 };
 use super::{Header, ShardSummary, Summary};
-use crate::machine::{RestoreError, Scan};
+use crate::machine::RestoreError;
 use crate::types::{LogIndex, ShardId};
 
 /// Why bytes are not a backup. Offsets are in bytes from the start.
@@ -72,16 +73,8 @@ pub struct Reader {
     /// The header, and the checksum of everything so far.
     begun: Option<(Header, Chain)>,
     shards: Vec<ShardSummary>,
-    open: Option<Open>,
+    open: Option<Counting>,
     is_complete: bool,
-}
-
-#[derive(Debug)]
-struct Open {
-    id: SnapshotId,
-    scan: Scan,
-    blocks: u64,
-    bytes: u64,
 }
 
 impl Reader {
@@ -169,31 +162,29 @@ impl Reader {
         if self.shards.last().is_some_and(|last| last.id.shard >= id.shard) {
             return Err(self.damaged("shards are not in the order of their numbers"));
         }
-        self.open = Some(Open { id, scan: Scan::default(), blocks: 0, bytes: 0 });
+        self.open = Some(Counting::begin(id));
         Ok(Part::Shard(id))
     }
 
     fn block(&mut self, payload: Bytes) -> Result<Option<Part>, BackupError> {
         let offset = self.offset;
         let open = self.open.as_mut().expect("invariant: a shard was begun");
-        let holds_keys =
-            open.scan.block(&payload).map_err(|source| BackupError::Restore { offset, source })?;
-        open.blocks += 1;
-        open.bytes += payload.len() as u64;
+        let holds_keys = open.block(&payload).map_err(|source| BackupError::Restore { offset, source })?;
         Ok(holds_keys.then_some(Part::Keys(payload)))
     }
 
     fn end_shard(&mut self, payload: &[u8]) -> Result<Part, BackupError> {
-        let Open { id, scan, blocks, bytes } = self.open.take().expect("invariant: a shard was begun");
-        let counted = ShardSummary { id, revision: scan.revision(), records: scan.records(), blocks, bytes };
+        let open = self.open.take().expect("invariant: a shard was begun");
+        let counted = open.summary();
+        let id = counted.id;
         if counted != format::decode_shard_end(id, payload) {
             return Err(self.damaged("the end of the shard does not match what stands before it"));
         }
-        let is_empty = scan.is_registry().is_none();
+        let is_empty = open.is_registry().is_none();
         if is_empty != (id.index == LogIndex(0)) {
             return Err(self.damaged("a shard has a state, and only then, if it has entries"));
         }
-        if !is_empty && scan.is_registry() != Some(id.shard == ShardId::PRIME) {
+        if !is_empty && open.is_registry() != Some(id.shard == ShardId::PRIME) {
             return Err(self.damaged("it is the state of another kind of shard"));
         }
         self.shards.push(counted);

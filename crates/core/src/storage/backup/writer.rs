@@ -5,9 +5,10 @@
 use alloc::vec::Vec;
 
 use super::super::snapshot::SnapshotId;
+use super::counting::Counting;
 use super::format::{self, Chain, Kind, Totals};
 use super::{Header, ShardSummary};
-use crate::machine::{RestoreError, Scan};
+use crate::machine::RestoreError;
 
 /// A backup in the making. Every method appends bytes of the file to `out`, which the caller empties as it likes.
 #[derive(Debug)]
@@ -15,17 +16,9 @@ pub struct Writer {
     header: Header,
     chain: Chain,
     shards: Vec<ShardSummary>,
-    open: Option<Open>,
+    open: Option<Counting>,
     /// Bytes of the file so far.
     file_bytes: u64,
-}
-
-#[derive(Debug)]
-struct Open {
-    id: SnapshotId,
-    scan: Scan,
-    blocks: u64,
-    bytes: u64,
 }
 
 impl Writer {
@@ -46,7 +39,7 @@ impl Writer {
             self.shards.last().is_none_or(|last| last.id.shard < id.shard),
             "invariant: shards come in the order of their numbers"
         );
-        self.open = Some(Open { id, scan: Scan::default(), blocks: 0, bytes: 0 });
+        self.open = Some(Counting::begin(id));
         self.chunk(Kind::Shard, &format::encode_shard(id), out);
     }
 
@@ -59,9 +52,7 @@ impl Writer {
     /// If no shard was begun.
     pub fn block(&mut self, block: &[u8], out: &mut Vec<u8>) -> Result<(), RestoreError> {
         let open = self.open.as_mut().expect("invariant: a block belongs to a shard");
-        open.scan.block(block)?;
-        open.blocks += 1;
-        open.bytes += block.len() as u64;
+        open.block(block)?;
         self.chunk(Kind::Block, block, out);
         Ok(())
     }
@@ -71,8 +62,7 @@ impl Writer {
     /// # Panics
     /// If none was begun.
     pub fn end_shard(&mut self, out: &mut Vec<u8>) {
-        let Open { id, scan, blocks, bytes } = self.open.take().expect("invariant: a shard was begun");
-        let summary = ShardSummary { id, revision: scan.revision(), records: scan.records(), blocks, bytes };
+        let summary = self.open.take().expect("invariant: a shard was begun").summary();
         self.shards.push(summary);
         self.chunk(Kind::ShardEnd, &format::encode_shard_end(&summary), out);
     }

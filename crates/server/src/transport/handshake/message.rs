@@ -298,12 +298,12 @@ fn decode_body(mut body: &[u8]) -> Option<Message> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use tidelock_core::command::HostInfo;
     use tidelock_core::storage::control_file::KnownHost;
 
-    fn identity(node: u64) -> Identity {
+    pub fn identity(node: u64) -> Identity {
         Identity {
             cluster: Uuid::from_u128(7),
             node: NodeId(node),
@@ -311,7 +311,7 @@ mod tests {
         }
     }
 
-    fn hello(identity: Identity) -> Hello {
+    pub fn hello(identity: Identity) -> Hello {
         Hello { versions: PROTOCOL_VERSIONS, identity }
     }
 

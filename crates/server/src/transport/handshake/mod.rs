@@ -292,19 +292,8 @@ where
 #[cfg(test)]
 mod tests {
     use super::super::join::JOIN_BYTES_MAX;
+    use super::message::tests::{hello, identity};
     use super::*;
-
-    fn identity(node: u64) -> Identity {
-        Identity {
-            cluster: Uuid::from_u128(7),
-            node: NodeId(node),
-            host: Uuid::from_u128(100 + u128::from(node)),
-        }
-    }
-
-    fn hello(identity: Identity) -> Hello {
-        Hello { versions: PROTOCOL_VERSIONS, identity }
-    }
 
     fn judge(hello: &Hello, role: Role) -> Result<u16, HandshakeRefusal> {
         let known_host = Uuid::from_u128(103);

@@ -1,0 +1,179 @@
+//! Commands as bytes: what stands in the raft log and crosses the wire.
+//!
+//! Owns layouts and codes, none of which is ever given another meaning. Lengths and checksums belong to those who carry the
+//! bytes, limits to the commands themselves.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use uuid::Uuid;
+
+use super::{Condition, Denial, HostChange, HostInfo, Restoration, Write};
+use crate::codec::{self, DecodeError, Decoder};
+use crate::types::{NodeId, ShardId, Version};
+
+const TAG_PUT: u8 = 1;
+const TAG_DELETE: u8 = 2;
+const TAG_REGISTER_HOST: u8 = 3;
+const TAG_JOIN_HOST: u8 = 4;
+const TAG_CHANGE_HOST: u8 = 5;
+const TAG_CHECKPOINT: u8 = 6;
+const TAG_RESTORE: u8 = 7;
+
+impl Write {
+    /// Appends the layout that stands in the log and on the wire.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Write::Put { key, value, condition } => {
+                out.push(TAG_PUT);
+                condition.encode(out);
+                codec::put_bytes(out, key);
+                codec::put_bytes(out, value);
+            }
+            Write::Delete { key, condition } => {
+                out.push(TAG_DELETE);
+                condition.encode(out);
+                codec::put_bytes(out, key);
+            }
+            Write::RegisterHost(info) => {
+                out.push(TAG_REGISTER_HOST);
+                info.encode(out);
+            }
+            Write::JoinHost(info) => {
+                out.push(TAG_JOIN_HOST);
+                info.encode(out);
+            }
+            Write::ChangeHost { node, change } => {
+                out.push(TAG_CHANGE_HOST);
+                codec::put_varint(out, node.0);
+                out.push(change.code());
+            }
+            Write::Checkpoint { shard } => {
+                out.push(TAG_CHECKPOINT);
+                codec::put_varint(out, shard.0);
+            }
+            Write::Restore(restoration) => {
+                out.push(TAG_RESTORE);
+                restoration.encode(out);
+            }
+        }
+    }
+
+    /// Reads one write; keys and values share `owner`, the buffer that `decoder` reads.
+    pub fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Write, DecodeError> {
+        match decoder.u8()? {
+            TAG_PUT => {
+                let condition = Condition::decode(decoder)?;
+                let key = decoder.shared(owner)?;
+                Ok(Write::Put { key, value: decoder.shared(owner)?, condition })
+            }
+            TAG_DELETE => {
+                let condition = Condition::decode(decoder)?;
+                Ok(Write::Delete { key: decoder.shared(owner)?, condition })
+            }
+            TAG_REGISTER_HOST => Ok(Write::RegisterHost(HostInfo::decode(decoder)?)),
+            TAG_JOIN_HOST => Ok(Write::JoinHost(HostInfo::decode(decoder)?)),
+            TAG_CHANGE_HOST => {
+                let node = NodeId(decoder.varint()?);
+                Ok(Write::ChangeHost { node, change: HostChange::from_code(decoder.u8()?)? })
+            }
+            TAG_CHECKPOINT => Ok(Write::Checkpoint { shard: ShardId(decoder.varint()?) }),
+            TAG_RESTORE => Ok(Write::Restore(Restoration::decode(decoder, owner)?)),
+            _ => Err(DecodeError::UnknownTag("write")),
+        }
+    }
+}
+
+/// Codes on wire and disk. A code is never reused.
+const HOST_CHANGE_CODES: [(HostChange, u8); 6] = [
+    (HostChange::Vote, 1),
+    (HostChange::Follow, 2),
+    (HostChange::Drain(true), 3),
+    (HostChange::Drain(false), 4),
+    (HostChange::Leave, 5),
+    (HostChange::Removed, 6),
+];
+
+impl HostChange {
+    fn code(self) -> u8 {
+        let found = HOST_CHANGE_CODES.iter().find(|(change, _)| *change == self);
+        found.expect("invariant: every change has a code").1
+    }
+
+    fn from_code(code: u8) -> Result<HostChange, DecodeError> {
+        let found = HOST_CHANGE_CODES.iter().find(|(_, known)| *known == code);
+        found.map(|(change, _)| *change).ok_or(DecodeError::UnknownTag("change of a host"))
+    }
+}
+
+/// Codes on the wire. A code is never reused.
+const DENIAL_CODES: [(Denial, u8); 5] = [
+    (Denial::UnknownHost, 1),
+    (Denial::HostRemoved, 2),
+    (Denial::LastVoter, 3),
+    (Denial::NotLeaving, 4),
+    (Denial::TooManyHosts, 5),
+];
+
+impl Denial {
+    pub(crate) fn code(self) -> u8 {
+        let found = DENIAL_CODES.iter().find(|(denial, _)| *denial == self);
+        found.expect("invariant: every denial has a code").1
+    }
+
+    pub(crate) fn from_code(code: u8) -> Result<Denial, DecodeError> {
+        let found = DENIAL_CODES.iter().find(|(_, known)| *known == code);
+        found.map(|(denial, _)| *denial).ok_or(DecodeError::UnknownTag("denial"))
+    }
+}
+
+impl Condition {
+    pub(super) fn encode(self, out: &mut Vec<u8>) {
+        match self {
+            Condition::Always => out.push(0),
+            Condition::Version(version) => {
+                out.push(1);
+                codec::put_varint(out, version.0);
+            }
+            Condition::Exists => out.push(2),
+        }
+    }
+
+    pub(super) fn decode(decoder: &mut Decoder<'_>) -> Result<Condition, DecodeError> {
+        match decoder.u8()? {
+            0 => Ok(Condition::Always),
+            1 => Ok(Condition::Version(Version(decoder.varint()?))),
+            2 => Ok(Condition::Exists),
+            _ => Err(DecodeError::UnknownTag("condition")),
+        }
+    }
+}
+
+impl HostInfo {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.node.0);
+        out.extend_from_slice(self.uuid.as_bytes());
+        for text in [&self.peer_address, &self.http_address, &self.resp_address] {
+            codec::put_bytes(out, text.as_bytes());
+        }
+        codec::put_varint(out, self.tags.len() as u64);
+        for (name, value) in &self.tags {
+            codec::put_bytes(out, name.as_bytes());
+            codec::put_bytes(out, value.as_bytes());
+        }
+    }
+
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<HostInfo, DecodeError> {
+        let node = NodeId(decoder.varint()?);
+        let uuid = Uuid::from_slice(decoder.raw(16)?).map_err(|_| DecodeError::Invalid("host uuid"))?;
+        let peer_address = decoder.text()?;
+        let http_address = decoder.text()?;
+        let resp_address = decoder.text()?;
+        let mut tags = BTreeMap::new();
+        for _ in 0..decoder.varint()? {
+            let name = decoder.text()?;
+            tags.insert(name, decoder.text()?);
+        }
+        Ok(HostInfo { node, uuid, peer_address, http_address, resp_address, tags })
+    }
+}

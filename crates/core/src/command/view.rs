@@ -1,0 +1,79 @@
+//! What a node can show of its cluster: hosts, shards and replicas as it sees them.
+//!
+//! Owns the shape of the answer. Who fills it is `node::view`, how it looks to a client the protocols decide.
+
+use alloc::vec::Vec;
+
+use super::{HostInfo, Standing};
+use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term};
+
+/// One node's view of the cluster. Positions of other nodes are what they last reported, about a second ago.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterView {
+    /// The node that answers.
+    pub node: NodeId,
+    /// Every host of the registry, and founders that have not registered yet.
+    pub hosts: Vec<HostView>,
+    /// Every shard.
+    pub shards: Vec<ShardView>,
+    /// Every replica.
+    pub replicas: Vec<ReplicaView>,
+}
+
+/// A host as this node sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostView {
+    /// What it announced; `uuid` is nil and addresses other than the peer's are empty until it has.
+    pub info: HostInfo,
+    /// Prime-shard log index at which the registry first saw it, 0 if never.
+    pub created: LogIndex,
+    /// Prime-shard log index at which its announcement last changed.
+    pub updated: LogIndex,
+    /// Whether this node has a connection to it (true for itself).
+    pub connected: bool,
+    /// What is wanted of it.
+    pub standing: Standing,
+    /// Whether it should lead nothing.
+    pub draining: bool,
+}
+
+/// A shard as this node sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardView {
+    /// Its id.
+    pub shard: ShardId,
+    /// `registry` or `kv`.
+    pub kind: &'static str,
+    /// The node that leads it, if this node knows one.
+    pub leader: Option<NodeId>,
+    /// This node's term of it.
+    pub term: Term,
+    /// How many hash slots it owns.
+    pub slots: u16,
+}
+
+/// A replica as this node sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaView {
+    /// Its id.
+    pub replica: ReplicaId,
+    /// The shard it replicates.
+    pub shard: ShardId,
+    /// The node that carries it.
+    pub node: NodeId,
+    /// Whether it votes.
+    pub voter: bool,
+    /// How far it has applied the log; `None` if its node has not reported.
+    pub applied: Option<LogIndex>,
+    /// The last checkpoint that it has completed since its node started.
+    pub checkpoint: Option<Checkpoint>,
+}
+
+/// The state of a replica at one index of its log, as a checksum: that of the snapshot which the replica made there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Where the checkpoint stands in the log. Replicas are comparable at equal indexes only.
+    pub index: LogIndex,
+    /// CRC-32C over the whole snapshot. Different ones prove different states.
+    pub checksum: u32,
+}
