@@ -9,7 +9,7 @@
 
 use alloc::vec::Vec;
 
-use super::super::{WalBatch, WalRecord};
+use super::super::{LogHeld, WalBatch, WalRecord};
 use super::pool::{Active, Pool};
 use super::record;
 use super::retention::Retention;
@@ -94,8 +94,8 @@ impl<D: Disk> Writer<D> {
     }
 
     /// Goes one short step towards never letting a commit wait for the file system: fills the current segment with
-    /// zeros ahead of its frames and, once that is half full, makes the next one ready. Returns whether there is more
-    /// to do; call it again whenever the log is idle.
+    /// zeros ahead of its frames, removes a part of a file that is not needed and, once the current segment is half
+    /// full, makes the next one ready. Returns whether there is more to do; call it again whenever the log is idle.
     ///
     /// [`WalError::NoRoom`] from here is a warning and poisons nothing: the current segment still has room.
     pub fn prepare_next(&mut self) -> Result<bool, WalError> {
@@ -118,6 +118,16 @@ impl<D: Disk> Writer<D> {
     /// room, and to free a segment may need some.
     pub(in crate::storage) fn note_released(&mut self, shard: ShardId, up_to: LogIndex) {
         self.retention.release(shard, up_to);
+    }
+
+    /// What is kept of the log. Changes when a segment is full and when something is released.
+    pub fn held(&self) -> LogHeld {
+        self.retention.held()
+    }
+
+    /// Bytes of all files of the log: what is held, the segment being written, and those to come.
+    pub fn file_bytes(&self) -> u64 {
+        self.held().bytes + self.current.header.segment_bytes + self.pool.file_bytes()
     }
 
     /// Bytes appended since the log was opened, frame headers included.
@@ -233,7 +243,7 @@ impl<D: Disk> Writer<D> {
     }
 
     fn prepare_step(&mut self) -> Result<bool, DiskError> {
-        if self.current.fill_step()? {
+        if self.current.fill_step()? || self.pool.shrink_step(&self.disk)? {
             return Ok(true);
         }
         if self.current.offset < self.current.header.segment_bytes / 2 {
