@@ -17,12 +17,12 @@ use std::time::Duration;
 use tidelock_core::command::HostInfo;
 use tidelock_core::event::{Event, NodeOptions, OutgoingFrame};
 use tidelock_core::node::Node;
-use tidelock_core::storage::WalBatch;
 use tidelock_core::storage::control_file::{self, ControlFileError, Identity};
 use tidelock_core::storage::disk::DiskError;
 use tidelock_core::storage::recovery::{self, RecoverError, RecoverReport};
 use tidelock_core::storage::snapshot::SnapshotTask;
 use tidelock_core::storage::wal::{WalError, WalOptions};
+use tidelock_core::storage::{LogHeld, WalBatch};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::LocalSet;
@@ -30,9 +30,10 @@ use uuid::Uuid;
 
 use crate::clock::Ticker;
 use crate::config::Settings;
-use crate::disk::{DiskThread, FsDisk, SnapshotThread};
+use crate::disk::{DiskThread, FsDisk, SnapshotPaces, SnapshotThread};
 use crate::http::{self, HttpContext, HttpOptions, NodeAddresses};
 use crate::listen;
+use crate::metrics::DiskCounters;
 use crate::shutdown::{self, Signal};
 use crate::store::Store;
 use crate::transport::handshake::{self, HandshakeRefusal};
@@ -43,9 +44,9 @@ use crate::worker::{DiskReports, Outlets, Worker};
 /// all the same: its followers elect without it.
 const HANDOVER_ELECTION_TIMEOUTS: u32 = 2;
 
-/// A shard's log is cut behind a snapshot once it has so many bytes, if the last snapshot is not larger: little beside
+/// The log is cut behind snapshots once its full segments take so many bytes, unless snapshots are larger: little beside
 /// a disk, and read again in well under a second.
-const SNAPSHOT_LOG_BYTES_MIN: u64 = 32 << 20;
+const SNAPSHOT_LOG_BYTES_MIN: u64 = 64 << 20;
 
 /// Between two looks at whether leaderships are handed over.
 const HANDOVER_LOOK: Duration = Duration::from_millis(5);
@@ -100,15 +101,18 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     let (log_report, snapshot_report) = (reports.clone(), reports.clone());
     let log =
         DiskThread::start(opened.log, settings.sync, Box::new(move |result| log_report.report(result)))?;
-    let snapshots = SnapshotThread::start(opened.snapshots, move |done| snapshot_report.snapshot(done))?;
+    let snapshots =
+        SnapshotThread::start(opened.snapshots, SnapshotPaces::default(), log.counters(), move |done| {
+            snapshot_report.snapshot(done)
+        })?;
     let node = Node::new(node_options(&settings, &identity, seed), opened.shards);
     let worker = Worker::new(node, reports);
     let transport = Rc::new(start_transport(&worker, &identity, listeners.peer));
-    let context = Rc::new(http_context(&settings, &log, &transport));
+    let context = Rc::new(http_context(&settings, (&log, &snapshots), &transport));
 
     let (stop_http, http_stopping) = watch::channel(false);
     let http = tokio::task::spawn_local(http::serve(listeners.http, worker.clone(), context, http_stopping));
-    tokio::task::spawn_local(tick(worker.clone(), settings.tick()));
+    tokio::task::spawn_local(tick(worker.clone(), settings.tick(), log.counters()));
     tokio::task::spawn_local(remember_hosts(
         worker.clone(),
         disk,
@@ -168,11 +172,17 @@ fn leads_with_followers(worker: &Worker) -> bool {
     status.links.iter().any(|(_, up)| *up) && status.shards.iter().any(|shard| shard.leads)
 }
 
-async fn tick(worker: Worker, period: Duration) {
+/// Tells the node of time, and of what that brought in the log.
+async fn tick(worker: Worker, period: Duration, log: DiskCounters) {
     let mut ticker = Ticker::start(period);
+    let mut held = LogHeld::default();
     loop {
         for _ in 0..ticker.ticks().await {
             worker.tell(Event::Tick);
+        }
+        let now = log.held();
+        if std::mem::replace(&mut held, now) != now {
+            worker.tell(Event::LogHeld(now));
         }
     }
 }
@@ -306,7 +316,11 @@ fn start_transport(worker: &Worker, identity: &Identity, listener: TcpListener) 
     Transport::start(listener, options)
 }
 
-fn http_context(settings: &Settings, log: &DiskThread, transport: &Transport) -> HttpContext {
+fn http_context(
+    settings: &Settings,
+    (log, snapshots): (&DiskThread, &SnapshotThread),
+    transport: &Transport,
+) -> HttpContext {
     let exposed = settings.exposed().into_iter();
     HttpContext {
         options: HttpOptions::default(),
@@ -322,6 +336,7 @@ fn http_context(settings: &Settings, log: &DiskThread, transport: &Transport) ->
             .inspect(|warning| tracing::warn!("{warning}"))
             .collect(),
         disk: log.counters(),
+        snapshots: snapshots.counters(),
         transport: transport.counters(),
         ..HttpContext::default()
     }

@@ -337,6 +337,9 @@ impl<'p> World<'p> {
             Ok(sequence) => {
                 self.note(&[8, node.0, sequence.0], || format!("node {node}: batch {sequence} is durable"));
                 self.post(node, Event::Durable(sequence));
+                if let Some(held) = self.host(node).log_held_anew() {
+                    self.post(node, Event::LogHeld(held));
+                }
                 self.write(node)
             }
             Err(stop) => self.stopped(node, &stop, refusals),
@@ -345,7 +348,8 @@ impl<'p> World<'p> {
 
     /// Lets the snapshot thread take its next task.
     fn file(&mut self, node: NodeId) {
-        if self.host(node).begin_task() {
+        let puts_off = self.pace.bool();
+        if self.host(node).begin_task(puts_off) {
             let task = Micros(self.pace.u64(0..=self.disk_pace.sync_max.0)) * self.host(node).slowness;
             let life = self.host(node).incarnation().life;
             self.agenda.after(task, Happening::Filed { node, life });
@@ -507,6 +511,7 @@ fn brief_done(done: &SnapshotDone) -> String {
         SnapshotDone::Read { .. } => "part read",
         SnapshotDone::Received { .. } => "part received",
         SnapshotDone::Loaded { .. } => "loaded",
+        SnapshotDone::Discarded { .. } => "in place",
         SnapshotDone::Failed { reason, .. } => reason,
     };
     format!("snapshot of shard {} at {}: {what}", id.shard, id.index)

@@ -5,6 +5,7 @@
 
 #[cfg(test)]
 mod tests;
+mod upkeep;
 mod view;
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -12,6 +13,9 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use crc::{CRC_64_XZ, Crc};
 use uuid::Uuid;
+
+use self::upkeep::Upkeep;
+pub use self::upkeep::WALK_BYTES_PER_LOG_BYTE;
 
 use crate::codec::{DecodeError, Decoder};
 use crate::command::{Consistency, Read, Reply, Request, Write};
@@ -41,6 +45,7 @@ pub struct Node {
     reports: BTreeMap<(NodeId, ShardId), Position>,
     /// Peers are due to hear where our replicas stand.
     report_due: bool,
+    upkeep: Upkeep,
     frames_invalid: u64,
 }
 
@@ -71,7 +76,6 @@ impl Node {
                 replica,
                 members,
                 timing: options.timing,
-                snapshot_log_bytes_min: options.snapshot_log_bytes_min,
                 seed: seeds.u64(..),
                 faults: options.faults,
             };
@@ -90,6 +94,7 @@ impl Node {
             batches: VecDeque::new(),
             reports: BTreeMap::new(),
             report_due: false,
+            upkeep: Upkeep::default(),
             frames_invalid: 0,
             options,
         }
@@ -114,14 +119,20 @@ impl Node {
             Event::Snapshot(done) => {
                 let output = &mut self.output;
                 self.groups.with(done.id().shard, |group| group.snapshot_done(done, output));
+                self.look_at_snapshots();
             }
+            Event::LogHeld(held) => self.log_held(held),
             Event::Retire => self.retiring = true,
         }
     }
 
     /// Whether [`Node::drive`] would do something.
     pub fn has_work(&self) -> bool {
-        !self.groups.is_idle() || self.report_due || self.router.has_output() || self.output.has_output()
+        !self.groups.is_idle()
+            || self.report_due
+            || self.upkeep.is_due()
+            || self.router.has_output()
+            || self.output.has_output()
     }
 
     /// Works off what events left behind and fills `actions`.
@@ -143,6 +154,9 @@ impl Node {
                 self.router.read_done(request, reply);
             }
             self.router.retry_after_change(&mut self.groups);
+            if self.groups.is_idle() {
+                self.begin_due_snapshot();
+            }
             if self.groups.is_idle() {
                 break;
             }
@@ -272,6 +286,8 @@ impl Node {
                 group.transfer_leadership(|node| router.is_up(node));
             }
         });
+        self.release_logs();
+        self.look_at_snapshots();
         self.router.tick(now, &mut self.groups);
         if now.0.is_multiple_of(self.options.timing.election_ticks) {
             self.register_host();
@@ -300,7 +316,7 @@ impl Node {
     }
 
     fn emit(&mut self, actions: &mut Actions) {
-        if !self.output.records.is_empty() {
+        if !self.output.records.is_empty() || !self.output.released.is_empty() {
             let records = core::mem::take(&mut self.output.records);
             let sequence = self.output.sequence;
             self.output.sequence = WalSequence(sequence.0 + 1);

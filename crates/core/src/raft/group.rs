@@ -48,8 +48,6 @@ pub struct GroupOptions {
     pub members: Vec<Member>,
     /// Logical durations.
     pub timing: Timing,
-    /// See [`crate::event::NodeOptions::snapshot_log_bytes_min`].
-    pub snapshot_log_bytes_min: u64,
     /// Seeds election jitter and read contexts; differs from boot to boot.
     pub seed: u64,
     /// See [`crate::event::NodeOptions::faults`].
@@ -135,7 +133,7 @@ impl Group {
             machine: snapshot.map_or_else(|| Machine::new(options.shard), |snapshot| snapshot.machine),
             applied,
             applied_term,
-            snapshots: Snapshots::new(options.snapshot_log_bytes_min, newest),
+            snapshots: Snapshots::new(newest),
             proposals: Proposals::new(options.faults),
             reads: Reads::new(random.u64(..)),
             persisting: Persisting::new(term),
@@ -168,7 +166,6 @@ impl Group {
             self.tick_hasty_election();
         }
         self.tick_sending(out);
-        self.cut_log(out);
         self.reads.forget_before(Ticks(now.0.saturating_sub(self.timing.request_ticks)));
     }
 
@@ -414,6 +411,9 @@ impl Group {
             last: LogIndex(self.raft.raft.raft_log.last_index()),
             log_begin: LogIndex(self.raft.store().begin()),
             keys: self.machine.record_count(),
+            log_bytes: self.raft.store().data_bytes(),
+            snapshot_bytes: self.snapshot_file_bytes(),
+            makes_snapshot: self.is_making_snapshot(),
         }
     }
 

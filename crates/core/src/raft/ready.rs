@@ -70,6 +70,7 @@ impl Output {
     /// Whether anything waits to be taken out.
     pub fn has_output(&self) -> bool {
         !self.records.is_empty()
+            || !self.released.is_empty()
             || !self.outcomes.is_empty()
             || !self.reads.is_empty()
             || !self.snapshot_tasks.is_empty()
@@ -121,7 +122,8 @@ impl Group {
             self.process(ready, out);
         }
         self.serve_reads(out);
-        self.begin_snapshot_if_due(out);
+        self.forget_overtaken_parts();
+        self.cut_log(limits::LOG_CUT_ENTRIES_MAX);
     }
 
     /// Everything up to `sequence` is durable.
@@ -227,7 +229,6 @@ impl Group {
             }
             self.applied = index;
             self.applied_term = term;
-            self.snapshots.applied(entry.data.len());
             out.counters.entries_applied += 1;
         }
         out.outcomes.extend(dead.into_iter().map(|origin| (origin, Outcome::NotDone)));

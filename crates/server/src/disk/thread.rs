@@ -118,6 +118,7 @@ impl<D: Disk> GroupCommits<D> {
     fn run(&mut self) {
         let mut may_prepare = true;
         loop {
+            self.measure();
             match self.next(may_prepare) {
                 Next::Commit(batches) => {
                     let result = self.commit(&batches);
@@ -174,6 +175,16 @@ impl<D: Disk> GroupCommits<D> {
         }
         self.counters.bytes_written.store(self.writer.bytes_written(), Ordering::Relaxed);
         Ok(last)
+    }
+
+    /// Segments came or went.
+    fn measure(&self) {
+        self.counters.file_bytes.store(self.writer.file_bytes(), Ordering::Relaxed);
+        let held = self.writer.held();
+        let mut known = self.counters.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if *known != held {
+            *known = held;
+        }
     }
 
     /// Lets go of what the batches release, once they are durable.

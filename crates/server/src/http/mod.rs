@@ -43,7 +43,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::metrics::{DiskCounters, HttpCounters};
+use crate::metrics::{DiskCounters, HttpCounters, SnapshotCounters};
 use crate::transport::TransportCounters;
 
 /// Most HTTP connections open at a time. Each costs a descriptor and up to a read buffer; the one above is told
@@ -132,6 +132,8 @@ pub struct HttpContext {
     pub counters: HttpCounters,
     /// Raised by the disk thread.
     pub disk: DiskCounters,
+    /// Raised by the thread of snapshots.
+    pub snapshots: SnapshotCounters,
     /// Raised by the peer transport.
     pub transport: Rc<TransportCounters>,
 }
