@@ -18,11 +18,13 @@ use crate::command::{Condition, Item, Page, Read, Reply};
 use crate::limits;
 use crate::types::Version;
 
+pub(super) type Key = Box<[u8]>;
+
 /// State of one data shard.
 #[derive(Debug, Default)]
 pub struct KeyValue {
     pub(super) revision: Version,
-    pub(super) records: BTreeMap<Box<[u8]>, Record>,
+    pub(super) records: BTreeMap<Key, Record>,
     /// A snapshot in the making.
     pub(super) capture: Option<Capture>,
 }

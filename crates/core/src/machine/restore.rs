@@ -2,11 +2,14 @@
 //!
 //! Owns the layout of the first block, and the checks that blocks need beyond their checksums: a snapshot decodes
 //! whole or not at all.
+//!
+//! Records come in the order of their keys, so they are gathered in a row and made a tree at the end: in half the
+//! time that inserting one by one takes, and with full nodes, which take half the room of those that were split.
 
 use alloc::vec::Vec;
 
 use super::Machine;
-use super::kv::{KeyValue, Record};
+use super::kv::{Key, KeyValue, Record};
 use crate::codec::{DecodeError, Decoder};
 use crate::control::registry::Registry;
 use crate::types::Version;
@@ -38,6 +41,8 @@ pub enum RestoreError {
 #[derive(Debug, Default)]
 pub struct Restore {
     machine: Option<Machine>,
+    /// Those of a data shard, in order.
+    records: Vec<(Key, Record)>,
 }
 
 impl Restore {
@@ -49,7 +54,7 @@ impl Restore {
         let mut decoder = Decoder::new(block);
         match &mut self.machine {
             None => self.machine = Some(first(&mut decoder)?),
-            Some(Machine::KeyValue(kv)) => records(kv, &mut decoder)?,
+            Some(Machine::KeyValue(kv)) => records(kv.revision, &mut self.records, &mut decoder)?,
             Some(Machine::Registry(_)) => return Err(DecodeError::TrailingBytes.into()),
         }
         Ok(decoder.finish()?)
@@ -60,7 +65,11 @@ impl Restore {
     /// # Errors
     /// When there was no block.
     pub fn finish(self) -> Result<Machine, RestoreError> {
-        self.machine.ok_or(RestoreError::Empty)
+        let mut machine = self.machine.ok_or(RestoreError::Empty)?;
+        if let Machine::KeyValue(kv) = &mut machine {
+            kv.records = self.records.into_iter().collect();
+        }
+        Ok(machine)
     }
 }
 
@@ -78,18 +87,22 @@ fn first(decoder: &mut Decoder<'_>) -> Result<Machine, DecodeError> {
     }
 }
 
-fn records(kv: &mut KeyValue, decoder: &mut Decoder<'_>) -> Result<(), DecodeError> {
+fn records(
+    revision: Version,
+    records: &mut Vec<(Key, Record)>,
+    decoder: &mut Decoder<'_>,
+) -> Result<(), DecodeError> {
     while !decoder.is_empty() {
         let key = decoder.bytes()?;
         let version = Version(decoder.varint()?);
         let value = decoder.bytes()?;
-        if kv.records.last_key_value().is_some_and(|(last, _)| &**last >= key) {
+        if records.last().is_some_and(|(last, _)| &**last >= key) {
             return Err(DecodeError::Invalid("order of keys"));
         }
-        if version == Version::ABSENT || version > kv.revision {
+        if version == Version::ABSENT || version > revision {
             return Err(DecodeError::Invalid("version of a key"));
         }
-        kv.records.insert(key.into(), Record { version, value: value.into() });
+        records.push((key.into(), Record { version, value: value.into() }));
     }
     Ok(())
 }
