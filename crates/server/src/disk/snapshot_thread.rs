@@ -5,6 +5,9 @@
 //! sends a snapshot goes no faster than [`SnapshotPaces`] says. A task that fails is reported like any other and ends
 //! nothing: the log is whole without a snapshot, and the core tries again.
 //!
+//! The thread has the priority of the others. A lower one would make requests wait for it: where processors are short, it
+//! would be stopped while it holds what they need, the file system's journal or the allocator.
+//!
 //! The queue needs no limit of its own: the core has at most one task of a shard under way for its own snapshot, one
 //! for each follower that it serves, and one for what it receives.
 
@@ -24,15 +27,10 @@ use tidelock_core::types::ShardId;
 use super::pace::{Bucket, Pace};
 use crate::metrics::{DiskCounters, SnapshotCounters};
 
-/// How much lower the priority of this thread is than that of the others: where processors are short, requests go
-/// first, and it still gets a third of what they get.
-const NICENESS: i32 = 5;
-
 /// How fast snapshots are written and sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotPaces {
-    /// Of all that are made here. A walk takes about 2 ns a byte of the worker's thread: at this rate, a fifteenth of
-    /// its time.
+    /// Of all that are made here.
     pub walk: Pace,
     /// Of all that are sent to followers: leaves clients most of a disk and of a gigabit link. With the log it grows so
     /// that a follower is not sent what has long been replaced when it arrives.
@@ -42,7 +40,7 @@ pub struct SnapshotPaces {
 impl Default for SnapshotPaces {
     fn default() -> Self {
         SnapshotPaces {
-            walk: Pace { bytes_per_second: 32 << 20, bytes_per_log_byte: WALK_BYTES_PER_LOG_BYTE },
+            walk: Pace { bytes_per_second: 16 << 20, bytes_per_log_byte: WALK_BYTES_PER_LOG_BYTE },
             send: Pace { bytes_per_second: 16 << 20, bytes_per_log_byte: 2 },
         }
     }
@@ -128,8 +126,6 @@ struct Work<D: Disk, R> {
 
 impl<D: Disk, R: Fn(SnapshotDone)> Work<D, R> {
     fn run(mut self) {
-        // Without permission it works all the same, and takes more from requests.
-        let _ = rustix::process::nice(NICENESS);
         self.measure();
         while let Some(task) = self.next() {
             match task {

@@ -248,6 +248,9 @@ fn status() -> NodeStatus {
         last: LogIndex(9),
         log_begin: LogIndex(4),
         keys: 3,
+        log_bytes: 5,
+        snapshot_bytes: 6,
+        makes_snapshot: false,
     };
     NodeStatus {
         node: NodeId(1),

@@ -77,6 +77,9 @@ mod tests {
             last: LogIndex(100),
             log_begin: LogIndex(0),
             keys: 0,
+            log_bytes: 0,
+            snapshot_bytes: 0,
+            makes_snapshot: false,
         }
     }
 

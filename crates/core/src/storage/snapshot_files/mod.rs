@@ -38,6 +38,9 @@ use super::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
 use crate::limits;
 use crate::types::ShardId;
 
+/// How much of a file that goes is let go in one step.
+const SHRINK_STEP_BYTES: u64 = 4 << 20;
+
 /// All snapshots of a node.
 #[derive(Debug)]
 pub struct SnapshotFiles<D: Disk> {
@@ -313,10 +316,29 @@ impl<D: Disk> SnapshotFiles<D> {
         for name in self.disk.list()? {
             let is_of_shard = parse_file_name(&name).is_some_and(|(id, _)| id.shard == shard);
             if is_of_shard && !useful.contains(&name) {
-                self.disk.remove(&name)?;
+                self.remove(&name)?;
             }
         }
         Ok(())
+    }
+
+    /// Removes a file, little by little: a file system that removes hundreds of MiB at once has no time for the log
+    /// meanwhile. What is no longer whole must not have the name of a finished snapshot.
+    fn remove(&self, name: &str) -> Result<(), DiskError> {
+        let mut file = self.disk.open(name)?;
+        let mut bytes = file.size()?;
+        let mut doomed = String::from(name);
+        if bytes > SHRINK_STEP_BYTES
+            && let Some((id, Stage::Finished)) = parse_file_name(name)
+        {
+            doomed = file_name(id, Stage::Making);
+            self.disk.rename(name, &doomed)?;
+        }
+        while bytes > SHRINK_STEP_BYTES {
+            bytes -= SHRINK_STEP_BYTES;
+            file.resize(bytes)?;
+        }
+        self.disk.remove(&doomed)
     }
 }
 
