@@ -425,10 +425,18 @@ impl<'p> World<'p> {
             return Ok(());
         }
         self.write_with(node, Host::retry_write)?;
+        self.tell_held(node);
         if self.lives(node, life) && self.host(node).is_stalled() {
             self.agenda.after(STALL_RETRY, Happening::Retried { node, life });
         }
         Ok(())
+    }
+
+    /// Segments of a log may have come or gone.
+    fn tell_held(&mut self, node: NodeId) {
+        if let Some(held) = self.host(node).log_held_anew() {
+            self.post(node, Event::LogHeld(held));
+        }
     }
 
     fn synced(&mut self, node: NodeId, life: u64) -> Result<(), Violation> {
@@ -443,6 +451,7 @@ impl<'p> World<'p> {
             Ok(sequence) => {
                 self.note(&[8, node.0, sequence.0], || format!("node {node}: batch {sequence} is durable"));
                 self.post(node, Event::Durable(sequence));
+                self.tell_held(node);
                 self.write(node)
             }
             Err(stop) => self.stopped(node, &stop, refusals),
@@ -451,7 +460,8 @@ impl<'p> World<'p> {
 
     /// Lets the snapshot thread take its next task.
     fn file(&mut self, node: NodeId) {
-        if self.host(node).begin_task() {
+        let puts_off = self.pace.bool();
+        if self.host(node).begin_task(puts_off) {
             let task = Micros(self.pace.u64(0..=self.disk_pace.sync_max.0)) * self.host(node).slowness;
             let life = self.host(node).incarnation().life;
             self.agenda.after(task, Happening::Filed { node, life });
@@ -628,6 +638,7 @@ fn brief_done(done: &SnapshotDone) -> String {
         SnapshotDone::Read { .. } => "part read",
         SnapshotDone::Received { .. } => "part received",
         SnapshotDone::Loaded { .. } => "loaded",
+        SnapshotDone::Discarded { .. } => "in place",
         SnapshotDone::Failed { reason, .. } => reason,
     };
     format!("snapshot of shard {} at {}: {what}", id.shard, id.index)
