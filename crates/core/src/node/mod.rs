@@ -367,6 +367,8 @@ impl Node {
             return;
         }
         self.report_due |= node == self.options.host.node;
+        // What a snapshot lets go of may be the room that is missing.
+        self.look_at_snapshots();
         let shards: Vec<ShardId> = self.groups.iter().map(Group::shard).collect();
         let router = &self.router;
         for shard in shards {
