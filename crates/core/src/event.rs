@@ -17,8 +17,8 @@ use bytes::Bytes;
 
 use crate::command::{Checkpoint, HostInfo, Reply, Request};
 use crate::deliberate::Faults;
-use crate::storage::WalBatch;
 use crate::storage::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
+use crate::storage::{LogHeld, WalBatch};
 use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, WalSequence};
 
 /// What a node is told once, when it starts.
@@ -35,8 +35,8 @@ pub struct NodeOptions {
     pub data_shards: u64,
     /// Logical durations.
     pub timing: Timing,
-    /// A shard's snapshot is made, and its log cut, once the log since the last one has so many bytes and at least as
-    /// many as that one.
+    /// Snapshots are made, and the log cut behind them, once its full segments take so many bytes and half as many as all
+    /// snapshots.
     pub snapshot_log_bytes_min: u64,
     /// Seed of all randomness of the node: election jitter, read contexts. Differs from boot to boot.
     pub seed: u64,
@@ -87,6 +87,8 @@ pub enum Event {
     DiskRecovered,
     /// What became of a task of [`Actions::snapshots`].
     Snapshot(SnapshotDone),
+    /// How much of the log is kept, and for whom: when the node starts, and whenever that changes.
+    LogHeld(LogHeld),
     /// The node is about to stop: hand leadership over, take no new leadership.
     Retire,
 }
@@ -98,7 +100,9 @@ pub struct Actions {
     pub frames: Vec<OutgoingFrame>,
     /// To be appended to the log and made durable.
     pub wal: Option<WalBatch>,
-    /// To be done to snapshot files, in order for each shard, without delaying the log.
+    /// To be done to snapshot files, in order for each shard except for reads, without delaying the log. The shell paces
+    /// them: requests go first, but what is being made grows at least
+    /// [`WALK_BYTES_PER_LOG_BYTE`](crate::node::WALK_BYTES_PER_LOG_BYTE) times as fast as the log.
     pub snapshots: Vec<SnapshotTask>,
     /// To be returned to clients.
     pub replies: Vec<(Token, Reply)>,
@@ -165,10 +169,14 @@ pub struct ShardStatus {
     pub log_begin: LogIndex,
     /// Keys held.
     pub keys: u64,
+    /// Bytes of commands in the log that is held in memory.
+    pub log_bytes: u64,
     /// Whether this replica votes.
     pub votes: bool,
     /// The newest durable snapshot.
     pub snapshot: Option<SnapshotId>,
+    /// Size of its file, 0 if there is none.
+    pub snapshot_bytes: u64,
     /// Whether another one is in the making.
     pub makes_snapshot: bool,
     /// The last checkpoint that was completed since the node started.

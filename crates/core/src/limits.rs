@@ -54,8 +54,12 @@ pub const WAL_SEGMENT_BYTES: u64 = 64 << 20;
 /// Most shards a cluster may be founded with.
 pub const SHARDS_MAX: u64 = 512;
 
-/// What an entry of the log weighs besides its data, on disk and in memory, roughly.
-pub const LOG_ENTRY_OVERHEAD_BYTES: u64 = 32;
+/// Most entries of a log in memory that are freed at a time, about a tenth of a millisecond: a shard that is driven often
+/// cuts its log many times faster than it grows, and no request waits for hundreds of thousands to be freed.
+pub const LOG_CUT_ENTRIES_MAX: u64 = 64;
+
+/// The same at a tick: a shard without requests is driven by nothing else.
+pub const LOG_CUT_ENTRIES_PER_TICK_MAX: u64 = 512;
 
 /// A block of a snapshot is closed once it holds this many bytes: it is encoded in one go on the worker's thread, so
 /// it bounds what a snapshot adds to the latency of writes.

@@ -12,7 +12,7 @@ use tidelock_core::machine::RestoreError;
 use tidelock_core::storage::backup::{Header, Writer};
 use tidelock_core::storage::disk::{DiskError, DiskFile};
 use tidelock_core::storage::snapshot::SnapshotId;
-use tidelock_core::storage::snapshot_files::{self, SnapshotFileError};
+use tidelock_core::storage::snapshot_files::{self, Readers, Reading, SnapshotFileError};
 use tidelock_core::types::{LogIndex, NodeId};
 use tokio::sync::mpsc;
 use uuid::Uuid;
@@ -32,6 +32,8 @@ const PARTS_WAITING_MAX: usize = 4;
 #[derive(Debug)]
 pub struct BackupSource {
     disk: FsDisk,
+    /// Whoever lets files go looks here first.
+    readers: Readers,
     cluster: Uuid,
     node: NodeId,
     /// As many clones as backups are being made.
@@ -49,6 +51,7 @@ pub struct BackupPlace {
 pub struct OpenSnapshots {
     header: Header,
     shards: Vec<(SnapshotId, Option<FsFile>)>,
+    reading: Reading,
 }
 
 /// A backup on its way: its bytes, part by part, and an error in the place of what could not be read.
@@ -70,9 +73,9 @@ enum Break {
 }
 
 impl BackupSource {
-    /// Backups of the snapshots on `disk`.
-    pub fn new(disk: FsDisk, cluster: Uuid, node: NodeId) -> BackupSource {
-        BackupSource { disk, cluster, node, running: Rc::new(()) }
+    /// Backups of the snapshots on a disk; their keeper is told who reads them.
+    pub fn new((disk, readers): (FsDisk, Readers), cluster: Uuid, node: NodeId) -> BackupSource {
+        BackupSource { disk, readers, cluster, node, running: Rc::new(()) }
     }
 
     /// A place among the backups that may be made now, if there is one.
@@ -87,6 +90,7 @@ impl BackupSource {
     /// When a snapshot is gone because a newer one took its place, or the disk fails.
     pub async fn open(&self, ids: Vec<SnapshotId>, is_stale: bool) -> Result<OpenSnapshots, DiskError> {
         let (disk, cluster, node) = (self.disk.clone(), self.cluster, self.node);
+        let reading = self.readers.enter();
         let opening = tokio::task::spawn_blocking(move || {
             let mut shards = Vec::with_capacity(ids.len());
             let mut about_bytes = 0;
@@ -105,7 +109,7 @@ impl BackupSource {
                 shards: shards.len() as u64,
                 about_bytes,
             };
-            Ok(OpenSnapshots { header, shards })
+            Ok(OpenSnapshots { header, shards, reading })
         });
         opening.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
     }
@@ -117,7 +121,7 @@ impl OpenSnapshots {
     pub fn read(self, place: BackupPlace) -> BackupParts {
         let (sender, parts) = mpsc::channel(PARTS_WAITING_MAX);
         tokio::task::spawn_blocking(move || {
-            let OpenSnapshots { header, shards } = self;
+            let OpenSnapshots { header, shards, reading: _reading } = self;
             let (backup, bytes) = (header.backup, header.about_bytes);
             match write(header, shards, &sender) {
                 Ok(()) => tracing::info!(%backup, bytes, "backup handed out"),
@@ -192,18 +196,20 @@ mod tests {
         SnapshotId { shard: ShardId(shard), index: LogIndex(index), term: Term(2) }
     }
 
-    fn make(disk: &FsDisk, id: SnapshotId, keys: u64) {
+    fn make(files: &mut SnapshotFiles<FsDisk>, id: SnapshotId, keys: u64) {
         let mut machine = Machine::new(id.shard, 3);
         for key in 0..keys {
             let (key, value) = (key.to_be_bytes().to_vec().into(), vec![7; 1_000].into());
             machine.apply(LogIndex(1), Write::Put { key, value, condition: Condition::Always });
         }
-        let mut files = SnapshotFiles::open(disk.clone()).unwrap();
         machine.begin_snapshot(&Membership::default());
         while let Some(block) = machine.next_block() {
             files.run(SnapshotTask::Write { id, block });
         }
-        assert!(matches!(files.run(SnapshotTask::Finish { id }), SnapshotDone::Finished { .. }));
+        assert!(matches!(
+            files.run(SnapshotTask::Finish { id, keeps_older: false }),
+            SnapshotDone::Finished { .. }
+        ));
     }
 
     /// Takes what is handed out; the error that it ended with, if it did.
@@ -233,21 +239,22 @@ mod tests {
     fn a_backup_holds_every_shard_even_if_newer_snapshots_come() {
         let directory = tempfile::tempdir().unwrap();
         let disk = FsDisk::open(directory.path()).unwrap();
-        let source = BackupSource::new(disk.clone(), Uuid::from_u128(7), NodeId(2));
-        make(&disk, id(0, 4), 0);
-        make(&disk, id(1, 9), 3_000);
+        let mut files = SnapshotFiles::open(disk.clone()).unwrap();
+        let source = BackupSource::new((disk.clone(), files.readers()), Uuid::from_u128(7), NodeId(2));
+        make(&mut files, id(0, 4), 0);
+        make(&mut files, id(1, 9), 9_000);
         run(async {
             let ids = vec![id(0, 4), id(1, 9), id(2, 0)];
             let open = source.open(ids, true).await.unwrap();
             for newer in 10..14 {
-                make(&disk, id(1, newer), 1);
+                make(&mut files, id(1, newer), 1);
             }
             let gone = disk.list().unwrap().iter().all(|name| !name.contains("-00000000000000000009-"));
             assert!(gone, "{:?}", disk.list());
             let (bytes, error) = taken(open.read(source.place().unwrap())).await;
             assert_eq!(error, None);
             let summary = read(&bytes);
-            assert_eq!(summary.keys(), 3_000);
+            assert_eq!(summary.keys(), 9_000);
             assert_eq!(
                 summary.shards.iter().map(|shard| shard.id).collect::<Vec<_>>(),
                 [id(0, 4), id(1, 9), id(2, 0)]
@@ -261,8 +268,9 @@ mod tests {
     fn a_damaged_snapshot_breaks_the_backup_off() {
         let directory = tempfile::tempdir().unwrap();
         let disk = FsDisk::open(directory.path()).unwrap();
-        let source = BackupSource::new(disk.clone(), Uuid::from_u128(7), NodeId(2));
-        make(&disk, id(1, 9), 3_000);
+        let mut files = SnapshotFiles::open(disk.clone()).unwrap();
+        let source = BackupSource::new((disk.clone(), files.readers()), Uuid::from_u128(7), NodeId(2));
+        make(&mut files, id(1, 9), 3_000);
         let name = disk.list().unwrap().remove(0);
         disk.open(&name).unwrap().write_at(2_000_000, b"x").unwrap();
         run(async {
@@ -280,7 +288,11 @@ mod tests {
     #[test]
     fn places_are_bounded_and_come_free() {
         let directory = tempfile::tempdir().unwrap();
-        let source = BackupSource::new(FsDisk::open(directory.path()).unwrap(), Uuid::nil(), NodeId(1));
+        let source = BackupSource::new(
+            (FsDisk::open(directory.path()).unwrap(), Readers::default()),
+            Uuid::nil(),
+            NodeId(1),
+        );
         let places: Vec<_> = (0..BACKUPS_MAX).map(|_| source.place().unwrap()).collect();
         assert!(source.place().is_none());
         drop(places);

@@ -6,8 +6,8 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
@@ -17,6 +17,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use tidelock_core::event::NodeStatus;
+use tidelock_core::storage::LogHeld;
 
 use crate::transport::TransportCounters;
 
@@ -31,6 +32,36 @@ pub struct DiskCounters {
     pub bytes_written: Arc<AtomicU64>,
     /// Times that the disk began to take no writes.
     pub stalls: Arc<AtomicU64>,
+    /// Bytes of all files of the log.
+    pub file_bytes: Arc<AtomicU64>,
+    /// What is kept of the log beyond the segment being written.
+    pub held: Arc<Mutex<LogHeld>>,
+}
+
+impl DiskCounters {
+    /// What is kept of the log beyond the segment being written.
+    pub fn held(&self) -> LogHeld {
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counters of snapshots, raised by the thread that keeps their files.
+#[derive(Clone, Debug, Default)]
+pub struct SnapshotCounters {
+    /// Snapshots made.
+    pub made: Arc<AtomicU64>,
+    /// Microseconds from the first block of each to its end.
+    pub making_micros: Arc<AtomicU64>,
+    /// Tasks that failed.
+    pub failed: Arc<AtomicU64>,
+    /// Snapshots received whole from another node.
+    pub received: Arc<AtomicU64>,
+    /// Bytes of parts received.
+    pub bytes_received: Arc<AtomicU64>,
+    /// Bytes of parts read for followers.
+    pub bytes_sent: Arc<AtomicU64>,
+    /// Bytes of all files of snapshots.
+    pub file_bytes: Arc<AtomicU64>,
 }
 
 macro_rules! label {
@@ -191,6 +222,8 @@ pub struct Scrape<'a> {
     pub http: &'a HttpCounters,
     /// Of the log.
     pub disk: &'a DiskCounters,
+    /// Of the snapshots.
+    pub snapshots: &'a SnapshotCounters,
     /// Of the links to peers.
     pub transport: &'a TransportCounters,
     /// Whether the disk takes no writes.
@@ -211,6 +244,7 @@ impl Scrape<'_> {
             totals: self.totals(),
             gauges: self.gauges(),
             fsync_seconds: self.disk.fsync_micros.load(Ordering::Relaxed) as f64 / 1e6,
+            snapshot_seconds: self.snapshots.making_micros.load(Ordering::Relaxed) as f64 / 1e6,
         }));
         let mut out = String::with_capacity(16 << 10);
         text::encode(&mut out, &registry).expect("invariant: writing to a String does not fail");
@@ -243,6 +277,15 @@ impl Scrape<'_> {
             ("wal_fsyncs", "Calls of fdatasync on the log", load(&self.disk.fsyncs)),
             ("wal_bytes_written", "Bytes written to the log", load(&self.disk.bytes_written)),
             ("disk_stalls", "Times that the disk began to take no writes", load(&self.disk.stalls)),
+            ("snapshots_made", "Snapshots that replicas made of themselves", load(&self.snapshots.made)),
+            (
+                "snapshots_received",
+                "Snapshots received whole from another node",
+                load(&self.snapshots.received),
+            ),
+            ("snapshots_failed", "Steps of snapshots that failed", load(&self.snapshots.failed)),
+            ("snapshot_bytes_sent", "Bytes of snapshots sent to followers", load(&self.snapshots.bytes_sent)),
+            ("snapshot_bytes_received", "Bytes of snapshots received", load(&self.snapshots.bytes_received)),
             ("peer_frames_sent", "Frames sent to peers", self.transport.frames_sent.get()),
             ("peer_bytes_sent", "Bytes sent to peers", self.transport.bytes_sent.get()),
             ("peer_frames_received", "Frames received from peers", self.transport.frames_received.get()),
@@ -273,10 +316,19 @@ impl Scrape<'_> {
     }
 
     fn gauges(&self) -> Vec<(&'static str, &'static str, u64)> {
+        let load = |gauge: &AtomicU64| gauge.load(Ordering::Relaxed);
         vec![
             ("node_id", "The number of this node in its cluster", self.status.node.0),
             ("retiring", "Whether the node is about to stop", u64::from(self.status.retiring)),
             ("disk_stalled", "Whether the disk takes no writes", u64::from(self.disk_stalled)),
+            (
+                "snapshots_in_progress",
+                "Snapshots that replicas are making of themselves",
+                self.status.shards.iter().filter(|shard| shard.makes_snapshot).count() as u64,
+            ),
+            ("wal_held_bytes", "Bytes of full log segments that are kept", self.disk.held().bytes),
+            ("wal_file_bytes", "Bytes of all files of the log", load(&self.disk.file_bytes)),
+            ("snapshot_file_bytes", "Bytes of all files of snapshots", load(&self.snapshots.file_bytes)),
             ("requests_open", "Requests that the store has not answered", self.status.requests_open as u64),
             ("http_connections_open", "HTTP connections open", self.http.connections_open.get()),
         ]
@@ -339,6 +391,7 @@ struct Snapshot {
     totals: Vec<(&'static str, &'static str, u64)>,
     gauges: Vec<(&'static str, &'static str, u64)>,
     fsync_seconds: f64,
+    snapshot_seconds: f64,
 }
 
 impl Collector for Snapshot {
@@ -347,9 +400,14 @@ impl Collector for Snapshot {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             ConstCounter::new(*value).encode(metric)?;
         }
-        let (help, unit) = ("Time spent in fdatasync on the log", Some(&Unit::Seconds));
-        let metric = encoder.encode_descriptor("wal_fsync_duration", help, unit, MetricType::Counter)?;
-        ConstCounter::new(self.fsync_seconds).encode(metric)?;
+        let durations = [
+            ("wal_fsync_duration", "Time spent in fdatasync on the log", self.fsync_seconds),
+            ("snapshot_duration", "Time that snapshots were in the making", self.snapshot_seconds),
+        ];
+        for (name, help, seconds) in durations {
+            let metric = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Counter)?;
+            ConstCounter::new(seconds).encode(metric)?;
+        }
         for (name, help, value) in &self.gauges {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(*value).encode(metric)?;
@@ -363,7 +421,7 @@ impl Collector for Snapshot {
 impl Snapshot {
     fn encode_shards(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         type Column = (&'static str, &'static str, fn(&tidelock_core::event::ShardStatus) -> u64);
-        let columns: [Column; 8] = [
+        let columns: [Column; 10] = [
             ("shard_leads", "Whether this node leads the shard", |shard| u64::from(shard.leads)),
             ("shard_leader", "The node that leads the shard, 0 if unknown", |shard| {
                 shard.leader.map_or(0, |node| node.0)
@@ -378,6 +436,8 @@ impl Snapshot {
                 |shard| shard.log_begin.0,
             ),
             ("shard_keys", "Keys held by the shard", |shard| shard.keys),
+            ("shard_log_bytes", "Bytes of the shard's log held in memory", |shard| shard.log_bytes),
+            ("shard_snapshot_bytes", "Size of the shard's newest snapshot", |shard| shard.snapshot_bytes),
         ];
         for (name, help, value) in columns {
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -429,8 +489,16 @@ mod tests {
     fn scrape(status: NodeStatus, http: &HttpCounters) -> String {
         let disk = DiskCounters::default();
         disk.fsyncs.store(7, Ordering::Relaxed);
-        Scrape { status, http, disk: &disk, transport: &TransportCounters::default(), disk_stalled: false }
-            .encode()
+        let (snapshots, transport) = (SnapshotCounters::default(), TransportCounters::default());
+        Scrape {
+            status,
+            http,
+            disk: &disk,
+            snapshots: &snapshots,
+            transport: &transport,
+            disk_stalled: false,
+        }
+        .encode()
     }
 
     #[test]
@@ -475,9 +543,11 @@ mod tests {
             last: LogIndex(10),
             log_begin: LogIndex(7),
             keys: 4,
+            log_bytes: 5,
             votes: true,
             snapshot: None,
-            makes_snapshot: false,
+            snapshot_bytes: 6,
+            makes_snapshot: true,
             checkpoint: None,
         };
         let status =
@@ -486,6 +556,8 @@ mod tests {
         assert!(text.contains("tidelock_shard_leader{shard=\"2\"} 3"), "{text}");
         assert!(text.contains("tidelock_shard_applied{shard=\"2\"} 8"), "{text}");
         assert!(text.contains("tidelock_shard_log_begin{shard=\"2\"} 7"), "{text}");
+        assert!(text.contains("tidelock_shard_snapshot_bytes{shard=\"2\"} 6"), "{text}");
+        assert!(text.contains("tidelock_snapshots_in_progress 1"), "{text}");
         assert!(text.contains("tidelock_peer_connected{peer=\"3\"} 1"), "{text}");
     }
 }

@@ -17,12 +17,12 @@ use tidelock_core::event::{Event, NodeOptions, OutgoingFrame};
 use tidelock_core::limits;
 use tidelock_core::node::Node;
 use tidelock_core::node::alone::{Survivor, go_on_alone};
-use tidelock_core::storage::WalBatch;
 use tidelock_core::storage::control_file::Identity;
 use tidelock_core::storage::disk::DiskError;
 use tidelock_core::storage::recovery::{self, Opened, RecoverError, RecoverReport};
 use tidelock_core::storage::snapshot::SnapshotTask;
 use tidelock_core::storage::wal::{WalError, WalOptions};
+use tidelock_core::storage::{LogHeld, WalBatch};
 use tidelock_core::types::{NodeId, WalSequence};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -32,11 +32,12 @@ use uuid::Uuid;
 use crate::backup::BackupSource;
 use crate::clock::Ticker;
 use crate::config::Settings;
-use crate::disk::{DiskThread, FsDisk, SnapshotThread};
+use crate::disk::{DiskThread, FsDisk, SnapshotPaces, SnapshotThread};
 use crate::http::{self, HttpContext, HttpOptions, NodeAddresses};
 use crate::identity::{self, IdentityError, IdentityStore, remembered_peers};
 use crate::join;
 use crate::listen;
+use crate::metrics::DiskCounters;
 use crate::shutdown::{self, Signal};
 use crate::store::Store;
 use crate::transport::handshake::{self, HandshakeRefusal};
@@ -47,9 +48,9 @@ use crate::worker::{DiskReports, Outlets, Worker};
 /// all the same: its followers elect without it.
 const HANDOVER_ELECTION_TIMEOUTS: u32 = 2;
 
-/// A shard's log is cut behind a snapshot once it has so many bytes, if the last snapshot is not larger: little beside
+/// The log is cut behind snapshots once its full segments take so many bytes, unless snapshots are larger: little beside
 /// a disk, and read again in well under a second.
-const SNAPSHOT_LOG_BYTES_MIN: u64 = 32 << 20;
+const SNAPSHOT_LOG_BYTES_MIN: u64 = 64 << 20;
 
 /// Between two looks at whether leaderships are handed over.
 const HANDOVER_LOOK: Duration = Duration::from_millis(5);
@@ -114,22 +115,26 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     let (log_report, snapshot_report) = (reports.clone(), reports.clone());
     let log =
         DiskThread::start(opened.log, settings.sync, Box::new(move |report| log_report.report(report)))?;
-    let snapshots = SnapshotThread::start(opened.snapshots, move |done| snapshot_report.snapshot(done))?;
+    let readers = opened.snapshots.readers();
+    let snapshots =
+        SnapshotThread::start(opened.snapshots, SnapshotPaces::default(), log.counters(), move |done| {
+            snapshot_report.snapshot(done)
+        })?;
     let node = Node::new(node_options(&settings, &identity.identity(), seed), opened.shards);
     let worker = Worker::new(node, reports);
     let (removal, removal_seen) = watch::channel(false);
     let transport = Rc::new(start_transport(&worker, &identity, removal.clone(), listeners.peer));
     let backup = {
         let identity = identity.identity();
-        BackupSource::new(disk, identity.cluster_id, identity.node)
+        BackupSource::new((disk, readers), identity.cluster_id, identity.node)
     };
-    let context = http_context(&settings, (&worker, &log), &transport);
+    let context = http_context(&settings, &worker, (&log, &snapshots), &transport);
     let context = Rc::new(HttpContext { backup: Some(backup), ..context });
 
     let (stop, http_stopping) = watch::channel(false);
     let task = tokio::task::spawn_local(http::serve(listeners.http, worker.clone(), context, http_stopping));
     let http = HttpTask { stop, task };
-    tokio::task::spawn_local(tick(worker.clone(), settings.tick()));
+    tokio::task::spawn_local(tick(worker.clone(), settings.tick(), log.counters()));
     let period = settings.election_timeout;
     tokio::task::spawn_local(remember_hosts(worker.clone(), identity.clone(), removal, period));
     log_start(&settings, &identity.identity());
@@ -223,11 +228,17 @@ fn leads_with_followers(worker: &Worker) -> bool {
     status.links.iter().any(|(_, up)| *up) && status.shards.iter().any(|shard| shard.leads)
 }
 
-async fn tick(worker: Worker, period: Duration) {
+/// Tells the node of time, and of what that brought in the log.
+async fn tick(worker: Worker, period: Duration, log: DiskCounters) {
     let mut ticker = Ticker::start(period);
+    let mut held = LogHeld::default();
     loop {
         for _ in 0..ticker.ticks().await {
             worker.tell(Event::Tick);
+        }
+        let now = log.held();
+        if std::mem::replace(&mut held, now) != now {
+            worker.tell(Event::LogHeld(now));
         }
     }
 }
@@ -341,7 +352,8 @@ fn start_transport(
 
 fn http_context(
     settings: &Settings,
-    (worker, log): (&Worker, &DiskThread),
+    worker: &Worker,
+    (log, snapshots): (&DiskThread, &SnapshotThread),
     transport: &Transport,
 ) -> HttpContext {
     let exposed = settings.exposed().into_iter();
@@ -360,6 +372,7 @@ fn http_context(
             .collect(),
         disk_error: worker.disk_error(),
         disk: log.counters(),
+        snapshots: snapshots.counters(),
         transport: transport.counters(),
         ..HttpContext::default()
     }

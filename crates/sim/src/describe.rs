@@ -65,6 +65,7 @@ pub fn brief_done(done: &SnapshotDone) -> String {
         SnapshotDone::Read { .. } => "part read",
         SnapshotDone::Received { .. } => "part received",
         SnapshotDone::Loaded { .. } => "loaded",
+        SnapshotDone::Discarded { .. } => "in place",
         SnapshotDone::Failed { reason, .. } => reason,
     };
     format!("snapshot of shard {} at {}: {what}", id.shard, id.index)

@@ -14,7 +14,7 @@ use tidelock_core::node::Node;
 use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
 use tidelock_core::storage::snapshot_files::SnapshotFiles;
 use tidelock_core::storage::wal::{self, WalOptions};
-use tidelock_core::storage::{WalBatch, recovery};
+use tidelock_core::storage::{LogHeld, WalBatch, recovery};
 use tidelock_core::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, WalSequence};
 
 use crate::agenda::Micros;
@@ -69,8 +69,10 @@ struct Process {
     stalled: bool,
     files: SnapshotFiles<SimDisk>,
     tasks: VecDeque<SnapshotTask>,
-    /// The snapshot thread is at the first of its tasks.
-    filing: bool,
+    /// What the snapshot thread is at.
+    filing: Option<SnapshotTask>,
+    /// What the node was last told of the log.
+    held: LogHeld,
     ticks: Ticks,
 }
 
@@ -229,7 +231,8 @@ impl Host {
             stalled: false,
             files: opened.snapshots,
             tasks: VecDeque::new(),
-            filing: false,
+            filing: None,
+            held: LogHeld::default(),
             ticks: Ticks(0),
         });
         Ok(())
@@ -358,17 +361,35 @@ impl Host {
         self.process.as_ref().is_some_and(|process| process.stalled)
     }
 
-    /// The snapshot thread takes its next task, if it is idle. Returns whether it did.
-    pub fn begin_task(&mut self) -> bool {
+    /// What is kept of the log.
+    pub fn log_held(&self) -> Option<LogHeld> {
+        Some(self.process.as_ref()?.log.held())
+    }
+
+    /// The same, if it is news to the node.
+    pub fn log_held_anew(&mut self) -> Option<LogHeld> {
+        let process = self.process.as_mut()?;
+        let held = process.log.held();
+        (std::mem::replace(&mut process.held, held) != held).then_some(held)
+    }
+
+    /// The snapshot thread takes its next task, if it is idle. Returns whether it did. It may put off a read, in favour
+    /// of everything else.
+    pub fn begin_task(&mut self, puts_off: bool) -> bool {
         let Some(process) = &mut self.process else { return false };
-        !process.tasks.is_empty() && !std::mem::replace(&mut process.filing, true)
+        if process.filing.is_some() {
+            return false;
+        }
+        let is_next = |task: &SnapshotTask| !(puts_off && matches!(task, SnapshotTask::Read { .. }));
+        let next = process.tasks.iter().position(is_next).unwrap_or(0);
+        process.filing = process.tasks.remove(next);
+        process.filing.is_some()
     }
 
     /// The snapshot thread does the task that it took.
     pub fn finish_task(&mut self) -> Result<SnapshotDone, Stop> {
         let process = self.process.as_mut().expect("invariant: only a process has tasks");
-        process.filing = false;
-        let task = process.tasks.pop_front().expect("invariant: a task was taken");
+        let task = process.filing.take().expect("invariant: a task was taken");
         let done = process.files.run(task);
         if self.disk.is_dead() { Err(Stop::Died) } else { Ok(done) }
     }

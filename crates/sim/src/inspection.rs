@@ -12,6 +12,7 @@ use bytes::Bytes;
 use crate::agenda::Micros;
 use crate::checkers::Violation;
 use crate::history::value_of;
+use crate::host::Host;
 use crate::slots::shard_of;
 use crate::world::World;
 
@@ -20,6 +21,8 @@ const ELECTIONS_TO_SETTLE: u64 = 6;
 
 /// Elections' time in which all changes of membership come to an end: each takes a few rounds, and some a snapshot.
 const ELECTIONS_TO_RECONCILE: u64 = 60;
+/// Elections within which the snapshots of a healed cluster are made: after one that failed, ten pass first.
+const ELECTIONS_TO_SETTLE_LOGS: u64 = 25;
 
 /// Times that a probe may be refused.
 const PROBES_MAX: u32 = 3;
@@ -36,6 +39,7 @@ impl World<'_> {
             }
         }
         self.converge()?;
+        self.settle_logs()?;
         for node in self.nodes() {
             self.check_view(node)?;
         }
@@ -116,6 +120,24 @@ impl World<'_> {
         }
         let positions: Vec<_> = self.hosts.iter().filter_map(|host| Some(host.status()?.shards)).collect();
         Err(Violation::new("replicas", format!("a healed cluster does not converge: {positions:?}")))
+    }
+
+    /// Without load, all logs come to be as short as they shall be, whichever shard held them.
+    fn settle_logs(&mut self) -> Result<(), Violation> {
+        for _ in 0..ELECTIONS_TO_SETTLE_LOGS {
+            if self.hosts.iter().filter(|host| host.is_member()).all(|host| self.has_short_log(host)) {
+                return Ok(());
+            }
+            self.pass_ticks(self.plan.timing.election_ticks)?;
+        }
+        let held: Vec<_> = self.hosts.iter().map(|host| (host.node(), host.log_held())).collect();
+        Err(Violation::new("space", format!("the logs of a healed cluster stay too long: {held:?}")))
+    }
+
+    fn has_short_log(&self, host: &Host) -> bool {
+        let (Some(held), Some(status)) = (host.log_held(), host.status()) else { return false };
+        let snapshot_bytes: u64 = status.shards.iter().map(|shard| shard.snapshot_bytes).sum();
+        held.bytes < self.plan.snapshot_log_bytes_min.max(snapshot_bytes / 2)
     }
 
     fn is_converged(&self) -> bool {

@@ -28,7 +28,7 @@ pub struct Plan {
     pub weather: Weather,
     /// How the disks behave when nothing strikes them.
     pub disk: DiskPace,
-    /// How large a shard's log grows before it is cut behind a snapshot, in bytes.
+    /// How large the full segments of a log grow before it is cut behind snapshots, in bytes.
     pub snapshot_log_bytes_min: u64,
     /// What clients do.
     pub load: Load,
@@ -157,7 +157,7 @@ fn draw_disk(random: &mut fastrand::Rng) -> DiskPace {
     DiskPace {
         sync_min,
         sync_max: sync_min + Micros(random.u64(100..20_000)),
-        segment_bytes: *choose(random, &[64 << 10, 256 << 10, 1 << 20]),
+        segment_bytes: *choose(random, &[8 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20]),
     }
 }
 

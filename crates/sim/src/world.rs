@@ -426,10 +426,18 @@ impl<'p> World<'p> {
             return Ok(());
         }
         self.write_with(node, Host::retry_write)?;
+        self.tell_held(node);
         if self.lives(node, life) && self.host(node).is_stalled() {
             self.agenda.after(STALL_RETRY, Happening::Retried { node, life });
         }
         Ok(())
+    }
+
+    /// Segments of a log may have come or gone.
+    fn tell_held(&mut self, node: NodeId) {
+        if let Some(held) = self.host(node).log_held_anew() {
+            self.post(node, Event::LogHeld(held));
+        }
     }
 
     fn synced(&mut self, node: NodeId, life: u64) -> Result<(), Violation> {
@@ -444,6 +452,7 @@ impl<'p> World<'p> {
             Ok(sequence) => {
                 self.note(&[8, node.0, sequence.0], || format!("node {node}: batch {sequence} is durable"));
                 self.post(node, Event::Durable(sequence));
+                self.tell_held(node);
                 self.write(node)
             }
             Err(stop) => self.stopped(node, &stop, refusals),
@@ -452,7 +461,8 @@ impl<'p> World<'p> {
 
     /// Lets the snapshot thread take its next task.
     fn file(&mut self, node: NodeId) {
-        if self.host(node).begin_task() {
+        let puts_off = self.pace.bool();
+        if self.host(node).begin_task(puts_off) {
             let task = Micros(self.pace.u64(0..=self.disk_pace.sync_max.0)) * self.host(node).slowness;
             let life = self.host(node).incarnation().life;
             self.agenda.after(task, Happening::Filed { node, life });

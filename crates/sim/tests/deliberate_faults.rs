@@ -32,7 +32,10 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     plan.load.pause_max = Micros::MILLISECOND * 20;
     plan.load.value_bytes_max = plan.load.value_bytes_max.min(2_000);
     match fault {
-        Fault::StaleSnapshotInstalled | Fault::OvertakenTriedAgain => plan.snapshot_log_bytes_min = 500,
+        Fault::StaleSnapshotInstalled | Fault::OvertakenTriedAgain => {
+            plan.snapshot_log_bytes_min = 500;
+            plan.disk.segment_bytes = 8 << 10;
+        }
         // A second entry is in flight only under load, and the first meets the empty one of the next leader.
         Fault::DeposedSessionAnswered => {
             plan.load.clients = 150;

@@ -21,11 +21,13 @@ use crate::command::{Condition, Item, Page, Read, Reply, Restoration};
 use crate::limits;
 use crate::types::Version;
 
+pub(super) type Key = Box<[u8]>;
+
 /// State of one data shard.
 #[derive(Debug, Default)]
 pub struct KeyValue {
     pub(super) revision: Version,
-    pub(super) records: BTreeMap<Box<[u8]>, Record>,
+    pub(super) records: BTreeMap<Key, Record>,
     /// The backup that all of this state comes from: set by a restore, cleared by the first write of a client.
     pub(super) restoring: Option<Uuid>,
     /// A snapshot in the making.

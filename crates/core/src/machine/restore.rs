@@ -2,13 +2,16 @@
 //!
 //! Owns the layout of the first block, and the checks that blocks need beyond their checksums: a snapshot decodes
 //! whole or not at all. [`Restore`] keeps the state, [`Scan`] only makes sure that one would come out.
+//!
+//! Records come in the order of their keys, so they are gathered in a row and made a tree at the end: in half the
+//! time that inserting one by one takes, and with full nodes, which take half the room of those that were split.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use uuid::Uuid;
 
 use super::Machine;
-use super::kv::{KeyValue, Record};
+use super::kv::{Key, KeyValue, Record};
 use crate::codec::{DecodeError, Decoder};
 use crate::control::registry::Registry;
 use crate::membership::Membership;
@@ -43,6 +46,8 @@ pub enum RestoreError {
 #[derive(Debug, Default)]
 pub struct Restore {
     restored: Option<Restored>,
+    /// The records of a data shard, in order.
+    records: Vec<(Key, Record)>,
 }
 
 /// What a snapshot holds.
@@ -61,9 +66,9 @@ impl Restore {
     /// When the block cannot be one of this snapshot. The whole is then worthless.
     pub fn block(&mut self, block: &[u8]) -> Result<(), RestoreError> {
         let mut decoder = Decoder::new(block);
-        match self.restored.as_mut().map(|restored| &mut restored.machine) {
+        match self.restored.as_ref().map(|restored| &restored.machine) {
             None => self.restored = Some(first(&mut decoder)?),
-            Some(Machine::KeyValue(kv)) => records(kv, &mut decoder)?,
+            Some(Machine::KeyValue(kv)) => records(kv.revision, &mut self.records, &mut decoder)?,
             Some(Machine::Registry(_)) => return Err(DecodeError::TrailingBytes.into()),
         }
         Ok(decoder.finish()?)
@@ -74,7 +79,11 @@ impl Restore {
     /// # Errors
     /// When there was no block.
     pub fn finish(self) -> Result<Restored, RestoreError> {
-        self.restored.ok_or(RestoreError::Empty)
+        let mut restored = self.restored.ok_or(RestoreError::Empty)?;
+        if let Machine::KeyValue(kv) = &mut restored.machine {
+            kv.records = self.records.into_iter().collect();
+        }
+        Ok(restored)
     }
 }
 
@@ -101,11 +110,15 @@ fn first(decoder: &mut Decoder<'_>) -> Result<Restored, DecodeError> {
     Ok(Restored { machine, membership })
 }
 
-fn records(kv: &mut KeyValue, decoder: &mut Decoder<'_>) -> Result<(), DecodeError> {
+fn records(
+    revision: Version,
+    records: &mut Vec<(Key, Record)>,
+    decoder: &mut Decoder<'_>,
+) -> Result<(), DecodeError> {
     while !decoder.is_empty() {
-        let last = kv.records.last_key_value().map(|(last, _)| &**last);
-        let (key, version, value) = record(last, kv.revision, decoder)?;
-        kv.records.insert(key.into(), Record { version, value: value.into() });
+        let last = records.last().map(|(last, _)| &**last);
+        let (key, version, value) = record(last, revision, decoder)?;
+        records.push((key.into(), Record { version, value: value.into() }));
     }
     Ok(())
 }

@@ -7,12 +7,16 @@ pub mod alone;
 mod members;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 mod view;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use crc::{CRC_64_XZ, Crc};
+
+use self::upkeep::Upkeep;
+pub use self::upkeep::WALK_BYTES_PER_LOG_BYTE;
 
 use crate::codec::{DecodeError, Decoder};
 use crate::command::{Consistency, Read, Reply, Request, Standing, Write};
@@ -51,6 +55,7 @@ pub struct Node {
     reports: BTreeMap<(NodeId, ShardId), Position>,
     /// Peers are due to hear where our replicas stand.
     report_due: bool,
+    upkeep: Upkeep,
     frames_invalid: u64,
 }
 
@@ -75,7 +80,6 @@ impl Node {
                 node,
                 numbering,
                 timing: options.timing,
-                snapshot_log_bytes_min: options.snapshot_log_bytes_min,
                 seed: seeds.u64(..),
                 faults: options.faults,
             };
@@ -97,6 +101,7 @@ impl Node {
             batches: VecDeque::new(),
             reports: BTreeMap::new(),
             report_due: false,
+            upkeep: Upkeep::default(),
             frames_invalid: 0,
             options,
         };
@@ -130,7 +135,9 @@ impl Node {
                 // A checkpoint, perhaps, and somebody waits for it.
                 self.report_due |= matches!(done, SnapshotDone::Finished { .. });
                 self.groups.with(done.id().shard, |group| group.snapshot_done(done, output));
+                self.look_at_snapshots();
             }
+            Event::LogHeld(held) => self.log_held(held),
             Event::DiskStalled => self.disk_changed(self.options.host.node, true),
             Event::DiskRecovered => self.disk_changed(self.options.host.node, false),
             Event::Retire => self.retiring = true,
@@ -141,6 +148,7 @@ impl Node {
     pub fn has_work(&self) -> bool {
         !self.groups.is_idle()
             || self.report_due
+            || self.upkeep.is_due()
             || self.router.has_output()
             || self.output.has_output()
             || self.has_roster_output()
@@ -166,6 +174,9 @@ impl Node {
             }
             self.follow_registry();
             self.router.retry_after_change(&mut self.groups);
+            if self.groups.is_idle() {
+                self.begin_due_snapshot();
+            }
             if self.groups.is_idle() {
                 break;
             }
@@ -313,6 +324,8 @@ impl Node {
             let heirs = self.heirs(true);
             self.groups.for_each(|group| group.leave_stalled_disk(|node| heirs.contains(&node)));
         }
+        self.release_logs();
+        self.look_at_snapshots();
         self.reconcile();
         self.router.tick(now, &mut self.groups);
         if now.0.is_multiple_of(self.options.timing.election_ticks) {
@@ -354,6 +367,8 @@ impl Node {
             return;
         }
         self.report_due |= node == self.options.host.node;
+        // What a snapshot lets go of may be the room that is missing.
+        self.look_at_snapshots();
         let shards: Vec<ShardId> = self.groups.iter().map(Group::shard).collect();
         let router = &self.router;
         for shard in shards {

@@ -195,7 +195,7 @@ impl Cluster {
     }
 }
 
-fn options(node: u64, founders: &[String]) -> NodeOptions {
+pub(super) fn options(node: u64, founders: &[String]) -> NodeOptions {
     NodeOptions {
         host: crate::command::HostInfo {
             node: NodeId(node),

@@ -43,8 +43,6 @@ pub struct GroupOptions {
     pub numbering: Numbering,
     /// Logical durations.
     pub timing: Timing,
-    /// See [`crate::event::NodeOptions::snapshot_log_bytes_min`].
-    pub snapshot_log_bytes_min: u64,
     /// Seeds election jitter and read contexts; differs from boot to boot.
     pub seed: u64,
     /// See [`crate::event::NodeOptions::faults`].
@@ -140,7 +138,7 @@ impl Group {
             machine,
             applied,
             applied_term,
-            snapshots: Snapshots::new(options.snapshot_log_bytes_min, newest),
+            snapshots: Snapshots::new(newest),
             disks: Disks::default(),
             proposals: Proposals::new(options.faults),
             reads: Reads::new(random.u64(..)),
@@ -176,7 +174,6 @@ impl Group {
             self.tick_hasty_election();
         }
         self.tick_sending(out);
-        self.cut_log(out);
         self.reads.forget_before(Ticks(now.0.saturating_sub(self.timing.request_ticks)));
     }
 
@@ -428,9 +425,11 @@ impl Group {
             last: LogIndex(self.raft.raft.raft_log.last_index()),
             log_begin: LogIndex(self.raft.store().begin()),
             keys: self.machine.record_count(),
+            log_bytes: self.raft.store().data_bytes(),
             votes: self.membership.role(ReplicaId(self.raft.raft.id)) == Some(Role::Voter),
             snapshot: self.snapshots.newest(),
-            makes_snapshot: self.snapshots.is_making(),
+            snapshot_bytes: self.snapshot_file_bytes(),
+            makes_snapshot: self.is_making_snapshot(),
             checkpoint: self.snapshots.checkpoint(),
         }
     }

@@ -174,7 +174,9 @@ impl Group {
             self.process(ready, out);
         }
         self.serve_reads(out);
-        self.begin_snapshot_if_due(out);
+        self.forget_overtaken_parts();
+        self.note_newer_wanted();
+        self.cut_log(limits::LOG_CUT_ENTRIES_MAX);
     }
 
     /// Everything up to `sequence` is durable.
@@ -323,7 +325,6 @@ impl Group {
             }
             self.applied = index;
             self.applied_term = term;
-            self.snapshots.applied(entry.data.len());
             out.counters.entries_applied += 1;
             // Now and not after the batch: other replicas have other batches.
             if is_checkpoint && self.faults.has(Fault::CheckpointTakenLate) {

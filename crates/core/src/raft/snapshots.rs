@@ -1,16 +1,18 @@
 //! The life of a shard's data beyond its log: snapshots made, sent and received, and the log cut behind them.
 //!
-//! Every replica makes its own, as soon as its log since the last one outweighs it. On disk the log is shared, so a shard
-//! that is slow to make its own keeps what others have released: no bound on the whole follows from this alone. A replica
-//! whose disk has no room for more log makes one at once: what it frees may be enough to go on. Writes go on meanwhile (`machine::capture`).
+//! Every replica makes its own when the node says so (`node::upkeep`): the log is shared, so no shard knows by itself
+//! when it is time. Checkpoints and backups are made at once, each at the index that was asked for. Writes go on meanwhile
+//! (`machine::capture`).
 //!
 //! A follower behind the log's start gets a snapshot in parts, outside of the engine's messages: the leader asks what
-//! the follower already holds, sends one part at a time within a budget, and hands over the engine's own (empty)
-//! snapshot message when all parts are there. A break costs the part under way, not what was sent before.
+//! the follower already holds, sends one part at a time, and hands over the engine's own (empty) snapshot message when
+//! all parts are there. A break costs the part under way, not what was sent before. How fast parts follow each other
+//! is the shell's: it reads them, and knows what else disk and network have to do.
 //!
 //! Invariants: the log is cut only behind a durable snapshot; a received snapshot is loaded and verified whole before
 //! the engine hears of it, and replaces the state only when the log's new beginning is durable.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use raft::eraftpb::{Message, MessageType};
@@ -43,17 +45,11 @@ const ASK_AGAIN_TICKS: u64 = 5;
 /// A follower that is silent for so many election timeouts is given up until the engine tries again.
 const GIVE_UP_ELECTION_TIMEOUTS: u64 = 5;
 
-/// Parts sent to one follower in one tick. With a tick of 50 ms and parts of 256 KiB it gets 40 MiB a second, which
-/// leaves clients most of a disk and of a gigabit link.
-const PARTS_PER_TICK: u32 = 8;
-
 /// What a follower says it holds when it needs nothing more.
 const HOLDS_ALL: u64 = u64::MAX;
 
 /// Snapshots of one shard.
 pub(super) struct Snapshots {
-    /// A snapshot is made once the log since the last one has so many bytes, or as many as that one.
-    log_bytes_min: u64,
     /// The newest durable one, and the size of its file.
     newest: Option<(SnapshotId, u64)>,
     making: Option<Making>,
@@ -62,14 +58,14 @@ pub(super) struct Snapshots {
     dropped: Vec<Making>,
     /// The last checkpoint that was completed.
     checkpoint: Option<Checkpoint>,
-    /// Bytes of entries applied since the state of the newest snapshot.
-    log_bytes: u64,
     /// No attempt before.
     not_before: Ticks,
     /// When the newest one was finished, or this life began.
     finished: Ticks,
     /// A follower that joined since the newest one needs a snapshot.
     is_newer_wanted: bool,
+    /// The log is to be cut up to here.
+    cut_to: LogIndex,
     sending: Vec<Sending>,
     receiving: Option<Receiving>,
     installing: Option<Installing>,
@@ -78,8 +74,6 @@ pub(super) struct Snapshots {
 struct Making {
     id: SnapshotId,
     membership: Membership,
-    /// `log_bytes` when it was begun.
-    log_bytes: u64,
     /// Whether replicas are compared by it.
     is_checkpoint: bool,
 }
@@ -93,7 +87,7 @@ struct Sending {
     /// The engine's message, for when all parts are there.
     message: Message,
     step: Step,
-    parts_left: u32,
+    /// When the follower last said something, or was last sent a part.
     heard: Ticks,
     asked: Ticks,
 }
@@ -102,8 +96,6 @@ struct Sending {
 enum Step {
     /// The follower was asked what it holds, or has been sent a part.
     Asked,
-    /// The part at this offset comes next, when the budget allows.
-    Wants(u64),
     /// The part at this offset is being read.
     Reading(u64),
     /// The follower holds all of it and has the engine's message.
@@ -134,26 +126,20 @@ pub(crate) struct SnapshotPart {
 }
 
 impl Snapshots {
-    pub(super) fn new(log_bytes_min: u64, newest: Option<(SnapshotId, u64)>) -> Snapshots {
+    pub(super) fn new(newest: Option<(SnapshotId, u64)>) -> Snapshots {
         Snapshots {
-            log_bytes_min,
             newest,
             making: None,
             dropped: Vec::new(),
             checkpoint: None,
-            log_bytes: 0,
             not_before: Ticks(0),
             finished: Ticks(0),
             is_newer_wanted: false,
+            cut_to: LogIndex(0),
             sending: Vec::new(),
             receiving: None,
             installing: None,
         }
-    }
-
-    /// Counts an applied entry.
-    pub(super) fn applied(&mut self, data_bytes: usize) {
-        self.log_bytes += data_bytes as u64 + limits::LOG_ENTRY_OVERHEAD_BYTES;
     }
 
     /// The newest durable one.
@@ -161,59 +147,82 @@ impl Snapshots {
         self.newest.map(|(id, _)| id)
     }
 
-    pub(super) fn is_making(&self) -> bool {
-        self.making.is_some()
-    }
-
     pub(super) fn checkpoint(&self) -> Option<Checkpoint> {
         self.checkpoint
     }
 
-    /// Whether a snapshot should be begun; `starving` tells that the write-ahead log has no room, so that any part of it
-    /// that can go is welcome.
-    fn is_due(&self, now: Ticks, election_ticks: u64, starving: bool) -> bool {
-        let newest_bytes = self.newest.map_or(0, |(_, file_bytes)| file_bytes);
-        let has_outgrown = self.log_bytes >= self.log_bytes_min.max(newest_bytes);
-        let is_old = self.log_bytes > 0 && now.0 >= self.finished.0 + AGE_ELECTION_TIMEOUTS * election_ticks;
-        // The files of a shard are one that grows and one that is whole: neither a snapshot that is received nor one
-        // that is being sent should make way for a new one, unless followers are so slow that the log would.
-        let files_are_free = self.making.is_none() && self.receiving.is_none() && self.installing.is_none();
-        let may_replace =
-            self.sending.is_empty() || self.log_bytes >= 4 * self.log_bytes_min.max(newest_bytes);
-        let is_welcome = starving && self.log_bytes > 0;
-        let is_wanted = has_outgrown || is_old || is_welcome || self.is_newer_wanted;
-        files_are_free && may_replace && now >= self.not_before && is_wanted
+    /// The last entry that the newest one contains.
+    fn newest_index(&self) -> LogIndex {
+        self.newest.map_or(LogIndex(0), |(id, _)| id.index)
     }
 }
 
 impl Group {
-    /// Begins a snapshot if the log has grown enough.
-    pub(super) fn begin_snapshot_if_due(&mut self, out: &mut Output) {
+    /// Size of the newest snapshot's file; 0 if there is none.
+    pub fn snapshot_file_bytes(&self) -> u64 {
+        self.snapshots.newest.map_or(0, |(_, file_bytes)| file_bytes)
+    }
+
+    /// Whether a snapshot is in the making.
+    pub fn is_making_snapshot(&self) -> bool {
+        self.snapshots.making.is_some()
+    }
+
+    /// Whether the newest snapshot is so old that what was deleted since should go, and there is something new.
+    pub fn snapshot_is_old(&self) -> bool {
+        let age_ticks = AGE_ELECTION_TIMEOUTS * self.timing.election_ticks;
+        self.has_outgrown_snapshot() && self.now.0 >= self.snapshots.finished.0 + age_ticks
+    }
+
+    /// Whether there is something that the newest snapshot does not contain.
+    pub fn has_outgrown_snapshot(&self) -> bool {
+        self.applied > self.snapshots.newest_index()
+    }
+
+    /// Whether a follower waits for a snapshot that is newer than all there are: it has joined since.
+    pub fn wants_newer_snapshot(&self) -> bool {
+        self.snapshots.is_newer_wanted
+    }
+
+    /// Begins a snapshot of the state as it is, so that the log up to `wanted` can go. Returns whether it did: not if the
+    /// newest one contains that already, if what is applied does not reach it, or if the shard's files are not free.
+    /// They are one that grows and one that is whole: neither a snapshot that is received nor one that is being sent
+    /// should make way for a new one, unless followers are so slow that it is `urgent`.
+    pub fn begin_snapshot(&mut self, wanted: LogIndex, urgent: bool, out: &mut Output) -> bool {
+        let snapshots = &self.snapshots;
+        let helps = snapshots.newest_index() < wanted && wanted <= self.applied;
+        let is_free =
+            snapshots.making.is_none() && snapshots.receiving.is_none() && snapshots.installing.is_none();
+        let may_replace = snapshots.sending.is_empty() || urgent;
+        if !helps || !is_free || !may_replace || self.now < snapshots.not_before {
+            return false;
+        }
+        self.make_snapshot(self.applied_id(), false, out);
+        true
+    }
+
+    /// The log has got there by itself, from another leader perhaps: what is being received is of no use.
+    pub(super) fn forget_overtaken_parts(&mut self) {
         let applied = self.applied;
-        // The log has got there by itself, from another leader perhaps.
         self.snapshots
             .receiving
             .take_if(|receiving| matches!(receiving, Receiving::Parts { id, .. } if id.index <= applied));
+    }
+
+    /// Takes note of followers that the engine found to need a newer snapshot.
+    pub(super) fn note_newer_wanted(&mut self) {
         self.snapshots.is_newer_wanted |= self.raft.store().take_newer_wanted();
-        let starving = self.disks.own_stalled;
-        if !self.snapshots.is_due(self.now, self.timing.election_ticks, starving)
-            || self.applied == LogIndex(0)
-        {
-            return;
-        }
-        self.begin_snapshot(self.applied_id(), false, out);
     }
 
     fn applied_id(&self) -> SnapshotId {
         SnapshotId { shard: self.shard, index: self.applied, term: self.applied_term }
     }
 
-    /// Begins a snapshot of what is applied, instead of the one that is in the making.
-    fn begin_snapshot(&mut self, id: SnapshotId, is_checkpoint: bool, out: &mut Output) {
-        let (log_bytes, membership) = (self.snapshots.log_bytes, self.membership.clone());
+    /// Makes a snapshot of what is applied, instead of the one that is in the making.
+    fn make_snapshot(&mut self, id: SnapshotId, is_checkpoint: bool, out: &mut Output) {
+        let membership = self.membership.clone();
         self.machine.begin_snapshot(&membership);
-        let making = Making { id, log_bytes, membership, is_checkpoint };
-        let dropped = self.snapshots.making.replace(making);
+        let dropped = self.snapshots.making.replace(Making { id, membership, is_checkpoint });
         self.snapshots.dropped.extend(dropped);
         self.snapshots.is_newer_wanted = false;
         self.make_next_block(id, out);
@@ -223,7 +232,7 @@ impl Group {
     /// state makes none: its own would be of no use, and its files are not free.
     pub(super) fn begin_checkpoint(&mut self, (index, term): (LogIndex, Term), out: &mut Output) {
         if self.snapshots.receiving.is_none() && self.snapshots.installing.is_none() {
-            self.begin_snapshot(SnapshotId { shard: self.shard, index, term }, true, out);
+            self.make_snapshot(SnapshotId { shard: self.shard, index, term }, true, out);
         }
     }
 
@@ -233,7 +242,7 @@ impl Group {
         let is_made = self.snapshots.making.as_ref().is_some_and(|making| making.id.index == self.applied);
         let is_free = self.snapshots.receiving.is_none() && self.snapshots.installing.is_none();
         if !is_there && !is_made && is_free && self.applied != LogIndex(0) {
-            self.begin_snapshot(self.applied_id(), false, out);
+            self.make_snapshot(self.applied_id(), false, out);
         }
         self.applied
     }
@@ -245,7 +254,7 @@ impl Group {
             SnapshotDone::Finished { id, file_bytes, checksum } => {
                 self.snapshot_finished(id, file_bytes, checksum)
             }
-            SnapshotDone::Written { .. } => {}
+            SnapshotDone::Written { .. } | SnapshotDone::Discarded { .. } => {}
             SnapshotDone::Read { id, offset, bytes, file_bytes } => {
                 self.send_part(&SnapshotPart { id, offset, bytes }, file_bytes, out);
             }
@@ -276,7 +285,7 @@ impl Group {
     fn make_next_block(&mut self, id: SnapshotId, out: &mut Output) {
         out.snapshot_tasks.push(match self.machine.next_block() {
             Some(block) => SnapshotTask::Write { id, block },
-            None => SnapshotTask::Finish { id },
+            None => SnapshotTask::Finish { id, keeps_older: !self.snapshots.sending.is_empty() },
         });
     }
 
@@ -286,7 +295,6 @@ impl Group {
         let dropped = self.snapshots.dropped.iter().position(|dropped| dropped.id == id);
         let made = match self.snapshots.making.take_if(|making| making.id == id) {
             Some(making) => {
-                self.snapshots.log_bytes -= making.log_bytes;
                 if making.is_checkpoint {
                     self.snapshots.checkpoint = Some(Checkpoint { index: id.index, checksum });
                 }
@@ -324,32 +332,41 @@ impl Group {
         self.stop_sending(|sending| sending.id == id && matches!(sending.step, Step::Reading(_)));
     }
 
-    /// Cuts the log behind the newest snapshot, unless an active follower still needs what is in front of it.
-    pub(super) fn cut_log(&mut self, out: &mut Output) {
-        let Some((newest, _)) = self.snapshots.newest else { return };
-        let begin = self.raft.store().begin();
-        if newest.index.0 <= begin {
-            return;
+    /// Lets the log be cut behind the newest snapshot; if `spares` says so, only as far as no active follower still
+    /// needs it.
+    pub fn release_log(&mut self, spares: bool, out: &mut Output) {
+        let newest = self.snapshots.newest_index();
+        if newest > self.snapshots.cut_to.max(LogIndex(self.raft.store().begin())) {
+            let up_to = if spares { newest.min(self.needed_by_followers()) } else { newest };
+            if up_to > self.snapshots.cut_to {
+                self.snapshots.cut_to = up_to;
+                out.released.push((self.shard, up_to));
+            }
         }
-        let is_small = self.raft.store().data_bytes() < 2 * self.snapshots.log_bytes_min;
-        let spare_followers = is_small && !self.disks.own_stalled;
-        let up_to =
-            if spare_followers { newest.index.0.min(self.needed_by_followers()) } else { newest.index.0 };
+        self.cut_log(limits::LOG_CUT_ENTRIES_PER_TICK_MAX);
+    }
+
+    /// Goes a step towards where the log is to be cut.
+    pub(super) fn cut_log(&mut self, entries_max: u64) {
+        let begin = self.raft.store().begin();
+        let up_to = self.snapshots.cut_to.0.min(begin + entries_max);
         if up_to > begin {
             self.raft.mut_store().cut(up_to);
-            out.released.push((self.shard, LogIndex(up_to)));
         }
     }
 
-    /// The highest index that no active follower of this leader still needs.
-    fn needed_by_followers(&self) -> u64 {
+    /// The highest index that no active follower of this leader still needs. One that is being sent a snapshot goes on
+    /// from there.
+    fn needed_by_followers(&self) -> LogIndex {
         if self.raft.raft.state != StateRole::Leader {
-            return u64::MAX;
+            return LogIndex(u64::MAX);
         }
         let progress = self.raft.raft.prs().iter();
         let active = progress
-            .filter(|(_, progress)| progress.recent_active && progress.state != ProgressState::Snapshot);
-        active.map(|(_, progress)| progress.matched).min().unwrap_or(u64::MAX)
+            .filter(|(_, progress)| progress.recent_active && progress.state != ProgressState::Snapshot)
+            .map(|(_, progress)| LogIndex(progress.matched));
+        let sent = self.snapshots.sending.iter().map(|sending| sending.id.index);
+        active.chain(sent).min().unwrap_or(LogIndex(u64::MAX))
     }
 
     /// The engine wants a follower to have a snapshot: asks the follower what it holds of it.
@@ -368,18 +385,7 @@ impl Group {
         self.snapshots.sending.retain(|sending| sending.to != to);
         let (heard, asked) = (self.now, self.now);
         let step = Step::Asked;
-        let parts_left = PARTS_PER_TICK;
-        self.snapshots.sending.push(Sending {
-            to,
-            node,
-            id,
-            file_bytes,
-            message,
-            step,
-            parts_left,
-            heard,
-            asked,
-        });
+        self.snapshots.sending.push(Sending { to, node, id, file_bytes, message, step, heard, asked });
         out.snapshot_frames.push((node, question(id)));
     }
 
@@ -396,23 +402,10 @@ impl Group {
             sending.step = Step::Complete;
             let message = sending.message.clone();
             self.send_now(&message, out);
-        } else {
-            sending.step = Step::Wants(next_offset);
-            self.read_parts(out);
-        }
-    }
-
-    /// Reads the parts that followers want, within their budgets.
-    fn read_parts(&mut self, out: &mut Output) {
-        for sending in &mut self.snapshots.sending {
-            if let Step::Wants(offset) = sending.step
-                && sending.parts_left > 0
-            {
-                sending.parts_left -= 1;
-                sending.step = Step::Reading(offset);
-                let bytes_max = limits::SNAPSHOT_PART_BYTES_MAX;
-                out.snapshot_tasks.push(SnapshotTask::Read { id: sending.id, offset, bytes_max });
-            }
+        } else if !matches!(sending.step, Step::Reading(_)) {
+            sending.step = Step::Reading(next_offset);
+            let bytes_max = limits::SNAPSHOT_PART_BYTES_MAX;
+            out.snapshot_tasks.push(SnapshotTask::Read { id, offset: next_offset, bytes_max });
         }
     }
 
@@ -421,35 +414,34 @@ impl Group {
         for sending in &mut self.snapshots.sending {
             if sending.id == part.id && sending.step == Step::Reading(part.offset) {
                 sending.step = Step::Asked;
-                sending.asked = now;
+                // Until now the follower had nothing to say.
+                (sending.heard, sending.asked) = (now, now);
                 sending.file_bytes = file_bytes;
                 out.snapshot_frames.push((sending.node, peer::snapshot_part(part)));
             }
         }
     }
 
-    /// Renews budgets, asks silent followers again, and gives up those that stay silent or are done.
+    /// Asks silent followers again, and gives up those that stay silent or are done.
     pub(super) fn tick_sending(&mut self, out: &mut Output) {
         if self.snapshots.sending.is_empty() {
             return;
         }
         let now = self.now;
         let give_up_ticks = GIVE_UP_ELECTION_TIMEOUTS * self.timing.election_ticks;
+        let waits = |sending: &Sending| matches!(sending.step, Step::Asked | Step::Complete);
         for sending in &mut self.snapshots.sending {
-            sending.parts_left = PARTS_PER_TICK;
-            let waits = matches!(sending.step, Step::Asked | Step::Complete);
-            if waits && now.0 >= sending.asked.0.max(sending.heard.0) + ASK_AGAIN_TICKS {
+            if waits(sending) && now.0 >= sending.asked.0.max(sending.heard.0) + ASK_AGAIN_TICKS {
                 sending.asked = now;
                 out.snapshot_frames.push((sending.node, question(sending.id)));
             }
         }
-        self.stop_sending(|sending| now.0 >= sending.heard.0 + give_up_ticks);
+        self.stop_sending(|sending| waits(sending) && now.0 >= sending.heard.0 + give_up_ticks);
         let progress = self.raft.raft.prs();
         let still_needed = |sending: &Sending| {
             progress.get(sending.to.0).is_some_and(|progress| progress.state == ProgressState::Snapshot)
         };
         self.snapshots.sending.retain(still_needed);
-        self.read_parts(out);
     }
 
     /// Stops sending to the followers that `gives_up` names; the engine tries again later.
@@ -555,7 +547,8 @@ impl Group {
             |installing: &mut Installing| installing.ready_number.is_some_and(|own| own <= durable_number);
         let Some(installing) = self.snapshots.installing.take_if(is_durable) else { return };
         assert!(installing.id.index > self.applied, "invariant: a snapshot never replaces newer state");
-        self.machine = installing.machine;
+        let replaced = core::mem::replace(&mut self.machine, installing.machine);
+        out.snapshot_tasks.push(SnapshotTask::Discard { id: installing.id, machine: Box::new(replaced) });
         self.membership = installing.membership;
         self.applied = installing.id.index;
         self.applied_term = installing.id.term;
@@ -566,7 +559,6 @@ impl Group {
         self.proposals.forget_up_to(self.applied);
         self.snapshots.making = None;
         self.snapshots.dropped.clear();
-        self.snapshots.log_bytes = 0;
         self.snapshots.newest = Some((installing.id, installing.file_bytes));
         self.snapshots.finished = self.now;
         self.raft.mut_store().offer_snapshot(installing.id, membership::conf_state(&self.membership));

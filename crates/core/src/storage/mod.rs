@@ -95,6 +95,15 @@ pub struct WalBatch {
     pub released: Vec<(ShardId, LogIndex)>,
 }
 
+/// How much of the write-ahead log is kept beyond the segment that is being written, and for whom.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogHeld {
+    /// Bytes of the files of full segments.
+    pub bytes: u64,
+    /// The oldest full segment that is needed at all is needed until this shard releases this index.
+    pub holder: Option<(ShardId, LogIndex)>,
+}
+
 /// Everything that a node's disk remembers, by shard.
 pub type RecoveredShards = BTreeMap<ShardId, RecoveredShard>;
 

@@ -39,8 +39,11 @@ pub enum SnapshotTask {
     Finish {
         /// Which.
         id: SnapshotId,
+        /// Whether the one before it stays until the next one begins: a follower is being sent it.
+        keeps_older: bool,
     },
-    /// Reads a part of a finished snapshot's file, to send it. Answered by [`SnapshotDone::Read`].
+    /// Reads a part of a finished snapshot's file, to send it. Answered by [`SnapshotDone::Read`]. Unlike other tasks it
+    /// may be put off, so that sending takes no more of the disk and the network than the shell wants it to.
     Read {
         /// Which.
         id: SnapshotId,
@@ -64,6 +67,14 @@ pub enum SnapshotTask {
     Load {
         /// Which.
         id: SnapshotId,
+    },
+    /// A received snapshot is in place: removes older ones of the shard and drops the state that it has replaced. To
+    /// free millions of records takes longer than requests should wait. Answered by [`SnapshotDone::Discarded`].
+    Discard {
+        /// The snapshot in place.
+        id: SnapshotId,
+        /// The state before.
+        machine: Box<Machine>,
     },
 }
 
@@ -114,6 +125,11 @@ pub enum SnapshotDone {
         /// Size of its file.
         file_bytes: u64,
     },
+    /// What a received snapshot has replaced is gone.
+    Discarded {
+        /// The snapshot in place.
+        id: SnapshotId,
+    },
     /// The task failed: no room, a fault of the disk, or a file that is not intact. What was in the making or being
     /// received is removed; finished snapshots stay.
     Failed {
@@ -129,10 +145,11 @@ impl SnapshotTask {
     pub fn id(&self) -> SnapshotId {
         match self {
             SnapshotTask::Write { id, .. }
-            | SnapshotTask::Finish { id }
+            | SnapshotTask::Finish { id, .. }
             | SnapshotTask::Read { id, .. }
             | SnapshotTask::Receive { id, .. }
-            | SnapshotTask::Load { id } => *id,
+            | SnapshotTask::Load { id }
+            | SnapshotTask::Discard { id, .. } => *id,
         }
     }
 }
@@ -146,6 +163,7 @@ impl SnapshotDone {
             | SnapshotDone::Read { id, .. }
             | SnapshotDone::Received { id, .. }
             | SnapshotDone::Loaded { id, .. }
+            | SnapshotDone::Discarded { id }
             | SnapshotDone::Failed { id, .. } => *id,
         }
     }

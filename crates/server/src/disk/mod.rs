@@ -4,9 +4,11 @@
 //! core's.
 
 mod files;
+mod pace;
 mod snapshot_thread;
 mod thread;
 
 pub use files::{FsDisk, FsFile};
-pub use snapshot_thread::SnapshotThread;
+pub use pace::Pace;
+pub use snapshot_thread::{SnapshotPaces, SnapshotThread};
 pub use thread::{DiskReport, DiskThread};

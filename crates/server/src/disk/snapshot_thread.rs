@@ -1,33 +1,68 @@
 //! The thread that keeps snapshot files, so that neither the worker nor the log ever waits for them.
 //!
-//! Owns the order: tasks are done one after another, each reported when it is done. A task that fails is reported like
-//! any other and ends nothing: the log is whole without a snapshot, and the core tries again.
+//! Owns the order and the pace: tasks are done one after another, each reported when it is done. A block written is
+//! reported only when the next one may come, and a part to be sent is read only when it may go; so whoever makes or
+//! sends a snapshot goes no faster than [`SnapshotPaces`] says. A task that fails is reported like any other and ends
+//! nothing: the log is whole without a snapshot, and the core tries again.
+//!
+//! The thread has the priority of the others. A lower one would make requests wait for it: where processors are short, it
+//! would be stopped while it holds what they need, the file system's journal or the allocator.
 //!
 //! The queue needs no limit of its own: the core has at most one task of a shard under way for its own snapshot, one
 //! for each follower that it serves, and one for what it receives.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::mpsc::{self, Sender};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{Builder, JoinHandle};
+use std::time::Instant;
 
+use tidelock_core::node::WALK_BYTES_PER_LOG_BYTE;
 use tidelock_core::storage::disk::Disk;
-use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
+use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
 use tidelock_core::storage::snapshot_files::SnapshotFiles;
+use tidelock_core::types::ShardId;
+
+use super::pace::{Bucket, Pace};
+use crate::metrics::{DiskCounters, SnapshotCounters};
+
+/// How fast snapshots are written and sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotPaces {
+    /// Of all that are made here.
+    pub walk: Pace,
+    /// Of all that are sent to followers: leaves clients most of a disk and of a gigabit link. With the log it grows so
+    /// that a follower is not sent what has long been replaced when it arrives.
+    pub send: Pace,
+}
+
+impl Default for SnapshotPaces {
+    fn default() -> Self {
+        SnapshotPaces {
+            walk: Pace { bytes_per_second: 16 << 20, bytes_per_log_byte: WALK_BYTES_PER_LOG_BYTE },
+            send: Pace { bytes_per_second: 16 << 20, bytes_per_log_byte: 2 },
+        }
+    }
+}
 
 /// A handle to the thread. Dropped without [`SnapshotThread::stop`], it still does what was submitted, and nobody
 /// waits.
 pub struct SnapshotThread {
     tasks: Sender<SnapshotTask>,
+    counters: SnapshotCounters,
     thread: JoinHandle<()>,
 }
 
 impl SnapshotThread {
-    /// Starts the thread. `report` is called on it, once for each task.
+    /// Starts the thread. `log` tells it how fast the log grows; `report` is called on it, once for each task.
     ///
     /// # Errors
     /// When the system has no thread to give.
     pub fn start<D>(
-        mut files: SnapshotFiles<D>,
+        files: SnapshotFiles<D>,
+        paces: SnapshotPaces,
+        log: DiskCounters,
         report: impl Fn(SnapshotDone) + Send + 'static,
     ) -> io::Result<SnapshotThread>
     where
@@ -35,15 +70,22 @@ impl SnapshotThread {
         D::File: Send,
     {
         let (tasks, queue) = mpsc::channel();
-        let work = move || {
-            for task in queue {
-                let done = files.run(task);
-                log(&done);
-                report(done);
-            }
+        let counters = SnapshotCounters::default();
+        let (now, log_bytes) = (Instant::now(), log.bytes_written.load(Ordering::Relaxed));
+        let work = Work {
+            files,
+            queue,
+            log,
+            report,
+            counters: counters.clone(),
+            begun: BTreeMap::new(),
+            walk: Bucket::new(paces.walk, now, log_bytes),
+            written: VecDeque::new(),
+            send: Bucket::new(paces.send, now, log_bytes),
+            reads: VecDeque::new(),
         };
-        let thread = Builder::new().name(String::from("snapshots")).spawn(work)?;
-        Ok(SnapshotThread { tasks, thread })
+        let thread = Builder::new().name(String::from("snapshots")).spawn(move || work.run())?;
+        Ok(SnapshotThread { tasks, counters, thread })
     }
 
     /// Queues a task, never waiting.
@@ -52,7 +94,12 @@ impl SnapshotThread {
         let _ = self.tasks.send(task);
     }
 
-    /// Does what is queued and ends the thread.
+    /// What the thread counts.
+    pub fn counters(&self) -> SnapshotCounters {
+        self.counters.clone()
+    }
+
+    /// Does what is queued, without regard to its pace, and ends the thread.
     pub fn stop(self) {
         drop(self.tasks);
         if let Err(panic) = self.thread.join() {
@@ -61,18 +108,147 @@ impl SnapshotThread {
     }
 }
 
-fn log(done: &SnapshotDone) {
-    let id = done.id();
-    let (shard, index) = (id.shard.0, id.index.0);
-    match done {
-        SnapshotDone::Finished { file_bytes, .. } => {
-            tracing::info!(shard, index, bytes = file_bytes, "snapshot finished");
+struct Work<D: Disk, R> {
+    files: SnapshotFiles<D>,
+    queue: Receiver<SnapshotTask>,
+    log: DiskCounters,
+    report: R,
+    counters: SnapshotCounters,
+    /// What each shard has in the making, and since when.
+    begun: BTreeMap<ShardId, (SnapshotId, Instant)>,
+    walk: Bucket,
+    /// Blocks written, to be reported when the next one may come.
+    written: VecDeque<SnapshotDone>,
+    send: Bucket,
+    /// Parts to be read when they may go.
+    reads: VecDeque<SnapshotTask>,
+}
+
+impl<D: Disk, R: Fn(SnapshotDone)> Work<D, R> {
+    fn run(mut self) {
+        self.measure();
+        while let Some(task) = self.next() {
+            match task {
+                SnapshotTask::Read { .. } => self.reads.push_back(task),
+                task => self.work(task),
+            }
         }
-        SnapshotDone::Loaded { file_bytes, .. } => {
-            tracing::info!(shard, index, bytes = file_bytes, "snapshot received and loaded");
+        while let Some(read) = self.reads.pop_front() {
+            self.work(read);
         }
-        SnapshotDone::Failed { reason, .. } => tracing::warn!(shard, index, reason, "snapshot failed"),
-        SnapshotDone::Written { .. } | SnapshotDone::Read { .. } | SnapshotDone::Received { .. } => {}
+        self.written.drain(..).for_each(&self.report);
+    }
+
+    /// The next task; meanwhile what was put off is done when its time comes. `None` when there will be no more.
+    fn next(&mut self) -> Option<SnapshotTask> {
+        loop {
+            let (now, log_bytes) = (Instant::now(), self.log.bytes_written.load(Ordering::Relaxed));
+            self.walk.fill(now, log_bytes);
+            self.send.fill(now, log_bytes);
+            if self.walk.wait().is_zero() {
+                self.written.drain(..).for_each(&self.report);
+            }
+            if self.send.wait().is_zero()
+                && let Some(read) = self.reads.pop_front()
+            {
+                self.work(read);
+            }
+            let walk_wait = (!self.written.is_empty()).then(|| self.walk.wait());
+            let send_wait = (!self.reads.is_empty()).then(|| self.send.wait());
+            let received = match walk_wait.into_iter().chain(send_wait).min() {
+                Some(wait) => self.queue.recv_timeout(wait),
+                None => self.queue.recv().map_err(RecvTimeoutError::from),
+            };
+            match received {
+                Ok(task) => return Some(task),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+    }
+
+    fn work(&mut self, task: SnapshotTask) {
+        let grows_by = match &task {
+            SnapshotTask::Write { id, block } => {
+                let begun = self.begun.entry(id.shard).or_insert_with(|| (*id, Instant::now()));
+                if begun.0 != *id {
+                    *begun = (*id, Instant::now());
+                }
+                block.len() as u64
+            }
+            SnapshotTask::Receive { bytes, .. } => bytes.len() as u64,
+            _ => 0,
+        };
+        let done = self.files.run(task);
+        self.log(&done);
+        self.count(&done, grows_by);
+        match done {
+            SnapshotDone::Written { .. } => {
+                self.walk.spend(grows_by);
+                self.written.push_back(done);
+            }
+            SnapshotDone::Read { ref bytes, .. } => {
+                self.send.spend(bytes.len() as u64);
+                (self.report)(done);
+            }
+            done => (self.report)(done),
+        }
+    }
+
+    /// Since when a snapshot is in the making.
+    fn making_micros(&self, id: SnapshotId) -> u64 {
+        let begun = self.begun.get(&id.shard).filter(|(begun, _)| *begun == id);
+        begun.map_or(0, |(_, since)| since.elapsed().as_micros() as u64)
+    }
+
+    fn count(&self, done: &SnapshotDone, grew_by: u64) {
+        let add = |counter: &AtomicU64, count| {
+            counter.fetch_add(count, Ordering::Relaxed);
+        };
+        let counters = &self.counters;
+        match done {
+            SnapshotDone::Written { .. } => return add(&counters.file_bytes, grew_by),
+            SnapshotDone::Received { .. } => {
+                add(&counters.bytes_received, grew_by);
+                return add(&counters.file_bytes, grew_by);
+            }
+            SnapshotDone::Read { bytes, .. } => return add(&counters.bytes_sent, bytes.len() as u64),
+            SnapshotDone::Finished { id, .. } => {
+                add(&counters.made, 1);
+                add(&counters.making_micros, self.making_micros(*id));
+            }
+            SnapshotDone::Loaded { .. } => add(&counters.received, 1),
+            SnapshotDone::Failed { .. } => add(&counters.failed, 1),
+            SnapshotDone::Discarded { .. } => {}
+        }
+        self.measure();
+    }
+
+    /// Files came or went.
+    fn measure(&self) {
+        // A figure for people: if the directory cannot be read, tasks say so.
+        if let Ok(bytes) = self.files.file_bytes() {
+            self.counters.file_bytes.store(bytes, Ordering::Relaxed);
+        }
+    }
+
+    fn log(&self, done: &SnapshotDone) {
+        let id = done.id();
+        let (shard, index) = (id.shard.0, id.index.0);
+        match done {
+            SnapshotDone::Finished { file_bytes, .. } => {
+                let millis = self.making_micros(id) / 1_000;
+                tracing::info!(shard, index, bytes = file_bytes, millis, "snapshot finished");
+            }
+            SnapshotDone::Loaded { file_bytes, .. } => {
+                tracing::info!(shard, index, bytes = file_bytes, "snapshot received and loaded");
+            }
+            SnapshotDone::Failed { reason, .. } => tracing::warn!(shard, index, reason, "snapshot failed"),
+            SnapshotDone::Written { .. }
+            | SnapshotDone::Read { .. }
+            | SnapshotDone::Received { .. }
+            | SnapshotDone::Discarded { .. } => {}
+        }
     }
 }
 
@@ -86,6 +262,10 @@ mod tests {
     use super::*;
     use crate::disk::FsDisk;
 
+    fn start(files: SnapshotFiles<FsDisk>, report: impl Fn(SnapshotDone) + Send + 'static) -> SnapshotThread {
+        SnapshotThread::start(files, SnapshotPaces::default(), DiskCounters::default(), report).unwrap()
+    }
+
     #[test]
     fn every_task_is_reported_and_files_last() {
         let directory = tempfile::tempdir().unwrap();
@@ -93,10 +273,10 @@ mod tests {
         let id = SnapshotId { shard: ShardId(1), index: LogIndex(7), term: Term(2) };
         let (sender, reports) = mpsc::channel();
         let files = SnapshotFiles::open(disk.clone()).unwrap();
-        let thread = SnapshotThread::start(files, move |done| sender.send(done).unwrap()).unwrap();
+        let thread = start(files, move |done| sender.send(done).unwrap());
         // The first block of an empty data shard's snapshot: format, kind, revision.
         thread.submit(SnapshotTask::Write { id, block: vec![1, 1, 0] });
-        thread.submit(SnapshotTask::Finish { id });
+        thread.submit(SnapshotTask::Finish { id, keeps_older: false });
         thread.submit(SnapshotTask::Load { id: SnapshotId { index: LogIndex(8), ..id } });
         thread.stop();
         let reports: Vec<SnapshotDone> = reports.iter().collect();

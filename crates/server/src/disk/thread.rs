@@ -163,6 +163,7 @@ enum Next {
 impl<D: Disk> GroupCommits<D> {
     fn run(&mut self) {
         loop {
+            self.measure();
             let result = match self.next() {
                 Next::Commit => self.commit(),
                 Next::Idle => self.prepare(),
@@ -228,6 +229,16 @@ impl<D: Disk> GroupCommits<D> {
             self.counters.fsync_micros.fetch_add(micros, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Segments came or went.
+    fn measure(&self) {
+        self.counters.file_bytes.store(self.writer.file_bytes(), Ordering::Relaxed);
+        let held = self.writer.held();
+        let mut known = self.counters.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if *known != held {
+            *known = held;
+        }
     }
 
     /// Lets go of what the pending batches release. What cannot go now goes with the next release, or during a stall.

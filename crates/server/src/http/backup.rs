@@ -145,6 +145,8 @@ mod tests {
             last: LogIndex(applied),
             log_begin: LogIndex(0),
             keys: 0,
+            log_bytes: 0,
+            snapshot_bytes: 0,
             votes: true,
             snapshot: snapshot.map(id),
             makes_snapshot,

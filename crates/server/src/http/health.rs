@@ -58,6 +58,7 @@ pub(super) fn metrics<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem>
         status: call.store().status(),
         http: &context.counters,
         disk: &context.disk,
+        snapshots: &context.snapshots,
         transport: &context.transport,
         disk_stalled: context.disk_error.borrow().is_some(),
     };

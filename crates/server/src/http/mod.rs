@@ -48,7 +48,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::backup::BackupSource;
-use crate::metrics::{DiskCounters, HttpCounters};
+use crate::metrics::{DiskCounters, HttpCounters, SnapshotCounters};
 use crate::transport::TransportCounters;
 
 /// Most HTTP connections open at a time. Each costs a descriptor and up to a read buffer; the one above is told
@@ -137,6 +137,8 @@ pub struct HttpContext {
     pub counters: HttpCounters,
     /// Raised by the disk thread.
     pub disk: DiskCounters,
+    /// Raised by the thread of snapshots.
+    pub snapshots: SnapshotCounters,
     /// Raised by the peer transport.
     pub transport: Rc<TransportCounters>,
     /// Where backups come from; without it there are none.

@@ -274,8 +274,10 @@ fn status() -> NodeStatus {
         last: LogIndex(9),
         log_begin: LogIndex(4),
         keys: 3,
+        log_bytes: 5,
         votes: true,
         snapshot: None,
+        snapshot_bytes: 6,
         makes_snapshot: false,
         checkpoint: None,
     };

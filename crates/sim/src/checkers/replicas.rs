@@ -105,8 +105,10 @@ mod tests {
             last: LogIndex(100),
             log_begin: LogIndex(0),
             keys: 0,
+            log_bytes: 0,
             votes: true,
             snapshot: None,
+            snapshot_bytes: 0,
             makes_snapshot: false,
             checkpoint: None,
         }

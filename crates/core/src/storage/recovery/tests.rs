@@ -48,7 +48,7 @@ fn make<D: Disk>(files: &mut SnapshotFiles<D>, id: SnapshotId, machine: &mut Mac
     while let Some(block) = machine.next_block() {
         files.run(SnapshotTask::Write { id, block });
     }
-    let done = files.run(SnapshotTask::Finish { id });
+    let done = files.run(SnapshotTask::Finish { id, keeps_older: true });
     assert!(matches!(done, SnapshotDone::Finished { .. }), "{done:?}");
 }
 

@@ -11,7 +11,7 @@ use super::super::snapshot::SnapshotId;
 use super::format::{self, Chain, Stage, Trailer, file_name};
 
 /// Bytes between two syncs of a file that grows.
-const SYNC_BYTES: u64 = 4 << 20;
+const SYNC_BYTES: u64 = 1 << 20;
 
 /// A file that is appended to.
 #[derive(Debug)]

@@ -2,15 +2,16 @@
 //!
 //! ```text
 //! Write, Write, … Finish    ──► .part ──► synced ──► renamed ──► finished ──► Read, Read, … to a follower
-//! Receive, Receive, … Load  ──► .recv ──► verified, synced ──► renamed ──► finished, and its state handed out
+//! Receive, Receive, … Load  ──► .recv ──► verified, synced ──► renamed ──► finished, and its state handed out ──► Discard
 //! ```
 //!
 //! Invariants:
 //! - A file with the name of a finished snapshot was complete and durable when it got that name.
 //! - The newest finished snapshot of a shard stays until a newer one is finished.
 //! - A shard has two files at most: the newest finished one, and either one that grows or the finished one before it.
-//!   That one stays so long because a follower may be in the midst of receiving it. So the files of a shard take no
-//!   more than twice the largest state that it had at its last two snapshots.
+//!   That one stays only while it is of use: a follower is in the midst of receiving it, or the newest was received and
+//!   is not in place yet. So the files of a shard take no more than twice the largest state that it had at its last two
+//!   snapshots, and most of the time once.
 //!
 //! Deliberately not here: when a snapshot is made, sent or loaded, and which part of the log goes; that is the core's. It
 //! has one task about a snapshot under way at a time, and so knows of a failure before it asks for more. When it begins a
@@ -19,6 +20,7 @@
 mod format;
 mod growing;
 mod reader;
+mod readers;
 #[cfg(test)]
 mod tests;
 
@@ -32,6 +34,7 @@ use bytes::Bytes;
 use self::format::{Stage, file_name, parse_file_name};
 use self::growing::{Growing, Making};
 pub use self::reader::SnapshotFileError;
+pub use self::readers::{Readers, Reading};
 use super::RecoveredSnapshot;
 use super::disk::{Disk, DiskError, DiskFile};
 use super::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
@@ -39,11 +42,15 @@ use crate::limits;
 use crate::machine::Restored;
 use crate::types::ShardId;
 
+/// How much of a file that goes is let go in one step.
+const SHRINK_STEP_BYTES: u64 = 4 << 20;
+
 /// All snapshots of a node.
 #[derive(Debug)]
 pub struct SnapshotFiles<D: Disk> {
     disk: D,
     shards: BTreeMap<ShardId, ShardFiles<D::File>>,
+    readers: Readers,
 }
 
 /// The snapshots of one shard.
@@ -112,7 +119,12 @@ impl<D: Disk> SnapshotFiles<D> {
                 None => {}
             }
         }
-        Ok(SnapshotFiles { disk, shards })
+        Ok(SnapshotFiles { disk, shards, readers: Readers::default() })
+    }
+
+    /// Those who read files by themselves; none so far.
+    pub fn readers(&self) -> Readers {
+        self.readers.clone()
     }
 
     /// Shards that have a finished snapshot.
@@ -123,6 +135,25 @@ impl<D: Disk> SnapshotFiles<D> {
     /// Finished snapshots of a shard, the newest one first.
     pub fn finished(&self, shard: ShardId) -> impl Iterator<Item = SnapshotId> {
         self.shards.get(&shard).into_iter().flat_map(|files| files.finished.iter().rev().copied())
+    }
+
+    /// Bytes of all files.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn file_bytes(&self) -> Result<u64, DiskError> {
+        let mut bytes = 0;
+        for files in self.shards.values() {
+            for &id in &files.finished {
+                bytes += self.disk.open(&file_name(id, Stage::Finished))?.size()?;
+            }
+            bytes += match &files.grows {
+                Some(Grows::Making(making)) => making.out.bytes,
+                Some(Grows::Receiving(receiving)) => receiving.bytes,
+                None => 0,
+            };
+        }
+        Ok(bytes)
     }
 
     /// Verifies a finished snapshot and loads its state.
@@ -150,12 +181,17 @@ impl<D: Disk> SnapshotFiles<D> {
         let id = task.id();
         let (result, grew) = match task {
             SnapshotTask::Write { block, .. } => (self.write(id, &block), Some(Stage::Making)),
-            SnapshotTask::Finish { .. } => (self.finish(id), Some(Stage::Making)),
+            SnapshotTask::Finish { keeps_older, .. } => (self.finish(id, keeps_older), Some(Stage::Making)),
             SnapshotTask::Read { offset, bytes_max, .. } => (self.read(id, offset, bytes_max), None),
             SnapshotTask::Receive { offset, bytes, .. } => {
                 (self.receive(id, offset, &bytes), Some(Stage::Receiving))
             }
             SnapshotTask::Load { .. } => (self.load_received(id), Some(Stage::Receiving)),
+            SnapshotTask::Discard { machine, .. } => {
+                drop(machine);
+                self.remove_before(id);
+                (Ok(SnapshotDone::Discarded { id }), None)
+            }
         };
         result.unwrap_or_else(|error: TaskError| {
             if let Some(stage) = grew {
@@ -179,13 +215,16 @@ impl<D: Disk> SnapshotFiles<D> {
         Ok(SnapshotDone::Written { id })
     }
 
-    fn finish(&mut self, id: SnapshotId) -> Result<SnapshotDone, TaskError> {
+    fn finish(&mut self, id: SnapshotId, keeps_older: bool) -> Result<SnapshotDone, TaskError> {
         let Some(making) = self.making(id)? else {
             return Err(TaskError::Refused("no such snapshot is in the making"));
         };
         let checksum = making.finish()?;
         let file_bytes = making.out.bytes;
         self.install(id, Stage::Making)?;
+        if !keeps_older {
+            self.remove_before(id);
+        }
         Ok(SnapshotDone::Finished { id, file_bytes, checksum })
     }
 
@@ -267,19 +306,21 @@ impl<D: Disk> SnapshotFiles<D> {
         Ok(self.sweep(id.shard)?)
     }
 
-    /// Gives the file, which is durable, the name of a finished snapshot. Of the older ones the newest stays.
+    /// Gives the file, which is durable, the name of a finished snapshot.
     fn install(&mut self, id: SnapshotId, stage: Stage) -> Result<(), TaskError> {
         self.files(id.shard).expect_newer(id)?;
         self.disk.rename(&file_name(id, stage), &file_name(id, Stage::Finished))?;
         let files = self.files(id.shard);
         files.grows = None;
         files.finished.insert(id);
-        while files.finished.len() > 2 {
-            files.finished.pop_first();
-        }
-        // The snapshot is there, whether or not older ones can be removed now; the next one tries again.
-        let _ = self.sweep(id.shard);
         Ok(())
+    }
+
+    /// Removes the finished snapshots of earlier states.
+    fn remove_before(&mut self, id: SnapshotId) {
+        self.files(id.shard).finished.retain(|finished| finished.index >= id.index);
+        // What cannot be removed now goes with the next one.
+        let _ = self.sweep(id.shard);
     }
 
     /// Removes what was in the making or being received.
@@ -310,10 +351,30 @@ impl<D: Disk> SnapshotFiles<D> {
         for name in self.disk.list()? {
             let is_of_shard = parse_file_name(&name).is_some_and(|(id, _)| id.shard == shard);
             if is_of_shard && !useful.contains(&name) {
-                self.disk.remove(&name)?;
+                self.remove(&name)?;
             }
         }
         Ok(())
+    }
+
+    /// Removes a file, little by little: a file system that removes hundreds of MiB at once has no time for the log
+    /// meanwhile. What is no longer whole must not have the name of a finished snapshot, and what is being read, which
+    /// nobody can begin to once the name is gone, is removed as a whole.
+    fn remove(&self, name: &str) -> Result<(), DiskError> {
+        let mut file = self.disk.open(name)?;
+        let mut bytes = file.size()?;
+        let mut doomed = String::from(name);
+        if bytes > SHRINK_STEP_BYTES
+            && let Some((id, Stage::Finished)) = parse_file_name(name)
+        {
+            doomed = file_name(id, Stage::Making);
+            self.disk.rename(name, &doomed)?;
+        }
+        while bytes > SHRINK_STEP_BYTES && !self.readers.are_there() {
+            bytes -= SHRINK_STEP_BYTES;
+            file.resize(bytes)?;
+        }
+        self.disk.remove(&doomed)
     }
 }
 

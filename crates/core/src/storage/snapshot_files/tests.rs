@@ -48,7 +48,7 @@ fn write_blocks(
 
 fn make(files: &mut SnapshotFiles<MemoryDisk>, id: SnapshotId, machine: &mut Machine) -> u64 {
     write_blocks(files, id, machine);
-    match files.run(SnapshotTask::Finish { id }) {
+    match files.run(SnapshotTask::Finish { id, keeps_older: false }) {
         SnapshotDone::Finished { id: finished, file_bytes, .. } if finished == id => file_bytes,
         other => panic!("{other:?}"),
     }
@@ -153,13 +153,12 @@ fn a_part_of_another_snapshot_drops_what_was_received() {
 fn a_shard_has_two_files_at_most() {
     let disk = MemoryDisk::new(1);
     let mut files = open(&disk);
+    make(&mut files, id(0), &mut machine(0, 1));
     make(&mut files, id(1), &mut machine(1, 1));
-    make(&mut files, id(2), &mut machine(2, 1));
-    assert_eq!(
-        names(&disk),
-        [(1, Stage::Finished), (2, Stage::Finished)],
-        "a follower may be receiving the first"
-    );
+    assert_eq!(names(&disk), [(1, Stage::Finished)], "nobody needs the first");
+    write_blocks(&mut files, id(2), &mut machine(2, 1));
+    files.run(SnapshotTask::Finish { id: id(2), keeps_older: true });
+    assert_eq!(names(&disk), [(1, Stage::Finished), (2, Stage::Finished)], "a follower is sent the first");
     write_blocks(&mut files, id(3), &mut machine(3, 1));
     assert_eq!(names(&disk), [(2, Stage::Finished), (3, Stage::Making)]);
     receive(&mut files, id(4), 0, &made_elsewhere(id(4), 1).0);
@@ -171,8 +170,14 @@ fn a_shard_has_two_files_at_most() {
     files.run(SnapshotTask::Load { id: id(4) });
     assert_eq!(names(&disk), [(2, Stage::Finished), (4, Stage::Finished)]);
     assert_eq!(files.finished(SHARD).collect::<Vec<_>>(), [id(4), id(2)]);
-    files.keep_only(SHARD, Some(id(4))).unwrap();
-    assert_eq!(names(&disk), [(4, Stage::Finished)]);
+    let finished_bytes = disk.bytes(&file_name(id(4), Stage::Finished)).len() as u64;
+    assert!(files.file_bytes().unwrap() > finished_bytes);
+    let done = files.run(SnapshotTask::Discard { id: id(4), machine: Box::new(machine(2, 1)) });
+    assert!(matches!(done, SnapshotDone::Discarded { .. }), "{done:?}");
+    assert_eq!(names(&disk), [(4, Stage::Finished)], "it is in place");
+    assert_eq!(files.file_bytes(), Ok(finished_bytes));
+    files.keep_only(SHARD, None).unwrap();
+    assert_eq!(names(&disk), []);
 }
 
 #[test]
@@ -206,7 +211,7 @@ fn what_cannot_be_done_is_refused_and_harms_nothing() {
         (SnapshotTask::Write { id: id(6), block: too_large }, "length"),
         (SnapshotTask::Write { id: id(4), block: vec![1] }, "newer"),
         (SnapshotTask::Write { id: SnapshotId { term: Term(9), ..id(5) }, block: vec![1] }, "newer"),
-        (SnapshotTask::Finish { id: id(6) }, "in the making"),
+        (SnapshotTask::Finish { id: id(6), keeps_older: false }, "in the making"),
         (SnapshotTask::Receive { id: id(4), offset: 0, bytes: Bytes::from_static(b"old") }, "newer"),
         (SnapshotTask::Load { id: id(6) }, "being received"),
         (read(6, 0, 10), "no such snapshot"),
@@ -253,7 +258,9 @@ fn a_failed_sync_fails_the_snapshot() {
     let (bytes, _) = made_elsewhere(id(2), 10);
     write_blocks(&mut files, id(1), &mut machine(1, 10));
     disk.fail_syncs(true);
-    assert!(reason(files.run(SnapshotTask::Finish { id: id(1) })).contains("input/output"));
+    assert!(
+        reason(files.run(SnapshotTask::Finish { id: id(1), keeps_older: false })).contains("input/output")
+    );
     assert!(names(&disk).is_empty());
     receive(&mut files, id(2), 0, &bytes);
     assert!(reason(files.run(SnapshotTask::Load { id: id(2) })).contains("input/output"));
@@ -362,7 +369,7 @@ fn intact_blocks_that_are_no_state_are_told_apart() {
     let disk = MemoryDisk::new(1);
     let mut files = open(&disk);
     files.run(SnapshotTask::Write { id: id(1), block: vec![77] });
-    files.run(SnapshotTask::Finish { id: id(1) });
+    files.run(SnapshotTask::Finish { id: id(1), keeps_older: false });
     let error = files.load(id(1)).unwrap_err();
     assert!(matches!(error, SnapshotFileError::Restore { offset: 44, .. }), "{error}");
 }
@@ -376,7 +383,10 @@ fn snapshots_that_grow_have_no_say_after_a_crash() {
         disk.set_fuse(seed % 20);
         let done = write_blocks(&mut files, id(2), &mut machine(2, 400));
         let finished = matches!(done, SnapshotDone::Written { .. })
-            && matches!(files.run(SnapshotTask::Finish { id: id(2) }), SnapshotDone::Finished { .. });
+            && matches!(
+                files.run(SnapshotTask::Finish { id: id(2), keeps_older: false }),
+                SnapshotDone::Finished { .. }
+            );
         let disk = disk.crash(Crash::Tears);
         let files = open(&disk);
         let newest = files.finished(SHARD).next().unwrap();

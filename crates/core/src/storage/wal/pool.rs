@@ -23,6 +23,9 @@ pub(super) const SPARES_MAX: usize = 2;
 /// How much is filled with zeros in one step: what a commit that arrives meanwhile has to wait for.
 const FILL_STEP_BYTES: u64 = 256 << 10;
 
+/// How much of a file that goes is let go in one step. To remove 64 MiB at once takes the system tens of milliseconds.
+const SHRINK_STEP_BYTES: u64 = 4 << 20;
+
 /// Blocks of the file system.
 const BLOCK_BYTES: u64 = 4096;
 
@@ -67,12 +70,21 @@ struct Spare {
     filled: bool,
 }
 
+/// A file to be removed.
+#[derive(Debug)]
+struct Surplus {
+    name: String,
+    bytes: u64,
+}
+
 /// Spare files and the next segment.
 #[derive(Debug)]
 pub(super) struct Pool<F> {
     segment_bytes: u64,
     salts: fastrand::Rng,
     spares: Vec<Spare>,
+    /// Files that go: named as spares, which they are again if the process ends before they are gone.
+    surplus: Vec<Surplus>,
     /// Still under the name that comes with it.
     preparing: Option<(String, Active<F>)>,
     /// The segments to come, in order. More than one only for a group that needs them.
@@ -86,6 +98,7 @@ impl<F: DiskFile> Pool<F> {
             segment_bytes: options.segment_bytes,
             salts: fastrand::Rng::with_seed(options.seed),
             spares: Vec::new(),
+            surplus: Vec::new(),
             preparing: None,
             ready: VecDeque::new(),
         }
@@ -121,20 +134,44 @@ impl<F: DiskFile> Pool<F> {
         Ok(true)
     }
 
-    /// Makes a segment that is no longer needed a spare file, or removes it.
+    /// Makes a segment that is no longer needed a spare file, or one that [`Pool::shrink_step`] removes.
     pub fn recycle<D: Disk<File = F>>(&mut self, disk: &D, header: SegmentHeader) -> Result<(), DiskError> {
         let name = segment_name(header.number);
         let spare = spare_name(header.number);
         // A number comes again after a torn tail was cut, so a spare file may have got this name in an earlier life.
-        let taken =
-            self.spares.iter().map(|other| &other.name).chain(self.preparing.iter().map(|(name, _)| name));
-        let is_taken = taken.into_iter().any(|other| *other == spare);
-        if header.segment_bytes != self.segment_bytes || self.spares.len() >= SPARES_MAX || is_taken {
+        let mut taken = (self.spares.iter().map(|other| &other.name))
+            .chain(self.surplus.iter().map(|other| &other.name))
+            .chain(self.preparing.iter().map(|(name, _)| name));
+        if taken.any(|other| *other == spare) {
             return disk.remove(&name);
         }
         disk.rename(&name, &spare)?;
-        self.spares.push(Spare { name: spare, filled: true });
+        if header.segment_bytes != self.segment_bytes || self.spares.len() >= SPARES_MAX {
+            self.surplus.push(Surplus { name: spare, bytes: header.segment_bytes });
+        } else {
+            self.spares.push(Spare { name: spare, filled: true });
+        }
         Ok(())
+    }
+
+    /// Goes one step towards having no files that are not needed. Whether it did.
+    pub fn shrink_step<D: Disk<File = F>>(&mut self, disk: &D) -> Result<bool, DiskError> {
+        let Some(surplus) = self.surplus.last_mut() else { return Ok(false) };
+        if surplus.bytes <= SHRINK_STEP_BYTES {
+            disk.remove(&surplus.name)?;
+            self.surplus.pop();
+        } else {
+            let bytes = surplus.bytes - SHRINK_STEP_BYTES;
+            disk.open(&surplus.name)?.resize(bytes)?;
+            surplus.bytes = bytes;
+        }
+        Ok(true)
+    }
+
+    /// Bytes of all its files.
+    pub fn file_bytes(&self) -> u64 {
+        let files = self.spares.len() + self.preparing.iter().len() + self.ready.iter().len();
+        files as u64 * self.segment_bytes + self.surplus.iter().map(|surplus| surplus.bytes).sum::<u64>()
     }
 
     /// Goes one step towards having segment `number` ready. Whether there is more to do.
@@ -200,6 +237,11 @@ impl<F: DiskFile> Pool<F> {
             }
             None => {
                 let name = spare_name(number);
+                // Behind a torn tail that was cut, numbers come again.
+                if let Some(at) = self.surplus.iter().position(|surplus| surplus.name == name) {
+                    disk.remove(&name)?;
+                    self.surplus.swap_remove(at);
+                }
                 let file = disk.create(&name, self.segment_bytes)?;
                 (name, file, 0)
             }

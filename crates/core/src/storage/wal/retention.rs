@@ -11,7 +11,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use super::super::{HardState, WalRecord};
+use super::super::{HardState, LogHeld, WalRecord};
 use super::segment::SegmentHeader;
 use crate::types::{LogIndex, ShardId};
 
@@ -48,7 +48,8 @@ impl Retention {
     pub fn note(&mut self, record: &WalRecord, from: u64) {
         match record {
             WalRecord::Entries { shard, entries } => {
-                let Some(last) = entries.last() else { return };
+                let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return };
+                self.replace_from(*shard, first.index);
                 self.hold(*shard, last.index, from);
             }
             WalRecord::Restart { shard, index, .. } => {
@@ -59,6 +60,18 @@ impl Retention {
             }
             WalRecord::HardState { shard, state } => {
                 self.hard_states.insert(*shard, (*state, from));
+            }
+        }
+    }
+
+    /// Entries from `first` on are replaced by later ones. They hold on to nothing: the indexes behind the new end may
+    /// not come again for long, and nobody can release them before.
+    fn replace_from(&mut self, shard: ShardId, first: LogIndex) {
+        for kept in self.kept.iter_mut().rev() {
+            match kept.highest.get_mut(&shard) {
+                Some(highest) if *highest >= first => *highest = LogIndex(first.0 - 1),
+                Some(_) => return,
+                None => {}
             }
         }
     }
@@ -79,10 +92,24 @@ impl Retention {
 
     /// The number of the first segment that must stay. The last always stays.
     pub fn first_needed(&self) -> u64 {
-        let needed =
-            |kept: &&Kept| kept.highest.iter().any(|(shard, index)| self.released.get(shard) < Some(index));
-        let found = self.kept.iter().find(needed).or(self.kept.back());
+        let found = self.kept.iter().find(|kept| self.holder(kept).is_some()).or(self.kept.back());
         found.expect("invariant: a log has a segment").header.number
+    }
+
+    /// What the segments before the last one take, and who needs the oldest of them.
+    pub fn held(&self) -> LogHeld {
+        let full = || self.kept.iter().take(self.kept.len().saturating_sub(1));
+        LogHeld {
+            bytes: full().map(|kept| kept.header.segment_bytes).sum(),
+            holder: full().find_map(|kept| self.holder(kept)),
+        }
+    }
+
+    /// A shard that needs this segment, and until when.
+    fn holder(&self, kept: &Kept) -> Option<(ShardId, LogIndex)> {
+        let released = |shard| self.released.get(shard).copied().unwrap_or_default();
+        let found = kept.highest.iter().find(|&(shard, &index)| released(shard) < index);
+        found.map(|(&shard, &index)| (shard, index))
     }
 
     /// Latest hard states that stand in segments before `first_kept` only.

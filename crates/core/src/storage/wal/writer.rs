@@ -14,7 +14,7 @@
 
 use alloc::vec::Vec;
 
-use super::super::{WalBatch, WalRecord};
+use super::super::{LogHeld, WalBatch, WalRecord};
 use super::pool::{Active, Pool};
 use super::record;
 use super::retention::Retention;
@@ -112,8 +112,8 @@ impl<D: Disk> Writer<D> {
     }
 
     /// Goes one short step towards never letting a commit wait for the file system: fills the current segment with
-    /// zeros ahead of its frames and, once that is half full, makes the next one ready. Returns whether there is more
-    /// to do; call it again whenever the log is idle.
+    /// zeros ahead of its frames, removes a part of a file that is not needed and, once the current segment is half
+    /// full, makes the next one ready. Returns whether there is more to do; call it again whenever the log is idle.
     ///
     /// A [retryable](WalError::is_retryable) error from here is a warning: the current segment may still have room.
     pub fn prepare_next(&mut self) -> Result<bool, WalError> {
@@ -150,19 +150,34 @@ impl<D: Disk> Writer<D> {
         })
     }
 
-    /// Lets go of the segments that nobody needs and that could not go when they were released.
+    /// Lets go of the segments that nobody needs and that could not go when they were released, and of the files that are
+    /// not needed, whole: somebody waits for their room.
     ///
     /// # Errors
     ///
     /// As [`Writer::release`].
     pub fn reclaim(&mut self) -> Result<(), WalError> {
-        self.guarded(Self::release_segments)
+        self.guarded(|writer| {
+            writer.release_segments()?;
+            while writer.pool.shrink_step(&writer.disk)? {}
+            Ok(())
+        })
     }
 
     /// Takes note of what was released in an earlier life. What that frees goes with the next release: starting needs no
     /// room, and to free a segment may need some.
     pub(in crate::storage) fn note_released(&mut self, shard: ShardId, up_to: LogIndex) {
         self.retention.release(shard, up_to);
+    }
+
+    /// What is kept of the log. Changes when a segment is full and when something is released.
+    pub fn held(&self) -> LogHeld {
+        self.retention.held()
+    }
+
+    /// Bytes of all files of the log: what is held, the segment being written, and those to come.
+    pub fn file_bytes(&self) -> u64 {
+        self.held().bytes + self.current.header.segment_bytes + self.pool.file_bytes()
     }
 
     /// Bytes appended since the log was opened, frame headers included.
@@ -318,7 +333,7 @@ impl<D: Disk> Writer<D> {
     }
 
     fn prepare_step(&mut self) -> Result<bool, DiskError> {
-        if self.current.fill_step()? {
+        if self.current.fill_step()? || self.pool.shrink_step(&self.disk)? {
             return Ok(true);
         }
         if self.current.offset < self.current.header.segment_bytes / 2 {

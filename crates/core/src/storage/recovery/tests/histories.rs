@@ -216,7 +216,7 @@ impl History {
         life.making = Some(id);
         let done = match life.machine.next_block() {
             Some(block) => life.files.run(SnapshotTask::Write { id, block }),
-            None => life.files.run(SnapshotTask::Finish { id }),
+            None => life.files.run(SnapshotTask::Finish { id, keeps_older: false }),
         };
         match done {
             SnapshotDone::Finished { .. } => {

@@ -15,7 +15,7 @@ use super::reader::{SegmentReader, Slot};
 use super::segment::{DATA_START, FrameHeader, SegmentHeader, parse_segment_name};
 use super::*;
 use crate::storage::memory_disk::MemoryDisk;
-use crate::storage::{HardState, LogEntry, RecoveredLog, WalBatch, WalRecord};
+use crate::storage::{HardState, LogEntry, LogHeld, RecoveredLog, WalBatch, WalRecord};
 use crate::types::{ReplicaId, Term, WalSequence};
 
 pub const SEGMENT_BYTES: u64 = 4 * 4096;

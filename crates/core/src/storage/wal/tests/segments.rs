@@ -232,7 +232,8 @@ fn released_segments_are_used_again_and_their_remains_not_believed() {
         next += 12;
         writer.release(ShardId(0), LogIndex(next - 2)).unwrap();
         assert!(segment_names(&disk).len() <= 2, "round {round}: {:?}", disk.list());
-        assert!(spare_names(&disk).len() <= pool::SPARES_MAX);
+        while writer.prepare_next().unwrap() {}
+        assert!(spare_names(&disk).len() <= pool::SPARES_MAX, "what is too much goes when the log is idle");
 
         let (reopened, recovery) = open_log(&disk);
         let log = &recovery.logs[&ShardId(0)];
@@ -266,6 +267,47 @@ fn a_segment_stays_as_long_as_one_shard_needs_it() {
     assert_ne!(segment_names(&disk)[0], segment::segment_name(1));
     let (_, recovery) = open_log(&disk);
     assert!(!recovery.logs.contains_key(&ShardId(5)));
+}
+
+#[test]
+fn the_log_says_who_holds_it() {
+    let disk = MemoryDisk::new(1);
+    let (mut writer, _) = open_log(&disk);
+    commit(&mut writer, entries(5, 1, &[b"needed", b"needed"]));
+    assert_eq!(writer.held(), LogHeld::default(), "the segment being written can never go");
+    commit_large(&mut writer, 1, 20);
+    let full = segment_names(&disk).len() as u64 - 1;
+    let held = LogHeld { bytes: full * SEGMENT_BYTES, holder: Some((ShardId(0), LogIndex(3))) };
+    assert_eq!(writer.held(), held);
+    writer.release(ShardId(0), LogIndex(20)).unwrap();
+    let needed_by_the_other = LogHeld { holder: Some((ShardId(5), LogIndex(2))), ..held };
+    assert_eq!(writer.held(), needed_by_the_other);
+    assert_eq!(open_log(&disk).0.held().bytes, held.bytes);
+    writer.release(ShardId(5), LogIndex(2)).unwrap();
+    assert_eq!(writer.held(), LogHeld::default());
+    let files = disk.list().unwrap();
+    assert_eq!(writer.file_bytes(), files.iter().map(|name| disk.bytes(name).len() as u64).sum::<u64>());
+}
+
+#[test]
+fn replaced_entries_hold_on_to_nothing() {
+    let disk = MemoryDisk::new(1);
+    let (mut writer, _) = open_log(&disk);
+    commit(&mut writer, entries(5, 1, &[b"kept", b"replaced", b"replaced", b"replaced"]));
+    commit_large(&mut writer, 1, 10);
+    // Its log is shorter now than it was.
+    commit(&mut writer, entries(5, 2, &[b"instead"]));
+    commit_large(&mut writer, 11, 10);
+    writer.release(ShardId(0), LogIndex(20)).unwrap();
+    assert_eq!(writer.held().holder, Some((ShardId(5), LogIndex(1))));
+    writer.release(ShardId(5), LogIndex(1)).unwrap();
+    assert_eq!(writer.held().holder, Some((ShardId(5), LogIndex(2))));
+    let (mut writer, recovery) = open_log(&disk);
+    let left: Vec<u64> = recovery.logs[&ShardId(5)].entries.iter().map(|entry| entry.index.0).collect();
+    assert_eq!(left, [2]);
+    writer.release(ShardId(0), LogIndex(20)).unwrap();
+    writer.release(ShardId(5), LogIndex(2)).unwrap();
+    assert_eq!(writer.held(), LogHeld::default());
 }
 
 #[test]
