@@ -98,7 +98,7 @@ fn judge_writes(
             }
         }
         if let Some(latest) = latest
-            && latest.invoked > operation.completed()
+            && latest.invoked > settled(operation)
         {
             let text = format!("was answered before operation {} began, and stands behind it", latest.token);
             return Err(blame(operation, text));
@@ -141,7 +141,7 @@ fn judge_reads(history: &History, judged: &Judged) -> Result<(), Violation> {
         .collect();
     let mut placed: Vec<(Moment, usize)> = Vec::new();
     for (operation, operations, is_stale) in reads {
-        let answered = writes.iter().filter(|(write, _)| write.completed() < operation.invoked);
+        let answered = writes.iter().filter(|(write, _)| settled(write) < operation.invoked);
         let read_before = placed.iter().filter(|(completed, _)| *completed < operation.invoked);
         let fresh = answered.map(|(_, place)| *place).chain(read_before.map(|(_, place)| *place)).max();
         let low = if is_stale { 0 } else { fresh.unwrap_or(0) };
@@ -178,6 +178,14 @@ fn explains(judged: &Judged, place: usize, operations: &Operations, operation: &
             let held = reached.checked_sub(1).and_then(|last| states[last].1.as_ref());
             Model::look(held, &look) == reply
         })
+}
+
+/// When a command had certainly been done: what is not known to have happened may happen at any later time.
+fn settled(operation: &Operation) -> Moment {
+    match operation.reply() {
+        None | Some(Reply::Refused(_)) => Moment::NEVER,
+        Some(_) => operation.completed(),
+    }
 }
 
 fn blame(operation: &Operation, text: String) -> Violation {
