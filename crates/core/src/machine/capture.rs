@@ -74,7 +74,7 @@ impl KeyValue {
     fn walk(&self, block: &mut Vec<u8>) -> Option<Box<[u8]>> {
         let capture = self.capture.as_ref()?;
         let start = capture.reached.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        let mut now = self.records.range::<[u8], _>((start, Bound::Unbounded)).peekable();
+        let mut now = self.records.from(start).peekable();
         let mut before = capture.before.iter().peekable();
         let mut last = None;
         while block.len() < limits::SNAPSHOT_BLOCK_BYTES_CLOSE {
@@ -82,26 +82,27 @@ impl KeyValue {
                 (None, None) => break,
                 (None, Some(_)) => true,
                 (Some(_), None) => false,
-                (Some((key, _)), Some((changed_key, _))) => changed_key <= key,
+                (Some(record), Some((changed_key, _))) => ***changed_key <= *record.key(),
             };
             let (key, held) = if changed {
                 let (key, old) = before.next()?;
-                if now.peek().is_some_and(|(now_key, _)| *now_key == key) {
+                if now.peek().is_some_and(|now| now.key() == &**key) {
                     now.next();
                 }
-                (key, old.as_ref().map(|kept| (&kept.record, kept.expires)))
+                (&**key, old.as_ref().map(|kept| (&kept.record, kept.expires)))
             } else {
-                let (key, record) = now.next()?;
-                (key, Some((record, self.expires(key))))
+                let record = now.next()?;
+                (record.key(), Some((record, self.expires(record.key()))))
             };
             if let Some((record, expires)) = held {
+                let (version, value) = record.behind_key();
                 codec::put_bytes(block, key);
-                codec::put_varint(block, record.version.0);
-                codec::put_bytes(block, &record.value);
+                codec::put_varint(block, version.0);
+                codec::put_bytes(block, value);
                 put_expiry(block, expires);
             }
             last = Some(key);
         }
-        last.cloned()
+        last.map(Box::from)
     }
 }

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use uuid::Uuid;
 
 use super::Machine;
-use super::kv::{Key, KeyValue, Record};
+use super::kv::{KeyValue, Record};
 use crate::codec::{DecodeError, Decoder};
 use crate::command::{RowLayout, expiry};
 use crate::control::registry::Registry;
@@ -50,7 +50,7 @@ pub enum RestoreError {
 pub struct Restore {
     restored: Option<(Restored, RowLayout)>,
     /// The records of a data shard, in order.
-    records: Vec<(Key, Record)>,
+    records: Vec<Record>,
 }
 
 /// What a snapshot holds.
@@ -116,15 +116,15 @@ fn first(decoder: &mut Decoder<'_>) -> Result<(Restored, RowLayout), DecodeError
 }
 
 fn records(
-    (kv, records): (&mut KeyValue, &mut Vec<(Key, Record)>),
+    (kv, records): (&mut KeyValue, &mut Vec<Record>),
     layout: RowLayout,
     decoder: &mut Decoder<'_>,
 ) -> Result<(), DecodeError> {
     while !decoder.is_empty() {
-        let last = records.last().map(|(last, _)| &**last);
+        let last = records.last().map(Record::key);
         let Row { key, version, value, expires } = record((last, kv.revision), layout, decoder)?;
         kv.prepare(key, expires);
-        records.push((key.into(), Record { version, value: value.into() }));
+        records.push(Record::new(key, version, value));
     }
     Ok(())
 }

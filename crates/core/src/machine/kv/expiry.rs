@@ -88,7 +88,7 @@ mod tests {
     use crate::types::Version;
 
     fn holds(kv: &KeyValue) -> alloc::vec::Vec<&[u8]> {
-        kv.records.keys().map(|key| &**key).collect()
+        kv.records.iter().map(crate::machine::kv::Record::key).collect()
     }
 
     #[test]

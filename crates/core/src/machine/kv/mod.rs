@@ -14,11 +14,10 @@
 mod expiry;
 mod operations;
 mod rests;
+mod table;
 #[cfg(test)]
 mod tests;
 
-use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use core::ops::Bound;
@@ -31,14 +30,14 @@ use crate::limits;
 use crate::types::{UnixMillis, Version};
 use expiry::Expiries;
 use rests::Rests;
-
-pub(super) type Key = Box<[u8]>;
+pub(super) use table::Record;
+use table::Table;
 
 /// State of one data shard.
 #[derive(Debug, Default)]
 pub struct KeyValue {
     pub(super) revision: Version,
-    pub(super) records: BTreeMap<Key, Record>,
+    pub(super) records: Table,
     /// When keys expire. Apart from the records: most keys never do, and would pay for it in memory.
     expiries: Expiries,
     /// Follows from the keys.
@@ -47,13 +46,6 @@ pub struct KeyValue {
     pub(super) restoring: Option<Uuid>,
     /// A snapshot in the making.
     pub(super) capture: Option<Capture>,
-}
-
-/// What a key holds.
-#[derive(Debug)]
-pub(super) struct Record {
-    pub(super) version: Version,
-    pub(super) value: Box<[u8]>,
 }
 
 impl KeyValue {
@@ -69,7 +61,7 @@ impl KeyValue {
     }
 
     /// Puts all records of a snapshot in place, in the order of their keys.
-    pub(super) fn fill(&mut self, records: Vec<(Key, Record)>) {
+    pub(super) fn fill(&mut self, records: Vec<Record>) {
         self.records = records.into_iter().collect();
     }
 
@@ -97,76 +89,47 @@ impl KeyValue {
     /// Stores a value for good, if `condition` holds. Returns the key's version, and whether it is new; or its current
     /// version.
     fn put_if(&mut self, key: &[u8], value: &[u8], condition: Condition) -> Result<(Version, bool), Version> {
-        let next = Version(self.revision.0 + 1);
-        let Some(record) = self.records.get_mut(key) else {
-            if !condition.holds(Version::ABSENT) {
-                return Err(Version::ABSENT);
+        if condition != Condition::Always {
+            let current = self.version(key);
+            if !condition.holds(current) {
+                return Err(current);
             }
-            self.create(key, value, None);
-            return Ok((next, true));
-        };
-        if !condition.holds(record.version) {
-            return Err(record.version);
         }
-        if self.capture.is_none() && record.value.len() == value.len() {
-            // Most values that replace one have its length. The old one is in nobody's way then.
-            record.version = next;
-            record.value.copy_from_slice(value);
-            self.expiries.set(key, None);
-        } else {
-            let old = core::mem::replace(record, Record { version: next, value: value.into() });
-            let expires = self.expiries.set(key, None);
-            self.keep(key, Some(Kept { record: old, expires }));
-        }
-        self.wrote(next);
-        Ok((next, false))
+        Ok(self.store(key, value, None))
     }
 
-    /// Stores a value unconditionally, to expire at `expires`. Returns the key's version.
-    fn store(&mut self, key: &[u8], value: &[u8], expires: Option<UnixMillis>) -> Version {
+    /// Stores a value unconditionally, to expire at `expires`. Returns the key's version, and whether it is new.
+    fn store(&mut self, key: &[u8], value: &[u8], expires: Option<UnixMillis>) -> (Version, bool) {
         let next = Version(self.revision.0 + 1);
-        let Some(record) = self.records.get_mut(key) else {
-            self.create(key, value, expires);
-            return next;
-        };
-        let old = core::mem::replace(record, Record { version: next, value: value.into() });
+        let old = self.records.replace(Record::new(key, next, value));
         let expired = self.expiries.set(key, expires);
-        self.keep(key, Some(Kept { record: old, expires: expired }));
+        let is_new = old.is_none();
+        if is_new {
+            self.rests.created(key);
+        }
+        self.keep(key, old.map(|record| Kept { record, expires: expired }));
         self.wrote(next);
-        next
+        (next, is_new)
     }
 
-    /// Stores a key that does not exist.
-    fn create(&mut self, key: &[u8], value: &[u8], expires: Option<UnixMillis>) {
-        let version = Version(self.revision.0 + 1);
-        self.rests.created(key);
-        self.expiries.set(key, expires);
-        self.records.insert(key.into(), Record { version, value: value.into() });
-        self.keep(key, None);
-        self.wrote(version);
-    }
-
-    /// Removes a key that exists. Returns the revision at which it ceased to, and its value.
-    fn remove(&mut self, key: &[u8]) -> (Version, Option<Box<[u8]>>) {
+    /// Removes a key that exists. Returns the revision at which it ceased to, and what it held.
+    fn remove(&mut self, key: &[u8]) -> (Version, Option<Record>) {
         let next = Version(self.revision.0 + 1);
         let Some(record) = self.records.remove(key) else { return (self.revision, None) };
         self.rests.removed(key);
         let expires = self.expiries.set(key, None);
         // Only a snapshot in the making needs the value as well; it is rare.
-        let value = if self.capture.is_some() {
-            let value = record.value.clone();
-            self.keep(key, Some(Kept { record, expires }));
-            value
-        } else {
-            record.value
-        };
+        if self.capture.is_some() {
+            let (version, value) = record.behind_key();
+            self.keep(key, Some(Kept { record: Record::new(key, version, value), expires }));
+        }
         self.wrote(next);
-        (next, Some(value))
+        (next, Some(record))
     }
 
     /// The version of a key, [`Version::ABSENT`] if there is none.
     fn version(&self, key: &[u8]) -> Version {
-        self.records.get(key).map_or(Version::ABSENT, |record| record.version)
+        self.records.get(key).map_or(Version::ABSENT, Record::version)
     }
 
     /// Puts keys of a backup in place and lifts the revision, if the state is of that backup alone, or there is none:
@@ -181,8 +144,7 @@ impl KeyValue {
         for restored in &restoration.records {
             let key = &restored.key[..];
             if self.version(key) < restored.version {
-                let record = Record { version: restored.version, value: restored.value[..].into() };
-                let old = self.records.insert(key.into(), record);
+                let old = self.records.replace(Record::new(key, restored.version, &restored.value));
                 let expires = self.expiries.set(key, restored.expires);
                 if old.is_none() {
                     self.rests.created(key);
@@ -203,11 +165,11 @@ impl KeyValue {
     pub fn read(&self, read: &Read) -> Reply {
         match read {
             Read::Get { key } => match self.records.get(&key[..]) {
-                Some(record) => Reply::Value {
-                    version: record.version,
-                    value: Bytes::copy_from_slice(&record.value),
-                    expires: self.expiries.of(key),
-                },
+                Some(record) => {
+                    let (version, value) = record.behind_key();
+                    let expires = self.expiries.of(key);
+                    Reply::Value { version, value: Bytes::copy_from_slice(value), expires }
+                }
                 None => Reply::NotFound,
             },
             Read::Operations(operations) => Reply::Operations(self.look(operations)),
@@ -230,12 +192,13 @@ impl KeyValue {
         let mut digest = CRC.digest();
         digest.update(&self.revision.0.to_le_bytes());
         digest.update(self.restoring.as_ref().map_or(&[][..], |backup| backup.as_bytes()));
-        for (key, record) in &self.records {
+        for record in self.records.iter() {
+            let (key, (version, value)) = (record.key(), record.behind_key());
             digest.update(&(key.len() as u64).to_le_bytes());
             digest.update(key);
-            digest.update(&record.version.0.to_le_bytes());
-            digest.update(&(record.value.len() as u64).to_le_bytes());
-            digest.update(&record.value);
+            digest.update(&version.0.to_le_bytes());
+            digest.update(&(value.len() as u64).to_le_bytes());
+            digest.update(value);
         }
         for (at, key) in self.expiries.iter() {
             digest.update(&at.0.to_le_bytes());
@@ -264,7 +227,8 @@ impl KeyValue {
         };
         let mut items: Vec<Item> = Vec::new();
         let mut page_bytes = 0;
-        for (key, record) in self.records.range::<[u8], _>((start, Bound::Unbounded)) {
+        for record in self.records.from(start) {
+            let (key, (version, value)) = (record.key(), record.behind_key());
             if !key.starts_with(prefix) {
                 break;
             }
@@ -272,10 +236,10 @@ impl KeyValue {
                 let next = items.last().map(|item| item.key.clone());
                 return Page { items, next };
             }
-            let value = (!keys_only).then(|| Bytes::copy_from_slice(&record.value));
+            let value = (!keys_only).then(|| Bytes::copy_from_slice(value));
             page_bytes += key.len() + value.as_ref().map_or(0, Bytes::len);
             let (key, expires) = (Bytes::copy_from_slice(key), self.expiries.of(key));
-            items.push(Item { key, version: record.version, value, expires });
+            items.push(Item { key, version, value, expires });
         }
         Page { items, next: None }
     }

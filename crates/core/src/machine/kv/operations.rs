@@ -5,7 +5,7 @@
 //!
 //! Whether anybody waits for the replies must not show in the state: followers apply without making any.
 
-use super::{Kept, KeyValue, Record};
+use super::{KeyValue, Record};
 use crate::command::{
     Exchange, Expiry, ExpiryCondition, Operation, OperationReplies, OperationRepliesBuilder, OperationReply,
     Operations, Rejection, Reply, Set, SetCondition, Transaction,
@@ -97,30 +97,32 @@ impl KeyValue {
     }
 
     fn value(&self, key: &[u8]) -> OperationReply<'_> {
-        self.records.get(key).map_or(OperationReply::Absent, |record| OperationReply::Value {
-            version: record.version,
-            expires: self.expiries.of(key),
-            value: &record.value,
+        self.records.get(key).map_or(OperationReply::Absent, |record| {
+            let (version, value) = record.behind_key();
+            OperationReply::Value { version, expires: self.expiries.of(key), value }
         })
     }
 
     fn description(&self, key: &[u8]) -> OperationReply<'static> {
-        self.records.get(key).map_or(OperationReply::Absent, |record| OperationReply::Described {
-            version: record.version,
-            expires: self.expiries.of(key),
-            value_bytes: record.value.len() as u64,
+        self.records.get(key).map_or(OperationReply::Absent, |record| {
+            let (version, value) = record.behind_key();
+            OperationReply::Described {
+                version,
+                expires: self.expiries.of(key),
+                value_bytes: value.len() as u64,
+            }
         })
     }
 
     fn set(&mut self, set: &Set<'_>, room: &mut usize, answer: impl FnOnce(&OperationReply<'_>)) {
         let held = self.records.get(set.key);
-        let current = held.map_or(Version::ABSENT, |record| record.version);
+        let current = held.map_or(Version::ABSENT, Record::version);
         let holds = match set.condition {
             SetCondition::Version(condition) => condition.holds(current),
-            SetCondition::Equals(value) => held.is_some_and(|record| *record.value == *value),
-            SetCondition::Differs(value) => held.is_none_or(|record| *record.value != *value),
+            SetCondition::Equals(value) => held.is_some_and(|record| record.value() == value),
+            SetCondition::Differs(value) => held.is_none_or(|record| record.value() != value),
         };
-        let previous: Option<Box<[u8]>> = held.filter(|_| set.previous).map(|record| record.value.clone());
+        let previous: Option<Box<[u8]>> = held.filter(|_| set.previous).map(|record| record.value().into());
         if let Some(value) = &previous {
             if value.len() > *room {
                 return answer(&OperationReply::Rejected(Rejection::RepliesTooLong));
@@ -133,7 +135,7 @@ impl KeyValue {
                 Expiry::Keep => self.expiries.of(set.key),
                 Expiry::At(at) => Some(at),
             };
-            self.store(set.key, set.value, expires)
+            self.store(set.key, set.value, expires).0
         });
         let created = current == Version::ABSENT;
         answer(&match version {
@@ -145,12 +147,13 @@ impl KeyValue {
 
     fn take(&mut self, key: &[u8], room: &mut usize, answer: impl FnOnce(&OperationReply<'_>)) {
         let Some(record) = self.records.get(key) else { return answer(&OperationReply::Absent) };
-        if record.value.len() > *room {
+        let value_bytes = record.value().len();
+        if value_bytes > *room {
             return answer(&OperationReply::Rejected(Rejection::RepliesTooLong));
         }
-        *room -= record.value.len();
-        let (version, value) = self.remove(key);
-        answer(&OperationReply::Taken { version, value: value.as_deref().unwrap_or_default() });
+        *room -= value_bytes;
+        let (version, taken) = self.remove(key);
+        answer(&OperationReply::Taken { version, value: taken.as_ref().map_or(&[][..], Record::value) });
     }
 
     fn add(&mut self, key: &[u8], delta: i64) -> OperationReply<'static> {
@@ -167,7 +170,7 @@ impl KeyValue {
     }
 
     fn append(&mut self, key: &[u8], suffix: &[u8]) -> OperationReply<'static> {
-        let held = self.records.get(key).map_or(&[][..], |record| &record.value);
+        let held = self.records.get(key).map_or(&[][..], Record::value);
         let value_bytes = held.len() + suffix.len();
         if value_bytes > limits::VALUE_BYTES_MAX {
             return OperationReply::Rejected(Rejection::ValueTooLong);
@@ -184,24 +187,18 @@ impl KeyValue {
         at: Option<UnixMillis>,
         condition: ExpiryCondition,
     ) -> OperationReply<'static> {
-        let next = Version(self.revision.0 + 1);
-        let Some(record) = self.records.get_mut(key) else { return OperationReply::Absent };
+        let Some(record) = self.records.get(key) else { return OperationReply::Absent };
+        let (version, value) = record.behind_key();
         if !condition.holds(self.expiries.of(key), at) {
-            return OperationReply::ConditionFailed { current: record.version };
+            return OperationReply::ConditionFailed { current: version };
         }
         if at == Some(PASSED) {
             return OperationReply::Deleted { version: self.remove(key).0 };
         }
         // A new version, or a transaction that watches the key would not notice.
-        let old = Record { version: record.version, value: Box::default() };
-        record.version = next;
-        let value = self.capture.is_some().then(|| record.value.clone());
-        let expires = self.expiries.set(key, at);
-        if let Some(value) = value {
-            self.keep(key, Some(Kept { record: Record { value, ..old }, expires }));
-        }
-        self.wrote(next);
-        OperationReply::Written { version: next, created: false }
+        let value: Box<[u8]> = value.into();
+        let (version, created) = self.store(key, &value, at);
+        OperationReply::Written { version, created }
     }
 
     fn swap(&mut self, key: &[u8], expected: Option<i64>, new: i64) -> Result<Exchange, Rejection> {
@@ -216,7 +213,7 @@ impl KeyValue {
     /// The number that a key holds; an absent one holds 0.
     fn number(&self, key: &[u8]) -> Result<i64, Rejection> {
         match self.records.get(key) {
-            Some(record) => parse_number(&record.value).ok_or(Rejection::NotANumber),
+            Some(record) => parse_number(record.value()).ok_or(Rejection::NotANumber),
             None => Ok(0),
         }
     }
@@ -224,7 +221,7 @@ impl KeyValue {
     /// Stores a value that follows from the one before; when the key expires does not change.
     fn rewrite(&mut self, key: &[u8], value: &[u8]) -> Version {
         let expires = self.expiries.of(key);
-        self.store(key, value, expires)
+        self.store(key, value, expires).0
     }
 }
 

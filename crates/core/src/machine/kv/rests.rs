@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use core::ops::Bound;
 
-use super::KeyValue;
+use super::{KeyValue, Record};
 use crate::command::{Refusal, Reply};
 use crate::limits::{LIST_PAGE_BYTES_MAX, SCAN_KEYS_MAX, SCAN_REST_ONE_IN};
 
@@ -76,9 +76,7 @@ impl KeyValue {
         let start = self.rests.key_at(after).map_or(Bound::Unbounded, Bound::Excluded);
         let mut keys: Vec<Bytes> = Vec::new();
         let mut step_bytes = 0;
-        for (looked_at, key) in
-            self.records.range::<[u8], _>((start, Bound::Unbounded)).map(|(key, _)| key).enumerate()
-        {
+        for (looked_at, key) in self.records.from(start).map(Record::key).enumerate() {
             if looked_at == SCAN_KEYS_MAX {
                 return Reply::Refused(Refusal::Invalid(
                     "no place of rest in 100,000 keys, which only keys chosen for it bring about; list them instead",

@@ -27,7 +27,7 @@ fn gives(kv: &mut KeyValue, operation: Operation<'_>, expected: OperationReply<'
 }
 
 fn holds(kv: &KeyValue, value: &[u8], expires: Option<u64>) {
-    let held = kv.records.get(KEY).map(|record| &*record.value);
+    let held = kv.records.get(KEY).map(Record::value);
     assert_eq!((held, kv.expires(KEY)), (Some(value), expires.map(UnixMillis)));
 }
 
