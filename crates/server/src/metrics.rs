@@ -18,6 +18,8 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use tidelock_core::event::NodeStatus;
 
+use crate::resp::RespCounters;
+use crate::resp::dispatch::Family;
 use crate::transport::TransportCounters;
 
 /// Counters of the write-ahead log, raised by the disk thread.
@@ -189,6 +191,8 @@ pub struct Scrape<'a> {
     pub status: NodeStatus,
     /// Of the HTTP server.
     pub http: &'a HttpCounters,
+    /// Of the Redis protocol's server.
+    pub resp: &'a RespCounters,
     /// Of the log.
     pub disk: &'a DiskCounters,
     /// Of the links to peers.
@@ -208,6 +212,7 @@ impl Scrape<'_> {
             status: self.status.clone(),
             requests: snapshot_requests(self.http),
             durations: snapshot_durations(self.http),
+            commands: Family::ALL.map(|family| (family.text(), self.resp.commands.of(family))),
             totals: self.totals(),
             gauges: self.gauges(),
             fsync_seconds: self.disk.fsync_micros.load(Ordering::Relaxed) as f64 / 1e6,
@@ -269,6 +274,23 @@ impl Scrape<'_> {
             ("http_connections_timed_out", "HTTP connections cut as idle", http.connections_timed_out.get()),
             ("http_connections_failed", "HTTP connections ended by an error", http.connections_failed.get()),
             ("http_accept_errors", "Failures to accept an HTTP connection", http.accept_errors.get()),
+            ("resp_connections_accepted", "Redis connections served", self.resp.connections_accepted.get()),
+            (
+                "resp_connections_refused",
+                "Redis connections over the limit",
+                self.resp.connections_refused.get(),
+            ),
+            (
+                "resp_connections_stalled",
+                "Redis connections cut because nothing was read there",
+                self.resp.connections_stalled.get(),
+            ),
+            (
+                "resp_protocol_errors",
+                "Redis connections ended by what is no command, or too long",
+                self.resp.protocol_errors.get(),
+            ),
+            ("resp_accept_errors", "Failures to accept a Redis connection", self.resp.accept_errors.get()),
         ]
     }
 
@@ -279,6 +301,7 @@ impl Scrape<'_> {
             ("disk_stalled", "Whether the disk takes no writes", u64::from(self.disk_stalled)),
             ("requests_open", "Requests that the store has not answered", self.status.requests_open as u64),
             ("http_connections_open", "HTTP connections open", self.http.connections_open.get()),
+            ("resp_connections_open", "Redis connections open", self.resp.connections_open.get()),
         ]
     }
 }
@@ -336,6 +359,7 @@ struct Snapshot {
     status: NodeStatus,
     requests: Vec<([(&'static str, &'static str); 3], u64)>,
     durations: Vec<DurationSeries>,
+    commands: [(&'static str, u64); Family::ALL.len()],
     totals: Vec<(&'static str, &'static str, u64)>,
     gauges: Vec<(&'static str, &'static str, u64)>,
     fsync_seconds: f64,
@@ -356,6 +380,7 @@ impl Collector for Snapshot {
         }
         self.encode_shards(&mut encoder)?;
         self.encode_links(&mut encoder)?;
+        self.encode_commands(&mut encoder)?;
         self.encode_requests(&mut encoder)
     }
 }
@@ -398,6 +423,15 @@ impl Snapshot {
         Ok(())
     }
 
+    fn encode_commands(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Commands of the Redis protocol, by family";
+        let mut metric = encoder.encode_descriptor("resp_commands", help, None, MetricType::Counter)?;
+        for (family, count) in self.commands {
+            ConstCounter::new(count).encode(metric.encode_family(&[("family", family)])?)?;
+        }
+        Ok(())
+    }
+
     fn encode_requests(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "HTTP requests answered";
         let mut metric = encoder.encode_descriptor("http_requests", help, None, MetricType::Counter)?;
@@ -429,8 +463,8 @@ mod tests {
     fn scrape(status: NodeStatus, http: &HttpCounters) -> String {
         let disk = DiskCounters::default();
         disk.fsyncs.store(7, Ordering::Relaxed);
-        Scrape { status, http, disk: &disk, transport: &TransportCounters::default(), disk_stalled: false }
-            .encode()
+        let (transport, resp) = (&TransportCounters::default(), &RespCounters::default());
+        Scrape { status, http, resp, disk: &disk, transport, disk_stalled: false }.encode()
     }
 
     #[test]

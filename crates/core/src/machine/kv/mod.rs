@@ -30,6 +30,7 @@ use crate::command::{Condition, Item, Page, Read, Reply, Restoration};
 use crate::limits;
 use crate::types::{UnixMillis, Version};
 use expiry::Expiries;
+pub use operations::parse_number;
 use rests::Rests;
 
 /// State of one data shard.
