@@ -102,7 +102,7 @@ pub const WATCHES_MAX: usize = 1_024;
 
 /// Values that one command reads, and values that it removes and answers with: further ones are left out, or not removed, and the
 /// reply says so. With twice this much the replies of a forwarded command fit a frame.
-pub const REPLIES_BYTES_CLOSE: usize = 16 << 20;
+pub const REPLIES_BYTES_CLOSE: usize = 8 << 20;
 
 /// Keys that one entry of the log lets expire. Removing them takes about a millisecond, during which nothing else happens.
 pub const EXPIRED_KEYS_MAX: usize = 1_000;

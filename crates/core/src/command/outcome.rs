@@ -111,7 +111,7 @@ pub enum Rejection {
     ValueTooLong,
     /// The replies of one command hold so many bytes already that this value was left out; see
     /// [`limits::REPLIES_BYTES_CLOSE`].
-    #[error("the values read by one command are longer than 16 MiB together")]
+    #[error("the values read by one command are longer than 8 MiB together")]
     RepliesTooLong,
 }
 
@@ -371,6 +371,11 @@ impl OperationRepliesReader {
     /// How many are left.
     pub fn left(&self) -> usize {
         self.replies.count - self.read
+    }
+
+    /// What is left of the bytes that they take.
+    pub fn bytes_left(&self) -> usize {
+        self.replies.bytes.len() - self.offset
     }
 }
 

@@ -29,6 +29,7 @@ use crate::command::{Condition, Item, Page, Read, Reply, Restoration};
 use crate::limits;
 use crate::types::{UnixMillis, Version};
 use expiry::Expiries;
+pub use operations::parse_number;
 use rests::Rests;
 pub(super) use table::Record;
 use table::Table;

@@ -185,7 +185,7 @@ fn nothing_is_taken_that_cannot_be_answered_with() {
     let transaction = Transaction::of(ShardId(1), Operations::of(&takes));
     let Reply::Operations(replies) = kv.transact(&transaction, true) else { panic!("replies") };
     let taken = replies.iter().filter(|reply| matches!(reply, OperationReply::Taken { .. })).count();
-    assert_eq!((taken, kv.record_count()), (16, 4));
+    assert_eq!((taken, kv.record_count()), (8, 12));
 }
 
 #[test]
