@@ -1,8 +1,9 @@
 //! The keys of a shard in order, each with its version and its value in one piece of memory.
 //!
-//! Owns how a record lies in memory: `[length of the key: u16][key][version: varint][value]`. A key of 16 bytes with a value
-//! of 32 takes 64 bytes of the allocator and 16 in the tree; with key and value apart it was 80 and 40. What they mean, and
-//! when keys expire, is for others.
+//! Owns how a record lies in memory: `[length of the key: u16][key][version: varint][value]`, and the beginning of the key once
+//! more in the tree itself. Finding a key is a walk through memory that no cache holds: with the keys behind pointers each
+//! comparison would be such a step, two dozen for a tree of a million; so it is one for a node of the tree, while keys differ
+//! in their first 16 bytes. What records mean, and when keys expire, is for others.
 //!
 //! A record is never changed, only replaced.
 
@@ -22,7 +23,25 @@ use crate::types::Version;
 pub(in crate::machine) struct Table(BTreeSet<Record>);
 
 /// A key with what it holds.
-pub(in crate::machine) struct Record(Box<[u8]>);
+pub(in crate::machine) struct Record {
+    head: Head,
+    bytes: Box<[u8]>,
+}
+
+/// The first 16 bytes of a key, as a number that is in order as they are; shorter keys are filled up with zeros.
+type Head = u128;
+
+/// What is compared: a key, with its beginning at hand.
+trait Keyed {
+    fn head(&self) -> Head;
+    fn key(&self) -> &[u8];
+}
+
+/// A key that is looked for.
+struct Needle<'a> {
+    head: Head,
+    key: &'a [u8],
+}
 
 /// The length of a key stands in front of it.
 const PREFIX_BYTES: usize = 2;
@@ -38,11 +57,11 @@ impl Record {
         codec::put_varint(&mut record, version.0);
         record.extend_from_slice(value);
         debug_assert_eq!(record.len(), bytes, "one allocation of the right size");
-        Record(record.into_boxed_slice())
+        Record { head: head(key), bytes: record.into_boxed_slice() }
     }
 
     pub fn key(&self) -> &[u8] {
-        &self.0[PREFIX_BYTES..self.key_end()]
+        &self.bytes[PREFIX_BYTES..self.key_end()]
     }
 
     pub fn version(&self) -> Version {
@@ -55,19 +74,19 @@ impl Record {
 
     /// Version and value.
     pub fn behind_key(&self) -> (Version, &[u8]) {
-        let mut decoder = Decoder::new(&self.0[self.key_end()..]);
+        let mut decoder = Decoder::new(&self.bytes[self.key_end()..]);
         let version = decoder.varint().expect("invariant: a record holds a version");
         (Version(version), decoder.rest())
     }
 
     fn key_end(&self) -> usize {
-        PREFIX_BYTES + usize::from(u16::from_le_bytes([self.0[0], self.0[1]]))
+        PREFIX_BYTES + usize::from(u16::from_le_bytes([self.bytes[0], self.bytes[1]]))
     }
 }
 
 impl Table {
     pub fn get(&self, key: &[u8]) -> Option<&Record> {
-        self.0.get(key)
+        self.0.get(Needle::new(key).as_keyed())
     }
 
     /// Puts a record in place. Returns the one that had its key.
@@ -76,7 +95,7 @@ impl Table {
     }
 
     pub fn remove(&mut self, key: &[u8]) -> Option<Record> {
-        self.0.take(key)
+        self.0.take(Needle::new(key).as_keyed())
     }
 
     pub fn len(&self) -> usize {
@@ -89,7 +108,11 @@ impl Table {
 
     /// The records from a key on.
     pub fn from(&self, start: Bound<&[u8]>) -> btree_set::Range<'_, Record> {
-        self.0.range::<[u8], _>((start, Bound::Unbounded))
+        let needle = match start {
+            Bound::Included(key) | Bound::Excluded(key) => Needle::new(key),
+            Bound::Unbounded => Needle::new(&[]),
+        };
+        self.0.range::<dyn Keyed, _>((start.map(|_| needle.as_keyed()), Bound::Unbounded))
     }
 }
 
@@ -100,15 +123,77 @@ impl FromIterator<Record> for Table {
     }
 }
 
-impl Borrow<[u8]> for Record {
-    fn borrow(&self) -> &[u8] {
+fn head(key: &[u8]) -> Head {
+    match key.first_chunk() {
+        Some(first) => Head::from_be_bytes(*first),
+        None => {
+            let mut filled = [0; size_of::<Head>()];
+            filled[..key.len()].copy_from_slice(key);
+            Head::from_be_bytes(filled)
+        }
+    }
+}
+
+impl<'a> Needle<'a> {
+    fn new(key: &'a [u8]) -> Needle<'a> {
+        Needle { head: head(key), key }
+    }
+
+    fn as_keyed(&self) -> &(dyn Keyed + 'a) {
+        self
+    }
+}
+
+impl Keyed for Needle<'_> {
+    fn head(&self) -> Head {
+        self.head
+    }
+
+    fn key(&self) -> &[u8] {
+        self.key
+    }
+}
+
+impl Keyed for Record {
+    fn head(&self) -> Head {
+        self.head
+    }
+
+    fn key(&self) -> &[u8] {
         self.key()
+    }
+}
+
+/// A key behind a reference can be looked for although the tree holds no such keys: both are compared as this.
+impl<'a> Borrow<dyn Keyed + 'a> for Record {
+    fn borrow(&self) -> &(dyn Keyed + 'a) {
+        self
+    }
+}
+
+impl PartialEq for dyn Keyed + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for dyn Keyed + '_ {}
+
+impl PartialOrd for dyn Keyed + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for dyn Keyed + '_ {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.head().cmp(&other.head()).then_with(|| self.key().cmp(other.key()))
     }
 }
 
 impl PartialEq for Record {
     fn eq(&self, other: &Record) -> bool {
-        self.key() == other.key()
+        self.cmp(other) == Ordering::Equal
     }
 }
 
@@ -122,7 +207,7 @@ impl PartialOrd for Record {
 
 impl Ord for Record {
     fn cmp(&self, other: &Record) -> Ordering {
-        self.key().cmp(other.key())
+        self.head.cmp(&other.head).then_with(|| self.key().cmp(other.key()))
     }
 }
 
@@ -150,6 +235,28 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn keys_are_in_order_whatever_they_begin_with() {
+        let same = [b'x'; 20];
+        let mut keys: Vec<Vec<u8>> =
+            vec![vec![], vec![0], vec![0; 15], vec![0; 16], vec![0; 17], vec![0xff; 16]];
+        for length in 0..20 {
+            keys.push(same[..length].to_vec());
+            keys.push([&same[..length], &[0]].concat());
+            keys.push([&same[..length], &[0xff]].concat());
+        }
+        let table: Table = keys.iter().map(|key| Record::new(key, Version(1), b"")).collect();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(table.iter().map(Record::key).collect::<Vec<_>>(), keys);
+        for (place, key) in keys.iter().enumerate() {
+            assert_eq!(table.get(key).map(Record::key), Some(&key[..]));
+            let behind = table.from(Bound::Excluded(key)).map(Record::key);
+            assert_eq!(behind.collect::<Vec<_>>(), keys[place + 1..]);
+        }
+        assert!(table.get(&same[..].repeat(2)).is_none());
     }
 
     #[test]
