@@ -84,27 +84,34 @@ impl Step {
         if arguments.len().is_multiple_of(2) { Ok(step) } else { syntax() }
     }
 
-    async fn run(self, store: &dyn Access, consistency: Consistency) -> Result<(u64, Vec<bytes::Bytes>)> {
+    /// Walks until enough keys were looked at, through as many shards as that takes.
+    async fn run(mut self, store: &dyn Access, consistency: Consistency) -> Result<(u64, Vec<bytes::Bytes>)> {
         let shards = data_shards(store);
         if !shards.contains(&self.shard) {
             return Err("ERR invalid cursor".into());
         }
-        let read = Read::Scan { shard: self.shard, after: self.after, count: self.count };
-        let (mut keys, next) = match store.ask(Request::Read { read, consistency }).await {
-            Reply::Scanned { keys, next } => (keys, next),
-            other => return Err(failure(other)),
-        };
-        keys.retain(|key| {
-            self.matches_type && self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, key))
-        });
-        let cursor = |shard: ShardId, place: u64| (shard.0 - 1) << PLACE_BITS | place;
-        let following = shards.into_iter().find(|shard| *shard > self.shard);
-        let next = match (next, following) {
-            (Some(place), _) => cursor(self.shard, place),
-            (None, Some(following)) => cursor(following, 0),
-            (None, None) => 0,
-        };
-        Ok((next, keys))
+        let (mut found, mut looked_at) = (Vec::new(), 0);
+        loop {
+            let read = Read::Scan { shard: self.shard, after: self.after, count: self.count - looked_at };
+            let (keys, next) = match store.ask(Request::Read { read, consistency }).await {
+                Reply::Scanned { keys, next } => (keys, next),
+                other => return Err(failure(other)),
+            };
+            looked_at += keys.len();
+            found.extend(keys.into_iter().filter(|key| self.matches(key)));
+            let following = shards.iter().copied().find(|shard| *shard > self.shard);
+            let cursor = |shard: ShardId, place: u64| (shard.0 - 1) << PLACE_BITS | place;
+            match (next, following) {
+                (Some(place), _) => return Ok((cursor(self.shard, place), found)),
+                (None, None) => return Ok((0, found)),
+                (None, Some(shard)) if looked_at >= self.count => return Ok((cursor(shard, 0), found)),
+                (None, Some(shard)) => (self.shard, self.after) = (shard, 0),
+            }
+        }
+    }
+
+    fn matches(&self, key: &[u8]) -> bool {
+        self.matches_type && self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, key))
     }
 }
 
