@@ -225,10 +225,10 @@ mod tests {
     #[test]
     fn an_unknown_version_is_told_from_damage() {
         let (mut bytes, _) = encode_header(ID);
-        bytes[8] = 2;
+        bytes[8] = VERSION as u8 + 1;
         let crc = crc32c::crc32c(&bytes[..40]);
         bytes[40..].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(decode_header(&bytes), Err(HeaderFault::Version(2)));
+        assert_eq!(decode_header(&bytes), Err(HeaderFault::Version(VERSION + 1)));
     }
 
     #[test]
