@@ -50,8 +50,8 @@ impl Client {
     }
 
     fn ask(&mut self, line: &str) -> String {
-        self.send(&format!("{line}\r\n")).expect("the connection stands");
-        self.reply().expect("a reply")
+        self.send(&format!("{line}\r\n")).expect("the node takes a command");
+        self.reply().expect("the node answers")
     }
 }
 

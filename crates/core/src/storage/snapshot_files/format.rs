@@ -224,11 +224,17 @@ mod tests {
 
     #[test]
     fn an_unknown_version_is_told_from_damage() {
-        let (mut bytes, _) = encode_header(ID);
-        bytes[8] = VERSION as u8 + 1;
-        let crc = crc32c::crc32c(&bytes[..40]);
-        bytes[40..].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(decode_header(&bytes), Err(HeaderFault::Version(VERSION + 1)));
+        let of_version = |version: u8| {
+            let (mut bytes, _) = encode_header(ID);
+            bytes[8] = version;
+            let crc = crc32c::crc32c(&bytes[..40]);
+            bytes[40..].copy_from_slice(&crc.to_le_bytes());
+            decode_header(&bytes).map(|(id, _)| id)
+        };
+        assert_eq!(of_version(1), Ok(ID), "from before keys could expire");
+        for unknown in [0, 3] {
+            assert_eq!(of_version(unknown), Err(HeaderFault::Version(unknown.into())));
+        }
     }
 
     #[test]
