@@ -230,6 +230,10 @@ fn number(input: &[u8], offset: usize) -> Result<Option<(i64, usize)>, ()> {
     let Some(end) = window.iter().position(|&byte| byte == b'\r') else {
         return if window.len() > NUMBER_BYTES_MAX { Err(()) } else { Ok(None) };
     };
+    // The same verdict whether the line end has arrived or not.
+    if end > NUMBER_BYTES_MAX {
+        return Err(());
+    }
     match line.get(end + 1) {
         None => return Ok(None),
         Some(b'\n') => {}
@@ -358,6 +362,7 @@ mod tests {
             (b"*1048577\r\n", Some(FrameError::ArrayLength)),
             (b"*99999999999999999999", None),
             (b"*999999999999999999999", Some(FrameError::ArrayLength)),
+            (b"*999999999999999999999\r", Some(FrameError::ArrayLength)),
             (b"*99999999999999999999\r\n", Some(FrameError::ArrayLength)),
             (b"*1\r\n+", Some(FrameError::ExpectedBulk(b'+'))),
             (b"*1\r\n*1\r\n", Some(FrameError::ExpectedBulk(b'*'))),

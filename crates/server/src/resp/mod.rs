@@ -7,9 +7,9 @@
 //! socket ◄─ one write ─ connection ◄─ encode ◄─ slots, in the order of the commands ◄─ lanes ◄─ one mailbox ──┘
 //! ```
 //!
-//! [`frame`] finds commands in bytes, [`encode`] spells replies; neither knows a socket. [`dispatch`] holds the table of commands,
-//! [`commands`] what each does, [`session`] what one client has asked and is owed. [`lanes`] keeps the order of a client's operations and
-//! makes few commands of many, [`slots`] keeps the order of its replies. [`connection`] moves the bytes, [`server`] accepts.
+//! `frame` finds commands in bytes, `encode` spells replies; neither knows a socket. `dispatch` holds the table of commands,
+//! `commands` what each does, `session` what one client has asked and is owed. `lanes` keeps the order of a client's operations and
+//! makes few commands of many, `slots` keeps the order of its replies. `connection` moves the bytes, `server` accepts.
 //!
 //! What is supported, and how it differs from Redis, stands in `docs/resp.md`.
 

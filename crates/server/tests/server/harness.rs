@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::thread::JoinHandle;
 
+use tidelock_core::types::UnixMillis;
+use tidelock_server::clock::WallClock;
 use tidelock_server::http::{HttpContext, HttpOptions, NodeAddresses, serve};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -78,6 +80,7 @@ impl Drop for Server {
 fn context(options: HttpOptions) -> HttpContext {
     HttpContext {
         options,
+        clock: WallClock(|| UnixMillis(1_000_000)),
         addresses: NodeAddresses {
             http: "127.0.0.1:8001".to_owned(),
             resp: String::new(),

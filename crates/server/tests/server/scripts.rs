@@ -56,6 +56,7 @@ scripts! {
     health_is_reported
     keys_are_any_bytes
     keys_are_limited
+    keys_expire
     kv1_fields_come_from_forms
     kv1_locks_optimistically
     kv1_refuses_what_it_does_not_understand
