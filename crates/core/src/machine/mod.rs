@@ -6,6 +6,7 @@
 //! depends on state is an ordinary reply.
 
 mod capture;
+mod data;
 pub mod kv;
 mod restore;
 
@@ -15,7 +16,7 @@ use crate::command::{Read, Refusal, Reply, Write};
 use crate::control::registry::Registry;
 use crate::membership::Membership;
 use crate::types::{LogIndex, ShardId};
-use kv::KeyValue;
+pub use data::Data;
 pub use restore::{Restore, RestoreError, Restored, Scan};
 
 /// The state of one shard.
@@ -24,7 +25,7 @@ pub enum Machine {
     /// The prime shard.
     Registry(Registry),
     /// A data shard.
-    KeyValue(KeyValue),
+    Data(Data),
 }
 
 impl Machine {
@@ -33,7 +34,7 @@ impl Machine {
         if shard == ShardId::PRIME {
             Machine::Registry(Registry::founded(founders))
         } else {
-            Machine::KeyValue(KeyValue::default())
+            Machine::Data(Data::default())
         }
     }
 
@@ -41,7 +42,7 @@ impl Machine {
     pub fn kind(&self) -> &'static str {
         match self {
             Machine::Registry(_) => "registry",
-            Machine::KeyValue(_) => "kv",
+            Machine::Data(_) => "kv",
         }
     }
 
@@ -49,12 +50,10 @@ impl Machine {
     pub fn accepts(&self, write: &Write) -> bool {
         match (self, write) {
             (_, Write::Checkpoint { .. }) => true,
-            (_, Write::Put { .. } | Write::Delete { .. } | Write::Restore(_)) => {
-                matches!(self, Machine::KeyValue(_))
-            }
             (_, Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. }) => {
                 matches!(self, Machine::Registry(_))
             }
+            (_, write) => matches!(self, Machine::Data(_)) && Data::accepts(write),
         }
     }
 
@@ -68,19 +67,15 @@ impl Machine {
             (Machine::Registry(registry), Write::ChangeHost { node, change }) => {
                 registry.change(index, node, change)
             }
-            (Machine::KeyValue(kv), Write::Put { key, value, condition }) => kv.put(&key, &value, condition),
-            (Machine::KeyValue(kv), Write::Delete { key, condition }) => kv.delete(&key, condition),
-            (Machine::KeyValue(kv), Write::Restore(restoration)) => kv.restore(&restoration),
-            (Machine::Registry(_) | Machine::KeyValue(_), _) => {
-                Reply::Refused(Refusal::Invalid("write for another kind of shard"))
-            }
+            (Machine::Data(data), write) => data.apply(write),
+            (Machine::Registry(_), _) => Reply::Refused(Refusal::Invalid("write for another kind of shard")),
         }
     }
 
     /// Answers a read from the state as it is.
     pub fn read(&self, read: &Read) -> Reply {
         match self {
-            Machine::KeyValue(kv) => kv.read(read),
+            Machine::Data(data) => data.read(read),
             Machine::Registry(_) => Reply::Refused(Refusal::Invalid("read of another kind of shard")),
         }
     }
@@ -88,7 +83,7 @@ impl Machine {
     /// Records held, for metrics.
     pub fn record_count(&self) -> u64 {
         match self {
-            Machine::KeyValue(kv) => kv.record_count(),
+            Machine::Data(data) => data.record_count(),
             Machine::Registry(registry) => registry.record_count(),
         }
     }
@@ -97,7 +92,7 @@ impl Machine {
     /// the state.
     pub fn digest(&self) -> u64 {
         match self {
-            Machine::KeyValue(kv) => kv.digest(),
+            Machine::Data(data) => data.digest(),
             Machine::Registry(registry) => registry.digest(),
         }
     }
@@ -106,7 +101,7 @@ impl Machine {
     /// the making is dropped.
     pub fn begin_snapshot(&mut self, membership: &Membership) {
         match self {
-            Machine::KeyValue(kv) => kv.begin_snapshot(restore::header(restore::KIND_KEY_VALUE, membership)),
+            Machine::Data(data) => data.begin_snapshot(restore::header(restore::KIND_DATA, membership)),
             Machine::Registry(registry) => {
                 registry.begin_snapshot(restore::header(restore::KIND_REGISTRY, membership));
             }
@@ -117,7 +112,7 @@ impl Machine {
     /// Replicas that begin at the same index make the same blocks. [`Restore`] takes them.
     pub fn next_block(&mut self) -> Option<Vec<u8>> {
         match self {
-            Machine::KeyValue(kv) => kv.next_block(),
+            Machine::Data(data) => data.next_block(),
             Machine::Registry(registry) => registry.next_block(),
         }
     }
@@ -125,7 +120,7 @@ impl Machine {
     /// Drops the snapshot in the making.
     pub fn abandon_snapshot(&mut self) {
         match self {
-            Machine::KeyValue(kv) => kv.capture = None,
+            Machine::Data(data) => data.abandon_snapshot(),
             Machine::Registry(registry) => registry.abandon_snapshot(),
         }
     }

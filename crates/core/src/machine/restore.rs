@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use uuid::Uuid;
 
 use super::Machine;
+use super::data::Data;
 use super::kv::{KeyValue, Record};
 use crate::codec::{DecodeError, Decoder};
 use crate::control::registry::Registry;
@@ -17,7 +18,7 @@ use crate::types::Version;
 /// First byte of a first block: the version of the layout.
 const FORMAT: u8 = 1;
 /// Second byte: a data shard.
-pub(super) const KIND_KEY_VALUE: u8 = 1;
+pub(super) const KIND_DATA: u8 = 1;
 /// Second byte: the prime shard.
 pub(super) const KIND_REGISTRY: u8 = 2;
 
@@ -63,7 +64,7 @@ impl Restore {
         let mut decoder = Decoder::new(block);
         match self.restored.as_mut().map(|restored| &mut restored.machine) {
             None => self.restored = Some(first(&mut decoder)?),
-            Some(Machine::KeyValue(kv)) => records(kv, &mut decoder)?,
+            Some(Machine::Data(data)) => records(&mut data.kv, &mut decoder)?,
             Some(Machine::Registry(_)) => return Err(DecodeError::TrailingBytes.into()),
         }
         Ok(decoder.finish()?)
@@ -85,7 +86,7 @@ fn first(decoder: &mut Decoder<'_>) -> Result<Restored, DecodeError> {
     let kind = decoder.u8()?;
     let membership = Membership::decode(decoder)?;
     let machine = match kind {
-        KIND_KEY_VALUE => {
+        KIND_DATA => {
             let revision = Version(decoder.varint()?);
             let restoring = if decoder.is_empty() {
                 None
@@ -93,7 +94,7 @@ fn first(decoder: &mut Decoder<'_>) -> Result<Restored, DecodeError> {
                 let backup = Uuid::from_slice(decoder.raw(16)?);
                 Some(backup.map_err(|_| DecodeError::Invalid("backup uuid"))?)
             };
-            Machine::KeyValue(KeyValue { revision, restoring, ..KeyValue::default() })
+            Machine::Data(Data { kv: KeyValue { revision, restoring, ..KeyValue::default() } })
         }
         KIND_REGISTRY => Machine::Registry(Registry::restore(decoder)?),
         _ => return Err(DecodeError::UnknownTag("kind of machine")),
@@ -139,7 +140,7 @@ enum Scanned {
     /// It is small, and all of it stands in the first block.
     Registry { hosts: u64 },
     /// The first block is followed by records.
-    KeyValue { revision: Version, last: Option<Box<[u8]>>, records: u64 },
+    Data { revision: Version, last: Option<Box<[u8]>>, records: u64 },
 }
 
 impl Scan {
@@ -154,14 +155,14 @@ impl Scan {
             None => {
                 self.state = Some(match first(&mut decoder)?.machine {
                     Machine::Registry(registry) => Scanned::Registry { hosts: registry.record_count() },
-                    Machine::KeyValue(kv) => {
-                        Scanned::KeyValue { revision: kv.revision, last: None, records: 0 }
+                    Machine::Data(data) => {
+                        Scanned::Data { revision: data.kv.revision, last: None, records: 0 }
                     }
                 });
                 decoder.finish()?;
                 Ok(false)
             }
-            Some(Scanned::KeyValue { revision, last, records }) => {
+            Some(Scanned::Data { revision, last, records }) => {
                 let mut newest = None;
                 while !decoder.is_empty() {
                     let (key, ..) = record(newest.or(last.as_deref()), *revision, &mut decoder)?;
@@ -179,7 +180,7 @@ impl Scan {
     pub fn records(&self) -> u64 {
         match self.state {
             Some(Scanned::Registry { hosts }) => hosts,
-            Some(Scanned::KeyValue { records, .. }) => records,
+            Some(Scanned::Data { records, .. }) => records,
             None => 0,
         }
     }
@@ -187,7 +188,7 @@ impl Scan {
     /// The revision of a data shard: no version of a key in it is higher. 0 for the prime shard.
     pub fn revision(&self) -> Version {
         match self.state {
-            Some(Scanned::KeyValue { revision, .. }) => revision,
+            Some(Scanned::Data { revision, .. }) => revision,
             Some(Scanned::Registry { .. }) | None => Version(0),
         }
     }

@@ -418,7 +418,7 @@ impl Node {
     fn registry(&self) -> &Registry {
         match self.groups.get(ShardId::PRIME).machine() {
             Machine::Registry(registry) => registry,
-            Machine::KeyValue(_) => unreachable!("invariant: the prime shard holds the registry"),
+            Machine::Data(_) => unreachable!("invariant: the prime shard holds the registry"),
         }
     }
 }
