@@ -3,6 +3,7 @@
 //! Owns what a client can ask and what it can be told. It knows no protocol, and no protocol adds a meaning that is not
 //! expressible here. How a write is laid out in the raft log and on the wire stands in `layout`.
 
+pub mod config;
 mod layout;
 mod restoration;
 mod view;
@@ -15,6 +16,7 @@ use uuid::Uuid;
 
 use crate::limits;
 use crate::types::{LogIndex, NodeId, ShardId, Version};
+pub use config::{ConfigRead, ConfigReply, ConfigRestoration, ConfigWrite};
 pub use restoration::{Restoration, RestoredKey};
 pub use view::{Checkpoint, ClusterView, HostView, ReplicaView, ShardView};
 
@@ -96,6 +98,10 @@ pub enum Write {
         /// What is wanted from now on.
         change: HostChange,
     },
+    /// Changes a namespace of configuration. Answered by [`Reply::Config`].
+    Config(ConfigWrite),
+    /// Puts configuration of a backup in place. Answered as [`Write::Restore`] is.
+    RestoreConfig(ConfigRestoration),
 }
 
 /// What is wanted of a host.
@@ -186,6 +192,18 @@ pub enum Read {
         /// Leaves values out.
         keys_only: bool,
     },
+    /// One namespace of configuration. Answered by [`Reply::Config`].
+    Config(ConfigRead),
+    /// Names of configuration's namespaces over all shards, as [`Read::List`] lists keys: their versions are the
+    /// namespaces' revisions. Answered by [`Reply::Page`].
+    ConfigNamespaces {
+        /// Only names that start with these bytes.
+        prefix: Bytes,
+        /// Only names after this one.
+        after: Option<Bytes>,
+        /// Most items, 1 to [`limits::LIST_PAGE_ITEMS_MAX`].
+        limit: usize,
+    },
 }
 
 /// A host as it announces itself.
@@ -261,6 +279,8 @@ pub enum Reply {
     Snapshots(Vec<(ShardId, LogIndex)>),
     /// Answer to [`Request::Cluster`].
     Cluster(ClusterView),
+    /// Answer of the configuration centre.
+    Config(ConfigReply),
     /// Not done, or not known to be done.
     Refused(Refusal),
 }
@@ -310,6 +330,8 @@ impl Write {
     /// The key that decides the shard, if one does.
     pub fn key(&self) -> Option<&Bytes> {
         match self.target() {
+            // What is routed like a key there is the name of a namespace, which is none.
+            Target::Key(_) if matches!(self, Write::Config(_)) => None,
             Target::Key(key) => Some(key),
             Target::Shard(_) => None,
         }
@@ -319,10 +341,13 @@ impl Write {
     pub fn target(&self) -> Target<'_> {
         match self {
             Write::Put { key, .. } | Write::Delete { key, .. } => Target::Key(key),
+            Write::Config(write) => Target::Key(write.namespace.routing_key()),
             Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. } => {
                 Target::Shard(ShardId::PRIME)
             }
-            Write::Checkpoint { shard } | Write::Restore(Restoration { shard, .. }) => Target::Shard(*shard),
+            Write::Checkpoint { shard }
+            | Write::Restore(Restoration { shard, .. })
+            | Write::RestoreConfig(ConfigRestoration { shard, .. }) => Target::Shard(*shard),
         }
     }
 
@@ -337,6 +362,8 @@ impl Write {
             Write::RegisterHost(info) | Write::JoinHost(info) => info.validate(),
             Write::ChangeHost { .. } | Write::Checkpoint { .. } => Ok(()),
             Write::Restore(restoration) => restoration.validate(),
+            Write::Config(write) => write.validate(),
+            Write::RestoreConfig(restoration) => restoration.validate(),
         }
     }
 }

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use crate::codec::{self, DecodeError, Decoder};
-use crate::command::{Checkpoint, Denial, Refusal, Reply, Write};
+use crate::command::{Checkpoint, ConfigReply, Denial, Refusal, Reply, Write};
 use crate::raft::{Outcome, RequestId, SnapshotPart};
 use crate::storage::snapshot::SnapshotId;
 use crate::types::{LogIndex, NodeId, ShardId, Term, Version};
@@ -55,6 +55,9 @@ const TAG_FORWARD: u8 = 1;
 const TAG_OUTCOME: u8 = 2;
 const TAG_TRANSFER: u8 = 3;
 
+/// Tag of an outcome that is a reply of the configuration centre.
+const TAG_OUTCOME_CONFIG: u8 = 30;
+
 /// Appends a forwarded command.
 pub(crate) fn put_forward(out: &mut Vec<u8>, request: RequestId, shard: ShardId, write: &Write) {
     out.push(TAG_FORWARD);
@@ -67,6 +70,10 @@ pub(crate) fn put_forward(out: &mut Vec<u8>, request: RequestId, shard: ShardId,
 pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outcome) {
     out.push(TAG_OUTCOME);
     codec::put_varint(out, request.0);
+    if let Outcome::Done(Reply::Config(reply)) = outcome {
+        out.push(TAG_OUTCOME_CONFIG);
+        return reply.encode(out);
+    }
     let (tag, number) = match outcome {
         Outcome::NotDone => (0, None),
         Outcome::Done(Reply::Written { version, created: false }) => (1, Some(version.0)),
@@ -85,7 +92,7 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outco
         Outcome::Done(Reply::Refused(Refusal::DiskUnavailable)) => (14, None),
         Outcome::Done(Reply::Refused(Refusal::UnknownOutcome | Refusal::NoLeader))
         | Outcome::Done(Reply::Value { .. } | Reply::Page(_) | Reply::Cluster(_) | Reply::Asked)
-        | Outcome::Done(Reply::Snapshots(_)) => {
+        | Outcome::Done(Reply::Snapshots(_) | Reply::Config(_)) => {
             unreachable!("invariant: no leader answers a write so")
         }
     };
@@ -144,6 +151,7 @@ fn outcome(decoder: &mut Decoder<'_>) -> Result<Outcome, DecodeError> {
         12 => Reply::Checkpointed { index: LogIndex(decoder.varint()?) },
         13 => Reply::Restored,
         14 => Reply::Refused(Refusal::DiskUnavailable),
+        TAG_OUTCOME_CONFIG => Reply::Config(ConfigReply::decode(decoder)?),
         _ => return Err(DecodeError::UnknownTag("outcome")),
     };
     Ok(Outcome::Done(reply))
@@ -268,6 +276,7 @@ mod tests {
             Outcome::Done(Reply::Checkpointed { index: LogIndex(1 << 50) }),
             Outcome::Done(Reply::Restored),
             Outcome::Done(Reply::Refused(Refusal::DiskUnavailable)),
+            Outcome::Done(Reply::Config(ConfigReply::Done { revision: 9, changed: true })),
         ];
         let mut out = vec![];
         put_forward(&mut out, RequestId(7), ShardId(2), &write);

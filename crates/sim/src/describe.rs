@@ -43,6 +43,7 @@ pub fn reply_facts(reply: &Reply) -> (u64, u64) {
         Reply::Denied(denial) => (16, digest(format!("{denial:?}").as_bytes())),
         Reply::Asked => (17, 0),
         Reply::Refused(Refusal::DiskUnavailable) => (18, 0),
+        Reply::Config(reply) => (19, digest(format!("{reply:?}").as_bytes())),
     }
 }
 

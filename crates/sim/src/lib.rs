@@ -20,6 +20,7 @@
 
 pub mod agenda;
 pub mod checkers;
+pub mod config;
 mod describe;
 pub mod disk;
 pub mod faults;

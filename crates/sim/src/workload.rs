@@ -8,14 +8,16 @@ use std::collections::BTreeMap;
 
 use crate::slots::shard_of;
 use bytes::Bytes;
+use tidelock_core::command::config::Name;
 use tidelock_core::command::{Condition, Consistency, Read, Reply, Request, Restoration, Write};
 use tidelock_core::types::{NodeId, ShardId, Token, Version};
 use uuid::Uuid;
 
 use crate::agenda::Micros;
+use crate::config::Deeds;
 use crate::faults::choose;
 use crate::history::{VALUE_BYTES_MIN, value_of};
-use crate::plan::Load;
+use crate::plan::{Load, Plan};
 
 /// All clients.
 #[derive(Debug)]
@@ -24,6 +26,7 @@ pub struct Workload {
     data_shards: u64,
     keys: Vec<Bytes>,
     clients: Vec<Client>,
+    config: Deeds,
     random: fastrand::Rng,
 }
 
@@ -37,8 +40,11 @@ struct Client {
 }
 
 impl Workload {
-    /// Clients under `load` of a cluster of `nodes` with `data_shards`.
-    pub fn new(load: Load, nodes: u64, data_shards: u64, mut random: fastrand::Rng) -> Workload {
+    /// The clients of a plan.
+    pub fn new(plan: &Plan) -> Workload {
+        let Plan { load, nodes, data_shards, .. } = *plan;
+        let mut random = plan.generator("workload");
+        let config = Deeds::new(data_shards, plan.generator("configuration of clients"));
         let clients = (0..load.clients)
             .map(|_| Client {
                 node: NodeId(random.u64(1..=nodes)),
@@ -47,12 +53,24 @@ impl Workload {
                 versions: BTreeMap::new(),
             })
             .collect();
-        Workload { load, data_shards, keys: keys_over(data_shards, load.keys_per_shard), clients, random }
+        Workload {
+            load,
+            data_shards,
+            keys: keys_over(data_shards, load.keys_per_shard),
+            clients,
+            config,
+            random,
+        }
     }
 
     /// Every key that any client may use, in no order.
     pub fn keys(&self) -> &[Bytes] {
         &self.keys
+    }
+
+    /// Every namespace of configuration that stays, once there is one.
+    pub fn namespaces(&self) -> &[Name] {
+        self.config.names()
     }
 
     /// How long a client rests before its next step.
@@ -76,6 +94,9 @@ impl Workload {
 
     /// A client's next request, which will be known as `token`.
     pub fn request(&mut self, client: usize, token: Token) -> Request {
+        if self.config.is_next(self.load.config_per_mille) {
+            return self.config.request(token);
+        }
         if self.random.u32(0..1000) < self.load.reads_per_mille {
             self.read()
         } else {
@@ -103,10 +124,12 @@ impl Workload {
 
     /// A client learns versions from a reply to its request.
     pub fn learn(&mut self, client: usize, request: &Request, reply: &Reply) {
+        self.config.learn(request, reply);
         let versions = &mut self.clients[client].versions;
         let key = match request {
             Request::Write(write) => write.key().cloned(),
             Request::Read { read: Read::Get { key }, .. } => Some(key.clone()),
+            Request::Read { read: Read::Config(_) | Read::ConfigNamespaces { .. }, .. } => return,
             Request::Read { read: Read::List { .. }, .. }
             | Request::Cluster
             | Request::Transfer { .. }

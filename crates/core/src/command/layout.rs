@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use uuid::Uuid;
 
-use super::{Condition, Denial, HostChange, HostInfo, Restoration, Write};
+use super::{Condition, ConfigRestoration, ConfigWrite, Denial, HostChange, HostInfo, Restoration, Write};
 use crate::codec::{self, DecodeError, Decoder};
 use crate::types::{NodeId, ShardId, Version};
 
@@ -19,6 +19,8 @@ const TAG_JOIN_HOST: u8 = 4;
 const TAG_CHANGE_HOST: u8 = 5;
 const TAG_CHECKPOINT: u8 = 6;
 const TAG_RESTORE: u8 = 7;
+const TAG_CONFIG: u8 = 30;
+const TAG_RESTORE_CONFIG: u8 = 31;
 
 impl Write {
     /// Appends the layout that stands in the log and on the wire.
@@ -56,6 +58,14 @@ impl Write {
                 out.push(TAG_RESTORE);
                 restoration.encode(out);
             }
+            Write::Config(write) => {
+                out.push(TAG_CONFIG);
+                write.encode(out);
+            }
+            Write::RestoreConfig(restoration) => {
+                out.push(TAG_RESTORE_CONFIG);
+                restoration.encode(out);
+            }
         }
     }
 
@@ -79,6 +89,8 @@ impl Write {
             }
             TAG_CHECKPOINT => Ok(Write::Checkpoint { shard: ShardId(decoder.varint()?) }),
             TAG_RESTORE => Ok(Write::Restore(Restoration::decode(decoder, owner)?)),
+            TAG_CONFIG => Ok(Write::Config(ConfigWrite::decode(decoder)?)),
+            TAG_RESTORE_CONFIG => Ok(Write::RestoreConfig(ConfigRestoration::decode(decoder, owner)?)),
             _ => Err(DecodeError::UnknownTag("write")),
         }
     }

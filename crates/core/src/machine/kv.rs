@@ -17,7 +17,7 @@ use crc::{CRC_64_XZ, Crc};
 use uuid::Uuid;
 
 use super::capture::Capture;
-use crate::command::{Condition, Item, Page, Read, Reply, Restoration};
+use crate::command::{Condition, Item, Page, Read, Refusal, Reply, Restoration};
 use crate::limits;
 use crate::types::Version;
 
@@ -111,6 +111,9 @@ impl KeyValue {
             },
             Read::List { prefix, after, limit, keys_only } => {
                 Reply::Page(self.list(prefix, after.as_deref(), *limit, *keys_only))
+            }
+            Read::Config(_) | Read::ConfigNamespaces { .. } => {
+                Reply::Refused(Refusal::Invalid("read of configuration among keys"))
             }
         }
     }

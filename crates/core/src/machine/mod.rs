@@ -6,6 +6,7 @@
 //! depends on state is an ordinary reply.
 
 mod capture;
+pub mod config;
 mod data;
 pub mod kv;
 mod restore;
@@ -14,10 +15,11 @@ use alloc::vec::Vec;
 
 use crate::command::{Read, Refusal, Reply, Write};
 use crate::control::registry::Registry;
+use crate::event::ConfigNews;
 use crate::membership::Membership;
 use crate::types::{LogIndex, ShardId};
 pub use data::Data;
-pub use restore::{Restore, RestoreError, Restored, Scan};
+pub use restore::{BlockKind, Restore, RestoreError, Restored, Scan};
 
 /// The state of one shard.
 #[derive(Debug)]
@@ -77,6 +79,22 @@ impl Machine {
         match self {
             Machine::Data(data) => data.read(read),
             Machine::Registry(_) => Reply::Refused(Refusal::Invalid("read of another kind of shard")),
+        }
+    }
+
+    /// Takes out whose configuration changed since the last time.
+    pub fn take_news(&mut self) -> Vec<ConfigNews> {
+        match self {
+            Machine::Data(data) => data.take_news(),
+            Machine::Registry(_) => Vec::new(),
+        }
+    }
+
+    /// Whose configuration is not what it was in `before`, which this state replaces.
+    pub fn news_against(&self, before: &Machine) -> Vec<ConfigNews> {
+        match (self, before) {
+            (Machine::Data(data), Machine::Data(before)) => data.config.news_against(&before.config),
+            _ => Vec::new(),
         }
     }
 

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use uuid::Uuid;
 
 use super::Machine;
+use super::config;
 use super::data::Data;
 use super::kv::{KeyValue, Record};
 use crate::codec::{DecodeError, Decoder};
@@ -16,7 +17,9 @@ use crate::membership::Membership;
 use crate::types::Version;
 
 /// First byte of a first block: the version of the layout.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
+/// The oldest version that is read: there was no configuration beside the keys yet.
+const FORMAT_OLDEST: u8 = 1;
 /// Second byte: a data shard.
 pub(super) const KIND_DATA: u8 = 1;
 /// Second byte: the prime shard.
@@ -64,7 +67,12 @@ impl Restore {
         let mut decoder = Decoder::new(block);
         match self.restored.as_mut().map(|restored| &mut restored.machine) {
             None => self.restored = Some(first(&mut decoder)?),
-            Some(Machine::Data(data)) => records(&mut data.kv, &mut decoder)?,
+            Some(Machine::Data(data)) => {
+                if data.take_block(block)? {
+                    return Ok(());
+                }
+                records(&mut data.kv, &mut decoder)?;
+            }
             Some(Machine::Registry(_)) => return Err(DecodeError::TrailingBytes.into()),
         }
         Ok(decoder.finish()?)
@@ -80,7 +88,7 @@ impl Restore {
 }
 
 fn first(decoder: &mut Decoder<'_>) -> Result<Restored, DecodeError> {
-    if decoder.u8()? != FORMAT {
+    if !(FORMAT_OLDEST..=FORMAT).contains(&decoder.u8()?) {
         return Err(DecodeError::UnknownTag("snapshot format"));
     }
     let kind = decoder.u8()?;
@@ -94,7 +102,10 @@ fn first(decoder: &mut Decoder<'_>) -> Result<Restored, DecodeError> {
                 let backup = Uuid::from_slice(decoder.raw(16)?);
                 Some(backup.map_err(|_| DecodeError::Invalid("backup uuid"))?)
             };
-            Machine::Data(Data { kv: KeyValue { revision, restoring, ..KeyValue::default() } })
+            {
+                let kv = KeyValue { revision, restoring, ..KeyValue::default() };
+                Machine::Data(Data { kv, ..Data::default() })
+            }
         }
         KIND_REGISTRY => Machine::Registry(Registry::restore(decoder)?),
         _ => return Err(DecodeError::UnknownTag("kind of machine")),
@@ -129,6 +140,17 @@ fn record<'a>(
     Ok((key, version, value))
 }
 
+/// What a block of a snapshot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockKind {
+    /// What the snapshot is of; all of it, for the prime shard.
+    First,
+    /// Keys, laid out as [`crate::command::RestoredKey`] reads them.
+    Keys,
+    /// Configuration, as [`crate::command::ConfigRestoration`] takes it.
+    Config,
+}
+
 /// A snapshot looked through block by block. Refuses what [`Restore`] does, and keeps one key instead of the state.
 #[derive(Debug, Default)]
 pub struct Scan {
@@ -144,12 +166,11 @@ enum Scanned {
 }
 
 impl Scan {
-    /// Looks through the next block. Returns whether it is a block of records, laid out as
-    /// [`crate::command::RestoredKey`] reads them.
+    /// Looks through the next block, and says what it holds.
     ///
     /// # Errors
     /// When the block cannot be one of this snapshot.
-    pub fn block(&mut self, block: &[u8]) -> Result<bool, RestoreError> {
+    pub fn block(&mut self, block: &[u8]) -> Result<BlockKind, RestoreError> {
         let mut decoder = Decoder::new(block);
         match &mut self.state {
             None => {
@@ -160,7 +181,11 @@ impl Scan {
                     }
                 });
                 decoder.finish()?;
-                Ok(false)
+                Ok(BlockKind::First)
+            }
+            Some(Scanned::Data { .. }) if config::is_block(block) => {
+                config::check_block(block)?;
+                Ok(BlockKind::Config)
             }
             Some(Scanned::Data { revision, last, records }) => {
                 let mut newest = None;
@@ -170,7 +195,7 @@ impl Scan {
                     *records += 1;
                 }
                 *last = newest.map(Box::from).or(last.take());
-                Ok(true)
+                Ok(BlockKind::Keys)
             }
             Some(Scanned::Registry { .. }) => Err(DecodeError::TrailingBytes.into()),
         }
@@ -202,7 +227,7 @@ impl Scan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Condition, Restoration, RestoredKey, Write};
+    use crate::command::{Condition, Reply, Restoration, RestoredKey, Write};
     use crate::types::{LogIndex, ShardId};
     use alloc::vec;
     use bytes::Bytes;
@@ -268,6 +293,60 @@ mod tests {
         }
     }
 
+    fn publish(machine: &mut Machine, pair: u64, number: i64) {
+        use crate::command::config::{Change, ConfigWrite, Deed, Name, Stamp, Value};
+        let key = alloc::format!("{pair}").into();
+        let changes = vec![Change::PutPair { key, value: Value::Int(number) }];
+        let deed = Deed::Publish { changes, create: true };
+        let namespace = Name::new("ns").expect("a name");
+        let write = ConfigWrite { namespace, stamp: Stamp::default(), expected: None, deed };
+        machine.apply(LogIndex(1), Write::Config(write));
+    }
+
+    #[test]
+    fn configuration_goes_behind_the_keys_of_a_snapshot() {
+        let mut machine = Machine::new(ShardId(1), 3);
+        for number in 0..50 {
+            put(&mut machine, number, b"value");
+            publish(&mut machine, number % 7, number as i64);
+        }
+        let before = machine.digest();
+        let blocks = blocks(&mut machine, |machine| publish(machine, 1, 1_000));
+        assert_ne!(machine.digest(), before);
+        let again = restored(&blocks);
+        assert_eq!(again.digest(), before, "and what was written meanwhile is not in it");
+        assert_eq!(again.record_count(), 50);
+        let mut keys_alone = Machine::new(ShardId(1), 3);
+        (0..50).for_each(|number| put(&mut keys_alone, number, b"value"));
+        assert_ne!(keys_alone.digest(), before);
+    }
+
+    #[test]
+    fn a_backup_goes_only_where_no_configuration_was_written() {
+        let (shard, backup) = (ShardId(1), Uuid::from_u128(7));
+        let claim = Write::Restore(Restoration { shard, backup, revision: Version(9), records: vec![] });
+        let mut old = Machine::new(ShardId(1), 3);
+        publish(&mut old, 1, 1);
+        let Machine::Data(data) = &old else { unreachable!("a data shard") };
+        let block: Bytes = data.config.namespaces_in(&|_| true).next().expect("a block").into();
+        let restore = || {
+            Write::RestoreConfig(crate::command::ConfigRestoration { shard, backup, block: block.clone() })
+        };
+        let refused = Reply::ConditionFailed { current: Version::ABSENT };
+        assert_eq!(old.apply(LogIndex(1), claim.clone()), refused);
+        let mut fresh = Machine::new(ShardId(1), 3);
+        assert_eq!(fresh.apply(LogIndex(1), claim), Reply::Restored);
+        for _ in 0..2 {
+            assert_eq!(fresh.apply(LogIndex(1), restore()), Reply::Restored);
+        }
+        publish(&mut fresh, 1, 2);
+        assert_eq!(fresh.apply(LogIndex(1), restore()), refused, "a client has written");
+        let mut written = Machine::new(ShardId(1), 3);
+        put(&mut written, 1, b"value");
+        let failed = written.apply(LogIndex(1), restore());
+        assert_eq!(failed, Reply::ConditionFailed { current: Version(1) });
+    }
+
     #[test]
     fn an_empty_machine_and_the_registry_round_trip() {
         for shard in [ShardId::PRIME, ShardId(1)] {
@@ -292,7 +371,7 @@ mod tests {
         });
         let mut again = restored(&blocks);
         assert_eq!(again.digest(), before, "restored keys are captured as others are");
-        assert_eq!(again.apply(LogIndex(2), part(b"b")), crate::command::Reply::Restored);
+        assert_eq!(again.apply(LogIndex(2), part(b"b")), Reply::Restored);
         assert_eq!(again.digest(), machine.digest());
     }
 
@@ -301,7 +380,7 @@ mod tests {
         assert_eq!(Restore::default().finish().err(), Some(RestoreError::Empty));
         for first in [
             &[][..],
-            &[2, 1, 0, 0, 0, 0, 0],
+            &[3, 1, 0, 0, 0, 0, 0],
             &[1, 9, 0, 0, 0, 0, 0],
             &[1, 1, 0, 0, 0, 0, 0],
             &[1, 1, 0, 0, 0, 0, 0, 5, 0],
@@ -317,12 +396,12 @@ mod tests {
             restore.block(&[1, 1, 1, 3, 0, 0, 0, 0, 5]).expect("a header");
             assert!(restore.block(records).is_err(), "{records:?}");
             let mut scan = Scan::default();
-            assert_eq!(scan.block(&[1, 1, 0, 0, 0, 0, 0, 5]), Ok(false));
+            assert_eq!(scan.block(&[1, 1, 0, 0, 0, 0, 0, 5]), Ok(BlockKind::First));
             assert!(scan.block(records).is_err(), "{records:?}");
         }
         let mut scan = Scan::default();
-        assert_eq!(scan.block(&[1, 1, 0, 0, 0, 0, 0, 5]), Ok(false));
-        assert_eq!(scan.block(&[1, b'b', 1, 0]), Ok(true));
+        assert_eq!(scan.block(&[1, 1, 0, 0, 0, 0, 0, 5]), Ok(BlockKind::First));
+        assert_eq!(scan.block(&[1, b'b', 1, 0]), Ok(BlockKind::Keys));
         assert!(scan.block(&[1, b'a', 2, 0]).is_err(), "order holds over blocks");
         assert_eq!((scan.revision(), scan.records(), scan.is_registry()), (Version(5), 1, Some(false)));
     }

@@ -408,6 +408,7 @@ impl Node {
             actions.frames.extend(frames);
         }
         actions.replies.append(self.router.replies());
+        actions.config.append(&mut self.output.config);
         let peers = self.emit_roster(&mut actions.frames);
         if peers.is_some() {
             self.forget_reports();

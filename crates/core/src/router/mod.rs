@@ -122,6 +122,12 @@ impl Router {
             let refusal = Refusal::Invalid("a key that belongs to another shard");
             return self.answer(token, Reply::Refused(refusal));
         }
+        if let Write::RestoreConfig(restoration) = &write
+            && restoration.namespaces().iter().any(|name| self.shard_of(name.routing_key()) != shard)
+        {
+            let refusal = Refusal::Invalid("a namespace that belongs to another shard");
+            return self.answer(token, Reply::Refused(refusal));
+        }
         let Some(request) = self.open(token, Work::Write { shard, write, place: Place::Held }) else {
             return;
         };
@@ -137,7 +143,12 @@ impl Router {
                 let Some(request) = self.open(Some(token), Work::Get) else { return };
                 groups.with(shard, |group| group.read(request, read));
             }
-            Read::List { limit, .. } => {
+            Read::Config(config) => {
+                let shard = self.shard_of(config.namespace.routing_key());
+                let Some(request) = self.open(Some(token), Work::Get) else { return };
+                groups.with(shard, |group| group.read(request, read));
+            }
+            Read::List { limit, .. } | Read::ConfigNamespaces { limit, .. } => {
                 let gather = Gather::new(*limit, self.data_shards as usize);
                 let Some(request) = self.open(Some(token), Work::List(gather)) else { return };
                 for shard in (1..=self.data_shards).map(ShardId) {
@@ -151,7 +162,10 @@ impl Router {
     pub(crate) fn read_stale(&self, read: &Read, groups: &Groups) -> Reply {
         match read {
             Read::Get { key } => groups.get(self.shard_of(key)).read_stale(read),
-            Read::List { limit, .. } => {
+            Read::Config(config) => {
+                groups.get(self.shard_of(config.namespace.routing_key())).read_stale(read)
+            }
+            Read::List { limit, .. } | Read::ConfigNamespaces { limit, .. } => {
                 let mut gather = Gather::new(*limit, self.data_shards as usize);
                 let mut merged = None;
                 for shard in (1..=self.data_shards).map(ShardId) {

@@ -100,6 +100,7 @@ pub fn lineages(history: &History) -> Result<Lineages, Violation> {
     for operation in history.operations() {
         match (&operation.request, operation.reply()) {
             (Request::Write(write), _) => builder.write(operation, write)?,
+            (Request::Read { read: Read::Config(_) | Read::ConfigNamespaces { .. }, .. }, _) => {}
             (Request::Read { read, consistency }, Some(reply)) => {
                 let stale_at = (*consistency == Consistency::Stale).then_some(operation.at);
                 builder.read(operation, read, reply, stale_at)?;
@@ -128,6 +129,7 @@ impl Builder<'_> {
             Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. } => return Ok(()),
             // A restore in a run brings no keys; what it does to the revision shows in the versions that follow.
             Write::Checkpoint { .. } | Write::Restore(_) => return Ok(()),
+            Write::Config(_) | Write::RestoreConfig(_) => return Ok(()),
         };
         let lineage = self.lineages.entry(key.clone()).or_default();
         let mutation = |version, existed| Mutation {

@@ -2,7 +2,7 @@
 
 use super::super::snapshot::SnapshotId;
 use super::ShardSummary;
-use crate::machine::{RestoreError, Scan};
+use crate::machine::{BlockKind, RestoreError, Scan};
 
 #[derive(Debug)]
 pub(super) struct Counting {
@@ -18,12 +18,12 @@ impl Counting {
         Counting { id, scan: Scan::default(), blocks: 0, bytes: 0 }
     }
 
-    /// Looks into the next block. Returns whether it holds keys.
-    pub fn block(&mut self, block: &[u8]) -> Result<bool, RestoreError> {
-        let holds_keys = self.scan.block(block)?;
+    /// Looks into the next block, and says what it holds.
+    pub fn block(&mut self, block: &[u8]) -> Result<BlockKind, RestoreError> {
+        let kind = self.scan.block(block)?;
         self.blocks += 1;
         self.bytes += block.len() as u64;
-        Ok(holds_keys)
+        Ok(kind)
     }
 
     /// What passed.

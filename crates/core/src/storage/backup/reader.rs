@@ -12,7 +12,7 @@ use super::format::{
     decode_chunk_header, decode_header,
 };
 use super::{Header, ShardSummary, Summary};
-use crate::machine::RestoreError;
+use crate::machine::{BlockKind, RestoreError};
 use crate::types::{LogIndex, ShardId};
 
 /// Why bytes are not a backup. Offsets are in bytes from the start.
@@ -54,6 +54,8 @@ pub enum Part {
     Shard(SnapshotId),
     /// Keys of that shard, as many as the block holds, laid out as [`crate::command::RestoredKey`] reads them.
     Keys(Bytes),
+    /// Configuration of that shard, as [`crate::command::ConfigRestoration`] takes it.
+    Config(Bytes),
     /// The shard is complete.
     ShardEnd(ShardSummary),
     /// All is there. Nothing may follow.
@@ -169,8 +171,12 @@ impl Reader {
     fn block(&mut self, payload: Bytes) -> Result<Option<Part>, BackupError> {
         let offset = self.offset;
         let open = self.open.as_mut().expect("invariant: a shard was begun");
-        let holds_keys = open.block(&payload).map_err(|source| BackupError::Restore { offset, source })?;
-        Ok(holds_keys.then_some(Part::Keys(payload)))
+        let kind = open.block(&payload).map_err(|source| BackupError::Restore { offset, source })?;
+        Ok(match kind {
+            BlockKind::First => None,
+            BlockKind::Keys => Some(Part::Keys(payload)),
+            BlockKind::Config => Some(Part::Config(payload)),
+        })
     }
 
     fn end_shard(&mut self, payload: &[u8]) -> Result<Part, BackupError> {
