@@ -16,9 +16,23 @@
 //!
 //! Nothing that must be true rests on ticks: late ones cost time, as [`tidelock_core::event`] promises.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+
+/// Tells the time of day, in milliseconds since 1970. It goes into what people read, such as who changed a configuration
+/// and when; nothing that must be true rests on it.
+#[derive(Clone, Copy, Debug)]
+pub struct WallClock(pub fn() -> u64);
+
+impl Default for WallClock {
+    fn default() -> WallClock {
+        WallClock(|| {
+            let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+        })
+    }
+}
 
 /// Most ticks paid at once. An election timeout has 20: it takes five such payments in a row, with the sockets looked
 /// at in between, to miss a leader that is there.

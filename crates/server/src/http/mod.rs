@@ -9,7 +9,7 @@
 //! server      accepts, bounds and ends connections; `connections` knows what each is doing, and for how long
 //! service     one request: limit of the head, route, counting, letting go of the body
 //! route       path -> part of the interface
-//! native list cluster membership checkpoint backup restore | kv1 form | raftdb | health      the parts, one room each
+//! native list cluster membership checkpoint backup restore | config | kv1 form | raftdb | health      the parts, one room each
 //!     uri          keys and parameters
 //!     conditions   If-Match and If-None-Match
 //!     body         read up to a limit, or thrown away
@@ -24,6 +24,7 @@ mod body;
 mod checkpoint;
 mod cluster;
 mod conditions;
+mod config;
 mod connections;
 mod form;
 mod health;
@@ -41,6 +42,7 @@ mod server;
 mod service;
 mod uri;
 
+pub use config::Documents;
 pub use server::serve;
 
 use std::cell::RefCell;
@@ -48,6 +50,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::backup::BackupSource;
+use crate::clock::WallClock;
 use crate::metrics::{DiskCounters, HttpCounters};
 use crate::transport::TransportCounters;
 
@@ -139,6 +142,10 @@ pub struct HttpContext {
     pub disk: DiskCounters,
     /// Raised by the peer transport.
     pub transport: Rc<TransportCounters>,
+    /// Containers that were shown before.
+    pub documents: Documents,
+    /// What changes of configuration are stamped with.
+    pub clock: WallClock,
     /// Where backups come from; without it there are none.
     pub backup: Option<BackupSource>,
 }

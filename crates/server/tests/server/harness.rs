@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::thread::JoinHandle;
 
+use tidelock_server::clock::WallClock;
 use tidelock_server::http::{HttpContext, HttpOptions, NodeAddresses, serve};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -83,6 +84,7 @@ fn context(options: HttpOptions) -> HttpContext {
             resp: String::new(),
             peer: "127.0.0.1:9001".to_owned(),
         },
+        clock: WallClock(|| 1_795_219_200_000),
         warnings: vec!["http listens on 0.0.0.0:8001 without TLS".to_owned()],
         ..HttpContext::default()
     }

@@ -7,8 +7,10 @@ use bytes::Bytes;
 use tidelock_core::command::{ClusterView, Item, Page, Read, Refusal, Reply, Request, Restoration, Write};
 use tidelock_core::control::registry::Registry;
 use tidelock_core::event::NodeStatus;
+use tidelock_core::machine::config::Config;
 use tidelock_core::types::{LogIndex, Version};
 use tidelock_server::store::Store;
+use tidelock_server::watch::Hub;
 use tokio::sync::watch;
 
 /// A handle; clones share one store.
@@ -16,6 +18,7 @@ use tokio::sync::watch;
 pub struct FakeStore {
     state: Arc<Mutex<State>>,
     open: watch::Sender<bool>,
+    hub: Arc<Hub>,
 }
 
 #[derive(Default)]
@@ -29,13 +32,15 @@ pub struct State {
     pub cluster: ClusterView,
     /// What is wanted of hosts.
     pub registry: Registry,
+    /// The real one.
+    config: Config,
     /// Told of each request that arrives while the store is held.
     arrivals: Option<mpsc::Sender<()>>,
 }
 
 impl FakeStore {
     pub fn new() -> FakeStore {
-        FakeStore { state: Arc::default(), open: watch::Sender::new(true) }
+        FakeStore { state: Arc::default(), open: watch::Sender::new(true), hub: Arc::default() }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -67,7 +72,14 @@ impl Store for FakeStore {
             let _ = arrivals.send(());
         }
         open.wait_for(|open| *open).await.unwrap();
-        self.state().answer(request)
+        let reply = self.state().answer(request);
+        let news = self.state().config.take_news();
+        news.iter().for_each(|news| self.hub.tell(news));
+        reply
+    }
+
+    fn hub(&self) -> &Arc<Hub> {
+        &self.hub
     }
 
     fn status(&self) -> NodeStatus {
@@ -108,6 +120,10 @@ impl State {
                 items.truncate(limit);
                 let next = more.then(|| items[limit - 1].key.clone());
                 Reply::Page(Page { items, next })
+            }
+            Request::Read { read: Read::Config(read), .. } => self.config.read(&read),
+            Request::Read { read: Read::ConfigNamespaces { prefix, after, limit }, .. } => {
+                Reply::Page(self.config.list(&prefix, after.as_deref(), limit))
             }
             Request::Cluster => Reply::Cluster(self.cluster.clone()),
             Request::SnapshotHere => Reply::Snapshots(vec![]),
@@ -152,6 +168,14 @@ impl State {
             }
             Write::Checkpoint { shard } => Reply::Checkpointed { index: LogIndex(100 + shard.0) },
             Write::Restore(restoration) => self.restore(&restoration),
+            Write::Config(write) => self.config.apply(write),
+            Write::RestoreConfig(restoration) => {
+                if !self.config.is_pristine() {
+                    return Reply::ConditionFailed { current: Version::ABSENT };
+                }
+                self.config.restore_block(&restoration.block).expect("it was validated");
+                Reply::Restored
+            }
             Write::RegisterHost(_) | Write::JoinHost(_) => panic!("HTTP registers no hosts"),
             Write::ChangeHost { node, change } => {
                 self.revision += 1;
