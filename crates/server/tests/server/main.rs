@@ -10,3 +10,4 @@ mod harness;
 mod http;
 mod scripts;
 mod store;
+mod watchers;

@@ -47,6 +47,11 @@ impl FakeStore {
         self.state.lock().unwrap()
     }
 
+    /// How many watch.
+    pub fn hub_count(&self) -> usize {
+        self.hub.count()
+    }
+
     /// Makes requests wait; each that arrives sends a message.
     pub fn hold(&self) -> mpsc::Receiver<()> {
         let (sender, receiver) = mpsc::channel();

@@ -35,7 +35,8 @@ use crate::slots;
 use crate::types::Version;
 use namespace::Namespace;
 use records::{Blocks, Record};
-pub(crate) use records::{check_block, is_block, namespaces_of};
+pub(crate) use records::{check_block, namespaces_of};
+pub use records::{is_block, split_block};
 
 /// Configuration of one data shard.
 #[derive(Debug, Default)]

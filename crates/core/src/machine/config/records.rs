@@ -31,7 +31,7 @@ const REVISION: u8 = 6;
 const UNDO: u8 = 7;
 
 /// Whether a block of a snapshot holds configuration.
-pub(crate) fn is_block(block: &[u8]) -> bool {
+pub fn is_block(block: &[u8]) -> bool {
     block.first() == Some(&BLOCK)
 }
 
@@ -90,6 +90,14 @@ pub(super) fn of_block(
     block: &[u8],
     mut take: impl FnMut(Option<&Name>, Record) -> Result<(), DecodeError>,
 ) -> Result<(), DecodeError> {
+    scan(block, |name, record, _| take(name, record))
+}
+
+/// The same, with what follows each record.
+fn scan(
+    block: &[u8],
+    mut take: impl FnMut(Option<&Name>, Record, &[u8]) -> Result<(), DecodeError>,
+) -> Result<(), DecodeError> {
     let mut decoder = Decoder::new(block);
     if decoder.u8()? != BLOCK {
         return Err(DecodeError::UnknownTag("block of configuration"));
@@ -131,9 +139,40 @@ pub(super) fn of_block(
         if name.is_none() && !matches!(record, Record::Shard { .. }) {
             return Err(DecodeError::Invalid("record of no namespace"));
         }
-        take(name.as_ref(), record)?;
+        take(name.as_ref(), record, decoder.rest())?;
     }
     Ok(())
+}
+
+/// A block taken apart: what it says of each namespace, and of the shard (under no name), each as a block of its own, so that
+/// namespaces can go different ways.
+///
+/// # Errors
+/// When it is no block of configuration.
+pub fn split_block(block: &[u8]) -> Result<Vec<(Option<Name>, Vec<u8>)>, DecodeError> {
+    let mut parts: Vec<(Option<Name>, Vec<u8>)> = Vec::new();
+    let mut rest = block.get(1..).unwrap_or_default();
+    scan(block, |name, record, behind| {
+        let (bytes, left) = rest.split_at(rest.len() - behind.len());
+        rest = left;
+        let name = if matches!(record, Record::Shard { .. }) { None } else { name.cloned() };
+        if parts.last().is_none_or(|(last, _)| *last != name) {
+            let mut part = alloc::vec![BLOCK];
+            if let Some(name) = &name
+                && !bytes.starts_with(&[NAMESPACE])
+                && !bytes.starts_with(&[CONTINUED])
+            {
+                part.push(CONTINUED);
+                codec::put_bytes(&mut part, name.routing_key());
+            }
+            parts.push((name, part));
+        }
+        if let Some((_, part)) = parts.last_mut() {
+            part.extend_from_slice(bytes);
+        }
+        Ok(())
+    })?;
+    Ok(parts)
 }
 
 /// Makes sure that a block decodes.

@@ -483,6 +483,29 @@ fn namespaces_move_with_their_slots() {
 }
 
 #[test]
+fn a_block_is_taken_apart_by_namespaces() {
+    let mut config = sample();
+    for other in ["a", "z"] {
+        let namespace = Name::new(other).expect("a name");
+        let deed = Deed::Publish { changes: vec![int("p", 3)], create: true };
+        apply_write(&mut config, ConfigWrite { namespace, ..write(deed) }).expect("published");
+    }
+    let long = |number: usize| put(&alloc::format!("{number:02}"), Value::text(&"x".repeat(20_000)));
+    publish(&mut config, (0..20).map(long).collect()).expect("published");
+    let mut restored = Config::default();
+    let mut parts = 0;
+    for block in config.namespaces_in(&|_| true) {
+        for (name, part) in split_block(&block).expect("a block") {
+            assert_eq!(namespaces_of(&part).expect("a block"), name.into_iter().collect());
+            restored.take_block(&part).expect("taken");
+            parts += 1;
+        }
+    }
+    assert!(parts > 5, "{parts}");
+    assert_eq!(restored.digest(0), config.digest(0));
+}
+
+#[test]
 fn hostile_blocks_are_errors() {
     let blocks: Vec<_> = sample().namespaces_in(&|_| true).collect();
     let block = &blocks[0];

@@ -39,7 +39,12 @@ impl Object {
     }
 
     fn wrong(&self, name: &str, wanted: &str, found: &Value) -> ApiError {
-        ApiError::invalid(format!("{name} of {} is {wanted}, not {}", self.what, found.datatype().name()))
+        let found = match found {
+            Value::List(_) => "a list".to_owned(),
+            Value::Dict(_) => "a dict".to_owned(),
+            scalar => scalar.to_json(),
+        };
+        ApiError::invalid(format!("{name} of {} is {wanted}, not {found}", self.what))
     }
 
     /// Takes text.

@@ -126,18 +126,24 @@ fn cast(value: Value, datatype: Datatype) -> Result<Value, ApiError> {
         }
         (_, value) if value.datatype() == datatype => Ok(value),
         (_, value) => Err(ApiError::value(format!(
-            "the value is {} {}, not {} {} (datatype {})",
-            article(value.datatype()),
-            value.datatype().name(),
-            article(datatype),
-            datatype.name(),
+            "the value is {}, not {} (datatype {})",
+            phrase(value.datatype()),
+            phrase(datatype),
             datatype as u8
         ))),
     }
 }
 
-fn article(datatype: Datatype) -> &'static str {
-    if matches!(datatype, Datatype::Int | Datatype::Empty) { "an" } else { "a" }
+fn phrase(datatype: Datatype) -> &'static str {
+    match datatype {
+        Datatype::Empty => "null",
+        Datatype::Int => "an int",
+        Datatype::Text => "a string",
+        Datatype::Float => "a float",
+        Datatype::Bool => "a bool",
+        Datatype::List => "a list",
+        Datatype::Dict => "a dict",
+    }
 }
 
 #[cfg(test)]
