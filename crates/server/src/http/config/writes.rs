@@ -139,7 +139,7 @@ pub(super) async fn publish<S: Store>(mut call: Call<'_, S>, namespace: Name) ->
     let mut object = Object::of_json("a publication", &body)?;
     let terms = Terms::with_body(&call, &mut object)?;
     let changes = object.list("changes")?.ok_or_else(|| ApiError::invalid("a publication has no changes"))?;
-    let create = object.flag("create")?;
+    let create = object.flag("create")? || call.parameters().flag("create")?;
     object.finish()?;
     let numbered = changes.into_iter().enumerate().map(|(position, change)| {
         input::change(change).map_err(|error| error.at(&format!("change {position}")))
