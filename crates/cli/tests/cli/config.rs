@@ -334,7 +334,7 @@ fn a_backup_brings_configuration_back() {
     }
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("backup").to_str().expect("text").to_owned();
-    shell.done(&["backup", "save", &file]);
+    shell.done(&["backup", "save", "--out", &file]);
     let restored = Shell::of(&new);
     restored.done(&["backup", "restore", &file]);
     restored.done(&["backup", "restore", &file]);

@@ -325,7 +325,10 @@ impl Group {
                     out.outcomes.push((origin, Outcome::Done(reply)));
                 }
             }
-            out.config.append(&mut self.machine.take_news());
+            let mut news = self.machine.take_news();
+            if self.leads || !self.faults.has(Fault::NewsOfLeaderAlone) {
+                out.config.append(&mut news);
+            }
             self.applied = index;
             self.applied_term = term;
             self.snapshots.applied(entry.data.len());
