@@ -3,6 +3,8 @@
 //! Owns syntax only. What a setting of `serve` means, and its default, belongs to the server's configuration, so
 //! the flags here are all optional; the defaults named in help texts are held to it by a test in `serve`.
 
+mod config;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -10,6 +12,10 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use crate::client::NodeUrl;
 use crate::keys::KeyArg;
+pub use config::{
+    ConfigArgs, ConfigCommand, ContainerCommand, Datatype, DiffArgs, ExportArgs, Format, HistoryArgs,
+    ImportArgs, ItemArgs, NsCommand, PairCommand, PublishArgs, RollbackArgs, TermsArgs, WatchArgs,
+};
 
 /// A replicated key-value store: every acknowledged write is on the disks of a majority, every read is
 /// linearizable unless you ask for a stale one.
@@ -57,6 +63,8 @@ pub enum Command {
     Dev(DevArgs),
     /// Read and write keys
     Kv(KvArgs),
+    /// Typed configuration with history: namespaces, pairs, containers
+    Config(Box<ConfigArgs>),
     /// Look at the cluster, and change which hosts it is made of
     Cluster(ClusterArgs),
     /// Save all keys to a file, and bring them back

@@ -1,4 +1,4 @@
-//! The binary `tidelock`: `serve`, `dev`, `kv`, `cluster` and `backup`.
+//! The binary `tidelock`: `serve`, `dev`, `kv`, `config`, `cluster` and `backup`.
 //!
 //! Owns the way from a command line to an exit code, and nothing else: each command has its own file.
 
@@ -6,6 +6,7 @@ mod args;
 mod backup;
 mod client;
 mod cluster;
+mod config;
 mod dev;
 mod error;
 mod item;
@@ -14,6 +15,7 @@ mod kv;
 mod logging;
 mod output;
 mod serve;
+mod time;
 mod verify;
 
 use std::process::ExitCode;
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(*args),
         Command::Dev(args) => dev::run(&args),
         Command::Kv(args) => kv::run(args),
+        Command::Config(args) => config::run(*args),
         Command::Cluster(args) => cluster::run(args),
         Command::Backup(args) => backup::run(args),
     };

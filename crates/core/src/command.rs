@@ -3,6 +3,7 @@
 //! Owns what a client can ask and what it can be told. It knows no protocol, and no protocol adds a meaning that is not
 //! expressible here. How a write is laid out in the raft log and on the wire stands in `layout`.
 
+pub mod config;
 mod layout;
 mod operation;
 mod outcome;
@@ -18,6 +19,7 @@ use uuid::Uuid;
 
 use crate::limits;
 use crate::types::{LogIndex, NodeId, ShardId, UnixMillis, Version};
+pub use config::{ConfigRead, ConfigReply, ConfigRestoration, ConfigWrite};
 pub use operation::{Expiry, ExpiryCondition, Operation, Operations, OperationsBuilder, Set, SetCondition};
 pub(crate) use operation::{expiry, put_expiry};
 pub use outcome::{
@@ -136,6 +138,10 @@ pub enum Write {
         /// Most keys, 1 to [`limits::EXPIRED_KEYS_MAX`].
         limit: usize,
     },
+    /// Changes a namespace of configuration. Answered by [`Reply::Config`].
+    Config(ConfigWrite),
+    /// Puts configuration of a backup in place. Answered as [`Write::Restore`] is.
+    RestoreConfig(ConfigRestoration),
 }
 
 /// What is wanted of a host.
@@ -241,6 +247,18 @@ pub enum Read {
         /// Leaves values out.
         keys_only: bool,
     },
+    /// One namespace of configuration. Answered by [`Reply::Config`].
+    Config(ConfigRead),
+    /// Names of configuration's namespaces over all shards, as [`Read::List`] lists keys: their versions are the
+    /// namespaces' revisions. Answered by [`Reply::Page`].
+    ConfigNamespaces {
+        /// Only names that start with these bytes.
+        prefix: Bytes,
+        /// Only names after this one.
+        after: Option<Bytes>,
+        /// Most items, 1 to [`limits::LIST_PAGE_ITEMS_MAX`].
+        limit: usize,
+    },
 }
 
 /// A host as it announces itself.
@@ -338,6 +356,8 @@ pub enum Reply {
     Snapshots(Vec<(ShardId, LogIndex)>),
     /// Answer to [`Request::Cluster`].
     Cluster(ClusterView),
+    /// Answer of the configuration centre.
+    Config(ConfigReply),
     /// Not done, or not known to be done.
     Refused(Refusal),
 }
@@ -392,6 +412,8 @@ impl Write {
     /// The key that decides the shard, if one does.
     pub fn key(&self) -> Option<&Bytes> {
         match self.target() {
+            // What is routed like a key there is the name of a namespace, which is none.
+            Target::Key(_) if matches!(self, Write::Config(_)) => None,
             Target::Key(key) => Some(key),
             Target::Shard(_) => None,
         }
@@ -407,10 +429,13 @@ impl Write {
             Write::Transaction(Transaction { shard, .. }) | Write::Expire { shard, .. } => {
                 Target::Shard(*shard)
             }
+            Write::Config(write) => Target::Key(write.namespace.routing_key()),
             Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. } => {
                 Target::Shard(ShardId::PRIME)
             }
-            Write::Checkpoint { shard } | Write::Restore(Restoration { shard, .. }) => Target::Shard(*shard),
+            Write::Checkpoint { shard }
+            | Write::Restore(Restoration { shard, .. })
+            | Write::RestoreConfig(ConfigRestoration { shard, .. }) => Target::Shard(*shard),
         }
     }
 
@@ -430,6 +455,8 @@ impl Write {
             Write::RegisterHost(info) | Write::JoinHost(info) => info.validate(),
             Write::ChangeHost { .. } | Write::Checkpoint { .. } => Ok(()),
             Write::Restore(restoration) => restoration.validate(),
+            Write::Config(write) => write.validate(),
+            Write::RestoreConfig(restoration) => restoration.validate(),
         }
     }
 }

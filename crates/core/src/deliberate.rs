@@ -37,6 +37,8 @@ pub enum Fault {
     /// That a change of membership is committed is not written down before a host is let go: after a restart those who stay
     /// may ask for its vote.
     ChangeNotRemembered,
+    /// Only the leader tells those who watch configuration that it changed.
+    NewsOfLeaderAlone,
 }
 
 /// The fault that a node has, if any.
@@ -49,7 +51,7 @@ pub struct Faults {
 impl Faults {
     /// All faults there are.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 13] = [
+    pub const ALL: [Fault; 14] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -63,6 +65,7 @@ impl Faults {
         Fault::CheckpointTakenLate,
         Fault::LedBeforeDurable,
         Fault::ChangeNotRemembered,
+        Fault::NewsOfLeaderAlone,
     ];
 
     /// A store without faults of this list.

@@ -12,9 +12,11 @@
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
+use crate::command::config::Name;
 use crate::command::{Checkpoint, HostInfo, Reply, Request};
 use crate::deliberate::Faults;
 use crate::storage::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
@@ -109,9 +111,20 @@ pub struct Actions {
     pub snapshots: Vec<SnapshotTask>,
     /// To be returned to clients.
     pub replies: Vec<(Token, Reply)>,
+    /// Whose configuration changed here. Whoever watches it should look.
+    pub config: Vec<ConfigNews>,
     /// From now on these are the peers, at these addresses. To be taken in after `frames` were queued: there may be a
     /// farewell among them to one that is no peer any more. The first drive of a node's life has them.
     pub peers: Option<Vec<(NodeId, String)>>,
+}
+
+/// Word of configuration that is not what it was, on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigNews {
+    /// Of which namespace.
+    pub namespace: Name,
+    /// The containers that resolve to something else, or are gone.
+    pub containers: Vec<Arc<str>>,
 }
 
 /// Bytes for one peer.

@@ -116,3 +116,80 @@ pub const SCAN_KEYS_MAX: usize = 100_000;
 
 /// A step of a scan ends at a key whose hash is a multiple of this. More would cost memory, fewer make steps longer.
 pub const SCAN_REST_ONE_IN: u64 = 64;
+
+/// Longest name of a configuration namespace.
+pub const CONFIG_NAMESPACE_CHARACTERS_MAX: usize = 32;
+
+/// Longest key of a pair, a container or a field.
+pub const CONFIG_KEY_CHARACTERS_MAX: usize = 64;
+
+/// Longest key inside a dict.
+pub const CONFIG_DICT_KEY_CHARACTERS_MAX: usize = 256;
+
+/// Longest value of a pair, as canonical JSON: a setting, not a file.
+pub const CONFIG_VALUE_BYTES_MAX: usize = 64 << 10;
+
+/// Levels of lists and dicts inside a value; deeper ones would let a value exhaust a stack.
+pub const CONFIG_VALUE_DEPTH_MAX: usize = 16;
+
+/// Most namespaces of one shard. A snapshot takes hold of all of them in one go.
+pub const CONFIG_NAMESPACES_MAX: usize = 10_000;
+
+/// Most pairs of a namespace. The first write to a namespace while a snapshot is made copies its index.
+pub const CONFIG_PAIRS_MAX: usize = 10_000;
+
+/// Most containers of a namespace.
+pub const CONFIG_CONTAINERS_MAX: usize = 1_000;
+
+/// Most fields of a container.
+pub const CONFIG_FIELDS_MAX: usize = 256;
+
+/// Most pairs that all fields of a container refer to, each counted as often as it is referred to.
+pub const CONFIG_REFERENCES_MAX: usize = 4_096;
+
+/// Most bytes of keys in a container: it is one record of a snapshot.
+pub const CONFIG_CONTAINER_BYTES_MAX: usize = 256 << 10;
+
+/// Most bytes of pairs and containers in a namespace.
+pub const CONFIG_NAMESPACE_BYTES_MAX: usize = 16 << 20;
+
+/// Most bytes of all containers of a namespace, resolved: one change of a pair that all of them refer to makes all of
+/// them anew, on the worker's thread.
+pub const CONFIG_DOCUMENTS_BYTES_MAX: usize = 8 << 20;
+
+/// Most bytes that the history of a namespace keeps; beyond it the oldest revisions go.
+pub const CONFIG_HISTORY_BYTES_MAX: usize = 32 << 20;
+
+/// Most bytes of one command of the configuration centre.
+pub const CONFIG_WRITE_BYTES_MAX: usize = 8 << 20;
+
+/// Longest name of an author.
+pub const CONFIG_AUTHOR_CHARACTERS_MAX: usize = 128;
+
+/// Longest message of a change.
+pub const CONFIG_MESSAGE_CHARACTERS_MAX: usize = 1_024;
+
+/// Most revisions that a namespace may be told to keep.
+pub const CONFIG_HISTORY_REVISIONS_MAX: u64 = 10_000;
+
+/// Fewest revisions that a namespace may be told to keep, and that age does not take: the newest, and the one to go back to.
+pub const CONFIG_HISTORY_REVISIONS_MIN: u64 = 2;
+
+/// Revisions that a namespace keeps unless told otherwise.
+pub const CONFIG_HISTORY_REVISIONS: u64 = 100;
+
+/// How long a namespace keeps revisions unless told otherwise: 90 days.
+pub const CONFIG_HISTORY_AGE_MS: u64 = 90 * 24 * 3600 * 1000;
+
+/// Most entries on one page of pairs, containers, names or revisions.
+pub const CONFIG_PAGE_ITEMS_MAX: usize = 1_000;
+
+/// Most changes of a container in one answer to a watcher; it asks again for the rest.
+pub const CONFIG_CHANGES_MAX: usize = 64;
+
+/// How far a restored namespace's next revision lies above its last: the cluster that was backed up went on giving out
+/// revisions, and they must not come again with other content.
+pub const CONFIG_RESTORE_REVISION_MARGIN: u64 = 1 << 20;
+
+/// A block of configuration on its way into a shard is at most this long: a block of a snapshot.
+pub const CONFIG_BLOCK_BYTES_MAX: usize = SNAPSHOT_BLOCK_BYTES_MAX;

@@ -8,7 +8,9 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use crate::codec::{self, DecodeError, Decoder};
-use crate::command::{Checkpoint, Denial, Exchange, OperationReplies, Refusal, Rejection, Reply, Write};
+use crate::command::{
+    Checkpoint, ConfigReply, Denial, Exchange, OperationReplies, Refusal, Rejection, Reply, Write,
+};
 use crate::raft::{Outcome, RequestId, SnapshotPart};
 use crate::storage::snapshot::SnapshotId;
 use crate::types::{LogIndex, NodeId, ShardId, Term, Version};
@@ -58,6 +60,8 @@ const TAG_TRANSFER: u8 = 3;
 /// Outcomes that are more than a tag and a number. Their tags are among those of the others.
 const TAG_OPERATIONS: u8 = 15;
 const TAG_EXCHANGED: u8 = 16;
+/// Tag of an outcome that is a reply of the configuration centre.
+const TAG_OUTCOME_CONFIG: u8 = 30;
 
 /// Appends a forwarded command.
 pub(crate) fn put_forward(out: &mut Vec<u8>, request: RequestId, shard: ShardId, write: &Write) {
@@ -71,6 +75,10 @@ pub(crate) fn put_forward(out: &mut Vec<u8>, request: RequestId, shard: ShardId,
 pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outcome) {
     out.push(TAG_OUTCOME);
     codec::put_varint(out, request.0);
+    if let Outcome::Done(Reply::Config(reply)) = outcome {
+        out.push(TAG_OUTCOME_CONFIG);
+        return reply.encode(out);
+    }
     let (tag, number) = match outcome {
         Outcome::Done(Reply::Operations(replies)) => {
             out.push(TAG_OPERATIONS);
@@ -100,7 +108,7 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outco
         Outcome::Done(Reply::Refused(Refusal::CrossShard)) => (19, None),
         Outcome::Done(Reply::Refused(Refusal::UnknownOutcome | Refusal::NoLeader))
         | Outcome::Done(Reply::Value { .. } | Reply::Page(_) | Reply::Cluster(_) | Reply::Asked)
-        | Outcome::Done(Reply::Scanned { .. } | Reply::Count(_) | Reply::Snapshots(_)) => {
+        | Outcome::Done(Reply::Scanned { .. } | Reply::Count(_) | Reply::Snapshots(_) | Reply::Config(_)) => {
             unreachable!("invariant: no leader answers a write so")
         }
     };
@@ -164,6 +172,7 @@ fn outcome(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Outcome, DecodeEr
         17 => Reply::Rejected(Rejection::from_code(decoder.varint()?.try_into().unwrap_or(0))?),
         18 => Reply::Expired { keys: decoder.varint()? },
         19 => Reply::Refused(Refusal::CrossShard),
+        TAG_OUTCOME_CONFIG => Reply::Config(ConfigReply::decode(decoder)?),
         _ => return Err(DecodeError::UnknownTag("outcome")),
     };
     Ok(Outcome::Done(reply))
@@ -300,6 +309,7 @@ mod tests {
             Outcome::Done(Reply::Expired { keys: 1_000 }),
             Outcome::Done(Reply::Exchanged(Exchange { swapped: true, old: -1, version: Version(4) })),
             Outcome::Done(Reply::Operations(replies())),
+            Outcome::Done(Reply::Config(ConfigReply::Done { revision: 9, changed: true })),
         ];
         let mut out = vec![];
         put_forward(&mut out, RequestId(7), ShardId(2), &write);

@@ -25,7 +25,8 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 /// at in between, to miss a leader that is there.
 pub const TICKS_AT_ONCE_MAX: u32 = 4;
 
-/// What time it is for people: the system's clock, which may be wrong and may jump. Only when keys expire depends on it.
+/// What time it is for people: the system's clock, which may be wrong and may jump. Only when keys expire depends on it, and what
+/// people read of who changed a configuration and when.
 #[derive(Clone, Copy, Debug)]
 pub struct WallClock(pub fn() -> UnixMillis);
 

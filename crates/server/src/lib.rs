@@ -14,6 +14,7 @@ pub mod serve;
 pub mod shutdown;
 pub mod store;
 pub mod transport;
+pub mod watch;
 pub mod worker;
 
 const _: () = assert!(

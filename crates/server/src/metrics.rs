@@ -93,6 +93,8 @@ label! {
         Kv1 = "kv1",
         /// `/db`.
         Raftdb = "raftdb",
+        /// `/api`.
+        Config = "config",
         /// Health, metrics, the welcome page, and paths that are nothing.
         Operations = "operations",
     }

@@ -10,11 +10,14 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use tidelock_core::command::{Reply, Request};
 use tidelock_core::event::NodeStatus;
 use tidelock_core::types::ShardId;
+
+use crate::watch::Hub;
 
 /// A cheap handle to the worker of this thread.
 pub trait Store: Clone + 'static {
@@ -27,6 +30,9 @@ pub trait Store: Clone + 'static {
 
     /// The shard that a key belongs to, as far as this node knows now.
     fn shard_of(&self, key: &[u8]) -> ShardId;
+
+    /// Those who watch configuration at this node.
+    fn hub(&self) -> &Arc<Hub>;
 
     /// What the node says about itself now.
     fn status(&self) -> NodeStatus;

@@ -30,6 +30,7 @@ use uuid::Uuid;
 
 use crate::disk::DiskReport;
 use crate::store::{Mailbox, Store};
+use crate::watch::Hub;
 
 /// Where a worker's actions go.
 pub trait Outlets {
@@ -106,6 +107,7 @@ struct Inner {
     waiting: RefCell<Slab<Waiter>>,
     actions: RefCell<Actions>,
     reports: Arc<DiskReports>,
+    hub: Arc<Hub>,
     durable_seen: Cell<u64>,
     /// Why the disk takes no writes, as far as the node was told.
     disk_error: Rc<RefCell<Option<String>>>,
@@ -119,6 +121,7 @@ impl Worker {
             waiting: RefCell::new(Slab::new()),
             actions: RefCell::new(Actions::default()),
             reports,
+            hub: Arc::default(),
             durable_seen: Cell::new(0),
             disk_error: Rc::default(),
         }))
@@ -201,6 +204,7 @@ impl Worker {
         if let Some(peers) = actions.peers.take() {
             outlets.set_peers(peers);
         }
+        actions.config.drain(..).for_each(|news| self.0.hub.tell(&news));
         let mut waiting = self.0.waiting.borrow_mut();
         for (token, reply) in actions.replies.drain(..) {
             match waiting.remove(token.0 as usize) {
@@ -247,6 +251,10 @@ impl Store for Worker {
 
     fn shard_of(&self, key: &[u8]) -> ShardId {
         self.0.node.borrow().shard_of(key)
+    }
+
+    fn hub(&self) -> &Arc<Hub> {
+        &self.0.hub
     }
 
     fn status(&self) -> NodeStatus {

@@ -48,6 +48,7 @@ pub fn reply_facts(reply: &Reply) -> (u64, u64) {
             (20, digest(format!("{reply:?}").as_bytes()))
         }
         Reply::Scanned { .. } | Reply::Count(_) => (21, digest(format!("{reply:?}").as_bytes())),
+        Reply::Config(reply) => (22, digest(format!("{reply:?}").as_bytes())),
     }
 }
 

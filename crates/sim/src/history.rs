@@ -5,7 +5,7 @@
 //! another was invoked came before it in real time. It judges nothing; `checkers` does.
 
 use bytes::Bytes;
-use tidelock_core::command::{Refusal, Reply, Request, Write};
+use tidelock_core::command::{ConfigReply, Refusal, Reply, Request, Write};
 use tidelock_core::types::{NodeId, Token};
 
 /// A position in the order of requests and replies.
@@ -155,6 +155,7 @@ impl Operation {
             }
             Some(Reply::Joined { .. } | Reply::HostChanged) => Happened::Yes,
             Some(Reply::Operations(_) | Reply::Exchanged(_)) => Happened::Yes,
+            Some(Reply::Config(ConfigReply::Done { changed: true, .. })) => Happened::Yes,
             Some(_) => Happened::No,
         }
     }

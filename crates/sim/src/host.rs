@@ -7,8 +7,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use tidelock_core::command::{HostInfo, Reply, Standing, Write as Command};
-use tidelock_core::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame};
+use tidelock_core::command::{ConfigRead, HostInfo, Read, Reply, Standing, Write as Command};
+use tidelock_core::event::{Actions, ConfigNews, Event, NodeOptions, NodeStatus, OutgoingFrame};
 use tidelock_core::membership::Membership;
 use tidelock_core::node::Node;
 use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
@@ -85,6 +85,8 @@ pub struct Turn {
     pub frames: Vec<OutgoingFrame>,
     /// Replies to clients.
     pub replies: Vec<(Token, Reply)>,
+    /// Whose configuration changed.
+    pub config: Vec<ConfigNews>,
     /// Whom it has connections with from now on.
     pub peers: Option<Vec<NodeId>>,
 }
@@ -294,6 +296,7 @@ impl Host {
             process.tasks.extend(actions.snapshots.drain(..));
             turn.frames.append(&mut actions.frames);
             turn.replies.append(&mut actions.replies);
+            turn.config.append(&mut actions.config);
             if let Some(peers) = actions.peers.take() {
                 turn.peers = Some(peers.iter().map(|(node, _)| *node).collect());
                 // The control file keeps what is known of others.
@@ -408,6 +411,11 @@ impl Host {
     /// What the node says about itself, if it is up.
     pub fn status(&self) -> Option<NodeStatus> {
         Some(self.process.as_ref()?.node.status())
+    }
+
+    /// What a watcher at this node finds, if it is up.
+    pub fn look(&mut self, read: ConfigRead) -> Option<Reply> {
+        Some(self.process.as_mut()?.node.read_stale(&Read::Config(read)))
     }
 
     /// The checksum of a replica's state at its applied index.

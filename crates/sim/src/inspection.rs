@@ -3,8 +3,11 @@
 //! Time here is counted in ticks, as the cluster's own timers are: what it is given is generous for a cluster that
 //! works and finite for one that does not.
 
-use tidelock_core::command::{Condition, Consistency, HostInfo, Page, Read, Reply, Request, Standing, Write};
-use tidelock_core::limits::LIST_PAGE_ITEMS_MAX;
+use tidelock_core::command::config::{ConfigReply, Query};
+use tidelock_core::command::{
+    Condition, ConfigRead, Consistency, HostInfo, Page, Read, Reply, Request, Standing, Write,
+};
+use tidelock_core::limits::{CONFIG_HISTORY_REVISIONS_MAX, LIST_PAGE_ITEMS_MAX};
 use tidelock_core::types::{LogIndex, NodeId, ShardId, Token};
 
 use bytes::Bytes;
@@ -209,6 +212,48 @@ impl World<'_> {
                     let token = self.ask(node, Request::Read { read: read_all(&keys), consistency }, true);
                     self.reply(token)?;
                 }
+            }
+        }
+        self.read_configuration()
+    }
+
+    /// Reads all of configuration, with its history, through every node; and nobody who watches it has anything to hear.
+    fn read_configuration(&mut self) -> Result<(), Violation> {
+        for (node, namespace) in self
+            .nodes()
+            .into_iter()
+            .flat_map(|node| self.workload.namespaces().iter().map(move |name| (node, name.clone())))
+            .collect::<Vec<_>>()
+        {
+            let ask = |query| {
+                let read = Read::Config(ConfigRead { namespace: namespace.clone(), query });
+                Request::Read { read, consistency: Consistency::Linearizable }
+            };
+            let token = self.ask(node, ask(Query::Export { at: None }), true);
+            if let Reply::Config(ConfigReply::Failed(_)) = self.reply(token)? {
+                continue;
+            }
+            let history =
+                Query::History { item: None, before: None, limit: CONFIG_HISTORY_REVISIONS_MAX as usize };
+            let token = self.ask(node, ask(history), true);
+            let Reply::Config(ConfigReply::History(page)) = self.reply(token)? else {
+                return Err(Violation::new("config", format!("node {node} shows no history of {namespace}")));
+            };
+            let token = self.ask(node, ask(Query::Export { at: Some(page.oldest) }), true);
+            self.reply(token)?;
+        }
+        for watcher in &mut self.watchers {
+            let Some(node) = watcher.node else { continue };
+            let told = watcher.told.len();
+            let reply = self.hosts[(node.0 - 1) as usize].look(watcher.question());
+            reply.map(|reply| watcher.hear(&reply));
+            let news = &watcher.told[told..];
+            // Who asks anew about what is not there is told so if history does not reach back to the last time.
+            let was_absent = told.checked_sub(1).is_none_or(|last| watcher.told[last].document.is_none());
+            let is_known = was_absent && news.iter().all(|told| told.after_gap && told.document.is_none());
+            if !news.is_empty() && !is_known {
+                let text = format!("a watcher at node {node} was not told of {news:?}");
+                return Err(Violation::new("config", text));
             }
         }
         Ok(())

@@ -21,6 +21,7 @@
 pub mod agenda;
 pub mod checkers;
 pub mod compound;
+pub mod config;
 mod describe;
 pub mod disk;
 pub mod faults;

@@ -70,6 +70,8 @@ pub struct Load {
     pub reads_per_mille: u32,
     /// Of a thousand requests, how many have operations.
     pub operations_per_mille: u32,
+    /// Of a thousand operations, how many are of the configuration centre; the others are divided as above.
+    pub config_per_mille: u32,
     /// Longest value, in bytes.
     pub value_bytes_max: usize,
     /// Whether clients stay with one node, or take any for each operation.
@@ -114,7 +116,10 @@ impl Plan {
                 &mut generator(seed, "snapshots"),
                 &[1_000, 5_000, 20_000, 100_000, 1 << 30],
             ),
-            load: draw_load(random, &mut generator(seed, "operations")),
+            load: draw_load(
+                random,
+                (&mut generator(seed, "operations"), &mut generator(seed, "configuration")),
+            ),
             duration,
             faults: draw_faults(seed, severity),
             deeds,
@@ -164,7 +169,10 @@ fn draw_disk(random: &mut fastrand::Rng) -> DiskPace {
     }
 }
 
-fn draw_load(random: &mut fastrand::Rng, operations: &mut fastrand::Rng) -> Load {
+fn draw_load(
+    random: &mut fastrand::Rng,
+    (operations, config): (&mut fastrand::Rng, &mut fastrand::Rng),
+) -> Load {
     Load {
         clients: random.usize(1..=12),
         keys_per_shard: random.usize(1..=4),
@@ -172,6 +180,7 @@ fn draw_load(random: &mut fastrand::Rng, operations: &mut fastrand::Rng) -> Load
         patience: Micros::MILLISECOND * random.u64(100..=5_000),
         reads_per_mille: random.u32(100..=900),
         operations_per_mille: *choose(operations, &[0, 100, 300, 300, 900]),
+        config_per_mille: *choose(config, &[0, 0, 200, 800]),
         value_bytes_max: *choose(random, &[8, 8, 200, 2_000, 20_000]),
         sticky: random.bool(),
     }

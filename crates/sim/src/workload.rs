@@ -8,15 +8,17 @@ use std::collections::BTreeMap;
 
 use crate::slots::shard_of;
 use bytes::Bytes;
+use tidelock_core::command::config::Name;
 use tidelock_core::command::{Condition, Consistency, Read, Reply, Request, Restoration, Write};
 use tidelock_core::types::{NodeId, ShardId, Token, UnixMillis, Version};
 use uuid::Uuid;
 
 use crate::agenda::Micros;
 use crate::compound::Compound;
+use crate::config::Deeds;
 use crate::faults::choose;
 use crate::history::{VALUE_BYTES_MIN, value_of};
-use crate::plan::Load;
+use crate::plan::{Load, Plan};
 
 /// All clients.
 #[derive(Debug)]
@@ -26,6 +28,7 @@ pub struct Workload {
     keys: Vec<Bytes>,
     clients: Vec<Client>,
     compound: Compound,
+    config: Deeds,
     random: fastrand::Rng,
 }
 
@@ -39,14 +42,13 @@ struct Client {
 }
 
 impl Workload {
-    /// Clients under `load` of a cluster of `nodes` with `data_shards`. What they ask with operations has a generator of its own.
-    pub fn new(
-        load: Load,
-        (nodes, data_shards): (u64, u64),
-        mut random: fastrand::Rng,
-        compound: fastrand::Rng,
-    ) -> Workload {
+    /// The clients of a plan. What they ask with operations, and of configuration, have generators of their own.
+    pub fn new(plan: &Plan) -> Workload {
+        let Plan { load, nodes, data_shards, .. } = *plan;
+        let mut random = plan.generator("workload");
+        let compound = plan.generator("compound");
         let compound = Compound::new(data_shards, load.keys_per_shard, load.operations_per_mille, compound);
+        let config = Deeds::new(data_shards, plan.generator("configuration of clients"));
         let clients = (0..load.clients)
             .map(|_| Client {
                 node: NodeId(random.u64(1..=nodes)),
@@ -56,7 +58,7 @@ impl Workload {
             })
             .collect();
         let keys = keys_over(data_shards, load.keys_per_shard);
-        Workload { load, data_shards, keys, clients, compound, random }
+        Workload { load, data_shards, keys, clients, compound, config, random }
     }
 
     /// The keys of each shard that are used with operations.
@@ -67,6 +69,11 @@ impl Workload {
     /// Every key that any client may use, in no order.
     pub fn keys(&self) -> &[Bytes] {
         &self.keys
+    }
+
+    /// Every namespace of configuration that stays, once there is one.
+    pub fn namespaces(&self) -> &[Name] {
+        self.config.names()
     }
 
     /// How long a client rests before its next step.
@@ -90,7 +97,9 @@ impl Workload {
 
     /// A client's next request, which will be known as `token`, to a node whose clock shows `clock`.
     pub fn request(&mut self, client: usize, token: Token, clock: UnixMillis) -> Request {
-        if let Some(request) = self.compound.request(token, clock) {
+        if self.config.is_next(self.load.config_per_mille) {
+            self.config.request(token)
+        } else if let Some(request) = self.compound.request(token, clock) {
             request
         } else if self.random.u32(0..1000) < self.load.reads_per_mille {
             self.read()
@@ -120,10 +129,12 @@ impl Workload {
     /// A client learns versions from a reply to its request.
     pub fn learn(&mut self, client: usize, request: &Request, reply: &Reply) {
         self.compound.learn(request, reply);
+        self.config.learn(request, reply);
         let versions = &mut self.clients[client].versions;
         let key = match request {
             Request::Write(write) => write.key().cloned(),
             Request::Read { read: Read::Get { key }, .. } => Some(key.clone()),
+            Request::Read { read: Read::Config(_) | Read::ConfigNamespaces { .. }, .. } => return,
             Request::Read { .. } | Request::Cluster | Request::Transfer { .. } | Request::SnapshotHere => {
                 None
             }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use tidelock_core::command::{HostInfo, Reply, Request};
-use tidelock_core::event::{Event, NodeOptions};
+use tidelock_core::event::{ConfigNews, Event, NodeOptions};
 use tidelock_core::storage::snapshot::SnapshotDone;
 use tidelock_core::types::{NodeId, Token};
 use uuid::Uuid;
@@ -19,6 +19,7 @@ use crate::checkers::leaders::Leaders;
 use crate::checkers::operations::Ledger;
 use crate::checkers::replicas::Replicas;
 use crate::checkers::replies::Replies;
+use crate::config::Watcher;
 use crate::describe::{brief, brief_done, brief_event, brief_reply, link_facts, reply_facts};
 use crate::disk::SimDisk;
 use crate::faults::{Loss, Sabotage};
@@ -39,6 +40,7 @@ pub struct World<'p> {
     pub(crate) net: Network,
     pub(crate) hosts: Vec<Host>,
     pub(crate) workload: Workload,
+    pub(crate) watchers: Vec<Watcher>,
     pub(crate) history: History,
     pub(crate) nemesis: Nemesis,
     pub(crate) disk_pace: DiskPace,
@@ -84,17 +86,14 @@ impl<'p> World<'p> {
             let host = Host::new(options(plan, NodeId(node)), disk, plan);
             if node <= plan.nodes { host } else { host.absent() }
         });
+        let workload = Workload::new(plan);
         World {
             plan,
             agenda: Agenda::default(),
             net: Network::new(plan.hosts(), plan.weather, plan.generator("network").u64(..)),
             hosts: hosts.collect(),
-            workload: Workload::new(
-                plan.load,
-                (plan.nodes, plan.data_shards),
-                plan.generator("workload"),
-                plan.generator("compound"),
-            ),
+            watchers: Watcher::all(workload.namespaces()),
+            workload,
             history: History::default(),
             nemesis: Nemesis::new(plan.generator("nemesis")),
             disk_pace: plan.disk,
@@ -263,6 +262,9 @@ impl<'p> World<'p> {
     /// What a process that ended takes with it.
     fn forget_life(&mut self, incarnation: Incarnation) {
         let node = incarnation.node;
+        for watcher in self.watchers.iter_mut().filter(|watcher| watcher.node == Some(node)) {
+            watcher.node = None;
+        }
         self.history.lose(incarnation);
         self.replies.forget(node);
         self.replicas.forget(node);
@@ -340,6 +342,7 @@ impl<'p> World<'p> {
         for (token, reply) in turn.replies {
             self.answer(node, token, reply)?;
         }
+        self.tell_watchers(node, &turn.config);
         if let Some(peers) = turn.peers {
             self.net.set_peers(node, peers, &mut self.agenda);
         }
@@ -350,6 +353,21 @@ impl<'p> World<'p> {
             self.dismiss(node);
         }
         Ok(())
+    }
+
+    /// Watchers at a node look if they are told to. Those without a node come to the first one that does something.
+    fn tell_watchers(&mut self, node: NodeId, news: &[ConfigNews]) {
+        let host = &mut self.hosts[(node.0 - 1) as usize];
+        for watcher in &mut self.watchers {
+            let comes = watcher.node.is_none();
+            if !comes && !(watcher.node == Some(node) && news.iter().any(|news| watcher.cares(news))) {
+                continue;
+            }
+            watcher.node = Some(node);
+            while let Some(reply) = host.look(watcher.question())
+                && watcher.hear(&reply) > 0
+            {}
+        }
     }
 
     /// Two hosts try to connect. One that the other knows to be removed is told so instead.

@@ -31,7 +31,9 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     plan.load.clients = 8;
     plan.load.pause_max = Micros::MILLISECOND * 20;
     plan.load.value_bytes_max = plan.load.value_bytes_max.min(2_000);
+    plan.load.config_per_mille = 0;
     match fault {
+        Fault::NewsOfLeaderAlone => plan.load.config_per_mille = 800,
         Fault::StaleSnapshotInstalled | Fault::OvertakenTriedAgain => {
             plan.snapshot_log_bytes_min = 500;
             plan.disk.segment_bytes = 8 << 10;
@@ -120,7 +122,9 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         Fault::AcknowledgedBeforeSync | Fault::TornTailBelieved => [torn, power, Strike::Blackout, slow],
         Fault::LedBeforeDurable | Fault::ChangeNotRemembered => [power.clone(), power, torn, slow],
         Fault::VoteNotPersisted | Fault::ReplicaIdReused => [power, Strike::Blackout, isolate, break_links],
-        Fault::ReadWithoutRound | Fault::AppliedOutOfOrder => [isolate, partition, pause, slow],
+        Fault::ReadWithoutRound | Fault::AppliedOutOfOrder | Fault::NewsOfLeaderAlone => {
+            [isolate, partition, pause, slow]
+        }
         Fault::StaleSnapshotInstalled | Fault::CheckpointTakenLate => [isolate, pause, slow, break_links],
         Fault::DeposedSessionAnswered | Fault::OvertakenTriedAgain | Fault::OutcomeThroughLaterLink => {
             [isolate, partition, pause, slow]

@@ -10,6 +10,7 @@ use tidelock_core::types::ShardId;
 use crate::args::{FileArgs, Output};
 use crate::error::CliError;
 use crate::output;
+use crate::time::rfc3339;
 
 /// Runs `backup verify`.
 pub fn verify(args: &FileArgs) -> Result<(), CliError> {
@@ -41,7 +42,7 @@ pub fn line(summary: &Summary) -> String {
         "{} keys, {}, made {}{stale}",
         summary.keys(),
         HumanBytes(summary.file_bytes),
-        time(summary.header.created_unix_ms),
+        rfc3339(summary.header.created_unix_ms),
     )
 }
 
@@ -56,7 +57,7 @@ fn render(summary: &Summary) -> String {
         ("backup", header.backup.to_string()),
         ("cluster", header.cluster.to_string()),
         ("node", header.node.to_string()),
-        ("created", time(header.created_unix_ms)),
+        ("created", rfc3339(header.created_unix_ms)),
         ("holds", state.to_owned()),
         ("size", format!("{} ({} bytes)", HumanBytes(summary.file_bytes), summary.file_bytes)),
         ("keys", summary.keys().to_string()),
@@ -127,35 +128,13 @@ fn json(file: &Path, summary: &Summary) -> String {
         backup: header.backup.to_string(),
         cluster: header.cluster.to_string(),
         node: header.node.0,
-        created: time(header.created_unix_ms),
+        created: rfc3339(header.created_unix_ms),
         stale: header.is_stale,
         keys: summary.keys(),
         revision: summary.revision_max().0,
         shards: summary.shards.iter().map(shard).collect(),
     };
     serde_json::to_string(&backup).expect("invariant: texts and numbers are JSON")
-}
-
-/// A moment as RFC 3339 writes it, in UTC, to the second.
-fn time(unix_ms: u64) -> String {
-    let seconds = unix_ms / 1000;
-    let (year, month, day) = civil(seconds / 86_400);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
-}
-
-/// Year, month and day of a day since 1970, in the Gregorian calendar (Hinnant, "chrono-compatible low-level date
-/// algorithms"): years begin in March there, so that the leap day is their last.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let day_of_era = days % 146_097;
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = year_of_era + days / 146_097 * 400 + u64::from(month <= 2);
-    (year, month, day)
 }
 
 #[cfg(test)]
@@ -187,19 +166,6 @@ mod tests {
             },
             shards: vec![shard(0, 12, 0, 3), shard(1, 120, 110, 40)],
             file_bytes: 6_500,
-        }
-    }
-
-    #[test]
-    fn moments_are_dates() {
-        for (seconds, text) in [
-            (0, "1970-01-01T00:00:00Z"),
-            (951_782_399, "2000-02-28T23:59:59Z"),
-            (951_782_400, "2000-02-29T00:00:00Z"),
-            (1_735_689_599, "2024-12-31T23:59:59Z"),
-            (4_107_542_400, "2100-03-01T00:00:00Z"),
-        ] {
-            assert_eq!(time(seconds * 1000 + 7), text);
         }
     }
 

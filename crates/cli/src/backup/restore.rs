@@ -43,6 +43,8 @@ pub fn run(args: RestoreArgs) -> Result<(), CliError> {
                 send(&keys, PATIENCE)?;
                 keys.clear();
             }
+        } else if let Part::Config(block) = part {
+            send(&block, PATIENCE)?;
         }
         Ok(())
     })?;

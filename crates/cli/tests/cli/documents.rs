@@ -94,6 +94,11 @@ fn consistency() {
 }
 
 #[test]
+fn configuration() {
+    run_examples("docs/config.md", include_str!("../../../../docs/config.md"));
+}
+
+#[test]
 fn examples_are_found() {
     let document =
         "text\n```console\n$ one\nprinted 6\n\nmore\n$ two\n```\n$ not an example\n```sh\n$ nor this\n```\n";

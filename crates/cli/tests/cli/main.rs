@@ -10,6 +10,7 @@
 mod backups;
 mod bytes;
 mod commands;
+mod config;
 mod dev;
 mod dialects;
 mod disk;

@@ -8,7 +8,10 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use uuid::Uuid;
 
-use super::{Condition, Denial, HostChange, HostInfo, Restoration, RowLayout, Transaction, Write};
+use super::{
+    Condition, ConfigRestoration, ConfigWrite, Denial, HostChange, HostInfo, Restoration, RowLayout,
+    Transaction, Write,
+};
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::types::{NodeId, ShardId, UnixMillis, Version};
@@ -26,6 +29,8 @@ const TAG_COMPARE_EXCHANGE: u8 = 22;
 const TAG_EXPIRE: u8 = 23;
 /// A restore of keys some of which expire.
 const TAG_RESTORE_EXPIRING: u8 = 24;
+const TAG_CONFIG: u8 = 30;
+const TAG_RESTORE_CONFIG: u8 = 31;
 
 impl Write {
     /// Appends the layout that stands in the log and on the wire.
@@ -85,6 +90,14 @@ impl Write {
                 codec::put_varint(out, now.0);
                 codec::put_varint(out, *limit as u64);
             }
+            Write::Config(write) => {
+                out.push(TAG_CONFIG);
+                write.encode(out);
+            }
+            Write::RestoreConfig(restoration) => {
+                out.push(TAG_RESTORE_CONFIG);
+                restoration.encode(out);
+            }
         }
     }
 
@@ -127,6 +140,8 @@ impl Write {
                 let limit = decoder.bounded(limits::EXPIRED_KEYS_MAX as u64, "number of keys to expire")?;
                 Ok(Write::Expire { shard, now, limit: limit as usize })
             }
+            TAG_CONFIG => Ok(Write::Config(ConfigWrite::decode(decoder)?)),
+            TAG_RESTORE_CONFIG => Ok(Write::RestoreConfig(ConfigRestoration::decode(decoder, owner)?)),
             _ => Err(DecodeError::UnknownTag("write")),
         }
     }

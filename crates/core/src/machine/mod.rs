@@ -6,6 +6,8 @@
 //! depends on state is an ordinary reply.
 
 mod capture;
+pub mod config;
+mod data;
 pub mod kv;
 mod restore;
 
@@ -13,10 +15,11 @@ use alloc::vec::Vec;
 
 use crate::command::{Read, Refusal, Reply, Write};
 use crate::control::registry::Registry;
+use crate::event::ConfigNews;
 use crate::membership::Membership;
 use crate::types::{LogIndex, ShardId, UnixMillis};
-use kv::KeyValue;
-pub use restore::{Restore, RestoreError, Restored, Scan};
+pub use data::Data;
+pub use restore::{BlockKind, Restore, RestoreError, Restored, Scan};
 
 /// The state of one shard.
 #[derive(Debug)]
@@ -24,7 +27,7 @@ pub enum Machine {
     /// The prime shard.
     Registry(Registry),
     /// A data shard.
-    KeyValue(KeyValue),
+    Data(Data),
 }
 
 impl Machine {
@@ -33,7 +36,7 @@ impl Machine {
         if shard == ShardId::PRIME {
             Machine::Registry(Registry::founded(founders))
         } else {
-            Machine::KeyValue(KeyValue::default())
+            Machine::Data(Data::default())
         }
     }
 
@@ -41,7 +44,7 @@ impl Machine {
     pub fn kind(&self) -> &'static str {
         match self {
             Machine::Registry(_) => "registry",
-            Machine::KeyValue(_) => "kv",
+            Machine::Data(_) => "kv",
         }
     }
 
@@ -49,16 +52,10 @@ impl Machine {
     pub fn accepts(&self, write: &Write) -> bool {
         match (self, write) {
             (_, Write::Checkpoint { .. }) => true,
-            (_, Write::Put { .. } | Write::Delete { .. } | Write::Restore(_)) => {
-                matches!(self, Machine::KeyValue(_))
-            }
-            (_, Write::Transaction(_) | Write::Expire { .. }) => matches!(self, Machine::KeyValue(_)),
-            (_, Write::Exchange { .. } | Write::CompareExchange { .. }) => {
-                matches!(self, Machine::KeyValue(_))
-            }
             (_, Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. }) => {
                 matches!(self, Machine::Registry(_))
             }
+            (_, write) => matches!(self, Machine::Data(_)) && Data::accepts(write),
         }
     }
 
@@ -77,27 +74,15 @@ impl Machine {
             (Machine::Registry(registry), Write::ChangeHost { node, change }) => {
                 registry.change(index, node, change)
             }
-            (Machine::KeyValue(kv), Write::Put { key, value, condition }) => kv.put(&key, &value, condition),
-            (Machine::KeyValue(kv), Write::Delete { key, condition }) => kv.delete(&key, condition),
-            (Machine::KeyValue(kv), Write::Restore(restoration)) => kv.restore(&restoration),
-            (Machine::KeyValue(kv), Write::Transaction(transaction)) => {
-                kv.transact(&transaction, is_answered)
-            }
-            (Machine::KeyValue(kv), Write::Exchange { key, value }) => kv.exchange(&key, None, value),
-            (Machine::KeyValue(kv), Write::CompareExchange { key, expected, new }) => {
-                kv.exchange(&key, Some(expected), new)
-            }
-            (Machine::KeyValue(kv), Write::Expire { now, limit, .. }) => kv.expire(now, limit),
-            (Machine::Registry(_) | Machine::KeyValue(_), _) => {
-                Reply::Refused(Refusal::Invalid("write for another kind of shard"))
-            }
+            (Machine::Data(data), write) => data.apply(write, is_answered),
+            (Machine::Registry(_), _) => Reply::Refused(Refusal::Invalid("write for another kind of shard")),
         }
     }
 
     /// Answers a read from the state as it is.
     pub fn read(&self, read: &Read) -> Reply {
         match self {
-            Machine::KeyValue(kv) => kv.read(read),
+            Machine::Data(data) => data.read(read),
             Machine::Registry(_) => Reply::Refused(Refusal::Invalid("read of another kind of shard")),
         }
     }
@@ -105,15 +90,31 @@ impl Machine {
     /// How many keys are overdue at `now`, counting up to `limit`.
     pub fn overdue(&self, now: UnixMillis, limit: usize) -> usize {
         match self {
-            Machine::KeyValue(kv) => kv.overdue(now, limit),
+            Machine::Data(data) => data.kv.overdue(now, limit),
             Machine::Registry(_) => 0,
+        }
+    }
+
+    /// Takes out whose configuration changed since the last time.
+    pub fn take_news(&mut self) -> Vec<ConfigNews> {
+        match self {
+            Machine::Data(data) => data.take_news(),
+            Machine::Registry(_) => Vec::new(),
+        }
+    }
+
+    /// Whose configuration is not what it was in `before`, which this state replaces.
+    pub fn news_against(&self, before: &Machine) -> Vec<ConfigNews> {
+        match (self, before) {
+            (Machine::Data(data), Machine::Data(before)) => data.config.news_against(&before.config),
+            _ => Vec::new(),
         }
     }
 
     /// Records held, for metrics.
     pub fn record_count(&self) -> u64 {
         match self {
-            Machine::KeyValue(kv) => kv.record_count(),
+            Machine::Data(data) => data.record_count(),
             Machine::Registry(registry) => registry.record_count(),
         }
     }
@@ -122,7 +123,7 @@ impl Machine {
     /// the state.
     pub fn digest(&self) -> u64 {
         match self {
-            Machine::KeyValue(kv) => kv.digest(),
+            Machine::Data(data) => data.digest(),
             Machine::Registry(registry) => registry.digest(),
         }
     }
@@ -131,7 +132,7 @@ impl Machine {
     /// the making is dropped.
     pub fn begin_snapshot(&mut self, membership: &Membership) {
         match self {
-            Machine::KeyValue(kv) => kv.begin_snapshot(restore::header(restore::KIND_KEY_VALUE, membership)),
+            Machine::Data(data) => data.begin_snapshot(restore::header(restore::KIND_DATA, membership)),
             Machine::Registry(registry) => {
                 registry.begin_snapshot(restore::header(restore::KIND_REGISTRY, membership));
             }
@@ -142,7 +143,7 @@ impl Machine {
     /// Replicas that begin at the same index make the same blocks. [`Restore`] takes them.
     pub fn next_block(&mut self) -> Option<Vec<u8>> {
         match self {
-            Machine::KeyValue(kv) => kv.next_block(),
+            Machine::Data(data) => data.next_block(),
             Machine::Registry(registry) => registry.next_block(),
         }
     }
@@ -150,7 +151,7 @@ impl Machine {
     /// Drops the snapshot in the making.
     pub fn abandon_snapshot(&mut self) {
         match self {
-            Machine::KeyValue(kv) => kv.capture = None,
+            Machine::Data(data) => data.abandon_snapshot(),
             Machine::Registry(registry) => registry.abandon_snapshot(),
         }
     }

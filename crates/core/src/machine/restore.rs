@@ -11,6 +11,8 @@ use alloc::vec::Vec;
 use uuid::Uuid;
 
 use super::Machine;
+use super::config;
+use super::data::Data;
 use super::kv::{KeyValue, Record};
 use crate::codec::{DecodeError, Decoder};
 use crate::command::{RowLayout, expiry};
@@ -20,10 +22,10 @@ use crate::types::{UnixMillis, Version};
 
 /// First byte of a first block: the version of the layout, as it is written.
 const FORMAT: u8 = 2;
-/// The same, before keys could expire. Read, not written.
+/// The same, before keys could expire and configuration stood beside them. Read, not written.
 const FORMAT_PLAIN: u8 = 1;
 /// Second byte: a data shard.
-pub(super) const KIND_KEY_VALUE: u8 = 1;
+pub(super) const KIND_DATA: u8 = 1;
 /// Second byte: the prime shard.
 pub(super) const KIND_REGISTRY: u8 = 2;
 
@@ -71,7 +73,12 @@ impl Restore {
         let mut decoder = Decoder::new(block);
         match self.restored.as_mut().map(|(restored, layout)| (&mut restored.machine, *layout)) {
             None => self.restored = Some(first(&mut decoder)?),
-            Some((Machine::KeyValue(kv), layout)) => records((kv, &mut self.records), layout, &mut decoder)?,
+            Some((Machine::Data(data), layout)) => {
+                if data.take_block(block)? {
+                    return Ok(());
+                }
+                records((&mut data.kv, &mut self.records), layout, &mut decoder)?;
+            }
             Some((Machine::Registry(_), _)) => return Err(DecodeError::TrailingBytes.into()),
         }
         Ok(decoder.finish()?)
@@ -83,8 +90,8 @@ impl Restore {
     /// When there was no block.
     pub fn finish(self) -> Result<Restored, RestoreError> {
         let (mut restored, _) = self.restored.ok_or(RestoreError::Empty)?;
-        if let Machine::KeyValue(kv) = &mut restored.machine {
-            kv.fill(self.records);
+        if let Machine::Data(data) = &mut restored.machine {
+            data.kv.fill(self.records);
         }
         Ok(restored)
     }
@@ -99,7 +106,7 @@ fn first(decoder: &mut Decoder<'_>) -> Result<(Restored, RowLayout), DecodeError
     let kind = decoder.u8()?;
     let membership = Membership::decode(decoder)?;
     let machine = match kind {
-        KIND_KEY_VALUE => {
+        KIND_DATA => {
             let revision = Version(decoder.varint()?);
             let restoring = if decoder.is_empty() {
                 None
@@ -107,7 +114,7 @@ fn first(decoder: &mut Decoder<'_>) -> Result<(Restored, RowLayout), DecodeError
                 let backup = Uuid::from_slice(decoder.raw(16)?);
                 Some(backup.map_err(|_| DecodeError::Invalid("backup uuid"))?)
             };
-            Machine::KeyValue(KeyValue::restored(revision, restoring))
+            Machine::Data(Data { kv: KeyValue::restored(revision, restoring), ..Data::default() })
         }
         KIND_REGISTRY => Machine::Registry(Registry::restore(decoder)?),
         _ => return Err(DecodeError::UnknownTag("kind of machine")),
@@ -159,6 +166,17 @@ fn record<'a>(
     Ok(Row { key, version, value, expires })
 }
 
+/// What a block of a snapshot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockKind {
+    /// What the snapshot is of; all of it, for the prime shard.
+    First,
+    /// Keys, as [`crate::command::RestoredKey`] reads them in this layout.
+    Keys(RowLayout),
+    /// Configuration, as [`crate::command::ConfigRestoration`] takes it.
+    Config,
+}
+
 /// A snapshot looked through block by block. Refuses what [`Restore`] does, and keeps one key instead of the state.
 #[derive(Debug, Default)]
 pub struct Scan {
@@ -170,30 +188,33 @@ enum Scanned {
     /// It is small, and all of it stands in the first block.
     Registry { hosts: u64 },
     /// The first block is followed by records.
-    KeyValue { layout: RowLayout, revision: Version, last: Option<Box<[u8]>>, records: u64 },
+    Data { layout: RowLayout, revision: Version, last: Option<Box<[u8]>>, records: u64 },
 }
 
 impl Scan {
-    /// Looks through the next block. Returns the layout of its rows if it is a block of records, as
-    /// [`crate::command::RestoredKey`] reads them.
+    /// Looks through the next block, and says what it holds.
     ///
     /// # Errors
     /// When the block cannot be one of this snapshot.
-    pub fn block(&mut self, block: &[u8]) -> Result<Option<RowLayout>, RestoreError> {
+    pub fn block(&mut self, block: &[u8]) -> Result<BlockKind, RestoreError> {
         let mut decoder = Decoder::new(block);
         match &mut self.state {
             None => {
                 let (restored, layout) = first(&mut decoder)?;
                 self.state = Some(match restored.machine {
                     Machine::Registry(registry) => Scanned::Registry { hosts: registry.record_count() },
-                    Machine::KeyValue(kv) => {
-                        Scanned::KeyValue { layout, revision: kv.revision, last: None, records: 0 }
+                    Machine::Data(data) => {
+                        Scanned::Data { layout, revision: data.kv.revision, last: None, records: 0 }
                     }
                 });
                 decoder.finish()?;
-                Ok(None)
+                Ok(BlockKind::First)
             }
-            Some(Scanned::KeyValue { layout, revision, last, records }) => {
+            Some(Scanned::Data { .. }) if config::is_block(block) => {
+                config::check_block(block)?;
+                Ok(BlockKind::Config)
+            }
+            Some(Scanned::Data { layout, revision, last, records }) => {
                 let mut newest = None;
                 while !decoder.is_empty() {
                     let behind = (newest.or(last.as_deref()), *revision);
@@ -201,7 +222,7 @@ impl Scan {
                     *records += 1;
                 }
                 *last = newest.map(Box::from).or(last.take());
-                Ok(Some(*layout))
+                Ok(BlockKind::Keys(*layout))
             }
             Some(Scanned::Registry { .. }) => Err(DecodeError::TrailingBytes.into()),
         }
@@ -211,7 +232,7 @@ impl Scan {
     pub fn records(&self) -> u64 {
         match self.state {
             Some(Scanned::Registry { hosts }) => hosts,
-            Some(Scanned::KeyValue { records, .. }) => records,
+            Some(Scanned::Data { records, .. }) => records,
             None => 0,
         }
     }
@@ -219,7 +240,7 @@ impl Scan {
     /// The revision of a data shard: no version of a key in it is higher. 0 for the prime shard.
     pub fn revision(&self) -> Version {
         match self.state {
-            Some(Scanned::KeyValue { revision, .. }) => revision,
+            Some(Scanned::Data { revision, .. }) => revision,
             Some(Scanned::Registry { .. }) | None => Version(0),
         }
     }
@@ -234,7 +255,8 @@ impl Scan {
 mod tests {
     use super::*;
     use crate::command::{
-        Condition, ExpiryCondition, Operation, Operations, Restoration, RestoredKey, Transaction, Write,
+        Condition, ExpiryCondition, Operation, Operations, Reply, Restoration, RestoredKey, Transaction,
+        Write,
     };
     use crate::types::{LogIndex, ShardId};
     use alloc::vec;
@@ -317,6 +339,60 @@ mod tests {
         }
     }
 
+    fn publish(machine: &mut Machine, pair: u64, number: i64) {
+        use crate::command::config::{Change, ConfigWrite, Deed, Name, Stamp, Value};
+        let key = alloc::format!("{pair}").into();
+        let changes = vec![Change::PutPair { key, value: Value::Int(number) }];
+        let deed = Deed::Publish { changes, create: true };
+        let namespace = Name::new("ns").expect("a name");
+        let write = ConfigWrite { namespace, stamp: Stamp::default(), expected: None, deed };
+        machine.apply(LogIndex(1), Write::Config(write));
+    }
+
+    #[test]
+    fn configuration_goes_behind_the_keys_of_a_snapshot() {
+        let mut machine = Machine::new(ShardId(1), 3);
+        for number in 0..50 {
+            put(&mut machine, number, b"value");
+            publish(&mut machine, number % 7, number as i64);
+        }
+        let before = machine.digest();
+        let blocks = blocks(&mut machine, |machine| publish(machine, 1, 1_000));
+        assert_ne!(machine.digest(), before);
+        let again = restored(&blocks);
+        assert_eq!(again.digest(), before, "and what was written meanwhile is not in it");
+        assert_eq!(again.record_count(), 50);
+        let mut keys_alone = Machine::new(ShardId(1), 3);
+        (0..50).for_each(|number| put(&mut keys_alone, number, b"value"));
+        assert_ne!(keys_alone.digest(), before);
+    }
+
+    #[test]
+    fn a_backup_goes_only_where_no_configuration_was_written() {
+        let (shard, backup) = (ShardId(1), Uuid::from_u128(7));
+        let claim = Write::Restore(Restoration { shard, backup, revision: Version(9), records: vec![] });
+        let mut old = Machine::new(ShardId(1), 3);
+        publish(&mut old, 1, 1);
+        let Machine::Data(data) = &old else { unreachable!("a data shard") };
+        let block: Bytes = data.config.namespaces_in(&|_| true).next().expect("a block").into();
+        let restore = || {
+            Write::RestoreConfig(crate::command::ConfigRestoration { shard, backup, block: block.clone() })
+        };
+        let refused = Reply::ConditionFailed { current: Version::ABSENT };
+        assert_eq!(old.apply(LogIndex(1), claim.clone()), refused);
+        let mut fresh = Machine::new(ShardId(1), 3);
+        assert_eq!(fresh.apply(LogIndex(1), claim), Reply::Restored);
+        for _ in 0..2 {
+            assert_eq!(fresh.apply(LogIndex(1), restore()), Reply::Restored);
+        }
+        publish(&mut fresh, 1, 2);
+        assert_eq!(fresh.apply(LogIndex(1), restore()), refused, "a client has written");
+        let mut written = Machine::new(ShardId(1), 3);
+        put(&mut written, 1, b"value");
+        let failed = written.apply(LogIndex(1), restore());
+        assert_eq!(failed, Reply::ConditionFailed { current: Version(1) });
+    }
+
     #[test]
     fn a_snapshot_of_the_first_layout_is_read() {
         let mut restore = Restore::default();
@@ -334,8 +410,8 @@ mod tests {
         let (shard, backup, revision) = (ShardId(1), Uuid::nil(), Version(5));
         let restoration = Restoration { shard, backup, revision, records };
         same.apply(LogIndex(1), Write::Restore(restoration));
-        let Machine::KeyValue(kv) = &mut same else { panic!("a data shard") };
-        kv.restoring = None;
+        let Machine::Data(data) = &mut same else { panic!("a data shard") };
+        data.kv.restoring = None;
         assert_eq!(machine.digest(), same.digest());
     }
 
@@ -364,7 +440,7 @@ mod tests {
         });
         let mut again = restored(&blocks);
         assert_eq!(again.digest(), before, "restored keys are captured as others are");
-        assert_eq!(again.apply(LogIndex(2), part(b"b")), crate::command::Reply::Restored);
+        assert_eq!(again.apply(LogIndex(2), part(b"b")), Reply::Restored);
         assert_eq!(again.digest(), machine.digest());
     }
 
@@ -389,12 +465,12 @@ mod tests {
             restore.block(&[1, 1, 1, 3, 0, 0, 0, 0, 5]).expect("a header");
             assert!(restore.block(records).is_err(), "{records:?}");
             let mut scan = Scan::default();
-            assert_eq!(scan.block(&[1, 1, 0, 0, 0, 0, 0, 5]), Ok(None));
+            assert_eq!(scan.block(&[1, 1, 0, 0, 0, 0, 0, 5]), Ok(BlockKind::First));
             assert!(scan.block(records).is_err(), "{records:?}");
         }
         let mut scan = Scan::default();
-        assert_eq!(scan.block(&[1, 1, 0, 0, 0, 0, 0, 5]), Ok(None));
-        assert_eq!(scan.block(&[1, b'b', 1, 0]), Ok(Some(RowLayout::Plain)));
+        assert_eq!(scan.block(&[1, 1, 0, 0, 0, 0, 0, 5]), Ok(BlockKind::First));
+        assert_eq!(scan.block(&[1, b'b', 1, 0]), Ok(BlockKind::Keys(RowLayout::Plain)));
         assert!(scan.block(&[1, b'a', 2, 0]).is_err(), "order holds over blocks");
         assert_eq!((scan.revision(), scan.records(), scan.is_registry()), (Version(5), 1, Some(false)));
     }

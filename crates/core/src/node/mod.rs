@@ -453,6 +453,7 @@ impl Node {
             actions.frames.extend(frames);
         }
         actions.replies.append(self.router.replies());
+        actions.config.append(&mut self.output.config);
         let peers = self.emit_roster(&mut actions.frames);
         if peers.is_some() {
             self.forget_reports();
@@ -463,7 +464,7 @@ impl Node {
     fn registry(&self) -> &Registry {
         match self.groups.get(ShardId::PRIME).machine() {
             Machine::Registry(registry) => registry,
-            Machine::KeyValue(_) => unreachable!("invariant: the prime shard holds the registry"),
+            Machine::Data(_) => unreachable!("invariant: the prime shard holds the registry"),
         }
     }
 }

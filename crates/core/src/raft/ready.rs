@@ -24,7 +24,7 @@ use super::{Origin, RequestId, wire};
 use crate::codec;
 use crate::command::{Reply, Write};
 use crate::deliberate::Fault;
-use crate::event::Counters;
+use crate::event::{ConfigNews, Counters};
 use crate::limits;
 use crate::peer::KIND_RAFT;
 use crate::storage::snapshot::SnapshotTask;
@@ -41,6 +41,8 @@ pub struct Output {
     pub messages: Vec<(NodeId, Vec<Vec<u8>>)>,
     /// What became of commands.
     pub outcomes: Vec<(Origin, Outcome)>,
+    /// Whose configuration changed.
+    pub config: Vec<ConfigNews>,
     /// Answers to reads.
     pub reads: Vec<(RequestId, Reply)>,
     /// Work on snapshot files.
@@ -61,6 +63,7 @@ impl Output {
             records: Vec::new(),
             messages: Vec::new(),
             outcomes: Vec::new(),
+            config: Vec::new(),
             reads: Vec::new(),
             snapshot_tasks: Vec::new(),
             snapshot_frames: Vec::new(),
@@ -85,6 +88,7 @@ impl Output {
         !self.records.is_empty()
             || !self.released.is_empty()
             || !self.outcomes.is_empty()
+            || !self.config.is_empty()
             || !self.reads.is_empty()
             || !self.snapshot_tasks.is_empty()
             || !self.snapshot_frames.is_empty()
@@ -324,6 +328,10 @@ impl Group {
                 let origin = waiters.next();
                 let reply = self.machine.apply_for(index, write, origin.is_some());
                 out.outcomes.extend(origin.map(|origin| (origin, Outcome::Done(reply))));
+            }
+            let mut news = self.machine.take_news();
+            if self.leads || !self.faults.has(Fault::NewsOfLeaderAlone) {
+                out.config.append(&mut news);
             }
             self.applied = index;
             self.applied_term = term;

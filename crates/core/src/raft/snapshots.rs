@@ -547,6 +547,7 @@ impl Group {
             |installing: &mut Installing| installing.ready_number.is_some_and(|own| own <= durable_number);
         let Some(installing) = self.snapshots.installing.take_if(is_durable) else { return };
         assert!(installing.id.index > self.applied, "invariant: a snapshot never replaces newer state");
+        out.config.append(&mut installing.machine.news_against(&self.machine));
         let replaced = core::mem::replace(&mut self.machine, installing.machine);
         out.snapshot_tasks.push(SnapshotTask::Discard { id: installing.id, machine: Box::new(replaced) });
         self.membership = installing.membership;

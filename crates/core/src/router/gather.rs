@@ -27,9 +27,11 @@ impl Gather {
     /// Waits for the answers of `shards` to a read.
     pub(super) fn new(read: &Read, shards: usize) -> Gather {
         let parts = match read {
-            Read::List { limit, .. } => Parts::Pages { limit: *limit, pages: Vec::with_capacity(shards) },
+            Read::List { limit, .. } | Read::ConfigNamespaces { limit, .. } => {
+                Parts::Pages { limit: *limit, pages: Vec::with_capacity(shards) }
+            }
             Read::Count => Parts::Count(0),
-            Read::Get { .. } | Read::Operations(_) | Read::Scan { .. } => {
+            Read::Get { .. } | Read::Operations(_) | Read::Scan { .. } | Read::Config(_) => {
                 Parts::Spoilt(Reply::Refused(Refusal::Invalid("a read of one shard")))
             }
         };

@@ -133,6 +133,9 @@ impl Router {
                 restoration.records.iter().all(|record| self.shard_of(&record.key) == shard)
             }
             Write::Transaction(transaction) => transaction.keys().all(|key| self.shard_of(key) == shard),
+            Write::RestoreConfig(restoration) => {
+                restoration.namespaces().iter().all(|name| self.shard_of(name.routing_key()) == shard)
+            }
             _ => true,
         };
         if !all_belong {
@@ -193,7 +196,8 @@ impl Router {
                     Err(Refusal::Invalid("size of a step of a scan"))
                 }
             }
-            Read::List { .. } | Read::Count => Ok(Scope::All),
+            Read::Config(config) => Ok(Scope::Shard(self.shard_of(config.namespace.routing_key()))),
+            Read::List { .. } | Read::ConfigNamespaces { .. } | Read::Count => Ok(Scope::All),
         }
     }
 
@@ -521,6 +525,7 @@ fn reads_in(read: &Read) -> u64 {
     match read {
         Read::Operations(operations) => operations.len() as u64,
         Read::Get { .. } | Read::List { .. } | Read::Scan { .. } | Read::Count => 1,
+        Read::Config(_) | Read::ConfigNamespaces { .. } => 1,
     }
 }
 

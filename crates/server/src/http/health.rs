@@ -30,6 +30,7 @@ pub(super) fn welcome<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem>
          GET               /v1/keys         a page of keys\n\
          PUT, GET          /{key}           optimistic locks: ?val=...&ver=...\n\
          POST, GET         /db/{key}        store and read, raw\n\
+         GET, POST, DELETE /api/namespaces  typed configuration with history\n\
          GET               /v1/cluster      hosts, shards, replicas\n\
          POST              /v1/cluster/...  add, drain and remove hosts\n\
          GET               /v1/backup       the state of every shard, as one file\n\

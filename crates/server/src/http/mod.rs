@@ -9,7 +9,7 @@
 //! server      accepts, bounds and ends connections; `connections` knows what each is doing, and for how long
 //! service     one request: limit of the head, route, counting, letting go of the body
 //! route       path -> part of the interface
-//! native list cluster membership checkpoint backup restore | kv1 form | raftdb | health      the parts, one room each
+//! native list cluster membership checkpoint backup restore | config | kv1 form | raftdb | health      the parts, one room each
 //!     uri          keys and parameters
 //!     conditions   If-Match and If-None-Match
 //!     body         read up to a limit, or thrown away
@@ -24,6 +24,7 @@ mod body;
 mod checkpoint;
 mod cluster;
 mod conditions;
+mod config;
 mod connections;
 mod form;
 mod health;
@@ -42,6 +43,7 @@ mod service;
 mod ttl;
 mod uri;
 
+pub use config::Documents;
 pub use server::serve;
 
 use std::cell::RefCell;
@@ -136,7 +138,7 @@ pub struct HttpContext {
     pub warnings: Vec<String>,
     /// Why the disk takes no writes, while it takes none. Makes the node not ready.
     pub disk_error: Rc<RefCell<Option<String>>>,
-    /// What relative times to live are counted from, and remaining ones.
+    /// What relative times to live are counted from, and remaining ones; what changes of configuration are stamped with.
     pub clock: WallClock,
     /// Raised by this server.
     pub counters: HttpCounters,
@@ -148,6 +150,8 @@ pub struct HttpContext {
     pub snapshots: SnapshotCounters,
     /// Raised by the peer transport.
     pub transport: Rc<TransportCounters>,
+    /// Containers that were shown before.
+    pub documents: Documents,
     /// Where backups come from; without it there are none.
     pub backup: Option<BackupSource>,
 }

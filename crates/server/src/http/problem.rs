@@ -163,6 +163,23 @@ impl Problem {
         Problem::new(ProblemKind::Internal, "the node gave an answer of the wrong kind; its log says more")
     }
 
+    pub fn status(&self) -> StatusCode {
+        self.kind.parts().0
+    }
+
+    /// The methods that the path does take, if that is the problem.
+    pub fn allow(&self) -> Option<&'static str> {
+        match self.extension {
+            Some(Extension::Allow(allow)) => Some(allow),
+            _ => None,
+        }
+    }
+
+    /// What is said of it to people.
+    pub fn into_detail(self) -> Cow<'static, str> {
+        self.detail
+    }
+
     pub fn into_response(self) -> Response {
         let (status, _, _) = self.kind.parts();
         let mut response = response::with_body(status, self.body());

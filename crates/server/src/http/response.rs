@@ -11,6 +11,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue};
 use tidelock_core::types::Version;
 
+use super::config::Events;
 use crate::backup::BackupParts;
 
 pub(super) type Response = hyper::Response<AnswerBody>;
@@ -22,6 +23,8 @@ pub(super) enum AnswerBody {
     /// It comes in parts, as the client takes them. An error among them cuts the connection: nothing else tells a client
     /// that has the head of the answer.
     Parts(BackupParts),
+    /// It comes as things happen.
+    Events(Events),
 }
 
 impl Body for AnswerBody {
@@ -35,20 +38,21 @@ impl Body for AnswerBody {
         match self.get_mut() {
             AnswerBody::Whole(whole) => Pin::new(whole).poll_frame(context).map_err(|never| match never {}),
             AnswerBody::Parts(parts) => parts.poll_next(context).map_ok(Frame::data),
+            AnswerBody::Events(events) => events.poll_next(context).map_ok(Frame::data),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             AnswerBody::Whole(whole) => whole.is_end_stream(),
-            AnswerBody::Parts(_) => false,
+            AnswerBody::Parts(_) | AnswerBody::Events(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             AnswerBody::Whole(whole) => whole.size_hint(),
-            AnswerBody::Parts(_) => SizeHint::default(),
+            AnswerBody::Parts(_) | AnswerBody::Events(_) => SizeHint::default(),
         }
     }
 }
@@ -57,6 +61,13 @@ impl Body for AnswerBody {
 pub(super) fn parts(media_type: &'static str, parts: BackupParts) -> Response {
     let mut response = Response::new(AnswerBody::Parts(parts));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+}
+
+/// An answer whose body is server-sent events.
+pub(super) fn events(events: Events) -> Response {
+    let mut response = Response::new(AnswerBody::Events(events));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     response
 }
 

@@ -1,6 +1,7 @@
 //! `/v1/restore`: keys of a backup on their way into a cluster that nothing else was written to.
 //!
-//! Owns the splitting of what comes over shards, into commands of bounded size. Whether a shard takes them, the shard
+//! Owns the splitting of what comes over shards, into commands of bounded size: keys, or a block of configuration, which
+//! begins with a zero byte as no key's length does. Whether a shard takes them, the shard
 //! decides when it applies them. Every request may be repeated.
 
 use std::collections::BTreeMap;
@@ -8,8 +9,9 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use tidelock_core::codec::Decoder;
-use tidelock_core::command::{Reply, Request, Restoration, RestoredKey, RowLayout, Write};
+use tidelock_core::command::{ConfigRestoration, Reply, Request, Restoration, RestoredKey, RowLayout, Write};
 use tidelock_core::limits;
+use tidelock_core::machine::config;
 use tidelock_core::slots;
 use tidelock_core::types::{ShardId, Version};
 use uuid::Uuid;
@@ -30,6 +32,9 @@ pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, 
     let layout = if expiring { RowLayout::Expiring } else { RowLayout::Plain };
     let body = call.read_body(BodyLimit::Form(call.context.options.body_bytes_max)).await?;
     let data_shards = data_shards(call.store());
+    if config::is_block(&body) {
+        return restore_config(call.store(), backup, (&body, data_shards)).await;
+    }
     let commands = if body.is_empty() {
         (1..=data_shards).map(|shard| (ShardId(shard), Vec::new())).collect()
     } else {
@@ -41,6 +46,34 @@ pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, 
         .map(|(shard, records)| Restoration { shard, backup, revision, records })
         .map(|restoration| call.store().submit(Request::Write(Write::Restore(restoration))))
         .collect();
+    settle(asked).await
+}
+
+/// Sends what a block of configuration says of each namespace to its shard, and what it says of its own shard to all.
+async fn restore_config<S: Store>(
+    store: &S,
+    backup: Uuid,
+    (block, data_shards): (&[u8], u64),
+) -> Result<Response, Problem> {
+    let parts = config::split_block(block)
+        .map_err(|error| Problem::invalid(format!("the body is no block of configuration: {error}")))?;
+    let mut asked = Vec::new();
+    for (name, part) in parts {
+        let part = Bytes::from(part);
+        let shards = match &name {
+            Some(name) => vec![slots::shard_of(slots::slot_of(name.routing_key()), data_shards)],
+            None => (1..=data_shards).map(ShardId).collect(),
+        };
+        for shard in shards {
+            let restoration = ConfigRestoration { shard, backup, block: part.clone() };
+            asked.push(store.submit(Request::Write(Write::RestoreConfig(restoration))));
+        }
+    }
+    settle(asked).await
+}
+
+/// Waits for all of them.
+async fn settle(asked: Vec<impl Future<Output = Reply>>) -> Result<Response, Problem> {
     let mut result = Ok(response::empty(StatusCode::NO_CONTENT));
     for reply in asked {
         match reply.await {

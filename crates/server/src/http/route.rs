@@ -32,6 +32,8 @@ pub(super) enum Route<'a> {
     Transfer(&'a str),
     /// `/db/{key}`.
     Raftdb(&'a str),
+    /// `/api/{rest}`: the configuration centre.
+    Config(&'a str),
     /// Any other path; it may still decode to a reserved one.
     Kv1(&'a str),
     /// `/`.
@@ -63,6 +65,9 @@ impl<'a> Route<'a> {
         }
         if let Some(key) = path.strip_prefix("/db/") {
             return Route::Raftdb(key);
+        }
+        if let Some(rest) = path.strip_prefix("/api/") {
+            return Route::Config(rest);
         }
         match path {
             "/" => Route::Welcome,
@@ -96,6 +101,7 @@ impl<'a> Route<'a> {
             | Route::Host { .. }
             | Route::Transfer(_) => Dialect::Native,
             Route::Raftdb(_) => Dialect::Raftdb,
+            Route::Config(_) => Dialect::Config,
             Route::Kv1(_) => Dialect::Kv1,
             Route::Welcome | Route::Live | Route::Ready | Route::Metrics | Route::Nothing => {
                 Dialect::Operations
@@ -150,6 +156,9 @@ mod tests {
             ("/db/foo", Route::Raftdb("foo")),
             ("/db", Route::Nothing),
             ("/dbx", Route::Kv1("/dbx")),
+            ("/api/namespaces", Route::Config("namespaces")),
+            ("/api/", Route::Config("")),
+            ("/api", Route::Nothing),
             ("/livez", Route::Live),
             ("/livez/", Route::Nothing),
             ("/readyz", Route::Ready),

@@ -60,6 +60,8 @@ pub async fn serve<S: Store>(
         _ = shutdown.wait_for(|stop| *stop) => {}
     }
     drop(listener);
+    // Watchers never finish by themselves.
+    server.store.hub().close();
     server.connections.order_all(Order::Finish);
     let drained = async {
         tokio::select! {
@@ -125,7 +127,8 @@ impl<S: Store> Server<S> {
 
     fn admit(&self, stream: TcpStream) {
         let counters = &self.context.counters;
-        if self.connections.len() >= self.context.options.connections_max {
+        let ordinary = self.connections.len().saturating_sub(self.store.hub().count());
+        if ordinary >= self.context.options.connections_max {
             raise(&counters.connections_refused);
             self.refuse(stream);
             return;

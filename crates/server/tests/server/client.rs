@@ -63,6 +63,26 @@ impl Client {
 
     /// Reads one answer; `is_head` says that it has no body whatever its length.
     pub fn read_answer(&mut self, is_head: bool) -> io::Result<Answer> {
+        let mut answer = self.read_head()?;
+        if !is_head {
+            let length = answer.header("content-length").map_or(0, |length| length.parse().unwrap());
+            answer.body.resize(length, 0);
+            self.stream.read_exact(&mut answer.body)?;
+        }
+        Ok(answer)
+    }
+
+    /// Reads one chunk of a body that comes in chunks; the last one is empty.
+    pub fn read_chunk(&mut self) -> io::Result<String> {
+        let length = usize::from_str_radix(&self.read_line()?, 16).expect("a length");
+        let mut chunk = vec![0; length];
+        self.stream.read_exact(&mut chunk)?;
+        self.read_line()?;
+        Ok(String::from_utf8(chunk).expect("text"))
+    }
+
+    /// Reads the head of one answer.
+    pub fn read_head(&mut self) -> io::Result<Answer> {
         let status_line = self.read_line()?;
         let mut headers = Vec::new();
         loop {
@@ -73,13 +93,7 @@ impl Client {
             let (name, value) = line.split_once(": ").expect("a header has a name");
             headers.push((name.to_owned(), value.to_owned()));
         }
-        let mut answer = Answer { status_line, headers, body: Vec::new() };
-        if !is_head {
-            let length = answer.header("content-length").map_or(0, |length| length.parse().unwrap());
-            answer.body.resize(length, 0);
-            self.stream.read_exact(&mut answer.body)?;
-        }
-        Ok(answer)
+        Ok(Answer { status_line, headers, body: Vec::new() })
     }
 
     /// Fails unless the server has closed the connection and said nothing more.

@@ -80,7 +80,7 @@ impl Drop for Server {
 fn context(options: HttpOptions) -> HttpContext {
     HttpContext {
         options,
-        clock: WallClock(|| UnixMillis(1_000_000)),
+        clock: WallClock(|| UnixMillis(1_795_219_200_000)),
         addresses: NodeAddresses {
             http: "127.0.0.1:8001".to_owned(),
             resp: String::new(),

@@ -11,3 +11,4 @@ mod http;
 mod resp;
 mod scripts;
 mod store;
+mod watchers;

@@ -9,6 +9,7 @@ use tidelock_core::event::NodeStatus;
 use tidelock_core::machine::Machine;
 use tidelock_core::types::{LogIndex, ShardId};
 use tidelock_server::store::{Mailbox, Store};
+use tidelock_server::watch::Hub;
 use tokio::sync::watch;
 
 /// A handle; clones share one store.
@@ -16,6 +17,7 @@ use tokio::sync::watch;
 pub struct FakeStore {
     state: Arc<Mutex<State>>,
     open: watch::Sender<bool>,
+    hub: Arc<Hub>,
 }
 
 pub struct State {
@@ -43,11 +45,16 @@ impl FakeStore {
             registry: Registry::default(),
             arrivals: None,
         };
-        FakeStore { state: Arc::new(Mutex::new(state)), open: watch::Sender::new(true) }
+        FakeStore { state: Arc::new(Mutex::new(state)), open: watch::Sender::new(true), hub: Arc::default() }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
+    }
+
+    /// How many watch.
+    pub fn hub_count(&self) -> usize {
+        self.hub.count()
     }
 
     /// Makes requests wait; each that arrives sends a message.
@@ -75,7 +82,14 @@ impl Store for FakeStore {
             let _ = arrivals.send(());
         }
         open.wait_for(|open| *open).await.unwrap();
-        self.state().answer(request)
+        let reply = self.state().answer(request);
+        let news = self.state().machine.take_news();
+        news.iter().for_each(|news| self.hub.tell(news));
+        reply
+    }
+
+    fn hub(&self) -> &Arc<Hub> {
+        &self.hub
     }
 
     fn submit_to(&self, request: Request, mailbox: &Rc<Mailbox>, tag: u64) {

@@ -101,6 +101,7 @@ pub fn lineages(history: &History) -> Result<Lineages, Violation> {
     for operation in history.operations() {
         match (&operation.request, operation.reply()) {
             (Request::Write(write), _) => builder.write(operation, write)?,
+            (Request::Read { read: Read::Config(_) | Read::ConfigNamespaces { .. }, .. }, _) => {}
             (Request::Read { read, consistency }, Some(reply)) => {
                 let stale_at = (*consistency == Consistency::Stale).then_some(operation.at);
                 builder.read(operation, read, reply, stale_at)?;
@@ -132,6 +133,7 @@ impl Builder<'_> {
             // Of other keys, and judged by `operations`.
             Write::Transaction(_) | Write::Exchange { .. } | Write::CompareExchange { .. } => return Ok(()),
             Write::Expire { .. } => return Ok(()),
+            Write::Config(_) | Write::RestoreConfig(_) => return Ok(()),
         };
         let lineage = self.lineages.entry(key.clone()).or_default();
         let mutation = |version, existed| Mutation {

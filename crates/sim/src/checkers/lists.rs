@@ -23,7 +23,8 @@ const CHECKER: &str = "lists";
 /// Judges every page.
 pub fn check(history: &History, lineages: &Lineages, data_shards: u64) -> Result<(), Violation> {
     for operation in history.operations() {
-        let (Request::Read { read, .. }, Some(Reply::Page(page))) = (&operation.request, operation.reply())
+        let (Request::Read { read: read @ Read::List { .. }, .. }, Some(Reply::Page(page))) =
+            (&operation.request, operation.reply())
         else {
             continue;
         };

@@ -4,11 +4,12 @@
 //! [`replies`]. *Offline* ones judge the finished [`History`], which is all that a client
 //! of the shipped binary could see: [`linearizability`], [`staleness`], [`durability`], [`lists`]; they share
 //! [`lineage`], which orders what happened to each key by version. [`operations`] judges with the log in hand what a history
-//! alone does not tell.
+//! alone does not tell, [`config`] judges configuration by its revisions.
 //!
 //! Each has a test that shows it a violation, because a checker that cannot fail proves nothing.
 
 pub mod agreement;
+pub mod config;
 pub mod durability;
 pub mod leaders;
 pub mod lineage;

@@ -25,7 +25,7 @@ use crc::{CRC_64_XZ, Crc};
 use uuid::Uuid;
 
 use super::capture::{Capture, Kept};
-use crate::command::{Condition, Item, Page, Read, Reply, Restoration};
+use crate::command::{Condition, Item, Page, Read, Refusal, Reply, Restoration};
 use crate::limits;
 use crate::types::{UnixMillis, Version};
 use expiry::Expiries;
@@ -178,6 +178,9 @@ impl KeyValue {
             Read::Count => Reply::Count(self.record_count()),
             Read::List { prefix, after, limit, keys_only } => {
                 Reply::Page(self.list(prefix, after.as_deref(), *limit, *keys_only))
+            }
+            Read::Config(_) | Read::ConfigNamespaces { .. } => {
+                Reply::Refused(Refusal::Invalid("read of configuration among keys"))
             }
         }
     }

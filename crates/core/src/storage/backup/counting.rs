@@ -2,8 +2,7 @@
 
 use super::super::snapshot::SnapshotId;
 use super::ShardSummary;
-use crate::command::RowLayout;
-use crate::machine::{RestoreError, Scan};
+use crate::machine::{BlockKind, RestoreError, Scan};
 
 #[derive(Debug)]
 pub(super) struct Counting {
@@ -19,12 +18,12 @@ impl Counting {
         Counting { id, scan: Scan::default(), blocks: 0, bytes: 0 }
     }
 
-    /// Looks into the next block. Returns how its keys stand in it, if it holds keys.
-    pub fn block(&mut self, block: &[u8]) -> Result<Option<RowLayout>, RestoreError> {
-        let layout = self.scan.block(block)?;
+    /// Looks into the next block, and says what it holds.
+    pub fn block(&mut self, block: &[u8]) -> Result<BlockKind, RestoreError> {
+        let kind = self.scan.block(block)?;
         self.blocks += 1;
         self.bytes += block.len() as u64;
-        Ok(layout)
+        Ok(kind)
     }
 
     /// What passed.

@@ -14,7 +14,7 @@ use super::format::{
 use super::{Header, ShardSummary, Summary};
 use crate::codec::Decoder;
 use crate::command::{RestoredKey, RowLayout};
-use crate::machine::RestoreError;
+use crate::machine::{BlockKind, RestoreError};
 use crate::types::{LogIndex, ShardId};
 
 /// Why bytes are not a backup. Offsets are in bytes from the start.
@@ -57,6 +57,8 @@ pub enum Part {
     /// Keys of that shard, as many as the block holds, as [`crate::command::RestoredKey`] reads them in
     /// [`RowLayout::Expiring`], whatever the layout of the block.
     Keys(Bytes),
+    /// Configuration of that shard, as [`crate::command::ConfigRestoration`] takes it.
+    Config(Bytes),
     /// The shard is complete.
     ShardEnd(ShardSummary),
     /// All is there. Nothing may follow.
@@ -172,11 +174,12 @@ impl Reader {
     fn block(&mut self, payload: Bytes) -> Result<Option<Part>, BackupError> {
         let offset = self.offset;
         let open = self.open.as_mut().expect("invariant: a shard was begun");
-        let layout = open.block(&payload).map_err(|source| BackupError::Restore { offset, source })?;
-        Ok(match layout {
-            None => None,
-            Some(RowLayout::Expiring) => Some(Part::Keys(payload)),
-            Some(RowLayout::Plain) => Some(Part::Keys(with_expiries(&payload))),
+        let kind = open.block(&payload).map_err(|source| BackupError::Restore { offset, source })?;
+        Ok(match kind {
+            BlockKind::First => None,
+            BlockKind::Keys(RowLayout::Expiring) => Some(Part::Keys(payload)),
+            BlockKind::Keys(RowLayout::Plain) => Some(Part::Keys(with_expiries(&payload))),
+            BlockKind::Config => Some(Part::Config(payload)),
         })
     }
 

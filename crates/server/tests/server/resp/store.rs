@@ -13,13 +13,18 @@ use tidelock_core::machine::Machine;
 use tidelock_core::slots;
 use tidelock_core::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, UnixMillis};
 use tidelock_server::store::{Mailbox, Store};
+use tidelock_server::watch::Hub;
 use uuid::Uuid;
 
 const DATA_SHARDS: u64 = 4;
 
 /// A handle; clones share one store.
 #[derive(Clone, Default)]
-pub struct RespStore(Arc<Mutex<State>>);
+pub struct RespStore {
+    state: Arc<Mutex<State>>,
+    /// Nobody watches here.
+    hub: Arc<Hub>,
+}
 
 #[derive(Default)]
 pub struct State {
@@ -33,11 +38,12 @@ pub struct State {
 impl RespStore {
     pub fn new() -> RespStore {
         let machines = (1..=DATA_SHARDS).map(|shard| Machine::new(ShardId(shard), 1)).collect();
-        RespStore(Arc::new(Mutex::new(State { machines, ..State::default() })))
+        let state = Arc::new(Mutex::new(State { machines, ..State::default() }));
+        RespStore { state, hub: Arc::default() }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap()
+        self.state.lock().unwrap()
     }
 }
 
@@ -53,6 +59,10 @@ impl Store for RespStore {
 
     fn shard_of(&self, key: &[u8]) -> ShardId {
         slots::shard_of(slots::slot_of(key), DATA_SHARDS)
+    }
+
+    fn hub(&self) -> &Arc<Hub> {
+        &self.hub
     }
 
     fn status(&self) -> NodeStatus {

@@ -1,0 +1,403 @@
+//! The command line of `config`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::ClientArgs;
+
+/// Arguments of `config`.
+#[derive(Debug, Args)]
+#[command(after_help = "A pair is a typed value, a container a set of fields that refer to pairs:\n  \
+    tidelock config ns create shop\n  \
+    tidelock config pair set shop timeout 30\n  \
+    tidelock config container set shop app timeout=timeout hosts=host-1,host-2\n  \
+    tidelock config container get shop app --format yaml\n\n\
+    Every change is a numbered revision of its namespace, and can be taken back:\n  \
+    tidelock config diff shop app --from 3\n  \
+    tidelock config rollback shop 3 --message 'the old timeout was better'\n\n\
+    Several changes as one revision: tidelock config publish shop changes.json")]
+pub struct ConfigArgs {
+    /// How to reach the cluster.
+    #[command(flatten)]
+    pub client: ClientArgs,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: ConfigCommand,
+}
+
+/// The commands of `config`.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Namespaces: list, create, delete, what they hold, how much history they keep
+    Ns {
+        /// What to do.
+        #[command(subcommand)]
+        command: NsCommand,
+    },
+    /// Typed values by key
+    Pair {
+        /// What to do.
+        #[command(subcommand)]
+        command: PairCommand,
+    },
+    /// Sets of fields that refer to pairs, and what they resolve to
+    Container {
+        /// What to do.
+        #[command(subcommand)]
+        command: ContainerCommand,
+    },
+    /// Apply many changes of a namespace as one revision, or none
+    ///
+    /// The file is JSON: {"changes":[{"pair":"timeout","value":30},{"pair":"old","delete":true},
+    /// {"container":"app","fields":[{"key":"timeout","fieldType":1,"value":"timeout"}]}]}.
+    Publish(PublishArgs),
+    /// Revisions, the newest first: who changed what, when and why
+    History(HistoryArgs),
+    /// What differs between two revisions
+    Diff(DiffArgs),
+    /// Bring back the content of an earlier revision, as a new one
+    Rollback(RollbackArgs),
+    /// Print a container now and whenever it resolves to something else, until Ctrl-C
+    Watch(WatchArgs),
+    /// Read a file into a container, or a whole namespace as it was exported
+    Import(ImportArgs),
+    /// Write a container's document, or a whole namespace, to standard output or a file
+    Export(ExportArgs),
+}
+
+/// The commands of `config ns`.
+#[derive(Debug, Subcommand)]
+pub enum NsCommand {
+    /// Names of namespaces
+    #[command(visible_alias = "ls")]
+    List {
+        /// Only names that start with this
+        #[arg(default_value = "")]
+        prefix: String,
+    },
+    /// Create one
+    Create {
+        /// Its name, at most 32 characters
+        name: String,
+        /// Who and why.
+        #[command(flatten)]
+        terms: TermsArgs,
+    },
+    /// Delete one; with --force also what is in it, and its history
+    #[command(visible_alias = "del")]
+    Delete {
+        /// Its name
+        name: String,
+        /// Also if it holds pairs or containers
+        #[arg(long)]
+        force: bool,
+        /// Who and why.
+        #[command(flatten)]
+        terms: TermsArgs,
+    },
+    /// What one holds
+    Info {
+        /// Its name
+        name: String,
+    },
+    /// Set how much history one keeps
+    Policy {
+        /// Its name
+        name: String,
+        /// Most revisions
+        #[arg(long, value_name = "N", required_unless_present = "days")]
+        revisions: Option<u64>,
+        /// Longest age, in days
+        #[arg(long, value_name = "N")]
+        days: Option<u64>,
+        /// Who and why.
+        #[command(flatten)]
+        terms: TermsArgs,
+    },
+}
+
+/// The commands of `config pair`.
+#[derive(Debug, Subcommand)]
+pub enum PairCommand {
+    /// Pairs of a namespace
+    #[command(visible_alias = "ls")]
+    List {
+        /// The namespace
+        namespace: String,
+        /// Only keys that hold this
+        #[arg(default_value = "")]
+        key: String,
+    },
+    /// Print a pair's value: text as it is, anything else as JSON
+    Get {
+        /// The namespace
+        namespace: String,
+        /// The key
+        key: String,
+        /// As of this revision
+        #[arg(long, value_name = "N")]
+        revision: Option<u64>,
+    },
+    /// Create or replace a pair
+    ///
+    /// The value is JSON; what is no JSON is text. --type says which datatype it must be.
+    Set {
+        /// The namespace
+        namespace: String,
+        /// The key
+        key: String,
+        /// The value
+        #[arg(allow_hyphen_values = true)]
+        value: String,
+        /// Its datatype
+        #[arg(long = "type", value_enum)]
+        datatype: Option<Datatype>,
+        /// Who and why.
+        #[command(flatten)]
+        terms: TermsArgs,
+    },
+    /// Delete a pair that no container uses
+    #[command(visible_alias = "delete")]
+    Del {
+        /// The namespace
+        namespace: String,
+        /// The key
+        key: String,
+        /// Who and why.
+        #[command(flatten)]
+        terms: TermsArgs,
+    },
+}
+
+/// The commands of `config container`.
+#[derive(Debug, Subcommand)]
+pub enum ContainerCommand {
+    /// Containers of a namespace, with their checksums
+    #[command(visible_alias = "ls")]
+    List {
+        /// The namespace
+        namespace: String,
+        /// Only keys that hold this
+        #[arg(default_value = "")]
+        key: String,
+    },
+    /// Print what a container resolves to
+    Get {
+        /// The namespace
+        namespace: String,
+        /// The key
+        key: String,
+        /// In which format
+        #[arg(long, value_enum, default_value_t = Format::Json)]
+        format: Format,
+        /// As of this revision
+        #[arg(long, value_name = "N")]
+        revision: Option<u64>,
+    },
+    /// Create or replace a container
+    ///
+    /// Each field is KEY=PAIR, KEY=PAIR,PAIR,… for a list (KEY=PAIR, with a comma at the end for a list of one), or
+    /// KEY=NAME:PAIR,NAME:PAIR,… for a dict. --file takes the fields as JSON instead: {"fields":[…]}.
+    Set {
+        /// The namespace
+        namespace: String,
+        /// The key
+        key: String,
+        /// The fields
+        #[arg(value_name = "FIELD")]
+        fields: Vec<String>,
+        /// Take the fields from this file; - reads standard input
+        #[arg(long, value_name = "FILE", conflicts_with = "fields")]
+        file: Option<PathBuf>,
+        /// Who and why.
+        #[command(flatten)]
+        terms: TermsArgs,
+    },
+    /// Delete a container; the pairs stay
+    #[command(visible_alias = "delete")]
+    Del {
+        /// The namespace
+        namespace: String,
+        /// The key
+        key: String,
+        /// Who and why.
+        #[command(flatten)]
+        terms: TermsArgs,
+    },
+}
+
+/// Who changes something, why, and on what condition.
+#[derive(Clone, Debug, Default, Args)]
+pub struct TermsArgs {
+    /// Who makes the change
+    #[arg(long, env = "TIDELOCK_AUTHOR", value_name = "NAME")]
+    pub author: Option<String>,
+    /// Why
+    #[arg(long, short, value_name = "TEXT")]
+    pub message: Option<String>,
+    /// Only if the namespace is at this revision now
+    #[arg(long, value_name = "N")]
+    pub expected: Option<u64>,
+}
+
+/// A datatype by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Datatype {
+    /// Nothing.
+    Empty,
+    /// A whole number of 64 bits.
+    Int,
+    /// Text.
+    String,
+    /// A number.
+    Float,
+    /// True or false.
+    Bool,
+    /// Values of one datatype.
+    List,
+    /// Values by name.
+    Dict,
+}
+
+/// A format of files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+    /// TOML.
+    Toml,
+    /// Java properties.
+    Properties,
+    /// Environment variables, for shells; written only.
+    Env,
+}
+
+/// Arguments of `config publish`.
+#[derive(Debug, Args)]
+pub struct PublishArgs {
+    /// The namespace
+    pub namespace: String,
+    /// The changes; - reads standard input
+    pub file: PathBuf,
+    /// Create the namespace if there is none
+    #[arg(long)]
+    pub create: bool,
+    /// Who and why.
+    #[command(flatten)]
+    pub terms: TermsArgs,
+}
+
+/// One item of a namespace, or all of it.
+#[derive(Debug, Args)]
+pub struct ItemArgs {
+    /// Only this pair
+    #[arg(long, value_name = "KEY", conflicts_with = "container")]
+    pub pair: Option<String>,
+    /// Only this container
+    #[arg(long, value_name = "KEY")]
+    pub container: Option<String>,
+}
+
+/// Arguments of `config history`.
+#[derive(Debug, Args)]
+pub struct HistoryArgs {
+    /// The namespace
+    pub namespace: String,
+    /// Of what.
+    #[command(flatten)]
+    pub item: ItemArgs,
+    /// Most revisions
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub limit: u32,
+    /// Only those before this one
+    #[arg(long, value_name = "N")]
+    pub before: Option<u64>,
+}
+
+/// Arguments of `config diff`.
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// The namespace
+    pub namespace: String,
+    /// The container; without it, all pairs and containers
+    pub container: Option<String>,
+    /// From this revision
+    #[arg(long, value_name = "N")]
+    pub from: u64,
+    /// To this one [default: the newest]
+    #[arg(long, value_name = "N")]
+    pub to: Option<u64>,
+}
+
+/// Arguments of `config rollback`.
+#[derive(Debug, Args)]
+pub struct RollbackArgs {
+    /// The namespace
+    pub namespace: String,
+    /// The revision whose content comes back
+    pub revision: u64,
+    /// Of what.
+    #[command(flatten)]
+    pub item: ItemArgs,
+    /// Who and why.
+    #[command(flatten)]
+    pub terms: TermsArgs,
+}
+
+/// Arguments of `config watch`.
+#[derive(Debug, Args)]
+pub struct WatchArgs {
+    /// The namespace
+    pub namespace: String,
+    /// The container
+    pub container: String,
+    /// Begin with what happened after this revision
+    #[arg(long, value_name = "N")]
+    pub after: Option<u64>,
+    /// End after so many changes
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
+}
+
+/// Arguments of `config import`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// The namespace; created if it is not there
+    pub namespace: String,
+    /// The file; - reads standard input
+    pub file: PathBuf,
+    /// Make this container resolve to the document in the file; without it, the file is an exported namespace
+    #[arg(long, value_name = "KEY")]
+    pub container: Option<String>,
+    /// The file's format [default: by its name, else json]
+    #[arg(long, value_enum)]
+    pub format: Option<Format>,
+    /// Delete what the file does not hold
+    #[arg(long, conflicts_with = "container")]
+    pub replace: bool,
+    /// Who and why.
+    #[command(flatten)]
+    pub terms: TermsArgs,
+}
+
+/// Arguments of `config export`.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// The namespace
+    pub namespace: String,
+    /// This container's document; without it, all of the namespace
+    #[arg(long, value_name = "KEY")]
+    pub container: Option<String>,
+    /// The format
+    #[arg(long, value_enum, default_value_t = Format::Json)]
+    pub format: Format,
+    /// As of this revision
+    #[arg(long, value_name = "N")]
+    pub revision: Option<u64>,
+    /// Write to this file instead of standard output
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+}

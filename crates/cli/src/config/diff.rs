@@ -1,0 +1,118 @@
+//! `tidelock config diff`: what differs between two revisions, as people read it.
+//!
+//! Owns the text that is compared (documents laid out a line an entry, keys in order) and its colours. Programs get what the
+//! node says with `--output json`.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal};
+
+use anstyle::{AnsiColor, Style};
+use serde_json::Value;
+use similar::TextDiff;
+
+use super::{Session, Target};
+use crate::args::{DiffArgs, Output};
+use crate::error::CliError;
+use crate::output;
+
+/// Lines shown around a difference.
+const CONTEXT_LINES: usize = 3;
+
+/// Runs `config diff`.
+pub fn run(session: &Session, args: &DiffArgs) -> Result<(), CliError> {
+    let target = match &args.container {
+        Some(container) => Target::of(&[&args.namespace, "containers", container, "diff"]),
+        None => Target::of(&[&args.namespace, "diff"]),
+    };
+    let found = session.get(target.with("from", Some(args.from)).with("to", args.to))?;
+    if session.format == Output::Json {
+        return output::line(&found.to_string());
+    }
+    let (before, after) = match &args.container {
+        Some(_) => (document(&found["before"]), document(&found["after"])),
+        None => (listing(&found["changes"], "before"), listing(&found["changes"], "after")),
+    };
+    let name = args.container.as_deref().unwrap_or(&args.namespace);
+    let title = |revision: &Value| format!("{name} at revision {revision}");
+    let diff = unified((&before, &after), (&title(&found["from"]), &title(&found["to"])));
+    output::write(if is_coloured() { coloured(&diff) } else { diff }.as_bytes())
+}
+
+/// Whether to colour what is printed: on a terminal, unless its user said no (no-color.org).
+pub fn is_coloured() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// A document a line an entry; nothing for one that is not there.
+pub fn document(value: &Value) -> String {
+    if value.is_null() {
+        return String::new();
+    }
+    serde_json::to_string_pretty(value).expect("invariant: what was JSON is JSON") + "\n"
+}
+
+/// One side of a namespace's changes.
+fn listing(changes: &Value, side: &str) -> String {
+    let mut out = String::new();
+    for change in changes.as_array().into_iter().flatten().filter(|change| !change[side].is_null()) {
+        let (kind, key) = (change["kind"].as_str().unwrap_or_default(), &change["key"]);
+        let content = &change[side];
+        let shown = if kind == "pair" { &content["value"] } else { &content["fields"] };
+        write!(out, "{kind} {key} = {}", document(shown)).expect("invariant: a string takes all text");
+        if shown.is_null() {
+            out.push_str("null\n");
+        }
+    }
+    out
+}
+
+/// A unified diff; nothing if there is no difference.
+pub fn unified((before, after): (&str, &str), (from, to): (&str, &str)) -> String {
+    TextDiff::from_lines(before, after)
+        .unified_diff()
+        .context_radius(CONTEXT_LINES)
+        .header(from, to)
+        .to_string()
+}
+
+/// The same with colours, as diffs have them.
+pub fn coloured(diff: &str) -> String {
+    let style = |line: &str| match line.as_bytes().first() {
+        _ if line.starts_with("---") || line.starts_with("+++") => Style::new().bold(),
+        Some(b'-') => AnsiColor::Red.on_default(),
+        Some(b'+') => AnsiColor::Green.on_default(),
+        Some(b'@') => AnsiColor::Cyan.on_default(),
+        _ => Style::new(),
+    };
+    diff.lines().fold(String::new(), |mut out, line| {
+        let style = style(line);
+        writeln!(out, "{style}{line}{style:#}").expect("invariant: a string takes all text");
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn documents_differ_line_by_line() {
+        let (before, after) = (document(&json!({"a": 1, "b": [1]})), document(&json!({"a": 2, "b": [1]})));
+        let diff = unified((&before, &after), ("old", "new"));
+        assert_eq!(
+            diff,
+            "--- old\n+++ new\n@@ -1,5 +1,5 @@\n {\n-  \"a\": 1,\n+  \"a\": 2,\n   \"b\": [\n     1\n   ]\n"
+        );
+        assert_eq!(unified((&before, &before), ("old", "new")), "");
+        assert!(coloured(&diff).contains("\u{1b}[31m-  \"a\": 1,\u{1b}[0m\n"), "{:?}", coloured(&diff));
+    }
+
+    #[test]
+    fn what_was_not_there_is_all_new() {
+        let changes =
+            json!([{"kind": "pair", "key": "p", "before": null, "after": {"value": "x", "datatype": 2}}]);
+        let (before, after) = (listing(&changes, "before"), listing(&changes, "after"));
+        assert_eq!((before.as_str(), after.as_str()), ("", "pair \"p\" = \"x\"\n"));
+    }
+}

@@ -1,0 +1,424 @@
+//! `tidelock config`: typed configuration over HTTP.
+//!
+//! Owns how namespaces, pairs and containers are asked for and changed; what is printed stands in `show`, what differs in
+//! `diff`, waiting for changes in `watch`. What a value is, the node decides, so that every client is told the same.
+
+mod diff;
+mod show;
+mod watch;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use ureq::http::Method;
+
+use crate::args::{
+    ConfigArgs, ConfigCommand, ContainerCommand, Datatype, ExportArgs, Format, HistoryArgs, ImportArgs,
+    ItemArgs, NsCommand, Output, PairCommand, PublishArgs, RollbackArgs, TermsArgs,
+};
+use crate::client::{Answer, Call, Client};
+use crate::error::CliError;
+use crate::keys;
+use crate::output;
+
+/// The largest file that is sent: what a node takes as a request body.
+const FILE_BYTES_MAX: u64 = 8 << 20;
+
+/// Items that are asked for at a time.
+const PAGE_ITEMS: usize = 1000;
+
+/// What commands have in common.
+struct Session {
+    client: Client,
+    format: Output,
+    timeout: Duration,
+}
+
+/// Runs one of the `config` commands.
+pub fn run(args: ConfigArgs) -> Result<(), CliError> {
+    let timeout = Duration::from_millis(args.client.timeout_ms);
+    let client = Client::new(args.client.urls, timeout);
+    let session = Session { client, format: args.client.output, timeout };
+    match args.command {
+        ConfigCommand::Ns { command } => session.namespaces(command),
+        ConfigCommand::Pair { command } => session.pairs(command),
+        ConfigCommand::Container { command } => session.containers(command),
+        ConfigCommand::Publish(args) => session.publish(&args),
+        ConfigCommand::History(args) => session.history(&args),
+        ConfigCommand::Diff(args) => diff::run(&session, &args),
+        ConfigCommand::Rollback(args) => session.roll_back(&args),
+        ConfigCommand::Watch(args) => watch::run(&session, &args),
+        ConfigCommand::Import(args) => session.import(&args),
+        ConfigCommand::Export(args) => session.export(&args),
+    }
+}
+
+/// A path below `/api`, with its parameters.
+struct Target {
+    path: String,
+    parameters: Vec<String>,
+}
+
+impl Target {
+    /// `/api/namespaces/…`, of these segments.
+    fn of(segments: &[&str]) -> Target {
+        let path = segments.iter().fold(String::from("/api/namespaces"), |mut path, segment| {
+            path.push('/');
+            path.push_str(&keys::query_value(segment.as_bytes()));
+            path
+        });
+        Target { path, parameters: Vec::new() }
+    }
+
+    /// The same, of an item or of all.
+    fn of_item(namespace: &str, item: &ItemArgs, verb: &str) -> Target {
+        match (&item.pair, &item.container) {
+            (Some(key), _) => Target::of(&[namespace, "pairs", key, verb]),
+            (None, Some(key)) => Target::of(&[namespace, "containers", key, verb]),
+            (None, None) => Target::of(&[namespace, verb]),
+        }
+    }
+
+    fn with(mut self, name: &str, value: Option<impl ToString>) -> Target {
+        if let Some(value) = value {
+            self.parameters.push(format!("{name}={}", keys::query_value(value.to_string().as_bytes())));
+        }
+        self
+    }
+
+    fn with_terms(self, terms: &TermsArgs) -> Target {
+        self.with("author", terms.author.as_ref())
+            .with("message", terms.message.as_ref())
+            .with("expected", terms.expected)
+    }
+
+    fn into_text(self) -> String {
+        if self.parameters.is_empty() {
+            self.path
+        } else {
+            format!("{}?{}", self.path, self.parameters.join("&"))
+        }
+    }
+}
+
+/// What an envelope holds, or the error that it stands for.
+fn data(answer: &Answer) -> Result<Value, CliError> {
+    let mut envelope: Value = match answer.json() {
+        Ok(envelope) => envelope,
+        Err(_) if answer.status != 200 => return Err(answer.refusal()),
+        Err(error) => return Err(error),
+    };
+    match (answer.status, envelope["errmsg"].as_str()) {
+        (200, Some(_)) => Ok(envelope["data"].take()),
+        (status, Some(errmsg)) => {
+            Err(CliError::Refused(format!("{} answered {status}: {errmsg}", answer.url)))
+        }
+        _ => Err(answer.refusal()),
+    }
+}
+
+impl Session {
+    fn get(&self, target: Target) -> Result<Value, CliError> {
+        data(&self.client.ask(&Call::get(target.into_text()))?)
+    }
+
+    /// Sends a change, once.
+    fn change(&self, method: Method, target: Target, body: &[u8]) -> Result<(), CliError> {
+        let call = Call { method, target: target.into_text(), condition: None, body, may_repeat: false };
+        let done = data(&self.client.ask(&call)?)?;
+        match self.format {
+            Output::Json => output::line(&done.to_string()),
+            Output::Text if done["changed"] == true => {
+                output::line(&format!("revision {}", done["revision"]))
+            }
+            Output::Text => output::line(&format!("nothing changed; still revision {}", done["revision"])),
+        }
+    }
+
+    fn namespaces(&self, command: NsCommand) -> Result<(), CliError> {
+        match command {
+            NsCommand::List { prefix } => self.list_namespaces(&prefix),
+            NsCommand::Create { name, terms } => {
+                self.change(Method::POST, Target::of(&[&name]).with_terms(&terms), b"")
+            }
+            NsCommand::Delete { name, force, terms } => {
+                let target = Target::of(&[&name]).with("force", force.then_some(true)).with_terms(&terms);
+                self.change(Method::DELETE, target, b"")
+            }
+            NsCommand::Info { name } => {
+                let info = self.get(Target::of(&[&name]))?;
+                match self.format {
+                    Output::Json => output::line(&info.to_string()),
+                    Output::Text => output::write(show::namespace(&info).as_bytes()),
+                }
+            }
+            NsCommand::Policy { name, revisions, days, terms } => {
+                let mut body = json!({});
+                if let Some(revisions) = revisions {
+                    body["revisions"] = revisions.into();
+                }
+                if let Some(days) = days {
+                    body["days"] = days.into();
+                }
+                let target = Target::of(&[&name, "policy"]).with_terms(&terms);
+                self.change(Method::POST, target, body.to_string().as_bytes())
+            }
+        }
+    }
+
+    fn list_namespaces(&self, prefix: &str) -> Result<(), CliError> {
+        let mut offset = 0;
+        loop {
+            let target = Target { path: "/api/namespaces".to_owned(), parameters: vec![] };
+            let page = self.get(
+                target.with("limit", Some(PAGE_ITEMS)).with("offset", Some(offset)).with("key", Some(prefix)),
+            )?;
+            let names = page.as_array().map(Vec::as_slice).unwrap_or_default();
+            match self.format {
+                Output::Json => output::line(&page.to_string())?,
+                Output::Text => {
+                    for name in names.iter().filter_map(Value::as_str) {
+                        output::line(name)?;
+                    }
+                }
+            }
+            if names.len() < PAGE_ITEMS {
+                return Ok(());
+            }
+            offset += names.len();
+        }
+    }
+
+    /// All pages of pairs or containers.
+    fn list_items(&self, namespace: &str, kind: &str, key: &str) -> Result<(), CliError> {
+        let mut items = Vec::new();
+        loop {
+            let target = Target::of(&[namespace, kind]).with("limit", Some(PAGE_ITEMS));
+            let mut page = self.get(target.with("offset", Some(items.len())).with("key", Some(key)))?;
+            let found = page[kind].as_array_mut().map(std::mem::take).unwrap_or_default();
+            let is_last = found.len() < PAGE_ITEMS;
+            items.extend(found);
+            if is_last {
+                break;
+            }
+        }
+        match self.format {
+            Output::Json => items.iter().try_for_each(|item| output::line(&item.to_string())),
+            Output::Text if items.is_empty() => Ok(()),
+            Output::Text if kind == "pairs" => output::line(&show::pairs(&items)),
+            Output::Text => output::line(&show::containers(&items)),
+        }
+    }
+
+    fn pairs(&self, command: PairCommand) -> Result<(), CliError> {
+        match command {
+            PairCommand::List { namespace, key } => self.list_items(&namespace, "pairs", &key),
+            PairCommand::Get { namespace, key, revision } => {
+                let pair = self.get(Target::of(&[&namespace, "pairs", &key]).with("revision", revision))?;
+                match (self.format, &pair["value"]) {
+                    (Output::Json, _) => output::line(&pair.to_string()),
+                    (Output::Text, Value::String(text)) => output::line(text),
+                    (Output::Text, value) => output::line(&value.to_string()),
+                }
+            }
+            PairCommand::Set { namespace, key, value, datatype, terms } => {
+                let target = Target::of(&[&namespace, "pairs", &key]).with_terms(&terms);
+                self.change(Method::POST, target, pair_body(&value, datatype).as_bytes())
+            }
+            PairCommand::Del { namespace, key, terms } => {
+                let target = Target::of(&[&namespace, "pairs", &key]).with_terms(&terms);
+                self.change(Method::DELETE, target, b"")
+            }
+        }
+    }
+
+    fn containers(&self, command: ContainerCommand) -> Result<(), CliError> {
+        match command {
+            ContainerCommand::List { namespace, key } => self.list_items(&namespace, "containers", &key),
+            ContainerCommand::Get { namespace, key, format, revision } => {
+                let target = Target::of(&[&namespace, "containers", &key, "dl"]);
+                let target = target.with("format", Some(name_of(format))).with("revision", revision);
+                output::write(&self.download(target)?)
+            }
+            ContainerCommand::Set { namespace, key, fields, file, terms } => {
+                let body = match file {
+                    Some(file) => read_file(&file)?,
+                    None => {
+                        let fields =
+                            fields.iter().map(|field| parse_field(field)).collect::<Result<Vec<_>, _>>()?;
+                        json!({ "fields": fields }).to_string().into_bytes()
+                    }
+                };
+                let target = Target::of(&[&namespace, "containers", &key]).with_terms(&terms);
+                self.change(Method::POST, target, &body)
+            }
+            ContainerCommand::Del { namespace, key, terms } => {
+                let target = Target::of(&[&namespace, "containers", &key]).with_terms(&terms);
+                self.change(Method::DELETE, target, b"")
+            }
+        }
+    }
+
+    fn publish(&self, args: &PublishArgs) -> Result<(), CliError> {
+        let target = Target::of(&[&args.namespace, "publish"]).with("create", args.create.then_some(true));
+        self.change(Method::POST, target.with_terms(&args.terms), &read_file(&args.file)?)
+    }
+
+    fn history(&self, args: &HistoryArgs) -> Result<(), CliError> {
+        let target = Target::of_item(&args.namespace, &args.item, "history");
+        let page = self.get(target.with("limit", Some(args.limit)).with("before", args.before))?;
+        match self.format {
+            Output::Json => output::line(&page.to_string()),
+            Output::Text => output::line(&show::history(&page)),
+        }
+    }
+
+    fn roll_back(&self, args: &RollbackArgs) -> Result<(), CliError> {
+        let target = Target::of_item(&args.namespace, &args.item, "rollback").with_terms(&args.terms);
+        let body = json!({ "revision": args.revision }).to_string();
+        self.change(Method::POST, target, body.as_bytes())
+    }
+
+    fn import(&self, args: &ImportArgs) -> Result<(), CliError> {
+        let extension = args.file.extension().and_then(|extension| extension.to_str());
+        let by_name = match extension {
+            Some("yaml" | "yml") => Format::Yaml,
+            Some("toml") => Format::Toml,
+            Some("properties") => Format::Properties,
+            _ => Format::Json,
+        };
+        let target = match &args.container {
+            Some(key) => {
+                Target::of(&[&args.namespace, "containers", key, "import"]).with("create", Some(true))
+            }
+            None => Target::of(&[&args.namespace, "import"]).with("replace", args.replace.then_some(true)),
+        };
+        let target = target.with("format", Some(name_of(args.format.unwrap_or(by_name))));
+        self.change(Method::POST, target.with_terms(&args.terms), &read_file(&args.file)?)
+    }
+
+    fn export(&self, args: &ExportArgs) -> Result<(), CliError> {
+        let target = match &args.container {
+            Some(key) => Target::of(&[&args.namespace, "containers", key, "dl"]),
+            None => Target::of(&[&args.namespace, "export"]),
+        };
+        let target = target.with("format", Some(name_of(args.format))).with("revision", args.revision);
+        let file = self.download(target)?;
+        match &args.file {
+            Some(path) => std::fs::write(path, file).map_err(CliError::io(path.display().to_string())),
+            None => output::write(&file),
+        }
+    }
+
+    /// A file, as the node sends it.
+    fn download(&self, target: Target) -> Result<Vec<u8>, CliError> {
+        let answer = self.client.ask(&Call::get(target.into_text()))?;
+        if answer.status == 200 {
+            Ok(answer.body)
+        } else {
+            Err(data(&answer).err().unwrap_or_else(|| answer.refusal()))
+        }
+    }
+}
+
+fn name_of(format: Format) -> &'static str {
+    match format {
+        Format::Json => "json",
+        Format::Yaml => "yaml",
+        Format::Toml => "toml",
+        Format::Properties => "properties",
+        Format::Env => "env",
+    }
+}
+
+/// The body that sets a pair. JSON goes out as it was written, so that no digit is lost on the way.
+fn pair_body(value: &str, datatype: Option<Datatype>) -> String {
+    let is_text = datatype == Some(Datatype::String) && !value.starts_with('"');
+    let is_json = !is_text && serde_json::from_str::<serde::de::IgnoredAny>(value).is_ok();
+    let shown = if is_json { value.to_owned() } else { Value::from(value).to_string() };
+    match datatype {
+        Some(datatype) => format!(r#"{{"value":{shown},"datatype":{}}}"#, datatype as u8),
+        None => format!(r#"{{"value":{shown}}}"#),
+    }
+}
+
+/// `KEY=PAIR`, `KEY=PAIR,PAIR` or `KEY=NAME:PAIR,NAME:PAIR`.
+fn parse_field(field: &str) -> Result<Value, CliError> {
+    let Some((key, refers)) = field.split_once('=') else {
+        return Err(CliError::Usage(format!("{field:?} is no field: write KEY=PAIR")));
+    };
+    let parts: Vec<&str> = refers.split(',').filter(|part| !part.is_empty()).collect();
+    let is_dict = !parts.is_empty() && parts.iter().all(|part| part.contains(':'));
+    let (field_type, value) = if is_dict {
+        let entry =
+            |part: &&str| part.split_once(':').map(|(name, pair)| (name.to_owned(), Value::from(pair)));
+        (3, parts.iter().filter_map(entry).collect())
+    } else if refers.contains(',') {
+        (2, parts.into_iter().map(Value::from).collect())
+    } else {
+        (1, Value::from(refers))
+    };
+    Ok(json!({ "key": key, "fieldType": field_type, "value": value }))
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, CliError> {
+    let name = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
+    let mut file = Vec::new();
+    let source: Box<dyn Read> = if path == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(File::open(path).map_err(CliError::io(name.as_str()))?)
+    };
+    source.take(FILE_BYTES_MAX + 1).read_to_end(&mut file).map_err(CliError::io(name.as_str()))?;
+    if file.len() as u64 > FILE_BYTES_MAX {
+        return Err(CliError::Refused(format!("{name} is longer than {} MiB", FILE_BYTES_MAX >> 20)));
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_json_or_else_text() {
+        for (value, datatype, body) in [
+            ("30", None, r#"{"value":30}"#),
+            ("1.50", None, r#"{"value":1.50}"#),
+            ("prod", None, r#"{"value":"prod"}"#),
+            ("a \"b\"", None, r#"{"value":"a \"b\""}"#),
+            ("[1,2]", None, r#"{"value":[1,2]}"#),
+            ("30", Some(Datatype::String), r#"{"value":"30","datatype":2}"#),
+            ("\"30\"", Some(Datatype::String), r#"{"value":"30","datatype":2}"#),
+            ("30", Some(Datatype::Float), r#"{"value":30,"datatype":3}"#),
+            ("-1", Some(Datatype::Int), r#"{"value":-1,"datatype":1}"#),
+            ("null", Some(Datatype::Empty), r#"{"value":null,"datatype":0}"#),
+        ] {
+            assert_eq!(pair_body(value, datatype), body);
+        }
+    }
+
+    #[test]
+    fn fields_refer_to_one_a_list_or_a_dict() {
+        let parsed = |field| parse_field(field).map(|field| field.to_string()).ok();
+        for (field, body) in [
+            ("a=p", r#"{"fieldType":1,"key":"a","value":"p"}"#),
+            ("a=p,q", r#"{"fieldType":2,"key":"a","value":["p","q"]}"#),
+            ("a=p,", r#"{"fieldType":2,"key":"a","value":["p"]}"#),
+            ("a=,", r#"{"fieldType":2,"key":"a","value":[]}"#),
+            ("a=x:p,y:q", r#"{"fieldType":3,"key":"a","value":{"x":"p","y":"q"}}"#),
+        ] {
+            assert_eq!(parsed(field).as_deref(), Some(body));
+        }
+        assert_eq!(parsed("a"), None);
+    }
+
+    #[test]
+    fn targets_hold_any_name() {
+        let target = Target::of(&["a/b", "pairs", "ü?"]).with("key", Some("x&y")).with("at", None::<u64>);
+        assert_eq!(target.into_text(), "/api/namespaces/a%2Fb/pairs/%C3%BC%3F?key=x%26y");
+    }
+}

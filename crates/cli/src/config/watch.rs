@@ -1,0 +1,76 @@
+//! `tidelock config watch`: a container now, and whenever it resolves to something else.
+//!
+//! By long polls: each names the revision that was heard of last, so whichever node answers, nothing is missed that history
+//! still holds, and what it does not hold is said.
+
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Session, Target, diff};
+use crate::args::{Output, WatchArgs};
+use crate::client::Call;
+use crate::error::CliError;
+use crate::output;
+
+/// A poll waits so long at most; half of what a node is given to answer.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Before nodes are asked again that could not be.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Runs `config watch`.
+pub fn run(session: &Session, args: &WatchArgs) -> Result<(), CliError> {
+    let wait = (session.timeout / 2).min(WAIT_MAX).as_millis();
+    let mut index = args.after;
+    let mut shown = String::new();
+    let (mut count, mut has_begun) = (0, false);
+    while args.count.is_none_or(|max| count < max) {
+        let target = Target::of(&[&args.namespace, "containers", &args.container, "watch"]);
+        let target = target.with("index", index).with("wait", Some(format!("{wait}ms")));
+        // While a cluster elects, or restarts, a watcher waits; a wrong name is told at once.
+        let found = match session.client.ask(&Call::get(target.into_text())) {
+            Ok(answer) if has_begun && matches!(answer.status, 503 | 504) => {
+                thread::sleep(PAUSE);
+                continue;
+            }
+            Err(CliError::Unreachable(reason)) if has_begun => {
+                eprintln!("no node is reachable, trying again\n{reason}");
+                thread::sleep(PAUSE);
+                continue;
+            }
+            answer => super::data(&answer?)?,
+        };
+        has_begun = true;
+        if found["gap"] == true {
+            eprintln!("there were changes before that history does not hold any more");
+        }
+        for change in found["changes"].as_array().into_iter().flatten() {
+            print(session, change, &mut shown)?;
+            count += 1;
+            if args.count.is_some_and(|max| count >= max) {
+                break;
+            }
+        }
+        index = found["index"].as_u64().or(index);
+    }
+    Ok(())
+}
+
+fn print(session: &Session, change: &Value, shown: &mut String) -> Result<(), CliError> {
+    if session.format == Output::Json {
+        return output::line(&change.to_string());
+    }
+    let document = diff::document(&change["data"]);
+    let revision = &change["revision"];
+    let text = if shown.is_empty() || document.is_empty() {
+        let state = if document.is_empty() { "deleted" } else { "" };
+        format!("revision {revision} {state}").trim_end().to_owned() + "\n" + &document
+    } else {
+        let diff = diff::unified((shown, &document), ("before", &format!("revision {revision}")));
+        if diff::is_coloured() { diff::coloured(&diff) } else { diff }
+    };
+    *shown = document;
+    output::write(text.as_bytes())
+}

@@ -1,0 +1,358 @@
+//! The configuration centre end to end: the reference's container, all or nothing under `kill -9`, watchers across a leader's
+//! death, and the command line.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::harness::client::TIMEOUT;
+use crate::harness::shell::Shell;
+use crate::harness::{Cluster, Response, eventually, tidelock};
+
+fn post(cluster: &Cluster, node: usize, target: &str, body: &Value) -> Response {
+    cluster.send(node, &format!("POST /api/namespaces/{target}"), &[], body.to_string().as_bytes())
+}
+
+/// Sends until it is done: through a death of a leader, that may take a few attempts. Doing it twice changes nothing.
+fn post_through(cluster: &Cluster, node: usize, target: &str, body: &Value) -> u64 {
+    eventually("a change goes through", || {
+        let request = format!("POST /api/namespaces/{target}");
+        let answer = cluster.try_send(node, &request, &[], body.to_string().as_bytes())?;
+        (answer.status == 200).then(|| answer.json()["data"]["revision"].as_u64().expect("a revision"))
+    })
+}
+
+#[test]
+fn the_container_of_the_reference() {
+    let cluster = Cluster::start(3);
+    assert_eq!(post(&cluster, 1, "ns", &json!({})).status, 200);
+    for (key, value, datatype) in [
+        ("i", json!(123), 1),
+        ("s", json!("string"), 2),
+        ("f", json!(1.123), 3),
+        ("b", json!(true), 4),
+        ("l", json!([1, 2, 3]), 5),
+        ("dict", json!({"df": 1.123, "di": 123, "ds": "string"}), 6),
+    ] {
+        let body = json!({"value": value, "datatype": datatype});
+        assert_eq!(post(&cluster, 2, &format!("ns/pairs/{key}"), &body).status, 200);
+    }
+    let one = |key: &str, pair: &str| json!({"key": key, "fieldType": 1, "value": pair});
+    let dict = json!({"b": "b", "dict": "dict", "f": "f", "i": "i", "s": "s"});
+    let fields = json!({"fields": [
+        one("f", "f"), one("i", "i"), {"key": "list_basic", "fieldType": 2, "value": ["i", "f", "i", "b"]},
+        one("b", "b"), one("d", "dict"), {"key": "dict", "fieldType": 3, "value": dict},
+    ]});
+    assert_eq!(post(&cluster, 3, "ns/containers/container-1", &fields).status, 200);
+    for node in cluster.numbers() {
+        let names = cluster.get(node, "/api/namespaces?limit=1&offset=0&key=ns");
+        assert_eq!((names.body.len(), names.json()["data"].clone()), (46, json!(["ns"])));
+        assert_eq!(cluster.get(node, "/api/namespaces/ns/pairs?limit=20&offset=0").body.len(), 432);
+        let container = cluster.get(node, "/api/namespaces/ns/containers/container-1");
+        assert_eq!(container.body.len(), 1196);
+        let shown = &container.json()["data"];
+        let file = cluster.get(node, "/api/namespaces/ns/containers/container-1/dl?format=json").text();
+        let document = file.strip_suffix('\n').expect("a line break at the end");
+        assert_eq!(shown["checkSum"], sha256sum(document));
+        let etag = format!("If-None-Match: {}", container.etag.expect("an entity tag"));
+        let again = cluster.send(node, "GET /api/namespaces/ns/containers/container-1", &[&etag], b"");
+        assert_eq!((again.status, again.body.len()), (304, 0));
+    }
+}
+
+/// What the tool of that name says, by another's hand.
+fn sha256sum(text: &str) -> String {
+    let mut child = std::process::Command::new("sha256sum")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("sha256sum is installed");
+    child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    String::from_utf8_lossy(&output.stdout).split(' ').next().expect("a checksum").to_owned()
+}
+
+/// 500 pairs that all say the same number.
+fn generation(number: u64) -> Value {
+    let changes: Vec<Value> =
+        (0..500).map(|pair| json!({"pair": format!("p{pair:03}"), "value": number})).collect();
+    json!({"changes": changes, "create": true, "author": number.to_string()})
+}
+
+#[test]
+fn a_publish_of_500_changes_happens_or_does_not() {
+    let mut cluster = Cluster::start(3);
+    assert_eq!(post(&cluster, 1, "big/publish", &generation(1)).status, 200);
+    let (over, acknowledged) = (AtomicBool::new(false), AtomicU64::new(1));
+    let addresses: Vec<SocketAddr> =
+        cluster.numbers().iter().map(|&number| cluster.address(number)).collect();
+    let attempted = thread::scope(|scope| {
+        let publisher = scope.spawn(|| {
+            let mut number = 1;
+            while !over.load(Ordering::Relaxed) {
+                number += 1;
+                let body = generation(number).to_string();
+                let address = addresses[number as usize % addresses.len()];
+                if publish_once(address, &body) == Some(200) {
+                    acknowledged.store(number, Ordering::Relaxed);
+                }
+            }
+            number
+        });
+        for _ in 0..3 {
+            let target = acknowledged.load(Ordering::Relaxed) + 5;
+            eventually("publications go on", || {
+                (acknowledged.load(Ordering::Relaxed) >= target).then_some(())
+            });
+            for number in cluster.numbers() {
+                cluster.kill(number);
+            }
+            for number in cluster.numbers() {
+                cluster.spawn(number);
+            }
+            for number in cluster.numbers() {
+                cluster.wait_ready(number);
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        publisher.join().expect("a publisher")
+    });
+    let acknowledged = acknowledged.into_inner();
+    for node in cluster.numbers() {
+        let export = cluster.get(node, "/api/namespaces/big/export").json();
+        let pairs = export["pairs"].as_array().expect("pairs");
+        assert_eq!(pairs.len(), 500);
+        let numbers: std::collections::BTreeSet<u64> =
+            pairs.iter().map(|pair| pair["value"].as_u64().expect("a number")).collect();
+        assert_eq!(numbers.len(), 1, "half a publication: {numbers:?}");
+        let number = *numbers.first().expect("one");
+        assert!((acknowledged..=attempted).contains(&number), "{acknowledged}..={attempted}: {number}");
+        // Every revision that is kept is whole, too.
+        let history = cluster.get(node, "/api/namespaces/big/history?limit=1000").json();
+        for revision in history["data"]["revisions"].as_array().expect("revisions") {
+            assert_eq!(revision["changes"].as_array().map(Vec::len), Some(500), "{}", revision["revision"]);
+        }
+    }
+}
+
+/// The status of one attempt, sent once.
+fn publish_once(address: SocketAddr, body: &str) -> Option<u16> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(TIMEOUT)).ok()?;
+    let head = format!(
+        "POST /api/namespaces/big/publish HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all((head + body).as_bytes()).ok()?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).ok()?;
+    line.split(' ').nth(1)?.parse().ok()
+}
+
+/// Watches by server-sent events, over all nodes: goes on at the next one when one dies, with the last id that it heard.
+/// Sends every change, until the receiver is gone.
+fn watch(addresses: Vec<SocketAddr>, first: usize, told: mpsc::Sender<(u64, u64)>) {
+    let (mut node, mut last) = (first, None);
+    loop {
+        if let Err(Gone) = watch_once(addresses[node % addresses.len()], &mut last, &told) {
+            return;
+        }
+        node += 1;
+        thread::yield_now();
+    }
+}
+
+/// Nobody listens any more.
+struct Gone;
+
+fn watch_once(
+    address: SocketAddr,
+    last: &mut Option<u64>,
+    told: &mpsc::Sender<(u64, u64)>,
+) -> Result<(), Gone> {
+    let Ok(mut stream) = TcpStream::connect(address) else { return Ok(()) };
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
+    let resume = last.map(|last| format!("last-event-id: {last}\r\n")).unwrap_or_default();
+    let request = format!("GET /api/namespaces/ns/containers/c/watch HTTP/1.1\r\nhost: x\r\n{resume}\r\n");
+    if stream.write_all(request.as_bytes()).is_err() {
+        return Ok(());
+    }
+    // Chunks carry whole events, and lines of their lengths mean nothing to this reader.
+    for line in BufReader::new(stream).lines() {
+        let Ok(line) = line else { return Ok(()) };
+        assert_ne!(line, "event: gap", "history holds everything here");
+        let Some(data) = line.strip_prefix("data: ") else { continue };
+        let data: Value = serde_json::from_str(data).expect("JSON");
+        let revision = data["revision"].as_u64().expect("a revision");
+        *last = Some(revision);
+        if told.send((revision, data["data"]["a"].as_u64().expect("a number"))).is_err() {
+            return Err(Gone);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn watchers_miss_nothing_when_the_leader_dies() {
+    let mut cluster = Cluster::start(3);
+    let changes = json!([{"pair": "p", "value": 0},
+        {"container": "c", "fields": [{"key": "a", "fieldType": 1, "value": "p"}]}]);
+    let body = json!({"changes": changes, "create": true});
+    assert_eq!(post(&cluster, 1, "ns/publish", &body).status, 200);
+    assert_eq!(post(&cluster, 1, "ns/policy", &json!({"revisions": 10_000})).status, 200);
+    let addresses: Vec<SocketAddr> =
+        cluster.numbers().iter().map(|&number| cluster.address(number)).collect();
+    let watchers: Vec<mpsc::Receiver<(u64, u64)>> = (0..6)
+        .map(|first| {
+            let (told, heard) = mpsc::channel();
+            let addresses = addresses.clone();
+            thread::spawn(move || watch(addresses, first, told));
+            heard
+        })
+        .collect();
+    // Each has begun before anything happens.
+    for heard in &watchers {
+        assert_eq!(heard.recv_timeout(TIMEOUT).expect("the present state").1, 0);
+    }
+    let mut revisions = Vec::new();
+    let chief = cluster.chief();
+    let other = cluster.numbers().into_iter().find(|&number| number != chief).expect("another");
+    for number in 1..=60u64 {
+        if number == 20 {
+            cluster.kill(chief);
+        }
+        if number == 40 {
+            cluster.restart(chief);
+        }
+        revisions.push((post_through(&cluster, other, "ns/pairs/p", &json!({"value": number})), number));
+    }
+    for (watcher, heard) in watchers.iter().enumerate() {
+        let told: Vec<(u64, u64)> =
+            (0..revisions.len()).map(|_| heard.recv_timeout(TIMEOUT).expect("a change")).collect();
+        assert_eq!(told, revisions, "watcher {watcher}: each change once, in order");
+    }
+}
+
+#[test]
+fn from_the_command_line() {
+    let cluster = Cluster::start(1);
+    let shell = Shell::of(&cluster);
+    let text = |arguments: &[&str]| String::from_utf8(shell.done(arguments)).expect("text");
+    assert_eq!(text(&["config", "ns", "create", "shop", "--author", "ann"]), "revision 1\n");
+    assert_eq!(text(&["config", "ns", "list"]), "shop\n");
+    assert_eq!(text(&["config", "pair", "set", "shop", "timeout", "30"]), "revision 2\n");
+    assert_eq!(
+        text(&["config", "pair", "set", "shop", "timeout", "30"]),
+        "nothing changed; still revision 2\n"
+    );
+    assert_eq!(text(&["config", "pair", "set", "shop", "zone", "west"]), "revision 3\n");
+    let refused = shell.failed(&["config", "pair", "set", "shop", "zone", "west", "--type", "int"]);
+    assert!(refused.contains("the value is a string, not an int"), "{refused}");
+    assert_eq!(text(&["config", "pair", "get", "shop", "zone"]), "west\n");
+    assert_eq!(text(&["config", "pair", "get", "shop", "timeout"]), "30\n");
+    let fields = ["config", "container", "set", "shop", "app", "timeout=timeout", "zones=zone,"];
+    assert_eq!(text(&fields), "revision 4\n");
+    let got = ["config", "container", "get", "shop", "app"];
+    assert_eq!(text(&got), "{\"timeout\":30,\"zones\":[\"west\"]}\n");
+    assert_eq!(text(&[&got[..], &["--format", "yaml"]].concat()), "timeout: 30\nzones:\n- west\n");
+    let used = shell.failed(&["config", "pair", "del", "shop", "zone"]);
+    assert!(used.contains("pair \"zone\" is used by container \"app\""), "{used}");
+
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = |name: &str| directory.path().join(name).to_str().expect("text").to_owned();
+    let changes = file("changes.json");
+    std::fs::write(&changes, r#"{"changes":[{"pair":"timeout","value":60},{"pair":"debug","value":true}]}"#)
+        .expect("a file");
+    let publish = ["config", "publish", "shop", &changes, "--message", "slower", "--expected", "4"];
+    assert_eq!(text(&publish), "revision 5\n");
+    assert!(shell.failed(&publish).contains("the namespace is at revision 5"));
+    let diff = text(&["config", "diff", "shop", "app", "--from", "4"]);
+    assert!(diff.contains("-  \"timeout\": 30,\n+  \"timeout\": 60,\n"), "{diff}");
+    assert_eq!(shell.json(&["config", "diff", "shop", "app", "--from", "4"])["changes"][0]["after"], 60);
+    let diff = text(&["config", "diff", "shop", "--from", "4", "--to", "5"]);
+    assert!(diff.contains("+pair \"debug\" = true\n") && diff.contains("-pair \"timeout\" = 30\n"), "{diff}");
+
+    assert_eq!(text(&["config", "rollback", "shop", "4"]), "revision 6\n");
+    assert_eq!(text(&got), "{\"timeout\":30,\"zones\":[\"west\"]}\n");
+    assert_eq!(text(&["config", "rollback", "shop", "5"]), "revision 7\n", "a rollback, taken back");
+    assert_eq!(text(&got), "{\"timeout\":60,\"zones\":[\"west\"]}\n");
+    assert_eq!(text(&["config", "rollback", "shop", "2", "--pair", "timeout"]), "revision 8\n");
+    let history = text(&["config", "history", "shop"]);
+    assert!(history.contains("rollback to 4") && history.contains("slower"), "{history}");
+    assert_eq!(
+        shell.json(&["config", "history", "shop", "--container", "app"])["revisions"][0]["revision"],
+        4
+    );
+
+    let watched =
+        text(&["config", "watch", "shop", "app", "--after", "4", "--count", "4", "--output", "json"]);
+    let revisions: Vec<Value> = watched
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["revision"].take())
+        .collect();
+    assert_eq!(revisions, [5, 6, 7, 8]);
+
+    let (exported, document) = (file("shop.yaml"), file("app.properties"));
+    shell.done(&["config", "export", "shop", "--format", "yaml", "--file", &exported]);
+    assert_eq!(text(&["config", "import", "copy", &exported]), "revision 1\n");
+    assert_eq!(text(&["config", "container", "get", "copy", "app"]), text(&got));
+    shell.done(&[
+        "config",
+        "export",
+        "shop",
+        "--container",
+        "app",
+        "--format",
+        "properties",
+        "--file",
+        &document,
+    ]);
+    assert_eq!(text(&["config", "import", "copy", &document, "--container", "again"]), "revision 2\n");
+    assert_eq!(text(&["config", "container", "get", "copy", "again"]), text(&got));
+    assert!(text(&["config", "container", "list", "copy"]).contains("again  "));
+    assert!(text(&["config", "ns", "info", "copy"]).contains("containers   2"));
+    assert_eq!(text(&["config", "ns", "policy", "copy", "--revisions", "5"]), "revision 3\n");
+    assert!(shell.failed(&["config", "ns", "delete", "copy"]).contains("force"));
+    assert_eq!(text(&["config", "ns", "delete", "copy", "--force"]), "revision 3\n");
+}
+
+#[test]
+fn a_backup_brings_configuration_back() {
+    let (old, new) = (Cluster::start(1), Cluster::start(1));
+    let shell = Shell::of(&old);
+    for namespace in ["a", "b", "c", "d"] {
+        shell.done(&["config", "ns", "create", namespace]);
+        for number in ["1", "2", "3"] {
+            shell.done(&["config", "pair", "set", namespace, "p", number]);
+        }
+        shell.done(&["config", "container", "set", namespace, "c", "f=p"]);
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("backup").to_str().expect("text").to_owned();
+    shell.done(&["backup", "save", "--out", &file]);
+    let restored = Shell::of(&new);
+    restored.done(&["backup", "restore", &file]);
+    restored.done(&["backup", "restore", &file]);
+    for namespace in ["a", "b", "c", "d"] {
+        let path = format!("/api/namespaces/{namespace}/export");
+        assert_eq!(new.get(1, &path).body, old.get(1, &path).body);
+        let path = format!("/api/namespaces/{namespace}/history?content=true");
+        assert_eq!(new.get(1, &path).body, old.get(1, &path).body);
+        assert_eq!(
+            restored.done(&["config", "container", "get", namespace, "c", "--revision", "5"]),
+            b"{\"f\":3}\n"
+        );
+        // Later revisions are above all that the old cluster may have given out since.
+        let revision = restored.json(&["config", "rollback", namespace, "2"])["revision"].as_u64();
+        assert!(revision > Some(1 << 20), "{revision:?}");
+    }
+    assert!(restored.failed(&["backup", "restore", &file]).contains("fresh cluster"));
+    let mut command = tidelock();
+    command.args(["config", "container", "get", "a", "c"]).env("TIDELOCK_URL", new.url(1, ""));
+    assert_eq!(command.output().expect("it runs").stdout, b"{\"f\":1}\n");
+}

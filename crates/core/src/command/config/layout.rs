@@ -1,0 +1,421 @@
+//! Configuration as bytes: changes in the log, what stands in snapshots, and what a leader answers to another node.
+//!
+//! Owns layouts and codes, none of which is ever given another meaning.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use uuid::Uuid;
+
+use super::{
+    Change, ConfigError, ConfigReply, ConfigRestoration, ConfigWrite, Deed, Field, Item, Name, Pair, Policy,
+    Refers, Stamp, Value,
+};
+use crate::codec::{self, DecodeError, Decoder};
+use crate::types::ShardId;
+
+impl ConfigWrite {
+    pub(in crate::command) fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_bytes(out, self.namespace.routing_key());
+        self.stamp.encode(out);
+        put_option(out, self.expected);
+        match &self.deed {
+            Deed::Create => out.push(1),
+            Deed::Delete { force } => out.extend_from_slice(&[2, u8::from(*force)]),
+            Deed::Publish { changes, create } => {
+                out.extend_from_slice(&[3, u8::from(*create)]);
+                codec::put_varint(out, changes.len() as u64);
+                changes.iter().for_each(|change| change.encode(out));
+            }
+            Deed::Rollback { to, item } => {
+                out.push(4);
+                codec::put_varint(out, *to);
+                match item {
+                    None => out.push(0),
+                    Some(item) => {
+                        out.push(1);
+                        item.encode(out);
+                    }
+                }
+            }
+            Deed::SetPolicy(policy) => {
+                out.push(5);
+                policy.encode(out);
+            }
+        }
+    }
+
+    pub(in crate::command) fn decode(decoder: &mut Decoder<'_>) -> Result<ConfigWrite, DecodeError> {
+        let namespace = Name::decode(decoder)?;
+        let stamp = Stamp::decode(decoder)?;
+        let expected = option(decoder)?;
+        let deed = match decoder.u8()? {
+            1 => Deed::Create,
+            2 => Deed::Delete { force: decoder.bool()? },
+            3 => {
+                let create = decoder.bool()?;
+                let count = decoder.varint()? as usize;
+                let mut changes = Vec::with_capacity(count.min(decoder.rest().len() / 3));
+                for _ in 0..count {
+                    changes.push(Change::decode(decoder)?);
+                }
+                Deed::Publish { changes, create }
+            }
+            4 => {
+                let to = decoder.varint()?;
+                let item = if decoder.bool()? { Some(Item::decode(decoder)?) } else { None };
+                Deed::Rollback { to, item }
+            }
+            5 => Deed::SetPolicy(Policy::decode(decoder)?),
+            _ => return Err(DecodeError::UnknownTag("change of a namespace")),
+        };
+        Ok(ConfigWrite { namespace, stamp, expected, deed })
+    }
+}
+
+impl ConfigRestoration {
+    pub(in crate::command) fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.shard.0);
+        out.extend_from_slice(self.backup.as_bytes());
+        codec::put_bytes(out, &self.block);
+    }
+
+    pub(in crate::command) fn decode(
+        decoder: &mut Decoder<'_>,
+        owner: &Bytes,
+    ) -> Result<ConfigRestoration, DecodeError> {
+        let shard = ShardId(decoder.varint()?);
+        let backup = Uuid::from_slice(decoder.raw(16)?).map_err(|_| DecodeError::Invalid("backup uuid"))?;
+        Ok(ConfigRestoration { shard, backup, block: decoder.shared(owner)? })
+    }
+}
+
+impl Name {
+    /// Reads a name. The bytes are copied: a name outlives the entry that it came in.
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Name, DecodeError> {
+        let text = core::str::from_utf8(decoder.bytes()?).map_err(|_| DecodeError::Invalid("text"))?;
+        Name::new(text).map_err(|_| DecodeError::Invalid("name of a namespace"))
+    }
+}
+
+impl Stamp {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_bytes(out, self.author.as_bytes());
+        codec::put_varint(out, self.time_ms);
+        codec::put_bytes(out, self.message.as_bytes());
+    }
+
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Stamp, DecodeError> {
+        let author = decoder.text()?.into();
+        let time_ms = decoder.varint()?;
+        Ok(Stamp { author, time_ms, message: decoder.text()?.into() })
+    }
+}
+
+impl Policy {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.revisions);
+        codec::put_varint(out, self.age_ms);
+    }
+
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Policy, DecodeError> {
+        Ok(Policy { revisions: decoder.varint()?, age_ms: decoder.varint()? })
+    }
+}
+
+impl Item {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.push(match self {
+            Item::Pair(_) => 1,
+            Item::Container(_) => 2,
+        });
+        codec::put_bytes(out, self.key().as_bytes());
+    }
+
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Item, DecodeError> {
+        match decoder.u8()? {
+            1 => Ok(Item::Pair(text(decoder)?)),
+            2 => Ok(Item::Container(text(decoder)?)),
+            _ => Err(DecodeError::UnknownTag("kind of item")),
+        }
+    }
+}
+
+impl Pair {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.revision);
+        self.value.encode(out);
+    }
+
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Pair, DecodeError> {
+        Ok(Pair { revision: decoder.varint()?, value: Value::decode(decoder)? })
+    }
+}
+
+impl Change {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Change::PutPair { key, value } => {
+                out.push(1);
+                codec::put_bytes(out, key.as_bytes());
+                value.encode(out);
+            }
+            Change::PutContainer { key, fields } => {
+                out.push(2);
+                codec::put_bytes(out, key.as_bytes());
+                encode_fields(fields, out);
+            }
+            Change::Delete(item) => {
+                out.push(3);
+                item.encode(out);
+            }
+        }
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Change, DecodeError> {
+        match decoder.u8()? {
+            1 => Ok(Change::PutPair { key: text(decoder)?, value: Value::decode(decoder)? }),
+            2 => Ok(Change::PutContainer { key: text(decoder)?, fields: decode_fields(decoder)? }),
+            3 => Ok(Change::Delete(Item::decode(decoder)?)),
+            _ => Err(DecodeError::UnknownTag("change of configuration")),
+        }
+    }
+}
+
+/// Appends the fields of a container.
+pub(crate) fn encode_fields(fields: &[Field], out: &mut Vec<u8>) {
+    codec::put_varint(out, fields.len() as u64);
+    for field in fields {
+        codec::put_bytes(out, field.key.as_bytes());
+        out.push(field.refers.field_type());
+        match &field.refers {
+            Refers::One(pair) => codec::put_bytes(out, pair.as_bytes()),
+            Refers::List(pairs) => {
+                codec::put_varint(out, pairs.len() as u64);
+                pairs.iter().for_each(|pair| codec::put_bytes(out, pair.as_bytes()));
+            }
+            Refers::Dict(pairs) => {
+                codec::put_varint(out, pairs.len() as u64);
+                for (name, pair) in pairs {
+                    codec::put_bytes(out, name.as_bytes());
+                    codec::put_bytes(out, pair.as_bytes());
+                }
+            }
+        }
+    }
+}
+
+/// Reads the fields of a container.
+pub(crate) fn decode_fields(decoder: &mut Decoder<'_>) -> Result<Vec<Field>, DecodeError> {
+    let count = decoder.varint()? as usize;
+    let mut fields = Vec::with_capacity(count.min(decoder.rest().len() / 3));
+    for _ in 0..count {
+        let key = text(decoder)?;
+        let refers = match decoder.u8()? {
+            1 => Refers::One(text(decoder)?),
+            2 => {
+                let count = decoder.varint()? as usize;
+                let mut pairs = Vec::with_capacity(count.min(decoder.rest().len()));
+                for _ in 0..count {
+                    pairs.push(text(decoder)?);
+                }
+                Refers::List(pairs)
+            }
+            3 => {
+                let mut pairs = BTreeMap::new();
+                for _ in 0..decoder.varint()? {
+                    let name = text(decoder)?;
+                    pairs.insert(name, text(decoder)?);
+                }
+                Refers::Dict(pairs)
+            }
+            _ => return Err(DecodeError::UnknownTag("field type")),
+        };
+        fields.push(Field { key, refers });
+    }
+    Ok(fields)
+}
+
+impl ConfigReply {
+    /// Appends the reply to a write.
+    ///
+    /// # Panics
+    /// If it is the reply to a read: those do not cross the wire.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            ConfigReply::Done { revision, changed } => {
+                out.extend_from_slice(&[0, u8::from(*changed)]);
+                codec::put_varint(out, *revision);
+            }
+            ConfigReply::Failed(error) => error.encode(out),
+            _ => unreachable!("invariant: no leader answers a write so"),
+        }
+    }
+
+    /// Reads the reply to a write.
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<ConfigReply, DecodeError> {
+        Ok(match decoder.u8()? {
+            0 => {
+                let changed = decoder.bool()?;
+                ConfigReply::Done { revision: decoder.varint()?, changed }
+            }
+            tag => ConfigReply::Failed(ConfigError::decode(tag, decoder)?),
+        })
+    }
+}
+
+impl ConfigError {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut put = |tag: u8, texts: &[&Arc<str>], numbers: &[u64]| {
+            out.push(tag);
+            texts.iter().for_each(|text| codec::put_bytes(out, text.as_bytes()));
+            numbers.iter().for_each(|number| codec::put_varint(out, *number));
+        };
+        match self {
+            ConfigError::NoNamespace => put(1, &[], &[]),
+            ConfigError::NamespaceExists => put(2, &[], &[]),
+            ConfigError::NamespaceNotEmpty { pairs, containers } => put(3, &[], &[*pairs, *containers]),
+            ConfigError::NoPair(key) => put(4, &[key], &[]),
+            ConfigError::NoContainer(key) => put(5, &[key], &[]),
+            ConfigError::MissingPair { container, pair } => put(6, &[container, pair], &[]),
+            ConfigError::PairInUse { pair, container } => put(7, &[pair, container], &[]),
+            ConfigError::RevisionMismatch { current } => put(8, &[], &[*current]),
+            ConfigError::NoRevision { revision, oldest, newest } => {
+                put(9, &[], &[*revision, *oldest, *newest]);
+            }
+            ConfigError::TooManyNamespaces => put(10, &[], &[]),
+            ConfigError::TooManyPairs => put(11, &[], &[]),
+            ConfigError::TooManyContainers => put(12, &[], &[]),
+            ConfigError::NamespaceFull => put(13, &[], &[]),
+            ConfigError::DocumentsTooLong => put(14, &[], &[]),
+        }
+    }
+
+    fn decode(tag: u8, decoder: &mut Decoder<'_>) -> Result<ConfigError, DecodeError> {
+        Ok(match tag {
+            1 => ConfigError::NoNamespace,
+            2 => ConfigError::NamespaceExists,
+            3 => ConfigError::NamespaceNotEmpty { pairs: decoder.varint()?, containers: decoder.varint()? },
+            4 => ConfigError::NoPair(text(decoder)?),
+            5 => ConfigError::NoContainer(text(decoder)?),
+            6 => ConfigError::MissingPair { container: text(decoder)?, pair: text(decoder)? },
+            7 => ConfigError::PairInUse { pair: text(decoder)?, container: text(decoder)? },
+            8 => ConfigError::RevisionMismatch { current: decoder.varint()? },
+            9 => {
+                let (revision, oldest) = (decoder.varint()?, decoder.varint()?);
+                ConfigError::NoRevision { revision, oldest, newest: decoder.varint()? }
+            }
+            10 => ConfigError::TooManyNamespaces,
+            11 => ConfigError::TooManyPairs,
+            12 => ConfigError::TooManyContainers,
+            13 => ConfigError::NamespaceFull,
+            14 => ConfigError::DocumentsTooLong,
+            _ => return Err(DecodeError::UnknownTag("refusal of a change")),
+        })
+    }
+}
+
+/// Reads text that many may hold.
+pub(crate) fn text(decoder: &mut Decoder<'_>) -> Result<Arc<str>, DecodeError> {
+    let text = core::str::from_utf8(decoder.bytes()?).map_err(|_| DecodeError::Invalid("text"))?;
+    Ok(text.into())
+}
+
+fn put_option(out: &mut Vec<u8>, number: Option<u64>) {
+    match number {
+        None => out.push(0),
+        Some(number) => {
+            out.push(1);
+            codec::put_varint(out, number);
+        }
+    }
+}
+
+fn option(decoder: &mut Decoder<'_>) -> Result<Option<u64>, DecodeError> {
+    if decoder.bool()? { decoder.varint().map(Some) } else { Ok(None) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Write;
+    use alloc::vec;
+
+    fn write(deed: Deed) -> Write {
+        let stamp = Stamp { author: "ann".into(), time_ms: 1 << 40, message: "why".into() };
+        Write::Config(ConfigWrite {
+            namespace: Name::new("grün").expect("a name"),
+            stamp,
+            expected: Some(7),
+            deed,
+        })
+    }
+
+    #[test]
+    fn writes_round_trip() {
+        let fields = vec![
+            Field { key: "a".into(), refers: Refers::One("p".into()) },
+            Field { key: "b".into(), refers: Refers::List(vec!["p".into(), "q".into()]) },
+            Field { key: "c".into(), refers: Refers::Dict([("x".into(), "q".into())].into()) },
+        ];
+        let changes = vec![
+            Change::PutPair { key: "p".into(), value: Value::Int(-3) },
+            Change::PutContainer { key: "c".into(), fields },
+            Change::Delete(Item::Pair("q".into())),
+            Change::Delete(Item::Container("d".into())),
+        ];
+        for write in [
+            write(Deed::Create),
+            write(Deed::Delete { force: true }),
+            write(Deed::Publish { changes, create: true }),
+            write(Deed::Rollback { to: 3, item: None }),
+            write(Deed::Rollback { to: 3, item: Some(Item::Container("c".into())) }),
+            write(Deed::SetPolicy(Policy::default())),
+            Write::RestoreConfig(ConfigRestoration {
+                shard: ShardId(3),
+                backup: Uuid::from_u128(9),
+                block: Bytes::from_static(b"\0x"),
+            }),
+        ] {
+            let mut out = vec![];
+            write.encode(&mut out);
+            let bytes = Bytes::from(out);
+            let mut decoder = Decoder::new(&bytes);
+            assert_eq!(Write::decode(&mut decoder, &bytes), Ok(write));
+            assert!(decoder.is_empty());
+            for cut in 0..bytes.len() {
+                assert!(Write::decode(&mut Decoder::new(&bytes[..cut]), &bytes).is_err(), "{cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn replies_to_writes_round_trip() {
+        let failed = ConfigReply::Failed;
+        for reply in [
+            ConfigReply::Done { revision: 1 << 50, changed: true },
+            ConfigReply::Done { revision: 1, changed: false },
+            failed(ConfigError::NoNamespace),
+            failed(ConfigError::NamespaceExists),
+            failed(ConfigError::NamespaceNotEmpty { pairs: 1, containers: 2 }),
+            failed(ConfigError::NoPair("p".into())),
+            failed(ConfigError::NoContainer("c".into())),
+            failed(ConfigError::MissingPair { container: "c".into(), pair: "p".into() }),
+            failed(ConfigError::PairInUse { pair: "p".into(), container: "c".into() }),
+            failed(ConfigError::RevisionMismatch { current: 3 }),
+            failed(ConfigError::NoRevision { revision: 9, oldest: 2, newest: 5 }),
+            failed(ConfigError::TooManyNamespaces),
+            failed(ConfigError::TooManyPairs),
+            failed(ConfigError::TooManyContainers),
+            failed(ConfigError::NamespaceFull),
+            failed(ConfigError::DocumentsTooLong),
+        ] {
+            let mut bytes = vec![];
+            reply.encode(&mut bytes);
+            let mut decoder = Decoder::new(&bytes);
+            assert_eq!(ConfigReply::decode(&mut decoder), Ok(reply));
+            assert!(decoder.is_empty());
+        }
+    }
+}

@@ -1,0 +1,437 @@
+//! Typed values: what a pair holds, its canonical JSON, and its bytes in the log.
+//!
+//! Owns the seven datatypes and their numbers, the limits of a value, and the one JSON text that stands for it: compact,
+//! keys in byte order, floats in the fewest digits that read back as the same number and never without a point or an
+//! exponent, so that a float stays one. Checksums are taken of that text, so it never changes for the same value.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt::Write as _;
+
+use crate::codec::{self, DecodeError, Decoder};
+use crate::limits;
+
+/// What kind of value; the numbers are those of the interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Datatype {
+    /// Nothing.
+    Empty = 0,
+    /// A whole number of 64 bits, signed.
+    Int = 1,
+    /// Text.
+    Text = 2,
+    /// A finite number of double precision.
+    Float = 3,
+    /// True or false.
+    Bool = 4,
+    /// Values of one datatype, in order.
+    List = 5,
+    /// Values by name.
+    Dict = 6,
+}
+
+impl Datatype {
+    const ALL: [Datatype; 7] = [
+        Datatype::Empty,
+        Datatype::Int,
+        Datatype::Text,
+        Datatype::Float,
+        Datatype::Bool,
+        Datatype::List,
+        Datatype::Dict,
+    ];
+
+    /// The datatype of a number.
+    pub fn of(number: u64) -> Option<Datatype> {
+        Self::ALL.into_iter().find(|datatype| *datatype as u64 == number)
+    }
+
+    /// What people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Datatype::Empty => "empty",
+            Datatype::Int => "int",
+            Datatype::Text => "string",
+            Datatype::Float => "float",
+            Datatype::Bool => "bool",
+            Datatype::List => "list",
+            Datatype::Dict => "dict",
+        }
+    }
+}
+
+/// A finite number of double precision. Two are equal if their bits are, so `-0.0` differs from `0.0`, as its text does.
+#[derive(Clone, Copy, Debug)]
+pub struct Float(f64);
+
+impl Float {
+    /// The number, unless it is infinite or none.
+    pub fn new(number: f64) -> Option<Float> {
+        number.is_finite().then_some(Float(number))
+    }
+
+    /// The number.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
+impl PartialEq for Float {
+    fn eq(&self, other: &Float) -> bool {
+        self.0.to_bits() == other.0.to_bits()
+    }
+}
+
+impl Eq for Float {}
+
+/// What a pair holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Nothing; `null`.
+    Empty,
+    /// A whole number.
+    Int(i64),
+    /// Text.
+    Text(Arc<str>),
+    /// A number.
+    Float(Float),
+    /// True or false.
+    Bool(bool),
+    /// Values of one datatype.
+    List(Vec<Value>),
+    /// Values by name.
+    Dict(BTreeMap<Arc<str>, Value>),
+}
+
+/// What is wrong with a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ValueError {
+    /// A list of several datatypes.
+    #[error("a list holds values of one datatype, and this one mixes {} and {}", .0.name(), .1.name())]
+    MixedList(Datatype, Datatype),
+    /// `null` inside a list or a dict.
+    #[error("null cannot stand inside a list or a dict")]
+    NestedEmpty,
+    /// See [`limits::CONFIG_VALUE_DEPTH_MAX`].
+    #[error("lists and dicts are nested deeper than {} levels", limits::CONFIG_VALUE_DEPTH_MAX)]
+    TooDeep,
+    /// See [`limits::CONFIG_DICT_KEY_CHARACTERS_MAX`].
+    #[error("a key of a dict is empty or longer than {} characters", limits::CONFIG_DICT_KEY_CHARACTERS_MAX)]
+    DictKey,
+    /// See [`limits::CONFIG_VALUE_BYTES_MAX`].
+    #[error("the value is longer than {} bytes as JSON", limits::CONFIG_VALUE_BYTES_MAX)]
+    TooLong,
+}
+
+impl Value {
+    /// A number, unless it is infinite or none.
+    pub fn float(number: f64) -> Option<Value> {
+        Float::new(number).map(Value::Float)
+    }
+
+    /// Text.
+    pub fn text(text: &str) -> Value {
+        Value::Text(text.into())
+    }
+
+    /// Its datatype.
+    pub fn datatype(&self) -> Datatype {
+        match self {
+            Value::Empty => Datatype::Empty,
+            Value::Int(_) => Datatype::Int,
+            Value::Text(_) => Datatype::Text,
+            Value::Float(_) => Datatype::Float,
+            Value::Bool(_) => Datatype::Bool,
+            Value::List(_) => Datatype::List,
+            Value::Dict(_) => Datatype::Dict,
+        }
+    }
+
+    /// Checks everything that a value of a pair must fulfil.
+    pub fn validate(&self) -> Result<(), ValueError> {
+        self.validate_at(0)?;
+        if self.json_bytes() > limits::CONFIG_VALUE_BYTES_MAX {
+            return Err(ValueError::TooLong);
+        }
+        Ok(())
+    }
+
+    fn validate_at(&self, depth: usize) -> Result<(), ValueError> {
+        if depth > limits::CONFIG_VALUE_DEPTH_MAX {
+            return Err(ValueError::TooDeep);
+        }
+        match self {
+            Value::Empty if depth > 0 => Err(ValueError::NestedEmpty),
+            Value::List(items) => {
+                if let Some(first) = items.first().map(Value::datatype)
+                    && let Some(other) = items.iter().map(Value::datatype).find(|other| *other != first)
+                {
+                    return Err(ValueError::MixedList(first, other));
+                }
+                items.iter().try_for_each(|item| item.validate_at(depth + 1))
+            }
+            Value::Dict(entries) => entries.iter().try_for_each(|(key, value)| {
+                if key.is_empty() || key.chars().count() > limits::CONFIG_DICT_KEY_CHARACTERS_MAX {
+                    return Err(ValueError::DictKey);
+                }
+                value.validate_at(depth + 1)
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Appends its canonical JSON.
+    pub fn write_json(&self, out: &mut String) {
+        match self {
+            Value::Empty => out.push_str("null"),
+            // Writing to a string cannot fail.
+            Value::Int(number) => {
+                let _ = write!(out, "{number}");
+            }
+            Value::Float(number) => {
+                let _ = write!(out, "{:?}", number.0);
+            }
+            Value::Text(text) => write_json_text(text, out),
+            Value::Bool(truth) => out.push_str(if *truth { "true" } else { "false" }),
+            Value::List(items) => {
+                out.push('[');
+                for (position, item) in items.iter().enumerate() {
+                    if position > 0 {
+                        out.push(',');
+                    }
+                    item.write_json(out);
+                }
+                out.push(']');
+            }
+            Value::Dict(entries) => {
+                out.push('{');
+                for (position, (key, value)) in entries.iter().enumerate() {
+                    if position > 0 {
+                        out.push(',');
+                    }
+                    write_json_text(key, out);
+                    out.push(':');
+                    value.write_json(out);
+                }
+                out.push('}');
+            }
+        }
+    }
+
+    /// Its canonical JSON.
+    pub fn to_json(&self) -> String {
+        let mut out = String::new();
+        self.write_json(&mut out);
+        out
+    }
+
+    /// Length of its canonical JSON.
+    pub fn json_bytes(&self) -> usize {
+        let mut out = String::new();
+        match self {
+            Value::List(items) => {
+                2 + items.len().saturating_sub(1) + items.iter().map(Value::json_bytes).sum::<usize>()
+            }
+            Value::Dict(entries) => {
+                let entry = |(key, value): (&Arc<str>, &Value)| json_text_bytes(key) + 1 + value.json_bytes();
+                2 + entries.len().saturating_sub(1) + entries.iter().map(entry).sum::<usize>()
+            }
+            Value::Text(text) => json_text_bytes(text),
+            scalar => {
+                scalar.write_json(&mut out);
+                out.len()
+            }
+        }
+    }
+
+    /// Appends its layout in the log and in snapshots.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.datatype() as u8);
+        match self {
+            Value::Empty => {}
+            Value::Int(number) => codec::put_varint(out, zigzag(*number)),
+            Value::Float(number) => out.extend_from_slice(&number.0.to_bits().to_le_bytes()),
+            Value::Text(text) => codec::put_bytes(out, text.as_bytes()),
+            Value::Bool(truth) => out.push(u8::from(*truth)),
+            Value::List(items) => {
+                codec::put_varint(out, items.len() as u64);
+                items.iter().for_each(|item| item.encode(out));
+            }
+            Value::Dict(entries) => {
+                codec::put_varint(out, entries.len() as u64);
+                for (key, value) in entries {
+                    codec::put_bytes(out, key.as_bytes());
+                    value.encode(out);
+                }
+            }
+        }
+    }
+
+    /// Reads a value; what it must fulfil beyond its layout, [`Value::validate`] tells.
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Value, DecodeError> {
+        Value::decode_at(decoder, 0)
+    }
+
+    fn decode_at(decoder: &mut Decoder<'_>, depth: usize) -> Result<Value, DecodeError> {
+        if depth > limits::CONFIG_VALUE_DEPTH_MAX {
+            return Err(DecodeError::Invalid("depth of a value"));
+        }
+        let datatype = Datatype::of(decoder.u8()?.into()).ok_or(DecodeError::UnknownTag("datatype"))?;
+        Ok(match datatype {
+            Datatype::Empty => Value::Empty,
+            Datatype::Int => Value::Int(unzigzag(decoder.varint()?)),
+            Datatype::Float => {
+                let bits = decoder.raw(8)?.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+                Value::float(f64::from_bits(bits)).ok_or(DecodeError::Invalid("float"))?
+            }
+            Datatype::Text => Value::Text(decoder.text()?.into()),
+            Datatype::Bool => Value::Bool(decoder.bool()?),
+            Datatype::List => {
+                let count = decoder.varint()? as usize;
+                let mut items = Vec::with_capacity(count.min(decoder.rest().len()));
+                for _ in 0..count {
+                    items.push(Value::decode_at(decoder, depth + 1)?);
+                }
+                Value::List(items)
+            }
+            Datatype::Dict => {
+                let mut entries = BTreeMap::new();
+                for _ in 0..decoder.varint()? {
+                    let key: Arc<str> = decoder.text()?.into();
+                    entries.insert(key, Value::decode_at(decoder, depth + 1)?);
+                }
+                Value::Dict(entries)
+            }
+        })
+    }
+}
+
+fn zigzag(number: i64) -> u64 {
+    ((number << 1) ^ (number >> 63)) as u64
+}
+
+fn unzigzag(number: u64) -> i64 {
+    (number >> 1) as i64 ^ -((number & 1) as i64)
+}
+
+/// Appends a JSON string: escapes only what must be.
+pub fn write_json_text(text: &str, out: &mut String) {
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            control if control < ' ' => {
+                // Writing to a string cannot fail.
+                let _ = write!(out, "\\u{:04x}", control as u32);
+            }
+            other => out.push(other),
+        }
+    }
+    out.push('"');
+}
+
+/// Length of what [`write_json_text`] appends.
+pub fn json_text_bytes(text: &str) -> usize {
+    let bytes = text.bytes().map(|byte| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 8 | 12 => 2,
+        0..=31 => 6,
+        _ => 1,
+    });
+    2 + bytes.sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    fn any_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            any::<i64>().prop_map(Value::Int),
+            any::<f64>().prop_filter_map("finite", Value::float),
+            any::<String>().prop_map(|text| Value::text(&text)),
+            any::<bool>().prop_map(Value::Bool),
+        ];
+        leaf.prop_recursive(4, 32, 4, |inner| {
+            prop_oneof![
+                (inner.clone(), 0..4usize).prop_map(|(item, count)| Value::List(vec![item; count])),
+                prop::collection::btree_map("[a-z\"\\n]{1,5}".prop_map(Arc::from), inner, 0..4)
+                    .prop_map(Value::Dict),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn values_round_trip_and_know_their_length(value in any_value()) {
+            let mut bytes = vec![];
+            value.encode(&mut bytes);
+            let mut decoder = Decoder::new(&bytes);
+            prop_assert_eq!(Value::decode(&mut decoder), Ok(value.clone()));
+            prop_assert!(decoder.is_empty());
+            prop_assert_eq!(value.to_json().len(), value.json_bytes());
+            prop_assert_eq!(value.validate(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn json_is_canonical() {
+        let dict = [("b", Value::Int(i64::MIN)), ("a", Value::Int(i64::MAX))];
+        for (value, json) in [
+            (Value::Empty, "null"),
+            (Value::float(1.123).expect("finite"), "1.123"),
+            (Value::float(1.0).expect("finite"), "1.0"),
+            (Value::float(-0.0).expect("finite"), "-0.0"),
+            (Value::float(1e300).expect("finite"), "1e300"),
+            (Value::float(5e-324).expect("finite"), "5e-324"),
+            (Value::text("a\"\\\u{1}\n</ü\u{2028}"), "\"a\\\"\\\\\\u0001\\n</ü\u{2028}\""),
+            (Value::Bool(true), "true"),
+            (Value::List(vec![Value::Int(1), Value::Int(-2)]), "[1,-2]"),
+            (
+                Value::Dict(dict.map(|(key, value)| (key.into(), value)).into()),
+                "{\"a\":9223372036854775807,\"b\":-9223372036854775808}",
+            ),
+            (Value::List(vec![]), "[]"),
+            (Value::Dict(BTreeMap::new()), "{}"),
+        ] {
+            assert_eq!((value.to_json().as_str(), value.json_bytes()), (json, json.len()));
+        }
+    }
+
+    #[test]
+    fn what_a_value_must_not_be_is_refused() {
+        assert_eq!(Value::float(f64::NAN), None);
+        assert_eq!(Value::float(f64::INFINITY), None);
+        let mixed = Value::List(vec![Value::Int(1), Value::Bool(true)]);
+        assert_eq!(mixed.validate(), Err(ValueError::MixedList(Datatype::Int, Datatype::Bool)));
+        let in_dict = |value| Value::Dict([("k".into(), value)].into());
+        assert_eq!(in_dict(mixed.clone()).validate(), mixed.validate());
+        assert_eq!(in_dict(Value::Empty).validate(), Err(ValueError::NestedEmpty));
+        assert_eq!(Value::List(vec![Value::Empty]).validate(), Err(ValueError::NestedEmpty));
+        let nested = |levels| (0..levels).fold(Value::Int(1), |value, _| in_dict(value));
+        assert_eq!(nested(limits::CONFIG_VALUE_DEPTH_MAX).validate(), Ok(()));
+        assert_eq!(nested(limits::CONFIG_VALUE_DEPTH_MAX + 1).validate(), Err(ValueError::TooDeep));
+        assert_eq!(Value::Dict([("".into(), Value::Int(1))].into()).validate(), Err(ValueError::DictKey));
+        let long = |bytes| Value::text(&"x".repeat(bytes - 2));
+        assert_eq!(long(limits::CONFIG_VALUE_BYTES_MAX).validate(), Ok(()));
+        assert_eq!(long(limits::CONFIG_VALUE_BYTES_MAX + 1).validate(), Err(ValueError::TooLong));
+    }
+
+    #[test]
+    fn hostile_bytes_are_errors() {
+        let deep = [vec![5, 1].repeat(100), vec![0]].concat();
+        assert!(Value::decode(&mut Decoder::new(&deep)).is_err(), "depth is bounded");
+        assert!(Value::decode(&mut Decoder::new(&[5, 0xff, 0xff, 0xff, 0xff, 0x0f])).is_err());
+        assert!(Value::decode(&mut Decoder::new(&[3, 0, 0, 0, 0, 0, 0, 0xf8, 0x7f])).is_err(), "NaN");
+        assert!(Value::decode(&mut Decoder::new(&[7])).is_err());
+    }
+}

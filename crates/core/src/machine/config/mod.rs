@@ -1,0 +1,304 @@
+//! The configuration centre's state in one data shard: namespaces of typed pairs and containers, with their history.
+//!
+//! Owns which namespaces there are, and revisions that never come twice: a namespace counts its own from 1, one that is
+//! deleted leaves its number behind, and whatever namespace comes next goes on above it. It knows no keys of the store and
+//! stands on none.
+//!
+//! - `namespace`: content, and what follows from it (who uses what, sizes, checksums).
+//! - `publish`: how a change becomes a revision, whole or not at all.
+//! - `history`: what each revision replaced; earlier states from that; how much of it is kept.
+//! - `read`: answers.
+//! - `records`: all of it as blocks, for snapshots, backups and shards that exchange slots.
+//!
+//! A snapshot takes hold of every namespace in one go, by reference; the first write to one that is held copies its
+//! index (never the values), so writes go on.
+
+mod history;
+mod namespace;
+mod publish;
+mod read;
+mod records;
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use crc::{CRC_64_XZ, Crc};
+
+use crate::codec::DecodeError;
+use crate::command::config::{ConfigError, Container, Deed, Name};
+use crate::command::{ConfigRead, ConfigReply, ConfigWrite, Item, Page, Reply};
+use crate::event::ConfigNews;
+use crate::limits;
+use crate::slots;
+use crate::types::Version;
+use namespace::Namespace;
+use records::{Blocks, Record};
+pub(crate) use records::{check_block, namespaces_of};
+pub use records::{is_block, split_block};
+
+/// Configuration of one data shard.
+#[derive(Debug, Default)]
+pub struct Config {
+    namespaces: BTreeMap<Name, Arc<Namespace>>,
+    /// No namespace that comes into being begins below this: the highest revision that a deleted one had given out.
+    floor: u64,
+    /// Whether anything but a restore ever changed this.
+    touched: bool,
+    /// Whose content changed since somebody last asked.
+    news: Vec<ConfigNews>,
+    /// A snapshot in the making.
+    capture: Option<Blocks>,
+}
+
+impl Config {
+    /// Applies a change of a namespace.
+    pub fn apply(&mut self, write: ConfigWrite) -> Reply {
+        Reply::Config(match self.change(write) {
+            Ok(done) => done,
+            Err(error) => ConfigReply::Failed(error),
+        })
+    }
+
+    fn change(&mut self, write: ConfigWrite) -> Result<ConfigReply, ConfigError> {
+        let ConfigWrite { namespace: name, stamp, expected, deed } = write;
+        let current = self.namespaces.get(&name).map_or(0, |namespace| namespace.revision);
+        if let Some(expected) = expected
+            && expected != current
+        {
+            return Err(ConfigError::RevisionMismatch { current });
+        }
+        let creates = matches!(deed, Deed::Create | Deed::Publish { create: true, .. });
+        if current == 0 && creates {
+            let mut namespace = self.new_namespace()?;
+            if let Deed::Publish { changes, .. } = deed {
+                namespace.publish(changes, stamp.clone())?;
+            }
+            if namespace.revision == 0 {
+                namespace.create(stamp);
+            }
+            let revision = namespace.revision;
+            self.tell(&name, &namespace, revision);
+            self.namespaces.insert(name, Arc::new(namespace));
+            self.touched = true;
+            return Ok(ConfigReply::Done { revision, changed: true });
+        }
+        let Some(shared) = self.namespaces.get_mut(&name) else { return Err(ConfigError::NoNamespace) };
+        if let Deed::Delete { force } = deed {
+            shared.may_go(force)?;
+            self.remove(&name);
+            self.touched = true;
+            return Ok(ConfigReply::Done { revision: current, changed: true });
+        }
+        let namespace = Arc::make_mut(shared);
+        match deed {
+            Deed::Create => return Err(ConfigError::NamespaceExists),
+            Deed::Publish { changes, .. } => namespace.publish(changes, stamp)?,
+            Deed::Rollback { to, item } => namespace.roll_back(to, item, stamp)?,
+            Deed::SetPolicy(policy) => namespace.set_policy(policy, stamp),
+            Deed::Delete { .. } => unreachable!("invariant: handled above"),
+        }
+        let (shared, revision) = (shared.clone(), namespace_revision(shared));
+        let changed = revision != current;
+        if changed {
+            self.touched = true;
+            self.tell(&name, &shared, revision);
+        }
+        Ok(ConfigReply::Done { revision, changed })
+    }
+
+    fn new_namespace(&self) -> Result<Namespace, ConfigError> {
+        if self.namespaces.len() >= limits::CONFIG_NAMESPACES_MAX {
+            return Err(ConfigError::TooManyNamespaces);
+        }
+        Ok(Namespace::above(self.floor))
+    }
+
+    fn remove(&mut self, name: &Name) {
+        let Some(namespace) = self.namespaces.remove(name) else { return };
+        self.floor = self.floor.max(namespace.numbered);
+        let containers = namespace.contents.containers.keys().cloned().collect();
+        self.news.push(ConfigNews { namespace: name.clone(), containers });
+    }
+
+    /// Takes note of the containers that resolve to something else since `revision`.
+    fn tell(&mut self, name: &Name, namespace: &Namespace, revision: u64) {
+        let containers = namespace.changed_by(revision);
+        if !containers.is_empty() {
+            self.news.push(ConfigNews { namespace: name.clone(), containers });
+        }
+    }
+
+    /// Takes out whose content changed since the last time.
+    pub fn take_news(&mut self) -> Vec<ConfigNews> {
+        core::mem::take(&mut self.news)
+    }
+
+    /// Whose content is not what it was in an earlier state.
+    pub fn news_against(&self, before: &Config) -> Vec<ConfigNews> {
+        let names: BTreeSet<&Name> = self.namespaces.keys().chain(before.namespaces.keys()).collect();
+        let news = names.into_iter().map(|name| {
+            let known = before.namespaces.get(name).map(|namespace| &namespace.contents.containers);
+            let now = self.namespaces.get(name).map(|namespace| &namespace.contents.containers);
+            let changed = |containers: Option<&BTreeMap<_, _>>, key: &Arc<str>| {
+                containers
+                    .and_then(|containers| containers.get(key))
+                    .map(|found: &Arc<Container>| found.changed)
+            };
+            let keys: BTreeSet<&Arc<str>> =
+                [known, now].into_iter().flatten().flat_map(BTreeMap::keys).collect();
+            let differs = |key: &&Arc<str>| changed(known, key) != changed(now, key);
+            ConfigNews {
+                namespace: name.clone(),
+                containers: keys.into_iter().filter(differs).cloned().collect(),
+            }
+        });
+        news.filter(|news| !news.containers.is_empty()).collect()
+    }
+
+    /// Answers a read of a namespace.
+    pub fn read(&self, read: &ConfigRead) -> Reply {
+        let answer = match self.namespaces.get(&read.namespace) {
+            Some(namespace) => namespace.answer(&read.query),
+            None => read::without_namespace(&read.query),
+        };
+        Reply::Config(answer.unwrap_or_else(ConfigReply::Failed))
+    }
+
+    /// A page of names, as keys are listed; their versions are the namespaces' revisions.
+    pub fn list(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Page {
+        let behind = |name: &Name| after.is_none_or(|after| &name.routing_key()[..] > after);
+        let mut found = self
+            .namespaces
+            .iter()
+            .filter(|(name, _)| name.routing_key().starts_with(prefix) && behind(name))
+            .map(|(name, namespace)| Item {
+                key: name.routing_key().clone(),
+                version: Version(namespace.revision),
+                value: None,
+                expires: None,
+            });
+        let items: Vec<Item> = found.by_ref().take(limit).collect();
+        let next = if found.next().is_some() { items.last().map(|item| item.key.clone()) } else { None };
+        Page { items, next }
+    }
+
+    /// Whether only restores ever changed this.
+    pub fn is_pristine(&self) -> bool {
+        !self.touched
+    }
+
+    /// Whether there is nothing to put into a snapshot.
+    fn is_blank(&self) -> bool {
+        self.namespaces.is_empty() && self.floor == 0 && !self.touched
+    }
+
+    /// Continues a checksum over everything; one of nothing is as it was.
+    pub fn digest(&self, other: u64) -> u64 {
+        const CRC: Crc<u64> = Crc::<u64>::new(&CRC_64_XZ);
+        if self.is_blank() {
+            return other;
+        }
+        let mut digest = CRC.digest();
+        digest.update(&other.to_le_bytes());
+        let mut blocks = self.blocks();
+        while let Some(block) = blocks.next_block() {
+            digest.update(&block);
+        }
+        digest.finalize()
+    }
+
+    /// Begins a snapshot of the state as it is now.
+    pub fn begin_snapshot(&mut self) {
+        self.capture = Some(self.blocks());
+    }
+
+    /// The next block of the snapshot in the making; `None` when it is complete.
+    pub fn next_block(&mut self) -> Option<Vec<u8>> {
+        let block = self.capture.as_mut()?.next_block();
+        if block.is_none() {
+            self.capture = None;
+        }
+        block
+    }
+
+    /// Drops the snapshot in the making.
+    pub fn abandon_snapshot(&mut self) {
+        self.capture = None;
+    }
+
+    fn blocks(&self) -> Blocks {
+        let held: VecDeque<_> =
+            self.namespaces.iter().map(|(name, namespace)| (name.clone(), namespace.clone())).collect();
+        Blocks::new((!self.is_blank()).then_some((self.floor, self.touched)), held)
+    }
+
+    /// All namespaces whose slots `holds` names, with their history, as blocks for [`Config::take_block`]. The floor goes
+    /// with them, so that whoever takes them never gives out one of their revisions again.
+    pub fn namespaces_in(&self, holds: &dyn Fn(u16) -> bool) -> impl Iterator<Item = Vec<u8>> + use<> {
+        let held = |name: &Name| holds(slots::slot_of(name.routing_key()));
+        let held: VecDeque<_> = self
+            .namespaces
+            .iter()
+            .filter(|(name, _)| held(name))
+            .map(|(name, namespace)| (name.clone(), namespace.clone()))
+            .collect();
+        let mut blocks = Blocks::new(Some((self.floor, self.touched)), held);
+        core::iter::from_fn(move || blocks.next_block())
+    }
+
+    /// Forgets all namespaces whose slots `holds` names: another shard has them.
+    pub fn remove_slots(&mut self, holds: &dyn Fn(u16) -> bool) {
+        let held = |name: &&Name| holds(slots::slot_of(name.routing_key()));
+        let gone: Vec<Name> = self.namespaces.keys().filter(held).cloned().collect();
+        gone.iter().for_each(|name| self.remove(name));
+    }
+
+    /// Takes a block of a snapshot, or of another shard that gives namespaces away. The blocks come in order; one that
+    /// comes twice changes nothing.
+    ///
+    /// # Errors
+    /// When it is no block of configuration. What stands before the fault is taken.
+    pub fn take_block(&mut self, block: &[u8]) -> Result<(), DecodeError> {
+        records::of_block(block, |name, record| self.take(name, record))
+    }
+
+    /// Takes a block of a backup: the namespaces of the cluster that was backed up, which gave out further revisions
+    /// afterwards that must not come again.
+    ///
+    /// # Errors
+    /// As [`Config::take_block`].
+    pub fn restore_block(&mut self, block: &[u8]) -> Result<(), DecodeError> {
+        let margin = limits::CONFIG_RESTORE_REVISION_MARGIN;
+        records::of_block(block, |name, mut record| {
+            match &mut record {
+                Record::Shard { floor, touched } => {
+                    *floor = floor.saturating_add(margin);
+                    *touched = false;
+                }
+                Record::Namespace { numbered, .. } => *numbered = numbered.saturating_add(margin),
+                _ => {}
+            }
+            self.take(name, record)
+        })
+    }
+
+    fn take(&mut self, name: Option<&Name>, record: Record) -> Result<(), DecodeError> {
+        if let Record::Shard { floor, touched } = record {
+            self.floor = self.floor.max(floor);
+            self.touched |= touched;
+            return Ok(());
+        }
+        let name = name.ok_or(DecodeError::Invalid("record of no namespace"))?;
+        let namespace = match record {
+            Record::Namespace { .. } => self.namespaces.entry(name.clone()).or_default(),
+            _ => self.namespaces.get_mut(name).ok_or(DecodeError::Invalid("order of records"))?,
+        };
+        Arc::make_mut(namespace).take(record)
+    }
+}
+
+fn namespace_revision(namespace: &Namespace) -> u64 {
+    namespace.revision
+}

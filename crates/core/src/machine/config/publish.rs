@@ -1,0 +1,219 @@
+//! How a change becomes a revision: staged beside the content, judged whole, and only then put in place.
+//!
+//! Invariant: until everything is judged nothing of the namespace changes, so a change that is refused leaves no trace.
+//! What changes nothing is no revision: a tool that publishes the same again every five minutes must not wash out history.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::history::{Revision, Undo};
+use super::namespace::{Contents, Namespace, container_bytes, pair_bytes, resolve, unresolved};
+use crate::command::config::{Action, Change, ConfigError, Container, Content, Item, Pair, Stamp};
+use crate::limits;
+
+/// What is to stand under keys; `None`: nothing.
+#[derive(Default)]
+struct Staged {
+    pairs: BTreeMap<Arc<str>, Option<Arc<Pair>>>,
+    containers: BTreeMap<Arc<str>, Option<Arc<Container>>>,
+}
+
+impl Staged {
+    fn pair<'a>(&'a self, contents: &'a Contents, key: &str) -> Option<&'a Pair> {
+        match self.pairs.get(key) {
+            Some(staged) => staged.as_deref(),
+            None => contents.pairs.get(key).map(|pair| &**pair),
+        }
+    }
+}
+
+impl Namespace {
+    /// Makes all of `changes` or none.
+    pub fn publish(&mut self, changes: Vec<Change>, stamp: Stamp) -> Result<(), ConfigError> {
+        let staged = self.stage(changes)?;
+        self.commit(staged, Action::Publish, stamp)
+    }
+
+    /// Brings back the content as of a revision, or one item of it.
+    pub fn roll_back(&mut self, to: u64, item: Option<Item>, stamp: Stamp) -> Result<(), ConfigError> {
+        let target = self.at(to)?;
+        let put = |item: &Item| match target.get(item) {
+            Some(Content::Pair(pair)) => {
+                Change::PutPair { key: item.key().clone(), value: pair.value.clone() }
+            }
+            Some(Content::Container(container)) => {
+                Change::PutContainer { key: item.key().clone(), fields: container.fields.clone() }
+            }
+            None => Change::Delete(item.clone()),
+        };
+        let items: BTreeSet<Item> = match item {
+            Some(item) => {
+                if target.get(&item).is_none() && self.contents.get(&item).is_none() {
+                    return Err(match item {
+                        Item::Pair(key) => ConfigError::NoPair(key),
+                        Item::Container(key) => ConfigError::NoContainer(key),
+                    });
+                }
+                [item].into()
+            }
+            None => {
+                let later = self.history.iter().rev().take_while(|later| later.number > to);
+                later.flat_map(|later| later.undo.iter().map(|undo| undo.item.clone())).collect()
+            }
+        };
+        // What neither was there then nor is now came and went in between.
+        let matters = |item: &&Item| target.get(item).is_some() || self.contents.get(item).is_some();
+        let changes = items.iter().filter(matters).map(put).collect();
+        let staged = self.stage(changes)?;
+        self.commit(staged, Action::Rollback { to }, stamp)
+    }
+
+    /// What `changes` would leave behind, without what stands there already.
+    fn stage(&self, changes: Vec<Change>) -> Result<Staged, ConfigError> {
+        let number = self.numbered + 1;
+        let mut staged = Staged::default();
+        for change in changes {
+            match change {
+                Change::PutPair { key, value } => {
+                    staged.pairs.insert(key, Some(Arc::new(Pair { value, revision: number })));
+                }
+                Change::PutContainer { key, fields } => {
+                    staged.containers.insert(key, Some(Arc::new(unresolved(fields, number))));
+                }
+                Change::Delete(Item::Pair(key)) => {
+                    let is_there = staged.pair(&self.contents, &key).is_some();
+                    if !is_there {
+                        return Err(ConfigError::NoPair(key));
+                    }
+                    staged.pairs.insert(key, None);
+                }
+                Change::Delete(Item::Container(key)) => {
+                    let now = self.contents.containers.get(&key);
+                    let is_there = staged.containers.get(&key).map_or(now.is_some(), Option::is_some);
+                    if !is_there {
+                        return Err(ConfigError::NoContainer(key));
+                    }
+                    staged.containers.insert(key, None);
+                }
+            }
+        }
+        staged.pairs.retain(|key, pair| {
+            let now = self.contents.pairs.get(key);
+            now.map(|now| &now.value) != pair.as_ref().map(|pair| &pair.value)
+        });
+        staged.containers.retain(|key, container| {
+            let now = self.contents.containers.get(key);
+            now.map(|now| &now.fields) != container.as_ref().map(|container| &container.fields)
+        });
+        Ok(staged)
+    }
+
+    /// Judges what is staged and puts it in place as one revision.
+    fn commit(&mut self, mut staged: Staged, action: Action, stamp: Stamp) -> Result<(), ConfigError> {
+        if staged.pairs.is_empty() && staged.containers.is_empty() {
+            return Ok(());
+        }
+        self.judge_references(&staged)?;
+        self.judge_sizes(&staged)?;
+        let number = self.numbered + 1;
+        // Everything that history has to undo, before checksums of other containers are touched: those follow.
+        let items = staged.pairs.keys().cloned().map(Item::Pair);
+        let items = items.chain(staged.containers.keys().cloned().map(Item::Container));
+        let undo = items.map(|item| Undo { before: self.contents.get(&item), item }).collect();
+        self.resolve_affected(&mut staged, number)?;
+        for (key, pair) in staged.pairs {
+            self.set_pair(&key, pair);
+        }
+        for (key, container) in staged.containers {
+            self.set_container(&key, container);
+        }
+        self.remember(Revision { number, stamp, action, undo });
+        Ok(())
+    }
+
+    fn judge_references(&self, staged: &Staged) -> Result<(), ConfigError> {
+        for (key, container) in &staged.containers {
+            let pairs = container.iter().flat_map(|container| container.pairs());
+            for pair in pairs {
+                if staged.pair(&self.contents, pair).is_none() {
+                    return Err(ConfigError::MissingPair { container: key.clone(), pair: pair.clone() });
+                }
+            }
+        }
+        for (pair, _) in staged.pairs.iter().filter(|(_, pair)| pair.is_none()) {
+            let mut users = self.users.get(pair).into_iter().flatten();
+            // A user that is staged was judged above.
+            if let Some(container) = users.find(|user| !staged.containers.contains_key(*user)) {
+                let (pair, container) = (pair.clone(), container.clone());
+                return Err(ConfigError::PairInUse { pair, container });
+            }
+        }
+        Ok(())
+    }
+
+    fn judge_sizes(&self, staged: &Staged) -> Result<(), ConfigError> {
+        let (mut pairs, mut containers) = (self.contents.pairs.len(), self.contents.containers.len());
+        let mut bytes = self.bytes;
+        for (key, pair) in &staged.pairs {
+            let old = self.contents.pairs.get(key);
+            pairs = pairs + usize::from(pair.is_some()) - usize::from(old.is_some());
+            bytes = bytes + pair.as_ref().map_or(0, |pair| pair_bytes(key, pair))
+                - old.map_or(0, |old| pair_bytes(key, old));
+        }
+        for (key, container) in &staged.containers {
+            let old = self.contents.containers.get(key);
+            containers = containers + usize::from(container.is_some()) - usize::from(old.is_some());
+            bytes = bytes + container.as_ref().map_or(0, |container| container_bytes(key, container))
+                - old.map_or(0, |old| container_bytes(key, old));
+        }
+        if pairs > limits::CONFIG_PAIRS_MAX {
+            return Err(ConfigError::TooManyPairs);
+        }
+        if containers > limits::CONFIG_CONTAINERS_MAX {
+            return Err(ConfigError::TooManyContainers);
+        }
+        // Who is over the bound already, by a restore from a release with higher ones, may still shrink.
+        if bytes > limits::CONFIG_NAMESPACE_BYTES_MAX && bytes > self.bytes {
+            return Err(ConfigError::NamespaceFull);
+        }
+        Ok(())
+    }
+
+    /// Stages anew every container that resolves to something else, with its checksum.
+    fn resolve_affected(&self, staged: &mut Staged, number: u64) -> Result<(), ConfigError> {
+        let staged_containers = staged.containers.iter();
+        let own = staged_containers.filter(|(_, container)| container.is_some()).map(|(key, _)| key.clone());
+        let users = staged.pairs.keys().filter_map(|pair| self.users.get(pair)).flatten().cloned();
+        let gone = |key: &Arc<str>| matches!(staged.containers.get(key), Some(None));
+        let affected: BTreeSet<Arc<str>> = own.chain(users).filter(|key| !gone(key)).collect();
+
+        let gone_bytes = |key: &Arc<str>| {
+            let is_gone = staged.containers.get(key).is_some_and(Option::is_none);
+            is_gone || affected.contains(key)
+        };
+        let kept = self.contents.containers.iter().filter(|(key, _)| !gone_bytes(key));
+        let mut total: usize = kept.map(|(_, container)| container.document_bytes).sum();
+        let mut scratch = String::new();
+        let mut resolved = Vec::with_capacity(affected.len());
+        for key in affected {
+            let old = self.contents.containers.get(&key);
+            let source = staged.containers.get(&key).and_then(Option::as_ref).or(old);
+            let mut container = Container::clone(source.expect("invariant: what is affected is there"));
+            resolve(&mut container, |pair| staged.pair(&self.contents, pair), &mut scratch);
+            container.touched = number;
+            container.changed = match old {
+                Some(old) if old.checksum == container.checksum => old.changed,
+                _ => number,
+            };
+            total += container.document_bytes;
+            if total > limits::CONFIG_DOCUMENTS_BYTES_MAX {
+                return Err(ConfigError::DocumentsTooLong);
+            }
+            resolved.push((key, Some(Arc::new(container))));
+        }
+        staged.containers.extend(resolved);
+        Ok(())
+    }
+}

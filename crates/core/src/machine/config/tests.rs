@@ -1,0 +1,551 @@
+//! The configuration machine against its promises; `random` holds it against a model.
+
+mod random;
+
+use alloc::string::String;
+use alloc::vec;
+
+use super::*;
+use crate::command::config::{
+    Action, Change, Changes, Event, Field, Item, Policy, Query, Refers, Selection, Stamp, Value,
+};
+
+fn name() -> Name {
+    Name::new("ns").expect("a name")
+}
+
+fn stamp(time_ms: u64) -> Stamp {
+    Stamp { author: "ann".into(), time_ms, message: "why".into() }
+}
+
+fn write(deed: Deed) -> ConfigWrite {
+    ConfigWrite { namespace: name(), stamp: stamp(1_000), expected: None, deed }
+}
+
+fn apply(config: &mut Config, deed: Deed) -> Result<(u64, bool), ConfigError> {
+    apply_write(config, write(deed))
+}
+
+fn apply_write(config: &mut Config, write: ConfigWrite) -> Result<(u64, bool), ConfigError> {
+    match config.apply(write) {
+        Reply::Config(ConfigReply::Done { revision, changed }) => Ok((revision, changed)),
+        Reply::Config(ConfigReply::Failed(error)) => Err(error),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn publish(config: &mut Config, changes: Vec<Change>) -> Result<(u64, bool), ConfigError> {
+    apply(config, Deed::Publish { changes, create: false })
+}
+
+fn ask(config: &Config, query: Query) -> ConfigReply {
+    match config.read(&ConfigRead { namespace: name(), query }) {
+        Reply::Config(reply) => reply,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn put(key: &str, value: Value) -> Change {
+    Change::PutPair { key: key.into(), value }
+}
+
+fn int(key: &str, number: i64) -> Change {
+    put(key, Value::Int(number))
+}
+
+fn one(field: &str, pair: &str) -> Field {
+    Field { key: field.into(), refers: Refers::One(pair.into()) }
+}
+
+fn container(key: &str, fields: Vec<Field>) -> Change {
+    Change::PutContainer { key: key.into(), fields }
+}
+
+fn delete_pair(key: &str) -> Change {
+    Change::Delete(Item::Pair(key.into()))
+}
+
+fn delete_container(key: &str) -> Change {
+    Change::Delete(Item::Container(key.into()))
+}
+
+/// A namespace at revision 2 with the pair `p` and the container `c` of it.
+fn sample() -> Config {
+    let mut config = Config::default();
+    assert_eq!(apply(&mut config, Deed::Create), Ok((1, true)));
+    let changes = vec![int("p", 1), container("c", vec![one("f", "p")])];
+    assert_eq!(publish(&mut config, changes), Ok((2, true)));
+    config
+}
+
+fn document(config: &Config, key: &str, at: Option<u64>) -> Result<String, ConfigError> {
+    match ask(config, Query::Container { key: key.into(), at, known: None }) {
+        ConfigReply::Container(found) => {
+            let text = found.document();
+            assert_eq!(found.container.checksum, sha256(&text), "the checksum is that of the content");
+            assert_eq!(found.container.document_bytes, text.len());
+            Ok(text)
+        }
+        ConfigReply::Failed(error) => Err(error),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn sha256(text: &str) -> [u8; 32] {
+    use sha2::{Digest, Sha256};
+    Sha256::digest(text.as_bytes()).into()
+}
+
+fn changes_since(config: &Config, key: &str, after: u64) -> Changes {
+    match ask(config, Query::Changes { key: key.into(), after }) {
+        ConfigReply::Changes(changes) => changes,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Revisions and documents of events.
+fn shown(events: &[Event]) -> Vec<(u64, Option<String>)> {
+    events.iter().map(|event| (event.revision, event.found.as_ref().map(|found| found.document()))).collect()
+}
+
+#[test]
+fn a_container_resolves_to_sorted_compact_json() {
+    let mut config = Config::default();
+    let dict = [("ds", Value::text("string")), ("df", Value::float(1.123).expect("finite"))];
+    let changes = vec![
+        int("i", 123),
+        put("b", Value::Bool(true)),
+        put("dict", Value::Dict(dict.map(|(key, value)| (key.into(), value)).into())),
+        container(
+            "c",
+            vec![
+                one("d", "dict"),
+                Field { key: "l".into(), refers: Refers::List(vec!["i".into(), "b".into(), "i".into()]) },
+                Field { key: "m".into(), refers: Refers::Dict([("x".into(), "b".into())].into()) },
+            ],
+        ),
+    ];
+    assert_eq!(apply(&mut config, Deed::Publish { changes, create: true }), Ok((1, true)));
+    let expected = r#"{"d":{"df":1.123,"ds":"string"},"l":[123,true,123],"m":{"x":true}}"#;
+    assert_eq!(document(&config, "c", None).as_deref(), Ok(expected));
+}
+
+#[test]
+fn namespaces_come_and_go_and_revisions_never_come_again() {
+    let mut config = Config::default();
+    assert_eq!(apply(&mut config, Deed::Delete { force: true }), Err(ConfigError::NoNamespace));
+    assert_eq!(publish(&mut config, vec![int("p", 1)]), Err(ConfigError::NoNamespace));
+    assert!(config.is_pristine() && config.digest(7) == 7, "what was refused left nothing");
+    let mut config = sample();
+    assert_eq!(apply(&mut config, Deed::Create), Err(ConfigError::NamespaceExists));
+    let refused = ConfigError::NamespaceNotEmpty { pairs: 1, containers: 1 };
+    assert_eq!(apply(&mut config, Deed::Delete { force: false }), Err(refused));
+    assert_eq!(apply(&mut config, Deed::Delete { force: true }), Ok((2, true)));
+    assert_eq!(ask(&config, Query::Namespace), ConfigReply::Failed(ConfigError::NoNamespace));
+    assert_eq!(apply(&mut config, Deed::Create), Ok((3, true)), "the next one goes on above");
+    assert_eq!(apply(&mut config, Deed::Delete { force: false }), Ok((3, true)));
+}
+
+#[test]
+fn a_publish_is_one_revision_or_nothing() {
+    let mut config = sample();
+    let before = config.digest(0);
+    let missing = |container: &str, pair: &str| {
+        Err(ConfigError::MissingPair { container: container.into(), pair: pair.into() })
+    };
+    let in_use = Err(ConfigError::PairInUse { pair: "p".into(), container: "c".into() });
+    for (changes, expected) in [
+        (vec![int("q", 1), container("d", vec![one("f", "none")])], missing("d", "none")),
+        (vec![int("q", 1), delete_pair("p")], in_use),
+        (vec![int("q", 1), delete_pair("none")], Err(ConfigError::NoPair("none".into()))),
+        (vec![int("q", 1), delete_container("none")], Err(ConfigError::NoContainer("none".into()))),
+        (vec![delete_pair("p"), container("c", vec![one("g", "p")])], missing("c", "p")),
+    ] {
+        assert_eq!(publish(&mut config, changes), expected);
+        assert_eq!(config.digest(0), before, "nothing changed");
+    }
+    // The order inside does not matter: a container may come before its pair, and go after it.
+    assert_eq!(publish(&mut config, vec![container("d", vec![one("f", "q")]), int("q", 2)]), Ok((3, true)));
+    assert_eq!(publish(&mut config, vec![delete_pair("q"), delete_container("d")]), Ok((4, true)));
+    assert_eq!(publish(&mut config, vec![delete_pair("p"), container("c", vec![])]), Ok((5, true)));
+    assert_eq!(document(&config, "c", None).as_deref(), Ok("{}"));
+}
+
+#[test]
+fn what_changes_nothing_is_no_revision() {
+    let mut config = sample();
+    let before = config.digest(0);
+    assert_eq!(publish(&mut config, vec![int("p", 1), container("c", vec![one("f", "p")])]), Ok((2, false)));
+    assert_eq!(publish(&mut config, vec![]), Ok((2, false)));
+    assert_eq!(publish(&mut config, vec![int("new", 1), delete_pair("new")]), Ok((2, false)));
+    assert_eq!(apply(&mut config, Deed::Rollback { to: 2, item: None }), Ok((2, false)));
+    assert_eq!(apply(&mut config, Deed::SetPolicy(Policy::default())), Ok((2, false)));
+    assert_eq!(config.digest(0), before);
+}
+
+#[test]
+fn an_expected_revision_is_the_namespaces() {
+    let mut config = sample();
+    let expecting = |expected, deed| ConfigWrite { expected: Some(expected), ..write(deed) };
+    let changes = || Deed::Publish { changes: vec![int("p", 5)], create: false };
+    let failed = Err(ConfigError::RevisionMismatch { current: 2 });
+    assert_eq!(apply_write(&mut config, expecting(1, changes())), failed);
+    assert_eq!(apply_write(&mut config, expecting(2, changes())), Ok((3, true)));
+    let other = |expected| ConfigWrite {
+        namespace: Name::new("other").expect("a name"),
+        ..expecting(expected, Deed::Create)
+    };
+    assert_eq!(
+        apply_write(&mut config, other(0)),
+        Ok((1, true)),
+        "0 stands for a namespace that is not there"
+    );
+    assert_eq!(apply_write(&mut config, other(0)), Err(ConfigError::RevisionMismatch { current: 1 }));
+}
+
+#[test]
+fn any_kept_revision_comes_back_and_so_does_what_was_there_instead() {
+    let mut config = sample();
+    publish(&mut config, vec![int("p", 2), int("q", 1)]).expect("published");
+    publish(&mut config, vec![delete_container("c")]).expect("published");
+    publish(&mut config, vec![delete_pair("p")]).expect("published");
+    assert_eq!(apply(&mut config, Deed::Rollback { to: 2, item: None }), Ok((6, true)));
+    assert_eq!(document(&config, "c", None).as_deref(), Ok(r#"{"f":1}"#));
+    assert_eq!(apply(&mut config, Deed::Rollback { to: 5, item: None }), Ok((7, true)), "of a rollback");
+    assert_eq!(document(&config, "c", None), Err(ConfigError::NoContainer("c".into())));
+    assert_eq!(apply(&mut config, Deed::Rollback { to: 1, item: None }), Ok((8, true)), "to nothing");
+    let gone = |revision| Err(ConfigError::NoRevision { revision, oldest: 1, newest: 8 });
+    for revision in [0, 9] {
+        assert_eq!(apply(&mut config, Deed::Rollback { to: revision, item: None }), gone(revision));
+    }
+    // Item by item: what an item needs must be there.
+    let item = |item| Deed::Rollback { to: 3, item: Some(item) };
+    let missing = ConfigError::MissingPair { container: "c".into(), pair: "p".into() };
+    assert_eq!(apply(&mut config, item(Item::Container("c".into()))), Err(missing));
+    assert_eq!(apply(&mut config, item(Item::Pair("p".into()))), Ok((9, true)));
+    assert_eq!(apply(&mut config, item(Item::Container("c".into()))), Ok((10, true)));
+    assert_eq!(document(&config, "c", None).as_deref(), Ok(r#"{"f":2}"#));
+    assert_eq!(apply(&mut config, item(Item::Pair("none".into()))), Err(ConfigError::NoPair("none".into())));
+    for (at, expected) in [(2, r#"{"f":1}"#), (3, r#"{"f":2}"#), (6, r#"{"f":1}"#), (10, r#"{"f":2}"#)] {
+        assert_eq!(document(&config, "c", Some(at)).as_deref(), Ok(expected), "as of {at}");
+    }
+}
+
+#[test]
+fn history_tells_what_who_and_why() {
+    let mut config = sample();
+    publish(&mut config, vec![int("p", 2)]).expect("published");
+    apply(&mut config, Deed::Rollback { to: 2, item: None }).expect("rolled back");
+    let history = |item, before, limit| match ask(&config, Query::History { item, before, limit }) {
+        ConfigReply::History(page) => page,
+        other => panic!("{other:?}"),
+    };
+    let page = history(None, None, 10);
+    let told: Vec<_> =
+        page.revisions.iter().map(|view| (view.number, view.action, view.changes.len())).collect();
+    let expected = [
+        (4, Action::Rollback { to: 2 }, 1),
+        (3, Action::Publish, 1),
+        (2, Action::Publish, 2),
+        (1, Action::Create, 0),
+    ];
+    assert_eq!((told, page.next), (expected.to_vec(), None));
+    assert_eq!(page.revisions[0].stamp, stamp(1_000));
+    let pair = |content: &Option<_>| match content {
+        Some(crate::command::config::Content::Pair(pair)) => Some(pair.value.clone()),
+        _ => None,
+    };
+    let change = &page.revisions[1].changes[0];
+    assert_eq!((pair(&change.before), pair(&change.after)), (Some(Value::Int(1)), Some(Value::Int(2))));
+    let of_container = history(Some(Item::Container("c".into())), None, 10);
+    assert_eq!(of_container.revisions.iter().map(|view| view.number).collect::<Vec<_>>(), [2]);
+    let first = history(None, None, 3);
+    assert_eq!((first.revisions.len(), first.next), (3, Some(2)));
+    let rest = history(None, first.next, 3);
+    assert_eq!((rest.revisions.len(), rest.next), (1, None));
+}
+
+#[test]
+fn history_is_bounded_by_count_and_by_age_in_the_log() {
+    let mut config = sample();
+    apply(&mut config, Deed::SetPolicy(Policy { revisions: 3, age_ms: 10_000 })).expect("set");
+    let oldest = |config: &Config| match ask(config, Query::Namespace) {
+        ConfigReply::Namespace(view) => (view.oldest, view.revision),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(oldest(&config), (1, 3));
+    publish(&mut config, vec![int("p", 2)]).expect("published");
+    assert_eq!(oldest(&config), (2, 4));
+    let at = |time_ms, number| ConfigWrite {
+        stamp: stamp(time_ms),
+        ..write(Deed::Publish { changes: vec![int("p", number)], create: false })
+    };
+    apply_write(&mut config, at(11_000, 3)).expect("published");
+    assert_eq!(oldest(&config), (3, 5), "exactly as old as allowed");
+    apply_write(&mut config, at(11_001, 4)).expect("published");
+    assert_eq!(oldest(&config), (5, 6), "older ones are gone");
+    apply_write(&mut config, at(1 << 50, 5)).expect("published");
+    assert_eq!(oldest(&config), (6, 7), "the one to go back to stays, however old");
+    apply_write(&mut config, at(5, 6)).expect("published");
+    assert_eq!(oldest(&config), (6, 8), "a clock that went back drops nothing");
+    assert_eq!(apply(&mut config, Deed::Rollback { to: 6, item: None }), Ok((9, true)));
+    assert_eq!(document(&config, "c", None).as_deref(), Ok(r#"{"f":4}"#));
+}
+
+#[test]
+fn a_watcher_hears_of_each_change_of_what_it_resolves_to() {
+    let mut config = sample();
+    publish(&mut config, vec![int("p", 2)]).expect("published");
+    publish(&mut config, vec![int("other", 2)]).expect("published");
+    publish(&mut config, vec![int("q", 2)]).expect("published");
+    publish(&mut config, vec![container("c", vec![one("f", "q")])]).expect("published");
+    publish(&mut config, vec![container("c", vec![one("g", "q")])]).expect("published");
+    publish(&mut config, vec![delete_container("c")]).expect("published");
+    publish(&mut config, vec![int("q", 3)]).expect("published");
+    publish(&mut config, vec![container("c", vec![one("g", "q")])]).expect("published");
+    let all = [
+        (2, Some(r#"{"f":1}"#)),
+        (3, Some(r#"{"f":2}"#)),
+        (7, Some(r#"{"g":2}"#)),
+        (8, None),
+        (10, Some(r#"{"g":3}"#)),
+    ];
+    for after in 0..12 {
+        let changes = changes_since(&config, "c", after);
+        let expected: Vec<_> = all.iter().filter(|(revision, _)| *revision > after).collect();
+        let found = shown(&changes.events);
+        let found: Vec<_> = found.iter().map(|(revision, text)| (*revision, text.as_deref())).collect();
+        assert_eq!(found.iter().collect::<Vec<_>>(), expected, "after {after}");
+        assert!(!changes.has_gap && changes.revision == 10);
+    }
+    assert_eq!(shown(&changes_since(&config, "none", 0).events), []);
+}
+
+#[test]
+fn a_watcher_is_told_what_history_does_not_hold_any_more() {
+    let mut config = sample();
+    apply(&mut config, Deed::SetPolicy(Policy { revisions: 2, age_ms: u64::MAX })).expect("set");
+    for number in 2..9 {
+        publish(&mut config, vec![int("p", number)]).expect("published");
+    }
+    // Revisions 9 and 10 are left, and with them what was there after 8.
+    let kept = changes_since(&config, "c", 8);
+    assert_eq!((kept.has_gap, kept.events.len()), (false, 2));
+    let gone = changes_since(&config, "c", 7);
+    assert!(gone.has_gap);
+    assert_eq!(shown(&gone.events), [(10, Some(r#"{"f":8}"#.into()))]);
+}
+
+#[test]
+fn many_changes_are_told_in_order_a_part_at_a_time() {
+    let mut config = sample();
+    for number in 2..90 {
+        publish(&mut config, vec![int("p", number)]).expect("published");
+    }
+    let first = changes_since(&config, "c", 2);
+    assert_eq!(first.events.len(), limits::CONFIG_CHANGES_MAX);
+    assert_eq!(first.events[0].revision, 3);
+    let last = first.events.last().expect("an event").revision;
+    let rest = changes_since(&config, "c", last);
+    assert_eq!(rest.events.first().map(|event| event.revision), Some(last + 1));
+    assert_eq!(rest.events.last().map(|event| event.revision), Some(90));
+}
+
+#[test]
+fn news_name_the_containers_that_resolve_to_something_else() {
+    let mut config = sample();
+    let told = |config: &mut Config| {
+        let news = config.take_news();
+        news.into_iter().flat_map(|news| news.containers).map(|key| String::from(&*key)).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&mut config), ["c"]);
+    publish(&mut config, vec![int("q", 1), container("d", vec![one("f", "q")])]).expect("published");
+    assert_eq!(told(&mut config), ["d"]);
+    let same = Field { key: "f".into(), refers: Refers::One("q".into()) };
+    publish(&mut config, vec![container("c", vec![same])]).expect("published");
+    assert_eq!(told(&mut config), Vec::<String>::new(), "another pair of the same value");
+    publish(&mut config, vec![int("q", 2)]).expect("published");
+    assert_eq!(told(&mut config), ["c", "d"]);
+    publish(&mut config, vec![delete_container("d")]).expect("published");
+    assert_eq!(told(&mut config), ["d"]);
+    apply(&mut config, Deed::Delete { force: true }).expect("deleted");
+    assert_eq!(told(&mut config), ["c"]);
+}
+
+#[test]
+fn an_asker_who_knows_is_told_so() {
+    let mut config = sample();
+    let query = |known| Query::Container { key: "c".into(), at: None, known };
+    assert_eq!(ask(&config, query(Some(2))), ConfigReply::Unchanged { revision: 2 });
+    assert!(matches!(ask(&config, query(Some(1))), ConfigReply::Container(_)));
+    publish(&mut config, vec![int("other", 1)]).expect("published");
+    assert_eq!(ask(&config, query(Some(2))), ConfigReply::Unchanged { revision: 3 });
+    publish(&mut config, vec![int("p", 9)]).expect("published");
+    assert!(matches!(ask(&config, query(Some(2))), ConfigReply::Container(_)));
+}
+
+#[test]
+fn pages_are_selected_and_counted() {
+    let mut config = sample();
+    let pairs = (0..10).map(|number| int(&alloc::format!("key{number}"), number)).collect();
+    publish(&mut config, pairs).expect("published");
+    let page = |contains: &str, offset, limit| {
+        let selection = Selection { contains: contains.into(), offset, limit };
+        match ask(&config, Query::Pairs(selection)) {
+            ConfigReply::Pairs { total, items, .. } => {
+                (total, items.into_iter().map(|(key, _)| String::from(&*key)).collect::<Vec<_>>())
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(page("", 9, 5), (11, vec!["key9".into(), "p".into()]));
+    assert_eq!(page("ey1", 0, 5), (1, vec!["key1".into()]));
+    assert_eq!(page("key", 20, 5), (10, vec![]));
+    let mut config = config;
+    for other in ["a", "nt", "n", "z"] {
+        let namespace = Name::new(other).expect("a name");
+        apply_write(&mut config, ConfigWrite { namespace, ..write(Deed::Create) }).expect("created");
+    }
+    let names = |prefix: &[u8], after: Option<&[u8]>, limit| {
+        let page = config.list(prefix, after, limit);
+        let names: Vec<_> = page.items.iter().map(|item| item.key.clone()).collect();
+        (names, page.next)
+    };
+    assert_eq!(names(b"n", None, 2), (vec!["n".into(), "ns".into()], Some("ns".into())));
+    assert_eq!(names(b"n", Some(b"ns"), 2), (vec!["nt".into()], None));
+}
+
+#[test]
+fn limits_hold_and_leave_no_trace() {
+    let mut config = Config::default();
+    apply(&mut config, Deed::Create).expect("created");
+    let many = (0..limits::CONFIG_PAIRS_MAX as i64).map(|number| int(&alloc::format!("{number}"), number));
+    publish(&mut config, many.collect()).expect("published");
+    let before = config.digest(0);
+    assert_eq!(publish(&mut config, vec![int("more", 1)]), Err(ConfigError::TooManyPairs));
+    assert_eq!(publish(&mut config, vec![delete_pair("0"), int("more", 1)]), Ok((3, true)));
+    let long = || Value::text(&"x".repeat(limits::CONFIG_VALUE_BYTES_MAX - 2));
+    let mut config = sample();
+    let full = (0..255).map(|number| put(&alloc::format!("{number:03}"), long())).collect();
+    publish(&mut config, full).expect("published");
+    assert_eq!(publish(&mut config, vec![put("more", long())]), Err(ConfigError::NamespaceFull));
+    let fields: Vec<_> = (0..200).map(|number| one(&alloc::format!("{number:03}"), "001")).collect();
+    assert_eq!(publish(&mut config, vec![container("d", fields)]), Err(ConfigError::DocumentsTooLong));
+    let fields: Vec<_> = (0..120).map(|number| one(&alloc::format!("{number:03}"), "p")).collect();
+    publish(&mut config, vec![container("d", fields)]).expect("published");
+    let too_long = publish(&mut config, vec![delete_pair("001"), delete_pair("002"), put("p", long())]);
+    assert_eq!(too_long.map(|(revision, _)| revision), Ok(5), "7.5 MiB");
+    let fields = (0..20).map(|number| one(&alloc::format!("{number:03}"), "p")).collect();
+    assert_eq!(publish(&mut config, vec![container("e", fields)]), Err(ConfigError::DocumentsTooLong));
+    assert_ne!(before, 0);
+}
+
+#[test]
+fn a_restored_namespace_goes_on_above_what_the_old_cluster_gave_out() {
+    let config = sample();
+    let mut restored = Config::default();
+    let blocks: Vec<_> = config.namespaces_in(&|_| true).collect();
+    for _ in 0..2 {
+        for block in &blocks {
+            check_block(block).expect("a block");
+            restored.restore_block(block).expect("taken, and again without effect");
+        }
+    }
+    assert!(restored.is_pristine());
+    assert_eq!(document(&restored, "c", None).as_deref(), Ok(r#"{"f":1}"#));
+    assert_eq!(document(&restored, "c", Some(2)).as_deref(), Ok(r#"{"f":1}"#));
+    let above = 2 + limits::CONFIG_RESTORE_REVISION_MARGIN + 1;
+    assert_eq!(publish(&mut restored, vec![int("p", 2)]), Ok((above, true)));
+    assert_eq!(shown(&changes_since(&restored, "c", 2).events), [(above, Some(r#"{"f":2}"#.into()))]);
+    assert_eq!(apply(&mut restored, Deed::Rollback { to: 2, item: None }), Ok((above + 1, true)));
+}
+
+#[test]
+fn namespaces_move_with_their_slots() {
+    let mut config = sample();
+    let other = Name::new("other").expect("a name");
+    let create = ConfigWrite { namespace: other.clone(), ..write(Deed::Create) };
+    apply_write(&mut config, create.clone()).expect("created");
+    let slot = slots::slot_of(b"ns");
+    assert_ne!(slot, slots::slot_of(b"other"));
+    let mut taker = Config::default();
+    for block in config.namespaces_in(&|held| held == slot) {
+        assert_eq!(namespaces_of(&block).expect("a block"), [name()].into());
+        taker.take_block(&block).expect("taken");
+    }
+    config.take_news();
+    config.remove_slots(&|held| held == slot);
+    assert_eq!(ask(&config, Query::Namespace), ConfigReply::Failed(ConfigError::NoNamespace));
+    assert_eq!(config.take_news().len(), 1, "watchers look elsewhere");
+    assert_eq!(document(&taker, "c", None).as_deref(), Ok(r#"{"f":1}"#));
+    assert_eq!(apply(&mut taker, Deed::Rollback { to: 1, item: None }), Ok((3, true)), "history came along");
+    assert_eq!(apply_write(&mut config, create), Err(ConfigError::NamespaceExists), "the others stayed");
+}
+
+#[test]
+fn a_block_is_taken_apart_by_namespaces() {
+    let mut config = sample();
+    for other in ["a", "z"] {
+        let namespace = Name::new(other).expect("a name");
+        let deed = Deed::Publish { changes: vec![int("p", 3)], create: true };
+        apply_write(&mut config, ConfigWrite { namespace, ..write(deed) }).expect("published");
+    }
+    let long = |number: usize| put(&alloc::format!("{number:02}"), Value::text(&"x".repeat(20_000)));
+    publish(&mut config, (0..20).map(long).collect()).expect("published");
+    let mut restored = Config::default();
+    let mut parts = 0;
+    for block in config.namespaces_in(&|_| true) {
+        for (name, part) in split_block(&block).expect("a block") {
+            assert_eq!(namespaces_of(&part).expect("a block"), name.into_iter().collect());
+            restored.take_block(&part).expect("taken");
+            parts += 1;
+        }
+    }
+    assert!(parts > 5, "{parts}");
+    assert_eq!(restored.digest(0), config.digest(0));
+}
+
+#[test]
+fn hostile_blocks_are_errors() {
+    let blocks: Vec<_> = sample().namespaces_in(&|_| true).collect();
+    let block = &blocks[0];
+    let mut refused = 0;
+    for cut in 0..block.len() {
+        // A block may end behind any record; anywhere else it is cut short.
+        refused += usize::from(check_block(&block[..cut]).is_err());
+        let _ = Config::default().take_block(&block[..cut]);
+    }
+    assert!(refused > block.len() / 2);
+    for bad in [&[][..], &[1], &[0, 9], &[0, PAIR_OF_NOBODY], &[0, 3, 1, b'a', 7, 1, 0, 1, 1, b'p', 0]] {
+        assert!(Config::default().take_block(bad).is_err(), "{bad:?}");
+    }
+}
+
+/// The tag of a pair, with nothing behind it.
+const PAIR_OF_NOBODY: u8 = 4;
+
+#[test]
+fn a_large_namespace_takes_several_blocks_and_round_trips() {
+    let mut config = sample();
+    let long = |number: usize| Value::text(&"x".repeat(20_000 + number));
+    for round in 0..3 {
+        let changes =
+            (0..40).map(|number| put(&alloc::format!("{number:02}"), long(number + round))).collect();
+        publish(&mut config, changes).expect("published");
+    }
+    let mut restored = Config::default();
+    let blocks: Vec<_> = config.namespaces_in(&|_| true).collect();
+    assert!(blocks.len() > 15, "{}", blocks.len());
+    for block in &blocks {
+        assert!(is_block(block) && block.len() <= limits::SNAPSHOT_BLOCK_BYTES_MAX);
+        assert_eq!(namespaces_of(block).expect("a block"), [name()].into());
+        restored.take_block(block).expect("taken");
+    }
+    assert_eq!(restored.digest(0), config.digest(0));
+    for block in &blocks {
+        restored.take_block(block).expect("taken again");
+    }
+    assert_eq!(restored.digest(0), config.digest(0));
+    let at = |config: &Config| document(config, "c", Some(2));
+    assert_eq!(at(&restored), at(&config));
+}

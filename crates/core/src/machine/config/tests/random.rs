@@ -1,0 +1,153 @@
+//! Random changes: everything derived is what it would be if made anew, every kept state is the one that was, and
+//! snapshots taken in the midst show their beginning.
+
+use super::*;
+use crate::machine::config::namespace::{Contents, container_bytes, pair_bytes};
+
+struct Walk {
+    random: fastrand::Rng,
+    config: Config,
+    /// The content after each revision, as documents and pairs would show it.
+    states: BTreeMap<u64, String>,
+}
+
+impl Walk {
+    fn new(seed: u64) -> Walk {
+        let mut config = Config::default();
+        apply(&mut config, Deed::Create).expect("created");
+        Walk { random: fastrand::Rng::with_seed(seed), config, states: BTreeMap::new() }
+    }
+
+    fn namespace(&self) -> &Namespace {
+        &self.config.namespaces[&name()]
+    }
+
+    fn key(&mut self, kind: &str) -> Arc<str> {
+        alloc::format!("{kind}{}", self.random.u8(..6)).into()
+    }
+
+    fn change(&mut self) -> Change {
+        match self.random.u8(..10) {
+            0..5 => Change::PutPair { key: self.key("p"), value: Value::Int(self.random.i64(..4)) },
+            5..7 => {
+                let mut refers = |kind| match kind {
+                    0 => Refers::One(self.key("p")),
+                    1 => Refers::List((0..self.random.u8(..3)).map(|_| self.key("p")).collect()),
+                    _ => Refers::Dict(
+                        (0..self.random.u8(..3)).map(|_| (self.key("n"), self.key("p"))).collect(),
+                    ),
+                };
+                let fields = ["a", "b", "c"].map(|key| (key, refers(key.len() as u8 % 3)));
+                let fields = fields.map(|(key, refers)| Field { key: key.into(), refers });
+                Change::PutContainer { key: self.key("c"), fields: fields.into() }
+            }
+            7 | 8 => Change::Delete(Item::Pair(self.key("p"))),
+            _ => Change::Delete(Item::Container(self.key("c"))),
+        }
+    }
+
+    fn step(&mut self) {
+        let newest = self.namespace().revision;
+        let deed = match self.random.u8(..20) {
+            0 => {
+                Deed::SetPolicy(Policy { revisions: self.random.u64(2..30), age_ms: self.random.u64(1..500) })
+            }
+            1 | 2 => {
+                Deed::Rollback { to: self.random.u64(newest.saturating_sub(20)..=newest + 1), item: None }
+            }
+            3 => {
+                let item = Item::Pair(self.key("p"));
+                Deed::Rollback { to: self.random.u64(newest.saturating_sub(9)..=newest), item: Some(item) }
+            }
+            _ => {
+                let changes = (0..self.random.u8(1..4)).map(|_| self.change()).collect();
+                Deed::Publish { changes, create: self.random.bool() }
+            }
+        };
+        let stamp = stamp(self.random.u64(0..1_000));
+        let before = self.config.digest(0);
+        let result = apply_write(&mut self.config, ConfigWrite { stamp, ..write(deed) });
+        if !matches!(result, Ok((_, true))) {
+            assert_eq!(self.config.digest(0), before, "{result:?} left a trace");
+        }
+        self.judge();
+    }
+
+    /// Everything that follows from content is as if made anew.
+    fn judge(&mut self) {
+        let namespace = self.namespace();
+        let Contents { pairs, containers } = &namespace.contents;
+        let pair_total: usize = pairs.iter().map(|(key, pair)| pair_bytes(key, pair)).sum();
+        let container_total: usize = containers.iter().map(|(key, held)| container_bytes(key, held)).sum();
+        assert_eq!(namespace.bytes, pair_total + container_total);
+        assert_eq!(namespace.history_bytes, namespace.history.iter().map(|revision| revision.bytes()).sum());
+        let mut users: BTreeMap<Arc<str>, BTreeSet<Arc<str>>> = BTreeMap::new();
+        let mut documents_bytes = 0;
+        for (key, container) in containers {
+            let text = document(&self.config, key, None).expect("it resolves");
+            documents_bytes += text.len();
+            for pair in container.pairs() {
+                assert!(pairs.contains_key(pair), "{key} refers to {pair}");
+                users.entry(pair.clone()).or_default().insert(key.clone());
+            }
+        }
+        assert_eq!((&namespace.users, namespace.documents_bytes), (&users, documents_bytes));
+        let (revision, oldest) = (namespace.revision, namespace.oldest());
+        let state = picture(&namespace.contents);
+        assert_eq!(*self.states.entry(revision).or_insert_with(|| state.clone()), state);
+        for (revision, state) in self.states.range(oldest..) {
+            assert_eq!(picture(&self.namespace().at(*revision).expect("kept")), *state, "as of {revision}");
+        }
+        if oldest > 1 {
+            assert!(self.namespace().at(oldest - 1).is_err());
+        }
+    }
+}
+
+/// Content without what follows from it.
+fn picture(contents: &Contents) -> String {
+    let pairs = contents.pairs.iter().map(|(key, pair)| alloc::format!("{key}={} ", pair.value.to_json()));
+    let containers =
+        contents.containers.iter().map(|(key, container)| alloc::format!("{key}:{:?} ", container.fields));
+    pairs.chain(containers).collect()
+}
+
+#[test]
+fn everything_that_follows_from_content_follows() {
+    for seed in 0..40 {
+        let mut walk = Walk::new(seed);
+        (0..120).for_each(|_| walk.step());
+        assert!(walk.namespace().revision > 40, "seed {seed} did little");
+    }
+}
+
+#[test]
+fn a_snapshot_in_the_midst_shows_its_beginning() {
+    for seed in 0..40 {
+        let mut walk = Walk::new(seed);
+        (0..60).for_each(|_| walk.step());
+        let before = walk.config.digest(0);
+        walk.config.begin_snapshot();
+        let mut restored = Config::default();
+        while let Some(block) = {
+            (0..5).for_each(|_| walk.step());
+            walk.config.next_block()
+        } {
+            restored.take_block(&block).expect("a block");
+        }
+        assert_eq!(restored.digest(0), before);
+        let namespace = restored.namespaces.get(&name()).expect("it is there");
+        assert_eq!(
+            namespace.bytes,
+            namespace.contents.pairs.iter().map(|(key, pair)| pair_bytes(key, pair)).sum::<usize>()
+                + namespace
+                    .contents
+                    .containers
+                    .iter()
+                    .map(|(key, held)| container_bytes(key, held))
+                    .sum::<usize>()
+        );
+        let mut again = Walk { config: restored, states: BTreeMap::new(), ..Walk::new(seed + 1_000) };
+        (0..20).for_each(|_| again.step());
+    }
+}

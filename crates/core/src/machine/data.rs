@@ -1,0 +1,127 @@
+//! The machine of a data shard: what its keys hold, and what stands beside them.
+//!
+//! Owns which part a write or a read is for, and the order in which parts go into a snapshot. The parts know nothing of
+//! each other.
+
+use alloc::vec::Vec;
+
+use super::config::{self, Config};
+use super::kv::KeyValue;
+use crate::codec::DecodeError;
+use crate::command::{ConfigRestoration, Read, Refusal, Reply, Restoration, Write};
+use crate::event::ConfigNews;
+use crate::types::Version;
+
+/// State of one data shard.
+#[derive(Debug, Default)]
+pub struct Data {
+    /// Keys and values.
+    pub(super) kv: KeyValue,
+    /// Typed configuration.
+    pub(super) config: Config,
+}
+
+impl Data {
+    /// Whether writes of this sort belong to a data shard.
+    pub(super) fn accepts(write: &Write) -> bool {
+        match write {
+            Write::Put { .. } | Write::Delete { .. } | Write::Restore(_) => true,
+            Write::Transaction(_) | Write::Expire { .. } => true,
+            Write::Exchange { .. } | Write::CompareExchange { .. } => true,
+            Write::Config(_) | Write::RestoreConfig(_) => true,
+            Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. } => false,
+            Write::Checkpoint { .. } => false,
+        }
+    }
+
+    /// Applies one write. Unless it is answered, the reply may say less.
+    pub(super) fn apply(&mut self, write: Write, is_answered: bool) -> Reply {
+        match write {
+            Write::Put { key, value, condition } => self.kv.put(&key, &value, condition),
+            Write::Delete { key, condition } => self.kv.delete(&key, condition),
+            Write::Restore(restoration) => self.restore(&restoration),
+            Write::Transaction(transaction) => self.kv.transact(&transaction, is_answered),
+            Write::Exchange { key, value } => self.kv.exchange(&key, None, value),
+            Write::CompareExchange { key, expected, new } => self.kv.exchange(&key, Some(expected), new),
+            Write::Expire { now, limit, .. } => self.kv.expire(now, limit),
+            Write::Config(write) => self.config.apply(write),
+            Write::RestoreConfig(restoration) => self.restore_config(&restoration),
+            _ => Reply::Refused(Refusal::Invalid("write for another kind of shard")),
+        }
+    }
+
+    /// Answers a read from the state as it is.
+    pub(super) fn read(&self, read: &Read) -> Reply {
+        match read {
+            Read::Config(read) => self.config.read(read),
+            Read::ConfigNamespaces { prefix, after, limit } => {
+                Reply::Page(self.config.list(prefix, after.as_deref(), *limit))
+            }
+            read => self.kv.read(read),
+        }
+    }
+
+    /// Puts keys of a backup in place. Configuration that somebody wrote counts as a key does: a backup goes into a shard
+    /// that nothing else was ever written to.
+    fn restore(&mut self, restoration: &Restoration) -> Reply {
+        if !self.config.is_pristine() {
+            return Reply::ConditionFailed { current: Version::ABSENT };
+        }
+        self.kv.restore(restoration)
+    }
+
+    /// Puts configuration of a backup in place, under the same condition.
+    fn restore_config(&mut self, restoration: &ConfigRestoration) -> Reply {
+        let ConfigRestoration { shard, backup, .. } = *restoration;
+        let claim = Restoration { shard, backup, revision: Version::ABSENT, records: Vec::new() };
+        match self.restore(&claim) {
+            Reply::Restored => {}
+            refused => return refused,
+        }
+        match self.config.restore_block(&restoration.block) {
+            Ok(()) => Reply::Restored,
+            Err(_) => Reply::Refused(Refusal::Invalid("a block of configuration out of its order")),
+        }
+    }
+
+    /// Takes out whose configuration changed since the last time.
+    pub(super) fn take_news(&mut self) -> Vec<ConfigNews> {
+        self.config.take_news()
+    }
+
+    /// Takes a block of a snapshot that is not of keys. Returns whether it was one.
+    pub(super) fn take_block(&mut self, block: &[u8]) -> Result<bool, DecodeError> {
+        let is_config = config::is_block(block);
+        if is_config {
+            self.config.take_block(block)?;
+        }
+        Ok(is_config)
+    }
+
+    /// Keys held.
+    pub(super) fn record_count(&self) -> u64 {
+        self.kv.record_count()
+    }
+
+    /// A checksum over the whole state in canonical order.
+    pub(super) fn digest(&self) -> u64 {
+        self.config.digest(self.kv.digest())
+    }
+
+    /// Begins a snapshot of the state as it is now; its first block begins with `header`.
+    pub(super) fn begin_snapshot(&mut self, header: Vec<u8>) {
+        self.kv.begin_snapshot(header);
+        self.config.begin_snapshot();
+    }
+
+    /// The next block of the snapshot in the making; `None` when it is complete.
+    pub(super) fn next_block(&mut self) -> Option<Vec<u8>> {
+        self.kv.next_block().or_else(|| self.config.next_block())
+    }
+
+    /// Drops the snapshot in the making.
+    pub(super) fn abandon_snapshot(&mut self) {
+        self.kv.capture = None;
+        self.config.abandon_snapshot();
+    }
+}

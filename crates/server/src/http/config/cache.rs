@@ -1,0 +1,131 @@
+//! Containers that were shown before: their answers, byte for byte.
+//!
+//! Owns only what can be made again. The store is asked every time whether a container was touched since (which costs what
+//! reading a key costs), so nothing here can be out of date; it only spares resolving, encoding and hashing.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::header::HeaderValue;
+use tidelock_core::command::config::{Found, Name};
+
+use super::show::{Show, hex};
+
+/// Most bytes of answers that are kept. When they are more, all of them go: what is asked for comes back at once.
+const BYTES_MAX: usize = 64 << 20;
+
+/// What an entry costs besides its answer.
+const ENTRY_BYTES: usize = 256;
+
+/// Answers by namespace and container.
+#[derive(Debug, Default)]
+pub struct Documents {
+    kept: RefCell<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    bytes: usize,
+    documents: HashMap<Name, HashMap<Arc<str>, Rc<Document>>>,
+}
+
+/// A container as it was shown.
+#[derive(Debug)]
+pub(super) struct Document {
+    /// See [`tidelock_core::command::config::Container::touched`].
+    pub touched: u64,
+    /// The whole body.
+    pub body: Bytes,
+    /// Its checksum, quoted.
+    pub etag: HeaderValue,
+}
+
+impl Documents {
+    /// What was shown of a container last.
+    pub(super) fn get(&self, namespace: &Name, key: &str) -> Option<Rc<Document>> {
+        self.kept.borrow().documents.get(namespace)?.get(key).cloned()
+    }
+
+    /// Makes the answer and keeps it.
+    pub(super) fn make(&self, namespace: &Name, key: &Arc<str>, found: &Found) -> Rc<Document> {
+        let mut show = Show::success();
+        show.container(namespace, key, found);
+        let body = Bytes::from(show.finish());
+        let etag = etag(&found.container.checksum);
+        let document = Rc::new(Document { touched: found.container.touched, body, etag });
+        let bytes = document.body.len() + ENTRY_BYTES;
+        let mut kept = self.kept.borrow_mut();
+        if kept.bytes + bytes > BYTES_MAX {
+            *kept = Kept::default();
+        }
+        kept.bytes += bytes;
+        let of_namespace = kept.documents.entry(namespace.clone()).or_default();
+        if let Some(old) = of_namespace.insert(key.clone(), document.clone()) {
+            kept.bytes -= old.body.len() + ENTRY_BYTES;
+        }
+        document
+    }
+
+    /// Forgets a container that is no more.
+    pub(super) fn forget(&self, namespace: &Name, key: &str) {
+        let mut kept = self.kept.borrow_mut();
+        let Some(of_namespace) = kept.documents.get_mut(namespace) else { return };
+        let old = of_namespace.remove(key);
+        if of_namespace.is_empty() {
+            kept.documents.remove(namespace);
+        }
+        kept.bytes -= old.map_or(0, |old| old.body.len() + ENTRY_BYTES);
+    }
+}
+
+/// A checksum as an entity tag.
+pub(super) fn etag(checksum: &[u8]) -> HeaderValue {
+    let text = format!("\"{}\"", hex(checksum));
+    HeaderValue::from_str(&text).expect("invariant: digits and quotes are a header value")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use tidelock_core::command::config::Container;
+
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let container = Container {
+            fields: vec![],
+            revision: 1,
+            touched: 1,
+            changed: 1,
+            checksum: [7; 32],
+            document_bytes: 2,
+        };
+        let found = Found { revision: 1, container: Arc::new(container), pairs: BTreeMap::new() };
+        let documents = Documents::default();
+        let name = Name::new("ns").unwrap();
+        for number in 0..200_000 {
+            documents.make(&name, &format!("{number}").into(), &found);
+            assert!(documents.kept.borrow().bytes <= BYTES_MAX);
+        }
+        documents.make(&name, &"last".into(), &found);
+        documents.make(&name, &"last".into(), &found);
+        assert_eq!(documents.get(&name, "last").unwrap().touched, 1);
+        let counted = |documents: &Documents| {
+            let kept = documents.kept.borrow();
+            let sizes =
+                kept.documents.values().flat_map(HashMap::values).map(|held| held.body.len() + ENTRY_BYTES);
+            (kept.bytes, sizes.sum::<usize>())
+        };
+        let (bytes, sum) = counted(&documents);
+        assert_eq!(bytes, sum);
+        documents.forget(&name, "last");
+        assert!(documents.get(&name, "last").is_none());
+        let (bytes, sum) = counted(&documents);
+        assert_eq!(bytes, sum);
+    }
+}

@@ -1,0 +1,169 @@
+//! Refusals of the configuration centre: a status for HTTP, a number for programs, words for people.
+//!
+//! Owns the list of numbers, which `docs/config.md` shows; a number never changes its meaning. Two digits behind a status
+//! tell apart what has the same one.
+
+use std::borrow::Cow;
+
+use hyper::StatusCode;
+use hyper::header::{ALLOW, HeaderValue, RETRY_AFTER};
+use tidelock_core::command::config::ConfigError;
+use tidelock_core::command::{Refusal, config::write_json_text};
+
+use super::super::problem::Problem;
+use super::super::response::{self, Response};
+
+/// A refusal that is about to be an answer.
+#[derive(Debug)]
+pub(in crate::http) struct ApiError {
+    status: StatusCode,
+    errcode: u32,
+    errmsg: Cow<'static, str>,
+    allow: Option<&'static str>,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, errcode: u32, errmsg: impl Into<Cow<'static, str>>) -> ApiError {
+        ApiError { status, errcode, errmsg: errmsg.into(), allow: None }
+    }
+
+    /// The request cannot mean anything.
+    pub fn invalid(errmsg: impl Into<Cow<'static, str>>) -> ApiError {
+        ApiError::new(StatusCode::BAD_REQUEST, 40000, errmsg)
+    }
+
+    /// A name or key that none can have.
+    pub fn name(errmsg: impl Into<Cow<'static, str>>) -> ApiError {
+        ApiError::new(StatusCode::BAD_REQUEST, 40001, errmsg)
+    }
+
+    /// A value that is not of its datatype, or of none.
+    pub fn value(errmsg: impl Into<Cow<'static, str>>) -> ApiError {
+        ApiError::new(StatusCode::BAD_REQUEST, 40002, errmsg)
+    }
+
+    /// What a format cannot carry, or a file that is not of it.
+    pub fn format(errmsg: impl Into<Cow<'static, str>>) -> ApiError {
+        ApiError::new(StatusCode::BAD_REQUEST, 40004, errmsg)
+    }
+
+    /// Nothing is served under this path.
+    pub fn no_such_route() -> ApiError {
+        ApiError::new(StatusCode::NOT_FOUND, 40400, "nothing is served under this path")
+    }
+
+    /// The path takes other methods.
+    pub fn method_not_allowed(allow: &'static str) -> ApiError {
+        let errmsg = format!("this path takes {allow}");
+        ApiError { allow: Some(allow), ..ApiError::new(StatusCode::METHOD_NOT_ALLOWED, 40500, errmsg) }
+    }
+
+    /// A bounded resource is used up. Nothing was done.
+    pub fn overloaded(errmsg: &'static str) -> ApiError {
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, 50301, errmsg)
+    }
+
+    /// The store answered a question that was not asked: a bug, which must not take the node down.
+    pub fn mismatched_reply() -> ApiError {
+        Problem::mismatched_reply().into()
+    }
+
+    pub fn is_revision_mismatch(&self) -> bool {
+        self.errcode == 40903
+    }
+
+    pub fn is_no_namespace(&self) -> bool {
+        self.errcode == 40401
+    }
+
+    pub fn is_no_container(&self) -> bool {
+        self.errcode == 40403
+    }
+
+    /// Whether nobody could be asked for now.
+    pub fn is_unavailable(&self) -> bool {
+        self.status == StatusCode::SERVICE_UNAVAILABLE
+    }
+
+    /// The same, saying where.
+    pub fn at(mut self, place: &str) -> ApiError {
+        self.errmsg = format!("{place}: {}", self.errmsg).into();
+        self
+    }
+
+    pub fn into_response(self) -> Response {
+        let mut body = format!(r#"{{"errcode":{},"errmsg":"#, self.errcode);
+        write_json_text(&self.errmsg, &mut body);
+        body.push_str(r#","data":null}"#);
+        let mut response = response::typed(self.status, "application/json", body);
+        let headers = response.headers_mut();
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if let Some(allow) = self.allow {
+            headers.insert(ALLOW, HeaderValue::from_static(allow));
+        }
+        response
+    }
+}
+
+impl From<ConfigError> for ApiError {
+    fn from(error: ConfigError) -> ApiError {
+        let (status, errcode) = match &error {
+            ConfigError::MissingPair { .. } => (StatusCode::BAD_REQUEST, 40003),
+            ConfigError::NoNamespace => (StatusCode::NOT_FOUND, 40401),
+            ConfigError::NoPair(_) => (StatusCode::NOT_FOUND, 40402),
+            ConfigError::NoContainer(_) => (StatusCode::NOT_FOUND, 40403),
+            ConfigError::NoRevision { .. } => (StatusCode::NOT_FOUND, 40404),
+            ConfigError::NamespaceExists => (StatusCode::CONFLICT, 40900),
+            ConfigError::NamespaceNotEmpty { .. } => (StatusCode::CONFLICT, 40901),
+            ConfigError::PairInUse { .. } => (StatusCode::CONFLICT, 40902),
+            ConfigError::RevisionMismatch { .. } => (StatusCode::CONFLICT, 40903),
+            ConfigError::TooManyNamespaces => (StatusCode::PAYLOAD_TOO_LARGE, 41310),
+            ConfigError::TooManyPairs => (StatusCode::PAYLOAD_TOO_LARGE, 41311),
+            ConfigError::TooManyContainers => (StatusCode::PAYLOAD_TOO_LARGE, 41312),
+            ConfigError::NamespaceFull => (StatusCode::PAYLOAD_TOO_LARGE, 41313),
+            ConfigError::DocumentsTooLong => (StatusCode::PAYLOAD_TOO_LARGE, 41314),
+        };
+        let mut errmsg = error.to_string();
+        if errcode >= 40900 && errcode < 41000 || status == StatusCode::PAYLOAD_TOO_LARGE {
+            errmsg.push_str("; nothing was changed");
+        }
+        ApiError::new(status, errcode, errmsg)
+    }
+}
+
+impl From<Problem> for ApiError {
+    fn from(problem: Problem) -> ApiError {
+        let status = problem.status();
+        let errcode = match status {
+            StatusCode::PAYLOAD_TOO_LARGE => 41300,
+            other => u32::from(other.as_u16()) * 100,
+        };
+        ApiError { allow: problem.allow(), ..ApiError::new(status, errcode, problem.into_detail()) }
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> ApiError {
+        let status = match refusal {
+            Refusal::UnknownOutcome => StatusCode::GATEWAY_TIMEOUT,
+            Refusal::Invalid(_) | Refusal::CrossShard => StatusCode::BAD_REQUEST,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        let errcode = match refusal {
+            Refusal::NoLeader => 50300,
+            Refusal::Overloaded => 50301,
+            Refusal::DiskUnavailable => 50302,
+            Refusal::UnknownOutcome => 50400,
+            Refusal::Invalid(_) | Refusal::CrossShard => 40000,
+        };
+        let errmsg = match refusal {
+            Refusal::NoLeader => {
+                "no leader for the namespace's shard is known or reachable; nothing was done".into()
+            }
+            other => other.to_string(),
+        };
+        ApiError::new(status, errcode, errmsg)
+    }
+}

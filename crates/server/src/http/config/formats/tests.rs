@@ -1,0 +1,211 @@
+//! What goes out comes back, in every format that is read; and what cannot, is refused with words.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Text with everything that some format has to escape.
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        any::<String>(),
+        "[ -~]{0,12}",
+        "[\\t\\n\\r\\x00-\\x1f\\x7f-\\xa0 ü\u{2028}\u{feff}😀'\"\\\\:#=!-]{0,8}",
+        Just("true".to_owned()),
+        Just("null".to_owned()),
+        Just("~".to_owned()),
+        Just("yes".to_owned()),
+        Just("0x1f".to_owned()),
+        Just("1_000".to_owned()),
+        Just("12:30:45".to_owned()),
+        Just("2026-11-21".to_owned()),
+        Just(".inf".to_owned()),
+        Just("-1.5e3".to_owned()),
+        Just("007".to_owned()),
+        Just("a\n  b\n\n".to_owned()),
+        any::<i64>().prop_map(|number| number.to_string()),
+        any::<f64>().prop_map(|number| format!("{number:?}")),
+    ]
+}
+
+fn key() -> impl Strategy<Value = Arc<str>> {
+    prop_oneof![
+        4 => "[a-z]{1,6}",
+        1 => "[a-z.\\[\\]0-9]{1,6}",
+        1 => text().prop_filter("a key", |text| !text.is_empty() && text.chars().count() < 60),
+    ]
+    .prop_map(Arc::from)
+}
+
+fn scalar() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        any::<i64>().prop_map(Value::Int),
+        any::<f64>().prop_filter_map("finite", Value::float),
+        (-1000i32..1000).prop_filter_map("finite", |number| Value::float(f64::from(number))),
+        text().prop_map(|text| Value::text(&text)),
+        any::<bool>().prop_map(Value::Bool),
+    ]
+}
+
+/// A value of a pair.
+fn value() -> impl Strategy<Value = Value> {
+    scalar().prop_recursive(3, 12, 3, |inner| {
+        let list = prop::collection::vec(inner.clone(), 0..4).prop_map(|items| {
+            let first = items.first().map(Value::datatype);
+            Value::List(items.into_iter().filter(|item| Some(item.datatype()) == first).collect())
+        });
+        prop_oneof![list, prop::collection::btree_map(key(), inner, 0..4).prop_map(Value::Dict)]
+    })
+}
+
+/// What a container resolves to: a list or a dict of pairs may mix datatypes, and hold null.
+fn document() -> impl Strategy<Value = Value> {
+    let field = prop_oneof![
+        value(),
+        prop::collection::vec(value(), 0..4).prop_map(Value::List),
+        prop::collection::btree_map(key(), value(), 0..4).prop_map(Value::Dict),
+    ];
+    prop::collection::btree_map(key(), field, 0..5).prop_map(Value::Dict)
+}
+
+fn round_trips(format: Format, document: &Value) -> Result<(), TestCaseError> {
+    let file = format.write(document).map_err(|error| TestCaseError::fail(format!("{error:?}")))?;
+    let read = format.read(&file).map_err(|error| TestCaseError::fail(format!("{error:?}\n{file}")))?;
+    prop_assert_eq!(&read, document, "{}", file);
+    Ok(())
+}
+
+fn has_list_in_list(value: &Value) -> bool {
+    match value {
+        Value::List(items) => {
+            items.iter().any(|item| matches!(item, Value::List(_)) || has_list_in_list(item))
+        }
+        Value::Dict(entries) => entries.values().any(has_list_in_list),
+        _ => false,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn json_round_trips(document in document()) {
+        round_trips(Format::Json, &document)?;
+    }
+
+    #[test]
+    fn yaml_round_trips(document in document()) {
+        round_trips(Format::Yaml, &document)?;
+    }
+
+    #[test]
+    fn toml_round_trips(document in document()) {
+        round_trips(Format::Toml, &document)?;
+    }
+
+    #[test]
+    fn properties_round_trip(document in document()) {
+        if has_list_in_list(&document) {
+            prop_assert!(Format::Properties.write(&document).is_err());
+        } else {
+            round_trips(Format::Properties, &document)?;
+        }
+    }
+}
+
+fn of_json(json: &str) -> Value {
+    Format::Json.read(json).unwrap()
+}
+
+/// The document of the reference, in every format.
+#[test]
+fn files_look_as_people_write_them() {
+    let document = of_json(
+        r#"{"b":true,"d":{"df":1.123,"di":123,"ds":"string"},"f":1.123,"l":[123,1.0,true],"n":"1","s":"a b"}"#,
+    );
+    let shown = |format: Format| format.write(&document).unwrap();
+    assert_eq!(
+        shown(Format::Properties),
+        "b=true\nd.df=1.123\nd.di=123\nd.ds=string\nf=1.123\nl[0]=123\nl[1]=1.0\nl[2]=true\n\
+         #@ {\"type\":\"string\"}\nn=1\ns=a b\n"
+    );
+    assert_eq!(
+        shown(Format::Env),
+        "B=true\nD_DF=1.123\nD_DI=123\nD_DS=string\nF=1.123\nL_0=123\nL_1=1.0\nL_2=true\nN=1\nS='a b'\n"
+    );
+    assert_eq!(
+        shown(Format::Toml),
+        "b = true\nf = 1.123\nl = [123, 1.0, true]\nn = \"1\"\ns = \"a b\"\n\n\
+         [d]\ndf = 1.123\ndi = 123\nds = \"string\"\n"
+    );
+    assert_eq!(
+        shown(Format::Yaml),
+        "b: true\nd:\n  df: 1.123\n  di: 123\n  ds: string\nf: 1.123\nl:\n- 123\n- 1.0\n- true\n\"n\": \"1\"\ns: a b\n"
+    );
+}
+
+#[test]
+fn what_a_format_cannot_carry_is_refused() {
+    let empty = of_json(r#"{"a":{"b":null}}"#);
+    for (format, can) in [
+        (Format::Json, true),
+        (Format::Yaml, true),
+        (Format::Toml, false),
+        (Format::Properties, true),
+        (Format::Env, true),
+    ] {
+        assert_eq!(format.write(&empty).is_ok(), can, "{format:?}");
+        if can && format != Format::Env {
+            let file = format.write(&empty).unwrap();
+            assert_eq!(format.read(&file).unwrap(), empty, "{format:?}");
+        }
+    }
+    let nested = of_json(r#"{"a":[[1],[2]]}"#);
+    assert!(Format::Properties.write(&nested).is_err() && Format::Env.write(&nested).is_err());
+    assert!(Format::Env.write(&of_json(r#"{"a.b":1,"a":{"b":2}}"#)).is_err(), "the same name twice");
+    assert!(Format::Env.write(&of_json(r#"{"a":[]}"#)).is_err());
+    for (format, file) in [
+        (Format::Json, "{\"a\":1,\"a\":2}"),
+        (Format::Json, "{\"a\":18446744073709551615}"),
+        (Format::Yaml, "a: .nan"),
+        (Format::Yaml, "a: 1\na: 2"),
+        (Format::Yaml, "a: [1"),
+        (Format::Toml, "a = 2026-11-21"),
+        (Format::Toml, "a = inf"),
+        (Format::Toml, "a = 1\na = 2"),
+        (Format::Properties, "a=1\na=2"),
+        (Format::Properties, "a=1\na.b=2"),
+        (Format::Properties, "a[1]=1"),
+        (Format::Properties, "a[0][0]=1"),
+        (Format::Properties, "=1"),
+        (Format::Properties, "a=\\uD800"),
+        (Format::Properties, "a=\\u12"),
+        (Format::Properties, "#@ {\"type\":\"int\"}\na=x"),
+        (Format::Env, "A=1"),
+    ] {
+        assert!(format.read(file).is_err(), "{format:?}: {file}");
+    }
+}
+
+#[test]
+fn properties_are_read_as_java_does() {
+    let file = "# a comment\n! another\n\n  key.one = value \n".to_owned()
+        + "colon:value\nspace value\nlong=a\\\n   b\\\\\nesc\\=aped\\:=\\u00fc\\uD83D\\uDE00\nempty\nlist[1]=2\nlist[0]=1\n";
+    let expected = r#"{"colon":"value","empty":"","esc=aped:":"ü😀","key":{"one":"value "},"list":[1,2],"long":"ab\\","space":"value"}"#;
+    assert_eq!(Format::Properties.read(&file).unwrap(), of_json(expected));
+}
+
+#[test]
+fn aliases_and_depth_cannot_exhaust_a_node() {
+    let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+    assert!(Format::Json.read(&deep).is_err());
+    assert!(Format::Yaml.read(&deep).is_err());
+    assert!(Format::Toml.read(&format!("a = {deep}")).is_err());
+    let mut laughs = String::from("a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol, lol]\n");
+    for level in 1..9 {
+        let items = vec![format!("*a{}", level - 1); 10].join(", ");
+        laughs.push_str(&format!("a{level}: &a{level} [{items}]\n"));
+    }
+    assert!(Format::Yaml.read(&laughs).is_err());
+}

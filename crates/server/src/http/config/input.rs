@@ -1,0 +1,233 @@
+//! What clients send, as changes: pairs, containers, lists of changes, whole namespaces.
+//!
+//! Owns the shape of bodies, and that nothing in them is passed over in silence: a name that means nothing is refused with
+//! the names that would. Bodies are read to a tree first, so that JSON, YAML and TOML are understood alike.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tidelock_core::command::config::{Change, Datatype, Field, Item, Refers, Value, validate_fields};
+
+use super::error::ApiError;
+use super::path::parse_key;
+use super::values::{Untyped, typed};
+
+/// A dict whose entries are taken out one by one.
+pub(super) struct Object {
+    what: &'static str,
+    entries: BTreeMap<Arc<str>, Value>,
+}
+
+impl Object {
+    /// Reads a body of JSON.
+    pub fn of_json(what: &'static str, body: &[u8]) -> Result<Object, ApiError> {
+        let Untyped(value) = serde_json::from_slice(body)
+            .map_err(|error| ApiError::invalid(format!("the body is not the JSON of {what}: {error}")))?;
+        Object::of(what, value)
+    }
+
+    pub fn of(what: &'static str, value: Value) -> Result<Object, ApiError> {
+        match value {
+            Value::Dict(entries) => Ok(Object { what, entries }),
+            other => Err(ApiError::invalid(format!("{what} is a dict, not {}", other.datatype().name()))),
+        }
+    }
+
+    /// Takes an entry.
+    pub fn take(&mut self, name: &str) -> Option<Value> {
+        self.entries.remove(name)
+    }
+
+    fn wrong(&self, name: &str, wanted: &str, found: &Value) -> ApiError {
+        let found = match found {
+            Value::List(_) => "a list".to_owned(),
+            Value::Dict(_) => "a dict".to_owned(),
+            scalar => scalar.to_json(),
+        };
+        ApiError::invalid(format!("{name} of {} is {wanted}, not {found}", self.what))
+    }
+
+    /// Takes text.
+    pub fn text(&mut self, name: &str) -> Result<Option<Arc<str>>, ApiError> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Value::Text(text)) => Ok(Some(text)),
+            Some(other) => Err(self.wrong(name, "a string", &other)),
+        }
+    }
+
+    /// Takes a number that is not negative.
+    pub fn number(&mut self, name: &str) -> Result<Option<u64>, ApiError> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Value::Int(number)) if number >= 0 => Ok(Some(number.unsigned_abs())),
+            Some(other) => Err(self.wrong(name, "a whole number, 0 or more", &other)),
+        }
+    }
+
+    /// Takes true or false.
+    pub fn flag(&mut self, name: &str) -> Result<bool, ApiError> {
+        match self.take(name) {
+            None => Ok(false),
+            Some(Value::Bool(truth)) => Ok(truth),
+            Some(other) => Err(self.wrong(name, "true or false", &other)),
+        }
+    }
+
+    /// Takes a list.
+    pub fn list(&mut self, name: &str) -> Result<Option<Vec<Value>>, ApiError> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Value::List(items)) => Ok(Some(items)),
+            Some(other) => Err(self.wrong(name, "a list", &other)),
+        }
+    }
+
+    /// Nothing is left that was not understood.
+    pub fn finish(self) -> Result<(), ApiError> {
+        match self.entries.keys().next() {
+            None => Ok(()),
+            Some(name) => Err(ApiError::invalid(format!("{name:?} means nothing in {}", self.what))),
+        }
+    }
+
+    fn required<T>(&self, name: &str, value: Option<T>) -> Result<T, ApiError> {
+        value.ok_or_else(|| ApiError::invalid(format!("{} has no {name}", self.what)))
+    }
+}
+
+/// `{"value":…,"datatype":…}`.
+pub(super) fn pair(mut object: Object) -> Result<Value, ApiError> {
+    let value = pair_value(&mut object)?;
+    object.finish()?;
+    Ok(value)
+}
+
+fn pair_value(object: &mut Object) -> Result<Value, ApiError> {
+    let datatype = object.number("datatype")?;
+    let value = match object.take("value") {
+        None if datatype == Some(Datatype::Empty as u64) => Value::Empty,
+        value => object.required("value", value)?,
+    };
+    typed(value, datatype)
+}
+
+/// `{"fields":[{"key","fieldType","value"}]}`.
+pub(super) fn container(mut object: Object) -> Result<Vec<Field>, ApiError> {
+    let fields = object.list("fields")?;
+    let fields = object.required("fields", fields)?;
+    object.finish()?;
+    self::fields(fields)
+}
+
+fn fields(fields: Vec<Value>) -> Result<Vec<Field>, ApiError> {
+    let mut fields = fields.into_iter().map(field).collect::<Result<Vec<Field>, ApiError>>()?;
+    fields.sort_by(|one, other| one.key.cmp(&other.key));
+    if let Some(twice) = fields.windows(2).find(|two| two[0].key == two[1].key) {
+        return Err(ApiError::invalid(format!("field {:?} comes twice", twice[0].key)));
+    }
+    validate_fields(&fields)?;
+    Ok(fields)
+}
+
+fn field(value: Value) -> Result<Field, ApiError> {
+    let mut object = Object::of("a field", value)?;
+    let key = object.text("key")?;
+    let key = parse_key(&object.required("key", key)?)?;
+    let field_type = object.number("fieldType")?;
+    let field_type = object.required("fieldType", field_type)?;
+    let value = object.take("value");
+    let value = object.required("value", value)?;
+    object.finish()?;
+    let pair_key = |value: &Value| match value {
+        Value::Text(pair) => parse_key(pair),
+        other => {
+            let found = other.datatype().name();
+            Err(ApiError::invalid(format!(
+                "field {key:?} refers to pairs by their keys, strings, not {found}"
+            )))
+        }
+    };
+    let refers = match (field_type, &value) {
+        (1, value) => Refers::One(pair_key(value)?),
+        (2, Value::List(pairs)) => Refers::List(pairs.iter().map(pair_key).collect::<Result<_, _>>()?),
+        (3, Value::Dict(pairs)) => {
+            let entry = |(name, pair): (&Arc<str>, &Value)| Ok((parse_key(name)?, pair_key(pair)?));
+            Refers::Dict(pairs.iter().map(entry).collect::<Result<_, ApiError>>()?)
+        }
+        (2, _) => {
+            return Err(ApiError::invalid(format!("field {key:?} of type 2 refers to a list of pairs")));
+        }
+        (3, _) => {
+            return Err(ApiError::invalid(format!("field {key:?} of type 3 refers to a dict of pairs")));
+        }
+        (other, _) => {
+            let text = format!("there is no field type {other}: 1 is KV, 2 LIST, 3 DICT");
+            return Err(ApiError::invalid(text));
+        }
+    };
+    Ok(Field { key, refers })
+}
+
+/// One of many changes: `{"pair":…}` or `{"container":…}` with what it becomes, or with `"delete":true`.
+pub(super) fn change(value: Value) -> Result<Change, ApiError> {
+    let mut object = Object::of("a change", value)?;
+    let (pair, container) = (object.text("pair")?, object.text("container")?);
+    let delete = object.flag("delete")?;
+    let change = match (pair, container) {
+        (Some(key), None) if delete => Change::Delete(Item::Pair(parse_key(&key)?)),
+        (None, Some(key)) if delete => Change::Delete(Item::Container(parse_key(&key)?)),
+        (Some(key), None) => Change::PutPair { key: parse_key(&key)?, value: pair_value(&mut object)? },
+        (None, Some(key)) => {
+            let fields = object.list("fields")?;
+            let fields = self::fields(object.required("fields", fields)?)?;
+            Change::PutContainer { key: parse_key(&key)?, fields }
+        }
+        _ => return Err(ApiError::invalid("a change names either a pair or a container")),
+    };
+    object.finish()?;
+    Ok(change)
+}
+
+/// A whole namespace, as it is exported. Its name and revision there are only told to people.
+pub(super) fn namespace(value: Value) -> Result<Vec<Change>, ApiError> {
+    let mut object = Object::of("a namespace", value)?;
+    object.text("namespace")?;
+    object.number("revision")?;
+    let pairs = object.list("pairs")?.unwrap_or_default();
+    let containers = object.list("containers")?.unwrap_or_default();
+    object.finish()?;
+    let named_pair = |value| {
+        let mut object = Object::of("a pair", value)?;
+        let key = object.text("key")?;
+        let key = parse_key(&object.required("key", key)?)?;
+        Ok(Change::PutPair { key, value: pair(object)? })
+    };
+    let named_container = |value| {
+        let mut object = Object::of("a container", value)?;
+        let key = object.text("key")?;
+        let key = parse_key(&object.required("key", key)?)?;
+        Ok(Change::PutContainer { key, fields: container(object)? })
+    };
+    let changes = pairs.into_iter().map(named_pair).chain(containers.into_iter().map(named_container));
+    changes.collect::<Result<_, ApiError>>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(body: &str) -> bool {
+        Object::of_json("a pair", body.as_bytes()).and_then(pair).is_err()
+    }
+
+    #[test]
+    fn nothing_is_passed_over() {
+        assert!(!refused(r#"{"value":1,"datatype":1}"#));
+        assert!(!refused(r#"{"value":null}"#));
+        assert!(!refused(r#"{"datatype":0}"#));
+        for body in ["", "1", "[]", "{}", r#"{"datatype":1}"#, r#"{"value":1,"type":1}"#, r#"{"value":1}x"#] {
+            assert!(refused(body), "{body}");
+        }
+    }
+}

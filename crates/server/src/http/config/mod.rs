@@ -1,0 +1,202 @@
+//! The configuration centre: `/api`.
+//!
+//! Owns what its routes accept and show; `docs/config.md` describes them for users. It decides nothing about
+//! configuration: each route is one request to the store (an import is a read and a change that holds only if nothing came
+//! between), whose reply it shows. Everything goes into one envelope, errors included.
+//!
+//! ```text
+//! path      what a path names
+//! input     bodies -> changes;  values: any value that serde reads
+//! reads writes transfer stream      routes by kind; transfer: files in and out; stream: watchers
+//! formats   JSON, YAML, TOML, properties, env
+//! show      replies -> JSON;  cache: containers that were shown before
+//! error     refusals
+//! ```
+
+mod cache;
+mod error;
+mod formats;
+mod input;
+mod path;
+mod reads;
+mod show;
+mod stream;
+mod transfer;
+mod values;
+mod writes;
+
+use std::sync::Arc;
+
+use hyper::Method;
+use tidelock_core::command::config::{ConfigReply, Item, Name, Query, Stamp};
+use tidelock_core::command::{ConfigRead, Consistency, Read, Reply, Request};
+use tidelock_core::limits;
+
+use super::response::Response;
+use super::service::Call;
+use super::uri::{self, Parameters};
+use crate::store::Store;
+pub use cache::Documents;
+use error::ApiError;
+use path::{Place, Verb};
+pub(super) use stream::Events;
+
+/// Answers a request whose path begins with `/api`; `rest` is what stands behind `/api/`.
+pub(super) async fn answer<S: Store>(call: Call<'_, S>, rest: &str) -> Response {
+    match route(call, rest).await {
+        Ok(response) => response,
+        Err(error) => error.into_response(),
+    }
+}
+
+async fn route<S: Store>(call: Call<'_, S>, rest: &str) -> Result<Response, ApiError> {
+    let place = Place::of(rest)?;
+    let is_read = matches!(*call.method(), Method::GET | Method::HEAD);
+    let is_post = *call.method() == Method::POST;
+    let is_delete = *call.method() == Method::DELETE;
+    match place {
+        // The one that must be cheap.
+        Place::Item(namespace, Item::Container(key)) if is_read => {
+            reads::container(call, namespace, key).await
+        }
+        Place::Item(namespace, Item::Pair(key)) if is_read => reads::pair(call, namespace, key).await,
+        Place::Namespaces if is_read => reads::namespaces(call).await,
+        Place::Pairs(namespace) if is_read => reads::pairs(call, namespace).await,
+        Place::Containers(namespace) if is_read => reads::containers(call, namespace).await,
+        // Boxed because they are rare and large: unboxed, every request would carry room for them.
+        place if is_read => Box::pin(rare_reads(call, place)).await,
+        place if is_post => Box::pin(posts(call, place)).await,
+        place if is_delete => Box::pin(deletes(call, place)).await,
+        place => Err(ApiError::method_not_allowed(allowed(&place))),
+    }
+}
+
+async fn rare_reads<S: Store>(call: Call<'_, S>, place: Place) -> Result<Response, ApiError> {
+    match place {
+        Place::Namespace(namespace) => reads::namespace(call, namespace).await,
+        Place::Verb(namespace, Verb::History) => reads::history(call, namespace, None).await,
+        Place::ItemVerb(namespace, item, Verb::History) => reads::history(call, namespace, Some(item)).await,
+        Place::Verb(namespace, Verb::Diff) => reads::namespace_diff(call, namespace).await,
+        Place::ItemVerb(namespace, Item::Container(key), Verb::Diff) => {
+            reads::container_diff(call, namespace, key).await
+        }
+        Place::ItemVerb(namespace, Item::Container(key), Verb::Download) => {
+            transfer::download(call, namespace, key).await
+        }
+        Place::Verb(namespace, Verb::Export) => transfer::export(call, namespace).await,
+        Place::ItemVerb(namespace, Item::Container(key), Verb::Watch) => {
+            stream::watch(call, namespace, key).await
+        }
+        place => Err(unless_allowed(&place)),
+    }
+}
+
+async fn posts<S: Store>(call: Call<'_, S>, place: Place) -> Result<Response, ApiError> {
+    match place {
+        Place::Namespace(namespace) => writes::create(call, namespace).await,
+        Place::Item(namespace, item) => writes::put(call, namespace, item).await,
+        Place::Verb(namespace, Verb::Publish) => writes::publish(call, namespace).await,
+        Place::Verb(namespace, Verb::Rollback) => writes::roll_back(call, namespace, None).await,
+        Place::ItemVerb(namespace, item, Verb::Rollback) => {
+            writes::roll_back(call, namespace, Some(item)).await
+        }
+        Place::Verb(namespace, Verb::Policy) => writes::set_policy(call, namespace).await,
+        Place::Verb(namespace, Verb::Import) => transfer::import_namespace(call, namespace).await,
+        Place::ItemVerb(namespace, Item::Container(key), Verb::Import) => {
+            transfer::import_container(call, namespace, key).await
+        }
+        place => Err(unless_allowed(&place)),
+    }
+}
+
+async fn deletes<S: Store>(call: Call<'_, S>, place: Place) -> Result<Response, ApiError> {
+    match place {
+        Place::Namespace(namespace) => writes::delete_namespace(call, namespace).await,
+        Place::Item(namespace, item) => writes::delete(call, namespace, item).await,
+        place => Err(unless_allowed(&place)),
+    }
+}
+
+fn unless_allowed(place: &Place) -> ApiError {
+    match allowed(place) {
+        "" => ApiError::no_such_route(),
+        allow => ApiError::method_not_allowed(allow),
+    }
+}
+
+/// The methods that a path takes; none if there is no such path.
+fn allowed(place: &Place) -> &'static str {
+    match place {
+        Place::Namespaces | Place::Pairs(_) | Place::Containers(_) => "GET, HEAD",
+        Place::Namespace(_) | Place::Item(..) => "GET, HEAD, POST, DELETE",
+        Place::Verb(_, verb) => match verb {
+            Verb::Export | Verb::History | Verb::Diff => "GET, HEAD",
+            Verb::Import | Verb::Publish | Verb::Rollback | Verb::Policy => "POST",
+            Verb::Download | Verb::Watch => "",
+        },
+        Place::ItemVerb(_, item, verb) => match (item, verb) {
+            (_, Verb::History) => "GET, HEAD",
+            (_, Verb::Rollback) => "POST",
+            (Item::Container(_), Verb::Diff | Verb::Download | Verb::Watch) => "GET, HEAD",
+            (Item::Container(_), Verb::Import) => "POST",
+            _ => "",
+        },
+    }
+}
+
+/// Asks about a namespace. A refusal is already an error.
+async fn ask<S: Store>(call: &Call<'_, S>, namespace: &Name, query: Query) -> Result<ConfigReply, ApiError> {
+    let consistency = call.parameters().consistency()?;
+    ask_store(call.store(), namespace, query, consistency).await
+}
+
+async fn ask_store<S: Store>(
+    store: &S,
+    namespace: &Name,
+    query: Query,
+    consistency: Consistency,
+) -> Result<ConfigReply, ApiError> {
+    let read = Read::Config(ConfigRead { namespace: namespace.clone(), query });
+    match store.submit(Request::Read { read, consistency }).await {
+        Reply::Config(ConfigReply::Failed(error)) => Err(error.into()),
+        Reply::Config(reply) => Ok(reply),
+        Reply::Refused(refusal) => Err(refusal.into()),
+        _ => Err(ApiError::mismatched_reply()),
+    }
+}
+
+/// A parameter as text.
+fn text(parameters: Parameters<'_>, name: &str) -> Result<Option<String>, ApiError> {
+    let Some(bytes) = parameters.get(name)? else { return Ok(None) };
+    let text = String::from_utf8(bytes.into_owned());
+    text.map(Some).map_err(|_| ApiError::invalid(format!("{name} must be UTF-8")))
+}
+
+/// A parameter as a number.
+fn number(parameters: Parameters<'_>, name: &str) -> Result<Option<u64>, ApiError> {
+    let Some(digits) = parameters.get(name)? else { return Ok(None) };
+    let number = uri::parse_u64(&digits);
+    number.map(Some).ok_or_else(|| ApiError::invalid(format!("{name} must be a whole number, 0 or more")))
+}
+
+/// `limit` of a page.
+fn limit(parameters: Parameters<'_>, default: usize) -> Result<usize, ApiError> {
+    let max = limits::CONFIG_PAGE_ITEMS_MAX;
+    let Some(digits) = parameters.get("limit")? else { return Ok(default) };
+    let limit = uri::parse_u64(&digits).and_then(|limit| usize::try_from(limit).ok());
+    limit
+        .filter(|limit| (1..=max).contains(limit))
+        .ok_or_else(|| ApiError::invalid(format!("limit must be 1 to {max}")))
+}
+
+/// `offset` of a page.
+fn offset(parameters: Parameters<'_>) -> Result<usize, ApiError> {
+    Ok(number(parameters, "offset")?.map_or(0, |offset| usize::try_from(offset).unwrap_or(usize::MAX)))
+}
+
+/// Who changes something and why, as parameters say, at this node's time.
+fn stamp<S: Store>(call: &Call<'_, S>) -> Result<Stamp, ApiError> {
+    let parameters = call.parameters();
+    let part = |name| Ok::<Arc<str>, ApiError>(text(parameters, name)?.unwrap_or_default().into());
+    Ok(Stamp { author: part("author")?, time_ms: call.context.clock.now().0, message: part("message")? })
+}

@@ -1,0 +1,341 @@
+//! Reads of the configuration centre: lists, single items, history and differences.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
+use tidelock_core::command::config::{
+    ConfigReply, Content, Export, Found, Item, Name, Query, Selection, Value,
+};
+use tidelock_core::command::{Page, Read, Reply, Request};
+use tidelock_core::limits;
+
+use super::super::response::{self, Response};
+use super::super::service::Call;
+use super::cache::Document;
+use super::error::ApiError;
+use super::show::Show;
+use super::{ask, limit, number, offset, text};
+use crate::store::Store;
+
+/// Items on a page of pairs, containers or revisions, unless asked otherwise.
+const PAGE_ITEMS: usize = 10;
+
+/// Names on a page, unless asked otherwise.
+const PAGE_NAMES: usize = 100;
+
+/// `GET /namespaces?limit=&offset=&key=`: names, in order, over all shards.
+pub(super) async fn namespaces<S: Store>(call: Call<'_, S>) -> Result<Response, ApiError> {
+    let parameters = call.parameters();
+    let (limit, mut skip) = (limit(parameters, PAGE_NAMES)?, offset(parameters)?);
+    let prefix = Bytes::from(text(parameters, "key")?.unwrap_or_default());
+    let consistency = parameters.consistency()?;
+    let mut names: Vec<Bytes> = Vec::new();
+    let mut after = None;
+    loop {
+        let wanted = skip.saturating_add(limit - names.len()).min(limits::LIST_PAGE_ITEMS_MAX);
+        let read = Read::ConfigNamespaces { prefix: prefix.clone(), after: after.take(), limit: wanted };
+        let Page { items, next } = match call.store().submit(Request::Read { read, consistency }).await {
+            Reply::Page(page) => page,
+            Reply::Refused(refusal) => return Err(refusal.into()),
+            _ => return Err(ApiError::mismatched_reply()),
+        };
+        let skipped = skip.min(items.len());
+        skip -= skipped;
+        let room = limit - names.len();
+        names.extend(items.into_iter().skip(skipped).take(room).map(|item| item.key));
+        if names.len() == limit || next.is_none() {
+            break;
+        }
+        after = next;
+    }
+    let mut show = Show::success();
+    show.list(&names, |show, name| show.text(&String::from_utf8_lossy(name)));
+    Ok(show.respond())
+}
+
+/// `GET /namespaces/:ns`.
+pub(super) async fn namespace<S: Store>(call: Call<'_, S>, namespace: Name) -> Result<Response, ApiError> {
+    let ConfigReply::Namespace(view) = ask(&call, &namespace, Query::Namespace).await? else {
+        return Err(ApiError::mismatched_reply());
+    };
+    let mut show = Show::success();
+    show.namespace(&namespace, &view);
+    Ok(show.respond())
+}
+
+fn selection<S: Store>(call: &Call<'_, S>) -> Result<Selection, ApiError> {
+    let parameters = call.parameters();
+    let contains = text(parameters, "key")?.unwrap_or_default().into();
+    Ok(Selection { contains, offset: offset(parameters)?, limit: limit(parameters, PAGE_ITEMS)? })
+}
+
+/// `GET /namespaces/:ns/pairs?limit=&offset=&key=`.
+pub(super) async fn pairs<S: Store>(call: Call<'_, S>, namespace: Name) -> Result<Response, ApiError> {
+    let query = Query::Pairs(selection(&call)?);
+    let ConfigReply::Pairs { total, items, .. } = ask(&call, &namespace, query).await? else {
+        return Err(ApiError::mismatched_reply());
+    };
+    let mut show = Show::success();
+    show.raw(r#"{"pairs":"#);
+    show.list(&items, |show, (key, pair)| show.pair(&namespace, key, pair));
+    show.raw(r#","total":"#);
+    show.number(total);
+    show.raw("}");
+    Ok(show.respond())
+}
+
+/// `GET /namespaces/:ns/containers?limit=&offset=&key=`.
+pub(super) async fn containers<S: Store>(call: Call<'_, S>, namespace: Name) -> Result<Response, ApiError> {
+    let query = Query::Containers(selection(&call)?);
+    let ConfigReply::Containers { total, items, .. } = ask(&call, &namespace, query).await? else {
+        return Err(ApiError::mismatched_reply());
+    };
+    let mut show = Show::success();
+    show.raw(r#"{"containers":"#);
+    show.list(&items, |show, (key, container)| show.container_in_list(&namespace, key, container));
+    show.raw(r#","total":"#);
+    show.number(total);
+    show.raw("}");
+    Ok(show.respond())
+}
+
+/// `GET /namespaces/:ns/pairs/:key?revision=`.
+pub(super) async fn pair<S: Store>(
+    call: Call<'_, S>,
+    namespace: Name,
+    key: Arc<str>,
+) -> Result<Response, ApiError> {
+    let at = number(call.parameters(), "revision")?;
+    let query = Query::Pair { key: key.clone(), at };
+    let ConfigReply::Pair { pair, .. } = ask(&call, &namespace, query).await? else {
+        return Err(ApiError::mismatched_reply());
+    };
+    let mut show = Show::success();
+    show.pair(&namespace, &key, &pair);
+    Ok(show.respond())
+}
+
+/// `GET /namespaces/:ns/containers/:key?revision=`. The entity tag is the checksum.
+pub(super) async fn container<S: Store>(
+    call: Call<'_, S>,
+    namespace: Name,
+    key: Arc<str>,
+) -> Result<Response, ApiError> {
+    let at = number(call.parameters(), "revision")?;
+    let documents = &call.context.documents;
+    let shown = if at.is_none() { documents.get(&namespace, &key) } else { None };
+    let query = Query::Container { key: key.clone(), at, known: shown.as_ref().map(|shown| shown.touched) };
+    let document = match (ask(&call, &namespace, query).await, shown) {
+        (Ok(ConfigReply::Unchanged { .. }), Some(shown)) => shown,
+        (Ok(ConfigReply::Container(found)), _) if at.is_none() => documents.make(&namespace, &key, &found),
+        (Ok(ConfigReply::Container(found)), _) => {
+            let mut show = Show::success();
+            show.container(&namespace, &key, &found);
+            let etag = super::cache::etag(&found.container.checksum);
+            Document { touched: 0, body: show.finish().into(), etag }.into()
+        }
+        (Ok(_), _) => return Err(ApiError::mismatched_reply()),
+        (Err(error), _) => {
+            documents.forget(&namespace, &key);
+            return Err(error);
+        }
+    };
+    Ok(conditional(&call, &document.etag, || {
+        response::typed(StatusCode::OK, "application/json", document.body.clone())
+    }))
+}
+
+/// An answer with an entity tag, or 304 if the client has it.
+pub(super) fn conditional<S: Store>(
+    call: &Call<'_, S>,
+    etag: &HeaderValue,
+    answer: impl FnOnce() -> Response,
+) -> Response {
+    let known = call.headers().get_all(IF_NONE_MATCH).iter();
+    let mut tags =
+        known.flat_map(|header| header.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+    let is_known = tags.any(|tag| tag == b"*" || tag.strip_prefix(b"W/").unwrap_or(tag) == etag.as_bytes());
+    let mut response = if is_known { response::empty(StatusCode::NOT_MODIFIED) } else { answer() };
+    if is_known {
+        response.headers_mut().remove(CONTENT_TYPE);
+    }
+    response.headers_mut().insert(ETAG, etag.clone());
+    response
+}
+
+/// `GET …/history?limit=&before=`, of a namespace or of one item; of one item with what it was and became.
+pub(super) async fn history<S: Store>(
+    call: Call<'_, S>,
+    namespace: Name,
+    item: Option<Item>,
+) -> Result<Response, ApiError> {
+    let parameters = call.parameters();
+    let (limit, before) = (limit(parameters, PAGE_ITEMS)?, number(parameters, "before")?);
+    let with_content = item.is_some() || parameters.flag("content")?;
+    let ConfigReply::History(page) = ask(&call, &namespace, Query::History { item, before, limit }).await?
+    else {
+        return Err(ApiError::mismatched_reply());
+    };
+    let mut show = Show::success();
+    show.history(&page, with_content);
+    Ok(show.respond())
+}
+
+/// Between which revisions; the second one is the newest unless told.
+async fn range<S: Store>(call: &Call<'_, S>, namespace: &Name) -> Result<(u64, u64), ApiError> {
+    let parameters = call.parameters();
+    let from = number(parameters, "from")?.ok_or_else(|| ApiError::invalid("from must be a revision"))?;
+    let to = match number(parameters, "to")? {
+        Some(to) => to,
+        None => match ask(call, namespace, Query::Namespace).await? {
+            ConfigReply::Namespace(view) => view.revision,
+            _ => return Err(ApiError::mismatched_reply()),
+        },
+    };
+    Ok((from, to))
+}
+
+async fn export<S: Store>(call: &Call<'_, S>, namespace: &Name, at: u64) -> Result<Export, ApiError> {
+    match ask(call, namespace, Query::Export { at: Some(at) }).await? {
+        ConfigReply::Export(export) => Ok(export),
+        _ => Err(ApiError::mismatched_reply()),
+    }
+}
+
+/// `GET /namespaces/:ns/diff?from=&to=`: the pairs and containers that differ.
+pub(super) async fn namespace_diff<S: Store>(
+    call: Call<'_, S>,
+    namespace: Name,
+) -> Result<Response, ApiError> {
+    let (from, to) = range(&call, &namespace).await?;
+    let (before, after) = (export(&call, &namespace, from).await?, export(&call, &namespace, to).await?);
+    let content = |export: &Export, item: &Item| match item {
+        Item::Pair(key) => export.pairs.get(key).cloned().map(Content::Pair),
+        Item::Container(key) => export.containers.get(key).cloned().map(Content::Container),
+    };
+    let items = |export: &Export| {
+        let pairs: Vec<Item> = export.pairs.keys().cloned().map(Item::Pair).collect();
+        pairs
+            .into_iter()
+            .chain(export.containers.keys().cloned().map(Item::Container))
+            .collect::<BTreeSet<_>>()
+    };
+    let all: BTreeSet<Item> = items(&before).union(&items(&after)).cloned().collect();
+    let mut show = Show::success();
+    show.raw(&format!(r#"{{"from":{from},"to":{to},"changes":"#));
+    let changed = all.into_iter().filter_map(|item| {
+        let (was, is) = (content(&before, &item), content(&after, &item));
+        let shown = |content: &Option<Content>| {
+            let mut show = Show(String::new());
+            show.content(content.as_ref());
+            show.0
+        };
+        // What counts is what it says, not which revision wrote it.
+        let (was_shown, is_shown) = (shown(&was), shown(&is));
+        (was_shown != is_shown).then_some((item, was.is_some(), is.is_some(), was_shown, is_shown))
+    });
+    show.list(changed, |show, (item, was_there, is_there, was, is)| {
+        let kind = if matches!(item, Item::Pair(_)) { "pair" } else { "container" };
+        show.raw(&format!(r#"{{"kind":"{kind}","key":"#));
+        show.text(item.key());
+        show.raw(&format!(r#","action":"{}","before":{was},"after":{is}}}"#, action(was_there, is_there)));
+    });
+    show.raw("}");
+    Ok(show.respond())
+}
+
+fn action(was_there: bool, is_there: bool) -> &'static str {
+    match (was_there, is_there) {
+        (false, _) => "create",
+        (_, false) => "delete",
+        _ => "update",
+    }
+}
+
+/// `GET …/containers/:key/diff?from=&to=`: what the container resolved to, and the paths that differ.
+pub(super) async fn container_diff<S: Store>(
+    call: Call<'_, S>,
+    namespace: Name,
+    key: Arc<str>,
+) -> Result<Response, ApiError> {
+    let (from, to) = range(&call, &namespace).await?;
+    let (before, after) =
+        (resolved(&call, &namespace, &key, from).await?, resolved(&call, &namespace, &key, to).await?);
+    if before.is_none() && after.is_none() {
+        return Err(tidelock_core::command::config::ConfigError::NoContainer(key).into());
+    }
+    let mut differences = Vec::new();
+    compare(&mut Vec::new(), (before.as_ref(), after.as_ref()), &mut differences);
+    let shown = |value: Option<&Value>| value.map_or("null".to_owned(), Value::to_json);
+    let mut show = Show::success();
+    show.raw(&format!(r#"{{"from":{from},"to":{to},"before":"#));
+    show.raw(&shown(before.as_ref()));
+    show.raw(r#","after":"#);
+    show.raw(&shown(after.as_ref()));
+    show.raw(r#","changes":"#);
+    show.list(differences, |show, (path, was, is)| {
+        show.raw(r#"{"path":"#);
+        show.list(&path, |show, step| show.text(step));
+        show.raw(&format!(r#","action":"{}","before":"#, action(was.is_some(), is.is_some())));
+        show.raw(&shown(was));
+        show.raw(r#","after":"#);
+        show.raw(&shown(is));
+        show.raw("}");
+    });
+    show.raw("}");
+    Ok(show.respond())
+}
+
+/// What a container resolved to as of a revision; `None` if it was not there.
+async fn resolved<S: Store>(
+    call: &Call<'_, S>,
+    namespace: &Name,
+    key: &Arc<str>,
+    at: u64,
+) -> Result<Option<Value>, ApiError> {
+    let query = Query::Container { key: key.clone(), at: Some(at), known: None };
+    match ask(call, namespace, query).await {
+        Ok(ConfigReply::Container(found)) => Ok(Some(super::transfer::tree(&found))),
+        Ok(_) => Err(ApiError::mismatched_reply()),
+        Err(error) if error.is_no_container() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+type Difference<'a> = (Vec<Arc<str>>, Option<&'a Value>, Option<&'a Value>);
+
+/// The deepest dicts' entries that differ.
+fn compare<'a>(
+    path: &mut Vec<Arc<str>>,
+    (before, after): (Option<&'a Value>, Option<&'a Value>),
+    out: &mut Vec<Difference<'a>>,
+) {
+    match (before, after) {
+        (Some(Value::Dict(was)), Some(Value::Dict(is))) => {
+            let keys: BTreeSet<&Arc<str>> = was.keys().chain(is.keys()).collect();
+            for key in keys {
+                path.push(key.clone());
+                compare(path, (was.get(key), is.get(key)), out);
+                path.pop();
+            }
+        }
+        (was, is) if was == is => {}
+        (was, is) => out.push((path.clone(), was, is)),
+    }
+}
+
+/// A container as it is now, or as of a revision.
+pub(super) async fn found<S: Store>(
+    call: &Call<'_, S>,
+    namespace: &Name,
+    key: &Arc<str>,
+) -> Result<Found, ApiError> {
+    let at = number(call.parameters(), "revision")?;
+    match ask(call, namespace, Query::Container { key: key.clone(), at, known: None }).await? {
+        ConfigReply::Container(found) => Ok(found),
+        _ => Err(ApiError::mismatched_reply()),
+    }
+}

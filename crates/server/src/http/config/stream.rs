@@ -1,0 +1,272 @@
+//! Watchers: those who hear of a container whenever it resolves to something else.
+//!
+//! Two ways to hear: server-sent events, which go on for as long as the connection, and long polls, which end with the
+//! first news. Both look at this node's own replica when the hub calls, so any node serves watchers, and a watcher that
+//! nothing happens to costs nothing but its place.
+//!
+//! Invariants: what is told has rising revisions, and between two of them there is no change that was not told, or the
+//! watcher was told of the gap. A reader that is slow is not waited for by anybody: what it missed is looked up when it
+//! reads on, and one that takes nothing is cut as any idle connection is.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::header::{CACHE_CONTROL, HeaderValue};
+use tidelock_core::command::config::{Changes, ConfigReply, Event, Name, Query};
+use tidelock_core::command::{ConfigRead, Consistency, Read, Reply, Request};
+use tokio::time::{Instant, Sleep, sleep, timeout};
+
+use super::super::response::{self, Response};
+use super::super::service::Call;
+use super::error::ApiError;
+use super::show::Show;
+use super::{ask_store, number, text};
+use crate::store::Store;
+use crate::watch::{self, Watch};
+
+/// A comment is sent after so long without an event: half of what an idle connection is given, and little beside what
+/// proxies give.
+const HEARTBEAT: Duration = Duration::from_secs(50);
+
+/// How long a long poll waits unless told, and at most.
+const WAIT: Duration = Duration::from_secs(30);
+const WAIT_MAX: Duration = Duration::from_secs(300);
+
+/// `GET …/containers/:key/watch`: events, or with `index` or `wait` a long poll.
+pub(super) async fn watch<S: Store>(
+    call: Call<'_, S>,
+    namespace: Name,
+    key: Arc<str>,
+) -> Result<Response, ApiError> {
+    let parameters = call.parameters();
+    let (index, wait) = (number(parameters, "index")?, text(parameters, "wait")?);
+    // Before the first look: nothing may fall between.
+    let hub = call.store().hub();
+    let Some(watch) = hub.watch(namespace, key) else {
+        return Err(ApiError::overloaded("as many watchers as this node serves are there; nothing was done"));
+    };
+    if index.is_some() || wait.is_some() {
+        let wait = wait.map_or(Ok(WAIT), |text| duration(&text))?;
+        return poll(call.store(), &watch, index, wait).await;
+    }
+    let last = call.headers().get("last-event-id").map(|id| {
+        let id = super::uri::parse_u64(id.as_bytes());
+        id.ok_or_else(|| ApiError::invalid("Last-Event-ID must be a revision"))
+    });
+    let last = last.transpose()?;
+    let first = catch_up(call.store(), &watch, last).await?;
+    let mut events = Watcher {
+        store: call.store().clone(),
+        watch,
+        after: last.unwrap_or_default(),
+        outbox: VecDeque::from([Bytes::from_static(b"retry: 1000\n\n")]),
+        is_due: true,
+        asking: None,
+        heartbeat: Box::pin(sleep(HEARTBEAT)),
+    };
+    events.take(first);
+    let mut response = response::events(Events(Box::new(events)));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// `30`, `30s` or `1500ms`.
+fn duration(text: &str) -> Result<Duration, ApiError> {
+    let (digits, unit_ms) = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
+        (Some(digits), _) => (digits, 1),
+        (None, Some(digits)) => (digits, 1000),
+        (None, None) => (text, 1000),
+    };
+    let ms = super::uri::parse_u64(digits.as_bytes()).and_then(|number| number.checked_mul(unit_ms));
+    let wait = ms.map(Duration::from_millis).filter(|wait| *wait <= WAIT_MAX);
+    let max = WAIT_MAX.as_secs();
+    wait.ok_or_else(|| ApiError::invalid(format!("wait is such as 30s or 1500ms, and at most {max}s")))
+}
+
+/// What a newcomer is told first: what happened since what it saw last, or else what there is. Up to date with all that was
+/// acknowledged before, unless there is no leader: then as up to date as this node.
+async fn catch_up<S: Store>(store: &S, watch: &Watch, last: Option<u64>) -> Result<Changes, ApiError> {
+    let (namespace, key) = (watch.namespace(), watch.container());
+    let changes = |after| Query::Changes { key: key.clone(), after };
+    let container = || Query::Container { key: key.clone(), at: None, known: None };
+    let ask = async |query: Query| match ask_store(store, namespace, query.clone(), Consistency::Linearizable)
+        .await
+    {
+        Err(error) if error.is_unavailable() => {
+            (ask_store(store, namespace, query, Consistency::Stale).await, false)
+        }
+        answer => (answer, true),
+    };
+    let Some(after) = last else {
+        return match ask(container()).await.0? {
+            ConfigReply::Container(found) => {
+                let event = Event { revision: found.container.changed, found: Some(found) };
+                Ok(Changes { revision: event.revision, has_gap: false, events: vec![event] })
+            }
+            _ => Err(ApiError::mismatched_reply()),
+        };
+    };
+    let (answer, is_fresh) = ask(changes(after)).await;
+    let ConfigReply::Changes(found) = answer? else { return Err(ApiError::mismatched_reply()) };
+    if found.revision >= after || !is_fresh {
+        return Ok(found);
+    }
+    // It saw what never was here: a revision of another life of this cluster.
+    let revision = found.revision;
+    let event = match ask(container()).await.0 {
+        Ok(ConfigReply::Container(found)) => Event { revision: found.container.changed, found: Some(found) },
+        _ => Event { revision, found: None },
+    };
+    Ok(Changes { revision, has_gap: true, events: vec![event] })
+}
+
+/// A long poll: answered at once if there is news behind `index`, else with the first, else when the time is over.
+async fn poll<S: Store>(
+    store: &S,
+    watch: &Watch,
+    index: Option<u64>,
+    wait: Duration,
+) -> Result<Response, ApiError> {
+    let mut changes = catch_up(store, watch, index).await?;
+    let deadline = Instant::now() + wait;
+    let after = index.unwrap_or_default();
+    while changes.events.is_empty() && !changes.has_gap {
+        let call = poll_fn(|context| watch.poll_call(context));
+        match timeout(deadline.saturating_duration_since(Instant::now()), call).await {
+            Ok(watch::Call::Look) => {}
+            Ok(watch::Call::Leave) | Err(_) => break,
+        }
+        let query = Query::Changes { key: watch.container().clone(), after };
+        match ask_store(store, watch.namespace(), query, Consistency::Stale).await? {
+            ConfigReply::Changes(found) => changes = found,
+            _ => return Err(ApiError::mismatched_reply()),
+        }
+    }
+    let index = changes.events.last().map_or(after, |event| event.revision);
+    let mut show = Show::success();
+    show.raw(&format!(r#"{{"index":{index},"gap":{},"changes":"#, changes.has_gap));
+    show.list(&changes.events, |show, event| {
+        show.event((watch.namespace(), watch.container()), event);
+    });
+    show.raw("}");
+    Ok(show.respond())
+}
+
+/// The body of an answer that goes on as long as there is news.
+pub(in crate::http) struct Events(Box<dyn Source>);
+
+trait Source {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>>;
+}
+
+impl Events {
+    /// The next bytes.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        self.0.poll_next(context).map(|bytes| bytes.map(Ok))
+    }
+}
+
+/// Somebody who watches by events.
+struct Watcher<S> {
+    store: S,
+    watch: Watch,
+    /// The revision told last.
+    after: u64,
+    outbox: VecDeque<Bytes>,
+    /// There may be something to look up.
+    is_due: bool,
+    asking: Option<Pin<Box<dyn Future<Output = Reply>>>>,
+    heartbeat: Pin<Box<Sleep>>,
+}
+
+impl<S: Store> Watcher<S> {
+    fn take(&mut self, changes: Changes) {
+        let (namespace, key) = (self.watch.namespace(), self.watch.container());
+        if changes.has_gap {
+            let mut show = Show(String::from("event: gap\ndata: {\"namespace\":"));
+            show.text(namespace.as_str());
+            show.raw(",\"key\":");
+            show.text(key);
+            show.raw(&format!(",\"after\":{}}}\n\n", self.after));
+            self.outbox.push_back(show.0.into());
+        }
+        // There is more behind as many as there can be.
+        self.is_due = !changes.events.is_empty();
+        for event in changes.events {
+            let name = if event.found.is_some() { "change" } else { "deleted" };
+            let mut show = Show(format!("id: {}\nevent: {name}\ndata: ", event.revision));
+            show.event((namespace, key), &event);
+            show.raw("\n\n");
+            self.after = event.revision;
+            self.outbox.push_back(show.0.into());
+        }
+    }
+
+    fn ask(&self) -> Pin<Box<dyn Future<Output = Reply>>> {
+        let query = Query::Changes { key: self.watch.container().clone(), after: self.after };
+        let read = Read::Config(ConfigRead { namespace: self.watch.namespace().clone(), query });
+        let request = Request::Read { read, consistency: Consistency::Stale };
+        let store = self.store.clone();
+        Box::pin(async move { store.submit(request).await })
+    }
+}
+
+impl<S: Store> Source for Watcher<S> {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            if let Some(bytes) = self.outbox.pop_front() {
+                if self.outbox.is_empty() {
+                    self.outbox = VecDeque::new();
+                }
+                self.heartbeat.as_mut().reset(Instant::now() + HEARTBEAT);
+                return Poll::Ready(Some(bytes));
+            }
+            if let Some(asking) = &mut self.asking {
+                let Poll::Ready(reply) = asking.as_mut().poll(context) else { return Poll::Pending };
+                self.asking = None;
+                match reply {
+                    Reply::Config(ConfigReply::Changes(changes)) => self.take(changes),
+                    // The shard is not here any more: the watcher comes back, and finds it.
+                    _ => return Poll::Ready(None),
+                }
+                continue;
+            }
+            match self.watch.poll_call(context) {
+                Poll::Ready(watch::Call::Leave) => return Poll::Ready(None),
+                Poll::Ready(watch::Call::Look) => self.is_due = true,
+                Poll::Pending => {}
+            }
+            if self.is_due {
+                self.is_due = false;
+                self.asking = Some(self.ask());
+                continue;
+            }
+            if self.heartbeat.as_mut().poll(context).is_ready() {
+                self.outbox.push_back(Bytes::from_static(b":\n\n"));
+                continue;
+            }
+            return Poll::Pending;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_short_texts() {
+        for (text, ms) in [("30", 30_000), ("30s", 30_000), ("1500ms", 1_500), ("0", 0), ("300s", 300_000)] {
+            assert_eq!(duration(text).unwrap(), Duration::from_millis(ms), "{text}");
+        }
+        for text in ["", "s", "ms", "-1", "301", "1.5s", "1m", "99999999999999999999"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Values out of what clients send: any format that serde reads, and the datatype that the client names.
+//!
+//! Owns how numbers become ints or floats, and what no value can be. A key that comes twice is refused: one of the two
+//! would be lost without a word.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use tidelock_core::command::config::{Datatype, Value};
+
+use super::error::ApiError;
+
+/// What a client wrote, before anything is asked of it beyond that it is a value.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Untyped(pub Value);
+
+impl<'de> Deserialize<'de> for Untyped {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Untyped, D::Error> {
+        deserializer.deserialize_any(Builder).map(Untyped)
+    }
+}
+
+struct Builder;
+
+/// The name under which the toml crate passes dates through serde.
+const TOML_DATETIME: &str = "$__toml_private_datetime";
+
+impl<'de> Visitor<'de> for Builder {
+    type Value = Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("null, a number, text, true or false, a list or a dict")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Empty)
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Empty)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(Builder)
+    }
+
+    fn visit_bool<E: Error>(self, truth: bool) -> Result<Value, E> {
+        Ok(Value::Bool(truth))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Value, E> {
+        Ok(Value::Int(number))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Value, E> {
+        i64::try_from(number)
+            .map(Value::Int)
+            .map_err(|_| E::custom(format!("{number} does not fit 64 bits, signed")))
+    }
+
+    fn visit_i128<E: Error>(self, number: i128) -> Result<Value, E> {
+        i64::try_from(number)
+            .map(Value::Int)
+            .map_err(|_| E::custom(format!("{number} does not fit 64 bits, signed")))
+    }
+
+    fn visit_u128<E: Error>(self, number: u128) -> Result<Value, E> {
+        i64::try_from(number)
+            .map(Value::Int)
+            .map_err(|_| E::custom(format!("{number} does not fit 64 bits, signed")))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Value, E> {
+        Value::float(number).ok_or_else(|| E::custom("a float must be finite"))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::text(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(Untyped(item)) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Value::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut dict: BTreeMap<Arc<str>, Value> = BTreeMap::new();
+        while let Some((key, Untyped(value))) = entries.next_entry::<String, Untyped>()? {
+            if key == TOML_DATETIME {
+                return Err(A::Error::custom("a date is no datatype; write it as a string"));
+            }
+            if dict.contains_key(&*key) {
+                return Err(A::Error::custom(format!("key {key:?} comes twice")));
+            }
+            dict.insert(key.into(), value);
+        }
+        Ok(Value::Dict(dict))
+    }
+}
+
+/// A value of the datatype that is named, or of the one that it looks like.
+pub(super) fn typed(value: Value, datatype: Option<u64>) -> Result<Value, ApiError> {
+    let value = match datatype {
+        None => value,
+        Some(number) => {
+            let datatype = Datatype::of(number)
+                .ok_or_else(|| ApiError::value(format!("there is no datatype {number}: they are 0 to 6")))?;
+            cast(value, datatype)?
+        }
+    };
+    value.validate().map_err(|error| ApiError::value(error.to_string()))?;
+    Ok(value)
+}
+
+/// Whole numbers are floats where one is asked for, because many clients write `1.0` as `1`; nothing else is bent.
+fn cast(value: Value, datatype: Datatype) -> Result<Value, ApiError> {
+    match (datatype, value) {
+        (Datatype::Float, Value::Int(number)) if number.unsigned_abs() <= 1 << 53 => {
+            Ok(Value::float(number as f64).unwrap_or(Value::Int(number)))
+        }
+        (_, value) if value.datatype() == datatype => Ok(value),
+        (_, value) => Err(ApiError::value(format!(
+            "the value is {}, not {} (datatype {})",
+            phrase(value.datatype()),
+            phrase(datatype),
+            datatype as u8
+        ))),
+    }
+}
+
+fn phrase(datatype: Datatype) -> &'static str {
+    match datatype {
+        Datatype::Empty => "null",
+        Datatype::Int => "an int",
+        Datatype::Text => "a string",
+        Datatype::Float => "a float",
+        Datatype::Bool => "a bool",
+        Datatype::List => "a list",
+        Datatype::Dict => "a dict",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Result<Value, String> {
+        serde_json::from_str::<Untyped>(json).map(|untyped| untyped.0).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn numbers_are_what_they_look_like() {
+        assert_eq!(read("1"), Ok(Value::Int(1)));
+        assert_eq!(read("1.0").ok(), Value::float(1.0));
+        assert_eq!(read("1e2").ok(), Value::float(100.0));
+        assert_eq!(read("-9223372036854775808"), Ok(Value::Int(i64::MIN)));
+        assert_eq!(read("9223372036854775807"), Ok(Value::Int(i64::MAX)));
+        assert!(read("9223372036854775808").is_err());
+        assert!(read("1e999").is_err());
+        assert!(read("NaN").is_err());
+        assert!(read("{\"a\":1,\"a\":2}").unwrap_err().contains("comes twice"));
+    }
+
+    #[test]
+    fn datatypes_are_held_to() {
+        assert_eq!(typed(Value::Int(1), Some(3)).ok(), Value::float(1.0));
+        assert_eq!(typed(Value::Int(1), None).ok(), Some(Value::Int(1)));
+        assert_eq!(typed(Value::Empty, Some(0)).ok(), Some(Value::Empty));
+        for (value, datatype) in [
+            (Value::Int(i64::MAX), 3),
+            (Value::text("1"), 1),
+            (Value::Int(1), 2),
+            (Value::Int(1), 4),
+            (Value::Empty, 1),
+            (Value::Int(0), 0),
+            (Value::Int(1), 7),
+            (Value::List(vec![Value::Int(1), Value::Bool(true)]), 5),
+        ] {
+            assert!(typed(value.clone(), Some(datatype)).is_err(), "{value:?} as {datatype}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Changes of the configuration centre. Each is one command, and answered with the namespace's revision then.
+
+use tidelock_core::command::config::{Change, ConfigReply, Deed, Item, Name, Policy, Stamp};
+use tidelock_core::command::{ConfigWrite, Reply, Request, Write};
+use tidelock_core::limits;
+
+use super::super::body::BodyLimit;
+use super::super::response::Response;
+use super::super::service::Call;
+use super::error::ApiError;
+use super::input::{self, Object};
+use super::show::Show;
+use super::{number, stamp};
+use crate::store::Store;
+
+/// Milliseconds of a day.
+const DAY_MS: u64 = 24 * 3600 * 1000;
+
+/// Who, and on what condition.
+pub(super) struct Terms {
+    pub stamp: Stamp,
+    pub expected: Option<u64>,
+}
+
+impl Terms {
+    /// From parameters.
+    pub fn of<S: Store>(call: &Call<'_, S>) -> Result<Terms, ApiError> {
+        Ok(Terms { stamp: stamp(call)?, expected: number(call.parameters(), "expected")? })
+    }
+
+    /// From parameters, or else from the body.
+    fn with_body<S: Store>(call: &Call<'_, S>, object: &mut Object) -> Result<Terms, ApiError> {
+        let mut terms = Terms::of(call)?;
+        if let Some(author) = object.text("author")? {
+            terms.stamp.author = author;
+        }
+        if let Some(message) = object.text("message")? {
+            terms.stamp.message = message;
+        }
+        terms.expected = object.number("expected")?.or(terms.expected);
+        Ok(terms)
+    }
+}
+
+/// Makes a change. Returns the revision, and whether it is a new one.
+pub(super) async fn submit<S: Store>(
+    store: &S,
+    namespace: Name,
+    terms: Terms,
+    deed: Deed,
+) -> Result<(u64, bool), ApiError> {
+    let Terms { stamp, expected } = terms;
+    if stamp.author.chars().count() > limits::CONFIG_AUTHOR_CHARACTERS_MAX {
+        let max = limits::CONFIG_AUTHOR_CHARACTERS_MAX;
+        return Err(ApiError::invalid(format!("author is longer than {max} characters")));
+    }
+    if stamp.message.chars().count() > limits::CONFIG_MESSAGE_CHARACTERS_MAX {
+        let max = limits::CONFIG_MESSAGE_CHARACTERS_MAX;
+        return Err(ApiError::invalid(format!("message is longer than {max} characters")));
+    }
+    let write = Write::Config(ConfigWrite { namespace, stamp, expected, deed });
+    match store.submit(Request::Write(write)).await {
+        Reply::Config(ConfigReply::Done { revision, changed }) => Ok((revision, changed)),
+        Reply::Config(ConfigReply::Failed(error)) => Err(error.into()),
+        Reply::Refused(refusal) => Err(refusal.into()),
+        _ => Err(ApiError::mismatched_reply()),
+    }
+}
+
+async fn submit_and_show<S: Store>(
+    call: &Call<'_, S>,
+    namespace: Name,
+    terms: Terms,
+    deed: Deed,
+) -> Result<Response, ApiError> {
+    Ok(done(submit(call.store(), namespace, terms, deed).await?))
+}
+
+/// `{"revision":…,"changed":…}`.
+pub(super) fn done((revision, changed): (u64, bool)) -> Response {
+    let mut show = Show::success();
+    show.raw(&format!(r#"{{"revision":{revision},"changed":{changed}}}"#));
+    show.respond()
+}
+
+pub(super) async fn read_body<S: Store>(call: &mut Call<'_, S>) -> Result<bytes::Bytes, ApiError> {
+    let limit = call.context.options.body_bytes_max;
+    Ok(call.read_body(BodyLimit::Form(limit)).await?)
+}
+
+/// `POST /namespaces/:ns`.
+pub(super) async fn create<S: Store>(call: Call<'_, S>, namespace: Name) -> Result<Response, ApiError> {
+    let terms = Terms::of(&call)?;
+    submit_and_show(&call, namespace, terms, Deed::Create).await
+}
+
+/// `DELETE /namespaces/:ns?force=`.
+pub(super) async fn delete_namespace<S: Store>(
+    call: Call<'_, S>,
+    namespace: Name,
+) -> Result<Response, ApiError> {
+    let (terms, force) = (Terms::of(&call)?, call.parameters().flag("force")?);
+    submit_and_show(&call, namespace, terms, Deed::Delete { force }).await
+}
+
+/// `POST /namespaces/:ns/pairs/:key` and `…/containers/:key`: creates or replaces.
+pub(super) async fn put<S: Store>(
+    mut call: Call<'_, S>,
+    namespace: Name,
+    item: Item,
+) -> Result<Response, ApiError> {
+    let terms = Terms::of(&call)?;
+    let body = read_body(&mut call).await?;
+    let change = match item {
+        Item::Pair(key) => Change::PutPair { key, value: input::pair(Object::of_json("a pair", &body)?)? },
+        Item::Container(key) => {
+            let fields = input::container(Object::of_json("a container", &body)?)?;
+            Change::PutContainer { key, fields }
+        }
+    };
+    let deed = Deed::Publish { changes: vec![change], create: call.parameters().flag("create")? };
+    submit_and_show(&call, namespace, terms, deed).await
+}
+
+/// `DELETE /namespaces/:ns/pairs/:key` and `…/containers/:key`.
+pub(super) async fn delete<S: Store>(
+    call: Call<'_, S>,
+    namespace: Name,
+    item: Item,
+) -> Result<Response, ApiError> {
+    let terms = Terms::of(&call)?;
+    let deed = Deed::Publish { changes: vec![Change::Delete(item)], create: false };
+    submit_and_show(&call, namespace, terms, deed).await
+}
+
+/// `POST /namespaces/:ns/publish {"changes":[…],"author","message","expected","create"}`.
+pub(super) async fn publish<S: Store>(mut call: Call<'_, S>, namespace: Name) -> Result<Response, ApiError> {
+    let body = read_body(&mut call).await?;
+    let mut object = Object::of_json("a publication", &body)?;
+    let terms = Terms::with_body(&call, &mut object)?;
+    let changes = object.list("changes")?.ok_or_else(|| ApiError::invalid("a publication has no changes"))?;
+    let create = object.flag("create")? || call.parameters().flag("create")?;
+    object.finish()?;
+    let numbered = changes.into_iter().enumerate().map(|(position, change)| {
+        input::change(change).map_err(|error| error.at(&format!("change {position}")))
+    });
+    let changes = numbered.collect::<Result<_, _>>()?;
+    submit_and_show(&call, namespace, terms, Deed::Publish { changes, create }).await
+}
+
+/// `POST …/rollback {"revision":…,"author","message","expected"}`, of a namespace or of one item.
+pub(super) async fn roll_back<S: Store>(
+    mut call: Call<'_, S>,
+    namespace: Name,
+    item: Option<Item>,
+) -> Result<Response, ApiError> {
+    let body = read_body(&mut call).await?;
+    let mut object = Object::of_json("a rollback", &body)?;
+    let terms = Terms::with_body(&call, &mut object)?;
+    let to = object.number("revision")?.ok_or_else(|| ApiError::invalid("a rollback has no revision"))?;
+    object.finish()?;
+    submit_and_show(&call, namespace, terms, Deed::Rollback { to, item }).await
+}
+
+/// `POST /namespaces/:ns/policy {"revisions":…,"days":…}`, or `"ageMs"` for `"days"`; what is not named stays.
+pub(super) async fn set_policy<S: Store>(
+    mut call: Call<'_, S>,
+    namespace: Name,
+) -> Result<Response, ApiError> {
+    let body = read_body(&mut call).await?;
+    let mut object = Object::of_json("a policy", &body)?;
+    let terms = Terms::with_body(&call, &mut object)?;
+    let (revisions, days, age_ms) =
+        (object.number("revisions")?, object.number("days")?, object.number("ageMs")?);
+    object.finish()?;
+    let ConfigReply::Namespace(view) =
+        super::ask(&call, &namespace, tidelock_core::command::config::Query::Namespace).await?
+    else {
+        return Err(ApiError::mismatched_reply());
+    };
+    let policy = Policy {
+        revisions: revisions.unwrap_or(view.policy.revisions),
+        age_ms: age_ms.or(days.map(|days| days.saturating_mul(DAY_MS))).unwrap_or(view.policy.age_ms),
+    };
+    let range = limits::CONFIG_HISTORY_REVISIONS_MIN..=limits::CONFIG_HISTORY_REVISIONS_MAX;
+    if !range.contains(&policy.revisions) || policy.age_ms == 0 {
+        let (min, max) = (range.start(), range.end());
+        return Err(ApiError::invalid(format!("a policy keeps {min} to {max} revisions, for at least 1 ms")));
+    }
+    submit_and_show(&call, namespace, terms, Deed::SetPolicy(policy)).await
+}

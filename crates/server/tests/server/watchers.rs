@@ -1,0 +1,176 @@
+//! Watchers of configuration: events as they come, where they go on, and how they end.
+
+use tidelock_server::http::HttpOptions;
+
+use crate::client::Client;
+use crate::harness::Server;
+
+/// A server with container `c` of pair `p`, at revision 1.
+fn serve() -> (Server, Client) {
+    let server = Server::start(HttpOptions::default());
+    let mut client = Client::connect(server.address);
+    let changes = r#"{"create":true,"changes":[{"pair":"p","value":1},{"pair":"q","value":1},{"container":"c","fields":[{"key":"a","fieldType":1,"value":"p"}]}]}"#;
+    post(&mut client, "ns/publish", changes);
+    (server, client)
+}
+
+fn post(client: &mut Client, target: &str, body: &str) {
+    let head = format!("POST /api/namespaces/{target} HTTP/1.1\r\ncontent-length: {}\r\n\r\n", body.len());
+    let answer = client.ask((head + body).as_bytes());
+    assert_eq!(answer.status(), 200, "{}", answer.text());
+}
+
+fn set(client: &mut Client, pair: &str, number: u32) {
+    post(client, &format!("ns/pairs/{pair}"), &format!(r#"{{"value":{number}}}"#));
+}
+
+/// Begins to watch.
+fn watch(server: &Server, headers: &str) -> Client {
+    let mut watcher = Client::connect(server.address);
+    let request = format!("GET /api/namespaces/ns/containers/c/watch HTTP/1.1\r\n{headers}\r\n");
+    watcher.send(request.as_bytes()).unwrap();
+    let head = watcher.read_head().unwrap();
+    assert_eq!(head.status(), 200);
+    assert_eq!(head.header("content-type"), Some("text/event-stream"));
+    assert_eq!(head.header("transfer-encoding"), Some("chunked"));
+    assert_eq!(watcher.read_chunk().unwrap(), "retry: 1000\n\n");
+    watcher
+}
+
+/// The next event: its name, its id and its data.
+fn event(watcher: &mut Client) -> (String, Option<u64>, serde_json::Value) {
+    let text = watcher.read_chunk().unwrap();
+    let line = |name: &str| {
+        let prefix = format!("{name}: ");
+        text.lines().find_map(|line| line.strip_prefix(&prefix)).map(str::to_owned)
+    };
+    assert!(text.ends_with("\n\n"), "{text:?}");
+    let id = line("id").map(|id| id.parse().unwrap());
+    (line("event").unwrap(), id, serde_json::from_str(&line("data").unwrap()).unwrap())
+}
+
+fn change(watcher: &mut Client) -> (u64, i64) {
+    let (name, id, data) = event(watcher);
+    assert_eq!(name, "change");
+    assert_eq!(data["revision"], id.unwrap());
+    (id.unwrap(), data["data"]["a"].as_i64().unwrap())
+}
+
+#[test]
+fn a_watcher_hears_what_is_and_what_becomes_of_it() {
+    let (server, mut client) = serve();
+    let (mut first, mut second) = (watch(&server, ""), watch(&server, ""));
+    assert_eq!((change(&mut first), change(&mut second)), ((1, 1), (1, 1)));
+    set(&mut client, "p", 2);
+    set(&mut client, "q", 2);
+    set(&mut client, "p", 3);
+    for watcher in [&mut first, &mut second] {
+        assert_eq!((change(watcher), change(watcher)), ((2, 2), (4, 3)), "once, in order, and nothing of q");
+    }
+    // Another pair of the same value is no news; that pair is, from then on.
+    set(&mut client, "q", 3);
+    post(&mut client, "ns/containers/c", r#"{"fields":[{"key":"a","fieldType":1,"value":"q"}]}"#);
+    set(&mut client, "p", 9);
+    set(&mut client, "q", 4);
+    assert_eq!(change(&mut first), (8, 4));
+    let answer = client.ask(b"DELETE /api/namespaces/ns/containers/c HTTP/1.1\r\n\r\n");
+    assert_eq!(answer.status(), 200);
+    let (name, id, data) = event(&mut first);
+    assert_eq!((name.as_str(), id, &data["deleted"]), ("deleted", Some(9), &serde_json::Value::Bool(true)));
+    post(&mut client, "ns/containers/c", r#"{"fields":[{"key":"a","fieldType":1,"value":"p"}]}"#);
+    assert_eq!(change(&mut first), (10, 9), "it goes on when there is one again");
+}
+
+#[test]
+fn a_watcher_goes_on_where_it_was() {
+    let (server, mut client) = serve();
+    for number in 2..6 {
+        set(&mut client, "p", number);
+    }
+    let mut watcher = watch(&server, "last-event-id: 2\r\n");
+    assert_eq!([change(&mut watcher), change(&mut watcher), change(&mut watcher)], [(3, 3), (4, 4), (5, 5)]);
+    let mut newest = watch(&server, "last-event-id: 5\r\n");
+    set(&mut client, "p", 6);
+    assert_eq!((change(&mut watcher), change(&mut newest)), ((6, 6), (6, 6)));
+}
+
+#[test]
+fn a_watcher_is_told_of_a_gap() {
+    let (server, mut client) = serve();
+    post(&mut client, "ns/policy", r#"{"revisions":2}"#);
+    for number in 2..9 {
+        set(&mut client, "p", number);
+    }
+    for (last, after) in [(1, 1), (99, 99)] {
+        let mut watcher = watch(&server, &format!("last-event-id: {last}\r\n"));
+        let (name, id, data) = event(&mut watcher);
+        assert_eq!((name.as_str(), id, data["after"].as_u64()), ("gap", None, Some(after)));
+        assert_eq!(change(&mut watcher), (9, 8));
+    }
+}
+
+#[test]
+fn more_than_one_answer_holds_comes_in_order() {
+    let (server, mut client) = serve();
+    let last = 2 * tidelock_core::limits::CONFIG_CHANGES_MAX as u32 + 10;
+    post(&mut client, "ns/policy", r#"{"revisions":1000}"#);
+    for number in 2..last {
+        set(&mut client, "p", number);
+    }
+    let mut watcher = watch(&server, "last-event-id: 1\r\n");
+    for number in 2..last {
+        assert_eq!(change(&mut watcher), (u64::from(number) + 1, i64::from(number)));
+    }
+}
+
+#[test]
+fn a_node_that_stops_lets_its_watchers_go() {
+    let (mut server, mut client) = serve();
+    let mut watcher = watch(&server, "");
+    assert_eq!(change(&mut watcher), (1, 1));
+    set(&mut client, "p", 2);
+    drop(client);
+    server.request_shutdown();
+    assert_eq!(change(&mut watcher), (2, 2));
+    assert_eq!(watcher.read_chunk().unwrap(), "", "the last chunk: an end, not a break");
+    server.join();
+}
+
+#[test]
+fn a_long_poll_is_answered_when_something_happens() {
+    let (server, mut client) = serve();
+    let mut watcher = Client::connect(server.address);
+    watcher.send(b"GET /api/namespaces/ns/containers/c/watch?index=1&wait=300s HTTP/1.1\r\n\r\n").unwrap();
+    while server.store.hub_count() == 0 {
+        std::thread::yield_now();
+    }
+    set(&mut client, "q", 2);
+    set(&mut client, "p", 2);
+    let answer = watcher.read_answer(false).unwrap();
+    let answer: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(
+        (answer["data"]["index"].as_u64(), &answer["data"]["changes"][0]["data"]["a"]),
+        (Some(3), &2.into())
+    );
+    while server.store.hub_count() > 0 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn watchers_do_not_count_among_other_connections() {
+    let options = HttpOptions { connections_max: 2, ..HttpOptions::default() };
+    let server = Server::start(options);
+    let mut client = Client::connect(server.address);
+    let changes = r#"{"create":true,"changes":[{"pair":"p","value":1},{"container":"c","fields":[{"key":"a","fieldType":1,"value":"p"}]}]}"#;
+    post(&mut client, "ns/publish", changes);
+    let mut watchers: Vec<Client> = (0..5).map(|_| watch(&server, "")).collect();
+    set(&mut client, "p", 2);
+    for watcher in &mut watchers {
+        assert_eq!((change(watcher), change(watcher)), ((1, 1), (2, 2)));
+    }
+    let mut other = Client::connect(server.address);
+    assert_eq!(other.ask(b"GET /livez HTTP/1.1\r\n\r\n").status(), 200);
+    let mut refused = Client::connect(server.address);
+    assert_eq!(refused.read_answer(false).unwrap().status(), 503);
+}

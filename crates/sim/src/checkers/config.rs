@@ -1,0 +1,497 @@
+//! Configuration is what its history says: every revision is one client's change, in an order that real time allows, and
+//! every read and every watcher saw exactly that.
+//!
+//! The history that a healed cluster shows names the author of every revision that is kept, and authors are tokens. So
+//! nothing has to be guessed: each kept revision is held against what its author asked for, acknowledged changes must be
+//! there, refused ones must not, and the states in between follow. Revisions that are not kept any more are only judged by
+//! their numbers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tidelock_core::command::config::{
+    Action, Change, ConfigReply, Content, Deed, Item, Name, Query, RevisionView, Value,
+};
+use tidelock_core::command::config::{Container, Found, Pair, Refers};
+use tidelock_core::command::{ConfigWrite, Consistency, Read, Reply, Request, Write};
+use tidelock_core::types::Token;
+
+use super::Violation;
+use crate::config::Watcher;
+use crate::history::{Happened, History, Incarnation, Moment, Operation};
+
+const CHECKER: &str = "config";
+
+/// Judges all of configuration.
+pub fn check(history: &History, watchers: &[Watcher]) -> Result<(), Violation> {
+    let mut namespaces: BTreeMap<Name, Account> = BTreeMap::new();
+    for operation in history.operations() {
+        match &operation.request {
+            Request::Write(Write::Config(write)) => {
+                namespaces.entry(write.namespace.clone()).or_default().write(operation, write)?;
+            }
+            Request::Read { read: Read::Config(read), consistency } => {
+                let account = namespaces.entry(read.namespace.clone()).or_default();
+                account.read(operation, &read.query, *consistency)?;
+            }
+            _ => {}
+        }
+    }
+    for (name, account) in &namespaces {
+        account.judge_order(name)?;
+        let states = account.replay(name, history)?;
+        account.judge_reads(name, &states)?;
+        for watcher in watchers.iter().filter(|watcher| watcher.namespace == *name) {
+            judge_watcher(watcher, &states)?;
+        }
+    }
+    Ok(())
+}
+
+fn violation<T>(name: &Name, text: impl std::fmt::Display) -> Result<T, Violation> {
+    Err(Violation::new(CHECKER, format!("namespace {name}: {text}")))
+}
+
+/// All that was asked and told of one namespace.
+#[derive(Default)]
+struct Account<'a> {
+    writes: BTreeMap<Token, (&'a Operation, &'a ConfigWrite)>,
+    /// Acknowledged changes by their revision.
+    acknowledged: BTreeMap<u64, &'a Operation>,
+    reads: Vec<Seen<'a>>,
+    /// The history of a healed cluster.
+    revisions: Option<Vec<RevisionView>>,
+}
+
+/// What a read saw.
+struct Seen<'a> {
+    operation: &'a Operation,
+    reply: &'a ConfigReply,
+    query: &'a Query,
+    revision: u64,
+    /// The revision is the newest one that the replica had, not one that was asked for.
+    is_newest: bool,
+    is_stale: bool,
+}
+
+impl<'a> Account<'a> {
+    fn write(&mut self, operation: &'a Operation, write: &'a ConfigWrite) -> Result<(), Violation> {
+        self.writes.insert(operation.token, (operation, write));
+        let is_deletion = matches!(write.deed, Deed::Delete { .. });
+        if let Some(Reply::Config(ConfigReply::Done { revision, changed: true })) = operation.reply()
+            && !is_deletion
+            && let Some(other) = self.acknowledged.insert(*revision, operation)
+        {
+            let text =
+                format!("operations {} and {} both made revision {revision}", other.token, operation.token);
+            return violation(&write.namespace, text);
+        }
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        operation: &'a Operation,
+        query: &'a Query,
+        consistency: Consistency,
+    ) -> Result<(), Violation> {
+        let Some(Reply::Config(reply)) = operation.reply() else { return Ok(()) };
+        let revision = match reply {
+            ConfigReply::Namespace(view) => view.revision,
+            ConfigReply::Pairs { revision, .. } | ConfigReply::Pair { revision, .. } => *revision,
+            ConfigReply::Containers { revision, .. } | ConfigReply::Unchanged { revision } => *revision,
+            ConfigReply::Container(found) => found.revision,
+            ConfigReply::History(page) => page.revision,
+            ConfigReply::Export(export) => export.revision,
+            _ => return Ok(()),
+        };
+        if let (ConfigReply::History(page), true) = (reply, operation.is_final) {
+            self.revisions = Some(page.revisions.iter().rev().cloned().collect());
+        }
+        let is_newest = !matches!(
+            query,
+            Query::Pair { at: Some(_), .. }
+                | Query::Container { at: Some(_), .. }
+                | Query::Export { at: Some(_) }
+        );
+        let is_stale = consistency == Consistency::Stale;
+        self.reads.push(Seen { operation, reply, query, revision, is_newest, is_stale });
+        Ok(())
+    }
+
+    /// Numbers rise with real time: of changes, and of what reads saw.
+    fn judge_order(&self, name: &Name) -> Result<(), Violation> {
+        let mut completed: Vec<(Moment, u64, Token)> = self
+            .acknowledged
+            .iter()
+            .map(|(revision, done)| (done.completed(), *revision, done.token))
+            .collect();
+        completed.sort_unstable();
+        // The highest revision that was acknowledged before a moment.
+        let floor = |moment: Moment| {
+            let before = completed.partition_point(|(at, ..)| *at < moment);
+            completed[..before].iter().map(|(_, revision, token)| (*revision, *token)).max()
+        };
+        for (revision, done) in &self.acknowledged {
+            if let Some((earlier, token)) = floor(done.invoked)
+                && earlier >= *revision
+            {
+                let text = format!(
+                    "operation {} made revision {revision} after {token} had made {earlier}",
+                    done.token
+                );
+                return violation(name, text);
+            }
+        }
+        let mut replicas: BTreeMap<Incarnation, Vec<(Moment, u64)>> = BTreeMap::new();
+        for seen in self.reads.iter().filter(|seen| seen.is_newest) {
+            let token = seen.operation.token;
+            if !seen.is_stale
+                && let Some((acknowledged, by)) = floor(seen.operation.invoked)
+                && seen.revision < acknowledged
+            {
+                let text =
+                    format!("read {token} saw revision {} after {by} had made {acknowledged}", seen.revision);
+                return violation(name, text);
+            }
+            if let Some((_, later)) = self
+                .acknowledged
+                .range(..=seen.revision)
+                .find(|(_, done)| done.invoked > seen.operation.completed())
+            {
+                return violation(name, format!("read {token} saw what {} was yet to do", later.token));
+            }
+            if seen.is_stale {
+                // A stale read is answered at once, so its reply stands for its moment.
+                let before = replicas.entry(seen.operation.at).or_default();
+                before.push((seen.operation.completed(), seen.revision));
+            }
+        }
+        for (replica, mut seen) in replicas {
+            seen.sort_unstable();
+            if let Some(two) = seen.windows(2).find(|two| two[0].1 > two[1].1) {
+                return violation(
+                    name,
+                    format!("{replica:?} went back from revision {} to {}", two[0].1, two[1].1),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// The states that are kept, each held against what its author asked for.
+    fn replay(&self, name: &Name, history: &History) -> Result<States, Violation> {
+        let mut states = States::default();
+        let Some(revisions) = &self.revisions else { return Ok(states) };
+        let Some(oldest) = revisions.first().map(|view| view.number) else {
+            return violation(name, "it has no history at all");
+        };
+        let base = self.reads.iter().rev().find_map(|seen| match (seen.query, seen.reply) {
+            (Query::Export { at: Some(at) }, ConfigReply::Export(export)) if *at == oldest => Some(export),
+            _ => None,
+        });
+        let Some(base) = base else { return violation(name, "the oldest state was not shown") };
+        states.push(oldest, State::of(&base.pairs, &base.containers));
+        self.judge_authors(name, revisions, history)?;
+        for view in &revisions[1..] {
+            let state = states.newest().apply(name, view)?;
+            self.judge_deed(name, view, (states.newest(), &state), &states)?;
+            states.push(view.number, state);
+        }
+        for (revision, done) in self.acknowledged.range(oldest..) {
+            if !states.by_revision.contains_key(revision) {
+                return violation(
+                    name,
+                    format!("revision {revision}, acknowledged to {}, is not in history", done.token),
+                );
+            }
+        }
+        Ok(states)
+    }
+
+    /// Every revision is of somebody who may have made it, and nobody made two.
+    fn judge_authors(
+        &self,
+        name: &Name,
+        revisions: &[RevisionView],
+        history: &History,
+    ) -> Result<(), Violation> {
+        let mut made: BTreeMap<Token, u64> = BTreeMap::new();
+        let mut last = 0;
+        for view in revisions {
+            if view.number <= last {
+                return violation(name, format!("revision {} follows {last}", view.number));
+            }
+            last = view.number;
+            let token = view.stamp.author.parse().map(Token);
+            let Some((operation, _)) = token.ok().and_then(|token| self.writes.get(&token)) else {
+                return violation(name, format!("revision {} is of nobody: {:?}", view.number, view.stamp));
+            };
+            if operation.happened() == Happened::No {
+                let reply = history.operation(operation.token).and_then(Operation::reply);
+                let text =
+                    format!("revision {} is of {}, which was told {reply:?}", view.number, operation.token);
+                return violation(name, text);
+            }
+            if let Some(Reply::Config(ConfigReply::Done { revision, .. })) = operation.reply()
+                && *revision != view.number
+            {
+                let text =
+                    format!("{} was told revision {revision} and made {}", operation.token, view.number);
+                return violation(name, text);
+            }
+            if let Some(other) = made.insert(operation.token, view.number) {
+                let text = format!("{} made revisions {other} and {}", operation.token, view.number);
+                return violation(name, text);
+            }
+        }
+        Ok(())
+    }
+
+    /// A revision did what its author asked for, all of it and nothing else.
+    fn judge_deed(
+        &self,
+        name: &Name,
+        view: &RevisionView,
+        (before, after): (&State, &State),
+        states: &States,
+    ) -> Result<(), Violation> {
+        let author = Token(view.stamp.author.parse().unwrap_or_default());
+        let Some((_, write)) = self.writes.get(&author) else { return violation(name, "no author") };
+        let mut expected = before.clone();
+        match (&write.deed, view.action) {
+            (Deed::Publish { changes, .. }, Action::Publish) => {
+                changes.iter().for_each(|change| expected.change(change));
+            }
+            (Deed::Rollback { to, item: None }, Action::Rollback { to: told }) if *to == told => {
+                let Some(target) = states.at(*to) else { return Ok(()) };
+                expected = target.clone();
+            }
+            (Deed::Rollback { to, item: Some(item) }, Action::Rollback { .. }) => {
+                let Some(target) = states.at(*to) else { return Ok(()) };
+                expected.copy(target, item);
+            }
+            (Deed::SetPolicy(_), Action::SetPolicy) | (Deed::Create, Action::Create) => {}
+            (Deed::Publish { .. }, Action::Create) => {}
+            (deed, action) => {
+                return violation(name, format!("revision {}: {action:?} for {deed:?}", view.number));
+            }
+        }
+        if expected != *after {
+            let text = format!("revision {} of {author} is {after:?}, not {expected:?}", view.number);
+            return violation(name, text);
+        }
+        Ok(())
+    }
+
+    fn judge_reads(&self, name: &Name, states: &States) -> Result<(), Violation> {
+        for seen in &self.reads {
+            let Some(state) = states.at(seen.revision) else { continue };
+            let is_right = match (seen.query, seen.reply) {
+                (Query::Pair { key, .. }, ConfigReply::Pair { pair, .. }) => {
+                    state.pairs.get(key) == Some(&pair.value)
+                }
+                (Query::Container { key, .. }, ConfigReply::Container(found)) => {
+                    Some(found.document()) == state.document(key) && checksum_holds(found)
+                }
+                (Query::Pairs(_), ConfigReply::Pairs { total, items, .. }) => {
+                    let items: BTreeMap<_, _> =
+                        items.iter().map(|(key, pair)| (key.clone(), pair.value.clone())).collect();
+                    *total == state.pairs.len() && items == state.pairs
+                }
+                (Query::Export { .. }, ConfigReply::Export(export)) => {
+                    State::of(&export.pairs, &export.containers) == *state
+                }
+                (Query::Namespace, ConfigReply::Namespace(view)) => {
+                    (view.pairs, view.containers) == (state.pairs.len() as u64, state.containers.len() as u64)
+                }
+                _ => true,
+            };
+            if !is_right {
+                let text = format!(
+                    "read {} of revision {} saw {:?}",
+                    seen.operation.token, seen.revision, seen.reply
+                );
+                return violation(name, text);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a checksum is told for content that has another one cannot be seen from here without hashing it anew; that a
+/// length is wrong can.
+fn checksum_holds(found: &Found) -> bool {
+    found.container.document_bytes == found.document().len()
+}
+
+/// What a watcher was told is what the container resolved to, each change once and in order.
+fn judge_watcher(watcher: &Watcher, states: &States) -> Result<(), Violation> {
+    let name = &watcher.namespace;
+    let blame = |text: String| violation(name, format!("a watcher of {} {text}", watcher.container));
+    if let Some(two) = watcher.told.windows(2).find(|two| two[0].revision >= two[1].revision) {
+        return blame(format!("was told of revision {} before {}", two[0].revision, two[1].revision));
+    }
+    let Some((&oldest, first)) = states.by_revision.first_key_value() else { return Ok(()) };
+    // Every change behind the oldest state, as the states show it.
+    let mut document = first.document(&watcher.container);
+    let mut changes = BTreeMap::new();
+    for (revision, state) in states.by_revision.range(oldest + 1..) {
+        let now = state.document(&watcher.container);
+        if now != document {
+            changes.insert(*revision, now.clone());
+        }
+        document = now;
+    }
+    let told = watcher.told.iter().filter(|told| told.revision > oldest);
+    let told: Vec<_> = told.collect();
+    for told in &told {
+        let Some(state) = states.at(told.revision) else { continue };
+        if state.document(&watcher.container) != told.document {
+            return blame(format!("was told wrongly: {told:?}"));
+        }
+        if !told.after_gap && !changes.contains_key(&told.revision) {
+            return blame(format!("was told of what is no change: {told:?}"));
+        }
+    }
+    // Up to the last thing told nothing may be missing, unless it was told that something is.
+    let Some(last) = told.last() else { return Ok(()) };
+    let gap = told.iter().filter(|told| told.after_gap).map(|told| told.revision).max().unwrap_or(oldest);
+    for revision in changes.range(gap + 1..=last.revision.max(gap + 1)).map(|(revision, _)| *revision) {
+        if revision <= last.revision && !told.iter().any(|told| told.revision == revision) {
+            return blame(format!("was not told of revision {revision}"));
+        }
+    }
+    Ok(())
+}
+
+/// Content by revision.
+#[derive(Default)]
+struct States {
+    by_revision: BTreeMap<u64, State>,
+}
+
+impl States {
+    fn push(&mut self, revision: u64, state: State) {
+        self.by_revision.insert(revision, state);
+    }
+
+    fn newest(&self) -> &State {
+        self.by_revision.last_key_value().expect("invariant: the oldest state is there").1
+    }
+
+    fn at(&self, revision: u64) -> Option<&State> {
+        self.by_revision.get(&revision)
+    }
+}
+
+/// What a namespace holds, without what follows from it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct State {
+    pairs: BTreeMap<Arc<str>, Value>,
+    containers: BTreeMap<Arc<str>, Vec<(Arc<str>, Refers)>>,
+}
+
+impl State {
+    fn of(pairs: &BTreeMap<Arc<str>, Arc<Pair>>, containers: &BTreeMap<Arc<str>, Arc<Container>>) -> State {
+        let fields = |container: &Container| {
+            container.fields.iter().map(|field| (field.key.clone(), field.refers.clone())).collect()
+        };
+        State {
+            pairs: pairs.iter().map(|(key, pair)| (key.clone(), pair.value.clone())).collect(),
+            containers: containers.iter().map(|(key, container)| (key.clone(), fields(container))).collect(),
+        }
+    }
+
+    /// What a revision says it left behind, given that it found this.
+    fn apply(&self, name: &Name, view: &RevisionView) -> Result<State, Violation> {
+        let mut state = self.clone();
+        for change in &view.changes {
+            let mut was = State::default();
+            was.put(&change.item, change.before.as_ref());
+            let mut is = State::default();
+            is.copy(self, &change.item);
+            if was != is {
+                let text =
+                    format!("revision {} says that {:?} was {was:?}, not {is:?}", view.number, change.item);
+                return violation(name, text);
+            }
+            state.put(&change.item, change.after.as_ref());
+        }
+        Ok(state)
+    }
+
+    fn put(&mut self, item: &Item, content: Option<&Content>) {
+        match (item, content) {
+            (Item::Pair(key), Some(Content::Pair(pair))) => {
+                self.pairs.insert(key.clone(), pair.value.clone());
+            }
+            (Item::Container(key), Some(Content::Container(container))) => {
+                let fields = container.fields.iter().map(|field| (field.key.clone(), field.refers.clone()));
+                self.containers.insert(key.clone(), fields.collect());
+            }
+            (Item::Pair(key), _) => {
+                self.pairs.remove(key);
+            }
+            (Item::Container(key), _) => {
+                self.containers.remove(key);
+            }
+        }
+    }
+
+    fn change(&mut self, change: &Change) {
+        match change {
+            Change::PutPair { key, value } => {
+                self.pairs.insert(key.clone(), value.clone());
+            }
+            Change::PutContainer { key, fields } => {
+                let fields = fields.iter().map(|field| (field.key.clone(), field.refers.clone()));
+                self.containers.insert(key.clone(), fields.collect());
+            }
+            Change::Delete(item) => self.put(item, None),
+        }
+    }
+
+    /// Makes an item what it is elsewhere.
+    fn copy(&mut self, other: &State, item: &Item) {
+        match item {
+            Item::Pair(key) => match other.pairs.get(key) {
+                Some(value) => {
+                    self.pairs.insert(key.clone(), value.clone());
+                }
+                None => {
+                    self.pairs.remove(key);
+                }
+            },
+            Item::Container(key) => match other.containers.get(key) {
+                Some(fields) => {
+                    self.containers.insert(key.clone(), fields.clone());
+                }
+                None => {
+                    self.containers.remove(key);
+                }
+            },
+        }
+    }
+
+    /// What a container resolves to, put together apart from the core.
+    fn document(&self, key: &str) -> Option<String> {
+        let fields = self.containers.get(key)?;
+        let value = |pair: &Arc<str>| self.pairs.get(pair).map_or("?".into(), Value::to_json);
+        let field = |(key, refers): &(Arc<str>, Refers)| {
+            let shown = match refers {
+                Refers::One(pair) => value(pair),
+                Refers::List(pairs) => format!("[{}]", pairs.iter().map(value).collect::<Vec<_>>().join(",")),
+                Refers::Dict(pairs) => {
+                    let entries = pairs.iter().map(|(name, pair)| format!("\"{name}\":{}", value(pair)));
+                    format!("{{{}}}", entries.collect::<Vec<_>>().join(","))
+                }
+            };
+            format!("\"{key}\":{shown}")
+        };
+        Some(format!("{{{}}}", fields.iter().map(field).collect::<Vec<_>>().join(",")))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! Each property broken once.
+
+use tidelock_core::command::ConfigRead;
+use tidelock_core::command::config::{ChangeView, Export, HistoryPage, Policy, Stamp};
+use tidelock_core::types::NodeId;
+
+use super::*;
+use crate::config::Told;
+
+/// What clients and watchers saw of one namespace with one pair `p` and one container `c` of it.
+#[derive(Default)]
+struct Story {
+    history: History,
+    revisions: Vec<RevisionView>,
+    told: Vec<Told>,
+}
+
+fn name() -> Name {
+    Name::new("ns").expect("a name")
+}
+
+fn pair(number: i64) -> Arc<Pair> {
+    Arc::new(Pair { value: Value::Int(number), revision: 1 })
+}
+
+fn container() -> Arc<Container> {
+    let field = tidelock_core::command::config::Field { key: "f".into(), refers: Refers::One("p".into()) };
+    let (revision, touched, changed) = (1, 1, 1);
+    Arc::new(Container {
+        fields: vec![field],
+        revision,
+        touched,
+        changed,
+        checksum: [0; 32],
+        document_bytes: 7,
+    })
+}
+
+impl Story {
+    fn ask(&mut self, request: Request) -> Token {
+        self.history.invoke(Incarnation { node: NodeId(1), life: 1 }, request, true)
+    }
+
+    fn publish(&mut self, number: i64) -> Token {
+        let stamp = Stamp { author: self.history.next_token().0.to_string().into(), ..Stamp::default() };
+        let changes = vec![Change::PutPair { key: "p".into(), value: Value::Int(number) }];
+        let deed = Deed::Publish { changes, create: false };
+        self.ask(Request::Write(Write::Config(ConfigWrite {
+            namespace: name(),
+            stamp,
+            expected: None,
+            deed,
+        })))
+    }
+
+    fn done(&mut self, token: Token, revision: u64) {
+        let done = ConfigReply::Done { revision, changed: true };
+        assert!(self.history.answer(token, Reply::Config(done)));
+    }
+
+    fn query(&mut self, query: Query, consistency: Consistency) -> Token {
+        self.ask(Request::Read { read: Read::Config(ConfigRead { namespace: name(), query }), consistency })
+    }
+
+    fn sees(&mut self, token: Token, revision: u64, number: i64) {
+        let reply = ConfigReply::Pair { revision, pair: pair(number) };
+        assert!(self.history.answer(token, Reply::Config(reply)));
+    }
+
+    fn get(&mut self, consistency: Consistency) -> Token {
+        self.query(Query::Pair { key: "p".into(), at: None }, consistency)
+    }
+
+    /// A revision of history that makes `p` what it was not.
+    fn revision(&mut self, number: u64, author: Token, (before, after): (i64, i64)) {
+        let content = |number| Some(Content::Pair(pair(number)));
+        let change =
+            ChangeView { item: Item::Pair("p".into()), before: content(before), after: content(after) };
+        let stamp = Stamp { author: author.0.to_string().into(), ..Stamp::default() };
+        self.revisions.push(RevisionView { number, stamp, action: Action::Publish, changes: vec![change] });
+    }
+
+    /// Two revisions, both acknowledged, the second of which is the last.
+    fn two() -> Story {
+        let mut story = Story::default();
+        for (revision, number) in [(1, 10), (2, 20)] {
+            let token = story.publish(number);
+            story.done(token, revision);
+            story.revision(revision, token, (number - 10, number));
+        }
+        story
+    }
+
+    fn judge(mut self) -> Result<(), Violation> {
+        let oldest = self.revisions.first().map_or(1, |view| view.number);
+        let number = match self.revisions.first().map(|view| &view.changes[0].after) {
+            Some(Some(Content::Pair(pair))) => match pair.value {
+                Value::Int(number) => number,
+                _ => 0,
+            },
+            _ => 0,
+        };
+        let export = self.query(Query::Export { at: Some(oldest) }, Consistency::Linearizable);
+        let base = Export {
+            revision: oldest,
+            policy: Policy::default(),
+            pairs: [("p".into(), pair(number))].into(),
+            containers: [("c".into(), container())].into(),
+        };
+        assert!(self.history.answer(export, Reply::Config(ConfigReply::Export(base))));
+        let newest = self.revisions.last().map_or(0, |view| view.number);
+        let revisions = self.revisions.iter().rev().cloned().collect();
+        let page = HistoryPage { revision: newest, oldest, revisions, next: None };
+        let query = Query::History { item: None, before: None, limit: 10_000 };
+        let token = self.query(query, Consistency::Linearizable);
+        assert!(self.history.answer(token, Reply::Config(ConfigReply::History(page))));
+        let watcher =
+            Watcher { namespace: name(), container: "c".into(), node: Some(NodeId(1)), told: self.told };
+        check(&self.history, &[watcher])
+    }
+}
+
+fn told(revision: u64, document: &str) -> Told {
+    Told { revision, document: Some(document.into()), after_gap: false }
+}
+
+fn blamed(story: Story, part: &str) {
+    let violation = story.judge().expect_err("a violation");
+    assert!(violation.message.contains(part), "{violation}");
+}
+
+#[test]
+fn an_honest_story_holds() {
+    let mut story = Story::two();
+    let read = story.get(Consistency::Linearizable);
+    story.sees(read, 2, 20);
+    let read = story.get(Consistency::Stale);
+    story.sees(read, 1, 10);
+    story.told = vec![told(1, r#"{"f":10}"#), told(2, r#"{"f":20}"#)];
+    assert_eq!(story.judge(), Ok(()));
+}
+
+#[test]
+fn a_lost_change_is_noticed() {
+    let mut story = Story::two();
+    let (lost, last) = (story.publish(30), story.publish(40));
+    story.done(lost, 3);
+    story.done(last, 4);
+    story.revision(4, last, (20, 40));
+    blamed(story, "is not in history");
+}
+
+#[test]
+fn a_change_that_was_refused_or_made_twice_is_noticed() {
+    let mut story = Story::two();
+    let token = story.publish(30);
+    let refused = Reply::Refused(tidelock_core::command::Refusal::NoLeader);
+    assert!(story.history.answer(token, refused));
+    story.revision(3, token, (20, 30));
+    blamed(story, "which was told");
+    let mut story = Story::two();
+    story.revision(3, Token(2), (20, 20));
+    blamed(story, "was told revision 2 and made 3");
+    let mut story = Story::two();
+    let lost = story.publish(30);
+    story.revision(3, lost, (20, 30));
+    story.revision(4, lost, (30, 30));
+    blamed(story, "made revisions 3 and 4");
+}
+
+#[test]
+fn revisions_that_contradict_real_time_are_noticed() {
+    let mut story = Story::two();
+    let token = story.publish(30);
+    story.done(token, 2);
+    blamed(story, "both made revision 2");
+    let mut story = Story::default();
+    for (revision, number) in [(2, 20), (1, 10)] {
+        let token = story.publish(number);
+        story.done(token, revision);
+    }
+    blamed(story, "made revision 1 after");
+}
+
+#[test]
+fn a_read_of_the_past_or_of_what_never_was_is_noticed() {
+    let mut story = Story::two();
+    let read = story.get(Consistency::Linearizable);
+    story.sees(read, 1, 10);
+    blamed(story, "saw revision 1 after");
+    let mut story = Story::two();
+    let read = story.get(Consistency::Linearizable);
+    story.sees(read, 2, 30);
+    blamed(story, "read 3 of revision 2 saw");
+    let mut story = Story::two();
+    for (revision, number) in [(2, 20), (1, 10)] {
+        let read = story.get(Consistency::Stale);
+        story.sees(read, revision, number);
+    }
+    blamed(story, "went back");
+}
+
+#[test]
+fn a_revision_that_did_something_else_is_noticed() {
+    let mut story = Story::two();
+    let token = story.publish(30);
+    story.done(token, 3);
+    story.revision(3, token, (20, 31));
+    blamed(story, "revision 3 of 3 is");
+    let mut story = Story::two();
+    let token = story.publish(30);
+    story.done(token, 3);
+    story.revision(3, token, (21, 30));
+    blamed(story, "says that");
+}
+
+#[test]
+fn a_watcher_who_misses_repeats_or_dreams_is_noticed() {
+    let three = || {
+        let mut story = Story::two();
+        let token = story.publish(30);
+        story.done(token, 3);
+        story.revision(3, token, (20, 30));
+        story
+    };
+    let (second, third) = (told(2, r#"{"f":20}"#), told(3, r#"{"f":30}"#));
+    let story = |told: &[Told]| Story { told: told.to_vec(), ..three() };
+    assert_eq!(story(&[second.clone(), third.clone()]).judge(), Ok(()));
+    blamed(story(std::slice::from_ref(&third)), "was not told of revision 2");
+    let after_gap = Told { after_gap: true, ..third.clone() };
+    assert_eq!(story(&[after_gap]).judge(), Ok(()), "it was told that something is missing");
+    blamed(story(&[second.clone(), second.clone()]), "before 2");
+    blamed(story(&[third.clone(), second]), "before 2");
+    blamed(story(&[told(2, r#"{"f":21}"#), third]), "was told wrongly");
+}

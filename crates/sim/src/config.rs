@@ -1,0 +1,229 @@
+//! What clients ask of the configuration centre, and those who watch it.
+//!
+//! Owns the choice of the next change or read, and the watchers: each stays at one node, looks whenever that node has
+//! word of its container, and goes on at another node when that one dies. It judges nothing; `checkers::config` does.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tidelock_core::command::config::{
+    Change, ConfigReply, Deed, Field, Item, Name, Policy, Query, Refers, Selection, Stamp, Value,
+};
+use tidelock_core::command::{ConfigRead, ConfigWrite, Consistency, Read, Reply, Request, Write};
+use tidelock_core::event::ConfigNews;
+use tidelock_core::types::{NodeId, ShardId, Token};
+
+use crate::faults::choose;
+use crate::slots::shard_of;
+
+/// Containers that clients use in each namespace, and that are watched.
+pub const CONTAINERS: [&str; 2] = ["c0", "c1"];
+
+/// Pairs that clients use in each namespace.
+const PAIRS: u8 = 4;
+
+/// What clients do with configuration.
+#[derive(Debug)]
+pub struct Deeds {
+    names: Vec<Name>,
+    /// A namespace that comes and goes.
+    fleeting: Name,
+    /// The highest revision of each that any client heard of.
+    seen: BTreeMap<Name, u64>,
+    random: fastrand::Rng,
+}
+
+impl Deeds {
+    /// One namespace for each shard, and one that comes and goes.
+    pub fn new(data_shards: u64, random: fastrand::Rng) -> Deeds {
+        let fleeting = Name::new("fleeting").expect("a name");
+        Deeds { names: names(data_shards), fleeting, seen: BTreeMap::new(), random }
+    }
+
+    /// The namespaces that stay.
+    pub fn names(&self) -> &[Name] {
+        &self.names
+    }
+
+    /// Whether the next request is about configuration.
+    pub fn is_next(&mut self, per_mille: u32) -> bool {
+        per_mille > 0 && self.random.u32(0..1000) < per_mille
+    }
+
+    /// The next request, which will be known as `token`: who made a revision can be told by its author.
+    pub fn request(&mut self, token: Token) -> Request {
+        if self.random.u8(0..10) < 4 { self.read() } else { self.write(token) }
+    }
+
+    /// Learns revisions from a reply.
+    pub fn learn(&mut self, request: &Request, reply: &Reply) {
+        if let Request::Write(Write::Config(write)) = request
+            && let Reply::Config(ConfigReply::Done { revision, .. }) = reply
+        {
+            let seen = self.seen.entry(write.namespace.clone()).or_default();
+            *seen = (*seen).max(*revision);
+        }
+    }
+
+    fn key(&mut self) -> Arc<str> {
+        format!("p{}", self.random.u8(0..PAIRS)).into()
+    }
+
+    fn container(&mut self) -> Arc<str> {
+        (*choose(&mut self.random, &CONTAINERS)).into()
+    }
+
+    fn read(&mut self) -> Request {
+        let consistency = if self.random.bool() { Consistency::Linearizable } else { Consistency::Stale };
+        let namespace = choose(&mut self.random, &self.names).clone();
+        let at = self.seen.get(&namespace).copied().filter(|_| self.random.u8(0..4) == 0);
+        let query = match self.random.u8(0..10) {
+            0 => Query::Namespace,
+            1 => Query::Pairs(Selection { contains: "".into(), offset: 0, limit: 10 }),
+            2 => Query::Pair { key: self.key(), at },
+            3 => Query::History { item: None, before: None, limit: 5 },
+            4 => Query::Export { at },
+            5 => {
+                let read = Read::ConfigNamespaces { prefix: bytes::Bytes::new(), after: None, limit: 10 };
+                return Request::Read { read, consistency };
+            }
+            _ => Query::Container { key: self.container(), at, known: None },
+        };
+        Request::Read { read: Read::Config(ConfigRead { namespace, query }), consistency }
+    }
+
+    fn write(&mut self, token: Token) -> Request {
+        let stamp = Stamp {
+            author: token.0.to_string().into(),
+            // Clocks of several nodes, none of them right.
+            time_ms: 1_000_000 + token.0 * 10 + self.random.u64(0..1_000),
+            message: "".into(),
+        };
+        if self.random.u8(0..20) == 0 {
+            let deed =
+                if self.random.bool() { Deed::Create } else { Deed::Delete { force: self.random.bool() } };
+            let namespace = self.fleeting.clone();
+            return Request::Write(Write::Config(ConfigWrite { namespace, stamp, expected: None, deed }));
+        }
+        let position = self.random.usize(0..self.names.len());
+        let namespace = self.names[position].clone();
+        let newest = self.seen.get(&namespace).copied().unwrap_or_default();
+        let deed = match self.random.u8(0..20) {
+            0 => Deed::Create,
+            // The first namespace forgets quickly, the others nothing.
+            1 if position == 0 => {
+                Deed::SetPolicy(Policy { revisions: self.random.u64(2..20), age_ms: 5_000 })
+            }
+            1 => Deed::SetPolicy(Policy { revisions: 10_000, age_ms: u64::MAX }),
+            2 | 3 => {
+                let to = newest.saturating_sub(self.random.u64(0..8));
+                let item = (self.random.u8(0..3) == 0).then(|| Item::Pair(self.key()));
+                Deed::Rollback { to, item }
+            }
+            _ => {
+                let changes = (0..self.random.u8(1..4)).map(|_| self.change(token)).collect();
+                Deed::Publish { changes, create: self.random.u8(0..4) > 0 }
+            }
+        };
+        let expected = (self.random.u8(0..6) == 0).then_some(newest);
+        Request::Write(Write::Config(ConfigWrite { namespace, stamp, expected, deed }))
+    }
+
+    fn change(&mut self, token: Token) -> Change {
+        match self.random.u8(0..12) {
+            0..=6 => {
+                let number = if self.random.bool() { token.0 as i64 } else { self.random.i64(0..3) };
+                Change::PutPair { key: self.key(), value: Value::Int(number) }
+            }
+            7..=9 => {
+                let list = (0..self.random.u8(0..3)).map(|_| self.key()).collect();
+                let fields = vec![
+                    Field { key: "a".into(), refers: Refers::One(self.key()) },
+                    Field { key: "b".into(), refers: Refers::List(list) },
+                ];
+                Change::PutContainer { key: self.container(), fields }
+            }
+            10 => Change::Delete(Item::Pair(self.key())),
+            _ => Change::Delete(Item::Container(self.container())),
+        }
+    }
+}
+
+/// One name for each shard.
+fn names(data_shards: u64) -> Vec<Name> {
+    let mut found: BTreeMap<ShardId, Name> = BTreeMap::new();
+    for number in 0u64.. {
+        let name = format!("ns{number}");
+        let shard = shard_of(name.as_bytes(), data_shards);
+        found.entry(shard).or_insert_with(|| Name::new(&name).expect("a name"));
+        if found.len() as u64 == data_shards {
+            break;
+        }
+    }
+    found.into_values().collect()
+}
+
+/// What a watcher was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// The revision that changed it.
+    pub revision: u64,
+    /// What the container resolves to since then; `None`: it is gone.
+    pub document: Option<String>,
+    /// Whether it was told that revisions before this one are not kept any more.
+    pub after_gap: bool,
+}
+
+/// Somebody who watches one container, all his life.
+#[derive(Clone, Debug)]
+pub struct Watcher {
+    /// Of which namespace.
+    pub namespace: Name,
+    /// Which container.
+    pub container: Arc<str>,
+    /// Where; `None` while that node is down.
+    pub node: Option<NodeId>,
+    /// What it was told, in order.
+    pub told: Vec<Told>,
+}
+
+impl Watcher {
+    /// One for each container that clients use.
+    pub fn all(names: &[Name]) -> Vec<Watcher> {
+        let of_name = |name: &Name| {
+            let namespace = name.clone();
+            CONTAINERS.map(|container| Watcher {
+                namespace: namespace.clone(),
+                container: container.into(),
+                node: None,
+                told: Vec::new(),
+            })
+        };
+        names.iter().flat_map(of_name).collect()
+    }
+
+    /// Whether this is about its container.
+    pub fn cares(&self, news: &ConfigNews) -> bool {
+        news.namespace == self.namespace && news.containers.contains(&self.container)
+    }
+
+    /// What it asks its node.
+    pub fn question(&self) -> ConfigRead {
+        let after = self.told.last().map_or(0, |told| told.revision);
+        let query = Query::Changes { key: self.container.clone(), after };
+        ConfigRead { namespace: self.namespace.clone(), query }
+    }
+
+    /// Takes an answer. Returns how many events there were.
+    pub fn hear(&mut self, reply: &Reply) -> usize {
+        let Reply::Config(ConfigReply::Changes(changes)) = reply else {
+            panic!("{reply:?} answers a watcher");
+        };
+        self.told.extend(changes.events.iter().map(|event| Told {
+            revision: event.revision,
+            document: event.found.as_ref().map(|found| found.document()),
+            after_gap: changes.has_gap,
+        }));
+        changes.events.len()
+    }
+}
