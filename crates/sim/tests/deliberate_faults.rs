@@ -178,12 +178,15 @@ fn caught(fault: Fault, checkers: &[&str]) {
 
 #[test]
 fn acknowledged_before_sync_is_caught() {
-    caught(Fault::AcknowledgedBeforeSync, &["agreement", "durability", "linearizability", "panic"]);
+    caught(
+        Fault::AcknowledgedBeforeSync,
+        &["agreement", "durability", "linearizability", "operations", "panic"],
+    );
 }
 
 #[test]
 fn led_before_durable_is_caught() {
-    caught(Fault::LedBeforeDurable, &["agreement", "replicas", "linearizability", "lineage"]);
+    caught(Fault::LedBeforeDurable, &["agreement", "replicas", "linearizability", "operations", "lineage"]);
 }
 
 #[test]
@@ -198,7 +201,7 @@ fn vote_not_persisted_is_caught() {
 
 #[test]
 fn read_without_round_is_caught() {
-    caught(Fault::ReadWithoutRound, &["linearizability"]);
+    caught(Fault::ReadWithoutRound, &["linearizability", "operations"]);
 }
 
 #[test]
@@ -208,17 +211,17 @@ fn applied_out_of_order_is_caught() {
 
 #[test]
 fn stale_snapshot_installed_is_caught() {
-    caught(Fault::StaleSnapshotInstalled, &["replicas", "durability", "linearizability"]);
+    caught(Fault::StaleSnapshotInstalled, &["replicas", "durability", "linearizability", "operations"]);
 }
 
 #[test]
 fn replica_id_reused_is_caught() {
-    caught(Fault::ReplicaIdReused, &["agreement", "durability", "leaders", "linearizability"]);
+    caught(Fault::ReplicaIdReused, &["agreement", "durability", "leaders", "linearizability", "operations"]);
 }
 
 #[test]
 fn deposed_session_answered_is_caught() {
-    caught(Fault::DeposedSessionAnswered, &["linearizability", "lineage"]);
+    caught(Fault::DeposedSessionAnswered, &["linearizability", "operations", "lineage"]);
 }
 
 #[test]
@@ -228,12 +231,12 @@ fn torn_tail_believed_is_caught() {
 
 #[test]
 fn outcome_through_later_link_is_caught() {
-    caught(Fault::OutcomeThroughLaterLink, &["linearizability", "lineage"]);
+    caught(Fault::OutcomeThroughLaterLink, &["linearizability", "operations", "lineage"]);
 }
 
 #[test]
 fn overtaken_tried_again_is_caught() {
-    caught(Fault::OvertakenTriedAgain, &["linearizability", "lineage"]);
+    caught(Fault::OvertakenTriedAgain, &["linearizability", "operations", "lineage"]);
 }
 
 #[test]
