@@ -199,13 +199,14 @@ impl Worker {
         if let Some(peers) = actions.peers.take() {
             outlets.set_peers(peers);
         }
-        actions.config.drain(..).for_each(|news| self.0.hub.tell(&news));
         let mut waiting = self.0.waiting.borrow_mut();
         for (token, reply) in actions.replies.drain(..) {
             let sender = waiting.remove(token.0 as usize);
             // The client may have gone away; the request was answered all the same.
             let _ = sender.send(reply);
         }
+        // Behind the replies: who made the change does not wait until ten thousand watchers have looked at it.
+        actions.config.drain(..).for_each(|news| self.0.hub.tell(&news));
     }
 }
 
