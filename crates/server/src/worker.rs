@@ -204,7 +204,6 @@ impl Worker {
         if let Some(peers) = actions.peers.take() {
             outlets.set_peers(peers);
         }
-        actions.config.drain(..).for_each(|news| self.0.hub.tell(&news));
         let mut waiting = self.0.waiting.borrow_mut();
         for (token, reply) in actions.replies.drain(..) {
             match waiting.remove(token.0 as usize) {
@@ -213,6 +212,8 @@ impl Worker {
                 Waiter::Mailbox(mailbox, tag) => mailbox.deliver(tag, reply),
             }
         }
+        // Behind the replies: who made the change does not wait until ten thousand watchers have looked at it.
+        actions.config.drain(..).for_each(|news| self.0.hub.tell(&news));
     }
 }
 

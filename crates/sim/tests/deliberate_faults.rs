@@ -190,6 +190,11 @@ fn led_before_durable_is_caught() {
 }
 
 #[test]
+fn news_of_the_leader_alone() {
+    caught(Fault::NewsOfLeaderAlone, &["config"]);
+}
+
+#[test]
 fn change_not_remembered_is_caught() {
     caught(Fault::ChangeNotRemembered, &["membership", "service"]);
 }

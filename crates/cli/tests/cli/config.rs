@@ -348,7 +348,8 @@ fn a_backup_brings_configuration_back() {
             b"{\"f\":3}\n"
         );
         // Later revisions are above all that the old cluster may have given out since.
-        let revision = restored.json(&["config", "rollback", namespace, "2"])["revision"].as_u64();
+        let revision =
+            restored.json(&["config", "rollback", namespace, "2", "--pair", "p"])["revision"].as_u64();
         assert!(revision > Some(1 << 20), "{revision:?}");
     }
     assert!(restored.failed(&["backup", "restore", &file]).contains("fresh cluster"));

@@ -97,7 +97,8 @@ async fn dispatch<S: Store>(call: Call<'_, S>, route: Route<'_>) -> Result<Respo
         Route::Key(raw_key) => native::answer(call, raw_key).await,
         Route::Kv1(raw_path) => kv1::answer(call, raw_path).await,
         Route::Raftdb(raw_key) => raftdb::answer(call, raw_key).await,
-        Route::Config(rest) => Ok(config::answer(call, rest).await),
+        // Boxed, too: a watcher's connection holds this room for as long as it stands.
+        Route::Config(rest) => Ok(Box::pin(config::answer(call, rest)).await),
         Route::List => list::answer(call).await,
         Route::Cluster => cluster::answer(call).await,
         // Boxed because they are rare and large: unboxed, every request of any kind would carry room for them.
