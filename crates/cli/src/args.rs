@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
+use crate::bench::BenchArgs;
 use crate::client::NodeUrl;
 use crate::keys::KeyArg;
 
@@ -61,6 +62,8 @@ pub enum Command {
     Cluster(ClusterArgs),
     /// Save all keys to a file, and bring them back
     Backup(BackupArgs),
+    /// Measure: load and latency of a cluster, with every answer checked, and what the disk can do
+    Bench(Box<BenchArgs>),
 }
 
 /// Arguments of `serve`: every setting of a node, each optional.
@@ -495,6 +498,11 @@ mod tests {
             "tidelock cluster drain 2 --undo --no-wait",
             "tidelock cluster remove 3 --output json",
             "tidelock cluster transfer 1 2",
+            "tidelock bench kv -c 64 -P 2 -t 2 -n 100 --reads 90 --keys 5 --distribution zipf --via leader --json",
+            "tidelock bench kv -d 0.5 --warm-up-s 0 --rate 1000 --consistency stale --url http://a:1,http://b:2",
+            "tidelock bench resp -c 8 -P 512 --address 127.0.0.1:6379,127.0.0.1:6380 --no-prepare --seed 1",
+            "tidelock bench http -n 1000 -c 50 http://127.0.0.1:1/api?limit=1 -m POST --body x -H A:b --expect y",
+            "tidelock bench disk --dir /tmp --size 32 -d 1 --output json",
         ] {
             match parse(line) {
                 Ok(_) => {}
@@ -533,6 +541,14 @@ mod tests {
             "tidelock cluster remove 3 --wait-s 0",
             "tidelock cluster remove 3 --wait-s 10 --no-wait",
             "tidelock cluster transfer 1",
+            "tidelock bench",
+            "tidelock bench kv -n 1 -d 1",
+            "tidelock bench kv -n 0",
+            "tidelock bench kv -c 0",
+            "tidelock bench kv --reads 101",
+            "tidelock bench kv --value-size 23",
+            "tidelock bench http",
+            "tidelock bench disk -d 0",
         ] {
             assert_eq!(parse(line).expect_err(line).exit_code(), 2, "{line}");
         }

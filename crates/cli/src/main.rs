@@ -1,9 +1,10 @@
-//! The binary `tidelock`: `serve`, `dev`, `kv`, `cluster` and `backup`.
+//! The binary `tidelock`: `serve`, `dev`, `kv`, `cluster`, `backup` and `bench`.
 //!
 //! Owns the way from a command line to an exit code, and nothing else: each command has its own file.
 
 mod args;
 mod backup;
+mod bench;
 mod client;
 mod cluster;
 mod dev;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         Command::Kv(args) => kv::run(args),
         Command::Cluster(args) => cluster::run(args),
         Command::Backup(args) => backup::run(args),
+        Command::Bench(args) => bench::run(*args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
