@@ -13,6 +13,8 @@ NODES ?= 3
 SEEDS ?= 300
 SEED ?=
 SHRINK ?=
+# How long `make fuzz` goes on.
+FUZZ_SECONDS ?= 600
 
 # Property tests draw the same cases each time, so that a red gate is the change's own doing; PROPTEST_RNG_SEED=… draws
 # others. The simulator's seeds are fresh in every run.
@@ -40,7 +42,7 @@ build: ## Build the release binary, target/release/tidelock
 	cargo build --locked --release --bin tidelock
 
 .PHONY: test
-test: tools lint docs deny sim test-deliberate ## Every check that CI makes, with a count at the end
+test: tools lint docs deny sim test-deliberate test-clients ## Every check that CI makes, with a count at the end
 	scripts/test-summary $(CARGO_TEST) --no-fail-fast
 
 .PHONY: test-unit
@@ -50,6 +52,16 @@ test-unit: ## Unit tests alone
 .PHONY: test-e2e
 test-e2e: ## Tests of the real binary alone (TEST=part of a name)
 	scripts/test-summary $(CARGO_TEST) --test cli -- $(TEST)
+
+# redis-cli, redis-benchmark, redis-py, ioredis and go-redis, pinned, against three nodes.
+.PHONY: test-clients
+test-clients: ## Redis clients in four languages against the real binary
+	cargo build --locked --quiet --profile test --bin tidelock
+	scripts/test-clients $(CURDIR)/target/debug/tidelock
+
+.PHONY: fuzz
+fuzz: ## The parser of the Redis protocol against bytes that nobody means, for FUZZ_SECONDS=600, from SEED=1
+	FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(or $(SEED),1) cargo test --locked --release -p tidelock-server --test server -- --nocapture resp::fuzz::fuzz
 
 .PHONY: sim
 sim: ## Simulated clusters with every fault (SEEDS=300), one in detail (SEED=…), or shrunk (SEED=… SHRINK=1)

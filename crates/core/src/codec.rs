@@ -37,6 +37,11 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
+/// Appends a signed `value` as a varint, small numbers of either sign in few bytes (zigzag).
+pub fn put_signed(out: &mut Vec<u8>, value: i64) {
+    put_varint(out, (value << 1 ^ value >> 63) as u64);
+}
+
 /// Appends `bytes` behind their length.
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);
@@ -103,6 +108,12 @@ impl<'a> Decoder<'a> {
         Err(DecodeError::Overflow)
     }
 
+    /// A signed varint.
+    pub fn signed(&mut self) -> Result<i64, DecodeError> {
+        let value = self.varint()?;
+        Ok((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
     /// A varint that must be at most `max`; `what` names it in the error.
     pub fn bounded(&mut self, max: u64, what: &'static str) -> Result<u64, DecodeError> {
         let value = self.varint()?;
@@ -152,6 +163,16 @@ mod tests {
                 assert_eq!(decoder.varint(), Ok(value));
                 assert_eq!(decoder.finish(), Ok(()));
             }
+        }
+    }
+
+    #[test]
+    fn signed_numbers_round_trip() {
+        for value in [0, 1, -1, 63, -64, 64, i64::MAX, i64::MIN, 1 << 40, -(1 << 40)] {
+            let mut out = vec![];
+            put_signed(&mut out, value);
+            assert_eq!(Decoder::new(&out).signed(), Ok(value));
+            assert_eq!(out.len() == 1, (-64..64).contains(&value), "{value}");
         }
     }
 

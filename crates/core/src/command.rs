@@ -4,7 +4,10 @@
 //! expressible here. How a write is laid out in the raft log and on the wire stands in `layout`.
 
 mod layout;
+mod operation;
+mod outcome;
 mod restoration;
+mod transaction;
 mod view;
 
 use alloc::collections::BTreeMap;
@@ -14,8 +17,14 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use crate::limits;
-use crate::types::{LogIndex, NodeId, ShardId, Version};
-pub use restoration::{Restoration, RestoredKey};
+use crate::types::{LogIndex, NodeId, ShardId, UnixMillis, Version};
+pub use operation::{Expiry, ExpiryCondition, Operation, Operations, OperationsBuilder, Set, SetCondition};
+pub(crate) use operation::{expiry, put_expiry};
+pub use outcome::{
+    Exchange, OperationReplies, OperationRepliesBuilder, OperationRepliesReader, OperationReply, Rejection,
+};
+pub use restoration::{Restoration, RestoredKey, RowLayout};
+pub use transaction::{Transaction, Watch};
 pub use view::{Checkpoint, ClusterView, HostView, ReplicaView, ShardView};
 
 /// What a client asks of any node.
@@ -96,6 +105,37 @@ pub enum Write {
         /// What is wanted from now on.
         change: HostChange,
     },
+    /// Does operations on keys of one shard as one. Answered by [`Reply::Operations`], one for each, or by
+    /// [`Reply::ConditionFailed`] if a watch fails; nothing changed then.
+    Transaction(Transaction),
+    /// Puts a number into a register: a key that holds a decimal number of 64 bits, an absent one 0. Answered by
+    /// [`Reply::Exchanged`] or [`Reply::Rejected`]. When the key expires does not change.
+    Exchange {
+        /// The register, as for `Put`.
+        key: Bytes,
+        /// The new number.
+        value: i64,
+    },
+    /// The same, only while the register holds `expected`.
+    CompareExchange {
+        /// The register, as for `Put`.
+        key: Bytes,
+        /// What it must hold.
+        expected: i64,
+        /// The new number.
+        new: i64,
+    },
+    /// Removes keys of a shard that expire at `now` or before, in the order of their times. Answered by [`Reply::Expired`].
+    /// The leader of a shard proposes it when something is due by its clock; what time it is, the log says and no replica
+    /// asks.
+    Expire {
+        /// Any data shard.
+        shard: ShardId,
+        /// The time.
+        now: UnixMillis,
+        /// Most keys, 1 to [`limits::EXPIRED_KEYS_MAX`].
+        limit: usize,
+    },
 }
 
 /// What is wanted of a host.
@@ -174,6 +214,21 @@ pub enum Read {
         /// Any bytes.
         key: Bytes,
     },
+    /// Operations that change nothing, on keys of one shard, all from one state of it. Answered by [`Reply::Operations`].
+    Operations(Operations),
+    /// One step of a walk over the keys of one shard, in byte order. A key that is there during the whole walk is met at
+    /// least once. Answered by [`Reply::Scanned`].
+    Scan {
+        /// Any data shard.
+        shard: ShardId,
+        /// Where the last step ended: [`Reply::Scanned`]'s `next`; 0 to begin.
+        after: u64,
+        /// The step ends at the first place of rest behind so many keys, at least 1.
+        count: usize,
+    },
+    /// How many keys there are. Each shard's part is exact, the sum is not one instant of the cluster. Answered by
+    /// [`Reply::Count`].
+    Count,
     /// Keys in byte order over all shards. Each shard's part is one consistent state of it; the page as a whole
     /// is not one instant of the cluster. Answered by [`Reply::Page`].
     List {
@@ -214,6 +269,8 @@ pub enum Reply {
         version: Version,
         /// The bytes as they were put.
         value: Bytes,
+        /// When the key expires, if it does.
+        expires: Option<UnixMillis>,
     },
     /// There is no such key.
     NotFound,
@@ -234,8 +291,28 @@ pub enum Reply {
         /// The key's version, [`Version::ABSENT`] if there is no such key.
         current: Version,
     },
+    /// What became of operations, one reply each.
+    Operations(OperationReplies),
+    /// What an exchange found and did.
+    Exchanged(Exchange),
+    /// The state does not allow it; nothing changed.
+    Rejected(Rejection),
+    /// Overdue keys are removed.
+    Expired {
+        /// How many.
+        keys: u64,
+    },
     /// One page of a list.
     Page(Page),
+    /// One step of a scan.
+    Scanned {
+        /// The keys of this step.
+        keys: Vec<Bytes>,
+        /// Where the next step goes on; `None` when the shard is walked through.
+        next: Option<u64>,
+    },
+    /// How many keys there are.
+    Count(u64),
     /// The registry took note of the host.
     Registered,
     /// The host is one of the cluster.
@@ -281,6 +358,9 @@ pub enum Refusal {
     /// disk of this node does not, and it has fallen behind the others. It did not happen and will not.
     #[error("the disk of the shard's leader, or of this node, cannot be written now; nothing was done")]
     DiskUnavailable,
+    /// Keys of one command do not belong to one shard, or not to the one that it names. It did not happen and will not.
+    #[error("the keys of one command do not belong to one shard; nothing was done")]
+    CrossShard,
     /// The request breaks a limit or an invariant of the language. It did not happen and will not.
     #[error("invalid request: {0}")]
     Invalid(&'static str),
@@ -304,6 +384,8 @@ pub struct Item {
     pub version: Version,
     /// Its value, unless the list asked for keys only.
     pub value: Option<Bytes>,
+    /// When it expires, if it does.
+    pub expires: Option<UnixMillis>,
 }
 
 impl Write {
@@ -318,7 +400,13 @@ impl Write {
     /// What decides the shard.
     pub fn target(&self) -> Target<'_> {
         match self {
-            Write::Put { key, .. } | Write::Delete { key, .. } => Target::Key(key),
+            Write::Put { key, .. }
+            | Write::Delete { key, .. }
+            | Write::Exchange { key, .. }
+            | Write::CompareExchange { key, .. } => Target::Key(key),
+            Write::Transaction(Transaction { shard, .. }) | Write::Expire { shard, .. } => {
+                Target::Shard(*shard)
+            }
             Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. } => {
                 Target::Shard(ShardId::PRIME)
             }
@@ -333,7 +421,12 @@ impl Write {
                 validate_key(key)?;
                 validate_value(value)
             }
-            Write::Delete { key, .. } => validate_key(key),
+            Write::Delete { key, .. } | Write::Exchange { key, .. } | Write::CompareExchange { key, .. } => {
+                validate_key(key)
+            }
+            Write::Transaction(transaction) => transaction.validate(),
+            Write::Expire { limit, .. } if (1..=limits::EXPIRED_KEYS_MAX).contains(limit) => Ok(()),
+            Write::Expire { .. } => Err(Refusal::Invalid("more keys to expire than one command may")),
             Write::RegisterHost(info) | Write::JoinHost(info) => info.validate(),
             Write::ChangeHost { .. } | Write::Checkpoint { .. } => Ok(()),
             Write::Restore(restoration) => restoration.validate(),

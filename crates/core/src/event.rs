@@ -19,7 +19,7 @@ use crate::command::{Checkpoint, HostInfo, Reply, Request};
 use crate::deliberate::Faults;
 use crate::storage::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
 use crate::storage::{LogHeld, WalBatch};
-use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, WalSequence};
+use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, UnixMillis, WalSequence};
 
 /// What a node is told once, when it starts.
 #[derive(Clone, Debug)]
@@ -78,6 +78,9 @@ pub enum Event {
     LinkDown(NodeId),
     /// One tick of time passed.
     Tick,
+    /// What time it is by the shell's clock. Only the leader of a shard goes by it, to propose that overdue keys go: a clock
+    /// that is wrong, jumps or stands still makes keys go early or late, and nothing else.
+    Clock(UnixMillis),
     /// All log batches up to this one are durable (or, without sync, written).
     Durable(WalSequence),
     /// The log takes no commands for now: a batch that holds some, and all that follow it, waits for room, say, until

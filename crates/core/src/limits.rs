@@ -93,3 +93,26 @@ pub const HOST_INFO_BYTES_MAX: usize = 16 << 10;
 /// A follower's log is as good as the leader's, when it is to vote, with at most so many entries missing: what arrives
 /// while the decision is made.
 pub const CAUGHT_UP_ENTRIES_MAX: u64 = 64;
+
+/// Operations of one transaction, in bytes of its log entry: what a client can send in one piece, and a node forward.
+pub const TRANSACTION_BYTES_MAX: usize = 8 << 20;
+
+/// Keys that one transaction watches.
+pub const WATCHES_MAX: usize = 1_024;
+
+/// Values that one command reads, and values that it removes and answers with: further ones are left out, or not removed, and the
+/// reply says so. With twice this much the replies of a forwarded command fit a frame.
+pub const REPLIES_BYTES_CLOSE: usize = 8 << 20;
+
+/// Keys that one entry of the log lets expire. Removing them takes about a millisecond, during which nothing else happens.
+pub const EXPIRED_KEYS_MAX: usize = 1_000;
+
+/// Such entries that a leader proposes a tick, while keys are overdue.
+pub const EXPIRIES_PER_TICK_MAX: usize = 16;
+
+/// Keys that one step of a scan looks at before it gives up finding a place at which it can rest. One in
+/// [`SCAN_REST_ONE_IN`] keys is such a place.
+pub const SCAN_KEYS_MAX: usize = 100_000;
+
+/// A step of a scan ends at a key whose hash is a multiple of this. More would cost memory, fewer make steps longer.
+pub const SCAN_REST_ONE_IN: u64 = 64;

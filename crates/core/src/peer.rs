@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use crate::codec::{self, DecodeError, Decoder};
-use crate::command::{Checkpoint, Denial, Refusal, Reply, Write};
+use crate::command::{Checkpoint, Denial, Exchange, OperationReplies, Refusal, Rejection, Reply, Write};
 use crate::raft::{Outcome, RequestId, SnapshotPart};
 use crate::storage::snapshot::SnapshotId;
 use crate::types::{LogIndex, NodeId, ShardId, Term, Version};
@@ -55,6 +55,10 @@ const TAG_FORWARD: u8 = 1;
 const TAG_OUTCOME: u8 = 2;
 const TAG_TRANSFER: u8 = 3;
 
+/// Outcomes that are more than a tag and a number. Their tags are among those of the others.
+const TAG_OPERATIONS: u8 = 15;
+const TAG_EXCHANGED: u8 = 16;
+
 /// Appends a forwarded command.
 pub(crate) fn put_forward(out: &mut Vec<u8>, request: RequestId, shard: ShardId, write: &Write) {
     out.push(TAG_FORWARD);
@@ -68,6 +72,14 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outco
     out.push(TAG_OUTCOME);
     codec::put_varint(out, request.0);
     let (tag, number) = match outcome {
+        Outcome::Done(Reply::Operations(replies)) => {
+            out.push(TAG_OPERATIONS);
+            return replies.encode(out);
+        }
+        Outcome::Done(Reply::Exchanged(exchange)) => {
+            out.push(TAG_EXCHANGED);
+            return exchange.encode(out);
+        }
         Outcome::NotDone => (0, None),
         Outcome::Done(Reply::Written { version, created: false }) => (1, Some(version.0)),
         Outcome::Done(Reply::Written { version, created: true }) => (2, Some(version.0)),
@@ -83,9 +95,12 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outco
         Outcome::Done(Reply::Checkpointed { index }) => (12, Some(index.0)),
         Outcome::Done(Reply::Restored) => (13, None),
         Outcome::Done(Reply::Refused(Refusal::DiskUnavailable)) => (14, None),
+        Outcome::Done(Reply::Rejected(rejection)) => (17, Some(u64::from(rejection.code()))),
+        Outcome::Done(Reply::Expired { keys }) => (18, Some(*keys)),
+        Outcome::Done(Reply::Refused(Refusal::CrossShard)) => (19, None),
         Outcome::Done(Reply::Refused(Refusal::UnknownOutcome | Refusal::NoLeader))
         | Outcome::Done(Reply::Value { .. } | Reply::Page(_) | Reply::Cluster(_) | Reply::Asked)
-        | Outcome::Done(Reply::Snapshots(_)) => {
+        | Outcome::Done(Reply::Scanned { .. } | Reply::Count(_) | Reply::Snapshots(_)) => {
             unreachable!("invariant: no leader answers a write so")
         }
     };
@@ -115,7 +130,7 @@ pub(crate) fn request_message(
         }
         TAG_OUTCOME => {
             let request = RequestId(decoder.varint()?);
-            Ok(RequestMessage::Outcome { request, outcome: outcome(decoder)? })
+            Ok(RequestMessage::Outcome { request, outcome: outcome(decoder, owner)? })
         }
         TAG_TRANSFER => {
             let shard = ShardId(decoder.varint()?);
@@ -125,7 +140,7 @@ pub(crate) fn request_message(
     }
 }
 
-fn outcome(decoder: &mut Decoder<'_>) -> Result<Outcome, DecodeError> {
+fn outcome(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Outcome, DecodeError> {
     let tag = decoder.u8()?;
     let mut version = || decoder.varint().map(Version);
     let reply = match tag {
@@ -144,6 +159,11 @@ fn outcome(decoder: &mut Decoder<'_>) -> Result<Outcome, DecodeError> {
         12 => Reply::Checkpointed { index: LogIndex(decoder.varint()?) },
         13 => Reply::Restored,
         14 => Reply::Refused(Refusal::DiskUnavailable),
+        TAG_OPERATIONS => Reply::Operations(OperationReplies::decode(decoder, owner)?),
+        TAG_EXCHANGED => Reply::Exchanged(Exchange::decode(decoder)?),
+        17 => Reply::Rejected(Rejection::from_code(decoder.varint()?.try_into().unwrap_or(0))?),
+        18 => Reply::Expired { keys: decoder.varint()? },
+        19 => Reply::Refused(Refusal::CrossShard),
         _ => return Err(DecodeError::UnknownTag("outcome")),
     };
     Ok(Outcome::Done(reply))
@@ -246,8 +266,15 @@ fn snapshot_id(decoder: &mut Decoder<'_>) -> Result<SnapshotId, DecodeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::Condition;
+    use crate::command::{Condition, OperationRepliesBuilder, OperationReply};
     use alloc::vec;
+
+    fn replies() -> OperationReplies {
+        let mut replies = OperationRepliesBuilder::default();
+        replies.push(&OperationReply::Absent);
+        replies.push(&OperationReply::Number { version: Version(7), value: -7 });
+        replies.finish()
+    }
 
     #[test]
     fn request_messages_round_trip() {
@@ -268,6 +295,11 @@ mod tests {
             Outcome::Done(Reply::Checkpointed { index: LogIndex(1 << 50) }),
             Outcome::Done(Reply::Restored),
             Outcome::Done(Reply::Refused(Refusal::DiskUnavailable)),
+            Outcome::Done(Reply::Refused(Refusal::CrossShard)),
+            Outcome::Done(Reply::Rejected(Rejection::Overflow)),
+            Outcome::Done(Reply::Expired { keys: 1_000 }),
+            Outcome::Done(Reply::Exchanged(Exchange { swapped: true, old: -1, version: Version(4) })),
+            Outcome::Done(Reply::Operations(replies())),
         ];
         let mut out = vec![];
         put_forward(&mut out, RequestId(7), ShardId(2), &write);

@@ -52,6 +52,11 @@ newtype! {
     Ticks
 }
 newtype! {
+    /// Wall time in milliseconds since 1970, by the clock of the node that took the request. The core never reads a
+    /// clock: such a time comes in as a value.
+    UnixMillis
+}
+newtype! {
     /// The number of a batch handed to the write-ahead log, from 1, rising by one. What it names is durable
     /// when the shell reports it or a later one.
     WalSequence

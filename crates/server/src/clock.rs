@@ -1,7 +1,7 @@
-//! Turns elapsed time into ticks, the only time that the core knows.
+//! Turns elapsed time into ticks, the only time that the core counts by, and reads the wall clock for keys that expire.
 //!
 //! Owns the rate of ticks and what becomes of missed ones; what a tick means is the core's. The clock is the
-//! monotonic one: setting the wall clock forwards or back moves nothing here.
+//! monotonic one: setting the wall clock forwards or back moves no tick.
 //!
 //! **Missed ticks.** A thread that was busy for three ticks owes three, or logical time would run slow under load
 //! and every timeout of a busy node be longer than its peers'. But a node that was stopped (SIGSTOP, a suspended
@@ -16,13 +16,34 @@
 //!
 //! Nothing that must be true rests on ticks: late ones cost time, as [`tidelock_core::event`] promises.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use tidelock_core::types::UnixMillis;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 /// Most ticks paid at once. An election timeout has 20: it takes five such payments in a row, with the sockets looked
 /// at in between, to miss a leader that is there.
 pub const TICKS_AT_ONCE_MAX: u32 = 4;
+
+/// What time it is for people: the system's clock, which may be wrong and may jump. Only when keys expire depends on it.
+#[derive(Clone, Copy, Debug)]
+pub struct WallClock(pub fn() -> UnixMillis);
+
+impl WallClock {
+    /// The time now.
+    pub fn now(self) -> UnixMillis {
+        (self.0)()
+    }
+}
+
+impl Default for WallClock {
+    fn default() -> WallClock {
+        WallClock(|| {
+            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            UnixMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+        })
+    }
+}
 
 /// A source of ticks.
 #[derive(Debug)]

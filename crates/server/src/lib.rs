@@ -9,6 +9,7 @@ pub mod identity;
 pub mod join;
 pub mod listen;
 pub mod metrics;
+pub mod resp;
 pub mod serve;
 pub mod shutdown;
 pub mod store;

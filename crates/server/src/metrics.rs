@@ -19,6 +19,8 @@ use prometheus_client::registry::{Registry, Unit};
 use tidelock_core::event::NodeStatus;
 use tidelock_core::storage::LogHeld;
 
+use crate::resp::RespCounters;
+use crate::resp::dispatch::Family;
 use crate::transport::TransportCounters;
 
 /// Counters of the write-ahead log, raised by the disk thread.
@@ -220,6 +222,8 @@ pub struct Scrape<'a> {
     pub status: NodeStatus,
     /// Of the HTTP server.
     pub http: &'a HttpCounters,
+    /// Of the Redis protocol's server.
+    pub resp: &'a RespCounters,
     /// Of the log.
     pub disk: &'a DiskCounters,
     /// Of the snapshots.
@@ -241,6 +245,7 @@ impl Scrape<'_> {
             status: self.status.clone(),
             requests: snapshot_requests(self.http),
             durations: snapshot_durations(self.http),
+            commands: Family::ALL.map(|family| (family.text(), self.resp.commands.of(family))),
             totals: self.totals(),
             gauges: self.gauges(),
             fsync_seconds: self.disk.fsync_micros.load(Ordering::Relaxed) as f64 / 1e6,
@@ -312,6 +317,23 @@ impl Scrape<'_> {
             ("http_connections_timed_out", "HTTP connections cut as idle", http.connections_timed_out.get()),
             ("http_connections_failed", "HTTP connections ended by an error", http.connections_failed.get()),
             ("http_accept_errors", "Failures to accept an HTTP connection", http.accept_errors.get()),
+            ("resp_connections_accepted", "Redis connections served", self.resp.connections_accepted.get()),
+            (
+                "resp_connections_refused",
+                "Redis connections over the limit",
+                self.resp.connections_refused.get(),
+            ),
+            (
+                "resp_connections_stalled",
+                "Redis connections cut because nothing was read there",
+                self.resp.connections_stalled.get(),
+            ),
+            (
+                "resp_protocol_errors",
+                "Redis connections ended by what is no command, or too long",
+                self.resp.protocol_errors.get(),
+            ),
+            ("resp_accept_errors", "Failures to accept a Redis connection", self.resp.accept_errors.get()),
         ]
     }
 
@@ -331,6 +353,7 @@ impl Scrape<'_> {
             ("snapshot_file_bytes", "Bytes of all files of snapshots", load(&self.snapshots.file_bytes)),
             ("requests_open", "Requests that the store has not answered", self.status.requests_open as u64),
             ("http_connections_open", "HTTP connections open", self.http.connections_open.get()),
+            ("resp_connections_open", "Redis connections open", self.resp.connections_open.get()),
         ]
     }
 }
@@ -388,6 +411,7 @@ struct Snapshot {
     status: NodeStatus,
     requests: Vec<([(&'static str, &'static str); 3], u64)>,
     durations: Vec<DurationSeries>,
+    commands: [(&'static str, u64); Family::ALL.len()],
     totals: Vec<(&'static str, &'static str, u64)>,
     gauges: Vec<(&'static str, &'static str, u64)>,
     fsync_seconds: f64,
@@ -414,6 +438,7 @@ impl Collector for Snapshot {
         }
         self.encode_shards(&mut encoder)?;
         self.encode_links(&mut encoder)?;
+        self.encode_commands(&mut encoder)?;
         self.encode_requests(&mut encoder)
     }
 }
@@ -458,6 +483,15 @@ impl Snapshot {
         Ok(())
     }
 
+    fn encode_commands(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Commands of the Redis protocol, by family";
+        let mut metric = encoder.encode_descriptor("resp_commands", help, None, MetricType::Counter)?;
+        for (family, count) in self.commands {
+            ConstCounter::new(count).encode(metric.encode_family(&[("family", family)])?)?;
+        }
+        Ok(())
+    }
+
     fn encode_requests(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "HTTP requests answered";
         let mut metric = encoder.encode_descriptor("http_requests", help, None, MetricType::Counter)?;
@@ -493,6 +527,7 @@ mod tests {
         Scrape {
             status,
             http,
+            resp: &RespCounters::default(),
             disk: &disk,
             snapshots: &snapshots,
             transport: &transport,

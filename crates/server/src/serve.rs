@@ -30,7 +30,7 @@ use tokio::task::LocalSet;
 use uuid::Uuid;
 
 use crate::backup::BackupSource;
-use crate::clock::Ticker;
+use crate::clock::{Ticker, WallClock};
 use crate::config::Settings;
 use crate::disk::{DiskThread, FsDisk, SnapshotPaces, SnapshotThread};
 use crate::http::{self, HttpContext, HttpOptions, NodeAddresses};
@@ -38,6 +38,7 @@ use crate::identity::{self, IdentityError, IdentityStore, remembered_peers};
 use crate::join;
 use crate::listen;
 use crate::metrics::DiskCounters;
+use crate::resp::{self, RespContext, RespOptions};
 use crate::shutdown::{self, Signal};
 use crate::store::Store;
 use crate::transport::handshake::{self, HandshakeRefusal};
@@ -128,12 +129,14 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
         let identity = identity.identity();
         BackupSource::new((disk, readers), identity.cluster_id, identity.node)
     };
+    let resp = Rc::new(RespContext::new(RespOptions::default(), WallClock::default()));
     let context = http_context(&settings, &worker, (&log, &snapshots), &transport);
-    let context = Rc::new(HttpContext { backup: Some(backup), ..context });
+    let context = Rc::new(HttpContext { backup: Some(backup), resp: resp.counters.clone(), ..context });
 
-    let (stop, http_stopping) = watch::channel(false);
-    let task = tokio::task::spawn_local(http::serve(listeners.http, worker.clone(), context, http_stopping));
-    let http = HttpTask { stop, task };
+    let (stop, stopping) = watch::channel(false);
+    let http = http::serve(listeners.http, worker.clone(), context, stopping.clone());
+    let resp = resp::serve(listeners.resp, worker.clone(), resp, stopping);
+    let servers = Servers { stop, tasks: [tokio::task::spawn_local(http), tokio::task::spawn_local(resp)] };
     tokio::task::spawn_local(tick(worker.clone(), settings.tick(), log.counters()));
     let period = settings.election_timeout;
     tokio::task::spawn_local(remember_hosts(worker.clone(), identity.clone(), removal, period));
@@ -148,7 +151,7 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     };
     let failure = tokio::select! {
         failure = worker.run(outlets) => Some(failure),
-        () = stopped(&worker, occasion, &settings, http) => None,
+        () = stopped(&worker, occasion, &settings, servers) => None,
     };
     if let Some(failure) = failure {
         tracing::error!(reason = %failure, "the write-ahead log failed: stopping, nothing more is acknowledged");
@@ -199,13 +202,14 @@ async fn removed(mut removal: watch::Receiver<bool>, identity: &IdentityStore) {
     }
 }
 
-struct HttpTask {
+/// Those who serve clients.
+struct Servers {
     stop: watch::Sender<bool>,
-    task: tokio::task::JoinHandle<()>,
+    tasks: [tokio::task::JoinHandle<()>; 2],
 }
 
 /// Waits for an occasion to stop, then for everything that clients and peers still expect of this node.
-async fn stopped(worker: &Worker, occasion: impl Future<Output = ()>, settings: &Settings, http: HttpTask) {
+async fn stopped(worker: &Worker, occasion: impl Future<Output = ()>, settings: &Settings, servers: Servers) {
     occasion.await;
     worker.tell(Event::Retire);
     let handover = async {
@@ -216,9 +220,11 @@ async fn stopped(worker: &Worker, occasion: impl Future<Output = ()>, settings: 
     if tokio::time::timeout(settings.election_timeout * HANDOVER_ELECTION_TIMEOUTS, handover).await.is_err() {
         tracing::warn!("nobody took over every leadership in time; the others will elect");
     }
-    http.stop.send_replace(true);
-    if let Err(error) = http.task.await {
-        tracing::error!(%error, "the HTTP server ended badly");
+    servers.stop.send_replace(true);
+    for task in servers.tasks {
+        if let Err(error) = task.await {
+            tracing::error!(%error, "a server of clients ended badly");
+        }
     }
 }
 
@@ -231,9 +237,12 @@ fn leads_with_followers(worker: &Worker) -> bool {
 /// Tells the node of time, and of what that brought in the log.
 async fn tick(worker: Worker, period: Duration, log: DiskCounters) {
     let mut ticker = Ticker::start(period);
+    let clock = WallClock::default();
     let mut held = LogHeld::default();
     loop {
-        for _ in 0..ticker.ticks().await {
+        let ticks = ticker.ticks().await;
+        worker.tell(Event::Clock(clock.now()));
+        for _ in 0..ticks {
             worker.tell(Event::Tick);
         }
         let now = log.held();
@@ -269,13 +278,15 @@ impl Outlets for Outlet<'_> {
 
 struct Listeners {
     http: TcpListener,
+    resp: TcpListener,
     peer: TcpListener,
 }
 
 impl Listeners {
     async fn bind(settings: &Settings) -> Result<Listeners, ServeError> {
         let http = listen::bind(settings.http.as_str()).await?;
-        Ok(Listeners { http, peer: listen::bind(settings.peer.as_str()).await? })
+        let resp = listen::bind(settings.resp.as_str()).await?;
+        Ok(Listeners { http, resp, peer: listen::bind(settings.peer.as_str()).await? })
     }
 }
 
@@ -361,7 +372,7 @@ fn http_context(
         options: HttpOptions::default(),
         addresses: NodeAddresses {
             http: settings.http.to_string(),
-            resp: String::new(),
+            resp: settings.resp.to_string(),
             peer: settings.peer.to_string(),
         },
         warnings: exposed
@@ -381,7 +392,7 @@ fn http_context(
 fn log_start(settings: &Settings, identity: &Identity) {
     tracing::info!(
         node = identity.node.0, cluster = %identity.cluster_id, host = %identity.host_uuid,
-        http = %settings.http, peer = %settings.peer, data = %settings.data_dir.display(), "serving"
+        http = %settings.http, resp = %settings.resp, peer = %settings.peer, data = %settings.data_dir.display(), "serving"
     );
 }
 

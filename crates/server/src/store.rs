@@ -2,11 +2,19 @@
 //!
 //! Owns the hand-over between connections and the worker that drives the core, both on one thread. It knows
 //! neither protocols nor consensus.
+//!
+//! There are two ways to a reply. [`Store::submit`] returns a future for it, which reads well where one request is one task's only
+//! concern. [`Store::submit_to`] has it delivered to a [`Mailbox`], so that a connection with many requests in flight is woken once
+//! for all replies of a drive, and pays for no future each.
 
+use std::cell::RefCell;
 use std::future::Future;
+use std::rc::Rc;
+use std::task::{Context, Waker};
 
 use tidelock_core::command::{Reply, Request};
 use tidelock_core::event::NodeStatus;
+use tidelock_core::types::ShardId;
 
 /// A cheap handle to the worker of this thread.
 pub trait Store: Clone + 'static {
@@ -14,6 +22,36 @@ pub trait Store: Clone + 'static {
     /// reply, not the request.
     fn submit(&self, request: Request) -> impl Future<Output = Reply>;
 
+    /// Hands `request` to the store. Its one reply is delivered to `mailbox`, bearing `tag`.
+    fn submit_to(&self, request: Request, mailbox: &Rc<Mailbox>, tag: u64);
+
+    /// The shard that a key belongs to, as far as this node knows now.
+    fn shard_of(&self, key: &[u8]) -> ShardId;
+
     /// What the node says about itself now.
     fn status(&self) -> NodeStatus;
+}
+
+/// Where replies wait for one connection.
+#[derive(Debug, Default)]
+pub struct Mailbox {
+    delivered: RefCell<Vec<(u64, Reply)>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Mailbox {
+    /// Puts a reply there and wakes whoever waits.
+    pub fn deliver(&self, tag: u64, reply: Reply) {
+        self.delivered.borrow_mut().push((tag, reply));
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    /// Swaps what was delivered into `emptied`, in the order of delivery, and has `task` woken by the next delivery.
+    pub fn take(&self, emptied: &mut Vec<(u64, Reply)>, task: &Context<'_>) {
+        debug_assert!(emptied.is_empty(), "invariant: what was taken before is worked off");
+        std::mem::swap(&mut *self.delivered.borrow_mut(), emptied);
+        *self.waker.borrow_mut() = Some(task.waker().clone());
+    }
 }

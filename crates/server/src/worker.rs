@@ -24,12 +24,12 @@ use tidelock_core::storage::WalBatch;
 use tidelock_core::storage::control_file::KnownHost;
 use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
 use tidelock_core::storage::wal::WalError;
-use tidelock_core::types::{NodeId, Token, WalSequence};
+use tidelock_core::types::{NodeId, ShardId, Token, WalSequence};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
 use crate::disk::DiskReport;
-use crate::store::Store;
+use crate::store::{Mailbox, Store};
 
 /// Where a worker's actions go.
 pub trait Outlets {
@@ -103,7 +103,7 @@ impl Clone for Worker {
 struct Inner {
     node: RefCell<Node>,
     /// Who waits for which token; the slab's key is the token.
-    waiting: RefCell<Slab<oneshot::Sender<Reply>>>,
+    waiting: RefCell<Slab<Waiter>>,
     actions: RefCell<Actions>,
     reports: Arc<DiskReports>,
     durable_seen: Cell<u64>,
@@ -147,6 +147,11 @@ impl Worker {
             (node, KnownHost { uuid, peer_address: address.to_owned() })
         };
         node.known_hosts().map(host).collect()
+    }
+
+    fn ask(&self, request: Request, waiter: Waiter) {
+        let token = Token(self.0.waiting.borrow_mut().insert(waiter) as u64);
+        self.tell(Event::Request { token, request });
     }
 
     /// Drives the node until the log fails; returns why.
@@ -198,9 +203,11 @@ impl Worker {
         }
         let mut waiting = self.0.waiting.borrow_mut();
         for (token, reply) in actions.replies.drain(..) {
-            let sender = waiting.remove(token.0 as usize);
-            // The client may have gone away; the request was answered all the same.
-            let _ = sender.send(reply);
+            match waiting.remove(token.0 as usize) {
+                // The client may have gone away; the request was answered all the same.
+                Waiter::Task(sender) => drop(sender.send(reply)),
+                Waiter::Mailbox(mailbox, tag) => mailbox.deliver(tag, reply),
+            }
         }
     }
 }
@@ -213,8 +220,7 @@ impl Store for Worker {
             }
             request => {
                 let (sender, receiver) = oneshot::channel();
-                let token = Token(self.0.waiting.borrow_mut().insert(sender) as u64);
-                self.tell(Event::Request { token, request });
+                self.ask(request, Waiter::Task(sender));
                 Pending::Waiting(receiver)
             }
         };
@@ -229,9 +235,29 @@ impl Store for Worker {
         }
     }
 
+    fn submit_to(&self, request: Request, mailbox: &Rc<Mailbox>, tag: u64) {
+        match request {
+            Request::Read { read, consistency: Consistency::Stale } => {
+                let reply = self.0.node.borrow_mut().read_stale(&read);
+                mailbox.deliver(tag, reply);
+            }
+            request => self.ask(request, Waiter::Mailbox(mailbox.clone(), tag)),
+        }
+    }
+
+    fn shard_of(&self, key: &[u8]) -> ShardId {
+        self.0.node.borrow().shard_of(key)
+    }
+
     fn status(&self) -> NodeStatus {
         self.0.node.borrow().status()
     }
+}
+
+/// Who waits for a reply.
+enum Waiter {
+    Task(oneshot::Sender<Reply>),
+    Mailbox(Rc<Mailbox>, u64),
 }
 
 enum Pending {

@@ -20,7 +20,7 @@ pub fn link_facts(event: &Event) -> (u64, u64) {
 /// What distinguishes a reply, as numbers.
 pub fn reply_facts(reply: &Reply) -> (u64, u64) {
     match reply {
-        Reply::Value { version, value } => (1, version.0 ^ digest(value)),
+        Reply::Value { version, value, .. } => (1, version.0 ^ digest(value)),
         Reply::NotFound => (2, 0),
         Reply::Written { version, created } => (3 + u64::from(*created), version.0),
         Reply::Deleted { version } => (5, version.0),
@@ -43,6 +43,11 @@ pub fn reply_facts(reply: &Reply) -> (u64, u64) {
         Reply::Denied(denial) => (16, digest(format!("{denial:?}").as_bytes())),
         Reply::Asked => (17, 0),
         Reply::Refused(Refusal::DiskUnavailable) => (18, 0),
+        Reply::Refused(Refusal::CrossShard) => (19, 0),
+        Reply::Operations(_) | Reply::Exchanged(_) | Reply::Rejected(_) | Reply::Expired { .. } => {
+            (20, digest(format!("{reply:?}").as_bytes()))
+        }
+        Reply::Scanned { .. } | Reply::Count(_) => (21, digest(format!("{reply:?}").as_bytes())),
     }
 }
 

@@ -100,6 +100,13 @@ pub enum Fault {
         /// Length of a tick in percent of the nominal one.
         percent: u64,
     },
+    /// Somebody sets a clock forward or back. It keeps going from there; when the fault is relieved it is right again.
+    SetClock {
+        /// Whose.
+        target: Target,
+        /// By how much it is wrong then, in milliseconds.
+        ahead_ms: i64,
+    },
 }
 
 /// Whom a fault strikes; resolved when it does.
@@ -155,7 +162,8 @@ impl Fault {
             | Fault::FailSync { target }
             | Fault::FullDisk { target, .. }
             | Fault::ReadOnlyDisk { target }
-            | Fault::SkewClock { target, .. } => Some(target),
+            | Fault::SkewClock { target, .. }
+            | Fault::SetClock { target, .. } => Some(target),
             Fault::Blackout | Fault::Partition { .. } | Fault::BreakLinks { .. } | Fault::Lossy { .. } => {
                 None
             }
@@ -231,6 +239,24 @@ pub fn draw_stalls(severity: Severity, random: &mut fastrand::Rng) -> Vec<Schedu
             };
             faults.push(ScheduledFault { at, lasts, fault });
         }
+    }
+}
+
+/// Draws further faults for one run in two: clocks that jump. They have a row of their own for the same reason.
+pub fn draw_clocks(severity: Severity, random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
+    let mut faults = Vec::new();
+    if random.bool() {
+        return faults;
+    }
+    let mut at = severity.from;
+    loop {
+        at = at + Micros(random.u64(1..=2 * severity.interval_max.0));
+        if at >= severity.until {
+            return faults;
+        }
+        let lasts = Micros(random.u64(1_000..=severity.lasts_max.0));
+        let (target, ahead_ms) = (draw_target(severity, random), random.i64(-20_000..20_000));
+        faults.push(ScheduledFault { at, lasts, fault: Fault::SetClock { target, ahead_ms } });
     }
 }
 

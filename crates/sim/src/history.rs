@@ -154,6 +154,7 @@ impl Operation {
                 Happened::Yes
             }
             Some(Reply::Joined { .. } | Reply::HostChanged) => Happened::Yes,
+            Some(Reply::Operations(_) | Reply::Exchanged(_)) => Happened::Yes,
             Some(_) => Happened::No,
         }
     }

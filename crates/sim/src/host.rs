@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use tidelock_core::command::{HostInfo, Reply, Standing};
+use tidelock_core::command::{HostInfo, Reply, Standing, Write as Command};
 use tidelock_core::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame};
 use tidelock_core::membership::Membership;
 use tidelock_core::node::Node;
@@ -15,7 +15,7 @@ use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
 use tidelock_core::storage::snapshot_files::SnapshotFiles;
 use tidelock_core::storage::wal::{self, WalOptions};
 use tidelock_core::storage::{LogHeld, WalBatch, recovery};
-use tidelock_core::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, WalSequence};
+use tidelock_core::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, UnixMillis, WalSequence};
 
 use crate::agenda::Micros;
 use crate::disk::SimDisk;
@@ -37,6 +37,8 @@ pub struct Host {
     pub loss_if_dies: Loss,
     /// How long a tick of its clock is.
     pub tick: Micros,
+    /// By how much its wall clock is wrong, in milliseconds.
+    pub clock_ahead_ms: i64,
     /// How many times longer syncs take than planned.
     pub slowness: u64,
     /// How many pauses hold the process.
@@ -105,6 +107,9 @@ pub enum Stop {
     Disk(String),
 }
 
+/// What a clock that is right shows when a run begins, in milliseconds since 1970.
+const CLOCK_BEGINS_MS: u64 = 1_800_000_000_000;
+
 /// A drive that goes on for so long never ends.
 const DRIVES_MAX: u32 = 10_000;
 
@@ -120,6 +125,7 @@ impl Host {
             process: None,
             loss_if_dies: Loss::Process,
             tick,
+            clock_ahead_ms: 0,
             slowness: 1,
             pauses: 0,
             presence: Presence::Member,
@@ -407,6 +413,16 @@ impl Host {
     /// The checksum of a replica's state at its applied index.
     pub fn state_digest(&self, shard: ShardId) -> Option<(LogIndex, u64)> {
         self.process.as_ref()?.node.state_digest(shard)
+    }
+
+    /// What its wall clock shows at a time of the run.
+    pub fn clock(&self, now: Micros) -> UnixMillis {
+        UnixMillis((CLOCK_BEGINS_MS + now.0 / 1_000).saturating_add_signed(self.clock_ahead_ms))
+    }
+
+    /// The writes of a committed entry.
+    pub fn committed_writes(&self, shard: ShardId, index: LogIndex) -> Option<Vec<Command>> {
+        self.process.as_ref()?.node.committed_writes(shard, index)
     }
 
     /// A committed entry.

@@ -9,7 +9,7 @@
 //!
 //! Where to add what: a fault, in [`faults`] (the data) and [`nemesis`] (the deed); a property, as a room of
 //! [`checkers`], with a test that shows it a violation; a command, in [`workload`] and, if it touches keys, in
-//! [`checkers::lineage`].
+//! [`checkers::lineage`]; an operation, in [`compound`] and in the model of [`checkers::operations`].
 //!
 //! Finding a bug: `tidelock-sim --seeds 1000`; making it [shorter](shrink): `tidelock-sim --seed S --shrink`; looking at it:
 //! `tidelock-sim --seed S --trace`. A seed that once failed goes into `tests/regressions.txt`.
@@ -20,6 +20,7 @@
 
 pub mod agenda;
 pub mod checkers;
+pub mod compound;
 mod describe;
 pub mod disk;
 pub mod faults;

@@ -126,6 +126,7 @@ impl World<'_> {
             Fault::SkewClock { percent, .. } => {
                 self.host(node).tick = Micros(self.plan.tick.0 * percent / 100);
             }
+            Fault::SetClock { ahead_ms, .. } => self.host(node).clock_ahead_ms = ahead_ms,
             Fault::Partition { .. }
             | Fault::Isolate { .. }
             | Fault::BreakLinks { .. }
@@ -200,6 +201,7 @@ impl World<'_> {
             Fault::FullDisk { .. } => self.host(node).disk().set_free_bytes(None),
             Fault::ReadOnlyDisk { .. } => self.host(node).disk().set_read_only(false),
             Fault::SkewClock { .. } => self.host(node).tick = self.plan.tick,
+            Fault::SetClock { .. } => self.host(node).clock_ahead_ms = 0,
             _ => {}
         }
         if self.host(node).is_up() { Ok(()) } else { self.start_host(node) }

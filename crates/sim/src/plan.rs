@@ -68,6 +68,8 @@ pub struct Load {
     pub patience: Micros,
     /// Of a thousand operations, how many are reads.
     pub reads_per_mille: u32,
+    /// Of a thousand requests, how many have operations.
+    pub operations_per_mille: u32,
     /// Longest value, in bytes.
     pub value_bytes_max: usize,
     /// Whether clients stay with one node, or take any for each operation.
@@ -112,7 +114,7 @@ impl Plan {
                 &mut generator(seed, "snapshots"),
                 &[1_000, 5_000, 20_000, 100_000, 1 << 30],
             ),
-            load: draw_load(random),
+            load: draw_load(random, &mut generator(seed, "operations")),
             duration,
             faults: draw_faults(seed, severity),
             deeds,
@@ -135,6 +137,7 @@ impl Plan {
 fn draw_faults(seed: u64, severity: Severity) -> Vec<ScheduledFault> {
     let mut faults = faults::draw(severity, &mut generator(seed, "faults"));
     faults.extend(faults::draw_stalls(severity, &mut generator(seed, "stalls")));
+    faults.extend(faults::draw_clocks(severity, &mut generator(seed, "clocks")));
     faults
 }
 
@@ -161,13 +164,14 @@ fn draw_disk(random: &mut fastrand::Rng) -> DiskPace {
     }
 }
 
-fn draw_load(random: &mut fastrand::Rng) -> Load {
+fn draw_load(random: &mut fastrand::Rng, operations: &mut fastrand::Rng) -> Load {
     Load {
         clients: random.usize(1..=12),
         keys_per_shard: random.usize(1..=4),
         pause_max: Micros::MILLISECOND * random.u64(1..=200),
         patience: Micros::MILLISECOND * random.u64(100..=5_000),
         reads_per_mille: random.u32(100..=900),
+        operations_per_mille: *choose(operations, &[0, 100, 300, 300, 900]),
         value_bytes_max: *choose(random, &[8, 8, 200, 2_000, 20_000]),
         sticky: random.bool(),
     }
@@ -202,7 +206,7 @@ mod tests {
                 debug.split(' ').next().unwrap().to_owned()
             })
             .collect();
-        assert_eq!(names.len(), 13, "{names:?}");
+        assert_eq!(names.len(), 14, "{names:?}");
         assert!(plans.iter().any(|plan| plan.faults.is_empty()));
     }
 }

@@ -123,7 +123,7 @@ fn play(plan: &Plan, world: &mut World<'_>) -> Result<(), Violation> {
     world.run_until(plan.duration)?;
     world.heal()?;
     world.inspect()?;
-    checkers::judge(world.history(), plan.data_shards)
+    checkers::judge(world.history(), world.ledger(), plan.data_shards)
 }
 
 fn message_of(panic: &(dyn std::any::Any + Send)) -> String {

@@ -1,8 +1,8 @@
 //! Which shard a key belongs to, computed apart from the core.
 //!
 //! Workload and checkers need to know. They do not ask the store's own router, so that a key in the wrong shard would
-//! show: Redis Cluster's CRC16 (XMODEM) mod 16384, founding shards sharing the slots evenly and in order. The keys
-//! of the simulator hold no `{hash tags}`.
+//! show: Redis Cluster's CRC16 (XMODEM) mod 16384, founding shards sharing the slots evenly and in order. Plain keys of
+//! the simulator hold no `{hash tags}`; of the others the tag alone is asked about.
 
 use tidelock_core::types::ShardId;
 

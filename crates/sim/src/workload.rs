@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use crate::slots::shard_of;
 use bytes::Bytes;
 use tidelock_core::command::{Condition, Consistency, Read, Reply, Request, Restoration, Write};
-use tidelock_core::types::{NodeId, ShardId, Token, Version};
+use tidelock_core::types::{NodeId, ShardId, Token, UnixMillis, Version};
 use uuid::Uuid;
 
 use crate::agenda::Micros;
+use crate::compound::Compound;
 use crate::faults::choose;
 use crate::history::{VALUE_BYTES_MIN, value_of};
 use crate::plan::Load;
@@ -24,6 +25,7 @@ pub struct Workload {
     data_shards: u64,
     keys: Vec<Bytes>,
     clients: Vec<Client>,
+    compound: Compound,
     random: fastrand::Rng,
 }
 
@@ -37,8 +39,14 @@ struct Client {
 }
 
 impl Workload {
-    /// Clients under `load` of a cluster of `nodes` with `data_shards`.
-    pub fn new(load: Load, nodes: u64, data_shards: u64, mut random: fastrand::Rng) -> Workload {
+    /// Clients under `load` of a cluster of `nodes` with `data_shards`. What they ask with operations has a generator of its own.
+    pub fn new(
+        load: Load,
+        (nodes, data_shards): (u64, u64),
+        mut random: fastrand::Rng,
+        compound: fastrand::Rng,
+    ) -> Workload {
+        let compound = Compound::new(data_shards, load.keys_per_shard, load.operations_per_mille, compound);
         let clients = (0..load.clients)
             .map(|_| Client {
                 node: NodeId(random.u64(1..=nodes)),
@@ -47,7 +55,13 @@ impl Workload {
                 versions: BTreeMap::new(),
             })
             .collect();
-        Workload { load, data_shards, keys: keys_over(data_shards, load.keys_per_shard), clients, random }
+        let keys = keys_over(data_shards, load.keys_per_shard);
+        Workload { load, data_shards, keys, clients, compound, random }
+    }
+
+    /// The keys of each shard that are used with operations.
+    pub fn compound_keys(&self) -> Vec<Vec<Bytes>> {
+        self.compound.keys()
     }
 
     /// Every key that any client may use, in no order.
@@ -74,9 +88,11 @@ impl Workload {
         up.contains(&client.node).then_some(client.node)
     }
 
-    /// A client's next request, which will be known as `token`.
-    pub fn request(&mut self, client: usize, token: Token) -> Request {
-        if self.random.u32(0..1000) < self.load.reads_per_mille {
+    /// A client's next request, which will be known as `token`, to a node whose clock shows `clock`.
+    pub fn request(&mut self, client: usize, token: Token, clock: UnixMillis) -> Request {
+        if let Some(request) = self.compound.request(token, clock) {
+            request
+        } else if self.random.u32(0..1000) < self.load.reads_per_mille {
             self.read()
         } else {
             self.write(client, token)
@@ -103,14 +119,14 @@ impl Workload {
 
     /// A client learns versions from a reply to its request.
     pub fn learn(&mut self, client: usize, request: &Request, reply: &Reply) {
+        self.compound.learn(request, reply);
         let versions = &mut self.clients[client].versions;
         let key = match request {
             Request::Write(write) => write.key().cloned(),
             Request::Read { read: Read::Get { key }, .. } => Some(key.clone()),
-            Request::Read { read: Read::List { .. }, .. }
-            | Request::Cluster
-            | Request::Transfer { .. }
-            | Request::SnapshotHere => None,
+            Request::Read { .. } | Request::Cluster | Request::Transfer { .. } | Request::SnapshotHere => {
+                None
+            }
         };
         match (key, reply) {
             (Some(key), Reply::Value { version, .. } | Reply::Written { version, .. }) => {

@@ -16,6 +16,7 @@ use crate::agenda::{Agenda, Happening, Micros};
 use crate::checkers::Violation;
 use crate::checkers::agreement::Agreement;
 use crate::checkers::leaders::Leaders;
+use crate::checkers::operations::Ledger;
 use crate::checkers::replicas::Replicas;
 use crate::checkers::replies::Replies;
 use crate::describe::{brief, brief_done, brief_event, brief_reply, link_facts, reply_facts};
@@ -54,6 +55,7 @@ pub struct World<'p> {
     agreement: Agreement,
     leaders: Leaders,
     replies: Replies,
+    ledger: Ledger,
     /// Whose request a token is.
     clients: BTreeMap<Token, usize>,
     /// Seeds the lives of processes.
@@ -87,7 +89,12 @@ impl<'p> World<'p> {
             agenda: Agenda::default(),
             net: Network::new(plan.hosts(), plan.weather, plan.generator("network").u64(..)),
             hosts: hosts.collect(),
-            workload: Workload::new(plan.load, plan.nodes, plan.data_shards, plan.generator("workload")),
+            workload: Workload::new(
+                plan.load,
+                (plan.nodes, plan.data_shards),
+                plan.generator("workload"),
+                plan.generator("compound"),
+            ),
             history: History::default(),
             nemesis: Nemesis::new(plan.generator("nemesis")),
             disk_pace: plan.disk,
@@ -100,6 +107,7 @@ impl<'p> World<'p> {
             agreement: Agreement::default(),
             leaders: Leaders::default(),
             replies: Replies::new(plan.timing.request_ticks),
+            ledger: Ledger::default(),
             clients: BTreeMap::new(),
             boots: plan.generator("boots"),
             crashes: 0,
@@ -142,6 +150,11 @@ impl<'p> World<'p> {
     /// What clients asked and were told.
     pub fn history(&self) -> &History {
         &self.history
+    }
+
+    /// What the cluster committed.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     /// What the run did so far.
@@ -301,6 +314,10 @@ impl<'p> World<'p> {
         // A process that does not run misses its ticks: timers do not pile up.
         if self.host(node).is_running() {
             self.note(&[5, node.0], || format!("node {node} ticks"));
+            let now = self.agenda.now();
+            let time = self.host(node).clock(now);
+            self.ledger.clock(time);
+            self.post(node, Event::Clock(time));
             self.post(node, Event::Tick);
         }
     }
@@ -522,7 +539,8 @@ impl<'p> World<'p> {
             self.agenda.after(pause + Micros::MILLISECOND, Happening::Client(client));
             return;
         };
-        let request = self.workload.request(client, self.history.next_token());
+        let clock = self.host(node).clock(now);
+        let request = self.workload.request(client, self.history.next_token(), clock);
         let token = self.ask(node, request, false);
         self.clients.insert(token, client);
         let impatient = self.workload.waits(client, token, now);
@@ -539,6 +557,8 @@ impl<'p> World<'p> {
         for shard in &status.shards {
             let entry = |index| host.committed_entry(shard.shard, index);
             self.agreement.observe(node, shard.shard, (shard.log_begin, shard.committed), entry)?;
+            let writes = |index| host.committed_writes(shard.shard, index);
+            self.ledger.observe(shard.shard, shard.committed, writes);
             if shard.leads {
                 self.leaders.observe(node, shard.shard, shard.term)?;
             }

@@ -31,7 +31,7 @@ pub fn run(args: RestoreArgs) -> Result<(), CliError> {
     let client = Client::new(args.client.urls, Duration::from_millis(args.client.timeout_ms));
     let summary = super::read_file(&args.file, "verifying", |_| Ok(()))?;
     let revision = summary.restored_revision();
-    let target = format!("/v1/restore?backup={}&revision={revision}", summary.header.backup);
+    let target = format!("/v1/restore?backup={}&revision={revision}&expiring=true", summary.header.backup);
     let send = |keys: &[u8], patience| send(&client, &Call::post(&*target, keys), patience);
     send(&[], PATIENCE_TO_BEGIN)?;
 

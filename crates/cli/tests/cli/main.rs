@@ -23,4 +23,5 @@ mod linearizable;
 mod lost_majority;
 mod membership;
 mod replacement;
+mod resp;
 mod snapshots;

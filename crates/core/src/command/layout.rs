@@ -8,9 +8,10 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use uuid::Uuid;
 
-use super::{Condition, Denial, HostChange, HostInfo, Restoration, Write};
+use super::{Condition, Denial, HostChange, HostInfo, Restoration, RowLayout, Transaction, Write};
 use crate::codec::{self, DecodeError, Decoder};
-use crate::types::{NodeId, ShardId, Version};
+use crate::limits;
+use crate::types::{NodeId, ShardId, UnixMillis, Version};
 
 const TAG_PUT: u8 = 1;
 const TAG_DELETE: u8 = 2;
@@ -19,6 +20,12 @@ const TAG_JOIN_HOST: u8 = 4;
 const TAG_CHANGE_HOST: u8 = 5;
 const TAG_CHECKPOINT: u8 = 6;
 const TAG_RESTORE: u8 = 7;
+const TAG_TRANSACTION: u8 = 20;
+const TAG_EXCHANGE: u8 = 21;
+const TAG_COMPARE_EXCHANGE: u8 = 22;
+const TAG_EXPIRE: u8 = 23;
+/// A restore of keys some of which expire.
+const TAG_RESTORE_EXPIRING: u8 = 24;
 
 impl Write {
     /// Appends the layout that stands in the log and on the wire.
@@ -53,8 +60,30 @@ impl Write {
                 codec::put_varint(out, shard.0);
             }
             Write::Restore(restoration) => {
-                out.push(TAG_RESTORE);
-                restoration.encode(out);
+                let expires = restoration.records.iter().any(|record| record.expires.is_some());
+                out.push(if expires { TAG_RESTORE_EXPIRING } else { TAG_RESTORE });
+                restoration.encode(if expires { RowLayout::Expiring } else { RowLayout::Plain }, out);
+            }
+            Write::Transaction(transaction) => {
+                out.push(TAG_TRANSACTION);
+                transaction.encode(out);
+            }
+            Write::Exchange { key, value } => {
+                out.push(TAG_EXCHANGE);
+                codec::put_bytes(out, key);
+                codec::put_signed(out, *value);
+            }
+            Write::CompareExchange { key, expected, new } => {
+                out.push(TAG_COMPARE_EXCHANGE);
+                codec::put_bytes(out, key);
+                codec::put_signed(out, *expected);
+                codec::put_signed(out, *new);
+            }
+            Write::Expire { shard, now, limit } => {
+                out.push(TAG_EXPIRE);
+                codec::put_varint(out, shard.0);
+                codec::put_varint(out, now.0);
+                codec::put_varint(out, *limit as u64);
             }
         }
     }
@@ -78,7 +107,26 @@ impl Write {
                 Ok(Write::ChangeHost { node, change: HostChange::from_code(decoder.u8()?)? })
             }
             TAG_CHECKPOINT => Ok(Write::Checkpoint { shard: ShardId(decoder.varint()?) }),
-            TAG_RESTORE => Ok(Write::Restore(Restoration::decode(decoder, owner)?)),
+            TAG_RESTORE => Ok(Write::Restore(Restoration::decode(RowLayout::Plain, decoder, owner)?)),
+            TAG_RESTORE_EXPIRING => {
+                Ok(Write::Restore(Restoration::decode(RowLayout::Expiring, decoder, owner)?))
+            }
+            TAG_TRANSACTION => Ok(Write::Transaction(Transaction::decode(decoder, owner)?)),
+            TAG_EXCHANGE => {
+                let key = decoder.shared(owner)?;
+                Ok(Write::Exchange { key, value: decoder.signed()? })
+            }
+            TAG_COMPARE_EXCHANGE => {
+                let key = decoder.shared(owner)?;
+                let expected = decoder.signed()?;
+                Ok(Write::CompareExchange { key, expected, new: decoder.signed()? })
+            }
+            TAG_EXPIRE => {
+                let shard = ShardId(decoder.varint()?);
+                let now = UnixMillis(decoder.varint()?);
+                let limit = decoder.bounded(limits::EXPIRED_KEYS_MAX as u64, "number of keys to expire")?;
+                Ok(Write::Expire { shard, now, limit: limit as usize })
+            }
             _ => Err(DecodeError::UnknownTag("write")),
         }
     }

@@ -4,10 +4,10 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use uuid::Uuid;
 
-use super::{Refusal, validate_key, validate_value};
+use super::{Refusal, expiry, put_expiry, validate_key, validate_value};
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
-use crate::types::{ShardId, Version};
+use crate::types::{ShardId, UnixMillis, Version};
 
 /// A part of a backup on its way into one data shard. May be repeated: what is there already stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +32,17 @@ pub struct RestoredKey {
     pub version: Version,
     /// Its value.
     pub value: Bytes,
+    /// When it expires, if it does.
+    pub expires: Option<UnixMillis>,
+}
+
+/// How keys stand in a row: in blocks of snapshots and backups, and in what a restore is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowLayout {
+    /// Key, version, value.
+    Plain,
+    /// The same, and behind each value when the key expires.
+    Expiring,
 }
 
 impl Restoration {
@@ -40,7 +51,7 @@ impl Restoration {
             return Err(Refusal::Invalid("revision beyond any that a cluster gives out"));
         }
         let mut bytes = 0;
-        for RestoredKey { key, version, value } in &self.records {
+        for RestoredKey { key, version, value, .. } in &self.records {
             validate_key(key)?;
             validate_value(value)?;
             if *version == Version::ABSENT || *version > self.revision {
@@ -54,17 +65,21 @@ impl Restoration {
         Ok(())
     }
 
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    pub(super) fn encode(&self, layout: RowLayout, out: &mut Vec<u8>) {
         codec::put_varint(out, self.shard.0);
         out.extend_from_slice(self.backup.as_bytes());
         codec::put_varint(out, self.revision.0);
         codec::put_varint(out, self.records.len() as u64);
         for record in &self.records {
-            record.encode(out);
+            record.encode(layout, out);
         }
     }
 
-    pub(super) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Restoration, DecodeError> {
+    pub(super) fn decode(
+        layout: RowLayout,
+        decoder: &mut Decoder<'_>,
+        owner: &Bytes,
+    ) -> Result<Restoration, DecodeError> {
         let shard = ShardId(decoder.varint()?);
         let backup = Uuid::from_slice(decoder.raw(16)?).map_err(|_| DecodeError::Invalid("backup uuid"))?;
         let revision = Version(decoder.varint()?);
@@ -72,28 +87,43 @@ impl Restoration {
         // A record takes three bytes at the least, so no count makes this reserve more than a few times the input.
         let mut records = Vec::with_capacity((count as usize).min(decoder.rest().len() / 3));
         for _ in 0..count {
-            records.push(RestoredKey::decode(decoder, owner)?);
+            records.push(RestoredKey::decode(layout, decoder, owner)?);
         }
         Ok(Restoration { shard, backup, revision, records })
     }
 }
 
 impl RestoredKey {
-    /// Appends the layout of a record: that of snapshots and backups, and of what a restore is sent.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    /// Appends the record. [`RowLayout::Plain`] has no place for when it expires.
+    pub fn encode(&self, layout: RowLayout, out: &mut Vec<u8>) {
         codec::put_bytes(out, &self.key);
         codec::put_varint(out, self.version.0);
         codec::put_bytes(out, &self.value);
+        match layout {
+            RowLayout::Plain => {
+                debug_assert!(self.expires.is_none(), "invariant: the layout fits the record")
+            }
+            RowLayout::Expiring => put_expiry(out, self.expires),
+        }
     }
 
     /// Reads one record; key and value share `owner`, the buffer that `decoder` reads.
     ///
     /// # Errors
     /// When the bytes are no record.
-    pub fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<RestoredKey, DecodeError> {
+    pub fn decode(
+        layout: RowLayout,
+        decoder: &mut Decoder<'_>,
+        owner: &Bytes,
+    ) -> Result<RestoredKey, DecodeError> {
         let key = decoder.shared(owner)?;
         let version = Version(decoder.varint()?);
-        Ok(RestoredKey { key, version, value: decoder.shared(owner)? })
+        let value = decoder.shared(owner)?;
+        let expires = match layout {
+            RowLayout::Plain => None,
+            RowLayout::Expiring => expiry(decoder)?,
+        };
+        Ok(RestoredKey { key, version, value, expires })
     }
 }
 
@@ -108,6 +138,7 @@ mod tests {
             key: Bytes::from_static(key.as_bytes()),
             version: Version(version),
             value: Bytes::from_static(b"\xff\0"),
+            expires: None,
         };
         Restoration {
             shard: ShardId(3),
@@ -119,7 +150,11 @@ mod tests {
 
     #[test]
     fn writes_that_name_their_shard_round_trip() {
-        for write in [Write::Checkpoint { shard: ShardId(7) }, Write::Restore(restoration())] {
+        let mut expiring = restoration();
+        expiring.records[1].expires = Some(UnixMillis(1 << 41));
+        for write in
+            [Write::Checkpoint { shard: ShardId(7) }, Write::Restore(restoration()), Write::Restore(expiring)]
+        {
             let mut out = vec![];
             write.encode(&mut out);
             let bytes = Bytes::from(out);

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use crate::command::{Read, Refusal, Reply, Write};
 use crate::control::registry::Registry;
 use crate::membership::Membership;
-use crate::types::{LogIndex, ShardId};
+use crate::types::{LogIndex, ShardId, UnixMillis};
 use kv::KeyValue;
 pub use restore::{Restore, RestoreError, Restored, Scan};
 
@@ -52,14 +52,23 @@ impl Machine {
             (_, Write::Put { .. } | Write::Delete { .. } | Write::Restore(_)) => {
                 matches!(self, Machine::KeyValue(_))
             }
+            (_, Write::Transaction(_) | Write::Expire { .. }) => matches!(self, Machine::KeyValue(_)),
+            (_, Write::Exchange { .. } | Write::CompareExchange { .. }) => {
+                matches!(self, Machine::KeyValue(_))
+            }
             (_, Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. }) => {
                 matches!(self, Machine::Registry(_))
             }
         }
     }
 
-    /// Applies one write of the entry at `index`.
+    /// Applies one write of the entry at `index`, and answers it.
     pub fn apply(&mut self, index: LogIndex, write: Write) -> Reply {
+        self.apply_for(index, write, true)
+    }
+
+    /// The same; if nobody waits for the reply it need not say anything.
+    pub fn apply_for(&mut self, index: LogIndex, write: Write, is_answered: bool) -> Reply {
         match (self, write) {
             // The state is looked at, by whoever drives the machine, and not changed.
             (_, Write::Checkpoint { .. }) => Reply::Checkpointed { index },
@@ -71,6 +80,14 @@ impl Machine {
             (Machine::KeyValue(kv), Write::Put { key, value, condition }) => kv.put(&key, &value, condition),
             (Machine::KeyValue(kv), Write::Delete { key, condition }) => kv.delete(&key, condition),
             (Machine::KeyValue(kv), Write::Restore(restoration)) => kv.restore(&restoration),
+            (Machine::KeyValue(kv), Write::Transaction(transaction)) => {
+                kv.transact(&transaction, is_answered)
+            }
+            (Machine::KeyValue(kv), Write::Exchange { key, value }) => kv.exchange(&key, None, value),
+            (Machine::KeyValue(kv), Write::CompareExchange { key, expected, new }) => {
+                kv.exchange(&key, Some(expected), new)
+            }
+            (Machine::KeyValue(kv), Write::Expire { now, limit, .. }) => kv.expire(now, limit),
             (Machine::Registry(_) | Machine::KeyValue(_), _) => {
                 Reply::Refused(Refusal::Invalid("write for another kind of shard"))
             }
@@ -82,6 +99,14 @@ impl Machine {
         match self {
             Machine::KeyValue(kv) => kv.read(read),
             Machine::Registry(_) => Reply::Refused(Refusal::Invalid("read of another kind of shard")),
+        }
+    }
+
+    /// How many keys are overdue at `now`, counting up to `limit`.
+    pub fn overdue(&self, now: UnixMillis, limit: usize) -> usize {
+        match self {
+            Machine::KeyValue(kv) => kv.overdue(now, limit),
+            Machine::Registry(_) => 0,
         }
     }
 

@@ -13,12 +13,15 @@ use uuid::Uuid;
 use super::Machine;
 use super::kv::{Key, KeyValue, Record};
 use crate::codec::{DecodeError, Decoder};
+use crate::command::{RowLayout, expiry};
 use crate::control::registry::Registry;
 use crate::membership::Membership;
-use crate::types::Version;
+use crate::types::{UnixMillis, Version};
 
-/// First byte of a first block: the version of the layout.
-const FORMAT: u8 = 1;
+/// First byte of a first block: the version of the layout, as it is written.
+const FORMAT: u8 = 2;
+/// The same, before keys could expire. Read, not written.
+const FORMAT_PLAIN: u8 = 1;
 /// Second byte: a data shard.
 pub(super) const KIND_KEY_VALUE: u8 = 1;
 /// Second byte: the prime shard.
@@ -45,7 +48,7 @@ pub enum RestoreError {
 /// A machine in the making.
 #[derive(Debug, Default)]
 pub struct Restore {
-    restored: Option<Restored>,
+    restored: Option<(Restored, RowLayout)>,
     /// The records of a data shard, in order.
     records: Vec<(Key, Record)>,
 }
@@ -66,10 +69,10 @@ impl Restore {
     /// When the block cannot be one of this snapshot. The whole is then worthless.
     pub fn block(&mut self, block: &[u8]) -> Result<(), RestoreError> {
         let mut decoder = Decoder::new(block);
-        match self.restored.as_ref().map(|restored| &restored.machine) {
+        match self.restored.as_mut().map(|(restored, layout)| (&mut restored.machine, *layout)) {
             None => self.restored = Some(first(&mut decoder)?),
-            Some(Machine::KeyValue(kv)) => records(kv.revision, &mut self.records, &mut decoder)?,
-            Some(Machine::Registry(_)) => return Err(DecodeError::TrailingBytes.into()),
+            Some((Machine::KeyValue(kv), layout)) => records((kv, &mut self.records), layout, &mut decoder)?,
+            Some((Machine::Registry(_), _)) => return Err(DecodeError::TrailingBytes.into()),
         }
         Ok(decoder.finish()?)
     }
@@ -79,18 +82,20 @@ impl Restore {
     /// # Errors
     /// When there was no block.
     pub fn finish(self) -> Result<Restored, RestoreError> {
-        let mut restored = self.restored.ok_or(RestoreError::Empty)?;
+        let (mut restored, _) = self.restored.ok_or(RestoreError::Empty)?;
         if let Machine::KeyValue(kv) = &mut restored.machine {
-            kv.records = self.records.into_iter().collect();
+            kv.fill(self.records);
         }
         Ok(restored)
     }
 }
 
-fn first(decoder: &mut Decoder<'_>) -> Result<Restored, DecodeError> {
-    if decoder.u8()? != FORMAT {
-        return Err(DecodeError::UnknownTag("snapshot format"));
-    }
+fn first(decoder: &mut Decoder<'_>) -> Result<(Restored, RowLayout), DecodeError> {
+    let layout = match decoder.u8()? {
+        FORMAT_PLAIN => RowLayout::Plain,
+        FORMAT => RowLayout::Expiring,
+        _ => return Err(DecodeError::UnknownTag("snapshot format")),
+    };
     let kind = decoder.u8()?;
     let membership = Membership::decode(decoder)?;
     let machine = match kind {
@@ -102,43 +107,56 @@ fn first(decoder: &mut Decoder<'_>) -> Result<Restored, DecodeError> {
                 let backup = Uuid::from_slice(decoder.raw(16)?);
                 Some(backup.map_err(|_| DecodeError::Invalid("backup uuid"))?)
             };
-            Machine::KeyValue(KeyValue { revision, restoring, ..KeyValue::default() })
+            Machine::KeyValue(KeyValue::restored(revision, restoring))
         }
         KIND_REGISTRY => Machine::Registry(Registry::restore(decoder)?),
         _ => return Err(DecodeError::UnknownTag("kind of machine")),
     };
-    Ok(Restored { machine, membership })
+    Ok((Restored { machine, membership }, layout))
 }
 
 fn records(
-    revision: Version,
-    records: &mut Vec<(Key, Record)>,
+    (kv, records): (&mut KeyValue, &mut Vec<(Key, Record)>),
+    layout: RowLayout,
     decoder: &mut Decoder<'_>,
 ) -> Result<(), DecodeError> {
     while !decoder.is_empty() {
         let last = records.last().map(|(last, _)| &**last);
-        let (key, version, value) = record(last, revision, decoder)?;
+        let Row { key, version, value, expires } = record((last, kv.revision), layout, decoder)?;
+        kv.prepare(key, expires);
         records.push((key.into(), Record { version, value: value.into() }));
     }
     Ok(())
 }
 
+/// A record as it stands in a block.
+struct Row<'a> {
+    key: &'a [u8],
+    version: Version,
+    value: &'a [u8],
+    expires: Option<UnixMillis>,
+}
+
 /// Reads one record that must follow the key `last` in a shard at `revision`.
 fn record<'a>(
-    last: Option<&[u8]>,
-    revision: Version,
+    (last, revision): (Option<&[u8]>, Version),
+    layout: RowLayout,
     decoder: &mut Decoder<'a>,
-) -> Result<(&'a [u8], Version, &'a [u8]), DecodeError> {
+) -> Result<Row<'a>, DecodeError> {
     let key = decoder.bytes()?;
     let version = Version(decoder.varint()?);
     let value = decoder.bytes()?;
+    let expires = match layout {
+        RowLayout::Plain => None,
+        RowLayout::Expiring => expiry(decoder)?,
+    };
     if last.is_some_and(|last| last >= key) {
         return Err(DecodeError::Invalid("order of keys"));
     }
     if version == Version::ABSENT || version > revision {
         return Err(DecodeError::Invalid("version of a key"));
     }
-    Ok((key, version, value))
+    Ok(Row { key, version, value, expires })
 }
 
 /// A snapshot looked through block by block. Refuses what [`Restore`] does, and keeps one key instead of the state.
@@ -152,37 +170,38 @@ enum Scanned {
     /// It is small, and all of it stands in the first block.
     Registry { hosts: u64 },
     /// The first block is followed by records.
-    KeyValue { revision: Version, last: Option<Box<[u8]>>, records: u64 },
+    KeyValue { layout: RowLayout, revision: Version, last: Option<Box<[u8]>>, records: u64 },
 }
 
 impl Scan {
-    /// Looks through the next block. Returns whether it is a block of records, laid out as
+    /// Looks through the next block. Returns the layout of its rows if it is a block of records, as
     /// [`crate::command::RestoredKey`] reads them.
     ///
     /// # Errors
     /// When the block cannot be one of this snapshot.
-    pub fn block(&mut self, block: &[u8]) -> Result<bool, RestoreError> {
+    pub fn block(&mut self, block: &[u8]) -> Result<Option<RowLayout>, RestoreError> {
         let mut decoder = Decoder::new(block);
         match &mut self.state {
             None => {
-                self.state = Some(match first(&mut decoder)?.machine {
+                let (restored, layout) = first(&mut decoder)?;
+                self.state = Some(match restored.machine {
                     Machine::Registry(registry) => Scanned::Registry { hosts: registry.record_count() },
                     Machine::KeyValue(kv) => {
-                        Scanned::KeyValue { revision: kv.revision, last: None, records: 0 }
+                        Scanned::KeyValue { layout, revision: kv.revision, last: None, records: 0 }
                     }
                 });
                 decoder.finish()?;
-                Ok(false)
+                Ok(None)
             }
-            Some(Scanned::KeyValue { revision, last, records }) => {
+            Some(Scanned::KeyValue { layout, revision, last, records }) => {
                 let mut newest = None;
                 while !decoder.is_empty() {
-                    let (key, ..) = record(newest.or(last.as_deref()), *revision, &mut decoder)?;
-                    newest = Some(key);
+                    let behind = (newest.or(last.as_deref()), *revision);
+                    newest = Some(record(behind, *layout, &mut decoder)?.key);
                     *records += 1;
                 }
                 *last = newest.map(Box::from).or(last.take());
-                Ok(true)
+                Ok(Some(*layout))
             }
             Some(Scanned::Registry { .. }) => Err(DecodeError::TrailingBytes.into()),
         }
@@ -214,7 +233,9 @@ impl Scan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Condition, Restoration, RestoredKey, Write};
+    use crate::command::{
+        Condition, ExpiryCondition, Operation, Operations, Restoration, RestoredKey, Transaction, Write,
+    };
     use crate::types::{LogIndex, ShardId};
     use alloc::vec;
     use bytes::Bytes;
@@ -228,6 +249,17 @@ mod tests {
     fn delete(machine: &mut Machine, key: u64) {
         let key = Bytes::copy_from_slice(&key.to_be_bytes());
         machine.apply(LogIndex(1), Write::Delete { key, condition: Condition::Always });
+    }
+
+    fn set_expiry(machine: &mut Machine, key: u64, at: u64) {
+        let key = &key.to_be_bytes();
+        let (at, condition) = (Some(UnixMillis(at)), ExpiryCondition::Always);
+        let operations = Operations::of(&[Operation::Expire { key, at, condition }]);
+        machine.apply(LogIndex(1), Write::Transaction(Transaction::of(ShardId(1), operations)));
+    }
+
+    fn expire(machine: &mut Machine, now: u64) {
+        machine.apply(LogIndex(1), Write::Expire { shard: ShardId(1), now: UnixMillis(now), limit: 100 });
     }
 
     /// Takes all blocks of a snapshot, calling `meanwhile` before each.
@@ -261,14 +293,19 @@ mod tests {
             for _ in 0..3_000 {
                 let (key, size) = (random.u64(..4_000), random.usize(..600));
                 put(&mut machine, key, &vec![7; size]);
+                if random.u8(..4) == 0 {
+                    set_expiry(&mut machine, key, random.u64(..2_000));
+                }
             }
             let before = machine.digest();
             let quiet = blocks(&mut machine, |_| ());
             assert!(quiet.len() > 3, "several blocks");
             let busy = blocks(&mut machine, |machine| {
                 for _ in 0..500 {
-                    match random.u8(..3) {
+                    match random.u8(..5) {
                         0 => delete(machine, random.u64(..4_000)),
+                        3 => set_expiry(machine, random.u64(..4_000), random.u64(..2_000)),
+                        4 => expire(machine, random.u64(..1_000)),
                         1 => put(machine, random.u64(..8_000), b"new"),
                         _ => put(machine, random.u64(..4_000), b"changed"),
                     }
@@ -278,6 +315,28 @@ mod tests {
             assert_eq!(restored(&busy).digest(), before);
             assert_eq!(quiet, busy, "replicas at the same index make the same blocks");
         }
+    }
+
+    #[test]
+    fn a_snapshot_of_the_first_layout_is_read() {
+        let mut restore = Restore::default();
+        restore.block(&[1, 1, 1, 3, 0, 0, 0, 0, 5]).expect("a header");
+        restore.block(&[1, b'a', 2, 1, b'v', 1, b'b', 5, 0]).expect("records");
+        let machine = restore.finish().expect("a machine").machine;
+        let mut same = Machine::new(ShardId(1), 3);
+        let record = |key: &'static [u8], version, value: &'static [u8]| RestoredKey {
+            key: key.into(),
+            version: Version(version),
+            value: value.into(),
+            expires: None,
+        };
+        let records = vec![record(b"a", 2, b"v"), record(b"b", 5, b"")];
+        let (shard, backup, revision) = (ShardId(1), Uuid::nil(), Version(5));
+        let restoration = Restoration { shard, backup, revision, records };
+        same.apply(LogIndex(1), Write::Restore(restoration));
+        let Machine::KeyValue(kv) = &mut same else { panic!("a data shard") };
+        kv.restoring = None;
+        assert_eq!(machine.digest(), same.digest());
     }
 
     #[test]
@@ -292,7 +351,8 @@ mod tests {
     #[test]
     fn where_a_state_comes_from_outlives_a_snapshot() {
         let part = |key: &'static [u8]| {
-            let record = RestoredKey { key: key.into(), version: Version(3), value: Bytes::new() };
+            let expires = Some(UnixMillis(5));
+            let record = RestoredKey { key: key.into(), version: Version(3), value: Bytes::new(), expires };
             let (shard, backup) = (ShardId(1), Uuid::from_u128(1 << 100));
             Write::Restore(Restoration { shard, backup, revision: Version(9), records: vec![record] })
         };
@@ -313,7 +373,7 @@ mod tests {
         assert_eq!(Restore::default().finish().err(), Some(RestoreError::Empty));
         for first in [
             &[][..],
-            &[2, 1, 0, 0, 0, 0, 0],
+            &[3, 1, 0, 0, 0, 0, 0],
             &[1, 9, 0, 0, 0, 0, 0],
             &[1, 1, 0, 0, 0, 0, 0],
             &[1, 1, 0, 0, 0, 0, 0, 5, 0],
@@ -329,12 +389,12 @@ mod tests {
             restore.block(&[1, 1, 1, 3, 0, 0, 0, 0, 5]).expect("a header");
             assert!(restore.block(records).is_err(), "{records:?}");
             let mut scan = Scan::default();
-            assert_eq!(scan.block(&[1, 1, 0, 0, 0, 0, 0, 5]), Ok(false));
+            assert_eq!(scan.block(&[1, 1, 0, 0, 0, 0, 0, 5]), Ok(None));
             assert!(scan.block(records).is_err(), "{records:?}");
         }
         let mut scan = Scan::default();
-        assert_eq!(scan.block(&[1, 1, 0, 0, 0, 0, 0, 5]), Ok(false));
-        assert_eq!(scan.block(&[1, b'b', 1, 0]), Ok(true));
+        assert_eq!(scan.block(&[1, 1, 0, 0, 0, 0, 0, 5]), Ok(None));
+        assert_eq!(scan.block(&[1, b'b', 1, 0]), Ok(Some(RowLayout::Plain)));
         assert!(scan.block(&[1, b'a', 2, 0]).is_err(), "order holds over blocks");
         assert_eq!((scan.revision(), scan.records(), scan.is_registry()), (Version(5), 1, Some(false)));
     }

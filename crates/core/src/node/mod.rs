@@ -24,13 +24,14 @@ use crate::control::numbering::Numbering;
 use crate::control::registry::Registry;
 use crate::deliberate::Fault;
 use crate::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame, ShardStatus};
+use crate::limits;
 use crate::machine::Machine;
 use crate::peer::{self, Position, RequestMessage};
 use crate::raft::{Disks, Group, GroupOptions, Groups, Output};
 use crate::router::Router;
 use crate::storage::snapshot::SnapshotDone;
 use crate::storage::{RecoveredShards, WalBatch};
-use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, WalSequence};
+use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, UnixMillis, WalSequence};
 use members::Roster;
 
 /// The node's own view of the store. See the module's description for its use.
@@ -38,6 +39,8 @@ pub struct Node {
     options: NodeOptions,
     numbering: Numbering,
     now: Ticks,
+    /// What time it was at the shell, if it ever said so.
+    clock: Option<UnixMillis>,
     retiring: bool,
     /// The cluster goes on without this node.
     removed: bool,
@@ -68,7 +71,7 @@ impl Node {
         let founders = options.founders.len() as u64;
         let node = options.host.node;
         assert!(founders > 0 && node.0 > 0, "a cluster has founders, and a node a number");
-        assert!((1..=crate::limits::SHARDS_MAX).contains(&options.data_shards), "a cluster has data shards");
+        assert!((1..=limits::SHARDS_MAX).contains(&options.data_shards), "a cluster has data shards");
         if options.faults.has(Fault::ReplicaIdReused) {
             recovered.clear();
         }
@@ -90,6 +93,7 @@ impl Node {
         let mut node = Node {
             numbering,
             now: Ticks(0),
+            clock: None,
             retiring: false,
             removed: false,
             roster: Roster::default(),
@@ -129,6 +133,7 @@ impl Node {
                 self.groups.for_each(|group| group.link_lost(peer));
             }
             Event::Tick => self.tick(),
+            Event::Clock(time) => self.clock = Some(time),
             Event::Durable(sequence) => self.durable(sequence),
             Event::Snapshot(done) => {
                 let output = &mut self.output;
@@ -190,6 +195,11 @@ impl Node {
         self.router.read_stale(read, &self.groups)
     }
 
+    /// The shard that a key belongs to, as far as this node knows.
+    pub fn shard_of(&self, key: &[u8]) -> ShardId {
+        self.router.shard_of(key)
+    }
+
     /// What the node can say about itself.
     pub fn status(&self) -> NodeStatus {
         let mut counters = self.router.counters();
@@ -225,6 +235,11 @@ impl Node {
         let group = self.groups.iter().find(|group| group.shard() == shard)?;
         let (term, data) = group.committed_entry(index)?;
         Some((term, Crc::<u64>::new(&CRC_64_XZ).checksum(&data)))
+    }
+
+    /// For checkers: the writes of a committed entry that is still held here.
+    pub fn committed_writes(&self, shard: ShardId, index: LogIndex) -> Option<Vec<Write>> {
+        self.groups.find(shard)?.committed_writes(index)
     }
 
     fn request(&mut self, token: Token, request: Request) {
@@ -328,10 +343,25 @@ impl Node {
         self.look_at_snapshots();
         self.reconcile();
         self.router.tick(now, &mut self.groups);
+        self.expire_keys();
         if now.0.is_multiple_of(self.options.timing.election_ticks) {
             self.register_host();
             self.bury();
             self.report_due = true;
+        }
+    }
+
+    /// Proposes that overdue keys go, for each shard that this node leads.
+    fn expire_keys(&mut self) {
+        let Some(time) = self.clock else { return };
+        let due: Vec<(ShardId, usize)> =
+            self.groups.iter().filter_map(|group| group.keys_to_expire(time)).collect();
+        for (shard, keys) in due {
+            self.groups.with(shard, |group| group.expiring());
+            for _ in 0..keys.div_ceil(limits::EXPIRED_KEYS_MAX) {
+                let expire = Write::Expire { shard, now: time, limit: limits::EXPIRED_KEYS_MAX };
+                self.router.write(None, expire, &mut self.groups);
+            }
         }
     }
 

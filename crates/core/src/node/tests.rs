@@ -224,7 +224,7 @@ fn get(key: &'static str) -> Request {
 }
 
 fn value(version: u64, value: &'static str) -> Reply {
-    Reply::Value { version: Version(version), value: value.into() }
+    Reply::Value { version: Version(version), value: value.into(), expires: None }
 }
 
 #[test]
@@ -351,7 +351,7 @@ fn a_follower_far_behind_is_served_in_frames_of_bounded_size() {
     }
     cluster.revive(3);
     cluster.tick(60);
-    let expected = Reply::Value { version: Version(60), value };
+    let expected = Reply::Value { version: Version(60), value, expires: None };
     let stale = Request::Read { read: Read::Get { key: "a".into() }, consistency: Consistency::Stale };
     assert_eq!(cluster.answer(3, stale), expected);
 }

@@ -6,12 +6,12 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use raft::eraftpb::{ConfState, Entry, HardState, Message, MessageType};
+use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message, MessageType};
 use raft::{Config, RawNode, ReadOnlyOption, StateRole};
 
 use super::log_store::LogStore;
 use super::membership::{self, conf_state, data_of};
-use super::proposals::{Outcome, Proposals};
+use super::proposals::{Outcome, Proposals, decode_entry};
 use super::reads::{Reads, Waiter};
 use super::ready::{Output, Persisting};
 use super::snapshots::{Snapshots, is_snapshot};
@@ -27,7 +27,7 @@ use crate::machine::Machine;
 use crate::membership::{Membership, Role};
 use crate::storage::snapshot::SnapshotId;
 use crate::storage::{LogEntry, RecoveredLog, RecoveredShard};
-use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Ticks};
+use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Ticks, UnixMillis};
 
 /// Longest wait, in ticks, before a follower stands for election once its connection to the leader broke. A broken
 /// connection is a strong hint that the leader's process is gone; pre-vote keeps a wrong hint harmless.
@@ -80,6 +80,8 @@ pub struct Group {
     random: fastrand::Rng,
     election: ElectionTimer,
     pub(super) leads: bool,
+    /// When it was last proposed that overdue keys go, unless that has been applied since.
+    pub(super) expiring: Option<Ticks>,
 }
 
 /// The seeded election timeout. The engine draws its own from the thread's generator whenever it changes its role;
@@ -156,6 +158,7 @@ impl Group {
                 hasty_ticks: None,
             },
             leads: false,
+            expiring: None,
         }
     }
 
@@ -307,6 +310,22 @@ impl Group {
         self.proposals.push(write, origin).map_err(|_| ProposeError::Refused(Refusal::Overloaded))
     }
 
+    /// How many keys are overdue, up to what is proposed at a time, if this replica leads and has not just said so.
+    pub fn keys_to_expire(&self, time: UnixMillis) -> Option<(ShardId, usize)> {
+        let is_waiting = self.expiring.is_some_and(|asked| self.now.0 < asked.0 + self.timing.request_ticks);
+        if self.raft.raft.state != StateRole::Leader || is_waiting {
+            return None;
+        }
+        let limit = limits::EXPIRIES_PER_TICK_MAX * limits::EXPIRED_KEYS_MAX;
+        let keys = self.machine.overdue(time, limit);
+        (keys > 0).then_some((self.shard, keys))
+    }
+
+    /// It is being proposed that overdue keys go.
+    pub fn expiring(&mut self) {
+        self.expiring = Some(self.now);
+    }
+
     /// Queues a linearizable read; its answer comes in [`Output::reads`], or never if no leader confirms it.
     pub fn read(&mut self, request: RequestId, read: Read) {
         self.reads.push(Waiter { request, read, arrived: self.now });
@@ -372,6 +391,7 @@ impl Group {
     }
 
     pub(super) fn leadership_changed(&mut self, leads: bool, out: &mut Output) {
+        self.expiring = None;
         self.settled = None;
         self.reads.hurry();
         if leads && !self.leads {
@@ -440,6 +460,17 @@ impl Group {
             return None;
         }
         self.raft.store().entry(index.0).map(|entry| (Term(entry.term), data_of(entry).clone()))
+    }
+
+    /// The writes of an entry that is committed and still held, for checkers.
+    pub fn committed_writes(&self, index: LogIndex) -> Option<Vec<Write>> {
+        if index.0 > self.raft.raft.raft_log.committed {
+            return None;
+        }
+        let entry = self.raft.store().entry(index.0)?;
+        let is_normal = entry.get_entry_type() == EntryType::EntryNormal;
+        let writes = if is_normal { decode_entry(&entry.data) } else { Ok(Vec::new()) };
+        Some(writes.expect("invariant: a committed entry decodes"))
     }
 }
 

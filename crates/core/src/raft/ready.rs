@@ -318,10 +318,12 @@ impl Group {
             let is_checkpoint = writes.iter().any(|write| matches!(write, Write::Checkpoint { .. }));
             let mut waiters = waiters.into_iter();
             for write in writes {
-                let reply = self.machine.apply(index, write);
-                if let Some(origin) = waiters.next() {
-                    out.outcomes.push((origin, Outcome::Done(reply)));
+                if matches!(write, Write::Expire { .. }) {
+                    self.expiring = None;
                 }
+                let origin = waiters.next();
+                let reply = self.machine.apply_for(index, write, origin.is_some());
+                out.outcomes.extend(origin.map(|origin| (origin, Outcome::Done(reply))));
             }
             self.applied = index;
             self.applied_term = term;

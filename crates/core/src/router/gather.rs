@@ -1,30 +1,58 @@
-//! One list over many shards: collects a page from each and merges them in key order.
+//! One read over many shards: collects the answer of each, and makes one of them.
 
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use crate::command::{Item, Page};
+use crate::command::{Item, Page, Read, Refusal, Reply};
 use crate::limits;
 
-/// A list whose shards have not all answered yet.
+/// A read whose shards have not all answered yet.
 #[derive(Debug)]
 pub(super) struct Gather {
-    limit: usize,
     outstanding: usize,
-    pages: Vec<Page>,
+    parts: Parts,
+}
+
+#[derive(Debug)]
+enum Parts {
+    /// Pages, to make one of at most so many items.
+    Pages { limit: usize, pages: Vec<Page> },
+    /// Numbers, to add up.
+    Count(u64),
+    /// What made all other parts worthless.
+    Spoilt(Reply),
 }
 
 impl Gather {
-    /// Waits for `shards` pages to make one of at most `limit` items.
-    pub(super) fn new(limit: usize, shards: usize) -> Gather {
-        Gather { limit, outstanding: shards, pages: Vec::with_capacity(shards) }
+    /// Waits for the answers of `shards` to a read.
+    pub(super) fn new(read: &Read, shards: usize) -> Gather {
+        let parts = match read {
+            Read::List { limit, .. } => Parts::Pages { limit: *limit, pages: Vec::with_capacity(shards) },
+            Read::Count => Parts::Count(0),
+            Read::Get { .. } | Read::Operations(_) | Read::Scan { .. } => {
+                Parts::Spoilt(Reply::Refused(Refusal::Invalid("a read of one shard")))
+            }
+        };
+        Gather { outstanding: shards, parts }
     }
 
-    /// Takes one shard's page; returns the merged one when it was the last.
-    pub(super) fn add(&mut self, page: Page) -> Option<Page> {
-        self.pages.push(page);
+    /// Takes one shard's answer; returns the whole when it was the last.
+    pub(super) fn add(&mut self, reply: Reply) -> Option<Reply> {
+        match (&mut self.parts, reply) {
+            (Parts::Pages { pages, .. }, Reply::Page(page)) => pages.push(page),
+            (Parts::Count(sum), Reply::Count(count)) => *sum += count,
+            (Parts::Spoilt(_), _) => {}
+            (parts, other) => *parts = Parts::Spoilt(other),
+        }
         self.outstanding -= 1;
-        (self.outstanding == 0).then(|| merge(core::mem::take(&mut self.pages), self.limit))
+        if self.outstanding > 0 {
+            return None;
+        }
+        Some(match core::mem::replace(&mut self.parts, Parts::Count(0)) {
+            Parts::Pages { limit, pages } => Reply::Page(merge(pages, limit)),
+            Parts::Count(sum) => Reply::Count(sum),
+            Parts::Spoilt(reply) => reply,
+        })
     }
 }
 
@@ -63,20 +91,27 @@ mod tests {
     fn page(keys: &[&'static str], cut: bool) -> Page {
         let items: Vec<Item> = keys
             .iter()
-            .map(|key| Item { key: Bytes::from_static(key.as_bytes()), version: Version(1), value: None })
+            .map(|key| Item {
+                key: Bytes::from_static(key.as_bytes()),
+                version: Version(1),
+                value: None,
+                expires: None,
+            })
             .collect();
         let next = if cut { items.last().map(|item| item.key.clone()) } else { None };
         Page { items, next }
     }
 
     fn gather(limit: usize, pages: Vec<Page>) -> (Vec<Bytes>, Option<Bytes>) {
-        let mut gather = Gather::new(limit, pages.len());
+        let (prefix, after) = (Bytes::new(), None);
+        let read = Read::List { prefix, after, limit, keys_only: true };
+        let mut gather = Gather::new(&read, pages.len());
         let mut merged = None;
         for page in pages {
             assert!(merged.is_none());
-            merged = gather.add(page);
+            merged = gather.add(Reply::Page(page));
         }
-        let merged = merged.expect("all pages are there");
+        let Some(Reply::Page(merged)) = merged else { panic!("all pages are there") };
         (merged.items.into_iter().map(|item| item.key).collect(), merged.next)
     }
 
@@ -90,6 +125,18 @@ mod tests {
     fn the_limit_cuts_and_names_where_to_go_on() {
         let (keys, next) = gather(2, vec![page(&["a", "d"], false), page(&["b", "c"], false)]);
         assert_eq!((keys, next), (vec!["a".into(), "b".into()], Some("b".into())));
+    }
+
+    #[test]
+    fn numbers_add_up_and_a_refusal_spoils_them() {
+        let mut gather = Gather::new(&Read::Count, 2);
+        assert_eq!(gather.add(Reply::Count(3)), None);
+        assert_eq!(gather.add(Reply::Count(4)), Some(Reply::Count(7)));
+        let mut gather = Gather::new(&Read::Count, 3);
+        let refused = Reply::Refused(Refusal::DiskUnavailable);
+        assert_eq!(gather.add(Reply::Count(3)), None);
+        assert_eq!(gather.add(refused.clone()), None);
+        assert_eq!(gather.add(Reply::Count(4)), Some(refused));
     }
 
     #[test]

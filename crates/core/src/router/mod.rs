@@ -18,7 +18,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use slab::Slab;
 
-use crate::command::{Read, Refusal, Reply, Target, Write};
+use crate::command::{Operations, Read, Refusal, Reply, Target, Write};
 use crate::deliberate::{Fault, Faults};
 use crate::event::{Counters, NodeOptions};
 use crate::limits;
@@ -57,9 +57,21 @@ struct Open {
 }
 
 enum Work {
-    Write { shard: ShardId, write: Write, place: Place },
-    Get,
-    List(Gather),
+    Write {
+        shard: ShardId,
+        write: Write,
+        place: Place,
+    },
+    /// A read of one shard.
+    Read,
+    /// A read of all of them.
+    Gather(Gather),
+}
+
+/// Which shards a read asks.
+enum Scope {
+    Shard(ShardId),
+    All,
 }
 
 /// Where a write is.
@@ -79,8 +91,8 @@ pub(crate) struct Peer {
     pub(crate) up: bool,
     /// Which link this is, or was.
     link: LinkNumber,
-    /// Commands and outcomes for the next frame.
-    outgoing: Vec<u8>,
+    /// Commands and outcomes for the next frames, the last of which is open to more.
+    outgoing: Vec<Vec<u8>>,
     /// Bytes of commands forwarded and not answered yet.
     unanswered_bytes: usize,
 }
@@ -108,7 +120,7 @@ impl Router {
 
     /// Takes a write for the shard of its key, or for the one that it names.
     pub(crate) fn write(&mut self, token: Option<Token>, write: Write, groups: &mut Groups) {
-        self.counters.writes += u64::from(token.is_some());
+        self.counters.writes += if token.is_some() { writes_in(&write) } else { 0 };
         if let Err(refusal) = write.validate() {
             return self.answer(token, Reply::Refused(refusal));
         }
@@ -116,11 +128,15 @@ impl Router {
             Target::Key(key) => self.shard_of(key),
             Target::Shard(shard) => shard,
         };
-        if let Write::Restore(restoration) = &write
-            && restoration.records.iter().any(|record| self.shard_of(&record.key) != shard)
-        {
-            let refusal = Refusal::Invalid("a key that belongs to another shard");
-            return self.answer(token, Reply::Refused(refusal));
+        let all_belong = match &write {
+            Write::Restore(restoration) => {
+                restoration.records.iter().all(|record| self.shard_of(&record.key) == shard)
+            }
+            Write::Transaction(transaction) => transaction.keys().all(|key| self.shard_of(key) == shard),
+            _ => true,
+        };
+        if !all_belong {
+            return self.answer(token, Reply::Refused(Refusal::CrossShard));
         }
         let Some(request) = self.open(token, Work::Write { shard, write, place: Place::Held }) else {
             return;
@@ -130,16 +146,16 @@ impl Router {
 
     /// Takes a linearizable read.
     pub(crate) fn read(&mut self, token: Token, read: Read, groups: &mut Groups) {
-        self.counters.reads_linearizable += 1;
-        match &read {
-            Read::Get { key } => {
-                let shard = self.shard_of(key);
-                let Some(request) = self.open(Some(token), Work::Get) else { return };
+        self.counters.reads_linearizable += reads_in(&read);
+        match self.scope(&read, groups) {
+            Err(refusal) => self.answer(Some(token), Reply::Refused(refusal)),
+            Ok(Scope::Shard(shard)) => {
+                let Some(request) = self.open(Some(token), Work::Read) else { return };
                 groups.with(shard, |group| group.read(request, read));
             }
-            Read::List { limit, .. } => {
-                let gather = Gather::new(*limit, self.data_shards as usize);
-                let Some(request) = self.open(Some(token), Work::List(gather)) else { return };
+            Ok(Scope::All) => {
+                let gather = Gather::new(&read, self.data_shards as usize);
+                let Some(request) = self.open(Some(token), Work::Gather(gather)) else { return };
                 for shard in (1..=self.data_shards).map(ShardId) {
                     groups.with(shard, |group| group.read(request, read.clone()));
                 }
@@ -149,32 +165,62 @@ impl Router {
 
     /// Answers from what is applied here.
     pub(crate) fn read_stale(&self, read: &Read, groups: &Groups) -> Reply {
-        match read {
-            Read::Get { key } => groups.get(self.shard_of(key)).read_stale(read),
-            Read::List { limit, .. } => {
-                let mut gather = Gather::new(*limit, self.data_shards as usize);
-                let mut merged = None;
-                for shard in (1..=self.data_shards).map(ShardId) {
-                    match groups.get(shard).read_stale(read) {
-                        Reply::Page(page) => merged = gather.add(page),
-                        other => return other,
-                    }
-                }
-                Reply::Page(merged.unwrap_or_default())
+        match self.scope(read, groups) {
+            Err(refusal) => Reply::Refused(refusal),
+            Ok(Scope::Shard(shard)) => groups.get(shard).read_stale(read),
+            Ok(Scope::All) => {
+                let mut gather = Gather::new(read, self.data_shards as usize);
+                let shards = (1..=self.data_shards).map(ShardId);
+                let merged = shards.filter_map(|shard| gather.add(groups.get(shard).read_stale(read))).last();
+                merged.unwrap_or(Reply::Refused(Refusal::Invalid("there are no data shards")))
             }
         }
+    }
+
+    /// Which shards a read asks, if it may ask them.
+    fn scope(&self, read: &Read, groups: &Groups) -> Result<Scope, Refusal> {
+        match read {
+            Read::Get { key } => Ok(Scope::Shard(self.shard_of(key))),
+            Read::Operations(operations) => self.scope_of(operations),
+            Read::Scan { shard, count, .. } => {
+                if *shard == ShardId::PRIME || groups.find(*shard).is_none() {
+                    return Err(Refusal::Invalid("no such shard"));
+                }
+                let is_step = (1..=limits::SCAN_KEYS_MAX).contains(count);
+                if is_step {
+                    Ok(Scope::Shard(*shard))
+                } else {
+                    Err(Refusal::Invalid("size of a step of a scan"))
+                }
+            }
+            Read::List { .. } | Read::Count => Ok(Scope::All),
+        }
+    }
+
+    fn scope_of(&self, operations: &Operations) -> Result<Scope, Refusal> {
+        let mut shard = None;
+        for operation in operations.iter() {
+            if !operation.is_read() {
+                return Err(Refusal::Invalid("a write among reads"));
+            }
+            operation.validate()?;
+            let belongs = self.shard_of(operation.key());
+            if *shard.get_or_insert(belongs) != belongs {
+                return Err(Refusal::CrossShard);
+            }
+        }
+        shard.map(Scope::Shard).ok_or(Refusal::Invalid("no operations"))
     }
 
     /// A group answered a read.
     pub(crate) fn read_done(&mut self, request: RequestId, reply: Reply) {
         let Some(open) = self.get(request) else { return };
-        match (&mut open.work, reply) {
-            (Work::List(gather), Reply::Page(page)) => {
-                if let Some(merged) = gather.add(page) {
-                    self.finish(request, Reply::Page(merged));
-                }
-            }
-            (_, reply) => self.finish(request, reply),
+        let whole = match &mut open.work {
+            Work::Gather(gather) => gather.add(reply),
+            Work::Read | Work::Write { .. } => Some(reply),
+        };
+        if let Some(reply) = whole {
+            self.finish(request, reply);
         }
     }
 
@@ -183,8 +229,7 @@ impl Router {
         if origin.node == self.node {
             self.own_outcome(origin.request, self.node, outcome);
         } else if let Some(peer) = self.peers.iter_mut().find(|peer| peer.is(&origin, self.faults)) {
-            peer.begin();
-            peer::put_outcome(&mut peer.outgoing, origin.request, &outcome);
+            peer::put_outcome(peer.frame(), origin.request, &outcome);
         }
     }
 
@@ -257,8 +302,7 @@ impl Router {
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == leader && peer.up) else {
             return false;
         };
-        peer.begin();
-        peer::put_transfer(&mut peer.outgoing, shard, to);
+        peer::put_transfer(peer.frame(), shard, to);
         true
     }
 
@@ -311,10 +355,15 @@ impl Router {
         }
     }
 
-    /// The payload of the next frame of requests and outcomes for each peer that has one.
+    /// The payloads of the next frames of requests and outcomes, in order for each peer.
     pub(crate) fn take_payloads(&mut self) -> impl Iterator<Item = (NodeId, Vec<u8>)> {
-        let ready = self.peers.iter_mut().filter(|peer| !peer.outgoing.is_empty());
-        ready.map(|peer| (peer.node, core::mem::take(&mut peer.outgoing)))
+        let peers = self.peers.iter_mut();
+        peers.flat_map(|peer| peer.outgoing.drain(..).map(|payload| (peer.node, payload)))
+    }
+
+    /// The data shard of a key.
+    pub(crate) fn shard_of(&self, key: &[u8]) -> ShardId {
+        slots::shard_of(slots::slot_of(key), self.data_shards)
     }
 
     pub(crate) fn answer(&mut self, token: Option<Token>, reply: Reply) {
@@ -358,10 +407,6 @@ impl Router {
         self.open.len()
     }
 
-    fn shard_of(&self, key: &[u8]) -> ShardId {
-        slots::shard_of(slots::slot_of(key), self.data_shards)
-    }
-
     /// Opens a request, or refuses it when too many are.
     fn open(&mut self, token: Option<Token>, work: Work) -> Option<RequestId> {
         if self.open.len() >= limits::REQUESTS_OPEN_MAX {
@@ -401,10 +446,10 @@ impl Router {
                 if peer.unanswered_bytes >= limits::FORWARD_BYTES_MAX {
                     return self.finish(request, Reply::Refused(Refusal::Overloaded));
                 }
-                peer.begin();
-                let before = peer.outgoing.len();
-                peer::put_forward(&mut peer.outgoing, request, *shard, write);
-                let bytes = peer.outgoing.len() - before;
+                let frame = peer.frame();
+                let before = frame.len();
+                peer::put_forward(frame, request, *shard, write);
+                let bytes = frame.len() - before;
                 peer.unanswered_bytes += bytes;
                 *place = Place::Forwarded { to: peer.node, bytes };
                 self.counters.forwarded += 1;
@@ -415,7 +460,7 @@ impl Router {
     fn expire(&mut self, request: RequestId) {
         let Some(open) = self.get(request) else { return };
         let refusal = match open.work {
-            Work::Get | Work::List(_) | Work::Write { place: Place::Held, .. } => Refusal::NoLeader,
+            Work::Read | Work::Gather(_) | Work::Write { place: Place::Held, .. } => Refusal::NoLeader,
             Work::Write { place: Place::Local | Place::Forwarded { .. }, .. } => Refusal::UnknownOutcome,
         };
         self.finish(request, Reply::Refused(refusal));
@@ -454,10 +499,28 @@ impl Peer {
         self.up && self.node == origin.node && same_link
     }
 
-    fn begin(&mut self) {
-        if self.outgoing.is_empty() {
-            self.outgoing.push(peer::KIND_REQUESTS);
+    /// The frame that the next message goes into. A message may make it longer than it is closed at.
+    fn frame(&mut self) -> &mut Vec<u8> {
+        if self.outgoing.last().is_none_or(|frame| frame.len() >= limits::PEER_FRAME_BYTES_CLOSE) {
+            self.outgoing.push(alloc::vec![peer::KIND_REQUESTS]);
         }
+        self.outgoing.last_mut().expect("invariant: a frame was begun just now")
+    }
+}
+
+/// How many writes of clients one write stands for.
+fn writes_in(write: &Write) -> u64 {
+    match write {
+        Write::Transaction(transaction) => transaction.operations.len() as u64,
+        _ => 1,
+    }
+}
+
+/// How many reads of clients one read stands for.
+fn reads_in(read: &Read) -> u64 {
+    match read {
+        Read::Operations(operations) => operations.len() as u64,
+        Read::Get { .. } | Read::List { .. } | Read::Scan { .. } | Read::Count => 1,
     }
 }
 

@@ -57,6 +57,7 @@ pub(super) fn metrics<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem>
     let scrape = Scrape {
         status: call.store().status(),
         http: &context.counters,
+        resp: &context.resp,
         disk: &context.disk,
         snapshots: &context.snapshots,
         transport: &context.transport,

@@ -6,11 +6,13 @@
 use bytes::Bytes;
 use tidelock_core::command::{Page, Read, Reply, Request};
 use tidelock_core::limits;
+use tidelock_core::types::UnixMillis;
 
 use super::json;
 use super::problem::Problem;
 use super::response::{self, Response};
 use super::service::{self, Call};
+use super::ttl;
 use super::uri::{self, Parameters};
 use crate::store::Store;
 
@@ -25,8 +27,9 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
         keys_only: parameters.flag("keys")?,
     };
     let consistency = parameters.consistency()?;
+    let now = call.context.clock.now();
     match call.submit(Request::Read { read, consistency }).await? {
-        Reply::Page(page) => Ok(response::json(encode(&page))),
+        Reply::Page(page) => Ok(response::json(encode(&page, now))),
         _ => Err(Problem::mismatched_reply()),
     }
 }
@@ -39,8 +42,8 @@ fn limit(parameters: Parameters<'_>) -> Result<usize, Problem> {
         .ok_or_else(|| Problem::invalid(format!("limit must be 1 to {}", limits::LIST_PAGE_ITEMS_MAX)))
 }
 
-/// `{"items":[{"key":"a","ver":1,"val":"x"}],"next":null}`.
-fn encode(page: &Page) -> Vec<u8> {
+/// `{"items":[{"key":"a","ver":1,"val":"x"}],"next":null}`; keys that expire have `ttl_ms`, too.
+fn encode(page: &Page, now: UnixMillis) -> Vec<u8> {
     let item_bytes = |value: &Option<Bytes>| value.as_ref().map_or(0, Bytes::len);
     let bytes: usize = page.items.iter().map(|item| item.key.len() + item_bytes(&item.value) + 48).sum();
     let mut out = Vec::with_capacity(bytes + 64);
@@ -52,6 +55,9 @@ fn encode(page: &Page) -> Vec<u8> {
         out.push(b'{');
         json::push_bytes_member(&mut out, "key", &item.key);
         json::push_number_member(&mut out, "ver", item.version.0);
+        if let Some(expires) = item.expires {
+            json::push_number_member(&mut out, "ttl_ms", ttl::remaining_ms(expires, now));
+        }
         if let Some(value) = &item.value {
             json::push_bytes_member(&mut out, "val", value);
         }

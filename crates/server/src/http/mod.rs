@@ -39,6 +39,7 @@ mod restore;
 mod route;
 mod server;
 mod service;
+mod ttl;
 mod uri;
 
 pub use server::serve;
@@ -48,7 +49,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::backup::BackupSource;
+use crate::clock::WallClock;
 use crate::metrics::{DiskCounters, HttpCounters, SnapshotCounters};
+use crate::resp::RespCounters;
 use crate::transport::TransportCounters;
 
 /// Most HTTP connections open at a time. Each costs a descriptor and up to a read buffer; the one above is told
@@ -115,7 +118,7 @@ impl Default for HttpOptions {
 pub struct NodeAddresses {
     /// HTTP clients.
     pub http: String,
-    /// Redis clients; empty while that listener is off.
+    /// Redis clients.
     pub resp: String,
     /// Peers.
     pub peer: String,
@@ -133,8 +136,12 @@ pub struct HttpContext {
     pub warnings: Vec<String>,
     /// Why the disk takes no writes, while it takes none. Makes the node not ready.
     pub disk_error: Rc<RefCell<Option<String>>>,
+    /// What relative times to live are counted from, and remaining ones.
+    pub clock: WallClock,
     /// Raised by this server.
     pub counters: HttpCounters,
+    /// Raised by the Redis protocol's server.
+    pub resp: Rc<RespCounters>,
     /// Raised by the disk thread.
     pub disk: DiskCounters,
     /// Raised by the thread of snapshots.

@@ -5,16 +5,19 @@
 
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
-use tidelock_core::command::{Read, Reply, Request, Write};
+use tidelock_core::command::{
+    Condition, Expiry, Operation, OperationReply, Operations, Read, Reply, Request, Set, SetCondition,
+    Transaction, Write,
+};
 use tidelock_core::limits;
-use tidelock_core::types::Version;
+use tidelock_core::types::{UnixMillis, Version};
 
 use super::body::BodyLimit;
 use super::conditions::{self, ReadConditions, Verdict};
 use super::problem::Problem;
 use super::response::{self, Response};
 use super::service::Call;
-use super::uri;
+use super::{ttl, uri};
 use crate::store::Store;
 
 pub(super) async fn answer<S: Store>(call: Call<'_, S>, raw_key: &str) -> Result<Response, Problem> {
@@ -30,8 +33,11 @@ async fn get<S: Store>(call: Call<'_, S>, key: Bytes) -> Result<Response, Proble
     let conditions = ReadConditions::of(call.headers())?;
     let consistency = call.parameters().consistency()?;
     match call.submit(Request::Read { read: Read::Get { key }, consistency }).await? {
-        Reply::Value { version, value } => match conditions.judge(version) {
-            Verdict::Proceed => Ok(response::with_etag(response::octets(value), version)),
+        Reply::Value { version, value, expires } => match conditions.judge(version) {
+            Verdict::Proceed => {
+                let response = response::with_etag(response::octets(value), version);
+                Ok(ttl::with_ttl(response, expires, call.context.clock))
+            }
             Verdict::NotModified => {
                 Ok(response::with_etag(response::empty(StatusCode::NOT_MODIFIED), version))
             }
@@ -47,15 +53,45 @@ async fn get<S: Store>(call: Call<'_, S>, key: Bytes) -> Result<Response, Proble
 
 async fn put<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
     let condition = conditions::of_write(call.headers())?;
+    let expires = ttl::of_write(call.parameters(), call.context.clock)?;
     let value = read_value(&mut call).await?;
-    match call.submit(Request::Write(Write::Put { key, value, condition })).await? {
-        Reply::Written { version, created } => {
-            let status = if created { StatusCode::CREATED } else { StatusCode::OK };
-            Ok(response::with_etag(response::empty(status), version))
-        }
-        Reply::ConditionFailed { current } => Err(Problem::condition_failed(current)),
-        _ => Err(Problem::mismatched_reply()),
-    }
+    let write = match expires {
+        None => Write::Put { key, value, condition },
+        Some(expires) => put_expiring(&call, (&key, &value), condition, expires),
+    };
+    let (version, created) = match call.submit(Request::Write(write)).await? {
+        Reply::Written { version, created } => (version, created),
+        Reply::ConditionFailed { current } => return Err(Problem::condition_failed(current)),
+        Reply::Operations(replies) => match replies.only() {
+            Some(OperationReply::Written { version, created }) => (version, created),
+            Some(OperationReply::ConditionFailed { current }) => {
+                return Err(Problem::condition_failed(current));
+            }
+            _ => return Err(Problem::mismatched_reply()),
+        },
+        _ => return Err(Problem::mismatched_reply()),
+    };
+    let status = if created { StatusCode::CREATED } else { StatusCode::OK };
+    let response = response::with_etag(response::empty(status), version);
+    Ok(ttl::with_ttl(response, expires, call.context.clock))
+}
+
+/// A put of a key that is to expire.
+fn put_expiring<S: Store>(
+    call: &Call<'_, S>,
+    (key, value): (&Bytes, &Bytes),
+    condition: Condition,
+    expires: UnixMillis,
+) -> Write {
+    let set = Set {
+        key,
+        value,
+        condition: SetCondition::Version(condition),
+        expiry: Expiry::At(expires),
+        previous: false,
+    };
+    let operations = Operations::of(&[Operation::Set(set)]);
+    Write::Transaction(Transaction::of(call.store().shard_of(key), operations))
 }
 
 async fn delete<S: Store>(call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {

@@ -223,7 +223,7 @@ impl From<Refusal> for Problem {
             Refusal::UnknownOutcome => ProblemKind::UnknownOutcome,
             Refusal::DiskUnavailable => ProblemKind::DiskUnavailable,
             Refusal::Overloaded => ProblemKind::Overloaded,
-            Refusal::Invalid(_) => ProblemKind::InvalidRequest,
+            Refusal::CrossShard | Refusal::Invalid(_) => ProblemKind::InvalidRequest,
         };
         Problem::new(kind, refusal.to_string())
     }

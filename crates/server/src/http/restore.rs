@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use tidelock_core::codec::Decoder;
-use tidelock_core::command::{Reply, Request, Restoration, RestoredKey, Write};
+use tidelock_core::command::{Reply, Request, Restoration, RestoredKey, RowLayout, Write};
 use tidelock_core::limits;
 use tidelock_core::slots;
 use tidelock_core::types::{ShardId, Version};
@@ -26,12 +26,14 @@ pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, 
         return Err(Problem::method_not_allowed("POST"));
     }
     let (backup, revision) = parameters(call.parameters())?;
+    let expiring = call.parameters().flag("expiring")?;
+    let layout = if expiring { RowLayout::Expiring } else { RowLayout::Plain };
     let body = call.read_body(BodyLimit::Form(call.context.options.body_bytes_max)).await?;
     let data_shards = data_shards(call.store());
     let commands = if body.is_empty() {
         (1..=data_shards).map(|shard| (ShardId(shard), Vec::new())).collect()
     } else {
-        split(decode(&body)?, data_shards)
+        split(decode(layout, &body)?, data_shards)
     };
     // All are asked before the first answer is waited for.
     let asked: Vec<_> = commands
@@ -73,11 +75,11 @@ fn data_shards<S: Store>(store: &S) -> u64 {
     store.status().shards.iter().filter(|status| status.shard != ShardId::PRIME).count() as u64
 }
 
-fn decode(body: &Bytes) -> Result<Vec<RestoredKey>, Problem> {
+fn decode(layout: RowLayout, body: &Bytes) -> Result<Vec<RestoredKey>, Problem> {
     let mut decoder = Decoder::new(body);
     let mut records = Vec::new();
     while !decoder.is_empty() {
-        let record = RestoredKey::decode(&mut decoder, body);
+        let record = RestoredKey::decode(layout, &mut decoder, body);
         records
             .push(record.map_err(|error| Problem::invalid(format!("the body is no row of keys: {error}")))?);
     }
@@ -113,6 +115,7 @@ mod tests {
             key: Bytes::copy_from_slice(&number.to_be_bytes()),
             version: Version(number + 1),
             value: vec![0; bytes].into(),
+            expires: None,
         };
         let mut records: Vec<_> = (0..100).map(|number| record(number, 20_000)).collect();
         records.push(record(100, limits::VALUE_BYTES_MAX));

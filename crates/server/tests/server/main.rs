@@ -8,5 +8,6 @@
 mod client;
 mod harness;
 mod http;
+mod resp;
 mod scripts;
 mod store;

@@ -1,14 +1,14 @@
 //! A store in memory with the semantics of the real one, that can be told to refuse or to wait.
 
-use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 
-use bytes::Bytes;
-use tidelock_core::command::{ClusterView, Item, Page, Read, Refusal, Reply, Request, Restoration, Write};
+use tidelock_core::command::{ClusterView, Refusal, Reply, Request, Write};
 use tidelock_core::control::registry::Registry;
 use tidelock_core::event::NodeStatus;
-use tidelock_core::types::{LogIndex, Version};
-use tidelock_server::store::Store;
+use tidelock_core::machine::Machine;
+use tidelock_core::types::{LogIndex, ShardId};
+use tidelock_server::store::{Mailbox, Store};
 use tokio::sync::watch;
 
 /// A handle; clones share one store.
@@ -18,11 +18,10 @@ pub struct FakeStore {
     open: watch::Sender<bool>,
 }
 
-#[derive(Default)]
 pub struct State {
-    keys: BTreeMap<Bytes, (Version, Bytes)>,
+    /// The real thing, of one shard.
+    machine: Machine,
     revision: u64,
-    is_restoring: bool,
     /// What every request is answered, if set.
     pub refusal: Option<Refusal>,
     pub status: NodeStatus,
@@ -35,7 +34,16 @@ pub struct State {
 
 impl FakeStore {
     pub fn new() -> FakeStore {
-        FakeStore { state: Arc::default(), open: watch::Sender::new(true) }
+        let state = State {
+            machine: Machine::new(SHARD, 1),
+            revision: 0,
+            refusal: None,
+            status: NodeStatus::default(),
+            cluster: ClusterView::default(),
+            registry: Registry::default(),
+            arrivals: None,
+        };
+        FakeStore { state: Arc::new(Mutex::new(state)), open: watch::Sender::new(true) }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -70,15 +78,26 @@ impl Store for FakeStore {
         self.state().answer(request)
     }
 
+    fn submit_to(&self, request: Request, mailbox: &Rc<Mailbox>, tag: u64) {
+        mailbox.deliver(tag, self.state().answer(request));
+    }
+
+    fn shard_of(&self, _: &[u8]) -> ShardId {
+        SHARD
+    }
+
     fn status(&self) -> NodeStatus {
         self.state().status.clone()
     }
 }
 
+/// The only shard.
+const SHARD: ShardId = ShardId(1);
+
 impl State {
     /// How many keys there are.
     pub fn len(&self) -> usize {
-        self.keys.len()
+        self.machine.record_count() as usize
     }
 
     fn answer(&mut self, request: Request) -> Reply {
@@ -87,28 +106,7 @@ impl State {
         }
         match request {
             Request::Write(write) => self.write(write),
-            Request::Read { read: Read::Get { key }, .. } => match self.keys.get(&key) {
-                Some((version, value)) => Reply::Value { version: *version, value: value.clone() },
-                None => Reply::NotFound,
-            },
-            Request::Read { read: Read::List { prefix, after, limit, keys_only }, .. } => {
-                let matching = self
-                    .keys
-                    .iter()
-                    .filter(|(key, _)| key.starts_with(&prefix))
-                    .filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after));
-                let mut items: Vec<Item> = matching
-                    .map(|(key, (version, value))| Item {
-                        key: key.clone(),
-                        version: *version,
-                        value: (!keys_only).then(|| value.clone()),
-                    })
-                    .collect();
-                let more = items.len() > limit;
-                items.truncate(limit);
-                let next = more.then(|| items[limit - 1].key.clone());
-                Reply::Page(Page { items, next })
-            }
+            Request::Read { read, .. } => self.machine.read(&read),
             Request::Cluster => Reply::Cluster(self.cluster.clone()),
             Request::SnapshotHere => Reply::Snapshots(vec![]),
             Request::Transfer { shard, to } => {
@@ -127,49 +125,14 @@ impl State {
         if let Err(refusal) = write.validate() {
             return Reply::Refused(refusal);
         }
-        let current = |key: &Bytes| self.keys.get(key).map_or(Version::ABSENT, |(version, _)| *version);
         match write {
-            Write::Put { key, value, condition } => {
-                let current = current(&key);
-                if !condition.holds(current) {
-                    return Reply::ConditionFailed { current };
-                }
-                self.revision += 1;
-                let version = Version(self.revision);
-                self.keys.insert(key, (version, value));
-                Reply::Written { version, created: current == Version::ABSENT }
-            }
-            Write::Delete { key, condition } => {
-                let current = current(&key);
-                if !condition.holds(current) {
-                    return Reply::ConditionFailed { current };
-                }
-                if self.keys.remove(&key).is_none() {
-                    return Reply::NotFound;
-                }
-                self.revision += 1;
-                Reply::Deleted { version: Version(self.revision) }
-            }
             Write::Checkpoint { shard } => Reply::Checkpointed { index: LogIndex(100 + shard.0) },
-            Write::Restore(restoration) => self.restore(&restoration),
             Write::RegisterHost(_) | Write::JoinHost(_) => panic!("HTTP registers no hosts"),
             Write::ChangeHost { node, change } => {
                 self.revision += 1;
                 self.registry.change(LogIndex(self.revision), node, change)
             }
+            write => self.machine.apply(LogIndex(1), write),
         }
-    }
-
-    /// As one shard does it, without telling one backup from another.
-    fn restore(&mut self, restoration: &Restoration) -> Reply {
-        if self.revision != 0 && !self.is_restoring {
-            return Reply::ConditionFailed { current: Version(self.revision) };
-        }
-        self.is_restoring = true;
-        self.revision = self.revision.max(restoration.revision.0);
-        for record in &restoration.records {
-            self.keys.insert(record.key.clone(), (record.version, record.value.clone()));
-        }
-        Reply::Restored
     }
 }

@@ -83,7 +83,7 @@ impl Story {
 
     pub fn sees_bytes(&mut self, token: Token, version: u64, value: &[u8]) {
         let value = Bytes::copy_from_slice(value);
-        self.answer(token, Reply::Value { version: Version(version), value });
+        self.answer(token, Reply::Value { version: Version(version), value, expires: None });
     }
 
     pub fn page(&mut self, token: Token, items: &[(&'static str, u64, Token)]) {
@@ -91,6 +91,7 @@ impl Story {
             key: Bytes::from_static(key.as_bytes()),
             version: Version(version),
             value: Some(self.value(writer)),
+            expires: None,
         });
         let items = items.collect();
         self.answer(token, Reply::Page(Page { items, next: None }));

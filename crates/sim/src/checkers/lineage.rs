@@ -12,6 +12,7 @@ use tidelock_core::command::{Condition, Consistency, Page, Read, Reply, Request,
 use tidelock_core::types::{Token, Version};
 
 use super::{Violation, describe};
+use crate::compound::is_compound;
 use crate::history::{Happened, History, Incarnation, Moment, Operation, token_of};
 
 const CHECKER: &str = "lineage";
@@ -94,8 +95,8 @@ impl Lineage {
 
 /// Translates a history.
 pub fn lineages(history: &History) -> Result<Lineages, Violation> {
-    let keys =
-        history.operations().iter().filter_map(|operation| operation.write()?.key().cloned()).collect();
+    let keys = history.operations().iter().filter_map(|operation| operation.write()?.key().cloned());
+    let keys = keys.filter(|key| !is_compound(key)).collect();
     let mut builder = Builder { history, keys, lineages: Lineages::new(), revealed: BTreeMap::new() };
     for operation in history.operations() {
         match (&operation.request, operation.reply()) {
@@ -128,6 +129,9 @@ impl Builder<'_> {
             Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. } => return Ok(()),
             // A restore in a run brings no keys; what it does to the revision shows in the versions that follow.
             Write::Checkpoint { .. } | Write::Restore(_) => return Ok(()),
+            // Of other keys, and judged by `operations`.
+            Write::Transaction(_) | Write::Exchange { .. } | Write::CompareExchange { .. } => return Ok(()),
+            Write::Expire { .. } => return Ok(()),
         };
         let lineage = self.lineages.entry(key.clone()).or_default();
         let mutation = |version, existed| Mutation {
@@ -176,14 +180,17 @@ impl Builder<'_> {
         stale_at: Option<Incarnation>,
     ) -> Result<(), Violation> {
         match (read, reply) {
-            (Read::Get { key }, Reply::Value { version, value }) => {
+            (Read::Operations(_), Reply::Operations(_))
+            | (Read::Scan { .. }, Reply::Scanned { .. })
+            | (Read::Count, Reply::Count(_)) => Ok(()),
+            (Read::Get { key }, Reply::Value { expires: None, version, value }) => {
                 self.see(operation, key, (*version, Some(value)), stale_at)
             }
             (Read::Get { key }, Reply::NotFound) => {
                 self.see(operation, key, (Version::ABSENT, None), stale_at)
             }
             (Read::List { keys_only, .. }, Reply::Page(page)) => {
-                for item in &page.items {
+                for item in page.items.iter().filter(|item| !is_compound(&item.key)) {
                     if item.value.is_some() == *keys_only {
                         return Err(blame(
                             operation,

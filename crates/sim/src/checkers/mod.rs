@@ -3,7 +3,8 @@
 //! Two kinds. *Online* checkers look at the nodes while the run goes on: [`agreement`], [`leaders`], [`replicas`],
 //! [`replies`]. *Offline* ones judge the finished [`History`], which is all that a client
 //! of the shipped binary could see: [`linearizability`], [`staleness`], [`durability`], [`lists`]; they share
-//! [`lineage`], which orders what happened to each key by version.
+//! [`lineage`], which orders what happened to each key by version. [`operations`] judges with the log in hand what a history
+//! alone does not tell.
 //!
 //! Each has a test that shows it a violation, because a checker that cannot fail proves nothing.
 
@@ -13,6 +14,7 @@ pub mod leaders;
 pub mod lineage;
 pub mod linearizability;
 pub mod lists;
+pub mod operations;
 pub mod replicas;
 pub mod replies;
 pub mod staleness;
@@ -42,7 +44,8 @@ impl Violation {
 }
 
 /// Judges a finished history with every offline checker; `data_shards` tells which keys share a state.
-pub fn judge(history: &History, data_shards: u64) -> Result<(), Violation> {
+pub fn judge(history: &History, ledger: &operations::Ledger, data_shards: u64) -> Result<(), Violation> {
+    operations::check(history, ledger)?;
     let lineages = lineage::lineages(history)?;
     durability::check(history, &lineages)?;
     linearizability::check(&lineages)?;

@@ -113,14 +113,19 @@ fn a_checkpoint_replaces_the_snapshot_in_the_making() {
 fn a_restore_goes_to_the_shard_that_it_names_and_belongs_to() {
     let mut cluster = Cluster::elected(3);
     let restore = |shard| {
-        let record = RestoredKey { key: "a".into(), version: Version(5), value: Bytes::from_static(b"old") };
+        let record = RestoredKey {
+            key: "a".into(),
+            version: Version(5),
+            value: Bytes::from_static(b"old"),
+            expires: None,
+        };
         let (backup, revision) = (Uuid::from_u128(1), Version(100));
         Write::Restore(Restoration { shard: ShardId(shard), backup, revision, records: alloc::vec![record] })
     };
     let shard = slots::shard_of(slots::slot_of(b"a"), 2).0;
     for (shard, reply) in [
-        (0, Reply::Refused(Refusal::Invalid("a key that belongs to another shard"))),
-        (3 - shard, Reply::Refused(Refusal::Invalid("a key that belongs to another shard"))),
+        (0, Reply::Refused(Refusal::CrossShard)),
+        (3 - shard, Reply::Refused(Refusal::CrossShard)),
         (shard, Reply::Restored),
     ] {
         assert_eq!(cluster.answer(1, Request::Write(restore(shard))), reply, "shard {shard}");

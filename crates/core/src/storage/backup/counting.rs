@@ -2,6 +2,7 @@
 
 use super::super::snapshot::SnapshotId;
 use super::ShardSummary;
+use crate::command::RowLayout;
 use crate::machine::{RestoreError, Scan};
 
 #[derive(Debug)]
@@ -18,12 +19,12 @@ impl Counting {
         Counting { id, scan: Scan::default(), blocks: 0, bytes: 0 }
     }
 
-    /// Looks into the next block. Returns whether it holds keys.
-    pub fn block(&mut self, block: &[u8]) -> Result<bool, RestoreError> {
-        let holds_keys = self.scan.block(block)?;
+    /// Looks into the next block. Returns how its keys stand in it, if it holds keys.
+    pub fn block(&mut self, block: &[u8]) -> Result<Option<RowLayout>, RestoreError> {
+        let layout = self.scan.block(block)?;
         self.blocks += 1;
         self.bytes += block.len() as u64;
-        Ok(holds_keys)
+        Ok(layout)
     }
 
     /// What passed.

@@ -12,6 +12,8 @@ use super::format::{
     decode_chunk_header, decode_header,
 };
 use super::{Header, ShardSummary, Summary};
+use crate::codec::Decoder;
+use crate::command::{RestoredKey, RowLayout};
 use crate::machine::RestoreError;
 use crate::types::{LogIndex, ShardId};
 
@@ -52,7 +54,8 @@ pub enum Part {
     Header(Header),
     /// A shard begins.
     Shard(SnapshotId),
-    /// Keys of that shard, as many as the block holds, laid out as [`crate::command::RestoredKey`] reads them.
+    /// Keys of that shard, as many as the block holds, as [`crate::command::RestoredKey`] reads them in
+    /// [`RowLayout::Expiring`], whatever the layout of the block.
     Keys(Bytes),
     /// The shard is complete.
     ShardEnd(ShardSummary),
@@ -169,8 +172,12 @@ impl Reader {
     fn block(&mut self, payload: Bytes) -> Result<Option<Part>, BackupError> {
         let offset = self.offset;
         let open = self.open.as_mut().expect("invariant: a shard was begun");
-        let holds_keys = open.block(&payload).map_err(|source| BackupError::Restore { offset, source })?;
-        Ok(holds_keys.then_some(Part::Keys(payload)))
+        let layout = open.block(&payload).map_err(|source| BackupError::Restore { offset, source })?;
+        Ok(match layout {
+            None => None,
+            Some(RowLayout::Expiring) => Some(Part::Keys(payload)),
+            Some(RowLayout::Plain) => Some(Part::Keys(with_expiries(&payload))),
+        })
     }
 
     fn end_shard(&mut self, payload: &[u8]) -> Result<Part, BackupError> {
@@ -205,4 +212,15 @@ impl Reader {
     fn damaged(&self, reason: &'static str) -> BackupError {
         BackupError::Damaged { offset: self.offset, reason }
     }
+}
+
+/// The keys of a block from before keys could expire, as they stand in blocks now.
+fn with_expiries(payload: &Bytes) -> Bytes {
+    let mut decoder = Decoder::new(payload);
+    let mut out = Vec::with_capacity(payload.len() + payload.len() / 8);
+    while !decoder.is_empty() {
+        let record = RestoredKey::decode(RowLayout::Plain, &mut decoder, payload);
+        record.expect("invariant: the block was looked through").encode(RowLayout::Expiring, &mut out);
+    }
+    out.into()
 }

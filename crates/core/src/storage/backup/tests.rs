@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::format::{CHUNK_HEADER_BYTES, HEADER_BYTES};
 use super::*;
 use crate::codec::Decoder;
-use crate::command::{Condition, HostInfo, RestoredKey, Write};
+use crate::command::{Condition, HostInfo, RestoredKey, RowLayout, Write};
 use crate::limits;
 use crate::machine::Machine;
 use crate::membership::Membership;
@@ -36,6 +36,7 @@ fn keys_of(count: u64, value_bytes: usize) -> Vec<RestoredKey> {
         key: Bytes::copy_from_slice(&number.to_be_bytes()),
         version: Version(number + 1),
         value: Bytes::from(vec![number as u8; value_bytes]),
+        expires: None,
     };
     (0..count).map(key).collect()
 }
@@ -106,7 +107,10 @@ fn keys_in(parts: &[Part]) -> Vec<RestoredKey> {
         if let Part::Keys(block) = part {
             let mut decoder = Decoder::new(block);
             while !decoder.is_empty() {
-                keys.push(RestoredKey::decode(&mut decoder, block).expect("it was looked through"));
+                keys.push(
+                    RestoredKey::decode(RowLayout::Expiring, &mut decoder, block)
+                        .expect("it was looked through"),
+                );
             }
         }
     }
@@ -188,12 +192,33 @@ fn parts_of_two_backups_make_none() {
 }
 
 #[test]
+fn a_backup_from_before_keys_could_expire_is_read() {
+    let mut bytes = vec![];
+    let mut writer = Writer::begin(header(1), &mut bytes);
+    writer.begin_shard(id(1, 9), &mut bytes);
+    for block in [&[1, 1, 0, 0, 0, 0, 0, 5][..], &[1, b'a', 2, 1, b'v', 1, b'b', 5, 0]] {
+        writer.block(block, &mut bytes).expect("blocks decode");
+    }
+    writer.end_shard(&mut bytes);
+    writer.finish(&mut bytes);
+    let (parts, summary) = read(&bytes, 1 << 20).expect("intact");
+    let key = |key: &'static [u8], version, value: &'static [u8]| RestoredKey {
+        key: key.into(),
+        version: Version(version),
+        value: value.into(),
+        expires: None,
+    };
+    assert_eq!(keys_in(&parts), [key(b"a", 2, b"v"), key(b"b", 5, b"")]);
+    assert_eq!(summary.keys(), 2);
+}
+
+#[test]
 fn an_unknown_version_is_told_from_damage() {
     let mut bytes = backup(&[], &[]);
-    bytes[8] = 2;
+    bytes[8] = 3;
     let crc = crc32c::crc32c(&bytes[..HEADER_BYTES - 4]);
     bytes[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
-    assert_eq!(read(&bytes, 1 << 20), Err(BackupError::Version(2)));
+    assert_eq!(read(&bytes, 1 << 20), Err(BackupError::Version(3)));
     assert!(matches!(
         read(b"some other file, long enough to have a header of a backup, which it does not have at all", 50),
         Err(BackupError::Damaged { offset: 0, .. })

@@ -27,7 +27,9 @@ pub(super) const BLOCK_HEADER_BYTES: usize = 8;
 pub(super) const TRAILER_BODY_BYTES: usize = 24;
 
 const MAGIC: &[u8; 8] = b"TIDESNAP";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// Before keys could expire. Read, not written: the first block tells how the others are laid out.
+const VERSION_PLAIN: u32 = 1;
 const END_MAGIC: &[u8; 8] = b"SNAPDONE";
 
 /// What a file with the name of a snapshot is.
@@ -96,7 +98,7 @@ pub(super) fn decode_header(bytes: &[u8]) -> Result<(SnapshotId, Chain), HeaderF
         return Err(HeaderFault::Damaged("the checksum of the header does not match"));
     }
     let version = le::u32(bytes, 8);
-    if version != VERSION {
+    if !(VERSION_PLAIN..=VERSION).contains(&version) {
         return Err(HeaderFault::Version(version));
     }
     let (shard, index, term) =

@@ -1,0 +1,166 @@
+//! The Redis protocol of the shipped binary: what was acknowledged to a deep pipeline survives `kill -9`, and it is the same store as
+//! that of HTTP.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::harness::load::await_acknowledged;
+use crate::harness::{Cluster, eventually};
+
+/// As `redis-benchmark -c 8 -P 512`.
+const CONNECTIONS: usize = 8;
+const PIPELINE: usize = 512;
+
+/// Longer than a request may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn connect(address: SocketAddr) -> io::Result<Client> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        Ok(Client(BufReader::new(stream)))
+    }
+
+    fn send(&mut self, lines: &str) -> io::Result<()> {
+        self.0.get_mut().write_all(lines.as_bytes())
+    }
+
+    /// The next reply: a line, or what a bulk string holds.
+    fn reply(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        if self.0.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let line = line.trim_end().to_owned();
+        match line.strip_prefix('$').map(str::parse::<usize>) {
+            Some(Ok(length)) => {
+                let mut body = vec![0; length + 2];
+                self.0.read_exact(&mut body)?;
+                body.truncate(length);
+                Ok(String::from_utf8_lossy(&body).into_owned())
+            }
+            _ => Ok(line),
+        }
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        self.send(&format!("{line}\r\n")).unwrap();
+        self.reply().unwrap()
+    }
+}
+
+/// The ports of a node are next to each other.
+fn resp_address(cluster: &Cluster, number: usize) -> SocketAddr {
+    let http = cluster.address(number);
+    SocketAddr::new(http.ip(), http.port() + 1)
+}
+
+/// Sets keys of its own, `PIPELINE` at a time, through any node that answers, until it is told to stop. Returns the numbers of
+/// those that were acknowledged.
+fn set_many(own: usize, nodes: &[SocketAddr], stop: &AtomicBool, acknowledged: &AtomicUsize) -> Vec<usize> {
+    let (mut done, mut next) = (Vec::new(), 0);
+    for node in (own..).map(|turn| nodes[turn % nodes.len()]) {
+        let Ok(mut client) = Client::connect(node) else {
+            if stop.load(Ordering::Relaxed) {
+                return done;
+            }
+            thread::yield_now();
+            continue;
+        };
+        while !stop.load(Ordering::Relaxed) {
+            let numbers = next..next + PIPELINE;
+            next += PIPELINE;
+            let burst: String =
+                numbers.clone().map(|number| format!("SET w{own}:{number} {number}\r\n")).collect();
+            if client.send(&burst).is_err() {
+                break;
+            }
+            let mut is_broken = false;
+            for number in numbers {
+                match client.reply() {
+                    Ok(reply) if reply == "+OK" => {
+                        done.push(number);
+                        acknowledged.fetch_add(1, Ordering::Relaxed);
+                    }
+                    // Refused or of unknown outcome: either way not acknowledged.
+                    Ok(reply) => assert!(reply.starts_with('-'), "{reply}"),
+                    Err(_) => {
+                        is_broken = true;
+                        break;
+                    }
+                }
+            }
+            if is_broken {
+                break;
+            }
+        }
+        if stop.load(Ordering::Relaxed) {
+            return done;
+        }
+    }
+    unreachable!("there is always another node to try")
+}
+
+#[test]
+fn kill_the_leader_under_pipelined_load() {
+    let mut cluster = Cluster::start(3);
+    let nodes: Vec<SocketAddr> =
+        cluster.numbers().iter().map(|number| resp_address(&cluster, *number)).collect();
+    let (stop, acknowledged) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let done: Vec<Vec<usize>> = thread::scope(|scope| {
+        let load = |own| {
+            let (nodes, stop, acknowledged) = (&nodes, &stop, &acknowledged);
+            scope.spawn(move || set_many(own, nodes, stop, acknowledged))
+        };
+        let threads: Vec<_> = (0..CONNECTIONS).map(load).collect();
+        await_acknowledged(&acknowledged, 50_000);
+        let chief = cluster.chief();
+        cluster.kill(chief);
+        // The service is back: far more is acknowledged than can have been on its way.
+        await_acknowledged(&acknowledged, 50_000);
+        cluster.restart(chief);
+        await_acknowledged(&acknowledged, 20_000);
+        stop.store(true, Ordering::Relaxed);
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(done.iter().all(|numbers| !numbers.is_empty()));
+    for (own, numbers) in done.iter().enumerate() {
+        let mut client = Client::connect(nodes[own % nodes.len()]).unwrap();
+        for numbers in numbers.chunks(PIPELINE) {
+            let burst: String = numbers.iter().map(|number| format!("GET w{own}:{number}\r\n")).collect();
+            client.send(&burst).unwrap();
+            for number in numbers {
+                assert_eq!(client.reply().unwrap(), number.to_string(), "w{own}:{number} was acknowledged");
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_expire_for_every_interface_and_on_every_node() {
+    let cluster = Cluster::start(3);
+    let put = cluster.put(1, "/v1/keys/web?ttl=2s", b"value");
+    assert_eq!(put.status, 201, "{}", put.text());
+    let mut client = Client::connect(resp_address(&cluster, 2)).unwrap();
+    assert_eq!(client.ask("GET web"), "value");
+    let left: u64 = client.ask("PTTL web").trim_start_matches(':').parse().unwrap();
+    assert!(left <= 2_000, "{left} ms");
+    assert_eq!(client.ask("SET redis value PX 1500"), "+OK");
+    assert_eq!(client.ask("SET stays value EX 1000"), "+OK");
+    assert_eq!(cluster.get(3, "/v1/keys/redis").text(), "value");
+    for number in cluster.numbers() {
+        for key in ["web", "redis"] {
+            let is_gone = || (cluster.get(number, &format!("/v1/keys/{key}")).status == 404).then_some(());
+            eventually("the key expires", is_gone);
+        }
+    }
+    assert_eq!(client.ask("GET stays"), "value");
+    assert_eq!(client.ask("INCR {register}a"), ":1");
+    assert_eq!(cluster.get(1, "/v1/keys/%7Bregister%7Da").text(), "1");
+}

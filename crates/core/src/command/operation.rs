@@ -1,0 +1,544 @@
+//! One operation on one key, and many of them as one unit.
+//!
+//! Owns what can be done to a key beyond what [`Write`](super::Write) names, and its layout in the log and on the wire.
+//! Operations are kept encoded from the moment a protocol names them until a machine applies them: a burst of a thousand
+//! is one buffer that is copied as a whole, not a thousand values that are built and taken apart at every boundary.
+//!
+//! Invariant: what stands in an [`Operations`] decodes; whoever takes bytes from outside checks them once.
+
+use alloc::vec::Vec;
+use bytes::Bytes;
+use core::fmt;
+
+use super::{Condition, Refusal, validate_key, validate_value};
+use crate::codec::{self, DecodeError, Decoder};
+use crate::types::UnixMillis;
+
+/// What is done to one key, or read of it. Borrowed: it names bytes that stand elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation<'a> {
+    /// Reads the value. Answered by `Value` or `Absent`.
+    Get {
+        /// The key.
+        key: &'a [u8],
+    },
+    /// Reads everything but the value. Answered by `Described` or `Absent`.
+    Describe {
+        /// The key.
+        key: &'a [u8],
+    },
+    /// Stores a value, for good: a time at which the key was to expire is forgotten. Answered by `Written` or `ConditionFailed`.
+    Put {
+        /// The key.
+        key: &'a [u8],
+        /// The value.
+        value: &'a [u8],
+        /// Checked and acted on in one step.
+        condition: Condition,
+    },
+    /// Stores a value with options.
+    Set(Set<'a>),
+    /// Removes a key. Answered by `Deleted`, `Absent` or `ConditionFailed`.
+    Delete {
+        /// The key.
+        key: &'a [u8],
+        /// Checked and acted on in one step.
+        condition: Condition,
+    },
+    /// Removes a key and answers with what it held: `Taken` or `Absent`.
+    Take {
+        /// The key.
+        key: &'a [u8],
+    },
+    /// Adds to a decimal number of 64 bits; an absent key holds 0. Answered by `Number` or `Rejected`.
+    Add {
+        /// The key.
+        key: &'a [u8],
+        /// What to add.
+        delta: i64,
+    },
+    /// Appends to a value; an absent key holds an empty one. Answered by `Length` or `Rejected`.
+    Append {
+        /// The key.
+        key: &'a [u8],
+        /// What to append.
+        suffix: &'a [u8],
+    },
+    /// Sets or forgets the time at which a key expires. Answered by `Written`, `ConditionFailed` or `Absent`, or by `Deleted`
+    /// if the time is [`UnixMillis`] 0, which has passed by any clock.
+    Expire {
+        /// The key.
+        key: &'a [u8],
+        /// When; `None`: never.
+        at: Option<UnixMillis>,
+        /// Checked and acted on in one step.
+        condition: ExpiryCondition,
+    },
+    /// Puts a number into a register: a key that holds a decimal number of 64 bits, an absent one 0. Answered by `Exchanged` or
+    /// `Rejected`.
+    Exchange {
+        /// The register.
+        key: &'a [u8],
+        /// The new number.
+        value: i64,
+    },
+    /// The same, only while it holds `expected`.
+    CompareExchange {
+        /// The register.
+        key: &'a [u8],
+        /// What it must hold.
+        expected: i64,
+        /// The new number.
+        new: i64,
+    },
+}
+
+/// Stores a value with options. Answered by `Written` or `ConditionFailed`, or by `Replaced` if the previous value is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Set<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// Checked and acted on in one step.
+    pub condition: SetCondition<'a>,
+    /// When the key expires from now on.
+    pub expiry: Expiry,
+    /// Whether the reply carries what the key held before.
+    pub previous: bool,
+}
+
+/// When a set may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetCondition<'a> {
+    /// By the key's version.
+    Version(Condition),
+    /// Only while the key holds exactly these bytes.
+    Equals(&'a [u8]),
+    /// Only while it does not; also if there is no such key.
+    Differs(&'a [u8]),
+}
+
+/// When a key expires after a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// Never.
+    Never,
+    /// When it would have.
+    Keep,
+    /// Then.
+    At(UnixMillis),
+}
+
+/// When the time at which a key expires may be changed. A key that never expires counts as one that does so infinitely late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpiryCondition {
+    /// Always.
+    Always,
+    /// Only if it never expires now.
+    Never,
+    /// Only if it expires some time.
+    Some,
+    /// Only if it then expires later than now.
+    Later,
+    /// Only if it then expires earlier than now.
+    Earlier,
+    /// Only if it expires some time, and then later than now.
+    SomeLater,
+    /// Only if it expires some time, and then earlier than now.
+    SomeEarlier,
+}
+
+/// Operations in order, encoded. Never empty where a command holds them.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Operations {
+    bytes: Bytes,
+    count: usize,
+}
+
+/// [`Operations`] in the making.
+#[derive(Debug, Default)]
+pub struct OperationsBuilder {
+    bytes: Vec<u8>,
+    count: usize,
+}
+
+const TAG_GET: u8 = 1;
+const TAG_DESCRIBE: u8 = 2;
+const TAG_PUT: u8 = 3;
+const TAG_SET: u8 = 4;
+const TAG_DELETE: u8 = 5;
+const TAG_TAKE: u8 = 6;
+const TAG_ADD: u8 = 7;
+const TAG_APPEND: u8 = 8;
+const TAG_EXPIRE: u8 = 9;
+const TAG_EXCHANGE: u8 = 10;
+const TAG_COMPARE_EXCHANGE: u8 = 11;
+
+impl<'a> Operation<'a> {
+    /// The key that it is about.
+    pub fn key(&self) -> &'a [u8] {
+        match *self {
+            Operation::Get { key }
+            | Operation::Describe { key }
+            | Operation::Put { key, .. }
+            | Operation::Set(Set { key, .. })
+            | Operation::Delete { key, .. }
+            | Operation::Take { key }
+            | Operation::Add { key, .. }
+            | Operation::Append { key, .. }
+            | Operation::Expire { key, .. }
+            | Operation::Exchange { key, .. }
+            | Operation::CompareExchange { key, .. } => key,
+        }
+    }
+
+    /// Whether it changes nothing, whatever the state.
+    pub fn is_read(&self) -> bool {
+        matches!(self, Operation::Get { .. } | Operation::Describe { .. })
+    }
+
+    /// Checks the limits that every protocol shares.
+    pub fn validate(&self) -> Result<(), Refusal> {
+        validate_key(self.key())?;
+        match *self {
+            Operation::Put { value, .. } | Operation::Append { suffix: value, .. } => validate_value(value),
+            Operation::Set(Set { value, condition, .. }) => {
+                validate_value(value)?;
+                match condition {
+                    SetCondition::Equals(other) | SetCondition::Differs(other) => validate_value(other),
+                    SetCondition::Version(_) => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Appends the layout that stands in the log and on the wire.
+    fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Operation::Get { key } => put_tagged(out, TAG_GET, key),
+            Operation::Describe { key } => put_tagged(out, TAG_DESCRIBE, key),
+            Operation::Put { key, value, condition } => {
+                put_tagged(out, TAG_PUT, key);
+                condition.encode(out);
+                codec::put_bytes(out, value);
+            }
+            Operation::Set(set) => set.encode(out),
+            Operation::Delete { key, condition } => {
+                put_tagged(out, TAG_DELETE, key);
+                condition.encode(out);
+            }
+            Operation::Take { key } => put_tagged(out, TAG_TAKE, key),
+            Operation::Add { key, delta } => {
+                put_tagged(out, TAG_ADD, key);
+                codec::put_signed(out, delta);
+            }
+            Operation::Append { key, suffix } => {
+                put_tagged(out, TAG_APPEND, key);
+                codec::put_bytes(out, suffix);
+            }
+            Operation::Expire { key, at, condition } => {
+                put_tagged(out, TAG_EXPIRE, key);
+                out.push(condition.code());
+                put_expiry(out, at);
+            }
+            Operation::Exchange { key, value } => {
+                put_tagged(out, TAG_EXCHANGE, key);
+                codec::put_signed(out, value);
+            }
+            Operation::CompareExchange { key, expected, new } => {
+                put_tagged(out, TAG_COMPARE_EXCHANGE, key);
+                codec::put_signed(out, expected);
+                codec::put_signed(out, new);
+            }
+        }
+    }
+
+    fn decode(decoder: &mut Decoder<'a>) -> Result<Operation<'a>, DecodeError> {
+        let tag = decoder.u8()?;
+        let key = decoder.bytes()?;
+        Ok(match tag {
+            TAG_GET => Operation::Get { key },
+            TAG_DESCRIBE => Operation::Describe { key },
+            TAG_PUT => {
+                let condition = Condition::decode(decoder)?;
+                Operation::Put { key, value: decoder.bytes()?, condition }
+            }
+            TAG_SET => Operation::Set(Set::decode(key, decoder)?),
+            TAG_DELETE => Operation::Delete { key, condition: Condition::decode(decoder)? },
+            TAG_TAKE => Operation::Take { key },
+            TAG_ADD => Operation::Add { key, delta: decoder.signed()? },
+            TAG_APPEND => Operation::Append { key, suffix: decoder.bytes()? },
+            TAG_EXPIRE => {
+                let condition = ExpiryCondition::from_code(decoder.u8()?)?;
+                Operation::Expire { key, at: expiry(decoder)?, condition }
+            }
+            TAG_EXCHANGE => Operation::Exchange { key, value: decoder.signed()? },
+            TAG_COMPARE_EXCHANGE => {
+                let expected = decoder.signed()?;
+                Operation::CompareExchange { key, expected, new: decoder.signed()? }
+            }
+            _ => return Err(DecodeError::UnknownTag("operation")),
+        })
+    }
+}
+
+impl<'a> Set<'a> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_tagged(out, TAG_SET, self.key);
+        out.push(u8::from(self.previous));
+        match self.condition {
+            SetCondition::Version(condition) => {
+                out.push(0);
+                condition.encode(out);
+            }
+            SetCondition::Equals(value) => {
+                out.push(1);
+                codec::put_bytes(out, value);
+            }
+            SetCondition::Differs(value) => {
+                out.push(2);
+                codec::put_bytes(out, value);
+            }
+        }
+        match self.expiry {
+            Expiry::Never => out.push(0),
+            Expiry::Keep => out.push(1),
+            Expiry::At(UnixMillis(at)) => {
+                out.push(2);
+                codec::put_varint(out, at);
+            }
+        }
+        codec::put_bytes(out, self.value);
+    }
+
+    fn decode(key: &'a [u8], decoder: &mut Decoder<'a>) -> Result<Set<'a>, DecodeError> {
+        let previous = decoder.bool()?;
+        let condition = match decoder.u8()? {
+            0 => SetCondition::Version(Condition::decode(decoder)?),
+            1 => SetCondition::Equals(decoder.bytes()?),
+            2 => SetCondition::Differs(decoder.bytes()?),
+            _ => return Err(DecodeError::UnknownTag("condition of a set")),
+        };
+        let expiry = match decoder.u8()? {
+            0 => Expiry::Never,
+            1 => Expiry::Keep,
+            2 => Expiry::At(UnixMillis(decoder.varint()?)),
+            _ => return Err(DecodeError::UnknownTag("expiry of a set")),
+        };
+        Ok(Set { key, value: decoder.bytes()?, condition, expiry, previous })
+    }
+}
+
+impl ExpiryCondition {
+    /// Codes in the log and on the wire. A code is never reused.
+    const CODES: [(ExpiryCondition, u8); 7] = [
+        (ExpiryCondition::Always, 0),
+        (ExpiryCondition::Never, 1),
+        (ExpiryCondition::Some, 2),
+        (ExpiryCondition::Later, 3),
+        (ExpiryCondition::Earlier, 4),
+        (ExpiryCondition::SomeLater, 5),
+        (ExpiryCondition::SomeEarlier, 6),
+    ];
+
+    fn code(self) -> u8 {
+        let found = ExpiryCondition::CODES.iter().find(|(condition, _)| *condition == self);
+        found.expect("invariant: every condition has a code").1
+    }
+
+    fn from_code(code: u8) -> Result<ExpiryCondition, DecodeError> {
+        let found = ExpiryCondition::CODES.iter().find(|(_, known)| *known == code);
+        found.map(|(condition, _)| *condition).ok_or(DecodeError::UnknownTag("condition of an expiry"))
+    }
+
+    /// Whether a key that expires at `current` may be made to expire at `next`; `None` is never.
+    pub fn holds(self, current: Option<UnixMillis>, next: Option<UnixMillis>) -> bool {
+        let late = |at: Option<UnixMillis>| at.map_or((1, 0), |at| (0, at.0));
+        let (later, earlier) = (late(next) > late(current), late(next) < late(current));
+        match self {
+            ExpiryCondition::Always => true,
+            ExpiryCondition::Never => current.is_none(),
+            ExpiryCondition::Some => current.is_some(),
+            ExpiryCondition::Later => later,
+            ExpiryCondition::Earlier => earlier,
+            ExpiryCondition::SomeLater => current.is_some() && later,
+            ExpiryCondition::SomeEarlier => current.is_some() && earlier,
+        }
+    }
+}
+
+impl Operations {
+    /// These operations.
+    pub fn of(operations: &[Operation<'_>]) -> Operations {
+        let mut builder = OperationsBuilder::default();
+        operations.iter().for_each(|operation| builder.push(operation));
+        builder.finish()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// What they take in the log, in bytes.
+    pub fn encoded_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The operations, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Operation<'_>> {
+        let mut decoder = Decoder::new(&self.bytes);
+        (0..self.count).map(move |_| {
+            Operation::decode(&mut decoder).expect("invariant: operations were checked when they were taken")
+        })
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.count as u64);
+        codec::put_bytes(out, &self.bytes);
+    }
+
+    /// Reads operations and makes sure that each of them decodes.
+    pub(super) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Operations, DecodeError> {
+        let count = decoder.varint()?;
+        let bytes = decoder.shared(owner)?;
+        let mut inner = Decoder::new(&bytes);
+        let mut seen = 0;
+        while !inner.is_empty() {
+            Operation::decode(&mut inner)?;
+            seen += 1;
+        }
+        if seen != count {
+            return Err(DecodeError::Invalid("number of operations"));
+        }
+        Ok(Operations { count: seen as usize, bytes })
+    }
+}
+
+impl fmt::Debug for Operations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl OperationsBuilder {
+    /// Adds an operation behind those that are there.
+    pub fn push(&mut self, operation: &Operation<'_>) {
+        operation.encode(&mut self.bytes);
+        self.count += 1;
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// What they take so far, in bytes.
+    pub fn encoded_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// All of them.
+    pub fn finish(self) -> Operations {
+        Operations { bytes: self.bytes.into(), count: self.count }
+    }
+}
+
+fn put_tagged(out: &mut Vec<u8>, tag: u8, key: &[u8]) {
+    out.push(tag);
+    codec::put_bytes(out, key);
+}
+
+/// Appends a time at which something expires: 0 says never, anything else is one more than the time.
+pub(crate) fn put_expiry(out: &mut Vec<u8>, at: Option<UnixMillis>) {
+    codec::put_varint(out, at.map_or(0, |at| at.0.saturating_add(1)));
+}
+
+/// Reads what [`put_expiry`] wrote.
+pub(crate) fn expiry(decoder: &mut Decoder<'_>) -> Result<Option<UnixMillis>, DecodeError> {
+    Ok(decoder.varint()?.checked_sub(1).map(UnixMillis))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Version;
+    use alloc::vec;
+
+    fn all() -> Vec<Operation<'static>> {
+        let key = &b"key\xff"[..];
+        let set = Set {
+            key,
+            value: b"value",
+            condition: SetCondition::Version(Condition::Version(Version(7))),
+            expiry: Expiry::At(UnixMillis(u64::MAX - 1)),
+            previous: true,
+        };
+        vec![
+            Operation::Get { key },
+            Operation::Describe { key },
+            Operation::Put { key, value: b"", condition: Condition::Exists },
+            Operation::Set(set),
+            Operation::Set(Set { condition: SetCondition::Equals(b"a"), expiry: Expiry::Keep, ..set }),
+            Operation::Set(Set { condition: SetCondition::Differs(b""), expiry: Expiry::Never, ..set }),
+            Operation::Delete { key, condition: Condition::Always },
+            Operation::Take { key },
+            Operation::Add { key, delta: i64::MIN },
+            Operation::Append { key, suffix: b"s" },
+            Operation::Expire { key, at: None, condition: ExpiryCondition::Some },
+            Operation::Expire { key, at: Some(UnixMillis(0)), condition: ExpiryCondition::SomeEarlier },
+            Operation::Exchange { key, value: -1 },
+            Operation::CompareExchange { key, expected: i64::MAX, new: 0 },
+        ]
+    }
+
+    #[test]
+    fn operations_round_trip_and_no_part_of_them_is_believed() {
+        let operations = Operations::of(&all());
+        assert_eq!(operations.iter().collect::<Vec<_>>(), all());
+        let mut out = vec![];
+        operations.encode(&mut out);
+        let bytes = Bytes::from(out);
+        let mut decoder = Decoder::new(&bytes);
+        assert_eq!(Operations::decode(&mut decoder, &bytes), Ok(operations));
+        assert!(decoder.is_empty());
+        for cut in 0..bytes.len() {
+            assert!(Operations::decode(&mut Decoder::new(&bytes[..cut]), &bytes).is_err(), "{cut}");
+        }
+        let mut miscounted = bytes.to_vec();
+        miscounted[0] += 1;
+        let miscounted = Bytes::from(miscounted);
+        assert!(Operations::decode(&mut Decoder::new(&miscounted), &miscounted).is_err());
+    }
+
+    #[test]
+    fn never_is_later_than_any_time() {
+        let (now, soon) = (Some(UnixMillis(5)), Some(UnixMillis(6)));
+        for (condition, holds) in [
+            (ExpiryCondition::Always, [true, true, true, true]),
+            (ExpiryCondition::Never, [true, true, false, false]),
+            (ExpiryCondition::Some, [false, false, true, true]),
+            (ExpiryCondition::Later, [false, false, true, false]),
+            (ExpiryCondition::Earlier, [true, false, false, false]),
+            (ExpiryCondition::SomeLater, [false, false, true, false]),
+            (ExpiryCondition::SomeEarlier, [false, false, false, false]),
+        ] {
+            let found = [(None, soon), (None, None), (now, soon), (now, now)]
+                .map(|(from, to)| condition.holds(from, to));
+            assert_eq!(found, holds, "{condition:?}");
+        }
+        assert!(ExpiryCondition::SomeEarlier.holds(soon, now));
+    }
+}

@@ -1,0 +1,445 @@
+//! What became of operations, in their order.
+//!
+//! Owns the answers to an [`Operation`](super::Operation) and their layout. As the operations themselves they stay encoded from
+//! the machine to the protocol, over the wire to another node if need be.
+
+use alloc::vec::Vec;
+use bytes::Bytes;
+use core::fmt;
+
+use super::operation::{expiry, put_expiry};
+use crate::codec::{self, DecodeError, Decoder};
+use crate::limits;
+use crate::types::{UnixMillis, Version};
+
+/// What became of one operation. Borrowed from [`OperationReplies`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperationReply<'a> {
+    /// The key's value.
+    Value {
+        /// The version of this value.
+        version: Version,
+        /// When the key expires, if it does.
+        expires: Option<UnixMillis>,
+        /// The bytes.
+        value: &'a [u8],
+    },
+    /// The key, without its value.
+    Described {
+        /// The version of its value.
+        version: Version,
+        /// When the key expires, if it does.
+        expires: Option<UnixMillis>,
+        /// Length of its value.
+        value_bytes: u64,
+    },
+    /// There is no such key.
+    Absent,
+    /// The write happened.
+    Written {
+        /// The key's version from now on.
+        version: Version,
+        /// Whether the key did not exist before.
+        created: bool,
+    },
+    /// The key is removed.
+    Deleted {
+        /// The revision at which it ceased to exist.
+        version: Version,
+    },
+    /// The condition did not hold; nothing changed.
+    ConditionFailed {
+        /// The key's version, [`Version::ABSENT`] if there is no such key.
+        current: Version,
+    },
+    /// A set that asked for the previous value.
+    Replaced {
+        /// The key's version from now on; `None` if the condition did not hold, and nothing changed.
+        version: Option<Version>,
+        /// What the key held before, if it existed.
+        previous: Option<&'a [u8]>,
+    },
+    /// The key is removed.
+    Taken {
+        /// The revision at which it ceased to exist.
+        version: Version,
+        /// What it held.
+        value: &'a [u8],
+    },
+    /// The number is changed.
+    Number {
+        /// The key's version from now on.
+        version: Version,
+        /// The number from now on.
+        value: i64,
+    },
+    /// The value is longer now.
+    Length {
+        /// The key's version from now on.
+        version: Version,
+        /// Length of the value from now on.
+        value_bytes: u64,
+    },
+    /// An exchange.
+    Exchanged(Exchange),
+    /// The state does not allow it; nothing changed.
+    Rejected(Rejection),
+}
+
+/// What an exchange found and did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// Whether the register holds the new number now.
+    pub swapped: bool,
+    /// What it held before.
+    pub old: i64,
+    /// Its version now; [`Version::ABSENT`] if it does not exist.
+    pub version: Version,
+}
+
+/// Why the state does not allow an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    /// The key holds something else than a decimal number of 64 bits.
+    #[error("value is not an integer or out of range")]
+    NotANumber,
+    /// The number would leave the range of 64 bits.
+    #[error("increment or decrement would overflow")]
+    Overflow,
+    /// See [`limits::VALUE_BYTES_MAX`].
+    #[error("the value would be longer than 1 MiB")]
+    ValueTooLong,
+    /// The replies of one command hold so many bytes already that this value was left out; see
+    /// [`limits::REPLIES_BYTES_CLOSE`].
+    #[error("the values read by one command are longer than 8 MiB together")]
+    RepliesTooLong,
+}
+
+/// Replies in the order of their operations, encoded.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct OperationReplies {
+    bytes: Bytes,
+    count: usize,
+}
+
+/// [`OperationReplies`] in the making.
+#[derive(Debug, Default)]
+pub struct OperationRepliesBuilder {
+    bytes: Vec<u8>,
+    count: usize,
+}
+
+/// Reads replies one after the other, and remembers where it is.
+#[derive(Clone, Debug, Default)]
+pub struct OperationRepliesReader {
+    replies: OperationReplies,
+    offset: usize,
+    read: usize,
+}
+
+const TAG_VALUE: u8 = 1;
+const TAG_DESCRIBED: u8 = 2;
+const TAG_ABSENT: u8 = 3;
+const TAG_WRITTEN: u8 = 4;
+const TAG_CREATED: u8 = 5;
+const TAG_DELETED: u8 = 6;
+const TAG_CONDITION_FAILED: u8 = 7;
+const TAG_REPLACED: u8 = 8;
+const TAG_TAKEN: u8 = 9;
+const TAG_NUMBER: u8 = 10;
+const TAG_LENGTH: u8 = 11;
+const TAG_EXCHANGED: u8 = 12;
+const TAG_REJECTED: u8 = 13;
+
+impl<'a> OperationReply<'a> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let tagged = |out: &mut Vec<u8>, tag: u8, version: Version| {
+            out.push(tag);
+            codec::put_varint(out, version.0);
+        };
+        match *self {
+            OperationReply::Value { version, expires, value } => {
+                tagged(out, TAG_VALUE, version);
+                put_expiry(out, expires);
+                codec::put_bytes(out, value);
+            }
+            OperationReply::Described { version, expires, value_bytes } => {
+                tagged(out, TAG_DESCRIBED, version);
+                put_expiry(out, expires);
+                codec::put_varint(out, value_bytes);
+            }
+            OperationReply::Absent => out.push(TAG_ABSENT),
+            OperationReply::Written { version, created } => {
+                tagged(out, if created { TAG_CREATED } else { TAG_WRITTEN }, version);
+            }
+            OperationReply::Deleted { version } => tagged(out, TAG_DELETED, version),
+            OperationReply::ConditionFailed { current } => tagged(out, TAG_CONDITION_FAILED, current),
+            OperationReply::Replaced { version, previous } => {
+                tagged(out, TAG_REPLACED, version.unwrap_or(Version::ABSENT));
+                out.push(u8::from(previous.is_some()));
+                previous.iter().for_each(|value| codec::put_bytes(out, value));
+            }
+            OperationReply::Taken { version, value } => {
+                tagged(out, TAG_TAKEN, version);
+                codec::put_bytes(out, value);
+            }
+            OperationReply::Number { version, value } => {
+                tagged(out, TAG_NUMBER, version);
+                codec::put_signed(out, value);
+            }
+            OperationReply::Length { version, value_bytes } => {
+                tagged(out, TAG_LENGTH, version);
+                codec::put_varint(out, value_bytes);
+            }
+            OperationReply::Exchanged(exchange) => {
+                out.push(TAG_EXCHANGED);
+                exchange.encode(out);
+            }
+            OperationReply::Rejected(rejection) => {
+                out.push(TAG_REJECTED);
+                out.push(rejection.code());
+            }
+        }
+    }
+
+    fn decode(decoder: &mut Decoder<'a>) -> Result<OperationReply<'a>, DecodeError> {
+        let tag = decoder.u8()?;
+        let version = match tag {
+            TAG_ABSENT => return Ok(OperationReply::Absent),
+            TAG_EXCHANGED => return Exchange::decode(decoder).map(OperationReply::Exchanged),
+            TAG_REJECTED => return Rejection::from_code(decoder.u8()?).map(OperationReply::Rejected),
+            _ => Version(decoder.varint()?),
+        };
+        Ok(match tag {
+            TAG_VALUE => {
+                let expires = expiry(decoder)?;
+                OperationReply::Value { version, expires, value: decoder.bytes()? }
+            }
+            TAG_DESCRIBED => {
+                let expires = expiry(decoder)?;
+                OperationReply::Described { version, expires, value_bytes: decoder.varint()? }
+            }
+            TAG_WRITTEN => OperationReply::Written { version, created: false },
+            TAG_CREATED => OperationReply::Written { version, created: true },
+            TAG_DELETED => OperationReply::Deleted { version },
+            TAG_CONDITION_FAILED => OperationReply::ConditionFailed { current: version },
+            TAG_REPLACED => {
+                let previous = if decoder.bool()? { Some(decoder.bytes()?) } else { None };
+                let version = (version != Version::ABSENT).then_some(version);
+                OperationReply::Replaced { version, previous }
+            }
+            TAG_TAKEN => OperationReply::Taken { version, value: decoder.bytes()? },
+            TAG_NUMBER => OperationReply::Number { version, value: decoder.signed()? },
+            TAG_LENGTH => OperationReply::Length { version, value_bytes: decoder.varint()? },
+            _ => return Err(DecodeError::UnknownTag("reply to an operation")),
+        })
+    }
+}
+
+impl Exchange {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(self.swapped));
+        codec::put_signed(out, self.old);
+        codec::put_varint(out, self.version.0);
+    }
+
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Exchange, DecodeError> {
+        let swapped = decoder.bool()?;
+        let old = decoder.signed()?;
+        Ok(Exchange { swapped, old, version: Version(decoder.varint()?) })
+    }
+}
+
+impl Rejection {
+    /// Codes on the wire. A code is never reused.
+    const CODES: [(Rejection, u8); 4] = [
+        (Rejection::NotANumber, 1),
+        (Rejection::Overflow, 2),
+        (Rejection::ValueTooLong, 3),
+        (Rejection::RepliesTooLong, 4),
+    ];
+
+    pub(crate) fn code(self) -> u8 {
+        let found = Rejection::CODES.iter().find(|(rejection, _)| *rejection == self);
+        found.expect("invariant: every rejection has a code").1
+    }
+
+    pub(crate) fn from_code(code: u8) -> Result<Rejection, DecodeError> {
+        let found = Rejection::CODES.iter().find(|(_, known)| *known == code);
+        found.map(|(rejection, _)| *rejection).ok_or(DecodeError::UnknownTag("rejection"))
+    }
+}
+
+impl OperationReplies {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// What they take in memory, in bytes.
+    pub fn encoded_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The replies, in order.
+    pub fn iter(&self) -> impl Iterator<Item = OperationReply<'_>> {
+        let mut decoder = Decoder::new(&self.bytes);
+        (0..self.count).map(move |_| {
+            OperationReply::decode(&mut decoder)
+                .expect("invariant: replies were checked when they were taken")
+        })
+    }
+
+    /// The only reply, if there is one.
+    pub fn only(&self) -> Option<OperationReply<'_>> {
+        if self.count == 1 { self.iter().next() } else { None }
+    }
+
+    /// Gives them out one at a time.
+    pub fn into_reader(self) -> OperationRepliesReader {
+        OperationRepliesReader { replies: self, offset: 0, read: 0 }
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.count as u64);
+        codec::put_bytes(out, &self.bytes);
+    }
+
+    /// Reads replies and makes sure that each of them decodes.
+    pub(crate) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<OperationReplies, DecodeError> {
+        let count = decoder.varint()?;
+        let bytes = decoder.shared(owner)?;
+        let mut inner = Decoder::new(&bytes);
+        let mut seen = 0;
+        while !inner.is_empty() {
+            OperationReply::decode(&mut inner)?;
+            seen += 1;
+        }
+        if seen != count {
+            return Err(DecodeError::Invalid("number of replies"));
+        }
+        Ok(OperationReplies { count: seen as usize, bytes })
+    }
+}
+
+impl fmt::Debug for OperationReplies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl OperationRepliesBuilder {
+    /// Adds a reply behind those that are there. A value that was read, and that there is no room for, is left out; one that
+    /// a write removed is not, since it is nowhere else any more: whoever applies writes sees to those.
+    pub fn push(&mut self, reply: &OperationReply<'_>) {
+        match *reply {
+            OperationReply::Value { value, .. }
+                if self.bytes.len() + value.len() > limits::REPLIES_BYTES_CLOSE =>
+            {
+                OperationReply::Rejected(Rejection::RepliesTooLong).encode(&mut self.bytes);
+            }
+            _ => reply.encode(&mut self.bytes),
+        }
+        self.count += 1;
+    }
+
+    /// All of them.
+    pub fn finish(self) -> OperationReplies {
+        OperationReplies { bytes: self.bytes.into(), count: self.count }
+    }
+}
+
+impl OperationRepliesReader {
+    /// The next reply; `None` behind the last.
+    pub fn next_reply(&mut self) -> Option<OperationReply<'_>> {
+        if self.read == self.replies.count {
+            return None;
+        }
+        let mut decoder = Decoder::new(&self.replies.bytes[self.offset..]);
+        let reply = OperationReply::decode(&mut decoder)
+            .expect("invariant: replies were checked when they were taken");
+        self.offset = self.replies.bytes.len() - decoder.rest().len();
+        self.read += 1;
+        Some(reply)
+    }
+
+    /// How many are left.
+    pub fn left(&self) -> usize {
+        self.replies.count - self.read
+    }
+
+    /// What is left of the bytes that they take.
+    pub fn bytes_left(&self) -> usize {
+        self.replies.bytes.len() - self.offset
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn all() -> Vec<OperationReply<'static>> {
+        let (version, expires) = (Version(1 << 40), Some(UnixMillis(0)));
+        let mut replies = vec![
+            OperationReply::Value { version, expires, value: b"\xff" },
+            OperationReply::Value { version, expires: None, value: b"" },
+            OperationReply::Described { version, expires, value_bytes: 9 },
+            OperationReply::Absent,
+            OperationReply::Written { version, created: true },
+            OperationReply::Written { version, created: false },
+            OperationReply::Deleted { version },
+            OperationReply::ConditionFailed { current: Version::ABSENT },
+            OperationReply::Replaced { version: None, previous: Some(b"") },
+            OperationReply::Replaced { version: Some(version), previous: None },
+            OperationReply::Taken { version, value: b"v" },
+            OperationReply::Number { version, value: i64::MIN },
+            OperationReply::Length { version, value_bytes: 1 << 20 },
+            OperationReply::Exchanged(Exchange { swapped: true, old: -1, version }),
+        ];
+        replies.extend(Rejection::CODES.map(|(rejection, _)| OperationReply::Rejected(rejection)));
+        replies
+    }
+
+    #[test]
+    fn replies_round_trip_and_are_read_one_by_one() {
+        let mut builder = OperationRepliesBuilder::default();
+        all().iter().for_each(|reply| builder.push(reply));
+        let replies = builder.finish();
+        let mut out = vec![];
+        replies.encode(&mut out);
+        let bytes = Bytes::from(out);
+        assert_eq!(OperationReplies::decode(&mut Decoder::new(&bytes), &bytes), Ok(replies.clone()));
+        for cut in 0..bytes.len() {
+            assert!(OperationReplies::decode(&mut Decoder::new(&bytes[..cut]), &bytes).is_err(), "{cut}");
+        }
+        let mut reader = replies.into_reader();
+        for (read, expected) in all().into_iter().enumerate() {
+            assert_eq!(reader.left(), all().len() - read);
+            assert_eq!(reader.next_reply(), Some(expected));
+        }
+        assert_eq!(reader.next_reply(), None);
+    }
+
+    #[test]
+    fn values_beyond_the_limit_are_left_out_and_nothing_else() {
+        let value = vec![7; limits::VALUE_BYTES_MAX];
+        let mut builder = OperationRepliesBuilder::default();
+        let fits = limits::REPLIES_BYTES_CLOSE / (limits::VALUE_BYTES_MAX + 16);
+        for _ in 0..=fits {
+            builder.push(&OperationReply::Value { version: Version(1), expires: None, value: &value });
+        }
+        builder.push(&OperationReply::Absent);
+        let replies = builder.finish();
+        let left_out = OperationReply::Rejected(Rejection::RepliesTooLong);
+        let expected = (0..fits + 2).map(|place| (place == fits, place == fits + 1));
+        for (reply, (is_left_out, is_last)) in replies.iter().zip(expected) {
+            assert_eq!((reply == left_out, reply == OperationReply::Absent), (is_left_out, is_last));
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Operations as one command: all of them or none, between no others.
+//!
+//! Owns its limits and layout. That its keys belong to the shard that it names, the router makes sure of before it enters a log.
+
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+use super::{Operations, Refusal, validate_key};
+use crate::codec::{self, DecodeError, Decoder};
+use crate::limits;
+use crate::types::{ShardId, Version};
+
+/// Operations that are done as one, in order, if all watched keys are as they were.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transaction {
+    /// Where all keys belong.
+    pub shard: ShardId,
+    /// What must hold; at most [`limits::WATCHES_MAX`].
+    pub watches: Vec<Watch>,
+    /// What to do; at most [`limits::TRANSACTION_BYTES_MAX`] bytes. None at all is fine, too: watches alone may be asked.
+    pub operations: Operations,
+}
+
+/// A key that must not have changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watch {
+    /// The key.
+    pub key: Bytes,
+    /// Its version; [`Version::ABSENT`] if there must be no such key.
+    pub version: Version,
+}
+
+impl Transaction {
+    /// Operations without conditions.
+    pub fn of(shard: ShardId, operations: Operations) -> Transaction {
+        Transaction { shard, watches: Vec::new(), operations }
+    }
+
+    /// Every key that it is about.
+    pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        let watched = self.watches.iter().map(|watch| &watch.key[..]);
+        watched.chain(self.operations.iter().map(|operation| operation.key()))
+    }
+
+    pub(super) fn validate(&self) -> Result<(), Refusal> {
+        if self.operations.encoded_bytes() > limits::TRANSACTION_BYTES_MAX {
+            return Err(Refusal::Invalid("the commands of one transaction are longer than 8 MiB together"));
+        }
+        if self.watches.len() > limits::WATCHES_MAX {
+            return Err(Refusal::Invalid("more than 1024 keys are watched"));
+        }
+        self.watches.iter().try_for_each(|watch| validate_key(&watch.key))?;
+        self.operations.iter().try_for_each(|operation| operation.validate())
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.shard.0);
+        codec::put_varint(out, self.watches.len() as u64);
+        for Watch { key, version } in &self.watches {
+            codec::put_bytes(out, key);
+            codec::put_varint(out, version.0);
+        }
+        self.operations.encode(out);
+    }
+
+    pub(super) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Transaction, DecodeError> {
+        let shard = ShardId(decoder.varint()?);
+        let count = decoder.varint()?;
+        // A watch takes two bytes at the least.
+        let mut watches = Vec::with_capacity((count as usize).min(decoder.rest().len() / 2));
+        for _ in 0..count {
+            let key = decoder.shared(owner)?;
+            watches.push(Watch { key, version: Version(decoder.varint()?) });
+        }
+        Ok(Transaction { shard, watches, operations: Operations::decode(decoder, owner)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Condition, Operation, Write};
+    use crate::types::UnixMillis;
+    use alloc::vec;
+
+    fn transaction() -> Transaction {
+        let key = &b"k"[..];
+        let operations = Operations::of(&[
+            Operation::Get { key },
+            Operation::Put { key, value: b"\0", condition: Condition::Always },
+        ]);
+        let watch = Watch { key: Bytes::from_static(b"w"), version: Version(300) };
+        Transaction { shard: ShardId(2), watches: vec![watch], operations }
+    }
+
+    #[test]
+    fn commands_on_keys_round_trip() {
+        let key = Bytes::from_static(b"register");
+        for write in [
+            Write::Transaction(transaction()),
+            Write::Exchange { key: key.clone(), value: i64::MIN },
+            Write::CompareExchange { key, expected: -7, new: 7 },
+            Write::Expire { shard: ShardId(3), now: UnixMillis(1 << 41), limit: 9 },
+        ] {
+            let mut out = vec![];
+            write.encode(&mut out);
+            let bytes = Bytes::from(out);
+            let mut decoder = Decoder::new(&bytes);
+            assert_eq!(Write::decode(&mut decoder, &bytes), Ok(write));
+            assert!(decoder.is_empty());
+            for cut in 0..bytes.len() {
+                assert!(Write::decode(&mut Decoder::new(&bytes[..cut]), &bytes).is_err(), "{cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn limits_hold_for_every_part() {
+        let validate = |change: &dyn Fn(&mut Transaction)| {
+            let mut transaction = transaction();
+            change(&mut transaction);
+            Write::Transaction(transaction).validate().is_ok()
+        };
+        let puts = |count, bytes: usize| {
+            let value = vec![0; bytes];
+            let put = Operation::Put { key: b"k", value: &value, condition: Condition::Always };
+            Operations::of(&vec![put; count])
+        };
+        assert!(validate(&|_| ()));
+        assert!(validate(&|it| it.operations = Operations::default()));
+        assert!(!validate(&|it| it.watches[0].key = Bytes::new()));
+        assert!(validate(&|it| it.watches = vec![it.watches[0].clone(); limits::WATCHES_MAX]));
+        assert!(!validate(&|it| it.watches = vec![it.watches[0].clone(); limits::WATCHES_MAX + 1]));
+        assert!(validate(&|it| it.operations = puts(1, limits::VALUE_BYTES_MAX)));
+        assert!(!validate(&|it| it.operations = puts(1, limits::VALUE_BYTES_MAX + 1)));
+        assert!(!validate(&|it| it.operations = puts(8, limits::VALUE_BYTES_MAX)));
+        for limit in [0, limits::EXPIRED_KEYS_MAX + 1] {
+            assert!(Write::Expire { shard: ShardId(1), now: UnixMillis(0), limit }.validate().is_err());
+        }
+    }
+}

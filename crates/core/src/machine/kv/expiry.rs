@@ -1,0 +1,135 @@
+//! When keys expire.
+//!
+//! Owns the times, by key and in order. No clock is looked at here: a key lives until a command says that its time has come
+//! ([`Write::Expire`](crate::command::Write::Expire)), the same on every replica. So no key that was gone comes back, and none
+//! goes before its time by the clock of the leader that proposed the command.
+//!
+//! Invariant: both maps hold the same pairs, and only keys that exist.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use super::KeyValue;
+use crate::command::Reply;
+use crate::types::UnixMillis;
+
+/// The times of those keys that have one.
+#[derive(Debug, Default)]
+pub(super) struct Expiries {
+    by_key: BTreeMap<Box<[u8]>, UnixMillis>,
+    by_time: BTreeSet<(UnixMillis, Box<[u8]>)>,
+}
+
+impl Expiries {
+    /// When a key expires.
+    pub fn of(&self, key: &[u8]) -> Option<UnixMillis> {
+        // Most shards have no such key, and every write asks.
+        if self.by_key.is_empty() { None } else { self.by_key.get(key).copied() }
+    }
+
+    /// Sets or forgets when a key expires. Returns when it would have.
+    pub fn set(&mut self, key: &[u8], expires: Option<UnixMillis>) -> Option<UnixMillis> {
+        let before = self.of(key);
+        if before == expires {
+            return before;
+        }
+        if let Some(before) = before {
+            self.by_time.remove(&(before, Box::from(key)));
+        }
+        match expires {
+            Some(at) => {
+                self.by_key.insert(key.into(), at);
+                self.by_time.insert((at, key.into()));
+            }
+            None => {
+                self.by_key.remove(key);
+            }
+        }
+        before
+    }
+
+    /// The times in order, with their keys.
+    pub fn iter(&self) -> impl Iterator<Item = (UnixMillis, &[u8])> {
+        self.by_time.iter().map(|(at, key)| (*at, &**key))
+    }
+
+    /// The first key, if it expires at `now` or before.
+    fn overdue(&self, now: UnixMillis) -> Option<Box<[u8]>> {
+        self.by_time.first().filter(|(at, _)| *at <= now).map(|(_, key)| key.clone())
+    }
+}
+
+impl KeyValue {
+    /// Removes keys that expire at `now` or before, in the order of their times, at most `limit`.
+    pub fn expire(&mut self, now: UnixMillis, limit: usize) -> Reply {
+        let mut keys = 0;
+        // A backup may bring keys that are overdue, and their going must not end its restore.
+        let restoring = self.restoring;
+        while keys < limit as u64
+            && let Some(key) = self.expiries.overdue(now)
+        {
+            self.remove(&key);
+            keys += 1;
+        }
+        self.restoring = restoring;
+        Reply::Expired { keys }
+    }
+
+    /// How many keys expire at `now` or before, counting up to `limit`.
+    pub fn overdue(&self, now: UnixMillis, limit: usize) -> usize {
+        self.expiries.iter().take(limit).take_while(|(at, _)| *at <= now).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Condition;
+    use crate::types::Version;
+
+    fn holds(kv: &KeyValue) -> alloc::vec::Vec<&[u8]> {
+        kv.records.keys().map(|key| &**key).collect()
+    }
+
+    #[test]
+    fn keys_go_in_the_order_of_their_times_and_none_before() {
+        let mut kv = KeyValue::default();
+        for (key, at) in [(b"c", 10), (b"a", 30), (b"b", 10), (b"d", 20)] {
+            kv.store(key, b"v", Some(UnixMillis(at)));
+        }
+        kv.put(b"e", b"v", Condition::Always);
+        assert_eq!(kv.overdue(UnixMillis(9), 9), 0);
+        assert_eq!(kv.expire(UnixMillis(9), 9), Reply::Expired { keys: 0 });
+        assert_eq!(kv.overdue(UnixMillis(20), 9), 3);
+        assert_eq!(kv.overdue(UnixMillis(20), 2), 2);
+        assert_eq!(kv.expire(UnixMillis(20), 1), Reply::Expired { keys: 1 });
+        assert_eq!(holds(&kv), [b"a", b"c", b"d", b"e"]);
+        assert_eq!(kv.expire(UnixMillis(20), 9), Reply::Expired { keys: 2 });
+        assert_eq!(holds(&kv), [b"a", b"e"]);
+        assert_eq!(kv.revision, Version(8), "each key that goes takes a revision");
+        assert_eq!(kv.expire(UnixMillis(10), 9), Reply::Expired { keys: 0 }, "a clock that went back");
+    }
+
+    #[test]
+    fn who_writes_a_key_anew_takes_its_time_away() {
+        let mut kv = KeyValue::default();
+        kv.store(b"a", b"1", Some(UnixMillis(5)));
+        kv.put(b"a", b"2", Condition::Always);
+        kv.store(b"b", b"1", Some(UnixMillis(5)));
+        kv.delete(b"b", Condition::Always);
+        kv.put(b"b", b"2", Condition::Always);
+        kv.store(b"c", b"1", Some(UnixMillis(5)));
+        kv.store(b"c", b"1", Some(UnixMillis(50)));
+        assert_eq!(kv.expire(UnixMillis(49), 9), Reply::Expired { keys: 0 });
+        assert_eq!(kv.expire(UnixMillis(50), 9), Reply::Expired { keys: 1 });
+        assert!(kv.expiries.by_key.is_empty() && kv.expiries.by_time.is_empty());
+    }
+
+    #[test]
+    fn the_time_is_part_of_the_state() {
+        let (mut one, mut other) = (KeyValue::default(), KeyValue::default());
+        one.store(b"a", b"1", Some(UnixMillis(5)));
+        other.store(b"a", b"1", Some(UnixMillis(6)));
+        assert_ne!(one.digest(), other.digest());
+    }
+}

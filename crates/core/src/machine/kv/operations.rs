@@ -1,0 +1,250 @@
+//! What operations do to keys.
+//!
+//! Owns the meaning of each [`Operation`]. A transaction is applied between no others because the log is worked off one command at a
+//! time; here it only has to be done in order.
+//!
+//! Whether anybody waits for the replies must not show in the state: followers apply without making any.
+
+use super::{Kept, KeyValue, Record};
+use crate::command::{
+    Exchange, Expiry, ExpiryCondition, Operation, OperationReplies, OperationRepliesBuilder, OperationReply,
+    Operations, Rejection, Reply, Set, SetCondition, Transaction,
+};
+use crate::limits;
+use crate::types::{UnixMillis, Version};
+use alloc::boxed::Box;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+/// A time that has passed by any clock.
+const PASSED: UnixMillis = UnixMillis(0);
+
+impl KeyValue {
+    /// Answers operations that change nothing.
+    pub(super) fn look(&self, operations: &Operations) -> OperationReplies {
+        let mut replies = OperationRepliesBuilder::default();
+        for operation in operations.iter() {
+            match operation {
+                Operation::Get { key } => replies.push(&self.value(key)),
+                Operation::Describe { key } => replies.push(&self.description(key)),
+                _ => unreachable!("invariant: a read that writes was refused"),
+            }
+        }
+        replies.finish()
+    }
+
+    /// Does all operations, if the watched keys are as they were. Without `is_answered` the reply says nothing.
+    pub fn transact(&mut self, transaction: &Transaction, is_answered: bool) -> Reply {
+        for watch in &transaction.watches {
+            let current = self.version(&watch.key);
+            if current != watch.version {
+                return Reply::ConditionFailed { current };
+            }
+        }
+        let mut replies = OperationRepliesBuilder::default();
+        let mut room = limits::REPLIES_BYTES_CLOSE;
+        for operation in transaction.operations.iter() {
+            if operation.is_read() && !is_answered {
+                continue;
+            }
+            self.operate(&operation, &mut room, |reply| {
+                if is_answered {
+                    replies.push(reply);
+                }
+            });
+        }
+        Reply::Operations(replies.finish())
+    }
+
+    /// Puts a number into a register.
+    pub fn exchange(&mut self, key: &[u8], expected: Option<i64>, new: i64) -> Reply {
+        match self.swap(key, expected, new) {
+            Ok(exchange) => Reply::Exchanged(exchange),
+            Err(rejection) => Reply::Rejected(rejection),
+        }
+    }
+
+    /// Does one operation. `room` is what values that are removed and answered with may still take.
+    fn operate(
+        &mut self,
+        operation: &Operation<'_>,
+        room: &mut usize,
+        answer: impl FnOnce(&OperationReply<'_>),
+    ) {
+        let reply = match *operation {
+            Operation::Get { key } => return answer(&self.value(key)),
+            Operation::Describe { key } => self.description(key),
+            Operation::Put { key, value, condition } => match self.put_if(key, value, condition) {
+                Ok((version, created)) => OperationReply::Written { version, created },
+                Err(current) => OperationReply::ConditionFailed { current },
+            },
+            Operation::Set(set) => return self.set(&set, room, answer),
+            Operation::Delete { key, condition } => match self.version(key) {
+                current if !condition.holds(current) => OperationReply::ConditionFailed { current },
+                Version::ABSENT => OperationReply::Absent,
+                _ => OperationReply::Deleted { version: self.remove(key).0 },
+            },
+            Operation::Take { key } => return self.take(key, room, answer),
+            Operation::Add { key, delta } => self.add(key, delta),
+            Operation::Append { key, suffix } => self.append(key, suffix),
+            Operation::Expire { key, at, condition } => self.set_expiry(key, at, condition),
+            Operation::Exchange { key, value } => exchanged(self.swap(key, None, value)),
+            Operation::CompareExchange { key, expected, new } => {
+                exchanged(self.swap(key, Some(expected), new))
+            }
+        };
+        answer(&reply);
+    }
+
+    fn value(&self, key: &[u8]) -> OperationReply<'_> {
+        self.records.get(key).map_or(OperationReply::Absent, |record| OperationReply::Value {
+            version: record.version,
+            expires: self.expiries.of(key),
+            value: &record.value,
+        })
+    }
+
+    fn description(&self, key: &[u8]) -> OperationReply<'static> {
+        self.records.get(key).map_or(OperationReply::Absent, |record| OperationReply::Described {
+            version: record.version,
+            expires: self.expiries.of(key),
+            value_bytes: record.value.len() as u64,
+        })
+    }
+
+    fn set(&mut self, set: &Set<'_>, room: &mut usize, answer: impl FnOnce(&OperationReply<'_>)) {
+        let held = self.records.get(set.key);
+        let current = held.map_or(Version::ABSENT, |record| record.version);
+        let holds = match set.condition {
+            SetCondition::Version(condition) => condition.holds(current),
+            SetCondition::Equals(value) => held.is_some_and(|record| *record.value == *value),
+            SetCondition::Differs(value) => held.is_none_or(|record| *record.value != *value),
+        };
+        let previous: Option<Box<[u8]>> = held.filter(|_| set.previous).map(|record| record.value.clone());
+        if let Some(value) = &previous {
+            if value.len() > *room {
+                return answer(&OperationReply::Rejected(Rejection::RepliesTooLong));
+            }
+            *room -= value.len();
+        }
+        let version = holds.then(|| {
+            let expires = match set.expiry {
+                Expiry::Never => None,
+                Expiry::Keep => self.expiries.of(set.key),
+                Expiry::At(at) => Some(at),
+            };
+            self.store(set.key, set.value, expires)
+        });
+        let created = current == Version::ABSENT;
+        answer(&match version {
+            _ if set.previous => OperationReply::Replaced { version, previous: previous.as_deref() },
+            Some(version) => OperationReply::Written { version, created },
+            None => OperationReply::ConditionFailed { current },
+        });
+    }
+
+    fn take(&mut self, key: &[u8], room: &mut usize, answer: impl FnOnce(&OperationReply<'_>)) {
+        let Some(record) = self.records.get(key) else { return answer(&OperationReply::Absent) };
+        if record.value.len() > *room {
+            return answer(&OperationReply::Rejected(Rejection::RepliesTooLong));
+        }
+        *room -= record.value.len();
+        let (version, value) = self.remove(key);
+        answer(&OperationReply::Taken { version, value: value.as_deref().unwrap_or_default() });
+    }
+
+    fn add(&mut self, key: &[u8], delta: i64) -> OperationReply<'static> {
+        let value = match self.number(key) {
+            Ok(number) => number.checked_add(delta).ok_or(Rejection::Overflow),
+            Err(rejection) => Err(rejection),
+        };
+        match value {
+            Ok(value) => {
+                OperationReply::Number { version: self.rewrite(key, value.to_string().as_bytes()), value }
+            }
+            Err(rejection) => OperationReply::Rejected(rejection),
+        }
+    }
+
+    fn append(&mut self, key: &[u8], suffix: &[u8]) -> OperationReply<'static> {
+        let held = self.records.get(key).map_or(&[][..], |record| &record.value);
+        let value_bytes = held.len() + suffix.len();
+        if value_bytes > limits::VALUE_BYTES_MAX {
+            return OperationReply::Rejected(Rejection::ValueTooLong);
+        }
+        let mut value = Vec::with_capacity(value_bytes);
+        value.extend_from_slice(held);
+        value.extend_from_slice(suffix);
+        OperationReply::Length { version: self.rewrite(key, &value), value_bytes: value_bytes as u64 }
+    }
+
+    fn set_expiry(
+        &mut self,
+        key: &[u8],
+        at: Option<UnixMillis>,
+        condition: ExpiryCondition,
+    ) -> OperationReply<'static> {
+        let next = Version(self.revision.0 + 1);
+        let Some(record) = self.records.get_mut(key) else { return OperationReply::Absent };
+        if !condition.holds(self.expiries.of(key), at) {
+            return OperationReply::ConditionFailed { current: record.version };
+        }
+        if at == Some(PASSED) {
+            return OperationReply::Deleted { version: self.remove(key).0 };
+        }
+        // A new version, or a transaction that watches the key would not notice.
+        let old = Record { version: record.version, value: Box::default() };
+        record.version = next;
+        let value = self.capture.is_some().then(|| record.value.clone());
+        let expires = self.expiries.set(key, at);
+        if let Some(value) = value {
+            self.keep(key, Some(Kept { record: Record { value, ..old }, expires }));
+        }
+        self.wrote(next);
+        OperationReply::Written { version: next, created: false }
+    }
+
+    fn swap(&mut self, key: &[u8], expected: Option<i64>, new: i64) -> Result<Exchange, Rejection> {
+        let old = self.number(key)?;
+        if expected.is_some_and(|expected| expected != old) {
+            return Ok(Exchange { swapped: false, old, version: self.version(key) });
+        }
+        let version = self.rewrite(key, new.to_string().as_bytes());
+        Ok(Exchange { swapped: true, old, version })
+    }
+
+    /// The number that a key holds; an absent one holds 0.
+    fn number(&self, key: &[u8]) -> Result<i64, Rejection> {
+        match self.records.get(key) {
+            Some(record) => parse_number(&record.value).ok_or(Rejection::NotANumber),
+            None => Ok(0),
+        }
+    }
+
+    /// Stores a value that follows from the one before; when the key expires does not change.
+    fn rewrite(&mut self, key: &[u8], value: &[u8]) -> Version {
+        let expires = self.expiries.of(key);
+        self.store(key, value, expires)
+    }
+}
+
+fn exchanged(result: Result<Exchange, Rejection>) -> OperationReply<'static> {
+    result.map_or_else(OperationReply::Rejected, OperationReply::Exchanged)
+}
+
+/// Reads a decimal number of 64 bits as it would be written: no sign but a minus, no zeros in front, nothing around it.
+pub fn parse_number(text: &[u8]) -> Option<i64> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let is_canonical = match digits {
+        [b'0'] => digits.len() == text.len(),
+        [b'1'..=b'9', rest @ ..] => rest.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    if !is_canonical {
+        return None;
+    }
+    core::str::from_utf8(text).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! What each operation does, on a key in every state that matters to it.
+
+use super::*;
+use crate::command::{Condition, Watch};
+use crate::types::ShardId;
+use alloc::vec;
+use bytes::Bytes;
+
+const KEY: &[u8] = b"k";
+
+fn holding(value: &[u8]) -> KeyValue {
+    let mut kv = KeyValue::default();
+    kv.put(KEY, value, Condition::Always);
+    kv
+}
+
+fn run(kv: &mut KeyValue, operation: Operation<'_>) -> OperationReplies {
+    match kv.transact(&Transaction::of(ShardId(1), Operations::of(&[operation])), true) {
+        Reply::Operations(replies) => replies,
+        other => panic!("{other:?} answers a transaction"),
+    }
+}
+
+/// Checks the only reply to an operation.
+fn gives(kv: &mut KeyValue, operation: Operation<'_>, expected: OperationReply<'_>) {
+    assert_eq!(run(kv, operation).only(), Some(expected), "{operation:?}");
+}
+
+fn holds(kv: &KeyValue, value: &[u8], expires: Option<u64>) {
+    let held = kv.records.get(KEY).map(|record| &*record.value);
+    assert_eq!((held, kv.expires(KEY)), (Some(value), expires.map(UnixMillis)));
+}
+
+fn set(value: &'static [u8]) -> Set<'static> {
+    let condition = SetCondition::Version(Condition::Always);
+    Set { key: KEY, value, condition, expiry: Expiry::Never, previous: false }
+}
+
+#[test]
+fn sets_by_value() {
+    let failed = |current| OperationReply::ConditionFailed { current: Version(current) };
+    let written = |version, created| OperationReply::Written { version: Version(version), created };
+    let equals = Operation::Set(Set { condition: SetCondition::Equals(b"old"), ..set(b"new") });
+    let differs = Operation::Set(Set { condition: SetCondition::Differs(b"old"), ..set(b"new") });
+    gives(&mut KeyValue::default(), equals, failed(0));
+    gives(&mut KeyValue::default(), differs, written(1, true));
+    gives(&mut holding(b"old"), equals, written(2, false));
+    gives(&mut holding(b"old"), differs, failed(1));
+    gives(&mut holding(b"other"), equals, failed(1));
+    gives(&mut holding(b"other"), differs, written(2, false));
+}
+
+#[test]
+fn sets_that_ask_for_the_previous_value() {
+    let replaced = |version: u64, previous| OperationReply::Replaced {
+        version: (version > 0).then_some(Version(version)),
+        previous,
+    };
+    let get = Set { previous: true, ..set(b"new") };
+    let absent = SetCondition::Version(Condition::Version(Version::ABSENT));
+    let only_new = Operation::Set(Set { condition: absent, ..get });
+    gives(&mut KeyValue::default(), Operation::Set(get), replaced(1, None));
+    gives(&mut holding(b"old"), Operation::Set(get), replaced(2, Some(b"old")));
+    let mut kv = holding(b"old");
+    gives(&mut kv, only_new, replaced(0, Some(b"old")));
+    holds(&kv, b"old", None);
+    gives(&mut KeyValue::default(), only_new, replaced(1, None));
+}
+
+#[test]
+fn sets_and_when_keys_expire() {
+    let at = |time| Operation::Set(Set { expiry: Expiry::At(UnixMillis(time)), ..set(b"v") });
+    let mut kv = holding(b"v");
+    run(&mut kv, at(50));
+    holds(&kv, b"v", Some(50));
+    run(&mut kv, Operation::Set(Set { expiry: Expiry::Keep, ..set(b"w") }));
+    holds(&kv, b"w", Some(50));
+    run(&mut kv, Operation::Append { key: KEY, suffix: b"x" });
+    holds(&kv, b"wx", Some(50));
+    run(&mut kv, Operation::Set(set(b"1")));
+    holds(&kv, b"1", None);
+    run(&mut kv, at(60));
+    run(&mut kv, Operation::Put { key: KEY, value: b"7", condition: Condition::Always });
+    holds(&kv, b"7", None);
+    run(&mut kv, Operation::Set(Set { expiry: Expiry::At(UnixMillis(9)), ..set(b"7") }));
+    run(&mut kv, Operation::Add { key: KEY, delta: 1 });
+    run(&mut kv, Operation::Exchange { key: KEY, value: 5 });
+    holds(&kv, b"5", Some(9));
+    run(
+        &mut kv,
+        Operation::Set(Set { expiry: Expiry::Keep, condition: SetCondition::Equals(b"no"), ..set(b"z") }),
+    );
+    holds(&kv, b"5", Some(9));
+}
+
+#[test]
+fn when_a_key_expires_can_be_changed() {
+    let expire =
+        |at: Option<u64>, condition| Operation::Expire { key: KEY, at: at.map(UnixMillis), condition };
+    let mut kv = KeyValue::default();
+    gives(&mut kv, expire(Some(5), ExpiryCondition::Always), OperationReply::Absent);
+    let mut kv = holding(b"v");
+    let failed = |current| OperationReply::ConditionFailed { current: Version(current) };
+    let changed = |version| OperationReply::Written { version: Version(version), created: false };
+    gives(&mut kv, expire(None, ExpiryCondition::Some), failed(1));
+    gives(&mut kv, expire(Some(5), ExpiryCondition::Later), failed(1));
+    gives(&mut kv, expire(Some(5), ExpiryCondition::Always), changed(2));
+    holds(&kv, b"v", Some(5));
+    gives(&mut kv, expire(Some(6), ExpiryCondition::Never), failed(2));
+    gives(&mut kv, expire(None, ExpiryCondition::Some), changed(3));
+    holds(&kv, b"v", None);
+    gives(&mut kv, expire(Some(0), ExpiryCondition::Some), failed(3));
+    gives(&mut kv, expire(Some(0), ExpiryCondition::Always), OperationReply::Deleted { version: Version(4) });
+    assert_eq!(kv.record_count(), 0);
+}
+
+#[test]
+fn numbers_are_added_to_within_their_range() {
+    let add = |delta| Operation::Add { key: KEY, delta };
+    let number = |version, value| OperationReply::Number { version: Version(version), value };
+    let mut kv = KeyValue::default();
+    gives(&mut kv, add(-3), number(1, -3));
+    gives(&mut kv, add(i64::MAX), number(2, i64::MAX - 3));
+    gives(&mut kv, add(4), OperationReply::Rejected(Rejection::Overflow));
+    gives(&mut kv, add(3), number(3, i64::MAX));
+    holds(&kv, b"9223372036854775807", None);
+    gives(&mut holding(b"-9223372036854775808"), add(-1), OperationReply::Rejected(Rejection::Overflow));
+    for text in [&b""[..], b"a", b"1 ", b" 1", b"+1", b"01", b"-0", b"-", b"1.0", b"9223372036854775808"] {
+        gives(&mut holding(text), add(1), OperationReply::Rejected(Rejection::NotANumber));
+        assert_eq!(parse_number(text), None);
+    }
+    assert_eq!([&b"0"[..], b"-1", b"10"].map(parse_number), [Some(0), Some(-1), Some(10)]);
+}
+
+#[test]
+fn registers_are_exchanged() {
+    let exchanged = |swapped, old, version| {
+        OperationReply::Exchanged(Exchange { swapped, old, version: Version(version) })
+    };
+    let compare = |expected, new| Operation::CompareExchange { key: KEY, expected, new };
+    let mut kv = KeyValue::default();
+    gives(&mut kv, compare(1, 2), exchanged(false, 0, 0));
+    gives(&mut kv, compare(0, 2), exchanged(true, 0, 1));
+    gives(&mut kv, compare(0, 3), exchanged(false, 2, 1));
+    gives(&mut kv, Operation::Exchange { key: KEY, value: -9 }, exchanged(true, 2, 2));
+    holds(&kv, b"-9", None);
+    let rejected = OperationReply::Rejected(Rejection::NotANumber);
+    gives(&mut holding(b"text"), compare(0, 1), rejected);
+    gives(&mut holding(b"text"), Operation::Exchange { key: KEY, value: 1 }, rejected);
+    assert_eq!(holding(b"text").exchange(KEY, None, 1), Reply::Rejected(Rejection::NotANumber));
+}
+
+#[test]
+fn values_grow_up_to_their_limit() {
+    let append = |suffix| Operation::Append { key: KEY, suffix };
+    let length = |version, value_bytes| OperationReply::Length { version: Version(version), value_bytes };
+    let mut kv = KeyValue::default();
+    gives(&mut kv, append(b"a\0"), length(1, 2));
+    gives(&mut kv, append(b""), length(2, 2));
+    holds(&kv, b"a\0", None);
+    let rest = vec![1; limits::VALUE_BYTES_MAX - 2];
+    gives(&mut kv, append(&rest), length(3, limits::VALUE_BYTES_MAX as u64));
+    gives(&mut kv, append(b"x"), OperationReply::Rejected(Rejection::ValueTooLong));
+}
+
+#[test]
+fn what_is_taken_is_gone() {
+    let take = Operation::Take { key: KEY };
+    let mut kv = holding(b"v");
+    gives(&mut kv, take, OperationReply::Taken { version: Version(2), value: b"v" });
+    gives(&mut kv, take, OperationReply::Absent);
+    gives(&mut kv, Operation::Get { key: KEY }, OperationReply::Absent);
+    gives(&mut kv, Operation::Delete { key: KEY, condition: Condition::Always }, OperationReply::Absent);
+}
+
+#[test]
+fn nothing_is_taken_that_cannot_be_answered_with() {
+    let mut kv = KeyValue::default();
+    let value = vec![0; limits::VALUE_BYTES_MAX];
+    let keys: Vec<[u8; 1]> = (0..20).map(|key| [key]).collect();
+    for key in &keys {
+        kv.put(key, &value, Condition::Always);
+    }
+    let takes: Vec<_> = keys.iter().map(|key| Operation::Take { key }).collect();
+    let transaction = Transaction::of(ShardId(1), Operations::of(&takes));
+    let Reply::Operations(replies) = kv.transact(&transaction, true) else { panic!("replies") };
+    let taken = replies.iter().filter(|reply| matches!(reply, OperationReply::Taken { .. })).count();
+    assert_eq!((taken, kv.record_count()), (8, 12));
+}
+
+#[test]
+fn a_transaction_happens_whole_or_not_at_all() {
+    let mut kv = holding(b"1");
+    let operations = Operations::of(&[
+        Operation::Add { key: KEY, delta: 1 },
+        Operation::Get { key: KEY },
+        Operation::Append { key: b"other", suffix: b"x" },
+        Operation::Describe { key: b"other" },
+    ]);
+    let watch = |version| Watch { key: Bytes::from_static(KEY), version: Version(version) };
+    let absent = Watch { key: Bytes::from_static(b"none"), version: Version::ABSENT };
+    let transaction = |version| Transaction {
+        shard: ShardId(1),
+        watches: vec![absent.clone(), watch(version)],
+        operations: operations.clone(),
+    };
+    let before = kv.digest();
+    let failed = kv.transact(&transaction(7), true);
+    assert_eq!(failed, Reply::ConditionFailed { current: Version(1) });
+    assert_eq!(kv.digest(), before);
+    let Reply::Operations(replies) = kv.transact(&transaction(1), true) else { panic!("replies") };
+    let expected = [
+        OperationReply::Number { version: Version(2), value: 2 },
+        OperationReply::Value { version: Version(2), expires: None, value: b"2" },
+        OperationReply::Length { version: Version(3), value_bytes: 1 },
+        OperationReply::Described { version: Version(3), expires: None, value_bytes: 1 },
+    ];
+    assert_eq!(replies.iter().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn whether_anybody_waits_does_not_show_in_the_state() {
+    let (mut asked, mut silent) = (holding(b"1"), holding(b"1"));
+    let operations = Operations::of(&[
+        Operation::Add { key: KEY, delta: 1 },
+        Operation::Get { key: KEY },
+        Operation::Set(Set { previous: true, ..set(b"longer than before") }),
+        Operation::Take { key: KEY },
+        Operation::Put { key: KEY, value: b"end", condition: Condition::Always },
+    ]);
+    let transaction = Transaction::of(ShardId(1), operations);
+    asked.transact(&transaction, true);
+    assert_eq!(silent.transact(&transaction, false), Reply::Operations(OperationReplies::default()));
+    assert_eq!(asked.digest(), silent.digest());
+}

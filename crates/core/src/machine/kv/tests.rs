@@ -1,0 +1,126 @@
+//! Versions, conditions, restores and lists. Operations and expiry have their tests beside them.
+
+use super::*;
+use crate::command::RestoredKey;
+use crate::types::ShardId;
+use alloc::vec;
+
+fn get(kv: &KeyValue, key: &'static [u8]) -> Reply {
+    kv.read(&Read::Get { key: Bytes::from_static(key) })
+}
+
+#[test]
+fn versions_rise_and_never_repeat() {
+    let mut kv = KeyValue::default();
+    assert_eq!(kv.put(b"a", b"1", Condition::Always), Reply::Written { version: Version(1), created: true });
+    assert_eq!(kv.put(b"b", b"1", Condition::Always), Reply::Written { version: Version(2), created: true });
+    assert_eq!(kv.put(b"a", b"2", Condition::Always), Reply::Written { version: Version(3), created: false });
+    assert_eq!(kv.delete(b"a", Condition::Always), Reply::Deleted { version: Version(4) });
+    assert_eq!(kv.delete(b"a", Condition::Always), Reply::NotFound);
+    let created = kv.put(b"a", b"3", Condition::Version(Version::ABSENT));
+    assert_eq!(created, Reply::Written { version: Version(5), created: true });
+    assert_eq!(
+        get(&kv, b"a"),
+        Reply::Value { version: Version(5), value: Bytes::from_static(b"3"), expires: None }
+    );
+}
+
+#[test]
+fn a_failed_condition_changes_nothing_and_takes_no_revision() {
+    let mut kv = KeyValue::default();
+    let absent = Reply::ConditionFailed { current: Version::ABSENT };
+    assert_eq!(kv.put(b"a", b"1", Condition::Exists), absent);
+    assert_eq!(kv.put(b"a", b"1", Condition::Version(Version(7))), absent);
+    assert_eq!(kv.delete(b"a", Condition::Exists), absent);
+    let before = kv.digest();
+    assert_eq!(before, KeyValue::default().digest());
+    kv.put(b"a", b"1", Condition::Always);
+    let failed = Reply::ConditionFailed { current: Version(1) };
+    assert_eq!(kv.put(b"a", b"2", Condition::Version(Version::ABSENT)), failed);
+    assert_eq!(kv.delete(b"a", Condition::Version(Version(2))), failed);
+    assert_eq!(
+        get(&kv, b"a"),
+        Reply::Value { version: Version(1), value: Bytes::from_static(b"1"), expires: None }
+    );
+}
+
+fn restoration(backup: u128, revision: u64, records: &[(&'static [u8], u64)]) -> Restoration {
+    let record = |&(key, version): &(&'static [u8], u64)| RestoredKey {
+        key: Bytes::from_static(key),
+        version: Version(version),
+        value: Bytes::from_static(b"old"),
+        expires: None,
+    };
+    Restoration {
+        shard: ShardId(1),
+        backup: Uuid::from_u128(backup),
+        revision: Version(revision),
+        records: records.iter().map(record).collect(),
+    }
+}
+
+#[test]
+fn a_restore_keeps_versions_and_may_be_repeated() {
+    let mut kv = KeyValue::default();
+    assert_eq!(kv.restore(&restoration(7, 100, &[])), Reply::Restored);
+    let part = restoration(7, 100, &[(b"a", 3), (b"b", 40)]);
+    assert_eq!(kv.restore(&part), Reply::Restored);
+    let (once, old) = (kv.digest(), Bytes::from_static(b"old"));
+    assert_eq!(kv.restore(&part), Reply::Restored);
+    assert_eq!(kv.digest(), once);
+    assert_eq!(get(&kv, b"a"), Reply::Value { version: Version(3), value: old.clone(), expires: None });
+    let failed = kv.put(b"a", b"2", Condition::Version(Version(2)));
+    assert_eq!(failed, Reply::ConditionFailed { current: Version(3) });
+    assert_eq!(kv.restore(&part), Reply::Restored, "nothing was written yet");
+    let written = kv.put(b"a", b"2", Condition::Version(Version(3)));
+    assert_eq!(written, Reply::Written { version: Version(101), created: false });
+    assert_eq!(kv.restore(&part), Reply::ConditionFailed { current: Version(101) });
+}
+
+#[test]
+fn a_restore_into_what_others_wrote_is_refused() {
+    let mut restored = KeyValue::default();
+    restored.restore(&restoration(7, 100, &[]));
+    assert_eq!(
+        restored.restore(&restoration(8, 100, &[])),
+        Reply::ConditionFailed { current: Version(100) },
+        "another backup"
+    );
+    let mut emptied = KeyValue::default();
+    emptied.put(b"a", b"1", Condition::Always);
+    emptied.delete(b"a", Condition::Always);
+    let before = emptied.digest();
+    let refused = emptied.restore(&restoration(7, 100, &[(b"a", 1)]));
+    assert_eq!(refused, Reply::ConditionFailed { current: Version(2) }, "version 1 was given out here");
+    assert_eq!(emptied.digest(), before);
+}
+
+#[test]
+fn lists_page_in_byte_order_within_the_prefix() {
+    let mut kv = KeyValue::default();
+    for key in [&b"a"[..], b"p", b"p\x00", b"p\xff", b"pa", b"pb", b"q"] {
+        kv.put(key, b"v", Condition::Always);
+    }
+    let list = |after: Option<&[u8]>, limit| {
+        let page = kv.list(b"p", after, limit, true);
+        (page.items.iter().map(|item| item.key.to_vec()).collect::<Vec<_>>(), page.next)
+    };
+    let (keys, next) = list(None, 2);
+    assert_eq!((keys, next.as_deref()), (vec![b"p".to_vec(), b"p\x00".to_vec()], Some(&b"p\x00"[..])));
+    let (keys, next) = list(Some(b"p\x00"), 3);
+    assert_eq!((keys, next), (vec![b"pa".to_vec(), b"pb".to_vec(), b"p\xff".to_vec()], None));
+    assert_eq!(list(Some(b"a"), 1).0, vec![b"p".to_vec()]);
+    assert_eq!(list(Some(b"q"), 1).0, Vec::<Vec<u8>>::new());
+}
+
+#[test]
+fn a_page_is_bounded_in_bytes_but_never_empty() {
+    let mut kv = KeyValue::default();
+    let value = vec![7; limits::VALUE_BYTES_MAX];
+    for key in [b"a", b"b", b"c", b"d", b"e", b"f"] {
+        kv.put(key, &value, Condition::Always);
+    }
+    let page = kv.list(b"", None, 1000, false);
+    assert_eq!(page.items.len(), 4);
+    assert_eq!(page.next.as_deref(), Some(&b"d"[..]));
+}

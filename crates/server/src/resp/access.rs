@@ -1,0 +1,45 @@
+//! The store as commands see it: without its type, since a connection is the same over any of them.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use tidelock_core::command::{Reply, Request};
+use tidelock_core::event::NodeStatus;
+use tidelock_core::types::ShardId;
+
+use crate::store::{Mailbox, Store};
+
+/// A [`Store`] behind a pointer.
+pub trait Access {
+    /// See [`Store::submit`].
+    fn ask(&self, request: Request) -> Pin<Box<dyn Future<Output = Reply>>>;
+
+    /// See [`Store::submit_to`].
+    fn submit_to(&self, request: Request, mailbox: &Rc<Mailbox>, tag: u64);
+
+    /// See [`Store::shard_of`].
+    fn shard_of(&self, key: &[u8]) -> ShardId;
+
+    /// See [`Store::status`].
+    fn status(&self) -> NodeStatus;
+}
+
+impl<S: Store> Access for S {
+    fn ask(&self, request: Request) -> Pin<Box<dyn Future<Output = Reply>>> {
+        let store = self.clone();
+        Box::pin(async move { store.submit(request).await })
+    }
+
+    fn submit_to(&self, request: Request, mailbox: &Rc<Mailbox>, tag: u64) {
+        Store::submit_to(self, request, mailbox, tag);
+    }
+
+    fn shard_of(&self, key: &[u8]) -> ShardId {
+        Store::shard_of(self, key)
+    }
+
+    fn status(&self) -> NodeStatus {
+        Store::status(self)
+    }
+}

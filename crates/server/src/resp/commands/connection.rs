@@ -1,0 +1,183 @@
+//! About the connection: what clients say when they begin, and when they end.
+
+use bytes::Bytes;
+use tidelock_core::types::NodeId;
+
+use super::super::encode::Protocol;
+use super::super::frame::Arguments;
+use super::super::session::{Action, Failure, Session};
+use super::{integer, is, syntax};
+
+type Result<T = Action> = std::result::Result<T, Failure>;
+
+/// Longest name of a client or its library.
+const NAME_BYTES_MAX: usize = 256;
+
+const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. Are you \
+                           sure your configuration is correct?";
+const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+
+/// `HELLO [2|3 [AUTH user password] [SETNAME name]]`
+pub fn hello(session: &mut Session, arguments: Arguments<'_>) -> Result {
+    let protocol = match arguments.get(1) {
+        None => session.protocol,
+        Some(b"2") => Protocol::Resp2,
+        Some(b"3") => Protocol::Resp3,
+        Some(text) if integer(text).is_ok() => return Err("NOPROTO unsupported protocol version".into()),
+        Some(_) => return Err("ERR Protocol version is not an integer or out of range".into()),
+    };
+    let mut rest = arguments.from(2);
+    let mut name = None;
+    while let Some(option) = rest.next() {
+        if is(option, "auth") {
+            let (Some(user), Some(_)) = (rest.next(), rest.next()) else { return syntax() };
+            check_user(user)?;
+        } else if is(option, "setname") {
+            name = Some(checked_name(rest.next().ok_or(super::SYNTAX)?)?);
+        } else {
+            let text = format!("ERR Syntax error in HELLO option '{}'", String::from_utf8_lossy(option));
+            return Err(text.into());
+        }
+    }
+    session.protocol = protocol;
+    if let Some(name) = name {
+        session.name = name;
+    }
+    let id = session.id;
+    session.reply(|encoder| {
+        encoder.map(7);
+        let version = env!("CARGO_PKG_VERSION");
+        for (field, text) in [("server", "tidelock"), ("version", version)] {
+            encoder.bulk(field.as_bytes());
+            encoder.bulk(text.as_bytes());
+        }
+        encoder.bulk(b"proto");
+        encoder.integer(if protocol == Protocol::Resp3 { 3 } else { 2 });
+        encoder.bulk(b"id");
+        encoder.unsigned(id);
+        for (field, text) in [("mode", "standalone"), ("role", "master")] {
+            encoder.bulk(field.as_bytes());
+            encoder.bulk(text.as_bytes());
+        }
+        encoder.bulk(b"modules");
+        encoder.array(0);
+    })
+}
+
+/// `AUTH [user] password`: there is one user, and it has no password.
+pub fn auth(session: &mut Session, arguments: Arguments<'_>) -> Result {
+    match arguments.len() {
+        2 => Err(NO_PASSWORD.into()),
+        3 => {
+            check_user(&arguments[1])?;
+            session.ok()
+        }
+        _ => syntax(),
+    }
+}
+
+fn check_user(user: &[u8]) -> Result<()> {
+    if user == b"default" { Ok(()) } else { Err(WRONG_PASSWORD.into()) }
+}
+
+/// `CLIENT subcommand`
+pub fn client(session: &mut Session, arguments: Arguments<'_>) -> Result {
+    let subcommand = &arguments[1];
+    match arguments.len() {
+        2 if is(subcommand, "id") => {
+            let id = session.id;
+            session.reply(|encoder| encoder.unsigned(id))
+        }
+        2 if is(subcommand, "getname") => {
+            let name = session.name.clone();
+            session.reply(|encoder| if name.is_empty() { encoder.null() } else { encoder.bulk(&name) })
+        }
+        2 if is(subcommand, "info") || is(subcommand, "list") => {
+            let line = describe(session);
+            session.reply(|encoder| encoder.verbatim(&line))
+        }
+        3 if is(subcommand, "setname") => {
+            session.name = checked_name(&arguments[2])?;
+            session.ok()
+        }
+        4 if is(subcommand, "setinfo") => {
+            let value = checked_name(&arguments[3])?;
+            match &arguments[2] {
+                field if is(field, "lib-name") => session.library[0] = value,
+                field if is(field, "lib-ver") => session.library[1] = value,
+                _ => return Err("ERR Unrecognized option: LIB-NAME and LIB-VER are known".into()),
+            }
+            session.ok()
+        }
+        3 if is(subcommand, "no-evict") || is(subcommand, "no-touch") => session.ok(),
+        3 if is(subcommand, "reply") && is(&arguments[2], "on") => session.ok(),
+        _ => {
+            let text = format!(
+                "ERR unknown subcommand or wrong number of arguments for 'client|{}'; known are ID, INFO, LIST, GETNAME, \
+                 SETNAME, SETINFO, NO-EVICT, NO-TOUCH and REPLY ON",
+                String::from_utf8_lossy(subcommand)
+            );
+            Err(text.into())
+        }
+    }
+}
+
+/// The line of this client; others are not shown.
+fn describe(session: &Session) -> String {
+    let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+    let [library, version] = &session.library;
+    let protocol = if session.protocol == Protocol::Resp3 { 3 } else { 2 };
+    let flags = if session.is_readonly { 'r' } else { 'N' };
+    let (id, name) = (session.id, text(&session.name));
+    let (library, version) = (text(library), text(version));
+    format!("id={id} name={name} db=0 flags={flags} resp={protocol} lib-name={library} lib-ver={version}\n")
+}
+
+/// Names stand in lines with spaces between, so they hold neither.
+fn checked_name(name: &[u8]) -> Result<Bytes> {
+    if name.len() > NAME_BYTES_MAX || name.iter().any(|byte| !(b'!'..=b'~').contains(byte)) {
+        return Err("ERR names of clients are up to 256 printable ASCII characters without spaces".into());
+    }
+    Ok(Bytes::copy_from_slice(name))
+}
+
+/// `SELECT 0`
+pub fn select(session: &mut Session, arguments: Arguments<'_>) -> Result {
+    match integer(&arguments[1]) {
+        Ok(0) => session.ok(),
+        Ok(_) => Err("ERR DB index is out of range: there is database 0 alone".into()),
+        Err(_) => Err("ERR invalid DB index".into()),
+    }
+}
+
+/// `PING [text]`
+pub fn ping(session: &mut Session, arguments: Arguments<'_>) -> Result {
+    match arguments.len() {
+        1 => session.reply(|encoder| encoder.simple("PONG")),
+        2 => session.reply(|encoder| encoder.bulk(&arguments[1])),
+        _ => Err(super::super::dispatch::wrong_arity("ping")),
+    }
+}
+
+/// `ECHO text`
+pub fn echo(session: &mut Session, arguments: Arguments<'_>) -> Result {
+    session.reply(|encoder| encoder.bulk(&arguments[1]))
+}
+
+/// `QUIT`
+pub fn quit(session: &mut Session, _: Arguments<'_>) -> Result {
+    session.reset();
+    session.ok()?;
+    Ok(Action::Close)
+}
+
+/// `RESET`
+pub fn reset(session: &mut Session, _: Arguments<'_>) -> Result {
+    session.reset();
+    session.reply(|encoder| encoder.simple("RESET"))
+}
+
+/// The number of the node that answers, for `INFO`.
+pub(super) fn node_of(session: &Session) -> NodeId {
+    session.store.status().node
+}

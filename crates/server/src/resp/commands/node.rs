@@ -1,0 +1,251 @@
+//! About the node: `INFO`, `CONFIG GET`, `COMMAND`, `TIME`.
+
+use super::super::dispatch::{COMMANDS, Family, Spec};
+use super::super::encode::Encoder;
+use super::super::frame::{Arguments, FRAME_BYTES_MAX};
+use super::super::glob;
+use super::super::session::{Action, Failure, Session};
+use super::connection::node_of;
+use super::is;
+
+type Result<T = Action> = std::result::Result<T, Failure>;
+
+/// The release of Redis whose commands those here are like; clients choose what to use by it.
+const REDIS_VERSION: &str = "7.4.0";
+
+/// `INFO [section …]`
+pub fn info(session: &mut Session, arguments: Arguments<'_>) -> Result {
+    let sections = sections(session);
+    let wanted = |name: &str| {
+        let everything = ["all", "everything", "default"];
+        arguments.len() == 1
+            || arguments
+                .from(1)
+                .any(|section| is(section, name) || everything.iter().any(|all| is(section, all)))
+    };
+    let mut text = String::new();
+    for (name, fields) in sections.iter().filter(|(name, _)| wanted(name)) {
+        if !text.is_empty() {
+            text.push_str("\r\n");
+        }
+        text.push_str(&format!("# {name}\r\n"));
+        fields.iter().for_each(|(field, value)| text.push_str(&format!("{field}:{value}\r\n")));
+    }
+    session.reply(|encoder| encoder.verbatim(&text))
+}
+
+type Fields = Vec<(&'static str, String)>;
+
+fn sections(session: &Session) -> Vec<(&'static str, Fields)> {
+    let status = session.store.status();
+    let context = &session.context;
+    let keys: u64 = status.shards.iter().filter(|shard| shard.shard.0 > 0).map(|shard| shard.keys).sum();
+    let leads = status.shards.iter().filter(|shard| shard.leads).count();
+    let peers = status.links.iter().filter(|(_, up)| *up).count();
+    let uptime = context.started.elapsed().as_secs();
+    let count = |value: u64| value.to_string();
+    vec![
+        (
+            "Server",
+            vec![
+                ("redis_version", REDIS_VERSION.to_owned()),
+                ("tidelock_version", env!("CARGO_PKG_VERSION").to_owned()),
+                ("redis_mode", "standalone".to_owned()),
+                ("os", std::env::consts::OS.to_owned()),
+                ("arch_bits", usize::BITS.to_string()),
+                ("process_id", std::process::id().to_string()),
+                ("node_id", node_of(session).to_string()),
+                ("uptime_in_seconds", count(uptime)),
+                ("uptime_in_days", count(uptime / 86_400)),
+            ],
+        ),
+        (
+            "Clients",
+            vec![
+                ("connected_clients", count(context.counters.connections_open.get())),
+                ("maxclients", context.options.connections_max.to_string()),
+            ],
+        ),
+        ("Memory", vec![("used_memory_rss", count(resident_bytes()))]),
+        (
+            "Persistence",
+            vec![
+                ("loading", "0".to_owned()),
+                ("aof_enabled", "1".to_owned()),
+                ("disk_stalled", u8::from(status.disk_stalled).to_string()),
+            ],
+        ),
+        (
+            "Stats",
+            vec![
+                ("total_connections_received", count(context.counters.connections_accepted.get())),
+                ("total_commands_processed", count(context.counters.commands.total())),
+                ("rejected_connections", count(context.counters.connections_refused.get())),
+            ],
+        ),
+        // Any node takes writes, and forwards what it does not lead.
+        (
+            "Replication",
+            vec![
+                ("role", "master".to_owned()),
+                ("connected_slaves", peers.to_string()),
+                ("shards_led", leads.to_string()),
+            ],
+        ),
+        ("Cluster", vec![("cluster_enabled", "1".to_owned())]),
+        (
+            "Keyspace",
+            if keys > 0 { vec![("db0", format!("keys={keys},expires=0,avg_ttl=0"))] } else { vec![] },
+        ),
+    ]
+}
+
+/// What the process takes in memory, 0 where the system does not tell.
+fn resident_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok();
+    let resident = pages.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok()).unwrap_or(0);
+    resident * rustix::param::page_size() as u64
+}
+
+/// `CONFIG GET pattern [pattern …]`: what clients look for. Nothing can be set this way.
+pub fn config(session: &mut Session, arguments: Arguments<'_>) -> Result {
+    if !is(&arguments[1], "get") || arguments.len() < 3 {
+        return Err(
+            "ERR of CONFIG there is GET alone: settings are those with which the node was started".into()
+        );
+    }
+    let connections_max = session.context.options.connections_max.to_string();
+    let frame_bytes_max = FRAME_BYTES_MAX.to_string();
+    let settings = [
+        ("appendfsync", "always"),
+        ("appendonly", "yes"),
+        ("databases", "1"),
+        ("maxclients", &connections_max),
+        ("maxmemory", "0"),
+        ("maxmemory-policy", "noeviction"),
+        ("proto-max-bulk-len", &frame_bytes_max),
+        ("save", ""),
+        ("timeout", "0"),
+    ];
+    let found: Vec<_> = settings
+        .iter()
+        .filter(|(name, _)| {
+            arguments.from(2).any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
+        })
+        .collect();
+    session.reply(|encoder| {
+        encoder.map(found.len());
+        for (name, value) in found {
+            encoder.bulk(name.as_bytes());
+            encoder.bulk(value.as_bytes());
+        }
+    })
+}
+
+/// `COMMAND [COUNT|LIST|INFO [name …]|DOCS [name …]|GETKEYS command …]`
+pub fn command(session: &mut Session, arguments: Arguments<'_>) -> Result {
+    let Some(subcommand) = arguments.get(1) else {
+        return described(session, COMMANDS.iter().map(Some).collect());
+    };
+    let named: Vec<Option<&'static Spec>> =
+        arguments.from(2).map(|name| session.context.table.find(name)).collect();
+    match arguments.len() {
+        2 if is(subcommand, "count") => session.reply(|encoder| encoder.integer(COMMANDS.len() as i64)),
+        2 if is(subcommand, "list") => session.reply(|encoder| {
+            encoder.array(COMMANDS.len());
+            COMMANDS.iter().for_each(|spec| encoder.bulk(spec.name.as_bytes()));
+        }),
+        2 if is(subcommand, "info") => described(session, COMMANDS.iter().map(Some).collect()),
+        _ if is(subcommand, "info") => described(session, named),
+        2 if is(subcommand, "docs") => documented(session, COMMANDS.iter().collect()),
+        _ if is(subcommand, "docs") => documented(session, named.into_iter().flatten().collect()),
+        3.. if is(subcommand, "getkeys") => {
+            let spec = named.first().copied().flatten().ok_or("ERR Invalid command specified")?;
+            let keys = keys_of(spec, arguments)?;
+            session.reply(|encoder| {
+                encoder.array(keys.len());
+                keys.iter().for_each(|key| encoder.bulk(key));
+            })
+        }
+        _ => Err("ERR of COMMAND there are COUNT, LIST, INFO, DOCS and GETKEYS".into()),
+    }
+}
+
+/// The keys among the arguments of a command, which stand behind `COMMAND GETKEYS`.
+fn keys_of<'a>(spec: &Spec, arguments: Arguments<'a>) -> Result<Vec<&'a [u8]>> {
+    let given: Vec<&[u8]> = arguments.from(2).collect();
+    let (first, last, step) = spec.keys;
+    let last = if last < 0 { given.len() as i64 + last } else { last };
+    if first == 0 {
+        return Err("ERR The command has no key arguments".into());
+    }
+    let keys: Vec<&[u8]> = (first..=last)
+        .step_by(step as usize)
+        .filter_map(|index| given.get(index as usize).copied())
+        .collect();
+    if keys.is_empty() {
+        Err("ERR Invalid number of arguments specified for command".into())
+    } else {
+        Ok(keys)
+    }
+}
+
+fn described(session: &mut Session, specs: Vec<Option<&'static Spec>>) -> Result {
+    session.reply(|encoder| {
+        encoder.array(specs.len());
+        for spec in specs {
+            match spec {
+                Some(spec) => describe(spec, encoder),
+                None => encoder.null_array(),
+            }
+        }
+    })
+}
+
+/// The ten fields that Redis 7 has; the last three are empty.
+fn describe(spec: &Spec, encoder: &mut Encoder<'_>) {
+    let (first, last, step) = spec.keys;
+    encoder.array(10);
+    encoder.bulk(spec.name.as_bytes());
+    encoder.integer(spec.arity);
+    encoder.set(spec.flags.len());
+    spec.flags.iter().for_each(|flag| encoder.simple(flag));
+    [first, last, step].iter().for_each(|number| encoder.integer(*number));
+    encoder.set(0);
+    (0..3).for_each(|_| encoder.array(0));
+}
+
+fn documented(session: &mut Session, specs: Vec<&'static Spec>) -> Result {
+    session.reply(|encoder| {
+        encoder.map(specs.len());
+        for spec in specs {
+            encoder.bulk(spec.name.as_bytes());
+            encoder.map(2);
+            encoder.bulk(b"summary");
+            encoder.bulk(b"See docs/resp.md of Tidelock");
+            encoder.bulk(b"group");
+            encoder.bulk(group(spec.family).as_bytes());
+        }
+    })
+}
+
+/// Redis' name for a family.
+fn group(family: Family) -> &'static str {
+    match family {
+        Family::Strings | Family::Numbers => "string",
+        Family::Keys | Family::Expiry | Family::Scan => "generic",
+        Family::Transactions => "transactions",
+        Family::Cluster => "cluster",
+        Family::Node | Family::Unknown => "server",
+    }
+}
+
+/// `TIME`: seconds since 1970, and the microseconds on top, by this node's clock.
+pub fn time(session: &mut Session, _: Arguments<'_>) -> Result {
+    let now = session.context.clock.now().0;
+    session.reply(|encoder| {
+        encoder.array(2);
+        encoder.bulk((now / 1_000).to_string().as_bytes());
+        encoder.bulk((now % 1_000 * 1_000).to_string().as_bytes());
+    })
+}

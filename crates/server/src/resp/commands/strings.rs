@@ -1,0 +1,194 @@
+//! Values as a whole: `GET`, `SET` and their relatives.
+
+use tidelock_core::command::{Condition, Expiry, Operation, Set, SetCondition};
+use tidelock_core::types::{UnixMillis, Version};
+
+use super::super::dispatch::wrong_arity;
+use super::super::frame::Arguments;
+use super::super::session::{Action, Failure, Session};
+use super::super::slots::{Render, RenderMany};
+use super::{integer, is, syntax};
+
+type Result<T = Action> = std::result::Result<T, Failure>;
+
+/// `GET key`
+pub fn get(session: &mut Session, arguments: Arguments<'_>) -> Result {
+    session.one(&Operation::Get { key: &arguments[1] }, Render::Value)
+}
+
+/// `SET key value [NX|XX|IFEQ value|IFNE value] [GET] [EX s|PX ms|EXAT s|PXAT ms|KEEPTTL]`
+pub fn set(session: &mut Session, arguments: Arguments<'_>) -> Result {
+    let (key, value) = (&arguments[1], &arguments[2]);
+    if arguments.len() == 3 {
+        // By far the most frequent form.
+        return session.one(&Operation::Put { key, value, condition: Condition::Always }, Render::Ok);
+    }
+    let options = Options::read(session, arguments)?;
+    let condition = options.condition.unwrap_or(SetCondition::Version(Condition::Always));
+    let expiry = options.expiry.unwrap_or(Expiry::Never);
+    let set = Set { key, value, condition, expiry, previous: options.previous };
+    session.one(&Operation::Set(set), if options.previous { Render::Previous } else { Render::Ok })
+}
+
+/// What follows key and value of a `SET`.
+#[derive(Default)]
+struct Options<'a> {
+    condition: Option<SetCondition<'a>>,
+    expiry: Option<Expiry>,
+    previous: bool,
+}
+
+impl<'a> Options<'a> {
+    fn read(session: &Session, arguments: Arguments<'a>) -> Result<Options<'a>> {
+        let mut options = Options::default();
+        let mut rest = arguments.from(3);
+        while let Some(option) = rest.next() {
+            let mut value = || rest.next().ok_or(Failure::from(super::SYNTAX));
+            if is(option, "get") {
+                options.previous = true;
+            } else if is(option, "nx") {
+                options.set_condition(SetCondition::Version(Condition::Version(Version::ABSENT)))?;
+            } else if is(option, "xx") {
+                options.set_condition(SetCondition::Version(Condition::Exists))?;
+            } else if is(option, "ifeq") {
+                options.set_condition(SetCondition::Equals(value()?))?;
+            } else if is(option, "ifne") {
+                options.set_condition(SetCondition::Differs(value()?))?;
+            } else if is(option, "keepttl") {
+                options.set_expiry(Expiry::Keep)?;
+            } else if is(option, "ex") {
+                options.set_expiry(Expiry::At(Life { unit_ms: 1_000, absolute: false }.end(
+                    session,
+                    value()?,
+                    "set",
+                )?))?;
+            } else if is(option, "px") {
+                options.set_expiry(Expiry::At(Life { unit_ms: 1, absolute: false }.end(
+                    session,
+                    value()?,
+                    "set",
+                )?))?;
+            } else if is(option, "exat") {
+                options.set_expiry(Expiry::At(Life { unit_ms: 1_000, absolute: true }.end(
+                    session,
+                    value()?,
+                    "set",
+                )?))?;
+            } else if is(option, "pxat") {
+                options.set_expiry(Expiry::At(Life { unit_ms: 1, absolute: true }.end(
+                    session,
+                    value()?,
+                    "set",
+                )?))?;
+            } else {
+                return syntax();
+            }
+        }
+        Ok(options)
+    }
+
+    fn set_condition(&mut self, condition: SetCondition<'a>) -> Result<()> {
+        if self.condition.replace(condition).is_some() { syntax() } else { Ok(()) }
+    }
+
+    fn set_expiry(&mut self, expiry: Expiry) -> Result<()> {
+        if self.expiry.replace(expiry).is_some() { syntax() } else { Ok(()) }
+    }
+}
+
+/// How a command states the end of a key's life.
+#[derive(Clone, Copy)]
+struct Life {
+    unit_ms: i64,
+    /// Since 1970 instead of from now.
+    absolute: bool,
+}
+
+impl Life {
+    /// The end, as a time. Relative ones end here, by this node's clock.
+    fn end(self, session: &Session, text: &[u8], command: &str) -> Result<UnixMillis> {
+        let begin = if self.absolute { 0 } else { session.context.clock.now().0 as i64 };
+        let end = integer(text)?
+            .checked_mul(self.unit_ms)
+            .filter(|millis| *millis > 0)
+            .and_then(|millis| millis.checked_add(begin));
+        let end =
+            end.ok_or_else(|| Failure::from(format!("ERR invalid expire time in '{command}' command")))?;
+        Ok(UnixMillis(end as u64))
+    }
+}
+
+/// `SETEX key seconds value`
+pub fn setex(session: &mut Session, arguments: Arguments<'_>) -> Result {
+    set_for(session, arguments, (1_000, "setex"))
+}
+
+/// `PSETEX key milliseconds value`
+pub fn psetex(session: &mut Session, arguments: Arguments<'_>) -> Result {
+    set_for(session, arguments, (1, "psetex"))
+}
+
+fn set_for(session: &mut Session, arguments: Arguments<'_>, (unit_ms, name): (i64, &str)) -> Result {
+    let end = Life { unit_ms, absolute: false }.end(session, &arguments[2], name)?;
+    let set = Set {
+        key: &arguments[1],
+        value: &arguments[3],
+        condition: SetCondition::Version(Condition::Always),
+        expiry: Expiry::At(end),
+        previous: false,
+    };
+    session.one(&Operation::Set(set), Render::Ok)
+}
+
+/// `SETNX key value`
+pub fn setnx(session: &mut Session, arguments: Arguments<'_>) -> Result {
+    let condition = Condition::Version(Version::ABSENT);
+    session.one(&Operation::Put { key: &arguments[1], value: &arguments[2], condition }, Render::Changed)
+}
+
+/// `GETSET key value`
+pub fn getset(session: &mut Session, arguments: Arguments<'_>) -> Result {
+    let set = Set {
+        key: &arguments[1],
+        value: &arguments[2],
+        condition: SetCondition::Version(Condition::Always),
+        expiry: Expiry::Never,
+        previous: true,
+    };
+    session.one(&Operation::Set(set), Render::Previous)
+}
+
+/// `GETDEL key`
+pub fn getdel(session: &mut Session, arguments: Arguments<'_>) -> Result {
+    session.one(&Operation::Take { key: &arguments[1] }, Render::Value)
+}
+
+/// `MGET key [key …]`: the keys of each shard from one state of it.
+pub fn mget(session: &mut Session, arguments: Arguments<'_>) -> Result {
+    let keys: Vec<Operation<'_>> = arguments.from(1).map(|key| Operation::Get { key }).collect();
+    session.many(keys.into_iter(), RenderMany::Values)
+}
+
+/// `MSET key value [key value …]`: all or none, so of one shard.
+pub fn mset(session: &mut Session, arguments: Arguments<'_>) -> Result {
+    let pairs: Vec<&[u8]> = arguments.from(1).collect();
+    if !pairs.len().is_multiple_of(2) {
+        return Err(wrong_arity("mset"));
+    }
+    let condition = Condition::Always;
+    let puts: Vec<Operation<'_>> = pairs
+        .chunks_exact(2)
+        .map(|pair| Operation::Put { key: pair[0], value: pair[1], condition })
+        .collect();
+    session.together(puts.into_iter(), RenderMany::Ok)
+}
+
+/// `STRLEN key`
+pub fn strlen(session: &mut Session, arguments: Arguments<'_>) -> Result {
+    session.one(&Operation::Describe { key: &arguments[1] }, Render::Length)
+}
+
+/// `APPEND key value`
+pub fn append(session: &mut Session, arguments: Arguments<'_>) -> Result {
+    session.one(&Operation::Append { key: &arguments[1], suffix: &arguments[2] }, Render::Number)
+}

@@ -1,0 +1,286 @@
+//! One connection: bytes in, bytes out, and nobody else waits for it.
+//!
+//! Owns the turn of a connection: take replies, send what can be sent, take commands as far as limits allow, hand them to the store, read
+//! on. Everything that is there is worked off before anything is waited for, so a burst costs one read, one hand-over a shard, one
+//! wake-up and one write.
+//!
+//! Back-pressure: a client that does not read its replies is not read from. Then its commands pile up in its own socket,
+//! not in our memory. A turn is bounded, so that one client with much to do does not keep others waiting.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use tidelock_core::command::Reply;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use super::RespContext;
+use super::dispatch::Dispatched;
+use super::frame::Parser;
+use super::session::{Action, Pending, Session};
+use crate::store::Mailbox;
+
+/// Replies are encoded until so many bytes wait to be sent.
+const OUT_BYTES_CLOSE: usize = 256 << 10;
+
+/// Commands of one connection that are not answered yet. More would gain nothing: they wait in the socket instead.
+const OWED_MAX: usize = 16_384;
+
+/// What one connection may hold in operations and replies before it takes no more commands.
+const HELD_BYTES_MAX: usize = 8 << 20;
+
+/// What a connection holds that all others need not know of.
+const HELD_BYTES_FREE: usize = 128 << 10;
+
+/// Buffers that are empty are kept up to this size; ten thousand idle connections must not hold ten thousand large ones.
+const INPUT_BYTES_KEPT: usize = 4 << 10;
+const OUT_BYTES_KEPT: usize = 4 << 10;
+
+/// Turns after which a connection lets others have theirs.
+const TURNS_MAX: u32 = 8;
+
+/// Why a connection ends.
+#[derive(Debug)]
+pub enum End {
+    /// The client asked for it, or is gone, or the node stops.
+    Orderly,
+    /// The socket failed.
+    Failed(io::Error),
+    /// What the client sent is no command; it was told.
+    Protocol,
+}
+
+/// A connection.
+pub struct Connection {
+    stream: TcpStream,
+    context: Rc<RespContext>,
+    session: Session,
+    mailbox: Rc<Mailbox>,
+    delivered: Vec<(u64, Reply)>,
+    parser: Parser,
+    /// What was received and not taken yet: less than a command, unless earlier ones have to be answered first.
+    input: Vec<u8>,
+    /// Whether nothing can be done with the input as it is.
+    wants_input: bool,
+    /// How much of the session's output is sent.
+    sent: usize,
+    /// A reply that takes longer.
+    pending: Option<Pending>,
+    /// Nothing more is read or taken; what is owed is still answered.
+    is_closing: bool,
+    /// The client sends no more.
+    is_read_out: bool,
+    is_protocol_error: bool,
+    /// What of this connection is part of the sum of all.
+    counted_bytes: usize,
+    stalled_since: Rc<Cell<Option<Instant>>>,
+}
+
+impl Connection {
+    /// A connection of a new client. Since when the client has taken nothing, if it is owed something, is kept in
+    /// `stalled_since`.
+    pub fn new(stream: TcpStream, session: Session, stalled_since: Rc<Cell<Option<Instant>>>) -> Connection {
+        Connection {
+            stream,
+            context: session.context.clone(),
+            session,
+            mailbox: Rc::default(),
+            delivered: Vec::new(),
+            parser: Parser::default(),
+            input: Vec::new(),
+            wants_input: true,
+            sent: 0,
+            pending: None,
+            is_closing: false,
+            is_read_out: false,
+            is_protocol_error: false,
+            counted_bytes: 0,
+            stalled_since,
+        }
+    }
+
+    /// Serves until the end. The future may be dropped, and serving begun again.
+    pub async fn serve(&mut self) -> End {
+        poll_fn(|task| self.poll(task)).await
+    }
+
+    /// Takes no more commands; those that were taken are still answered.
+    pub fn begin_closing(&mut self) {
+        self.is_closing = true;
+    }
+
+    /// The socket, once serving has ended.
+    pub fn into_stream(mut self) -> TcpStream {
+        self.count_held(0);
+        self.stream
+    }
+
+    fn poll(&mut self, task: &mut Context<'_>) -> Poll<End> {
+        for _ in 0..TURNS_MAX {
+            match self.turn(task) {
+                Ok(true) => {}
+                Ok(false) if self.is_over() => {
+                    return Poll::Ready(if self.is_protocol_error { End::Protocol } else { End::Orderly });
+                }
+                Ok(false) => return Poll::Pending,
+                Err(error) => return Poll::Ready(End::Failed(error)),
+            }
+        }
+        task.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Does whatever can be done now. Returns whether there may be more.
+    fn turn(&mut self, task: &mut Context<'_>) -> io::Result<bool> {
+        let mut goes_on = self.take_replies(task) | self.poll_pending(task);
+        self.session.settle(self.sent + OUT_BYTES_CLOSE);
+        goes_on |= self.take_commands();
+        let (store, mailbox) = (self.session.store.clone(), &self.mailbox);
+        self.session.submit(|request, lane| store.submit_to(request, mailbox, lane));
+        goes_on |= self.poll_write(task)?;
+        goes_on |= self.poll_read(task)?;
+        self.count_held(self.session.held_bytes() + self.input.len());
+        Ok(goes_on)
+    }
+
+    fn is_over(&self) -> bool {
+        (self.is_closing || self.is_read_out)
+            && self.pending.is_none()
+            && self.session.is_settled()
+            && self.session.encoded_bytes() == self.sent
+    }
+
+    fn take_replies(&mut self, task: &Context<'_>) -> bool {
+        self.mailbox.take(&mut self.delivered, task);
+        let any = !self.delivered.is_empty();
+        for (lane, reply) in self.delivered.drain(..) {
+            if let Some(rest) = self.session.complete(lane, reply) {
+                self.session.store.submit_to(rest, &self.mailbox, lane);
+            }
+        }
+        any
+    }
+
+    fn poll_pending(&mut self, task: &mut Context<'_>) -> bool {
+        let Some(pending) = &mut self.pending else { return false };
+        let Poll::Ready(encoded) = pending.as_mut().poll(task) else { return false };
+        self.pending = None;
+        self.session.owe_encoded(encoded);
+        true
+    }
+
+    /// Takes commands from the input, as many as there is room for. Returns whether it took any.
+    fn take_commands(&mut self) -> bool {
+        let mut consumed = 0;
+        while !self.is_closing && self.pending.is_none() && self.has_room() {
+            let input = &self.input[consumed..];
+            let length = match self.parser.parse(input) {
+                Ok(Some(length)) => length,
+                Ok(None) => {
+                    self.wants_input = true;
+                    break;
+                }
+                Err(error) => {
+                    self.session.fail(&format!("ERR Protocol error: {error}"));
+                    (self.is_closing, self.is_protocol_error) = (true, true);
+                    break;
+                }
+            };
+            let arguments = self.parser.arguments(input);
+            let Dispatched::Action(action) = self.context.table.dispatch(&mut self.session, arguments) else {
+                break;
+            };
+            self.parser.advance();
+            consumed += length;
+            match action {
+                Action::Done => {}
+                Action::Wait(pending) => self.pending = Some(pending),
+                Action::Close => self.is_closing = true,
+            }
+        }
+        if self.is_closing {
+            consumed = self.input.len();
+        }
+        if consumed == self.input.len() && self.input.capacity() > INPUT_BYTES_KEPT {
+            self.input = Vec::new();
+        } else {
+            self.input.drain(..consumed);
+        }
+        consumed > 0
+    }
+
+    /// Whether another command may be taken. What everybody holds together stops those first that hold much.
+    fn has_room(&self) -> bool {
+        let held = self.session.held_bytes() - self.sent;
+        let all_held = self.context.held_bytes.get();
+        self.session.encoded_bytes() - self.sent < OUT_BYTES_CLOSE
+            && self.session.owed() < OWED_MAX
+            && held < HELD_BYTES_MAX
+            && (held < HELD_BYTES_FREE || all_held < self.context.options.held_bytes_max)
+    }
+
+    fn poll_write(&mut self, task: &mut Context<'_>) -> io::Result<bool> {
+        let out = self.session.out();
+        let before = self.sent;
+        while self.sent < out.len() {
+            if self.stream.poll_write_ready(task)?.is_pending() {
+                break;
+            }
+            match self.stream.try_write(&out[self.sent..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(bytes) => self.sent += bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let moved = self.sent > before;
+        if self.sent == out.len() {
+            self.sent = 0;
+            out.clear();
+            out.shrink_to(OUT_BYTES_KEPT);
+            self.stalled_since.set(None);
+        } else if moved || self.stalled_since.get().is_none() {
+            self.stalled_since.set(Some(Instant::now()));
+        }
+        Ok(moved)
+    }
+
+    fn poll_read(&mut self, task: &mut Context<'_>) -> io::Result<bool> {
+        let waits = self.is_closing || self.is_read_out || self.pending.is_some() || !self.wants_input;
+        if waits || !self.has_room() || self.stream.poll_read_ready(task)?.is_pending() {
+            return Ok(false);
+        }
+        let mut buffer = self.context.read_buffer.borrow_mut();
+        match self.stream.try_read(&mut buffer) {
+            Ok(0) => self.is_read_out = true,
+            Ok(bytes) => {
+                let held = self.input.len() + bytes;
+                let is_crowded = self.context.held_bytes.get() > self.context.options.held_bytes_max;
+                if held > HELD_BYTES_FREE && is_crowded {
+                    drop(buffer);
+                    self.session.fail("TRYAGAIN the node is overloaded; nothing was done");
+                    (self.is_closing, self.is_protocol_error) = (true, true);
+                    return Ok(true);
+                }
+                self.input.extend_from_slice(&buffer[..bytes]);
+                self.wants_input = false;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // Readiness was stale; asking again registers for the next.
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    /// Keeps the sum of what all connections hold.
+    fn count_held(&mut self, held: usize) {
+        let counted = held.saturating_sub(HELD_BYTES_FREE);
+        let all = &self.context.held_bytes;
+        all.set(all.get() - self.counted_bytes + counted);
+        self.counted_bytes = counted;
+    }
+}

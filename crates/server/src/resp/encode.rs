@@ -1,0 +1,188 @@
+//! Replies into bytes: the answering half of the Redis protocol, in both of its versions.
+//!
+//! Owns how each kind of reply is spelt in RESP2 and RESP3. What is replied, and when, others decide.
+
+/// The version of the protocol that a connection speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// Until the client asks for another.
+    #[default]
+    Resp2,
+    /// By `HELLO 3`.
+    Resp3,
+}
+
+/// Appends replies.
+#[derive(Debug)]
+pub struct Encoder<'a> {
+    out: &'a mut Vec<u8>,
+    protocol: Protocol,
+}
+
+impl<'a> Encoder<'a> {
+    /// Appends to `out`.
+    pub fn new(out: &'a mut Vec<u8>, protocol: Protocol) -> Encoder<'a> {
+        Encoder { out, protocol }
+    }
+
+    /// `+OK`.
+    pub fn ok(&mut self) {
+        self.out.extend_from_slice(b"+OK\r\n");
+    }
+
+    /// A short text without line ends.
+    pub fn simple(&mut self, text: &str) {
+        self.out.push(b'+');
+        self.out.extend_from_slice(text.as_bytes());
+        self.line_end();
+    }
+
+    /// An error: a code in capitals, then words. What would end the line is replaced.
+    pub fn error(&mut self, text: &str) {
+        self.out.push(b'-');
+        self.out.extend(text.bytes().map(|byte| if byte == b'\r' || byte == b'\n' { b' ' } else { byte }));
+        self.line_end();
+    }
+
+    /// A number.
+    pub fn integer(&mut self, value: i64) {
+        self.out.push(b':');
+        if value < 0 {
+            self.out.push(b'-');
+        }
+        self.decimal(value.unsigned_abs());
+        self.line_end();
+    }
+
+    /// A number that may be beyond those with a sign; Redis has none, and clients take it as a text.
+    pub fn unsigned(&mut self, value: u64) {
+        match i64::try_from(value) {
+            Ok(value) => self.integer(value),
+            Err(_) => self.bulk(value.to_string().as_bytes()),
+        }
+    }
+
+    /// Any bytes.
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        self.out.push(b'$');
+        self.decimal(bytes.len() as u64);
+        self.line_end();
+        self.out.extend_from_slice(bytes);
+        self.line_end();
+    }
+
+    /// Text for people; clients show it as it is.
+    pub fn verbatim(&mut self, text: &str) {
+        match self.protocol {
+            Protocol::Resp2 => self.bulk(text.as_bytes()),
+            Protocol::Resp3 => {
+                self.out.push(b'=');
+                self.decimal(text.len() as u64 + 4);
+                self.out.extend_from_slice(b"\r\ntxt:");
+                self.out.extend_from_slice(text.as_bytes());
+                self.line_end();
+            }
+        }
+    }
+
+    /// No value.
+    pub fn null(&mut self) {
+        self.out.extend_from_slice(match self.protocol {
+            Protocol::Resp2 => b"$-1\r\n",
+            Protocol::Resp3 => b"_\r\n",
+        });
+    }
+
+    /// No array.
+    pub fn null_array(&mut self) {
+        self.out.extend_from_slice(match self.protocol {
+            Protocol::Resp2 => b"*-1\r\n",
+            Protocol::Resp3 => b"_\r\n",
+        });
+    }
+
+    /// As many replies follow.
+    pub fn array(&mut self, length: usize) {
+        self.header(b'*', length);
+    }
+
+    /// As many names follow, each with its value.
+    pub fn map(&mut self, length: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.header(b'*', length * 2),
+            Protocol::Resp3 => self.header(b'%', length),
+        }
+    }
+
+    /// As many different replies follow, in no order.
+    pub fn set(&mut self, length: usize) {
+        self.header(if self.protocol == Protocol::Resp3 { b'~' } else { b'*' }, length);
+    }
+
+    /// Bytes that are encoded already.
+    pub fn raw(&mut self, encoded: &[u8]) {
+        self.out.extend_from_slice(encoded);
+    }
+
+    fn header(&mut self, kind: u8, length: usize) {
+        self.out.push(kind);
+        self.decimal(length as u64);
+        self.line_end();
+    }
+
+    fn line_end(&mut self) {
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    fn decimal(&mut self, mut value: u64) {
+        if value < 10 {
+            return self.out.push(b'0' + value as u8);
+        }
+        let mut digits = [0; 20];
+        let mut start = digits.len();
+        while value > 0 {
+            start -= 1;
+            digits[start] = b'0' + (value % 10) as u8;
+            value /= 10;
+        }
+        self.out.extend_from_slice(&digits[start..]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(protocol: Protocol, replies: impl FnOnce(&mut Encoder<'_>)) -> String {
+        let mut out = Vec::new();
+        replies(&mut Encoder::new(&mut out, protocol));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn replies_are_spelt_by_version() {
+        let all = |encoder: &mut Encoder<'_>| {
+            encoder.null();
+            encoder.null_array();
+            encoder.map(1);
+            encoder.set(2);
+            encoder.verbatim("ab");
+        };
+        assert_eq!(encoded(Protocol::Resp2, all), "$-1\r\n*-1\r\n*2\r\n*2\r\n$2\r\nab\r\n");
+        assert_eq!(encoded(Protocol::Resp3, all), "_\r\n_\r\n%1\r\n~2\r\n=6\r\ntxt:ab\r\n");
+    }
+
+    #[test]
+    fn numbers_texts_and_errors() {
+        let all = |encoder: &mut Encoder<'_>| {
+            [0, 9, 10, -1, i64::MIN, i64::MAX].iter().for_each(|number| encoder.integer(*number));
+            encoder.unsigned(u64::MAX);
+            encoder.bulk(b"a\r\n");
+            encoder.error("ERR a\r\nb");
+            encoder.array(12);
+        };
+        let expected = ":0\r\n:9\r\n:10\r\n:-1\r\n:-9223372036854775808\r\n:9223372036854775807\r\n\
+                        $20\r\n18446744073709551615\r\n$3\r\na\r\n\r\n-ERR a  b\r\n*12\r\n";
+        assert_eq!(encoded(Protocol::Resp2, all), expected);
+    }
+}

@@ -1,0 +1,176 @@
+//! Order, grouping and limits of lanes, without a store.
+
+use super::*;
+use tidelock_core::command::{Condition, OperationRepliesBuilder};
+use tidelock_core::types::Version;
+
+const SHARD: ShardId = ShardId(1);
+
+fn get(key: &[u8]) -> Operation<'_> {
+    Operation::Get { key }
+}
+
+fn put(key: &[u8]) -> Operation<'_> {
+    Operation::Put { key, value: b"v", condition: Condition::Always }
+}
+
+fn submitted(lanes: &mut Lanes) -> Vec<Request> {
+    let mut requests = Vec::new();
+    lanes.submit(Consistency::Linearizable, |request, _| requests.push(request));
+    requests
+}
+
+/// How many operations the one request has that is submitted now, and whether it is a read.
+fn next(lanes: &mut Lanes) -> Option<(usize, bool)> {
+    let mut requests = submitted(lanes);
+    assert!(requests.len() <= 1, "one command a lane");
+    requests.pop().map(|request| match request {
+        Request::Read { read: Read::Operations(operations), .. } => (operations.len(), true),
+        Request::Write(Write::Transaction(transaction)) => (transaction.operations.len(), false),
+        other => panic!("{other:?}"),
+    })
+}
+
+fn replies(values: &[Option<&[u8]>]) -> Reply {
+    let mut builder = OperationRepliesBuilder::default();
+    for value in values {
+        builder.push(&match value {
+            Some(value) => OperationReply::Value { version: Version(1), expires: None, value },
+            None => OperationReply::Absent,
+        });
+    }
+    Reply::Operations(builder.finish())
+}
+
+fn complete(lanes: &mut Lanes, reply: Reply) -> Option<Request> {
+    lanes.complete(SHARD.0, Consistency::Linearizable, reply)
+}
+
+fn take(lanes: &mut Lanes) -> Option<Option<Vec<u8>>> {
+    lanes.take(SHARD.0 as u32, |part| match part {
+        Part::Reply(OperationReply::Value { value, .. }) => Some(value.to_vec()),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_burst_is_one_command_and_what_comes_meanwhile_the_next() {
+    let mut lanes = Lanes::new();
+    (0..3).for_each(|_| drop(lanes.push(SHARD, &put(b"a"))));
+    assert_eq!(next(&mut lanes), Some((3, false)));
+    (0..2).for_each(|_| drop(lanes.push(SHARD, &put(b"a"))));
+    assert_eq!(next(&mut lanes), None, "one is under way");
+    complete(&mut lanes, replies(&[None, None, None]));
+    assert_eq!(next(&mut lanes), Some((2, false)));
+}
+
+#[test]
+fn reads_go_as_reads_unless_writes_stand_beside_them() {
+    let mut lanes = Lanes::new();
+    (0..3).for_each(|_| drop(lanes.push(SHARD, &get(b"a"))));
+    assert_eq!(next(&mut lanes), Some((3, true)));
+    lanes.push(SHARD, &get(b"a"));
+    lanes.push(SHARD, &put(b"a"));
+    lanes.push(SHARD, &get(b"a"));
+    complete(&mut lanes, replies(&[None, None, None]));
+    assert_eq!(next(&mut lanes), Some((3, false)), "in the order in which they came");
+}
+
+#[test]
+fn reads_of_values_that_may_be_large_do_not_join_writes() {
+    let mut lanes = Lanes::new();
+    (0..100).for_each(|_| drop(lanes.push(SHARD, &get(b"a"))));
+    lanes.push(SHARD, &put(b"a"));
+    assert_eq!(next(&mut lanes), Some((100, true)));
+    complete(&mut lanes, replies(&[Some(&b"small"[..]); 100]));
+    assert_eq!(next(&mut lanes), Some((1, false)));
+    (0..100).for_each(|_| assert_eq!(take(&mut lanes), Some(Some(b"small".to_vec()))));
+    complete(&mut lanes, replies(&[None]));
+    take(&mut lanes);
+    (0..100).for_each(|_| drop(lanes.push(SHARD, &get(b"a"))));
+    lanes.push(SHARD, &put(b"a"));
+    assert_eq!(next(&mut lanes), Some((101, false)), "they turned out to be small");
+}
+
+#[test]
+fn nothing_joins_a_transaction() {
+    let mut lanes = Lanes::new();
+    lanes.push(SHARD, &put(b"a"));
+    let mut operations = OperationsBuilder::default();
+    operations.push(&put(b"b"));
+    lanes.push_transaction(SHARD, operations, Vec::new());
+    lanes.push(SHARD, &put(b"c"));
+    for _ in 0..3 {
+        assert_eq!(next(&mut lanes), Some((1, false)));
+        complete(&mut lanes, replies(&[None]));
+    }
+    assert_eq!(take(&mut lanes), Some(None));
+    assert_eq!(lanes.take_verdict(1), Some(Verdict::Done));
+    assert_eq!(take(&mut lanes), Some(None));
+    assert_eq!(take(&mut lanes), Some(None));
+    assert_eq!((take(&mut lanes), lanes.held_bytes()), (None, 0));
+}
+
+#[test]
+fn a_watch_that_fails_and_a_refusal_answer_the_whole_transaction() {
+    let mut lanes = Lanes::new();
+    for (reply, verdict) in [
+        (Reply::ConditionFailed { current: Version(3) }, Verdict::Aborted),
+        (Reply::Refused(Refusal::NoLeader), Verdict::Refused(Refusal::NoLeader)),
+    ] {
+        let mut operations = OperationsBuilder::default();
+        (0..2).for_each(|_| operations.push(&put(b"b")));
+        lanes.push_transaction(SHARD, operations, Vec::new());
+        assert_eq!(lanes.take_verdict(1), None);
+        next(&mut lanes);
+        complete(&mut lanes, reply);
+        assert_eq!(lanes.take_verdict(1), Some(verdict));
+        assert_eq!((take(&mut lanes), lanes.held_bytes()), (None, 0));
+    }
+}
+
+#[test]
+fn a_refusal_answers_every_operation() {
+    let mut lanes = Lanes::new();
+    (0..3).for_each(|_| drop(lanes.push(SHARD, &put(b"a"))));
+    next(&mut lanes);
+    complete(&mut lanes, Reply::Refused(Refusal::UnknownOutcome));
+    for _ in 0..3 {
+        let is_refused = |part: Part<'_>| part == Part::Refused(Refusal::UnknownOutcome);
+        assert_eq!(lanes.take(1, is_refused), Some(true));
+    }
+    assert_eq!(take(&mut lanes), None);
+}
+
+#[test]
+fn values_that_a_read_left_out_are_asked_for_again() {
+    let mut lanes = Lanes::new();
+    let large = vec![7; limits::VALUE_BYTES_MAX];
+    (0..10).for_each(|_| drop(lanes.push(SHARD, &get(b"a"))));
+    assert_eq!(next(&mut lanes), Some((10, true)));
+    let mut asked = 10;
+    let mut rest = complete(&mut lanes, replies(&vec![Some(&large[..]); asked]));
+    let mut seen = 0;
+    loop {
+        while take(&mut lanes) == Some(Some(large.clone())) {
+            seen += 1;
+        }
+        let Some(Request::Read { read: Read::Operations(operations), .. }) = rest else { break };
+        assert!(operations.len() < asked, "it goes on");
+        asked = operations.len();
+        rest = complete(&mut lanes, replies(&vec![Some(&large[..]); asked]));
+    }
+    assert_eq!((seen, lanes.held_bytes()), (10, 0));
+}
+
+#[test]
+fn what_is_held_is_known() {
+    let mut lanes = Lanes::new();
+    lanes.push(SHARD, &put(b"a"));
+    let one = lanes.held_bytes();
+    assert!(one > 0);
+    lanes.push(SHARD, &put(b"a"));
+    assert_eq!(lanes.held_bytes(), 2 * one);
+    lanes.push(SHARD, &get(b"a"));
+    assert!(lanes.held_bytes() > 64 << 10, "a value may be large until it shows that it is not");
+}

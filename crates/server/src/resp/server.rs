@@ -1,0 +1,232 @@
+//! The listener and its connections: accept, bound, serve, end.
+//!
+//! Owns the life of every connection from accept to close, and the order of a graceful shutdown, as the HTTP server does for its own. It
+//! knows nothing of commands. Invariants: nothing that a client or the system does ends the server; above the limit of
+//! connections a client is told so; `serve` returns when the last connection is closed.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use slab::Slab;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+
+use super::RespContext;
+use super::access::Access;
+use super::connection::{Connection, End};
+use super::session::Session;
+use crate::metrics::raise;
+use crate::store::Store;
+
+/// How long accepting rests after the system had no descriptor or memory for another connection.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// Connections that are being told why they end, at a time. Those above end without a word.
+const FAREWELLS_MAX: usize = 64;
+
+/// How long a client may take to read why its connection ends.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Longest time between two looks for clients that take nothing.
+const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(1);
+
+/// What connections are to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Serve,
+    /// Take no more commands, answer what is owed, and end.
+    Finish,
+    /// End now.
+    Cut,
+}
+
+/// Serves the Redis protocol on `listener` until `shutdown` is true or its sender is gone, then finishes what is in flight and
+/// returns. Must run inside a [`tokio::task::LocalSet`] on a runtime with time and I/O.
+pub async fn serve<S: Store>(
+    listener: TcpListener,
+    store: S,
+    context: Rc<RespContext>,
+    mut shutdown: watch::Receiver<bool>,
+) {
+    let (order, _) = watch::channel(Order::Serve);
+    let server = Rc::new(Server {
+        store: Rc::new(store),
+        context,
+        places: RefCell::default(),
+        all_closed: Notify::new(),
+        order,
+        farewells: Rc::new(()),
+        clients: Cell::new(0),
+    });
+    tokio::select! {
+        () = server.accept(&listener) => {}
+        () = server.sweep() => {}
+        _ = shutdown.wait_for(|stop| *stop) => {}
+    }
+    drop(listener);
+    server.order.send_replace(Order::Finish);
+    if timeout(server.context.options.drain_timeout, server.drained()).await.is_err() {
+        let connections = server.places.borrow().len();
+        tracing::warn!(connections, "cutting Redis connections that do not end");
+        server.order.send_replace(Order::Cut);
+        server.drained().await;
+    }
+}
+
+struct Server {
+    store: Rc<dyn Access>,
+    context: Rc<RespContext>,
+    places: RefCell<Slab<Place>>,
+    all_closed: Notify,
+    order: watch::Sender<Order>,
+    /// As many clones as clients are being told why their connections end.
+    farewells: Rc<()>,
+    /// Clients so far.
+    clients: Cell<u64>,
+}
+
+/// What the server knows of a connection.
+#[derive(Clone, Default)]
+struct Place {
+    stalled_since: Rc<Cell<Option<Instant>>>,
+    cut: Rc<Notify>,
+}
+
+impl Server {
+    /// Accepts for ever.
+    async fn accept(self: &Rc<Self>, listener: &TcpListener) {
+        let mut resting = false;
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    resting = false;
+                    self.admit(stream);
+                }
+                Err(error) => {
+                    raise(&self.context.counters.accept_errors);
+                    if concerns_one_connection(&error) {
+                        continue;
+                    }
+                    // Said once for each spell: it repeats ten times a second while it lasts.
+                    if !resting {
+                        tracing::warn!(%error, "cannot accept Redis connections; trying again");
+                    }
+                    resting = true;
+                    sleep(ACCEPT_REST).await;
+                }
+            }
+        }
+    }
+
+    /// Cuts connections whose clients take nothing, for ever.
+    async fn sweep(&self) {
+        let patience = self.context.options.stall_timeout;
+        let mut ticks = interval((patience / 4).clamp(Duration::from_millis(1), SWEEP_INTERVAL_MAX));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            for (_, place) in &*self.places.borrow() {
+                if place.stalled_since.get().is_some_and(|since| since.elapsed() >= patience) {
+                    raise(&self.context.counters.connections_stalled);
+                    place.stalled_since.set(None);
+                    place.cut.notify_one();
+                }
+            }
+        }
+    }
+
+    async fn drained(&self) {
+        while !self.places.borrow().is_empty() {
+            self.all_closed.notified().await;
+        }
+    }
+
+    fn admit(self: &Rc<Self>, stream: TcpStream) {
+        let (context, counters) = (&self.context, &self.context.counters);
+        if self.places.borrow().len() >= context.options.connections_max {
+            raise(&counters.connections_refused);
+            let text = format!("-ERR max number of clients reached: {}\r\n", context.options.connections_max);
+            return self.farewell(stream, text.into_bytes());
+        }
+        // Small replies must not wait for the client's delayed acknowledgement. Failing only costs latency.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "cannot set TCP_NODELAY");
+        }
+        raise(&counters.connections_accepted);
+        self.clients.set(self.clients.get() + 1);
+        let place = Place::default();
+        let number = self.places.borrow_mut().insert(place.clone());
+        counters.connections_open.set(self.places.borrow().len() as u64);
+        let session = Session::new(self.clients.get(), context.clone(), self.store.clone());
+        let connection = Connection::new(stream, session, place.stalled_since);
+        let server = self.clone();
+        tokio::task::spawn_local(async move {
+            server.serve_connection(connection, &place.cut).await;
+            server.places.borrow_mut().remove(number);
+            server.context.counters.connections_open.set(server.places.borrow().len() as u64);
+            server.all_closed.notify_one();
+        });
+    }
+
+    async fn serve_connection(&self, mut connection: Connection, cut: &Notify) {
+        let mut order = self.order.subscribe();
+        let served = tokio::select! {
+            biased;
+            () = cut.notified() => Some(End::Orderly),
+            // The sender lives as long as this does.
+            _ = order.wait_for(|order| *order != Order::Serve) => None,
+            end = connection.serve() => Some(end),
+        };
+        let end = match served {
+            Some(end) => end,
+            None => {
+                connection.begin_closing();
+                tokio::select! {
+                    end = connection.serve() => end,
+                    () = cut.notified() => End::Orderly,
+                    _ = order.wait_for(|order| *order == Order::Cut) => End::Orderly,
+                }
+            }
+        };
+        let stream = connection.into_stream();
+        match end {
+            End::Orderly => {}
+            End::Protocol => {
+                raise(&self.context.counters.protocol_errors);
+                self.farewell(stream, Vec::new());
+            }
+            End::Failed(error) => tracing::debug!(%error, "a Redis connection ended in an error"),
+        }
+    }
+
+    /// Says why a connection ends, and waits for the client to read that.
+    fn farewell(&self, mut stream: TcpStream, text: Vec<u8>) {
+        if Rc::strong_count(&self.farewells) > FAREWELLS_MAX {
+            return;
+        }
+        let farewell = self.farewells.clone();
+        tokio::task::spawn_local(async move {
+            let telling = async {
+                stream.write_all(&text).await?;
+                stream.shutdown().await?;
+                // Closing on unread bytes would reset the connection, and the reset can overtake the text.
+                let mut discarded = [0; 4096];
+                while stream.read(&mut discarded).await? > 0 {}
+                io::Result::Ok(())
+            };
+            // Whatever happened, the connection is over.
+            let _ = timeout(FAREWELL_TIMEOUT, telling).await;
+            drop(farewell);
+        });
+    }
+}
+
+/// Whether accept failed because of the connection that was to be accepted, so that the next may succeed at once.
+fn concerns_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}

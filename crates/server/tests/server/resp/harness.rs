@@ -1,0 +1,62 @@
+//! A real server on a port of loopback, in a thread of its own, with a clock that a test sets.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use tidelock_core::types::UnixMillis;
+use tidelock_server::clock::WallClock;
+use tidelock_server::resp::{RespContext, RespOptions, serve};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use super::store::RespStore;
+
+/// What the clock of all servers of this file shows. Only scripts look at it, one after the other.
+pub static NOW: AtomicU64 = AtomicU64::new(0);
+
+/// Stops when dropped, and fails the test if the server had panicked.
+pub struct Server {
+    pub address: SocketAddr,
+    pub store: RespStore,
+    shutdown: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    pub fn start(options: RespOptions) -> Server {
+        let store = RespStore::new();
+        let (shutdown, stopping) = watch::channel(false);
+        let (started, address) = std::sync::mpsc::channel();
+        let served = store.clone();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let tasks = tokio::task::LocalSet::new();
+            tasks.block_on(&runtime, async move {
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                started.send(listener.local_addr().unwrap()).unwrap();
+                let clock = WallClock(|| UnixMillis(NOW.load(Ordering::Relaxed)));
+                serve(listener, served, Rc::new(RespContext::new(options, clock)), stopping).await;
+            });
+        });
+        Server { address: address.recv().unwrap(), store, shutdown, thread: Some(thread) }
+    }
+
+    /// Tells it to stop and waits until it has.
+    pub fn stop(&mut self) {
+        self.shutdown.send_replace(true);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shutdown.send_replace(true);
+        if !std::thread::panicking() {
+            self.stop();
+        }
+    }
+}

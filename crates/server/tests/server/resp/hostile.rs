@@ -1,0 +1,148 @@
+//! Clients that mean harm, or are just slow: the server stays up, others are served, and memory is bounded.
+
+use std::time::Duration;
+
+use tidelock_server::resp::RespOptions;
+
+use super::client::{Client, command};
+use super::harness::Server;
+
+fn assert_serves(server: &Server) {
+    let mut client = Client::connect(server.address);
+    assert_eq!(client.ask(&[b"SET", b"other", b"1"]), b"+OK\r\n");
+    assert_eq!(client.ask(&[b"GET", b"other"]), b"$1\r\n1\r\n");
+}
+
+#[test]
+fn a_hundred_thousand_commands_in_one_write_are_answered_in_order() {
+    let server = Server::start(RespOptions::default());
+    let mut client = Client::connect(server.address);
+    let mut writer = Vec::new();
+    for number in 0..100_000u32 {
+        writer.extend_from_slice(&command(&[b"INCR", format!("n{}", number % 7).as_bytes()]));
+    }
+    let sending = {
+        let mut stream = Client::connect(server.address);
+        assert_serves(&server);
+        std::mem::swap(&mut stream, &mut client);
+        std::thread::spawn(move || {
+            stream.send(&writer).unwrap();
+            for number in 0..100_000u32 {
+                assert_eq!(stream.reply(), format!(":{}\r\n", number / 7 + 1).as_bytes());
+            }
+        })
+    };
+    sending.join().unwrap();
+    assert!(server.store.state().commands < 10_000, "bursts are few commands");
+}
+
+#[test]
+fn a_length_that_nobody_means_ends_the_connection_and_costs_nothing() {
+    let server = Server::start(RespOptions::default());
+    for bytes in [
+        &b"*1\r\n$1000000000\r\n"[..],
+        b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$8388608\r\n",
+        b"*2147483647\r\n",
+        b"*1\r\n$99999999999999999999\r\n",
+    ] {
+        let mut client = Client::connect(server.address);
+        client.send(bytes).unwrap();
+        assert!(client.reply().starts_with(b"-ERR Protocol error: "));
+        assert!(client.is_closed());
+    }
+    assert_serves(&server);
+}
+
+#[test]
+fn a_client_that_never_reads_is_not_read_from_and_others_are_served() {
+    let server = Server::start(RespOptions::default());
+    let mut setup = Client::connect(server.address);
+    let value = vec![b'v'; 1 << 20];
+    assert_eq!(setup.ask(&[b"SET", b"large", &value]), b"+OK\r\n");
+    let mut greedy = Client::connect(server.address);
+    let gets = command(&[b"GET", b"large"]).repeat(10_000);
+    let mut sent = 0;
+    // Without room anywhere the server takes no more; each answer asked for is 1 MiB that nobody takes.
+    let mut idle_rounds = 0;
+    while idle_rounds < 50 {
+        let taken = greedy.try_send(&gets[..]).unwrap();
+        sent += taken;
+        idle_rounds = if taken == 0 { idle_rounds + 1 } else { 0 };
+        assert_serves(&server);
+    }
+    assert!(sent < gets.len() * 1_000, "it stopped taking commands");
+    let asked = server.store.state().commands;
+    assert_serves(&server);
+    let for_others = 2;
+    assert!(
+        server.store.state().commands <= asked + for_others,
+        "nothing is asked for a client that does not read"
+    );
+}
+
+#[test]
+fn a_client_that_takes_nothing_for_long_is_cut() {
+    let options = RespOptions { stall_timeout: Duration::from_millis(50), ..RespOptions::default() };
+    let server = Server::start(options);
+    let mut setup = Client::connect(server.address);
+    assert_eq!(setup.ask(&[b"SET", b"large", &vec![b'v'; 1 << 20]]), b"+OK\r\n");
+    let mut greedy = Client::connect(server.address);
+    let get = command(&[b"GET", b"large"]);
+    // Sending fails once the connection is cut.
+    while greedy.send(&get.repeat(1_000)).is_ok() {}
+    assert_serves(&server);
+}
+
+#[test]
+fn bytes_that_come_one_at_a_time_are_a_command_in_the_end() {
+    let server = Server::start(RespOptions::default());
+    let mut slow = Client::connect(server.address);
+    for byte in command(&[b"SET", b"key", b"value"]) {
+        slow.send(&[byte]).unwrap();
+        assert_serves(&server);
+    }
+    assert_eq!(slow.reply(), b"+OK\r\n");
+}
+
+#[test]
+fn what_is_left_of_a_command_when_the_client_goes_is_forgotten() {
+    let server = Server::start(RespOptions::default());
+    let mut client = Client::connect(server.address);
+    client.send(b"*1\r\n$4\r\nPING\r\n*2\r\n$3\r\nGET").unwrap();
+    client.stop_sending();
+    assert_eq!(client.reply(), b"+PONG\r\n");
+    assert!(client.is_closed());
+}
+
+#[test]
+fn parts_of_commands_of_all_clients_together_are_bounded() {
+    let options = RespOptions { held_bytes_max: 4 << 20, ..RespOptions::default() };
+    let server = Server::start(options);
+    let mut part = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1000000\r\n".to_vec();
+    part.extend_from_slice(&vec![b'x'; 900_000]);
+    let mut clients: Vec<Client> = (0..12).map(|_| Client::connect(server.address)).collect();
+    // Those for whom there was no room are told so, perhaps before they have sent everything.
+    clients.iter_mut().for_each(|client| drop(client.send(&part)));
+    let last = clients.last_mut().unwrap();
+    assert!(last.reply().starts_with(b"-TRYAGAIN "));
+    assert_serves(&server);
+}
+
+#[test]
+fn the_connection_above_the_limit_is_told_so() {
+    let server = Server::start(RespOptions { connections_max: 1, ..RespOptions::default() });
+    let mut first = Client::connect(server.address);
+    assert_eq!(first.ask(&[b"PING"]), b"+PONG\r\n");
+    let mut second = Client::connect(server.address);
+    assert_eq!(second.reply(), b"-ERR max number of clients reached: 1\r\n");
+    assert!(second.is_closed());
+}
+
+#[test]
+fn what_was_taken_is_answered_before_the_server_stops() {
+    let mut server = Server::start(RespOptions::default());
+    let mut client = Client::connect(server.address);
+    assert_eq!(client.ask(&[b"PING"]), b"+PONG\r\n");
+    server.stop();
+    assert!(client.is_closed());
+}

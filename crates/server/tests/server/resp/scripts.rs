@@ -1,0 +1,116 @@
+//! Runs the golden scripts of the Redis protocol: each file against a fresh server, byte for byte.
+//!
+//! ```text
+//! NAME argument…                  one command, one reply; `b:` in front: over another connection
+//! raw "bytes" [replies=N]         these bytes, so many replies (1)
+//! clock MILLISECONDS              what time it is from now on
+//! expire                          what leaders do at a tick
+//! refuse no-leader|unknown-outcome|overloaded|disk-unavailable       what the store answers from now on
+//! accept                          no more of that
+//! end                             whether the server has closed the connection
+//! ```
+//!
+//! `{x*100}` in any text stands for a hundred times `x`.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use goldenscript::{Command, Context};
+use tidelock_core::command::Refusal;
+use tidelock_core::types::UnixMillis;
+use tidelock_server::resp::RespOptions;
+
+use super::client::Client;
+use super::harness::{NOW, Server};
+
+#[test]
+fn resp_scripts() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/scripts/resp");
+    let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() > 5);
+    // One after the other: they share the clock.
+    for file in files {
+        NOW.store(1_000_000, Ordering::Relaxed);
+        let server = Server::start(RespOptions::default());
+        goldenscript::run(&mut Runner { server, clients: BTreeMap::new() }, file).unwrap();
+    }
+}
+
+struct Runner {
+    server: Server,
+    clients: BTreeMap<String, Client>,
+}
+
+impl goldenscript::Runner for Runner {
+    type Command = Command;
+
+    fn run(&mut self, command: &Command, context: &Context) -> Result<String, Box<dyn Error>> {
+        let mut arguments = command.consume_args();
+        let address = self.server.address;
+        let name = context.prefix.clone().unwrap_or_default();
+        let client = self.clients.entry(name).or_insert_with(|| Client::connect(address));
+        let mut out = String::new();
+        match command.name.as_str() {
+            "clock" => NOW.store(arguments.next_pos().ok_or("when?")?.parse()?, Ordering::Relaxed),
+            "expire" => self.server.store.state().expire(UnixMillis(NOW.load(Ordering::Relaxed))),
+            "refuse" => {
+                let refusal = match arguments.next_pos().ok_or("how?")? {
+                    "no-leader" => Refusal::NoLeader,
+                    "unknown-outcome" => Refusal::UnknownOutcome,
+                    "overloaded" => Refusal::Overloaded,
+                    "disk-unavailable" => Refusal::DiskUnavailable,
+                    other => return Err(format!("no refusal: {other}").into()),
+                };
+                self.server.store.state().refusal = Some(refusal);
+            }
+            "accept" => self.server.store.state().refusal = None,
+            "end" => writeln!(out, "{}", if client.is_closed() { "closed" } else { "open" })?,
+            "raw" => {
+                let bytes = expand(arguments.next_pos().ok_or("which bytes?")?);
+                let replies = arguments.take_key("replies").map_or(Ok(1), str::parse)?;
+                client.send(&bytes)?;
+                for _ in 0..replies {
+                    writeln!(out, "{}", shorten(&client.reply()))?;
+                }
+            }
+            name => {
+                let mut words = vec![name.as_bytes().to_vec()];
+                while let Some(word) = arguments.next_pos() {
+                    words.push(expand(word));
+                }
+                let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+                writeln!(out, "{}", shorten(&client.ask(&words)))?;
+            }
+        }
+        arguments.reject_next()?;
+        Ok(out)
+    }
+}
+
+fn shorten(reply: &[u8]) -> String {
+    const SHOWN_MAX: usize = 2_000;
+    let text = reply.escape_ascii().to_string();
+    if text.len() <= SHOWN_MAX { text } else { format!("{}… {} bytes", &text[..100], reply.len()) }
+}
+
+/// Characters up to U+00FF stand for the byte of that number.
+fn expand(text: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once('{')
+        && let Some((inside, after)) = behind.split_once('}')
+    {
+        out.extend(before.chars().map(|character| character as u8));
+        match inside.split_once('*').and_then(|(what, count)| Some((what, count.parse::<usize>().ok()?))) {
+            Some((what, count)) => out.extend_from_slice(what.repeat(count).as_bytes()),
+            None => out.extend_from_slice(format!("{{{inside}}}").as_bytes()),
+        }
+        rest = after;
+    }
+    out.extend(rest.chars().map(|character| character as u8));
+    out
+}

@@ -1,0 +1,196 @@
+//! Transactions, numbers and keys that expire: the committed log, worked off by a model, explains every answer.
+//!
+//! What became of a command of unknown outcome cannot be told from values here, as it can for plain keys: numbers add up, values
+//! grow, and keys go by themselves. So the judge knows the log. It holds against each other:
+//!
+//! 1. The log and the history: what was answered stands in the log once, what was refused never.
+//! 2. The answers and the model: each is what the model says at that place of the log.
+//! 3. The order and real time: what was answered before something else was asked for stands before it. A read has a place, too,
+//!    between two commands, from which its answer follows.
+//! 4. Time: keys only go by a time that the clock of a node has shown.
+
+mod ledger;
+mod model;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use tidelock_core::command::{Consistency, Operations, Read, Refusal, Reply, Request, Write};
+use tidelock_core::types::{ShardId, Token};
+
+pub use ledger::Ledger;
+use model::{Held, Model};
+
+use super::Violation;
+use crate::compound::token_in;
+use crate::history::{History, Moment, Operation};
+
+const CHECKER: &str = "operations";
+
+/// What a key held, by the number of commands after which it did.
+type Past = BTreeMap<Bytes, Vec<(usize, Option<Held>)>>;
+
+/// Judges every operation of a finished run.
+pub fn check(history: &History, ledger: &Ledger) -> Result<(), Violation> {
+    let mut done = BTreeMap::new();
+    for (shard, writes) in ledger.shards() {
+        let judged = judge_writes(history, ledger, (shard, writes))?;
+        judge_reads(history, &judged)?;
+        done.extend(judged.places.iter().map(|(token, place)| (*token, *place)));
+    }
+    for operation in history.operations() {
+        let Some(write) = operation.write().filter(|write| token_in(write) == Some(operation.token)) else {
+            continue;
+        };
+        let stands = done.contains_key(&operation.token);
+        match operation.reply() {
+            None | Some(Reply::Refused(Refusal::UnknownOutcome)) => {}
+            Some(Reply::Refused(_)) if stands => {
+                return Err(blame(operation, format!("was refused and stands in the log: {write:?}")));
+            }
+            Some(Reply::Refused(_)) => {}
+            Some(_) if !stands => return Err(blame(operation, "was answered and stands in no log".into())),
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// A shard's log, worked off.
+struct Judged {
+    /// After how many commands each of ours was done.
+    places: BTreeMap<Token, usize>,
+    past: Past,
+    commands: usize,
+}
+
+fn judge_writes(
+    history: &History,
+    ledger: &Ledger,
+    (shard, writes): (ShardId, &[Write]),
+) -> Result<Judged, Violation> {
+    let mut judged = Judged { places: BTreeMap::new(), past: Past::new(), commands: writes.len() };
+    let mut model = Model::default();
+    // The latest request of those that stand further back.
+    let mut latest: Option<&Operation> = None;
+    for (place, write) in (1..).zip(writes) {
+        if let Write::Expire { now, .. } = write
+            && !ledger.was_shown(*now)
+        {
+            let text = format!("keys of shard {shard} went by {now}, which no clock has shown");
+            return Err(Violation::new(CHECKER, text));
+        }
+        let before = model.keys.clone();
+        let expected = model.apply(write);
+        remember(&mut judged.past, place, &before, &model);
+        let Some(operation) = token_in(write).and_then(|token| history.operation(token)) else { continue };
+        if operation.write() != Some(write) || judged.places.insert(operation.token, place).is_some() {
+            return Err(blame(operation, format!("stands in the log otherwise, or twice: {write:?}")));
+        }
+        match operation.reply() {
+            None | Some(Reply::Refused(_)) => {}
+            reply if reply == expected.as_ref() => {}
+            reply => {
+                return Err(blame(
+                    operation,
+                    format!("was answered {reply:?}, and the log says {expected:?}"),
+                ));
+            }
+        }
+        if let Some(latest) = latest
+            && latest.invoked > settled(operation)
+        {
+            let text = format!("was answered before operation {} began, and stands behind it", latest.token);
+            return Err(blame(operation, text));
+        }
+        if latest.is_none_or(|latest| operation.invoked > latest.invoked) {
+            latest = Some(operation);
+        }
+    }
+    Ok(judged)
+}
+
+fn remember(past: &mut Past, place: usize, before: &BTreeMap<Bytes, Held>, model: &Model) {
+    for key in before.keys().chain(model.keys.keys()) {
+        if before.get(key) != model.keys.get(key) {
+            let states = past.entry(key.clone()).or_default();
+            let state = model.keys.get(key).cloned();
+            if states.last().is_none_or(|(last, _)| *last != place) {
+                states.push((place, state));
+            }
+        }
+    }
+}
+
+/// Finds a place for each read, the earliest one, in the order of their answers.
+fn judge_reads(history: &History, judged: &Judged) -> Result<(), Violation> {
+    let mut reads: Vec<(&Operation, &Operations, bool)> = Vec::new();
+    for operation in history.operations() {
+        if let (Request::Read { read: Read::Operations(operations), consistency }, Some(Reply::Operations(_))) =
+            (&operation.request, operation.reply())
+            && is_of(operations, judged)
+        {
+            reads.push((operation, operations, *consistency == Consistency::Stale));
+        }
+    }
+    reads.sort_by_key(|(operation, ..)| operation.completed());
+    let writes: Vec<(&Operation, usize)> = judged
+        .places
+        .iter()
+        .filter_map(|(token, place)| history.operation(*token).map(|operation| (operation, *place)))
+        .collect();
+    let mut placed: Vec<(Moment, usize)> = Vec::new();
+    for (operation, operations, is_stale) in reads {
+        let answered = writes.iter().filter(|(write, _)| settled(write) < operation.invoked);
+        let read_before = placed.iter().filter(|(completed, _)| *completed < operation.invoked);
+        let fresh = answered.map(|(_, place)| *place).chain(read_before.map(|(_, place)| *place)).max();
+        let low = if is_stale { 0 } else { fresh.unwrap_or(0) };
+        let asked_later = writes.iter().filter(|(write, _)| write.invoked > operation.completed());
+        let high = asked_later.map(|(_, place)| place - 1).min().unwrap_or(judged.commands);
+        match (low..=high).find(|place| explains(judged, *place, operations, operation)) {
+            Some(place) if !is_stale => placed.push((operation.completed(), place)),
+            Some(_) => {}
+            None => {
+                let reply = operation.reply();
+                let text = format!("was answered {reply:?}, which no state from {low} to {high} explains");
+                return Err(blame(operation, text));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a read is one of this shard: all keys of a shard have the same tag.
+fn is_of(operations: &Operations, judged: &Judged) -> bool {
+    let tag = |key: &[u8]| key.split(|&byte| byte == b'}').next().map(<[u8]>::to_vec);
+    let Some(asked) = operations.iter().next().and_then(|operation| tag(operation.key())) else {
+        return false;
+    };
+    judged.past.keys().any(|key| tag(key).as_ref() == Some(&asked))
+}
+
+fn explains(judged: &Judged, place: usize, operations: &Operations, operation: &Operation) -> bool {
+    let Some(Reply::Operations(replies)) = operation.reply() else { return false };
+    operations.len() == replies.len()
+        && operations.iter().zip(replies.iter()).all(|(look, reply)| {
+            let states = judged.past.get(look.key()).map_or(&[][..], |states| &states[..]);
+            let reached = states.partition_point(|(from, _)| *from <= place);
+            let held = reached.checked_sub(1).and_then(|last| states[last].1.as_ref());
+            Model::look(held, &look) == reply
+        })
+}
+
+/// When a command had certainly been done: what is not known to have happened may happen at any later time.
+fn settled(operation: &Operation) -> Moment {
+    match operation.reply() {
+        None | Some(Reply::Refused(_)) => Moment::NEVER,
+        Some(_) => operation.completed(),
+    }
+}
+
+fn blame(operation: &Operation, text: String) -> Violation {
+    Violation::new(CHECKER, format!("operation {} on node {} {text}", operation.token, operation.at.node))
+}
+
+#[cfg(test)]
+mod tests;

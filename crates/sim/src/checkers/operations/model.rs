@@ -1,0 +1,239 @@
+//! What commands do to a shard, written a second time and as plainly as can be: the judge of the store's own machine.
+//!
+//! Owns a model of one data shard: a map, a revision, and nothing that makes it fast.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use tidelock_core::command::{
+    Condition, Exchange, Expiry, ExpiryCondition, Operation, OperationRepliesBuilder, OperationReply,
+    Rejection, Reply, Set, SetCondition, Write,
+};
+use tidelock_core::types::{UnixMillis, Version};
+use uuid::Uuid;
+
+/// What a key holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub version: Version,
+    pub value: Bytes,
+    pub expires: Option<UnixMillis>,
+}
+
+/// One data shard.
+#[derive(Debug, Default)]
+pub struct Model {
+    pub keys: BTreeMap<Bytes, Held>,
+    revision: u64,
+    restoring: Option<Uuid>,
+}
+
+impl Model {
+    /// Does what a command of the log says. Returns the answer, if the model has an opinion on it.
+    pub fn apply(&mut self, write: &Write) -> Option<Reply> {
+        match write {
+            Write::Put { key, value, condition } => {
+                let put = Operation::Put { key, value, condition: *condition };
+                self.operate(&put);
+            }
+            Write::Delete { key, condition } => {
+                self.operate(&Operation::Delete { key, condition: *condition });
+            }
+            Write::Restore(restoration)
+                if self.restoring == Some(restoration.backup) || self.revision == 0 =>
+            {
+                self.restoring = Some(restoration.backup);
+                self.revision = self.revision.max(restoration.revision.0);
+            }
+            Write::Transaction(transaction) => {
+                for watch in &transaction.watches {
+                    let current = self.version(&watch.key);
+                    if current != watch.version {
+                        return Some(Reply::ConditionFailed { current });
+                    }
+                }
+                let mut replies = OperationRepliesBuilder::default();
+                for operation in transaction.operations.iter() {
+                    self.answer(&operation, &mut replies);
+                }
+                return Some(Reply::Operations(replies.finish()));
+            }
+            Write::Exchange { key, value } => return Some(self.exchange(key, None, *value)),
+            Write::CompareExchange { key, expected, new } => {
+                return Some(self.exchange(key, Some(*expected), *new));
+            }
+            Write::Expire { now, limit, .. } => self.expire(*now, *limit),
+            _ => {}
+        }
+        None
+    }
+
+    /// The answer to a look at a key.
+    pub fn look<'a>(held: Option<&'a Held>, operation: &Operation<'_>) -> OperationReply<'a> {
+        let Some(Held { version, value, expires }) = held else { return OperationReply::Absent };
+        let (version, expires) = (*version, *expires);
+        match operation {
+            Operation::Describe { .. } => {
+                OperationReply::Described { version, expires, value_bytes: value.len() as u64 }
+            }
+            _ => OperationReply::Value { version, expires, value },
+        }
+    }
+
+    fn expire(&mut self, now: UnixMillis, limit: usize) {
+        let mut due: Vec<(UnixMillis, Bytes)> = self
+            .keys
+            .iter()
+            .filter_map(|(key, held)| held.expires.filter(|at| *at <= now).map(|at| (at, key.clone())))
+            .collect();
+        due.sort();
+        for (_, key) in due.into_iter().take(limit) {
+            self.keys.remove(&key);
+            // Restores may go on: not a client's doing.
+            self.revision += 1;
+        }
+    }
+
+    fn version(&self, key: &[u8]) -> Version {
+        self.keys.get(key).map_or(Version::ABSENT, |held| held.version)
+    }
+
+    fn next(&mut self) -> Version {
+        self.revision += 1;
+        self.restoring = None;
+        Version(self.revision)
+    }
+
+    fn write(&mut self, key: &[u8], value: &[u8], expires: Option<UnixMillis>) -> Version {
+        let version = self.next();
+        let held = Held { version, value: Bytes::copy_from_slice(value), expires };
+        self.keys.insert(Bytes::copy_from_slice(key), held);
+        version
+    }
+
+    fn number(held: Option<&Held>) -> Result<i64, Rejection> {
+        let Some(held) = held else { return Ok(0) };
+        let text = String::from_utf8_lossy(&held.value);
+        match text.parse::<i64>() {
+            Ok(number) if number.to_string() == text => Ok(number),
+            _ => Err(Rejection::NotANumber),
+        }
+    }
+
+    fn swap(&mut self, key: &[u8], expected: Option<i64>, new: i64) -> Result<Exchange, Rejection> {
+        let held = self.keys.get(key).cloned();
+        let old = Model::number(held.as_ref())?;
+        if expected.is_some() && expected != Some(old) {
+            return Ok(Exchange { swapped: false, old, version: self.version(key) });
+        }
+        let expires = held.and_then(|held| held.expires);
+        let version = self.write(key, new.to_string().as_bytes(), expires);
+        Ok(Exchange { swapped: true, old, version })
+    }
+
+    fn exchange(&mut self, key: &[u8], expected: Option<i64>, new: i64) -> Reply {
+        self.swap(key, expected, new).map_or_else(Reply::Rejected, Reply::Exchanged)
+    }
+
+    fn operate(&mut self, operation: &Operation<'_>) {
+        self.answer(operation, &mut OperationRepliesBuilder::default());
+    }
+
+    fn answer(&mut self, operation: &Operation<'_>, replies: &mut OperationRepliesBuilder) {
+        let before = self.keys.get(operation.key()).cloned();
+        let current = self.version(operation.key());
+        let expires = before.as_ref().and_then(|held| held.expires);
+        let failed = OperationReply::ConditionFailed { current };
+        let created = before.is_none();
+        let reply = match *operation {
+            Operation::Get { .. } | Operation::Describe { .. } => Model::look(before.as_ref(), operation),
+            Operation::Put { condition, .. } if !condition.holds(current) => failed,
+            Operation::Put { key, value, .. } => {
+                OperationReply::Written { version: self.write(key, value, None), created }
+            }
+            Operation::Set(set) => return replies.push(&self.set(&set, before.as_ref())),
+            Operation::Delete { condition, .. } if !condition.holds(current) => failed,
+            Operation::Delete { .. } | Operation::Take { .. } if created => OperationReply::Absent,
+            Operation::Delete { key, .. } => {
+                self.keys.remove(key);
+                OperationReply::Deleted { version: self.next() }
+            }
+            Operation::Take { key } => {
+                self.keys.remove(key);
+                let value = before.as_ref().map_or(&[][..], |held| &held.value);
+                OperationReply::Taken { version: self.next(), value }
+            }
+            Operation::Add { key, delta } => {
+                match Model::number(before.as_ref()).map(|number| number.checked_add(delta)) {
+                    Err(rejection) => OperationReply::Rejected(rejection),
+                    Ok(None) => OperationReply::Rejected(Rejection::Overflow),
+                    Ok(Some(value)) => {
+                        let version = self.write(key, value.to_string().as_bytes(), expires);
+                        OperationReply::Number { version, value }
+                    }
+                }
+            }
+            Operation::Append { key, suffix } => {
+                let value = [before.as_ref().map_or(&[][..], |held| &held.value), suffix].concat();
+                let version = self.write(key, &value, expires);
+                OperationReply::Length { version, value_bytes: value.len() as u64 }
+            }
+            Operation::Expire { .. } if created => OperationReply::Absent,
+            Operation::Expire { at, condition, .. } if !allows(condition, expires, at) => failed,
+            Operation::Expire { key, at: Some(UnixMillis(0)), .. } => {
+                self.keys.remove(key);
+                OperationReply::Deleted { version: self.next() }
+            }
+            Operation::Expire { key, at, .. } => {
+                let value = before.as_ref().map_or(&[][..], |held| &held.value);
+                OperationReply::Written { version: self.write(key, value, at), created: false }
+            }
+            Operation::Exchange { key, value } => answered(self.swap(key, None, value)),
+            Operation::CompareExchange { key, expected, new } => {
+                answered(self.swap(key, Some(expected), new))
+            }
+        };
+        replies.push(&reply);
+    }
+
+    fn set<'a>(&mut self, set: &Set<'_>, before: Option<&'a Held>) -> OperationReply<'a> {
+        let value = before.map(|held| &held.value[..]);
+        let current = self.version(set.key);
+        let holds = match set.condition {
+            SetCondition::Version(Condition::Always) => true,
+            SetCondition::Version(Condition::Exists) => before.is_some(),
+            SetCondition::Version(Condition::Version(version)) => current == version,
+            SetCondition::Equals(other) => value == Some(other),
+            SetCondition::Differs(other) => value != Some(other),
+        };
+        let expires = match set.expiry {
+            Expiry::Never => None,
+            Expiry::Keep => before.and_then(|held| held.expires),
+            Expiry::At(at) => Some(at),
+        };
+        let version = holds.then(|| self.write(set.key, set.value, expires));
+        match version {
+            _ if set.previous => OperationReply::Replaced { version, previous: value },
+            Some(version) => OperationReply::Written { version, created: before.is_none() },
+            None => OperationReply::ConditionFailed { current },
+        }
+    }
+}
+
+fn answered(result: Result<Exchange, Rejection>) -> OperationReply<'static> {
+    result.map_or_else(OperationReply::Rejected, OperationReply::Exchanged)
+}
+
+fn allows(condition: ExpiryCondition, current: Option<UnixMillis>, next: Option<UnixMillis>) -> bool {
+    let (now, then) =
+        (current.map_or(u128::MAX, |at| at.0.into()), next.map_or(u128::MAX, |at| u128::from(at.0)));
+    match condition {
+        ExpiryCondition::Always => true,
+        ExpiryCondition::Never => current.is_none(),
+        ExpiryCondition::Some => current.is_some(),
+        ExpiryCondition::Later => then > now,
+        ExpiryCondition::Earlier => then < now,
+        ExpiryCondition::SomeLater => current.is_some() && then > now,
+        ExpiryCondition::SomeEarlier => current.is_some() && then < now,
+    }
+}

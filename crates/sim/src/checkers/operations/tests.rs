@@ -1,0 +1,189 @@
+//! Each kind of contradiction, shown to the judge.
+
+use super::*;
+use crate::checkers::fixture::Story;
+use tidelock_core::command::Condition;
+use tidelock_core::command::{
+    Expiry, Operation as Asked, OperationRepliesBuilder, OperationReply, Set, SetCondition, Transaction,
+    Write,
+};
+use tidelock_core::types::{LogIndex, UnixMillis, Version};
+
+const SHARD: ShardId = ShardId(1);
+const KEY: &[u8] = b"{0}o/0";
+
+#[derive(Default)]
+struct Run {
+    story: Story,
+    log: Vec<Write>,
+    clocks: Vec<u64>,
+}
+
+impl Run {
+    /// Asks for an operation. Returns its command.
+    fn asks(&mut self, operation: Asked<'_>) -> (Token, Write) {
+        let token = self.story.history.next_token();
+        let mark = format!("{{0}}#{}", token.0);
+        let operations = Operations::of(&[operation, Asked::Describe { key: mark.as_bytes() }]);
+        let write = Write::Transaction(Transaction::of(SHARD, operations));
+        assert_eq!(self.story.ask(Request::Write(write.clone())), token);
+        (token, write)
+    }
+
+    fn answers(&mut self, token: Token, reply: OperationReply<'_>) {
+        let mut replies = OperationRepliesBuilder::default();
+        replies.push(&reply);
+        replies.push(&OperationReply::Absent);
+        self.story.answer(token, Reply::Operations(replies.finish()));
+    }
+
+    /// Adds 1, from the request to the answer.
+    fn adds(&mut self, version: u64, value: i64) -> Token {
+        let (token, write) = self.asks(Asked::Add { key: KEY, delta: 1 });
+        self.log.push(write);
+        self.answers(token, OperationReply::Number { version: Version(version), value });
+        token
+    }
+
+    fn asks_for(&mut self, consistency: Consistency) -> Token {
+        let read = Read::Operations(Operations::of(&[Asked::Get { key: KEY }]));
+        self.story.ask(Request::Read { read, consistency })
+    }
+
+    fn sees(&mut self, token: Token, version: u64, value: &str) {
+        let mut replies = OperationRepliesBuilder::default();
+        let value = value.as_bytes();
+        replies.push(&OperationReply::Value { version: Version(version), expires: None, value });
+        self.story.answer(token, Reply::Operations(replies.finish()));
+    }
+
+    fn verdict(&self) -> String {
+        let mut ledger = Ledger::default();
+        ledger.observe(SHARD, LogIndex(1), |_| Some(self.log.clone()));
+        self.clocks.iter().for_each(|time| ledger.clock(UnixMillis(*time)));
+        check(&self.story.history, &ledger).err().map_or_else(String::new, |violation| violation.message)
+    }
+}
+
+#[test]
+fn what_follows_from_the_log_is_fine() {
+    let mut run = Run::default();
+    run.adds(1, 1);
+    let read = run.asks_for(Consistency::Linearizable);
+    run.adds(2, 2);
+    run.sees(read, 1, "1");
+    let (_, unknown) = run.asks(Asked::Add { key: KEY, delta: 1 });
+    run.log.push(unknown);
+    run.adds(4, 4);
+    assert_eq!(run.verdict(), "");
+}
+
+#[test]
+fn a_wrong_answer_is_noticed() {
+    let mut run = Run::default();
+    run.adds(1, 1);
+    run.adds(2, 3);
+    assert!(run.verdict().contains("and the log says"));
+}
+
+#[test]
+fn a_command_done_twice_is_noticed() {
+    let mut run = Run::default();
+    run.adds(1, 1);
+    run.log.push(run.log[0].clone());
+    assert!(run.verdict().contains("or twice"));
+}
+
+#[test]
+fn an_acknowledged_command_that_is_nowhere_is_noticed() {
+    let mut run = Run::default();
+    run.adds(1, 1);
+    run.log.clear();
+    assert!(run.verdict().contains("stands in no log"));
+}
+
+#[test]
+fn a_refused_command_that_happened_is_noticed() {
+    let mut run = Run::default();
+    let (token, write) = run.asks(Asked::Add { key: KEY, delta: 1 });
+    run.log.push(write);
+    run.story.refused(token, Refusal::NoLeader);
+    assert!(run.verdict().contains("was refused and stands in the log"));
+}
+
+#[test]
+fn commands_against_real_time_are_noticed() {
+    let mut run = Run::default();
+    let (first, first_write) = run.asks(Asked::Add { key: KEY, delta: 1 });
+    run.answers(first, OperationReply::Number { version: Version(2), value: 2 });
+    let (second, second_write) = run.asks(Asked::Add { key: KEY, delta: 1 });
+    run.answers(second, OperationReply::Number { version: Version(1), value: 1 });
+    run.log = vec![second_write, first_write];
+    assert!(run.verdict().contains("stands behind it"));
+}
+
+#[test]
+fn a_read_of_the_past_is_noticed_unless_it_is_stale() {
+    for (consistency, is_fine) in [(Consistency::Linearizable, false), (Consistency::Stale, true)] {
+        let mut run = Run::default();
+        run.adds(1, 1);
+        run.adds(2, 2);
+        let read = run.asks_for(consistency);
+        run.sees(read, 1, "1");
+        assert_eq!(run.verdict().is_empty(), is_fine);
+    }
+}
+
+#[test]
+fn reads_that_go_backwards_are_noticed() {
+    let mut run = Run::default();
+    run.adds(1, 1);
+    let (_, unknown) = run.asks(Asked::Add { key: KEY, delta: 1 });
+    run.log.push(unknown);
+    for (version, value) in [(2, "2"), (1, "1")] {
+        let read = run.asks_for(Consistency::Linearizable);
+        run.sees(read, version, value);
+    }
+    assert!(run.verdict().contains("no state from"));
+}
+
+#[test]
+fn keys_that_come_back_or_go_early_are_noticed() {
+    let expiring = |run: &mut Run| {
+        let condition = SetCondition::Version(Condition::Always);
+        let expiry = Expiry::At(UnixMillis(50));
+        let (token, write) =
+            run.asks(Asked::Set(Set { key: KEY, value: b"v", condition, expiry, previous: false }));
+        run.log.push(write);
+        run.answers(token, OperationReply::Written { version: Version(1), created: true });
+    };
+    let expire = |now| Write::Expire { shard: SHARD, now: UnixMillis(now), limit: 1 };
+    let look = |run: &mut Run, reply: OperationReply<'_>| {
+        let read = run.asks_for(Consistency::Linearizable);
+        let mut replies = OperationRepliesBuilder::default();
+        replies.push(&reply);
+        run.story.answer(read, Reply::Operations(replies.finish()));
+    };
+    let there = OperationReply::Value { version: Version(1), expires: Some(UnixMillis(50)), value: b"v" };
+
+    let mut early = Run::default();
+    expiring(&mut early);
+    early.clocks = vec![49];
+    early.log.push(expire(49));
+    look(&mut early, OperationReply::Absent);
+    assert!(early.verdict().contains("no state from"));
+
+    let mut by_no_clock = Run::default();
+    expiring(&mut by_no_clock);
+    by_no_clock.log.push(expire(50));
+    assert!(by_no_clock.verdict().contains("no clock has shown"));
+
+    let mut back = Run::default();
+    expiring(&mut back);
+    back.clocks = vec![50];
+    back.log.push(expire(50));
+    look(&mut back, OperationReply::Absent);
+    assert_eq!(back.verdict(), "");
+    look(&mut back, there);
+    assert!(back.verdict().contains("no state from"));
+}

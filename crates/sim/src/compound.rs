@@ -1,0 +1,236 @@
+//! What clients ask with operations: transactions, numbers, keys that expire.
+//!
+//! Owns the choice, on keys of its own (`{tag}o/…`), so that the histories of plain keys stay simple enough to be judged without
+//! knowing the log. Every command names the operation of the history that it belongs to: a transaction ends with a look at a
+//! key that bears the token, an exchange puts a number that does. So the log can be held against the history.
+
+use bytes::Bytes;
+use tidelock_core::command::{
+    Condition, Consistency, Expiry, ExpiryCondition, Operation, OperationReply, Operations,
+    OperationsBuilder, Read, Reply, Request, Set, SetCondition, Transaction, Watch, Write,
+};
+use tidelock_core::types::{ShardId, Token, UnixMillis, Version};
+
+use crate::faults::choose;
+use crate::slots::shard_of;
+
+/// Numbers that name an operation are above all that clients count up to.
+const NUMBERS_BEGIN: i64 = 1 << 40;
+
+/// Longest time to live that a client gives a key, in milliseconds.
+const LIFE_MS_MAX: u64 = 4_000;
+
+/// Whether a key is one of those that are used with operations.
+pub fn is_compound(key: &[u8]) -> bool {
+    key.starts_with(b"{")
+}
+
+/// The operation of the history that a command in the log belongs to, if it is one of ours.
+pub fn token_in(write: &Write) -> Option<Token> {
+    match write {
+        Write::Transaction(transaction) => {
+            let Operation::Describe { key } = transaction.operations.iter().last()? else { return None };
+            let digits = key.rsplit(|&byte| byte == b'#').next()?;
+            std::str::from_utf8(digits).ok()?.parse().ok().map(Token)
+        }
+        Write::Exchange { value: number, .. } | Write::CompareExchange { new: number, .. } => {
+            Some(Token((number - NUMBERS_BEGIN) as u64))
+        }
+        _ => None,
+    }
+}
+
+/// The choice of requests with operations.
+#[derive(Debug)]
+pub struct Compound {
+    /// For each data shard, what its keys begin with.
+    tags: Vec<String>,
+    keys_per_shard: usize,
+    per_mille: u32,
+    /// Versions that somebody saw, for watches.
+    seen: Vec<(Bytes, Version)>,
+    random: fastrand::Rng,
+}
+
+impl Compound {
+    /// For a cluster with `data_shards`; of a thousand requests `per_mille` have operations.
+    pub fn new(data_shards: u64, keys_per_shard: usize, per_mille: u32, random: fastrand::Rng) -> Compound {
+        let tag = |shard| {
+            let mut tags = (0u64..).map(|number| number.to_string());
+            tags.find(|tag| shard_of(tag.as_bytes(), data_shards) == shard)
+                .expect("invariant: every shard has tags")
+        };
+        let tags = (1..=data_shards).map(|shard| tag(ShardId(shard))).collect();
+        Compound { tags, keys_per_shard, per_mille, seen: Vec::new(), random }
+    }
+
+    /// Every key, for the final inspection.
+    pub fn keys(&self) -> Vec<Vec<Bytes>> {
+        let keys = |shard| (0..self.keys_per_shard).map(move |number| self.key(shard, number)).collect();
+        (0..self.tags.len()).map(keys).collect()
+    }
+
+    /// A request at a node whose clock shows `clock`, or none this time.
+    pub fn request(&mut self, token: Token, clock: UnixMillis) -> Option<Request> {
+        if self.random.u32(0..1000) >= self.per_mille {
+            return None;
+        }
+        let shard = self.random.usize(0..self.tags.len());
+        Some(match self.random.u8(0..10) {
+            0 => Request::Write(self.exchange(shard, token)),
+            1..=3 => {
+                let stale = self.random.u8(0..4) == 0;
+                let consistency = if stale { Consistency::Stale } else { Consistency::Linearizable };
+                Request::Read { read: self.read(shard), consistency }
+            }
+            _ => Request::Write(self.transaction(shard, token, clock)),
+        })
+    }
+
+    /// Clients learn versions.
+    pub fn learn(&mut self, request: &Request, reply: &Reply) {
+        let Reply::Operations(replies) = reply else { return };
+        let operations = match request {
+            Request::Write(Write::Transaction(transaction)) => &transaction.operations,
+            Request::Read { read: Read::Operations(operations), .. } => operations,
+            _ => return,
+        };
+        for (operation, reply) in operations.iter().zip(replies.iter()) {
+            if let OperationReply::Value { version, .. } | OperationReply::Written { version, .. } = reply {
+                self.seen.push((Bytes::copy_from_slice(operation.key()), version));
+            }
+        }
+        let excess = self.seen.len().saturating_sub(50);
+        self.seen.drain(..excess);
+    }
+
+    fn key(&self, shard: usize, number: usize) -> Bytes {
+        format!("{{{}}}o/{number}", self.tags[shard]).into()
+    }
+
+    fn any_key(&mut self, shard: usize) -> Bytes {
+        let number = self.random.usize(0..self.keys_per_shard);
+        self.key(shard, number)
+    }
+
+    fn read(&mut self, shard: usize) -> Read {
+        match self.random.u8(0..12) {
+            0 => return Read::Count,
+            1 => return Read::Scan { shard: ShardId(shard as u64 + 1), after: 0, count: 3 },
+            _ => {}
+        }
+        let mut operations = OperationsBuilder::default();
+        for _ in 0..self.random.usize(1..=3) {
+            let key = self.any_key(shard);
+            let get = self.random.bool();
+            operations.push(&if get {
+                Operation::Get { key: &key }
+            } else {
+                Operation::Describe { key: &key }
+            });
+        }
+        Read::Operations(operations.finish())
+    }
+
+    fn exchange(&mut self, shard: usize, token: Token) -> Write {
+        let (key, number) = (self.any_key(shard), NUMBERS_BEGIN + token.0 as i64);
+        if self.random.bool() {
+            Write::Exchange { key, value: number }
+        } else {
+            Write::CompareExchange { key, expected: self.random.i64(-2..3), new: number }
+        }
+    }
+
+    fn transaction(&mut self, shard: usize, token: Token, clock: UnixMillis) -> Write {
+        let mut operations = OperationsBuilder::default();
+        for _ in 0..self.random.usize(1..=4) {
+            self.push_operation(shard, (token, clock), &mut operations);
+        }
+        let mark = format!("{{{}}}#{}", self.tags[shard], token.0);
+        operations.push(&Operation::Describe { key: mark.as_bytes() });
+        let mut transaction = Transaction::of(ShardId(shard as u64 + 1), operations.finish());
+        let tag = format!("{{{}}}", self.tags[shard]);
+        let seen: Vec<_> =
+            self.seen.iter().filter(|(key, _)| key.starts_with(tag.as_bytes())).cloned().collect();
+        if self.random.u8(0..4) == 0 {
+            let unseen = (self.any_key(shard), Version::ABSENT);
+            let watched = if seen.is_empty() { unseen } else { choose(&mut self.random, &seen).clone() };
+            transaction.watches.push(Watch { key: watched.0, version: watched.1 });
+        }
+        Write::Transaction(transaction)
+    }
+
+    fn push_operation(
+        &mut self,
+        shard: usize,
+        (token, clock): (Token, UnixMillis),
+        out: &mut OperationsBuilder,
+    ) {
+        let key = &self.any_key(shard)[..];
+        let random = &mut self.random;
+        let text = format!("t{}-{}", token.0, random.u8(..));
+        let at = UnixMillis(clock.0 + random.u64(0..LIFE_MS_MAX));
+        let condition = *choose(
+            random,
+            &[Condition::Always, Condition::Always, Condition::Exists, Condition::Version(Version::ABSENT)],
+        );
+        let value: &[u8] = if random.bool() { b"0" } else { text.as_bytes() };
+        out.push(&match random.u8(0..13) {
+            0 => Operation::Get { key },
+            1 => Operation::Describe { key },
+            2 => Operation::Put { key, value, condition },
+            3..=5 => {
+                let condition = match random.u8(0..4) {
+                    0 => SetCondition::Equals(b"0"),
+                    1 => SetCondition::Differs(b"0"),
+                    _ => SetCondition::Version(condition),
+                };
+                let expiry = *choose(random, &[Expiry::Never, Expiry::Keep, Expiry::At(at), Expiry::At(at)]);
+                Operation::Set(Set { key, value, condition, expiry, previous: random.bool() })
+            }
+            6 => Operation::Delete { key, condition },
+            7 => Operation::Take { key },
+            8 => Operation::Add { key, delta: *choose(random, &[1, -1, 1 << 20, i64::MAX]) },
+            9 => Operation::Append { key, suffix: text.as_bytes() },
+            10 => {
+                let at = *choose(random, &[None, Some(at), Some(at), Some(UnixMillis(0))]);
+                let conditions = [
+                    ExpiryCondition::Always,
+                    ExpiryCondition::Always,
+                    ExpiryCondition::Never,
+                    ExpiryCondition::Some,
+                    ExpiryCondition::Later,
+                    ExpiryCondition::SomeEarlier,
+                ];
+                Operation::Expire { key, at, condition: *choose(random, &conditions) }
+            }
+            11 => Operation::Exchange { key, value: random.i64(-2..3) },
+            _ => Operation::CompareExchange { key, expected: random.i64(-2..3), new: random.i64(-2..3) },
+        });
+    }
+}
+
+/// All keys of a shard in one read, for the final inspection.
+pub fn read_all(keys: &[Bytes]) -> Read {
+    let gets: Vec<Operation<'_>> = keys.iter().map(|key| Operation::Get { key }).collect();
+    Read::Operations(Operations::of(&gets))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_name_the_operation_that_they_belong_to() {
+        let mut compound = Compound::new(3, 2, 1000, fastrand::Rng::with_seed(1));
+        let mut named = 0;
+        for token in (1..500).map(Token) {
+            if let Some(Request::Write(write)) = compound.request(token, UnixMillis(5)) {
+                assert_eq!(token_in(&write), Some(token));
+                assert_eq!(write.validate(), Ok(()));
+                named += 1;
+            }
+        }
+        assert!(named > 100);
+    }
+}

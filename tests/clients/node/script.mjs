@@ -1,0 +1,60 @@
+// Runs ioredis against a cluster: plain client in both versions of the protocol, and cluster client. Arguments are the addresses
+// of its nodes.
+import assert from "node:assert/strict";
+import Redis, { Cluster } from "ioredis";
+
+const nodes = process.argv.slice(2).map((address) => {
+  const [host, port] = address.split(":");
+  return { host, port: Number(port) };
+});
+
+async function script(client, prefix) {
+  const key = (name) => `{${prefix}}${name}`;
+  assert.equal(await client.set(key("a"), "1"), "OK");
+  assert.equal(await client.get(key("a")), "1");
+  assert.equal(await client.get(key("none")), null);
+  assert.equal(await client.incrby(key("a"), 41), 42);
+  assert.equal(await client.set(key("a"), "x", "NX"), null);
+  assert.equal(await client.set(key("a"), "x", "PX", 60_000, "GET"), "42");
+  const ttl = await client.pttl(key("a"));
+  assert.ok(ttl > 50_000 && ttl <= 60_000, `${ttl}`);
+  assert.equal(await client.persist(key("a")), 1);
+  const bytes = Buffer.from([0, 13, 10, 255]);
+  assert.equal(await client.set(key("bytes"), bytes), "OK");
+  assert.deepEqual(await client.getBuffer(key("bytes")), bytes);
+  assert.equal(await client.mset(key("x"), "1", key("y"), "2"), "OK");
+  assert.deepEqual(await client.mget(key("x"), key("y"), key("z")), ["1", "2", null]);
+
+  const many = await Promise.all(
+    Array.from({ length: 1000 }, async (_, number) => {
+      const writing = client.set(`${prefix}:${number}`, number);
+      const reading = client.get(`${prefix}:${number}`);
+      await writing;
+      return reading;
+    }),
+  );
+  assert.deepEqual(many, Array.from({ length: 1000 }, (_, number) => `${number}`));
+
+  const results = await client.multi().set(key("t"), "1").incr(key("t")).get(key("t")).exec();
+  assert.deepEqual(results, [[null, "OK"], [null, 2], [null, "2"]]);
+  assert.equal(await client.del(key("a"), key("bytes"), key("x"), key("y"), key("t"), key("none")), 5);
+  await assert.rejects(client.call("LPUSH", key("list"), "a"), /ERR unknown command/);
+}
+
+for (const [number, node] of nodes.entries()) {
+  const client = new Redis(node);
+  await script(client, `io${number}`);
+  await client.watch(`{io${number}}w`);
+  await client.set(`{io${number}}w`, "other");
+  assert.equal(await client.multi().set(`{io${number}}w`, "mine").exec(), null);
+  const found = new Set();
+  for await (const keys of client.scanStream({ match: `io${number}:*`, count: 100 })) {
+    keys.forEach((key) => found.add(key));
+  }
+  assert.equal(found.size, 1000);
+  await client.quit();
+}
+const cluster = new Cluster(nodes);
+await script(cluster, "io-cluster");
+await cluster.quit();
+console.log("ioredis: ok");

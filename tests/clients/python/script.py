@@ -1,0 +1,95 @@
+"""Runs redis-py against a cluster: RESP2, RESP3, and its cluster client. Arguments are the addresses of its nodes."""
+
+import sys
+
+import redis
+from redis.cluster import ClusterNode, RedisCluster
+
+
+def script(client, prefix):
+    def key(name):
+        return f"{{{prefix}}}{name}"
+
+    assert client.set(key("a"), "1") is True
+    assert client.get(key("a")) == b"1"
+    assert client.get(key("none")) is None
+    assert client.incrby(key("a"), 41) == 42
+    assert client.set(key("a"), "x", nx=True) is None
+    assert client.set(key("a"), "x", ex=60, get=True) == b"42"
+    assert 50 < client.ttl(key("a")) <= 60
+    assert client.persist(key("a"))
+    assert client.append(key("a"), "yz") == 3
+    assert client.strlen(key("a")) == 3
+    assert client.type(key("a")) == b"string"
+    everything = bytes(range(256))
+    assert client.set(key("bytes"), everything)
+    assert client.get(key("bytes")) == everything
+    assert client.getdel(key("bytes")) == everything
+    assert client.mset({key("x"): "1", key("y"): "2"})
+    assert client.mget(key("x"), key("y"), key("z")) == [b"1", b"2", None]
+
+    with client.pipeline(transaction=False) as pipe:
+        for number in range(1000):
+            pipe.set(f"{prefix}:{number}", number)
+        for number in range(1000):
+            pipe.get(f"{prefix}:{number}")
+        replies = pipe.execute()
+    assert replies[:1000] == [True] * 1000
+    assert replies[1000:] == [str(number).encode() for number in range(1000)]
+
+    assert client.delete(key("a"), key("x"), key("y"), key("none")) == 3
+    assert client.exists(key("a")) == 0
+    try:
+        client.execute_command("LPUSH", key("list"), "a")
+        raise AssertionError("LPUSH succeeded")
+    except redis.RedisError as error:
+        # The cluster client asks the server for its commands first, and says so itself.
+        assert "unknown command" in str(error) or "doesn't exist" in str(error), error
+
+
+def transactions(client, prefix):
+    key = f"{{{prefix}}}t"
+    with client.pipeline(transaction=True) as pipe:
+        pipe.set(key, 1).incr(key).get(key)
+        assert pipe.execute() == [True, 2, b"2"]
+    with client.pipeline(transaction=True) as pipe:
+        pipe.watch(key)
+        seen = int(pipe.get(key))
+        pipe.multi()
+        pipe.set(key, seen + 1)
+        assert pipe.execute() == [True]
+        pipe.watch(key)
+        client.set(key, "other")
+        pipe.multi()
+        pipe.set(key, "mine")
+        try:
+            pipe.execute()
+            raise AssertionError("a transaction whose watch fails went through")
+        except redis.WatchError:
+            pass
+    assert client.get(key) == b"other"
+
+
+def main():
+    nodes = [address.rsplit(":", 1) for address in sys.argv[1:]]
+    for number, (host, port) in enumerate(nodes):
+        for protocol in (2, 3):
+            client = redis.Redis(host=host, port=int(port), protocol=protocol)
+            prefix = f"py{number}-{protocol}"
+            script(client, prefix)
+            transactions(client, prefix)
+            assert len(set(client.scan_iter(match=f"{prefix}:*", count=100))) == 1000
+            assert client.info("server")["redis_version"]
+            assert client.config_get("append*")["appendonly"] == "yes"
+            assert client.execute_command("TL.SET", f"{prefix}:v", "one", 0) > 0
+            client.close()
+    for protocol in (2, 3):
+        startup = [ClusterNode(host, int(port)) for host, port in nodes]
+        cluster = RedisCluster(startup_nodes=startup, protocol=protocol)
+        script(cluster, f"py-cluster-{protocol}")
+        assert cluster.keyslot("foo") == 12182
+        cluster.close()
+    print("redis-py: ok")
+
+
+main()
