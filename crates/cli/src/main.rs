@@ -1,8 +1,9 @@
-//! The binary `tidelock`: `serve`, `dev`, `kv`, `cluster`, `backup` and `bench`.
+//! The binary `tidelock`: `serve`, `dev`, `kv`, `atomic`, `cluster`, `backup` and `bench`.
 //!
 //! Owns the way from a command line to an exit code, and nothing else: each command has its own file.
 
 mod args;
+mod atomic;
 mod backup;
 mod bench;
 mod client;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(*args),
         Command::Dev(args) => dev::run(&args),
         Command::Kv(args) => kv::run(args),
+        Command::Atomic(args) => atomic::run(args),
         Command::Cluster(args) => cluster::run(args),
         Command::Backup(args) => backup::run(args),
         Command::Bench(args) => bench::run(*args),

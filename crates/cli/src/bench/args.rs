@@ -39,6 +39,11 @@ pub enum BenchCommand {
     /// Every write has a number. A linearizable read must not return a write that had certainly been overwritten when it
     /// was sent. Nobody else may write the same keys meanwhile.
     Resp(RespBenchArgs),
+    /// Registers that threads count up, one each, by compare-and-exchange
+    ///
+    /// Prints a line a second, and stops at a value that it cannot explain. Nobody else may write the same registers
+    /// meanwhile. Start the nodes with --sync false to see what the disk's share of the latency is.
+    Atomic(AtomicBenchArgs),
     /// One URL, again and again, of any HTTP server
     Http(HttpBenchArgs),
     /// What a small write to this disk costs, with and without fsync: the floor under every durable write
@@ -166,6 +171,33 @@ pub struct RespBenchArgs {
     pub mix: MixArgs,
 }
 
+/// Arguments of `bench atomic`.
+#[derive(Debug, Args)]
+pub struct AtomicBenchArgs {
+    /// Nodes; the first that answers tells who leads what
+    #[arg(long = "url", env = "TIDELOCK_URL", value_name = "URL", value_delimiter = ',')]
+    #[arg(default_value = "http://127.0.0.1:8001")]
+    pub urls: Vec<NodeUrl>,
+    /// How many threads, and so registers
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: u32,
+    /// What the registers' names begin with; the thread's number follows
+    #[arg(long, value_name = "TEXT", default_value = "bench-atomic-", value_parser = plain_text)]
+    pub id_prefix: String,
+    /// Stop after so many seconds and print a report [default: never; 10 with --json]
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    pub duration_s: Option<Duration>,
+    /// After how long a request counts as failed, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    pub timeout_ms: u64,
+    /// For people or for programs
+    #[arg(long, env = "TIDELOCK_OUTPUT", value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+    /// Short for --output json
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Arguments of `bench http`.
 #[derive(Debug, Args)]
 pub struct HttpBenchArgs {
@@ -255,6 +287,14 @@ fn seconds_or_none(text: &str) -> Result<Duration, String> {
         return Err("between 0 and 86400 seconds".to_owned());
     }
     Ok(Duration::from_secs_f64(number))
+}
+
+/// What a URL carries as it is.
+fn plain_text(text: &str) -> Result<String, String> {
+    match text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte)) {
+        true => Ok(text.to_owned()),
+        false => Err("only letters, digits and - . _ ~ :".to_owned()),
+    }
 }
 
 fn percent(text: &str) -> Result<f64, String> {

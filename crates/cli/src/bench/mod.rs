@@ -12,6 +12,7 @@
 //! connection load    one connection; threads of them
 //! record report      what was seen, and how it is shown
 //! routes             who leads what
+//! atomic             registers counted up, one request at a time
 //! disk               no server at all: what the disk can do
 //! ```
 //!
@@ -19,6 +20,7 @@
 //! system call for a single request where there are several.
 
 mod args;
+mod atomic;
 mod connection;
 mod disk;
 mod http;
@@ -75,6 +77,7 @@ pub fn run(args: BenchArgs) -> Result<(), CliError> {
             KeyRun::new(&args.load, &args.mix, keys, targets).run((Marks::Sequences, run), &protocol)
         }
         BenchCommand::Http(args) => url(&args),
+        BenchCommand::Atomic(args) => atomic::run(&args),
         BenchCommand::Disk(args) => disk::run(&args),
     }
 }

@@ -17,7 +17,7 @@ use super::response::Response;
 use super::route::Route;
 use super::uri::Parameters;
 use super::{
-    HttpContext, backup, checkpoint, cluster, health, kv1, list, membership, native, raftdb, restore,
+    HttpContext, atomics, backup, checkpoint, cluster, health, kv1, list, membership, native, raftdb, restore,
 };
 use crate::metrics::{Kind, MethodClass, Observation, StatusClass};
 use crate::store::Store;
@@ -97,6 +97,7 @@ async fn dispatch<S: Store>(call: Call<'_, S>, route: Route<'_>) -> Result<Respo
         Route::Key(raw_key) => native::answer(call, raw_key).await,
         Route::Kv1(raw_path) => kv1::answer(call, raw_path).await,
         Route::Raftdb(raw_key) => raftdb::answer(call, raw_key).await,
+        Route::Atomic(rest) => atomics::answer(call, rest).await,
         Route::List => list::answer(call).await,
         Route::Cluster => cluster::answer(call).await,
         // Boxed because they are rare and large: unboxed, every request of any kind would carry room for them.
@@ -153,8 +154,12 @@ fn state_empty_length(response: &mut Response) {
 
 fn kind_of(route: Route<'_>, head: &Parts) -> Kind {
     let kind = match (route, method_class(&head.method)) {
-        (Route::Key(_) | Route::Kv1(_) | Route::Raftdb(_), MethodClass::Read) => Kind::Read,
-        (Route::Key(_) | Route::Kv1(_) | Route::Raftdb(_), MethodClass::Write) => Kind::Write,
+        (Route::Key(_) | Route::Atomic(_) | Route::Kv1(_) | Route::Raftdb(_), MethodClass::Read) => {
+            Kind::Read
+        }
+        (Route::Key(_) | Route::Atomic(_) | Route::Kv1(_) | Route::Raftdb(_), MethodClass::Write) => {
+            Kind::Write
+        }
         (Route::List, MethodClass::Read) => Kind::List,
         _ => Kind::Other,
     };
