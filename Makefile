@@ -72,6 +72,14 @@ sim: ## Simulated clusters with every fault (SEEDS=300), one in detail (SEED=…
 test-deliberate: ## Proof that the simulator finds bugs: it is given some
 	scripts/test-summary $(CARGO_TEST) --features tidelock-sim/deliberate-faults --test deliberate_faults
 
+.PHONY: bench-guard
+bench-guard: ## Instructions of parse, apply and log against a baseline (needs valgrind; not part of the gate)
+	bench/guard/guard
+
+.PHONY: bench-compare
+bench-compare: ## Tidelock beside hyper, redis-server and etcd (ARGS=--quick for a look); half an hour
+	bench/compare/compare $(ARGS)
+
 .PHONY: lint
 lint: ## Formatting and clippy, warnings denied
 	cargo fmt --all --check

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
+use crate::bench::BenchArgs;
 use crate::client::NodeUrl;
 use crate::keys::KeyArg;
 pub use config::{
@@ -65,10 +66,14 @@ pub enum Command {
     Kv(KvArgs),
     /// Typed configuration with history: namespaces, pairs, containers
     Config(Box<ConfigArgs>),
+    /// Read and exchange numbers, each in one step
+    Atomic(AtomicArgs),
     /// Look at the cluster, and change which hosts it is made of
     Cluster(ClusterArgs),
     /// Save all keys to a file, and bring them back
     Backup(BackupArgs),
+    /// Measure: load and latency of a cluster, with every answer checked, and what the disk can do
+    Bench(Box<BenchArgs>),
 }
 
 /// Arguments of `serve`: every setting of a node, each optional.
@@ -283,6 +288,67 @@ pub struct ListArgs {
     /// Answer from the node's own memory at once, without asking the others: it may lag behind
     #[arg(long)]
     pub stale: bool,
+}
+
+/// Arguments of `atomic`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A register is the key of its name, holding a decimal number of 64 bits; an absent one holds 0:\n  \
+    tidelock atomic cas counter 0 1      exchanged\n  \
+    tidelock atomic cas counter 0 1      fails: the value is 1\n  \
+    tidelock atomic exchange counter -5  exchanged, the value was 1"
+)]
+pub struct AtomicArgs {
+    /// How to reach the cluster.
+    #[command(flatten)]
+    pub client: ClientArgs,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: AtomicCommand,
+}
+
+/// The commands of `atomic`.
+#[derive(Debug, Subcommand)]
+pub enum AtomicCommand {
+    /// Print a register's value; 0 if it was never written
+    Get(AtomicGetArgs),
+    /// Store a value and print the one that was there
+    Exchange(AtomicExchangeArgs),
+    /// Store a value if the register holds the expected one; exit 1 if it does not
+    Cas(AtomicCasArgs),
+}
+
+/// Arguments of `atomic get`.
+#[derive(Debug, Args)]
+pub struct AtomicGetArgs {
+    /// The register's name
+    pub id: KeyArg,
+    /// Answer from the node's own memory at once, without asking the others: it may lag behind
+    #[arg(long)]
+    pub stale: bool,
+}
+
+/// Arguments of `atomic exchange`.
+#[derive(Debug, Args)]
+pub struct AtomicExchangeArgs {
+    /// The register's name
+    pub id: KeyArg,
+    /// The new value
+    #[arg(allow_negative_numbers = true)]
+    pub value: i64,
+}
+
+/// Arguments of `atomic cas`.
+#[derive(Debug, Args)]
+pub struct AtomicCasArgs {
+    /// The register's name
+    pub id: KeyArg,
+    /// What it must hold
+    #[arg(allow_negative_numbers = true)]
+    pub expected: i64,
+    /// The new value
+    #[arg(allow_negative_numbers = true)]
+    pub new: i64,
 }
 
 /// Arguments of `cluster`.
@@ -503,6 +569,15 @@ mod tests {
             "tidelock cluster drain 2 --undo --no-wait",
             "tidelock cluster remove 3 --output json",
             "tidelock cluster transfer 1 2",
+            "tidelock atomic get a --stale",
+            "tidelock atomic exchange a -5 --output json",
+            "tidelock atomic cas a -1 -2 --url http://127.0.0.1:1",
+            "tidelock bench atomic -t 3 -d 1 --id-prefix a: --url http://a:1,http://b:2",
+            "tidelock bench kv -c 64 -P 2 -t 2 -n 100 --reads 90 --keys 5 --distribution zipf --via leader --json",
+            "tidelock bench kv -d 0.5 --warm-up-s 0 --rate 1000 --consistency stale --url http://a:1,http://b:2",
+            "tidelock bench resp -c 8 -P 512 --address 127.0.0.1:6379,127.0.0.1:6380 --no-prepare --seed 1",
+            "tidelock bench http -n 1000 -c 50 http://127.0.0.1:1/api?limit=1 -m POST --body x -H A:b --expect y",
+            "tidelock bench disk --dir /tmp --size 32 -d 1 --output json",
         ] {
             match parse(line) {
                 Ok(_) => {}
@@ -541,6 +616,18 @@ mod tests {
             "tidelock cluster remove 3 --wait-s 0",
             "tidelock cluster remove 3 --wait-s 10 --no-wait",
             "tidelock cluster transfer 1",
+            "tidelock atomic cas a 1",
+            "tidelock atomic exchange a one",
+            "tidelock atomic exchange a 9223372036854775808",
+            "tidelock bench atomic --id-prefix a/b",
+            "tidelock bench",
+            "tidelock bench kv -n 1 -d 1",
+            "tidelock bench kv -n 0",
+            "tidelock bench kv -c 0",
+            "tidelock bench kv --reads 101",
+            "tidelock bench kv --value-size 23",
+            "tidelock bench http",
+            "tidelock bench disk -d 0",
         ] {
             assert_eq!(parse(line).expect_err(line).exit_code(), 2, "{line}");
         }

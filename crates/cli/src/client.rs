@@ -38,6 +38,11 @@ pub struct NodeUrl {
 }
 
 impl NodeUrl {
+    /// `host:port`, to connect to.
+    pub fn address(&self) -> String {
+        format!("{}:{}", self.authority.host(), self.port())
+    }
+
     fn port(&self) -> u16 {
         self.authority.port_u16().unwrap_or(80)
     }

@@ -1,9 +1,11 @@
-//! The binary `tidelock`: `serve`, `dev`, `kv`, `config`, `cluster` and `backup`.
+//! The binary `tidelock`: `serve`, `dev`, `kv`, `atomic`, `config`, `cluster`, `backup` and `bench`.
 //!
 //! Owns the way from a command line to an exit code, and nothing else: each command has its own file.
 
 mod args;
+mod atomic;
 mod backup;
+mod bench;
 mod client;
 mod cluster;
 mod config;
@@ -31,8 +33,10 @@ fn main() -> ExitCode {
         Command::Dev(args) => dev::run(&args),
         Command::Kv(args) => kv::run(args),
         Command::Config(args) => config::run(*args),
+        Command::Atomic(args) => atomic::run(args),
         Command::Cluster(args) => cluster::run(args),
         Command::Backup(args) => backup::run(args),
+        Command::Bench(args) => bench::run(*args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,6 +8,7 @@
 //! may be running everything else too. Time is never asserted.
 
 mod backups;
+mod bench;
 mod bytes;
 mod commands;
 mod config;

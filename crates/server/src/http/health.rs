@@ -28,6 +28,7 @@ pub(super) fn welcome<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem>
     out.push_str(
         "\nPUT, GET, DELETE  /v1/keys/{key}   one key, raw\n\
          GET               /v1/keys         a page of keys\n\
+         GET, POST         /v1/atomics/{id} one number, exchanged in one step\n\
          PUT, GET          /{key}           optimistic locks: ?val=...&ver=...\n\
          POST, GET         /db/{key}        store and read, raw\n\
          GET, POST, DELETE /api/namespaces  typed configuration with history\n\

@@ -23,6 +23,12 @@ pub(super) fn push_number_member(out: &mut Vec<u8>, name: &str, number: u64) {
     push_number(out, number);
 }
 
+/// Appends `,"name":number`, of either sign.
+pub(super) fn push_signed_member(out: &mut Vec<u8>, name: &str, number: i64) {
+    push_name(out, name, "");
+    serde_json::to_writer(out, &number).expect("invariant: a number is JSON and a Vec takes every byte");
+}
+
 /// Appends `"name":"text"` or `"name_b64":"…"`, with a comma before it unless an object has just begun.
 pub(super) fn push_bytes_member(out: &mut Vec<u8>, name: &str, bytes: &[u8]) {
     match std::str::from_utf8(bytes) {

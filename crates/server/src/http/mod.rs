@@ -9,7 +9,7 @@
 //! server      accepts, bounds and ends connections; `connections` knows what each is doing, and for how long
 //! service     one request: limit of the head, route, counting, letting go of the body
 //! route       path -> part of the interface
-//! native list cluster membership checkpoint backup restore | config | kv1 form | raftdb | health      the parts, one room each
+//! native atomics list cluster membership checkpoint backup restore | config | kv1 form | raftdb | health      the parts, one room each
 //!     uri          keys and parameters
 //!     conditions   If-Match and If-None-Match
 //!     body         read up to a limit, or thrown away
@@ -19,6 +19,7 @@
 //! Invariants: every request is answered or its connection is ended; a body is read at most up to its limit; an
 //! error answer can be read by the client that caused it, even while it is still sending.
 
+mod atomics;
 mod backup;
 mod body;
 mod checkpoint;

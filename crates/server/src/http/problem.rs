@@ -28,6 +28,7 @@ pub(super) enum ProblemKind {
     LastVoter,
     ConditionFailed,
     NotEmpty,
+    NotANumber,
     KeyTooLong,
     ValueTooLarge,
     BodyTooLarge,
@@ -60,6 +61,7 @@ impl ProblemKind {
             ProblemKind::ConditionFailed => {
                 (StatusCode::PRECONDITION_FAILED, "condition-failed", "Condition failed")
             }
+            ProblemKind::NotANumber => (StatusCode::CONFLICT, "not-a-number", "Not a number"),
             ProblemKind::NotEmpty => (StatusCode::CONFLICT, "not-empty", "Not empty"),
             ProblemKind::KeyTooLong => (StatusCode::PAYLOAD_TOO_LARGE, "key-too-long", "Key too long"),
             ProblemKind::ValueTooLarge => {

@@ -13,6 +13,8 @@ pub(super) enum Route<'a> {
     Key(&'a str),
     /// `/v1/keys`.
     List,
+    /// `/v1/atomics/{id}`, and operations below it.
+    Atomic(&'a str),
     /// `/v1/cluster`.
     Cluster,
     /// `/v1/cluster/checkpoint`.
@@ -51,6 +53,9 @@ pub(super) enum Route<'a> {
 impl<'a> Route<'a> {
     pub fn of(path: &'a str) -> Route<'a> {
         if let Some(rest) = path.strip_prefix("/v1/") {
+            if let Some(id) = rest.strip_prefix("atomics/") {
+                return Route::Atomic(id);
+            }
             return match rest.strip_prefix("keys/") {
                 Some(key) => Route::Key(key),
                 None => match rest {
@@ -93,6 +98,7 @@ impl<'a> Route<'a> {
     pub fn dialect(self) -> Dialect {
         match self {
             Route::Key(_)
+            | Route::Atomic(_)
             | Route::List
             | Route::Cluster
             | Route::Checkpoint
@@ -147,6 +153,8 @@ mod tests {
             ("/v1/keysx", Route::Nothing),
             ("/v1", Route::Nothing),
             ("/v1/", Route::Nothing),
+            ("/v1/atomics/a/b/exchange", Route::Atomic("a/b/exchange")),
+            ("/v1/atomics", Route::Nothing),
             ("/v1/cluster", Route::Cluster),
             ("/v1/cluster/", Route::Nothing),
             ("/v1/cluster/checkpoint", Route::Checkpoint),

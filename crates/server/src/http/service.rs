@@ -17,7 +17,8 @@ use super::response::Response;
 use super::route::Route;
 use super::uri::Parameters;
 use super::{
-    HttpContext, backup, checkpoint, cluster, config, health, kv1, list, membership, native, raftdb, restore,
+    HttpContext, atomics, backup, checkpoint, cluster, config, health, kv1, list, membership, native, raftdb,
+    restore,
 };
 use crate::metrics::{Kind, MethodClass, Observation, StatusClass};
 use crate::store::Store;
@@ -99,6 +100,7 @@ async fn dispatch<S: Store>(call: Call<'_, S>, route: Route<'_>) -> Result<Respo
         Route::Raftdb(raw_key) => raftdb::answer(call, raw_key).await,
         // Boxed, too: a watcher's connection holds this room for as long as it stands.
         Route::Config(rest) => Ok(Box::pin(config::answer(call, rest)).await),
+        Route::Atomic(rest) => atomics::answer(call, rest).await,
         Route::List => list::answer(call).await,
         Route::Cluster => cluster::answer(call).await,
         // Boxed because they are rare and large: unboxed, every request of any kind would carry room for them.
@@ -155,12 +157,14 @@ fn state_empty_length(response: &mut Response) {
 
 fn kind_of(route: Route<'_>, head: &Parts) -> Kind {
     let kind = match (route, method_class(&head.method)) {
-        (Route::Key(_) | Route::Kv1(_) | Route::Raftdb(_) | Route::Config(_), MethodClass::Read) => {
-            Kind::Read
-        }
-        (Route::Key(_) | Route::Kv1(_) | Route::Raftdb(_) | Route::Config(_), MethodClass::Write) => {
-            Kind::Write
-        }
+        (
+            Route::Key(_) | Route::Atomic(_) | Route::Kv1(_) | Route::Raftdb(_) | Route::Config(_),
+            MethodClass::Read,
+        ) => Kind::Read,
+        (
+            Route::Key(_) | Route::Atomic(_) | Route::Kv1(_) | Route::Raftdb(_) | Route::Config(_),
+            MethodClass::Write,
+        ) => Kind::Write,
         (Route::List, MethodClass::Read) => Kind::List,
         _ => Kind::Other,
     };

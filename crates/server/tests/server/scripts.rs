@@ -49,6 +49,8 @@ macro_rules! scripts {
 }
 
 scripts! {
+    atomics_exchange_numbers
+    atomics_refuse_what_is_no_number
     checkpoints_reach_every_shard
     cluster_is_described
     config_containers_follow_their_pairs

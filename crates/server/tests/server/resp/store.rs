@@ -79,8 +79,10 @@ impl Store for RespStore {
             log_bytes: 0,
             snapshot_bytes: 0,
             keys: shard.checked_sub(1).map_or(3, |index| state.machines[index as usize].record_count()),
+            log_bytes: 0,
             votes: true,
             snapshot: None,
+            snapshot_bytes: 0,
             makes_snapshot: false,
             checkpoint: None,
         };

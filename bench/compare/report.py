@@ -1,0 +1,86 @@
+"""The table and the plots of a comparison."""
+
+import os
+import statistics
+
+import matplotlib
+
+matplotlib.use("svg")
+# The same input gives the same file: a plot that did not change makes no difference to look at.
+matplotlib.rcParams["svg.hashsalt"] = "tidelock"
+matplotlib.rcParams["svg.fonttype"] = "none"
+from matplotlib import pyplot  # noqa: E402  (the backend comes first)
+
+OURS, THEIRS, MET, MISSED = "#1f6f8b", "#b0b7bd", "#2e8b57", "#c0563b"
+
+
+def number(value, unit):
+    if unit == "/s":
+        return f"{value:,.0f}/s"
+    if unit == "µs":
+        return f"{value:,.0f} µs"
+    if unit == "MiB":
+        return f"{value:,.0f} MiB"
+    return f"{value:,.2f} {unit}"
+
+
+def summarise(rows):
+    """Medians of what all rounds saw; the ratio is the median of each round's own ratio."""
+    for row in rows:
+        row["ours"] = statistics.median(row["ours_rounds"])
+        row["theirs"] = statistics.median(row["theirs_rounds"])
+        ratios = [ours / theirs for ours, theirs in zip(row["ours_rounds"], row["theirs_rounds"])]
+        row["ratio"] = statistics.median(ratios)
+        row["spread"] = [min(ratios), max(ratios)]
+        row["met"] = row["ratio"] <= row["target"] if row["at_most"] else row["ratio"] >= row["target"]
+
+
+def markdown(result):
+    lines = ["# Comparison", "", "Made by `bench/compare/compare`; do not edit. How to read and repeat it: [README.md](README.md).", ""]
+    lines += [f"- {name}: {value}" for name, value in result["machine"].items()]
+    lines += ["", "| # | load | Tidelock | beside it | figure | ratio (least, most) | goal | |", "|---|---|---|---|---|---|---|---|"]
+    for row in result["rows"]:
+        low, high = row["spread"]
+        goal = ("≤ " if row["at_most"] else "≥ ") + f"{row['target']:g}"
+        lines.append(
+            f"| {row['id']} | {row['load']} | {number(row['ours'], row['unit'])} | {row['peer']} | {number(row['theirs'], row['unit'])} "
+            f"| {row['ratio']:.2f} ({low:.2f}, {high:.2f}) | {goal} | {'met' if row['met'] else 'missed'} |"
+        )
+    lines += ["", "![Ratios](ratios.svg)", "", "![Throughput](throughput.svg)", ""]
+    if result["left_out"]:
+        lines += ["Left out: " + "; ".join(result["left_out"]) + ".", ""]
+    return "\n".join(lines)
+
+
+def plot(result, directory):
+    rows = result["rows"]
+    figure, axes = pyplot.subplots(figsize=(9, 0.42 * len(rows) + 1.2))
+    # Above 1 is better than the goal, whichever way the goal counts.
+    merits = [row["target"] / row["ratio"] if row["at_most"] else row["ratio"] / row["target"] for row in rows]
+    places = range(len(rows))
+    axes.barh(places, merits, color=[MET if row["met"] else MISSED for row in rows])
+    axes.axvline(1, color="black", linewidth=1)
+    axes.set_yticks(places, [f"{row['id']}  {row['short']}" for row in rows])
+    axes.invert_yaxis()
+    axes.set_xlabel("ratio, in parts of its goal (1 = met)")
+    finish(figure, directory, "ratios.svg")
+
+    rates = [row for row in rows if row["unit"] == "/s"]
+    if not rates:
+        return
+    figure, axes = pyplot.subplots(figsize=(9, 0.55 * len(rates) + 1.2))
+    places = list(range(len(rates)))
+    axes.barh([place - 0.2 for place in places], [row["ours"] for row in rates], 0.38, label="Tidelock", color=OURS)
+    axes.barh([place + 0.2 for place in places], [row["theirs"] for row in rates], 0.38, label="beside it", color=THEIRS)
+    axes.set_yticks(places, [f"{row['id']}  {row['short']} / {row['peer']}" for row in rates])
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlabel("requests/s")
+    axes.legend()
+    finish(figure, directory, "throughput.svg")
+
+
+def finish(figure, directory, name):
+    figure.tight_layout()
+    figure.savefig(os.path.join(directory, name), metadata={"Date": None})
+    pyplot.close(figure)

@@ -1,0 +1,156 @@
+"""Starting, finding and stopping the servers of a comparison. Every process that is started here is stopped here, by its id."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+
+READY_S = 60
+STOP_S = 20
+
+
+class Server:
+    """One process with a log file; ready when `probe` says so."""
+
+    def __init__(self, name, command, directory, probe):
+        self.name, self.command, self.directory, self.probe = name, command, directory, probe
+        self.process = None
+        os.makedirs(directory, exist_ok=True)
+
+    def start(self):
+        """Returns how many seconds it took until it was ready."""
+        with open(os.path.join(self.directory, "log"), "ab") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, cwd=self.directory)
+        begun = time.monotonic()
+        while not self.probe():
+            if self.process.poll() is not None:
+                raise RuntimeError(f"{self.name} ended with {self.process.returncode}; see {self.directory}/log")
+            if time.monotonic() - begun > READY_S * 10:
+                raise RuntimeError(f"{self.name} was not ready in time; see {self.directory}/log")
+            time.sleep(0.01)
+        return time.monotonic() - begun
+
+    def stop(self, how=signal.SIGTERM):
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.send_signal(how)
+        try:
+            self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def resident_bytes(self):
+        with open(f"/proc/{self.process.pid}/status", encoding="ascii") as status:
+            for line in status:
+                if line.startswith("VmRSS:"):
+                    return int(line.split()[1]) * 1024
+        raise RuntimeError(f"{self.name} has no resident set")
+
+
+def get(url):
+    """The body, or None if there is none to be had."""
+    with contextlib.suppress(OSError):
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            return answer.read()
+    return None
+
+
+def connects(port):
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+def redis_is_loaded(port):
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=2) as stream:
+        stream.sendall(b"PING\r\n")
+        return stream.recv(64).startswith(b"+PONG")
+    return False
+
+
+class Cluster:
+    """Nodes of Tidelock on this machine."""
+
+    def __init__(self, binary, directory, nodes, port_base, options=()):
+        shutil.rmtree(directory, ignore_errors=True)
+        self.http = [port_base + index for index in range(nodes)]
+        self.resp = [port_base + 10 + index for index in range(nodes)]
+        peer = [port_base + 20 + index for index in range(nodes)]
+        peers = ",".join(f"127.0.0.1:{port}" for port in peer)
+        founders = ["--peers", peers] if nodes > 1 else []
+        self.servers = []
+        for index in range(nodes):
+            own = os.path.join(directory, f"node{index + 1}")
+            command = [binary, "serve", "--data-dir", os.path.join(own, "data"), "--log", "warn"]
+            command += ["--http", f"127.0.0.1:{self.http[index]}", "--resp", f"127.0.0.1:{self.resp[index]}"]
+            command += ["--peer", f"127.0.0.1:{peer[index]}", *founders, *options]
+            # The first of several founders is ready once a majority is up, so nobody is waited for alone.
+            probe = (lambda: True) if nodes > 1 else (lambda port=self.http[index]: get(f"http://127.0.0.1:{port}/readyz") is not None)
+            self.servers.append(Server(f"tidelock node {index + 1}", command, own, probe))
+
+    def start(self):
+        took = max(server.start() for server in self.servers)
+        begun = time.monotonic()
+        while any(get(f"http://127.0.0.1:{port}/readyz") is None for port in self.http):
+            if time.monotonic() - begun > READY_S:
+                raise RuntimeError("the cluster was not ready in time")
+            time.sleep(0.05)
+        return took
+
+    def stop(self):
+        for server in self.servers:
+            server.stop()
+
+    @property
+    def urls(self):
+        return ",".join(f"http://127.0.0.1:{port}" for port in self.http)
+
+    @property
+    def addresses(self):
+        return ",".join(f"127.0.0.1:{port}" for port in self.resp)
+
+    def checkpoint(self):
+        """Has every replica of every shard make a snapshot."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.http[0]}/v1/cluster/checkpoint", method="POST")
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
+
+
+def redis(directory, port, durable):
+    shutil.rmtree(directory, ignore_errors=True)
+    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", directory]
+    command += ["--appendonly", "yes", "--appendfsync", "always"] if durable else ["--appendonly", "no"]
+    return Server("redis-server", command, directory, lambda: redis_is_loaded(port))
+
+
+class Etcd:
+    """Three members."""
+
+    def __init__(self, binary, directory, port_base):
+        shutil.rmtree(directory, ignore_errors=True)
+        self.ports = [port_base + index for index in range(3)]
+        cluster = ",".join(f"m{index}={port_base + 10 + index}" for index in range(3))
+        self.servers = []
+        for index, port in enumerate(self.ports):
+            own = os.path.join(directory, f"m{index}")
+            command = [binary, "serve", f"m{index}", os.path.join(own, "data"), str(port), str(port_base + 10 + index), cluster]
+            self.servers.append(Server(f"etcd m{index}", command, own, lambda: True))
+
+    def start(self):
+        for server in self.servers:
+            server.start()
+        begun = time.monotonic()
+        while not all(connects(port) for port in self.ports):
+            if time.monotonic() - begun > READY_S:
+                raise RuntimeError("etcd was not ready in time")
+            time.sleep(0.1)
+
+    def stop(self):
+        for server in self.servers:
+            server.stop()

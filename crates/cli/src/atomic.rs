@@ -1,0 +1,94 @@
+//! `tidelock atomic`: registers over the native HTTP API.
+//!
+//! Owns how an exchange is asked for and shown. What a register is, the server says: a key that holds a decimal number of
+//! 64 bits, 0 while there is none.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use ureq::http::Method;
+
+use crate::args::{AtomicArgs, AtomicCommand, Output};
+use crate::client::{Answer, Call, Client};
+use crate::error::CliError;
+use crate::keys;
+use crate::output;
+
+/// A register as it is read.
+#[derive(Debug, Deserialize)]
+struct Register {
+    value: i64,
+}
+
+/// What an exchange did.
+#[derive(Debug, Deserialize)]
+struct Exchanged {
+    success: bool,
+    old_value: i64,
+}
+
+/// Runs one of the `atomic` commands.
+pub fn run(args: AtomicArgs) -> Result<(), CliError> {
+    let client = Client::new(args.client.urls, Duration::from_millis(args.client.timeout_ms));
+    let format = args.client.output;
+    match args.command {
+        AtomicCommand::Get(get) => {
+            let query = if get.stale { "?stale=true" } else { "" };
+            let answer = ask(&client, &Call::get(format!("{}{query}", path(&get.id.0))))?;
+            let register: Register = answer.json()?;
+            show(format, &answer, &register.value.to_string())
+        }
+        AtomicCommand::Exchange(exchange) => {
+            let body = format!(r#"{{"value":{}}}"#, exchange.value);
+            let answer = change(&client, &exchange.id.0, "exchange", &body)?;
+            let Exchanged { old_value, .. } = answer.json()?;
+            show(format, &answer, &format!("exchanged, the value was {old_value}"))
+        }
+        AtomicCommand::Cas(cas) => {
+            let body = format!(r#"{{"expected_value":{},"new_value":{}}}"#, cas.expected, cas.new);
+            let answer = change(&client, &cas.id.0, "compare-exchange", &body)?;
+            let Exchanged { success, old_value } = answer.json()?;
+            if success {
+                return show(format, &answer, "exchanged");
+            }
+            if format == Output::Json {
+                show(format, &answer, "")?;
+            }
+            Err(CliError::Refused(format!("not exchanged: the value is {old_value}")))
+        }
+    }
+}
+
+fn path(id: &[u8]) -> String {
+    keys::path(id).replacen("/v1/keys/", "/v1/atomics/", 1)
+}
+
+/// Neither is sent twice: an exchange that is repeated gives back its own value, and a comparison that is repeated fails.
+fn change(client: &Client, id: &[u8], operation: &str, body: &str) -> Result<Answer, CliError> {
+    let target = format!("{}/{operation}", path(id));
+    let body = body.as_bytes();
+    ask(client, &Call { method: Method::POST, target, condition: None, body, may_repeat: false })
+}
+
+fn ask(client: &Client, call: &Call<'_>) -> Result<Answer, CliError> {
+    let answer = client.ask(call)?;
+    if answer.status == 200 { Ok(answer) } else { Err(answer.refusal()) }
+}
+
+fn show(format: Output, answer: &Answer, text: &str) -> Result<(), CliError> {
+    match format {
+        Output::Json => output::line(String::from_utf8_lossy(&answer.body).trim_end()),
+        Output::Text => output::line(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_in_paths() {
+        assert_eq!(path(b"a/b"), "/v1/atomics/a/b");
+        assert_eq!(path(b"v1/keys/ x"), "/v1/atomics/v1/keys/%20x");
+    }
+}

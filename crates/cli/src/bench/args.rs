@@ -1,0 +1,303 @@
+//! The command line of `tidelock bench`.
+//!
+//! Owns syntax, and the checks that need one value alone. What several values together cannot mean, `plan` refuses.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::args::Output;
+use crate::client::NodeUrl;
+
+/// Arguments of `bench`.
+#[derive(Debug, Args)]
+#[command(after_help = "A minute with it:\n  \
+    tidelock bench disk                                  what this disk can do\n  \
+    tidelock bench kv -c 64 --reads 100                  linearizable reads\n  \
+    tidelock bench kv -c 64 --reads 0                    writes, durable on a majority\n  \
+    tidelock bench kv -c 64 --rate 2000                  latency at a load that does not depend on it\n  \
+    tidelock bench resp -c 8 -P 512 --reads 0            as redis-benchmark -c 8 -P 512 -t set\n  \
+    tidelock bench http -n 1000000 -c 64 http://127.0.0.1:8001/testkey   as hey and go-wrk do\n\n\
+    Latency of a failed request is not counted, the failure is. Exit 1 if an answer was wrong, or none was right.")]
+pub struct BenchArgs {
+    /// What to measure.
+    #[command(subcommand)]
+    pub command: BenchCommand,
+}
+
+/// The commands of `bench`.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Reads and writes of keys over HTTP, each answer checked
+    ///
+    /// Values carry their key, a number and a checksum. A linearizable read must not return a version below one that
+    /// was acknowledged before it was sent; a stale one must not go back on its node.
+    Kv(KvBenchArgs),
+    /// The same over RESP, the protocol of Redis; also against redis-server itself
+    ///
+    /// Every write has a number. A linearizable read must not return a write that had certainly been overwritten when it
+    /// was sent. Nobody else may write the same keys meanwhile.
+    Resp(RespBenchArgs),
+    /// Registers that threads count up, one each, by compare-and-exchange
+    ///
+    /// Prints a line a second, and stops at a value that it cannot explain. Nobody else may write the same registers
+    /// meanwhile. Start the nodes with --sync false to see what the disk's share of the latency is.
+    Atomic(AtomicBenchArgs),
+    /// One URL, again and again, of any HTTP server
+    Http(HttpBenchArgs),
+    /// What a small write to this disk costs, with and without fsync: the floor under every durable write
+    Disk(DiskBenchArgs),
+}
+
+/// How much load, for how long.
+#[derive(Clone, Debug, Args)]
+pub struct LoadArgs {
+    /// Connections open at a time
+    #[arg(short, long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub connections: u32,
+    /// Requests in flight on each connection
+    #[arg(short = 'P', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub pipeline: u32,
+    /// Threads of this client; one is enough for most loads, and leaves the other processors to the servers
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub threads: u32,
+    /// Stop after so many requests, instead of after --duration-s
+    #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration_s")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    pub requests: Option<u64>,
+    /// Stop after so many seconds [default: 10]
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    pub duration_s: Option<Duration>,
+    /// Send so many requests a second over all connections, evenly, whether answers come or not. Latency then counts
+    /// from the moment at which a request was due. Without it each connection waits for its answers
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub rate: Option<u64>,
+    /// Load before the measurement, in seconds [default: 1, with --requests 0]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds_or_none)]
+    pub warm_up_s: Option<Duration>,
+    /// After how long a request counts as failed, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    pub timeout_ms: u64,
+    /// For people or for programs
+    #[arg(long, env = "TIDELOCK_OUTPUT", value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+    /// Short for --output json
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl LoadArgs {
+    /// The form of the report.
+    pub fn format(&self) -> Output {
+        if self.json { Output::Json } else { self.output }
+    }
+}
+
+/// Which keys, and what is done with them.
+#[derive(Clone, Debug, Args)]
+pub struct MixArgs {
+    /// How many keys
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub keys: u64,
+    /// Which key comes next
+    #[arg(long, value_enum, default_value_t = Distribution::Uniform)]
+    pub distribution: Distribution,
+    /// How uneven `zipf` is: 0 is even
+    #[arg(long, value_name = "S", default_value_t = 0.99)]
+    pub zipf_exponent: f64,
+    /// What the keys begin with
+    #[arg(long, value_name = "TEXT", default_value = "bench:")]
+    pub key_prefix: String,
+    /// Length of a key in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub key_size: u32,
+    /// Length of a value in bytes; 24 of them are what answers are checked by
+    #[arg(long, value_name = "BYTES", default_value_t = 32, value_parser = clap::value_parser!(u32).range(24..=1_048_576))]
+    pub value_size: u32,
+    /// Share of reads in percent; the rest are writes
+    #[arg(long, value_name = "PERCENT", default_value_t = 50.0, value_parser = percent)]
+    pub reads: f64,
+    /// How fresh reads must be
+    #[arg(long, value_enum, default_value_t = Freshness::Linearizable)]
+    pub consistency: Freshness,
+    /// Do not write every key before the measurement; reads of absent keys are then right
+    #[arg(long)]
+    pub no_prepare: bool,
+    /// Which node is asked for a key. `leader` and `follower` ask the cluster once, at the beginning, and then send each
+    /// key where it belongs
+    #[arg(long, value_enum, default_value_t = Via::Given)]
+    pub via: Via,
+    /// Seed of the choice of keys [default: another one each time]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+/// Arguments of `bench kv`.
+#[derive(Debug, Args)]
+pub struct KvBenchArgs {
+    /// Nodes; connections are shared out among them
+    #[arg(long = "url", env = "TIDELOCK_URL", value_name = "URL", value_delimiter = ',')]
+    #[arg(default_value = "http://127.0.0.1:8001")]
+    pub urls: Vec<NodeUrl>,
+    /// How much load.
+    #[command(flatten)]
+    pub load: LoadArgs,
+    /// Of what.
+    #[command(flatten)]
+    pub mix: MixArgs,
+}
+
+/// Arguments of `bench resp`.
+#[derive(Debug, Args)]
+pub struct RespBenchArgs {
+    /// Servers; connections are shared out among them
+    #[arg(
+        long = "address",
+        value_name = "HOST:PORT",
+        value_delimiter = ',',
+        default_value = "127.0.0.1:7001"
+    )]
+    pub addresses: Vec<String>,
+    /// Nodes that --via leader and --via follower ask who leads what, and where it listens for Redis clients
+    #[arg(long = "url", env = "TIDELOCK_URL", value_name = "URL", value_delimiter = ',')]
+    #[arg(default_value = "http://127.0.0.1:8001")]
+    pub urls: Vec<NodeUrl>,
+    /// How much load.
+    #[command(flatten)]
+    pub load: LoadArgs,
+    /// Of what.
+    #[command(flatten)]
+    pub mix: MixArgs,
+}
+
+/// Arguments of `bench atomic`.
+#[derive(Debug, Args)]
+pub struct AtomicBenchArgs {
+    /// Nodes; the first that answers tells who leads what
+    #[arg(long = "url", env = "TIDELOCK_URL", value_name = "URL", value_delimiter = ',')]
+    #[arg(default_value = "http://127.0.0.1:8001")]
+    pub urls: Vec<NodeUrl>,
+    /// How many threads, and so registers
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: u32,
+    /// What the registers' names begin with; the thread's number follows
+    #[arg(long, value_name = "TEXT", default_value = "bench-atomic-", value_parser = plain_text)]
+    pub id_prefix: String,
+    /// Stop after so many seconds and print a report [default: never; 10 with --json]
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    pub duration_s: Option<Duration>,
+    /// After how long a request counts as failed, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    pub timeout_ms: u64,
+    /// For people or for programs
+    #[arg(long, env = "TIDELOCK_OUTPUT", value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+    /// Short for --output json
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `bench http`.
+#[derive(Debug, Args)]
+pub struct HttpBenchArgs {
+    /// What to ask for: http://host:port/path?query
+    pub url: String,
+    /// The method
+    #[arg(short, long, value_name = "METHOD", default_value = "GET")]
+    pub method: String,
+    /// The body to send
+    #[arg(long, value_name = "TEXT")]
+    pub body: Option<String>,
+    /// A header to send, as "Name: value"; repeatable
+    #[arg(short = 'H', long = "header", value_name = "HEADER")]
+    pub headers: Vec<String>,
+    /// The body that every answer must have, exactly; another one counts as wrong
+    #[arg(long, value_name = "TEXT")]
+    pub expect: Option<String>,
+    /// How much load.
+    #[command(flatten)]
+    pub load: LoadArgs,
+}
+
+/// Arguments of `bench disk`.
+#[derive(Debug, Args)]
+pub struct DiskBenchArgs {
+    /// Where to write; the file is deleted afterwards
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
+    /// Bytes in one write
+    #[arg(long, value_name = "BYTES", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub size: u32,
+    /// How long to measure each way of writing, in seconds
+    #[arg(short, long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    pub duration_s: Duration,
+    /// For people or for programs
+    #[arg(long, env = "TIDELOCK_OUTPUT", value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+    /// Short for --output json
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which key comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Distribution {
+    /// Always the first.
+    One,
+    /// Each as likely as the others.
+    Uniform,
+    /// Few often, most rarely, as users are (Zipf's law).
+    Zipf,
+    /// One after the other, from the first to the last and again.
+    Sequential,
+}
+
+/// How fresh a read must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Freshness {
+    /// Reflects every write acknowledged before it was sent.
+    Linearizable,
+    /// What the node has.
+    Stale,
+}
+
+/// Which node is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Via {
+    /// Those given, in turn.
+    Given,
+    /// The one that leads the key's shard.
+    Leader,
+    /// One that does not.
+    Follower,
+}
+
+/// More than no time, and at most a day.
+fn seconds(text: &str) -> Result<Duration, String> {
+    seconds_or_none(text).and_then(|time| match time.is_zero() {
+        true => Err("must be more than 0".to_owned()),
+        false => Ok(time),
+    })
+}
+
+fn seconds_or_none(text: &str) -> Result<Duration, String> {
+    let number: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    if !(0.0..=86_400.0).contains(&number) {
+        return Err("between 0 and 86400 seconds".to_owned());
+    }
+    Ok(Duration::from_secs_f64(number))
+}
+
+/// What a URL carries as it is.
+fn plain_text(text: &str) -> Result<String, String> {
+    match text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte)) {
+        true => Ok(text.to_owned()),
+        false => Err("only letters, digits and - . _ ~ :".to_owned()),
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.0..=100.0).contains(&number) { Ok(number) } else { Err("between 0 and 100".to_owned()) }
+}

@@ -1,0 +1,184 @@
+//! Reads and writes of keys: what `bench kv` and `bench resp` have in common.
+//!
+//! Owns which connection asks which node for which keys. What answers are worth, the `ledger` knows.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::args::{Distribution, MixArgs, Via};
+use super::keys::{Chooser, KeySpace};
+use super::ledger::Ledger;
+use super::protocol::{Answer, Kind, Operation, Ticket, Work};
+use super::routes::Routes;
+use crate::error::CliError;
+
+/// How often a key is drawn that belongs elsewhere before the next one that belongs here is taken.
+const DRAWS_MAX: usize = 64;
+
+/// No leader is known.
+const NOBODY: u8 = u8::MAX;
+
+/// Which connection goes where.
+#[derive(Clone, Debug)]
+pub(super) struct Targets {
+    /// `host:port` of every node that is asked for anything.
+    pub addresses: Vec<String>,
+    /// For each key the index of the node that leads it; `None` if any node is asked for any key.
+    leaders: Option<Arc<Vec<u8>>>,
+    wants_leader: bool,
+}
+
+impl Targets {
+    /// Connections in turn to these, for any key.
+    pub fn given(addresses: Vec<String>) -> Targets {
+        Targets { addresses, leaders: None, wants_leader: false }
+    }
+
+    /// Connections to leaders of keys, or to others.
+    pub fn routed(mix: &MixArgs, keys: &KeySpace, routes: &Routes, resp: bool) -> Result<Targets, CliError> {
+        if mix.distribution == Distribution::Sequential {
+            return Err(CliError::Usage(
+                "--via leader and follower draw keys at random, not in sequence".to_owned(),
+            ));
+        }
+        let wants_leader = mix.via == Via::Leader;
+        let index_of = |node| routes.nodes.iter().position(|known| known.node == node);
+        let mut key = vec![];
+        let leaders: Vec<u8> = (0..keys.count())
+            .map(|index| {
+                key.clear();
+                keys.push(index, &mut key);
+                routes.leader(&key).and_then(index_of).and_then(|at| u8::try_from(at).ok()).unwrap_or(NOBODY)
+            })
+            .collect();
+        // A node to which no key would be sent gets no connection; the rest keep their order under new indexes.
+        let useful = |node: usize| leaders.iter().any(|&leader| suits(leader, node, wants_leader));
+        let kept: Vec<usize> = (0..routes.nodes.len()).filter(|&node| useful(node)).collect();
+        if kept.is_empty() {
+            return Err(CliError::Refused("no node of that kind is known for any of the keys".to_owned()));
+        }
+        let renamed = |leader: u8| {
+            let at = kept.iter().position(|&node| node == usize::from(leader));
+            at.and_then(|at| u8::try_from(at).ok()).unwrap_or(NOBODY)
+        };
+        let addresses = kept.iter().map(|&node| match resp {
+            true => routes.nodes[node].resp.clone(),
+            false => routes.nodes[node].http.clone(),
+        });
+        let addresses: Vec<_> = addresses.collect();
+        if addresses.iter().any(String::is_empty) {
+            return Err(CliError::Refused("a node does not listen for Redis clients".to_owned()));
+        }
+        let leaders = leaders.iter().map(|&leader| renamed(leader)).collect();
+        Ok(Targets { addresses, leaders: Some(Arc::new(leaders)), wants_leader })
+    }
+}
+
+fn suits(leader: u8, node: usize, wants_leader: bool) -> bool {
+    leader != NOBODY && (usize::from(leader) == node) == wants_leader
+}
+
+/// What one connection asks for.
+pub(super) struct KeyWork {
+    ledger: Arc<Ledger>,
+    chooser: Chooser,
+    targets: Targets,
+    keys: u64,
+    /// Index of this connection.
+    connection: usize,
+    /// Index of the node that it goes to.
+    node: usize,
+    settled_below: u64,
+}
+
+impl KeyWork {
+    pub fn new(
+        mix: &MixArgs,
+        keys: &KeySpace,
+        (ledger, targets): (Arc<Ledger>, Targets),
+        (seed, connection): (u64, usize),
+    ) -> Result<KeyWork, CliError> {
+        let chooser = Chooser::new(mix, keys, seed, connection as u64)?;
+        let node = connection % targets.addresses.len();
+        let keys = keys.count();
+        Ok(KeyWork { ledger, chooser, targets, keys, connection, node, settled_below: 0 })
+    }
+
+    fn key(&mut self) -> u64 {
+        let drawn = self.chooser.key();
+        let Some(leaders) = &self.targets.leaders else { return drawn };
+        let (node, wants_leader) = (self.node, self.targets.wants_leader);
+        let belongs = |key: u64| suits(leaders[key as usize], node, wants_leader);
+        let mut key = drawn;
+        for _ in 0..DRAWS_MAX {
+            if belongs(key) {
+                return key;
+            }
+            key = self.chooser.key();
+        }
+        let behind = (0..self.keys).map(|step| (key + step) % self.keys);
+        { behind }.find(|&key| belongs(key)).expect("invariant: a node is only asked if it suits a key")
+    }
+}
+
+impl Work for KeyWork {
+    fn begin(&mut self, idle: bool) {
+        self.settled_below = self.ledger.begin(self.connection, idle);
+    }
+
+    fn next(&mut self, due: Instant) -> Ticket {
+        let key = self.key();
+        let kind = if self.chooser.reads() { Kind::Read } else { Kind::Write };
+        let floor = self.ledger.floor(self.node, key);
+        let sequence = self.ledger.sequence(kind);
+        let settled_below = self.settled_below;
+        Ticket { operation: Operation { kind, key, sequence }, due, floor, settled_below }
+    }
+
+    fn judge(&mut self, ticket: &Ticket, answer: &Answer<'_>) -> Result<(), String> {
+        self.ledger.judge(self.node, ticket, answer)
+    }
+
+    fn failed(&mut self, ticket: &Ticket) {
+        if ticket.operation.kind == Kind::Write {
+            self.ledger.unknown(ticket.operation.sequence);
+        }
+    }
+
+    fn end(&mut self, oldest: Option<&Ticket>) {
+        self.ledger.end(self.connection, oldest.map(|ticket| ticket.operation.sequence));
+    }
+
+    fn reconnected(&mut self) {
+        self.ledger.forget(self.node);
+    }
+}
+
+/// One URL again and again.
+pub(super) struct FixedWork {
+    /// What every answer must be, if that is known.
+    pub expected: Option<Arc<[u8]>>,
+}
+
+impl Work for FixedWork {
+    fn begin(&mut self, _idle: bool) {}
+
+    fn next(&mut self, due: Instant) -> Ticket {
+        let operation = Operation { kind: Kind::Read, key: 0, sequence: 0 };
+        Ticket { operation, due, floor: 0, settled_below: 0 }
+    }
+
+    fn judge(&mut self, _ticket: &Ticket, answer: &Answer<'_>) -> Result<(), String> {
+        match (&self.expected, answer) {
+            (Some(expected), Answer::Value { value, .. }) if **expected != **value => {
+                let found = String::from_utf8_lossy(&value[..value.len().min(100)]);
+                Err(format!("another body than the one expected, {} bytes: {found}", value.len()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn failed(&mut self, _ticket: &Ticket) {}
+
+    fn end(&mut self, _oldest: Option<&Ticket>) {}
+}

@@ -1,0 +1,201 @@
+//! One pass of load: threads, their connections, and the moment at which all of them begin.
+//!
+//! Each thread has a runtime of its own and shares nothing on the way of a request but counters. The calling thread
+//! shows how far it has come, and is otherwise asleep.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::net::TcpStream;
+use tokio::task::{JoinSet, LocalSet};
+
+use super::connection::{Connection, connect};
+use super::pace::{Budget, Schedule};
+use super::protocol::{Protocol, Work};
+use super::record::Record;
+use crate::error::CliError;
+
+/// Between two looks of the thread that shows the progress.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How much load, for how long.
+#[derive(Clone, Debug)]
+pub(super) struct Pass {
+    /// What is shown beside the progress bar.
+    pub name: &'static str,
+    pub connections: usize,
+    pub threads: usize,
+    /// Most requests in flight on one connection.
+    pub depth: usize,
+    /// Ends the pass; otherwise `duration` does.
+    pub requests: Option<u64>,
+    pub duration: Option<Duration>,
+    /// Requests a second of all connections, in an open loop.
+    pub rate: Option<u64>,
+    /// After how long a request counts as failed.
+    pub timeout: Duration,
+}
+
+/// What the connections of a pass are made of.
+pub(super) trait Recipe: Sync {
+    type Protocol: Protocol + 'static;
+    type Work: Work + 'static;
+
+    /// The address, language and use of a connection, one of as many as the pass has.
+    fn connection(&self, index: usize) -> Result<(String, Self::Protocol, Self::Work), CliError>;
+}
+
+/// What all connections of a pass share.
+pub(super) struct Shared {
+    /// What is still to be sent.
+    pub budget: Budget,
+    done: AtomicU64,
+}
+
+impl Shared {
+    /// So many more answers have come.
+    pub fn completed(&self, answers: u64) {
+        self.done.fetch_add(answers, Ordering::Relaxed);
+    }
+}
+
+/// What came of a pass.
+#[derive(Clone, Debug)]
+pub(super) struct Outcome {
+    /// What all connections saw.
+    pub record: Record,
+    /// From the first request to the last answer.
+    pub elapsed: Duration,
+}
+
+/// Where the threads meet before they begin.
+struct Start {
+    barrier: Barrier,
+    failure: Mutex<Option<CliError>>,
+    begun: OnceLock<(Instant, Arc<Shared>)>,
+}
+
+/// Runs one pass. Fails if any of its connections cannot be made at the beginning.
+pub(super) fn run<R: Recipe>(pass: &Pass, recipe: &R) -> Result<Outcome, CliError> {
+    let threads = pass.threads.min(pass.connections);
+    let start = Start { barrier: Barrier::new(threads), failure: Mutex::new(None), begun: OnceLock::new() };
+    let records = thread::scope(|scope| {
+        let start = &start;
+        let workers: Vec<_> =
+            (0..threads).map(|index| scope.spawn(move || work(pass, recipe, start, index))).collect();
+        let bar = progress_bar(pass);
+        while !workers.iter().all(thread::ScopedJoinHandle::is_finished) {
+            thread::park_timeout(LOOK_INTERVAL);
+            show(&bar, pass, start);
+        }
+        bar.finish_and_clear();
+        let panicked = "invariant: a thread of the load does not panic";
+        workers.into_iter().map(|worker| worker.join().expect(panicked)).collect::<Vec<_>>()
+    });
+    if let Some(error) = start.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
+    }
+    let begun = start.begun.get().map_or_else(Instant::now, |(begun, _)| *begun);
+    let mut all = Record::new();
+    records.into_iter().for_each(|record| all.merge(record));
+    let elapsed = all.last.map_or(Duration::ZERO, |last| last.saturating_duration_since(begun));
+    Ok(Outcome { record: all, elapsed })
+}
+
+fn work<R: Recipe>(pass: &Pass, recipe: &R, start: &Start, index: usize) -> Record {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let made = runtime.map_err(CliError::io("a runtime for the load")).and_then(|runtime| {
+        let mine = (index..pass.connections).step_by(pass.threads.min(pass.connections));
+        let parts = runtime.block_on(open(pass, recipe, mine))?;
+        Ok((runtime, parts))
+    });
+    let made = made.map_err(|error| {
+        start.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    });
+    start.barrier.wait();
+    // Whether all have connected is known to all only from here on.
+    let failed = start.failure.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+    let (Ok((runtime, parts)), false) = (made, failed) else { return Record::new() };
+    let (begun, shared) = start.begun.get_or_init(|| begin(pass));
+    let record = Rc::new(RefCell::new(Record::new()));
+    let tasks = LocalSet::new();
+    runtime.block_on(tasks.run_until(async {
+        let mut connections = JoinSet::new();
+        for (index, stream, (address, protocol, work)) in parts {
+            let (rate, of) = (pass.rate, pass.connections as u64);
+            let schedule = rate.map(|rate| Schedule::new(*begun, rate, index as u64, of));
+            let (depth, timeout) = (pass.depth, pass.timeout);
+            let (shared, record) = (Arc::clone(shared), Rc::clone(&record));
+            let connection = Connection { address, protocol, work, shared, depth, schedule, timeout, record };
+            connections.spawn_local(connection.run(stream));
+        }
+        wait(&mut connections, shared, index == 0).await;
+    }));
+    drop(tasks);
+    Rc::try_unwrap(record).expect("invariant: every task of the load has ended").into_inner()
+}
+
+/// Waits until all connections are done. What was measured before a Ctrl-C is worth a report; a second one cuts what
+/// does not end.
+async fn wait(connections: &mut JoinSet<()>, shared: &Shared, heeds_signals: bool) {
+    loop {
+        tokio::select! {
+            ended = connections.join_next() => match ended {
+                Some(ended) => ended.expect("invariant: a connection of the load does not panic"),
+                None => return,
+            },
+            _ = tokio::signal::ctrl_c(), if heeds_signals => {
+                if shared.budget.is_over(Instant::now()) {
+                    connections.shutdown().await;
+                    return;
+                }
+                shared.budget.stop();
+            }
+        }
+    }
+}
+
+fn begin(pass: &Pass) -> (Instant, Arc<Shared>) {
+    let now = Instant::now();
+    let end = pass.duration.map(|duration| now + duration);
+    (now, Arc::new(Shared { budget: Budget::new(pass.requests, end), done: AtomicU64::new(0) }))
+}
+
+type Part<R> = (usize, TcpStream, (String, <R as Recipe>::Protocol, <R as Recipe>::Work));
+
+async fn open<R: Recipe>(
+    pass: &Pass,
+    recipe: &R,
+    indexes: impl Iterator<Item = usize>,
+) -> Result<Vec<Part<R>>, CliError> {
+    let mut parts = vec![];
+    for index in indexes {
+        let part = recipe.connection(index)?;
+        let stream = connect(&part.0, pass.timeout).await.map_err(CliError::Unreachable)?;
+        parts.push((index, stream, part));
+    }
+    Ok(parts)
+}
+
+fn progress_bar(pass: &Pass) -> ProgressBar {
+    let template = "{prefix} {wide_bar} {msg}";
+    let length = match (pass.requests, pass.duration) {
+        (Some(requests), _) => requests,
+        (None, Some(duration)) => duration.as_millis() as u64,
+        (None, None) => 0,
+    };
+    let style = ProgressStyle::with_template(template).expect("invariant: the template is one");
+    ProgressBar::new(length).with_prefix(pass.name).with_style(style)
+}
+
+fn show(bar: &ProgressBar, pass: &Pass, start: &Start) {
+    let Some((begun, shared)) = start.begun.get() else { return };
+    let (done, elapsed) = (shared.done.load(Ordering::Relaxed), begun.elapsed());
+    bar.set_position(if pass.requests.is_some() { done } else { elapsed.as_millis() as u64 });
+    bar.set_message(format!("{done} answers, {:.0}/s", done as f64 / elapsed.as_secs_f64().max(0.001)));
+}

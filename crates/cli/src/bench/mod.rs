@@ -1,0 +1,293 @@
+//! `tidelock bench`: load, latency, and whether the answers are right.
+//!
+//! Owns what a run consists of: write every key once, warm up, measure, report. The rooms:
+//!
+//! ```text
+//! args               the command line
+//! keys stamp         which keys, and values that say what they are
+//! protocol           the two traits that a connection is made of: bytes, and what they mean
+//!   http resp          bytes
+//!   keywork ledger     what is asked of whom, and which answers can be true
+//! pace               when requests are sent, and when no more are
+//! connection load    one connection; threads of them
+//! record report      what was seen, and how it is shown
+//! routes             who leads what
+//! atomic             registers counted up, one request at a time
+//! disk               no server at all: what the disk can do
+//! ```
+//!
+//! The client shares its processors with the servers that it measures, so it is made to be light: no allocation and no
+//! system call for a single request where there are several.
+
+mod args;
+mod atomic;
+mod connection;
+mod disk;
+mod http;
+mod keys;
+mod keywork;
+mod ledger;
+mod load;
+mod pace;
+mod protocol;
+mod record;
+mod report;
+mod resp;
+mod routes;
+mod stamp;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use self::args::BenchArgs;
+use self::args::{BenchCommand, Distribution, Freshness, HttpBenchArgs, KvBenchArgs, LoadArgs, MixArgs, Via};
+use self::http::{FixedProtocol, KeyProtocol};
+use self::keys::KeySpace;
+use self::keywork::{FixedWork, KeyWork, Targets};
+use self::ledger::{Ledger, LedgerPlan, Marks};
+use self::load::{Pass, Recipe};
+use self::protocol::Protocol;
+use self::report::{Report, Setting};
+use self::resp::RespProtocol;
+use self::routes::Routes;
+use crate::client::{Client, NodeUrl};
+use crate::error::CliError;
+
+/// How long to measure when nothing is said.
+const DURATION_DEFAULT: Duration = Duration::from_secs(10);
+
+/// How long to warm up when nothing is said and time ends the run.
+const WARM_UP_DEFAULT: Duration = Duration::from_secs(1);
+
+/// How many requests are in flight on a connection while every key is written once; nothing is measured then.
+const PREPARE_PIPELINE: u32 = 32;
+
+/// Runs one of the `bench` commands.
+pub fn run(args: BenchArgs) -> Result<(), CliError> {
+    match args.command {
+        BenchCommand::Kv(args) => kv(&args),
+        BenchCommand::Resp(args) => {
+            let keys = Arc::new(KeySpace::new(&args.mix)?);
+            let given = || Targets::given(args.addresses.clone());
+            let targets = targets(&args.mix, &keys, (&args.urls, true), given)?;
+            let (bytes, stale) = (args.mix.value_size as usize, args.mix.consistency == Freshness::Stale);
+            let run = fastrand::u32(..);
+            let protocol =
+                |keys: &Arc<KeySpace>, _: &str| RespProtocol::new(Arc::clone(keys), bytes, run, stale);
+            KeyRun::new(&args.load, &args.mix, keys, targets).run((Marks::Sequences, run), &protocol)
+        }
+        BenchCommand::Http(args) => url(&args),
+        BenchCommand::Atomic(args) => atomic::run(&args),
+        BenchCommand::Disk(args) => disk::run(&args),
+    }
+}
+
+fn kv(args: &KvBenchArgs) -> Result<(), CliError> {
+    let keys = Arc::new(KeySpace::new(&args.mix)?);
+    let given = || Targets::given(args.urls.iter().map(NodeUrl::address).collect());
+    let targets = targets(&args.mix, &keys, (&args.urls, false), given)?;
+    let (bytes, stale) = (args.mix.value_size as usize, args.mix.consistency == Freshness::Stale);
+    let run = fastrand::u32(..);
+    let protocol =
+        |keys: &Arc<KeySpace>, host: &str| KeyProtocol::new(Arc::clone(keys), host, bytes, run, stale);
+    KeyRun::new(&args.load, &args.mix, keys, targets).run((Marks::Versions, run), &protocol)
+}
+
+fn targets(
+    mix: &MixArgs,
+    keys: &KeySpace,
+    (urls, resp): (&[NodeUrl], bool),
+    given: impl Fn() -> Targets,
+) -> Result<Targets, CliError> {
+    if mix.via == Via::Given {
+        return Ok(given());
+    }
+    let routes = Routes::ask(&Client::new(urls.to_vec(), Duration::from_secs(10)))?;
+    Targets::routed(mix, keys, &routes, resp)
+}
+
+/// A run over keys, before it begins.
+struct KeyRun<'a> {
+    load: &'a LoadArgs,
+    mix: &'a MixArgs,
+    keys: Arc<KeySpace>,
+    targets: Targets,
+    seed: u64,
+}
+
+impl<'a> KeyRun<'a> {
+    fn new(load: &'a LoadArgs, mix: &'a MixArgs, keys: Arc<KeySpace>, targets: Targets) -> KeyRun<'a> {
+        KeyRun { load, mix, keys, targets, seed: mix.seed.unwrap_or_else(|| fastrand::u64(..)) }
+    }
+
+    fn run<P: Protocol + 'static>(
+        &self,
+        (marks, run): (Marks, u32),
+        protocol: &(dyn Fn(&Arc<KeySpace>, &str) -> P + Sync),
+    ) -> Result<(), CliError> {
+        let ledger = Arc::new(Ledger::new(LedgerPlan {
+            marks,
+            freshness: self.mix.consistency,
+            keys: self.keys.count(),
+            nodes: self.targets.addresses.len(),
+            connections: self.load.connections as usize,
+            run,
+        }));
+        if !self.mix.no_prepare {
+            self.prepare(&ledger, protocol)?;
+        }
+        let recipe = KeyRecipe {
+            mix: self.mix.clone(),
+            keys: self.keys.from_the_first().into(),
+            ledger,
+            targets: self.targets.clone(),
+            seed: self.seed,
+            protocol,
+        };
+        measure(self.load, self.describe(marks), &recipe)
+    }
+
+    /// Writes every key once. What is read afterwards has been written by this run.
+    fn prepare<P: Protocol + 'static>(
+        &self,
+        ledger: &Arc<Ledger>,
+        protocol: &(dyn Fn(&Arc<KeySpace>, &str) -> P + Sync),
+    ) -> Result<(), CliError> {
+        let recipe = KeyRecipe {
+            mix: MixArgs { distribution: Distribution::Sequential, reads: 0.0, ..self.mix.clone() },
+            keys: self.keys.from_the_first().into(),
+            ledger: Arc::clone(ledger),
+            targets: Targets::given(self.targets.addresses.clone()),
+            seed: 0,
+            protocol,
+        };
+        let pass = Pass {
+            name: "preparing",
+            requests: Some(self.keys.count()),
+            duration: None,
+            rate: None,
+            depth: self.load.pipeline.max(PREPARE_PIPELINE) as usize,
+            ..pass(self.load, "", None)
+        };
+        let record = load::run(&pass, &recipe)?.record;
+        if record.writes.len() == self.keys.count() {
+            return Ok(());
+        }
+        let why = record.errors.into_keys().chain(record.wrong).collect::<Vec<_>>().join("; ");
+        let (written, all) = (record.writes.len(), self.keys.count());
+        Err(CliError::Refused(format!("only {written} of {all} keys could be prepared: {why}")))
+    }
+
+    fn describe(&self, marks: Marks) -> String {
+        let protocol = match marks {
+            Marks::Versions => "HTTP",
+            Marks::Sequences => "RESP",
+        };
+        let name = |value: &dyn std::fmt::Debug| format!("{value:?}").to_lowercase();
+        let (mix, via) = (self.mix, name(&self.mix.via));
+        format!(
+            "{protocol}, {}% reads, {} ({}), {} keys of {} bytes ({}), values of {} bytes, via {}",
+            mix.reads,
+            name(&mix.consistency),
+            if via == "given" { "nodes as given".to_owned() } else { format!("{via}s") },
+            self.keys.count(),
+            self.keys.key_bytes(),
+            name(&mix.distribution),
+            mix.value_size,
+            self.targets.addresses.join(","),
+        )
+    }
+}
+
+/// How connections over keys are made.
+struct KeyRecipe<'a, P> {
+    mix: MixArgs,
+    keys: Arc<KeySpace>,
+    ledger: Arc<Ledger>,
+    targets: Targets,
+    seed: u64,
+    protocol: &'a (dyn Fn(&Arc<KeySpace>, &str) -> P + Sync),
+}
+
+impl<P: Protocol + 'static> Recipe for KeyRecipe<'_, P> {
+    type Protocol = P;
+    type Work = KeyWork;
+
+    fn connection(&self, index: usize) -> Result<(String, P, KeyWork), CliError> {
+        let address = self.targets.addresses[index % self.targets.addresses.len()].clone();
+        let protocol = (self.protocol)(&self.keys, &address);
+        let books = (Arc::clone(&self.ledger), self.targets.clone());
+        let work = KeyWork::new(&self.mix, &self.keys, books, (self.seed, index))?;
+        Ok((address, protocol, work))
+    }
+}
+
+/// How connections of one URL are made.
+struct FixedRecipe {
+    address: String,
+    protocol: FixedProtocol,
+    expected: Option<Arc<[u8]>>,
+}
+
+impl Recipe for FixedRecipe {
+    type Protocol = FixedProtocol;
+    type Work = FixedWork;
+
+    fn connection(&self, _index: usize) -> Result<(String, FixedProtocol, FixedWork), CliError> {
+        Ok((self.address.clone(), self.protocol.clone(), FixedWork { expected: self.expected.clone() }))
+    }
+}
+
+fn url(args: &HttpBenchArgs) -> Result<(), CliError> {
+    let request = http::Request::parse(args).map_err(CliError::Usage)?;
+    let recipe = FixedRecipe {
+        address: request.address,
+        protocol: FixedProtocol { request: request.bytes, is_head: args.method == "HEAD" },
+        expected: args.expect.as_deref().map(|text| text.as_bytes().into()),
+    };
+    measure(&args.load, format!("{} {}", args.method, args.url), &recipe)
+}
+
+/// Warms up, measures, reports.
+fn measure<R: Recipe>(load: &LoadArgs, what: String, recipe: &R) -> Result<(), CliError> {
+    let warm_up = match load.requests {
+        Some(_) => Duration::ZERO,
+        None => WARM_UP_DEFAULT,
+    };
+    let warm_up = load.warm_up_s.unwrap_or(warm_up);
+    let mut before = None;
+    if !warm_up.is_zero() {
+        before = Some(load::run(&pass(load, "warming up", Some(warm_up)), recipe)?.record);
+    }
+    let mut outcome = load::run(&pass(load, "measuring", None), recipe)?;
+    // What was not measured was judged all the same.
+    if let Some(before) = before {
+        outcome.record.wrong_count += before.wrong_count;
+        outcome.record.wrong.extend(before.wrong);
+    }
+    let setting = Setting {
+        load: what,
+        connections: load.connections as usize,
+        pipeline: load.pipeline as usize,
+        rate: load.rate,
+    };
+    Report::new(setting, &outcome).print(load.format())
+}
+
+/// A pass as the command line wants it, for `warm_up` or else for as long as it says.
+fn pass(load: &LoadArgs, name: &'static str, warm_up: Option<Duration>) -> Pass {
+    let duration = match load.requests {
+        Some(_) => warm_up,
+        None => warm_up.or(load.duration_s).or(Some(DURATION_DEFAULT)),
+    };
+    Pass {
+        name,
+        connections: load.connections as usize,
+        threads: load.threads as usize,
+        depth: load.pipeline as usize,
+        requests: if warm_up.is_some() { None } else { load.requests },
+        duration,
+        rate: load.rate,
+        timeout: Duration::from_millis(load.timeout_ms),
+    }
+}

@@ -1,0 +1,199 @@
+//! RESP2 as this tool needs it: `SET key value` and `GET key`, and the replies to them.
+
+use std::borrow::Cow;
+use std::io::Write;
+use std::sync::Arc;
+
+use super::keys::KeySpace;
+use super::protocol::{Answer, Decoded, Kind, Operation, Protocol, Status};
+use super::stamp::Stamp;
+
+/// The longest bulk string of Redis.
+const BULK_BYTES_MAX: i64 = 512 << 20;
+
+/// The longest line of a reply; what is longer is none.
+const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// One connection's language.
+#[derive(Clone, Debug)]
+pub(super) struct RespProtocol {
+    keys: Arc<KeySpace>,
+    value_bytes: usize,
+    run: u32,
+    stale: bool,
+    get: Vec<u8>,
+    set: Vec<u8>,
+    /// Between key and value of a write.
+    value_head: Vec<u8>,
+}
+
+impl RespProtocol {
+    /// `stale` makes the connection's reads so.
+    pub fn new(keys: Arc<KeySpace>, value_bytes: usize, run: u32, stale: bool) -> RespProtocol {
+        let key_bytes = keys.key_bytes();
+        RespProtocol {
+            get: format!("*2\r\n$3\r\nGET\r\n${key_bytes}\r\n").into_bytes(),
+            set: format!("*3\r\n$3\r\nSET\r\n${key_bytes}\r\n").into_bytes(),
+            value_head: format!("\r\n${value_bytes}\r\n").into_bytes(),
+            keys,
+            value_bytes,
+            run,
+            stale,
+        }
+    }
+}
+
+impl Protocol for RespProtocol {
+    fn greet(&mut self, out: &mut Vec<u8>) {
+        if self.stale {
+            out.write_all(b"*1\r\n$8\r\nREADONLY\r\n").expect("invariant: writing to a vector cannot fail");
+        }
+    }
+
+    fn skip_greeting(&mut self, input: &[u8]) -> Result<Option<usize>, String> {
+        if !self.stale {
+            return Ok(Some(0));
+        }
+        match line(input)? {
+            None => Ok(None),
+            Some((b'+', _, bytes)) => Ok(Some(bytes)),
+            Some((_, text, _)) => Err(format!("READONLY was refused: {}", String::from_utf8_lossy(text))),
+        }
+    }
+
+    fn encode(&mut self, operation: &Operation, out: &mut Vec<u8>) {
+        match operation.kind {
+            Kind::Read => {
+                out.extend_from_slice(&self.get);
+                self.keys.push(operation.key, out);
+            }
+            Kind::Write => {
+                out.extend_from_slice(&self.set);
+                self.keys.push(operation.key, out);
+                out.extend_from_slice(&self.value_head);
+                let start = out.len();
+                out.resize(start + self.value_bytes, 0);
+                Stamp { run: self.run, key: operation.key, sequence: operation.sequence }
+                    .fill(&mut out[start..]);
+            }
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+
+    fn decode<'a>(&mut self, input: &'a [u8], _kind: Kind) -> Result<Option<Decoded<'a>>, String> {
+        let Some((sort, text, bytes)) = line(input)? else { return Ok(None) };
+        let reply = |status, answer| Decoded { bytes, content_bytes: 0, status, answer, closes: false };
+        let word = |word| Status::Word(Cow::Borrowed(word));
+        match sort {
+            b'+' => Ok(Some(reply(word("OK"), Answer::Written { version: None }))),
+            b'-' => {
+                let code = text.split(|&byte| byte == b' ').next().unwrap_or_default();
+                let code = String::from_utf8_lossy(code).into_owned();
+                Ok(Some(reply(Status::Word(Cow::Owned(code)), Answer::Refused(text))))
+            }
+            b'_' => Ok(Some(reply(word("nil"), Answer::Absent))),
+            b'$' => match std::str::from_utf8(text).ok().and_then(|digits| digits.parse::<i64>().ok()) {
+                Some(-1) => Ok(Some(reply(word("nil"), Answer::Absent))),
+                Some(length @ 0..=BULK_BYTES_MAX) => {
+                    let end = bytes + length as usize;
+                    if input.len() < end + 2 {
+                        return Ok(None);
+                    }
+                    let answer = Answer::Value { version: None, value: &input[bytes..end] };
+                    let status = word("value");
+                    Ok(Some(Decoded {
+                        bytes: end + 2,
+                        content_bytes: length as usize,
+                        status,
+                        answer,
+                        closes: false,
+                    }))
+                }
+                _ => Err("a bulk string of no possible length".to_owned()),
+            },
+            other => Err(format!("a reply that begins with {:?}", char::from(other))),
+        }
+    }
+}
+
+/// The first line: its first byte, the rest of it, and how many bytes it takes with its end.
+fn line(input: &[u8]) -> Result<Option<(u8, &[u8], usize)>, String> {
+    let Some(end) = input.iter().take(LINE_BYTES_MAX).position(|&byte| byte == b'\n') else {
+        return if input.len() < LINE_BYTES_MAX { Ok(None) } else { Err("a line without an end".to_owned()) };
+    };
+    match input[..end].split_first() {
+        Some((&sort, [text @ .., b'\r'])) => Ok(Some((sort, text, end + 1))),
+        _ => Err("a line that does not end as one".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::bench::args::MixArgs;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        mix: MixArgs,
+    }
+
+    fn protocol(stale: bool) -> RespProtocol {
+        let line = Line::parse_from("x --key-size 4 --keys 10 --key-prefix k:".split(' '));
+        RespProtocol::new(Arc::new(KeySpace::new(&line.mix).unwrap()), 24, 1, stale)
+    }
+
+    #[test]
+    fn requests() {
+        let mut out = vec![];
+        protocol(false).encode(&Operation { kind: Kind::Read, key: 7, sequence: 1 }, &mut out);
+        assert_eq!(out, b"*2\r\n$3\r\nGET\r\n$4\r\nk:07\r\n");
+        out.clear();
+        protocol(false).encode(&Operation { kind: Kind::Write, key: 7, sequence: 1 }, &mut out);
+        assert!(out.starts_with(b"*3\r\n$3\r\nSET\r\n$4\r\nk:07\r\n$24\r\n") && out.ends_with(b"\r\n"));
+        let value = &out[out.len() - 26..out.len() - 2];
+        assert_eq!(Stamp::read(value), Some(Stamp { run: 1, key: 7, sequence: 1 }));
+    }
+
+    #[test]
+    fn replies() {
+        for (text, answer, status) in [
+            (&b"+OK\r\n"[..], Answer::Written { version: None }, "OK"),
+            (b"$3\r\na\r\n\r\n", Answer::Value { version: None, value: b"a\r\n" }, "value"),
+            (b"$-1\r\n", Answer::Absent, "nil"),
+            (b"_\r\n", Answer::Absent, "nil"),
+            (b"-NOLEADER try later\r\n", Answer::Refused(b"NOLEADER try later"), "NOLEADER"),
+        ] {
+            let mut two = text.to_vec();
+            two.extend_from_slice(b"+x");
+            let mut protocol = protocol(false);
+            let decoded = protocol.decode(&two, Kind::Read).unwrap().expect("a whole reply");
+            assert_eq!((decoded.answer, decoded.bytes), (answer, text.len()));
+            assert_eq!(decoded.status.to_string(), status);
+            for end in 0..text.len() {
+                assert!(protocol.decode(&text[..end], Kind::Read).unwrap().is_none(), "{end} of {status}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_reply_is_an_error() {
+        for text in [&b"HTTP/1.1 400\r\n"[..], b"$x\r\n", b"$-2\r\n", b"\n", b"+OK\n"] {
+            assert!(protocol(false).decode(text, Kind::Read).is_err(), "{text:?}");
+        }
+        assert!(protocol(false).decode(&[b'x'; LINE_BYTES_MAX], Kind::Read).is_err());
+    }
+
+    #[test]
+    fn a_connection_for_stale_reads_says_so_first() {
+        let mut out = vec![];
+        protocol(true).greet(&mut out);
+        assert_eq!(out, b"*1\r\n$8\r\nREADONLY\r\n");
+        assert_eq!(protocol(true).skip_greeting(b"+O"), Ok(None));
+        assert_eq!(protocol(true).skip_greeting(b"+OK\r\n$"), Ok(Some(5)));
+        assert!(protocol(true).skip_greeting(b"-ERR unknown command\r\n").is_err());
+        assert_eq!(protocol(false).skip_greeting(b""), Ok(Some(0)));
+    }
+}

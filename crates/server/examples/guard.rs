@@ -1,0 +1,192 @@
+//! Deterministic work for `bench/guard`, which counts the instructions that it takes.
+//!
+//! `guard parse|apply|wal ROUNDS`: the same input in every run, no socket, no file, no clock. What a round costs is the
+//! difference between two runs with different numbers of rounds, so that starting the process does not count.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use tidelock_core::codec::Decoder;
+use tidelock_core::command::{Condition, Read, Reply, Write};
+use tidelock_core::machine::Machine;
+use tidelock_core::storage::disk::{Disk, DiskError, DiskErrorKind, DiskFile};
+use tidelock_core::storage::wal::{self, WalOptions};
+use tidelock_core::storage::{LogEntry, WalBatch, WalRecord};
+use tidelock_core::types::{LogIndex, ShardId, Term, WalSequence};
+use tidelock_server::resp::frame::Parser;
+
+/// Commands of one batch: what a deep pipeline brings in one turn.
+const COMMANDS: usize = 256;
+
+/// Keys that they go round.
+const KEYS: usize = 1_000;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    let (Some(what), Some(rounds)) =
+        (arguments.get(1), arguments.get(2).and_then(|rounds| rounds.parse::<usize>().ok()))
+    else {
+        eprintln!("usage: guard parse|apply|wal ROUNDS");
+        return ExitCode::from(2);
+    };
+    // Printed, so that nothing of the work can be left out by the compiler.
+    let done = match what.as_str() {
+        "parse" => parse(rounds),
+        "apply" => apply(rounds),
+        "wal" => write_log(rounds),
+        other => {
+            eprintln!("guard: {other} is not parse, apply or wal");
+            return ExitCode::from(2);
+        }
+    };
+    println!("{what} {rounds} {done}");
+    ExitCode::SUCCESS
+}
+
+fn key(index: usize) -> String {
+    format!("bench:{:010}", index % KEYS)
+}
+
+/// Takes a pipelined burst of `SET`s apart.
+fn parse(rounds: usize) -> usize {
+    let value = "v".repeat(32);
+    let burst: String = (0..COMMANDS)
+        .map(|index| format!("*3\r\n$3\r\nSET\r\n$16\r\n{}\r\n$32\r\n{value}\r\n", key(index)))
+        .collect();
+    let mut parser = Parser::default();
+    let mut seen = 0;
+    for _ in 0..rounds {
+        let mut rest = burst.as_bytes();
+        while let Some(bytes) = parser.parse(rest).expect("invariant: the burst is well formed") {
+            let arguments = parser.arguments(rest);
+            seen += arguments.get(1).map_or(0, <[u8]>::len) + arguments.len();
+            rest = &rest[bytes..];
+            parser.advance();
+        }
+    }
+    seen
+}
+
+/// An entry of the log: writes one behind the other, as a leader encodes them.
+fn entry(round: usize) -> Bytes {
+    let mut out = vec![];
+    for index in 0..COMMANDS {
+        let (key, value) = (Bytes::from(key(round * COMMANDS + index)), Bytes::from_static(&[b'v'; 32]));
+        Write::Put { key, value, condition: Condition::Always }.encode(&mut out);
+    }
+    out.into()
+}
+
+/// Decodes and applies entries, and reads each key back.
+fn apply(rounds: usize) -> usize {
+    let mut machine = Machine::new(ShardId(1), 1);
+    let mut seen = 0;
+    for round in 0..rounds {
+        let entry = entry(round);
+        let mut decoder = Decoder::new(&entry);
+        while !decoder.is_empty() {
+            let write = Write::decode(&mut decoder, &entry).expect("invariant: the entry is well formed");
+            let key = write.key().cloned().expect("invariant: a put has a key");
+            machine.apply(LogIndex(round as u64 + 1), write);
+            if let Reply::Value { value, .. } = machine.read(&Read::Get { key }) {
+                seen += value.len();
+            }
+        }
+    }
+    seen
+}
+
+/// Encodes and writes batches into a log that is in memory.
+fn write_log(rounds: usize) -> usize {
+    let disk = Heap::default();
+    let (mut log, _) = wal::open(disk, WalOptions::new(1)).expect("invariant: memory can be written");
+    let entry = entry(0);
+    for round in 0..rounds {
+        let index = LogIndex(round as u64 + 1);
+        let entries = vec![LogEntry { index, term: Term(1), data: entry.clone() }];
+        let records = vec![WalRecord::Entries { shard: ShardId(1), entries }];
+        let batch = WalBatch { sequence: WalSequence(index.0), records, released: vec![] };
+        let failed = "invariant: memory can be written";
+        log.append(&[batch]).expect(failed);
+        log.sync().expect(failed);
+        // Full segments go, so that the log stays as small as that of a node that makes snapshots.
+        log.release(ShardId(1), index).expect(failed);
+    }
+    usize::try_from(log.bytes_written()).unwrap_or(usize::MAX)
+}
+
+type Content = Rc<RefCell<Vec<u8>>>;
+
+/// A disk in memory that never fails.
+#[derive(Clone, Default)]
+struct Heap {
+    files: Rc<RefCell<BTreeMap<String, Content>>>,
+}
+
+impl Disk for Heap {
+    type File = HeapFile;
+
+    fn list(&self) -> Result<Vec<String>, DiskError> {
+        Ok(self.files.borrow().keys().cloned().collect())
+    }
+
+    fn create(&self, name: &str, bytes: u64) -> Result<HeapFile, DiskError> {
+        let content: Content = Rc::new(RefCell::new(vec![0; bytes as usize]));
+        self.files.borrow_mut().insert(name.to_owned(), Rc::clone(&content));
+        Ok(HeapFile { content })
+    }
+
+    fn open(&self, name: &str) -> Result<HeapFile, DiskError> {
+        let content = self.files.borrow().get(name).cloned().ok_or_else(|| missing(name))?;
+        Ok(HeapFile { content })
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        let content = self.files.borrow_mut().remove(from).ok_or_else(|| missing(from))?;
+        self.files.borrow_mut().insert(to.to_owned(), content);
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), DiskError> {
+        self.files.borrow_mut().remove(name).map(|_| ()).ok_or_else(|| missing(name))
+    }
+}
+
+fn missing(name: &str) -> DiskError {
+    let (operation, reason) = ("open", "no such file".to_owned());
+    DiskError { operation, file: name.to_owned(), reason, kind: DiskErrorKind::Other }
+}
+
+struct HeapFile {
+    content: Content,
+}
+
+impl DiskFile for HeapFile {
+    fn size(&self) -> Result<u64, DiskError> {
+        Ok(self.content.borrow().len() as u64)
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
+        let start = offset as usize;
+        buffer.copy_from_slice(&self.content.borrow()[start..start + buffer.len()]);
+        Ok(())
+    }
+
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        let start = offset as usize;
+        self.content.borrow_mut()[start..start + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn resize(&mut self, bytes: u64) -> Result<(), DiskError> {
+        self.content.borrow_mut().resize(bytes as usize, 0);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), DiskError> {
+        Ok(())
+    }
+}

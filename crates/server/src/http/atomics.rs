@@ -1,0 +1,112 @@
+//! `/v1/atomics/{id}`: registers, which are keys that hold a decimal number of 64 bits.
+//!
+//! Owns how an exchange is asked for and answered. A register that is not there holds 0. Whether a key holds a number, and
+//! what an exchange does, the state machine knows; the key of a register is its id, so every other interface sees it too.
+//!
+//! An id may hold slashes. Only of a `POST` is the last segment the operation, so every id can be read.
+
+use bytes::Bytes;
+use hyper::Method;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tidelock_core::command::{Exchange, Read, Reply, Request, Write};
+use tidelock_core::machine::kv::parse_number;
+use tidelock_core::types::Version;
+
+use super::body::BodyLimit;
+use super::json;
+use super::problem::{Problem, ProblemKind};
+use super::response::{self, Response};
+use super::service::Call;
+use super::uri;
+use crate::store::Store;
+
+/// Longest body of an exchange, in bytes: two numbers with their names, and room for white space.
+const BODY_BYTES_MAX: usize = 4 << 10;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExchangeBody {
+    value: i64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CompareExchangeBody {
+    expected_value: i64,
+    new_value: i64,
+}
+
+pub(super) async fn answer<S: Store>(call: Call<'_, S>, raw: &str) -> Result<Response, Problem> {
+    match *call.method() {
+        Method::GET | Method::HEAD => get(call, uri::key(raw)?).await,
+        Method::POST => match (raw.strip_suffix("/exchange"), raw.strip_suffix("/compare-exchange")) {
+            (Some(raw_id), _) => exchange(call, uri::key(raw_id)?).await,
+            (_, Some(raw_id)) => compare_exchange(call, uri::key(raw_id)?).await,
+            (None, None) => Err(Problem::method_not_allowed("GET, HEAD")),
+        },
+        _ => Err(Problem::method_not_allowed("GET, HEAD, POST")),
+    }
+}
+
+async fn get<S: Store>(call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
+    let consistency = call.parameters().consistency()?;
+    let read = Read::Get { key: key.clone() };
+    let (value, version) = match call.submit(Request::Read { read, consistency }).await? {
+        Reply::Value { version, value, .. } => (parse_number(&value).ok_or_else(not_a_number)?, version),
+        Reply::NotFound => (0, Version::ABSENT),
+        _ => return Err(Problem::mismatched_reply()),
+    };
+    let mut out = b"{".to_vec();
+    json::push_bytes_member(&mut out, "id", &key);
+    json::push_signed_member(&mut out, "value", value);
+    json::push_number_member(&mut out, "ver", version.0);
+    out.push(b'}');
+    Ok(response::json(out))
+}
+
+async fn exchange<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
+    let ExchangeBody { value } = read_body(&mut call, r#"{"value":1}"#).await?;
+    let write = Write::Exchange { key: key.clone(), value };
+    exchanged(call.submit(Request::Write(write)).await?, &key, value)
+}
+
+async fn compare_exchange<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
+    let CompareExchangeBody { expected_value: expected, new_value: new } =
+        read_body(&mut call, r#"{"expected_value":1,"new_value":2}"#).await?;
+    let write = Write::CompareExchange { key: key.clone(), expected, new };
+    exchanged(call.submit(Request::Write(write)).await?, &key, new)
+}
+
+/// `new_value` is what the register holds afterwards: that of before if nothing was exchanged.
+fn exchanged(reply: Reply, key: &[u8], new: i64) -> Result<Response, Problem> {
+    let Exchange { swapped, old, .. } = match reply {
+        Reply::Exchanged(exchange) => exchange,
+        Reply::Rejected(_) => return Err(not_a_number()),
+        _ => return Err(Problem::mismatched_reply()),
+    };
+    let mut out = format!(r#"{{"success":{swapped}"#).into_bytes();
+    json::push_bytes_member(&mut out, "id", key);
+    json::push_signed_member(&mut out, "old_value", old);
+    json::push_signed_member(&mut out, "new_value", if swapped { new } else { old });
+    out.push(b'}');
+    Ok(response::json(out))
+}
+
+async fn read_body<S: Store, T: DeserializeOwned>(
+    call: &mut Call<'_, S>,
+    example: &str,
+) -> Result<T, Problem> {
+    let limit = BODY_BYTES_MAX.min(call.context.options.body_bytes_max);
+    let body = call.read_body(BodyLimit::Form(limit)).await?;
+    serde_json::from_slice(&body).map_err(|_| {
+        Problem::invalid(format!("the body must be JSON such as {example}, with whole numbers of 64 bits"))
+    })
+}
+
+fn not_a_number() -> Problem {
+    Problem::new(
+        ProblemKind::NotANumber,
+        "the key holds something else than a whole decimal number of 64 bits; nothing was changed",
+    )
+}
