@@ -360,7 +360,8 @@ impl<'p> World<'p> {
         let host = &mut self.hosts[(node.0 - 1) as usize];
         for watcher in &mut self.watchers {
             let comes = watcher.node.is_none();
-            if !comes && !(watcher.node == Some(node) && news.iter().any(|news| watcher.cares(news))) {
+            let concerned = watcher.node == Some(node) && news.iter().any(|news| watcher.cares(news));
+            if !comes && !concerned {
                 continue;
             }
             watcher.node = Some(node);

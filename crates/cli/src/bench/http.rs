@@ -57,7 +57,7 @@ impl KeyProtocol {
         // The prefix may need encoding; that of the default does not.
         if !out[start..].iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~:/".contains(byte)) {
             let encoded = keys::path(&out.split_off(start));
-            out.extend_from_slice(encoded["/v1/keys/".len()..].as_bytes());
+            out.extend_from_slice(&encoded.as_bytes()["/v1/keys/".len()..]);
         }
     }
 }

@@ -64,7 +64,7 @@ impl KeySpace {
     }
 
     /// The same keys; a sequence of them begins anew.
-    pub fn from_the_first(&self) -> KeySpace {
+    pub fn starting_over(&self) -> KeySpace {
         KeySpace { cursor: Arc::default(), ..self.clone() }
     }
 
@@ -202,7 +202,7 @@ mod tests {
         let mut choosers = [0, 1].map(|index| Chooser::new(&args, &keys, 1, index).unwrap());
         let drawn: Vec<_> = [0, 0, 1, 0, 1].map(|one: usize| choosers[one].key()).into();
         assert_eq!(drawn, [0, 1, 2, 3, 0]);
-        let mut anew = Chooser::new(&args, &keys.from_the_first(), 1, 0).unwrap();
+        let mut anew = Chooser::new(&args, &keys.starting_over(), 1, 0).unwrap();
         assert_eq!((anew.key(), choosers[0].key()), (0, 1));
     }
 

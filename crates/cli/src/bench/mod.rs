@@ -138,7 +138,7 @@ impl<'a> KeyRun<'a> {
         }
         let recipe = KeyRecipe {
             mix: self.mix.clone(),
-            keys: self.keys.from_the_first().into(),
+            keys: self.keys.starting_over().into(),
             ledger,
             targets: self.targets.clone(),
             seed: self.seed,
@@ -155,7 +155,7 @@ impl<'a> KeyRun<'a> {
     ) -> Result<(), CliError> {
         let recipe = KeyRecipe {
             mix: MixArgs { distribution: Distribution::Sequential, reads: 0.0, ..self.mix.clone() },
-            keys: self.keys.from_the_first().into(),
+            keys: self.keys.starting_over().into(),
             ledger: Arc::clone(ledger),
             targets: Targets::given(self.targets.addresses.clone()),
             seed: 0,

@@ -116,8 +116,11 @@ impl Protocol for RespProtocol {
     }
 }
 
-/// The first line: its first byte, the rest of it, and how many bytes it takes with its end.
-fn line(input: &[u8]) -> Result<Option<(u8, &[u8], usize)>, String> {
+/// A line: its first byte, the rest of it, and how many bytes it takes with its end.
+type Line<'a> = (u8, &'a [u8], usize);
+
+/// The first line, if it is whole.
+fn line(input: &[u8]) -> Result<Option<Line<'_>>, String> {
     let Some(end) = input.iter().take(LINE_BYTES_MAX).position(|&byte| byte == b'\n') else {
         return if input.len() < LINE_BYTES_MAX { Ok(None) } else { Err("a line without an end".to_owned()) };
     };

@@ -11,6 +11,7 @@ mod data;
 pub mod kv;
 mod restore;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::command::{Read, Refusal, Reply, Write};
@@ -27,7 +28,7 @@ pub enum Machine {
     /// The prime shard.
     Registry(Registry),
     /// A data shard.
-    Data(Data),
+    Data(Box<Data>),
 }
 
 impl Machine {
@@ -36,7 +37,7 @@ impl Machine {
         if shard == ShardId::PRIME {
             Machine::Registry(Registry::founded(founders))
         } else {
-            Machine::Data(Data::default())
+            Machine::Data(Box::default())
         }
     }
 

@@ -114,7 +114,8 @@ fn first(decoder: &mut Decoder<'_>) -> Result<(Restored, RowLayout), DecodeError
                 let backup = Uuid::from_slice(decoder.raw(16)?);
                 Some(backup.map_err(|_| DecodeError::Invalid("backup uuid"))?)
             };
-            Machine::Data(Data { kv: KeyValue::restored(revision, restoring), ..Data::default() })
+            let kv = KeyValue::restored(revision, restoring);
+            Machine::Data(Box::new(Data { kv, ..Data::default() }))
         }
         KIND_REGISTRY => Machine::Registry(Registry::restore(decoder)?),
         _ => return Err(DecodeError::UnknownTag("kind of machine")),

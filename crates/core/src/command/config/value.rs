@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn hostile_bytes_are_errors() {
-        let deep = [vec![5, 1].repeat(100), vec![0]].concat();
+        let deep = [[5, 1].repeat(100), vec![0]].concat();
         assert!(Value::decode(&mut Decoder::new(&deep)).is_err(), "depth is bounded");
         assert!(Value::decode(&mut Decoder::new(&[5, 0xff, 0xff, 0xff, 0xff, 0x0f])).is_err());
         assert!(Value::decode(&mut Decoder::new(&[3, 0, 0, 0, 0, 0, 0, 0xf8, 0x7f])).is_err(), "NaN");

@@ -35,8 +35,8 @@ use crate::slots;
 use crate::types::Version;
 use namespace::Namespace;
 use records::{Blocks, Record};
+pub use records::{NamespacePart, is_block, split_block};
 pub(crate) use records::{check_block, namespaces_of};
-pub use records::{is_block, split_block};
 
 /// Configuration of one data shard.
 #[derive(Debug, Default)]

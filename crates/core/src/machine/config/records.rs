@@ -144,12 +144,15 @@ fn scan(
     Ok(())
 }
 
+/// Rows of one namespace as a block of their own; no name for those of the whole shard.
+pub type NamespacePart = (Option<Name>, Vec<u8>);
+
 /// A block taken apart: what it says of each namespace, and of the shard (under no name), each as a block of its own, so that
 /// namespaces can go different ways.
 ///
 /// # Errors
 /// When it is no block of configuration.
-pub fn split_block(block: &[u8]) -> Result<Vec<(Option<Name>, Vec<u8>)>, DecodeError> {
+pub fn split_block(block: &[u8]) -> Result<Vec<NamespacePart>, DecodeError> {
     let mut parts: Vec<(Option<Name>, Vec<u8>)> = Vec::new();
     let mut rest = block.get(1..).unwrap_or_default();
     scan(block, |name, record, behind| {

@@ -126,7 +126,7 @@ impl From<ConfigError> for ApiError {
             ConfigError::DocumentsTooLong => (StatusCode::PAYLOAD_TOO_LARGE, 41314),
         };
         let mut errmsg = error.to_string();
-        if errcode >= 40900 && errcode < 41000 || status == StatusCode::PAYLOAD_TOO_LARGE {
+        if (40900..41000).contains(&errcode) || status == StatusCode::PAYLOAD_TOO_LARGE {
             errmsg.push_str("; nothing was changed");
         }
         ApiError::new(status, errcode, errmsg)

@@ -76,8 +76,6 @@ impl Store for RespStore {
             applied: LogIndex(9),
             last: LogIndex(9),
             log_begin: LogIndex(0),
-            log_bytes: 0,
-            snapshot_bytes: 0,
             keys: shard.checked_sub(1).map_or(3, |index| state.machines[index as usize].record_count()),
             log_bytes: 0,
             votes: true,
