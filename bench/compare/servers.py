@@ -101,7 +101,18 @@ class Cluster:
             if time.monotonic() - begun > READY_S:
                 raise RuntimeError("the cluster was not ready in time")
             time.sleep(0.05)
+        # Nodes say where they listen through the log, a moment after they are ready.
+        while not all(self.knows_all(port) for port in self.http):
+            if time.monotonic() - begun > READY_S:
+                raise RuntimeError("not all nodes have said in time where they listen, or a shard has no leader")
+            time.sleep(0.05)
         return took
+
+    def knows_all(self, port):
+        view = json.loads(get(f"http://127.0.0.1:{port}/v1/cluster") or "{}")
+        hosts, shards = view.get("hosts", []), view.get("shards", [])
+        listens = [host.get("http_address") and host.get("resp_address") for host in hosts]
+        return len(hosts) == len(self.http) and all(listens) and shards and all(shard.get("leader") for shard in shards)
 
     def stop(self):
         for server in self.servers:

@@ -67,7 +67,8 @@ impl Targets {
         });
         let addresses: Vec<_> = addresses.collect();
         if addresses.iter().any(String::is_empty) {
-            return Err(CliError::Refused("a node does not listen for Redis clients".to_owned()));
+            let what = "the cluster does not say where each node listens: one has only just started, or has that listener off";
+            return Err(CliError::Refused(what.to_owned()));
         }
         let leaders = leaders.iter().map(|&leader| renamed(leader)).collect();
         Ok(Targets { addresses, leaders: Some(Arc::new(leaders)), wants_leader })
