@@ -102,7 +102,8 @@ fn targets(
     if mix.via == Via::Given {
         return Ok(given());
     }
-    let routes = Routes::ask(&Client::new(urls.to_vec(), Duration::from_secs(10)))?;
+    let routes =
+        Routes::ask_for_all(&Client::new(urls.to_vec(), Duration::from_secs(10)), Duration::from_secs(10))?;
     Targets::routed(mix, keys, &routes, resp)
 }
 

@@ -2,11 +2,17 @@
 //!
 //! A view that is out of date, or slots that have moved since, only cost a forward: every node answers for every key.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use serde::Deserialize;
 use tidelock_core::slots;
 
 use crate::client::{Call, Client};
 use crate::error::CliError;
+
+/// Between two questions.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What is read of `/v1/cluster`.
 #[derive(Debug, Default, Deserialize)]
@@ -61,6 +67,19 @@ impl Routes {
             return Err(answer.refusal());
         }
         Ok(Routes::of(answer.json()?))
+    }
+
+    /// Asks the cluster, again while a node that has only just started has not told where it listens, for at most `patience`.
+    pub fn ask_for_all(client: &Client, patience: Duration) -> Result<Routes, CliError> {
+        let asked = Instant::now();
+        loop {
+            let routes = Routes::ask(client)?;
+            let is_silent = |node: &NodeAddresses| node.http.is_empty() && node.resp.is_empty();
+            if !routes.nodes.iter().any(is_silent) || asked.elapsed() >= patience {
+                return Ok(routes);
+            }
+            thread::sleep(ASK_AGAIN);
+        }
     }
 
     fn of(mut view: View) -> Routes {
