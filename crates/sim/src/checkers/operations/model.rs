@@ -9,6 +9,7 @@ use tidelock_core::command::{
     Condition, Exchange, Expiry, ExpiryCondition, Operation, OperationRepliesBuilder, OperationReply,
     Rejection, Reply, Set, SetCondition, Write,
 };
+use tidelock_core::machine::config::Config;
 use tidelock_core::types::{UnixMillis, Version};
 use uuid::Uuid;
 
@@ -26,6 +27,8 @@ pub struct Model {
     pub keys: BTreeMap<Bytes, Held>,
     revision: u64,
     restoring: Option<Uuid>,
+    /// The real one: whether it was ever written to decides about a restore. What it holds, others judge.
+    config: Config,
 }
 
 impl Model {
@@ -39,8 +42,12 @@ impl Model {
             Write::Delete { key, condition } => {
                 self.operate(&Operation::Delete { key, condition: *condition });
             }
+            Write::Config(write) => {
+                self.config.apply(write.clone());
+            }
             Write::Restore(restoration)
-                if self.restoring == Some(restoration.backup) || self.revision == 0 =>
+                if (self.restoring == Some(restoration.backup) || self.revision == 0)
+                    && self.config.is_pristine() =>
             {
                 self.restoring = Some(restoration.backup);
                 self.revision = self.revision.max(restoration.revision.0);
