@@ -56,9 +56,13 @@ fn take(lanes: &mut Lanes) -> Option<Option<Vec<u8>>> {
 #[test]
 fn a_burst_is_one_command_and_what_comes_meanwhile_the_next() {
     let mut lanes = Lanes::new();
-    (0..3).for_each(|_| drop(lanes.push(SHARD, &put(b"a"))));
+    for _ in 0..3 {
+        lanes.push(SHARD, &put(b"a"));
+    }
     assert_eq!(next(&mut lanes), Some((3, false)));
-    (0..2).for_each(|_| drop(lanes.push(SHARD, &put(b"a"))));
+    for _ in 0..2 {
+        lanes.push(SHARD, &put(b"a"));
+    }
     assert_eq!(next(&mut lanes), None, "one is under way");
     complete(&mut lanes, replies(&[None, None, None]));
     assert_eq!(next(&mut lanes), Some((2, false)));
@@ -67,7 +71,9 @@ fn a_burst_is_one_command_and_what_comes_meanwhile_the_next() {
 #[test]
 fn reads_go_as_reads_unless_writes_stand_beside_them() {
     let mut lanes = Lanes::new();
-    (0..3).for_each(|_| drop(lanes.push(SHARD, &get(b"a"))));
+    for _ in 0..3 {
+        lanes.push(SHARD, &get(b"a"));
+    }
     assert_eq!(next(&mut lanes), Some((3, true)));
     lanes.push(SHARD, &get(b"a"));
     lanes.push(SHARD, &put(b"a"));
@@ -79,7 +85,9 @@ fn reads_go_as_reads_unless_writes_stand_beside_them() {
 #[test]
 fn reads_of_values_that_may_be_large_do_not_join_writes() {
     let mut lanes = Lanes::new();
-    (0..100).for_each(|_| drop(lanes.push(SHARD, &get(b"a"))));
+    for _ in 0..100 {
+        lanes.push(SHARD, &get(b"a"));
+    }
     lanes.push(SHARD, &put(b"a"));
     assert_eq!(next(&mut lanes), Some((100, true)));
     complete(&mut lanes, replies(&[Some(&b"small"[..]); 100]));
@@ -87,7 +95,9 @@ fn reads_of_values_that_may_be_large_do_not_join_writes() {
     (0..100).for_each(|_| assert_eq!(take(&mut lanes), Some(Some(b"small".to_vec()))));
     complete(&mut lanes, replies(&[None]));
     take(&mut lanes);
-    (0..100).for_each(|_| drop(lanes.push(SHARD, &get(b"a"))));
+    for _ in 0..100 {
+        lanes.push(SHARD, &get(b"a"));
+    }
     lanes.push(SHARD, &put(b"a"));
     assert_eq!(next(&mut lanes), Some((101, false)), "they turned out to be small");
 }
@@ -132,7 +142,9 @@ fn a_watch_that_fails_and_a_refusal_answer_the_whole_transaction() {
 #[test]
 fn a_refusal_answers_every_operation() {
     let mut lanes = Lanes::new();
-    (0..3).for_each(|_| drop(lanes.push(SHARD, &put(b"a"))));
+    for _ in 0..3 {
+        lanes.push(SHARD, &put(b"a"));
+    }
     next(&mut lanes);
     complete(&mut lanes, Reply::Refused(Refusal::UnknownOutcome));
     for _ in 0..3 {
@@ -146,7 +158,9 @@ fn a_refusal_answers_every_operation() {
 fn values_that_a_read_left_out_are_asked_for_again() {
     let mut lanes = Lanes::new();
     let large = vec![7; limits::VALUE_BYTES_MAX];
-    (0..10).for_each(|_| drop(lanes.push(SHARD, &get(b"a"))));
+    for _ in 0..10 {
+        lanes.push(SHARD, &get(b"a"));
+    }
     assert_eq!(next(&mut lanes), Some((10, true)));
     let mut asked = 10;
     let mut rest = complete(&mut lanes, replies(&vec![Some(&large[..]); asked]));
