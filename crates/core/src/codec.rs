@@ -151,6 +151,25 @@ impl<'a> Decoder<'a> {
     pub fn shared(&mut self, owner: &Bytes) -> Result<Bytes, DecodeError> {
         self.bytes().map(|slice| owner.slice_ref(slice))
     }
+
+    /// Items that stay as they are encoded, behind their number and their length in bytes: returned only if `check` reads
+    /// just so many of them. `what` names them.
+    pub fn packed(
+        &mut self,
+        owner: &Bytes,
+        what: &'static str,
+        mut check: impl FnMut(&mut Decoder<'_>) -> Result<(), DecodeError>,
+    ) -> Result<(usize, Bytes), DecodeError> {
+        let count = self.varint()?;
+        let bytes = self.shared(owner)?;
+        let mut items = Decoder::new(&bytes);
+        let mut seen = 0;
+        while !items.is_empty() {
+            check(&mut items)?;
+            seen += 1;
+        }
+        if seen as u64 != count { Err(DecodeError::Invalid(what)) } else { Ok((seen, bytes)) }
+    }
 }
 
 #[cfg(test)]

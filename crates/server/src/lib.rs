@@ -1,5 +1,6 @@
 //! The shell around the core: it decodes, encodes and moves bytes; it decides nothing.
 
+mod accept;
 pub mod backup;
 pub mod clock;
 pub mod config;

@@ -240,3 +240,22 @@ impl HostInfo {
         Ok(HostInfo { node, uuid, peer_address, http_address, resp_address, tags })
     }
 }
+
+/// For the tests of all writes, each of which stands beside what it writes.
+#[cfg(test)]
+pub(super) mod fixture {
+    use super::*;
+
+    /// A write comes back from its layout as it was, and no part of that is believed.
+    pub fn assert_round_trip(write: Write) {
+        let mut out = Vec::new();
+        write.encode(&mut out);
+        let bytes = Bytes::from(out);
+        let mut decoder = Decoder::new(&bytes);
+        assert_eq!(Write::decode(&mut decoder, &bytes), Ok(write));
+        assert!(decoder.is_empty());
+        for cut in 0..bytes.len() {
+            assert!(Write::decode(&mut Decoder::new(&bytes[..cut]), &bytes).is_err(), "{cut}");
+        }
+    }
+}

@@ -407,18 +407,9 @@ impl Operations {
 
     /// Reads operations and makes sure that each of them decodes.
     pub(super) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Operations, DecodeError> {
-        let count = decoder.varint()?;
-        let bytes = decoder.shared(owner)?;
-        let mut inner = Decoder::new(&bytes);
-        let mut seen = 0;
-        while !inner.is_empty() {
-            Operation::decode(&mut inner)?;
-            seen += 1;
-        }
-        if seen != count {
-            return Err(DecodeError::Invalid("number of operations"));
-        }
-        Ok(Operations { count: seen as usize, bytes })
+        let (count, bytes) =
+            decoder.packed(owner, "number of operations", |item| Operation::decode(item).map(drop))?;
+        Ok(Operations { count, bytes })
     }
 }
 

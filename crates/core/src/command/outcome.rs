@@ -312,18 +312,9 @@ impl OperationReplies {
 
     /// Reads replies and makes sure that each of them decodes.
     pub(crate) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<OperationReplies, DecodeError> {
-        let count = decoder.varint()?;
-        let bytes = decoder.shared(owner)?;
-        let mut inner = Decoder::new(&bytes);
-        let mut seen = 0;
-        while !inner.is_empty() {
-            OperationReply::decode(&mut inner)?;
-            seen += 1;
-        }
-        if seen != count {
-            return Err(DecodeError::Invalid("number of replies"));
-        }
-        Ok(OperationReplies { count: seen as usize, bytes })
+        let (count, bytes) =
+            decoder.packed(owner, "number of replies", |item| OperationReply::decode(item).map(drop))?;
+        Ok(OperationReplies { count, bytes })
     }
 }
 

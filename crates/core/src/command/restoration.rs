@@ -129,6 +129,7 @@ impl RestoredKey {
 
 #[cfg(test)]
 mod tests {
+    use super::super::layout::fixture::assert_round_trip;
     use super::*;
     use crate::command::Write;
     use alloc::vec;
@@ -155,15 +156,7 @@ mod tests {
         for write in
             [Write::Checkpoint { shard: ShardId(7) }, Write::Restore(restoration()), Write::Restore(expiring)]
         {
-            let mut out = vec![];
-            write.encode(&mut out);
-            let bytes = Bytes::from(out);
-            let mut decoder = Decoder::new(&bytes);
-            assert_eq!(Write::decode(&mut decoder, &bytes), Ok(write));
-            assert!(decoder.is_empty());
-            for cut in 0..bytes.len() {
-                assert!(Write::decode(&mut Decoder::new(&bytes[..cut]), &bytes).is_err(), "{cut}");
-            }
+            assert_round_trip(write);
         }
     }
 

@@ -78,6 +78,7 @@ impl Transaction {
 
 #[cfg(test)]
 mod tests {
+    use super::super::layout::fixture::assert_round_trip;
     use super::*;
     use crate::command::{Condition, Operation, Write};
     use crate::types::UnixMillis;
@@ -102,15 +103,7 @@ mod tests {
             Write::CompareExchange { key, expected: -7, new: 7 },
             Write::Expire { shard: ShardId(3), now: UnixMillis(1 << 41), limit: 9 },
         ] {
-            let mut out = vec![];
-            write.encode(&mut out);
-            let bytes = Bytes::from(out);
-            let mut decoder = Decoder::new(&bytes);
-            assert_eq!(Write::decode(&mut decoder, &bytes), Ok(write));
-            assert!(decoder.is_empty());
-            for cut in 0..bytes.len() {
-                assert!(Write::decode(&mut Decoder::new(&bytes[..cut]), &bytes).is_err(), "{cut}");
-            }
+            assert_round_trip(write);
         }
     }
 

@@ -6,7 +6,6 @@
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -15,30 +14,20 @@ use std::time::{Duration, Instant};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::connections::{Connections, Order, Patience, Place, WatchedStream};
 use super::problem::{Problem, ProblemKind};
 use super::{HttpContext, service};
+use crate::accept::{Farewells, accept};
 use crate::metrics::raise;
 use crate::store::Store;
 
 /// A request head that is longer than this many times the limit is answered by the parser, without a body, and the
 /// connection ends. Between the two the answer names the limit.
 const HEAD_PARSER_FACTOR: usize = 4;
-
-/// How long accepting rests after the system had no descriptor or memory for another connection: long enough not to
-/// spin, short enough that a client's connect does not time out.
-const ACCEPT_REST: Duration = Duration::from_millis(100);
-
-/// Connections over the limit that are being told so at a time. Those above are closed without a word.
-const REFUSALS_MAX: usize = 64;
-
-/// How long a refused client may take to read why.
-const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Longest time between two looks at how long connections have been idle.
 const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(1);
@@ -51,11 +40,16 @@ pub async fn serve<S: Store>(
     context: Rc<HttpContext>,
     mut shutdown: watch::Receiver<bool>,
 ) {
-    let server =
-        Server { store, context, connections: Rc::new(Connections::default()), refusals: Rc::new(()) };
+    let server = Server {
+        store,
+        context,
+        connections: Rc::new(Connections::default()),
+        refusals: Farewells::default(),
+    };
+    let errors = &server.context.counters.accept_errors;
     let mut sweeping = pin!(server.sweep());
     tokio::select! {
-        () = server.accept(&listener) => {}
+        _ = accept(&listener, "HTTP", errors, |stream| server.admit(stream)) => {}
         () = &mut sweeping => {}
         _ = shutdown.wait_for(|stop| *stop) => {}
     }
@@ -80,36 +74,10 @@ struct Server<S> {
     store: S,
     context: Rc<HttpContext>,
     connections: Rc<Connections>,
-    /// As many clones as clients are being told that there is no room.
-    refusals: Rc<()>,
+    refusals: Farewells,
 }
 
 impl<S: Store> Server<S> {
-    /// Accepts for ever.
-    async fn accept(&self, listener: &TcpListener) {
-        let mut resting = false;
-        loop {
-            match listener.accept().await {
-                Ok((stream, _)) => {
-                    resting = false;
-                    self.admit(stream);
-                }
-                Err(error) => {
-                    raise(&self.context.counters.accept_errors);
-                    if concerns_one_connection(&error) {
-                        continue;
-                    }
-                    // Said once for each spell: it repeats ten times a second while it lasts.
-                    if !resting {
-                        tracing::warn!(%error, "cannot accept HTTP connections; trying again");
-                    }
-                    resting = true;
-                    sleep(ACCEPT_REST).await;
-                }
-            }
-        }
-    }
-
     /// Cuts idle connections for ever.
     async fn sweep(&self) {
         let options = &self.context.options;
@@ -133,10 +101,6 @@ impl<S: Store> Server<S> {
             self.refuse(stream);
             return;
         }
-        // Small answers must not wait for the client's delayed acknowledgement. Failing only costs latency.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "cannot set TCP_NODELAY");
-        }
         raise(&counters.connections_accepted);
         let place = self.connections.admit(Instant::now());
         counters.connections_open.set(self.connections.len() as u64);
@@ -149,34 +113,12 @@ impl<S: Store> Server<S> {
     }
 
     /// Tells a client that there is no room, without parsing what it sends.
-    fn refuse(&self, mut stream: TcpStream) {
-        if Rc::strong_count(&self.refusals) > REFUSALS_MAX {
-            return;
-        }
+    fn refuse(&self, stream: TcpStream) {
         let limit = self.context.options.connections_max;
         let detail = format!("{limit} connections are open, as many as this node serves; nothing was done");
         let answer = Problem::new(ProblemKind::TooManyConnections, detail).into_raw_answer();
-        let refusal = self.refusals.clone();
-        tokio::task::spawn_local(async move {
-            let telling = async {
-                stream.write_all(&answer).await?;
-                stream.shutdown().await?;
-                // Closing on unread bytes would reset the connection, and the reset can overtake the answer.
-                let mut discarded = [0; 1024];
-                while stream.read(&mut discarded).await? > 0 {}
-                io::Result::Ok(())
-            };
-            // Whatever happened, the connection is over.
-            let _ = timeout(REFUSAL_TIMEOUT, telling).await;
-            drop(refusal);
-        });
+        self.refusals.say(stream, answer);
     }
-}
-
-/// Whether accept failed because of the connection that was to be accepted, so that the next may succeed at once.
-fn concerns_one_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
 async fn serve_connection<S: Store>(stream: TcpStream, place: Place, store: &S, context: &HttpContext) {
@@ -213,21 +155,5 @@ async fn serve_connection<S: Store>(stream: TcpStream, place: Place, store: &S, 
     if let Err(error) = ended {
         raise(&context.counters.connections_failed);
         tracing::debug!(%error, "an HTTP connection ended in an error");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_shortage_makes_accepting_rest() {
-        for number in [rustix::io::Errno::CONNABORTED, rustix::io::Errno::CONNRESET, rustix::io::Errno::INTR]
-        {
-            assert!(concerns_one_connection(&number.into()), "{number}");
-        }
-        for number in [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE, rustix::io::Errno::NOBUFS] {
-            assert!(!concerns_one_connection(&number.into()), "{number}");
-        }
     }
 }

@@ -5,31 +5,21 @@
 //! connections a client is told so; `serve` returns when the last connection is closed.
 
 use std::cell::{Cell, RefCell};
-use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
 use slab::Slab;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::RespContext;
 use super::access::Access;
 use super::connection::{Connection, End};
 use super::session::Session;
+use crate::accept::{Farewells, accept};
 use crate::metrics::raise;
 use crate::store::Store;
-
-/// How long accepting rests after the system had no descriptor or memory for another connection.
-const ACCEPT_REST: Duration = Duration::from_millis(100);
-
-/// Connections that are being told why they end, at a time. Those above end without a word.
-const FAREWELLS_MAX: usize = 64;
-
-/// How long a client may take to read why its connection ends.
-const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Longest time between two looks for clients that take nothing.
 const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(1);
@@ -59,11 +49,12 @@ pub async fn serve<S: Store>(
         places: RefCell::default(),
         all_closed: Notify::new(),
         order,
-        farewells: Rc::new(()),
+        farewells: Farewells::default(),
         clients: Cell::new(0),
     });
+    let errors = &server.context.counters.accept_errors;
     tokio::select! {
-        () = server.accept(&listener) => {}
+        _ = accept(&listener, "Redis", errors, |stream| server.admit(stream)) => {}
         () = server.sweep() => {}
         _ = shutdown.wait_for(|stop| *stop) => {}
     }
@@ -83,8 +74,7 @@ struct Server {
     places: RefCell<Slab<Place>>,
     all_closed: Notify,
     order: watch::Sender<Order>,
-    /// As many clones as clients are being told why their connections end.
-    farewells: Rc<()>,
+    farewells: Farewells,
     /// Clients so far.
     clients: Cell<u64>,
 }
@@ -97,31 +87,6 @@ struct Place {
 }
 
 impl Server {
-    /// Accepts for ever.
-    async fn accept(self: &Rc<Self>, listener: &TcpListener) {
-        let mut resting = false;
-        loop {
-            match listener.accept().await {
-                Ok((stream, _)) => {
-                    resting = false;
-                    self.admit(stream);
-                }
-                Err(error) => {
-                    raise(&self.context.counters.accept_errors);
-                    if concerns_one_connection(&error) {
-                        continue;
-                    }
-                    // Said once for each spell: it repeats ten times a second while it lasts.
-                    if !resting {
-                        tracing::warn!(%error, "cannot accept Redis connections; trying again");
-                    }
-                    resting = true;
-                    sleep(ACCEPT_REST).await;
-                }
-            }
-        }
-    }
-
     /// Cuts connections whose clients take nothing, for ever.
     async fn sweep(&self) {
         let patience = self.context.options.stall_timeout;
@@ -150,11 +115,7 @@ impl Server {
         if self.places.borrow().len() >= context.options.connections_max {
             raise(&counters.connections_refused);
             let text = format!("-ERR max number of clients reached: {}\r\n", context.options.connections_max);
-            return self.farewell(stream, text.into_bytes());
-        }
-        // Small replies must not wait for the client's delayed acknowledgement. Failing only costs latency.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "cannot set TCP_NODELAY");
+            return self.farewells.say(stream, text.into_bytes());
         }
         raise(&counters.connections_accepted);
         self.clients.set(self.clients.get() + 1);
@@ -197,36 +158,9 @@ impl Server {
             End::Orderly => {}
             End::Protocol => {
                 raise(&self.context.counters.protocol_errors);
-                self.farewell(stream, Vec::new());
+                self.farewells.say(stream, Vec::new());
             }
             End::Failed(error) => tracing::debug!(%error, "a Redis connection ended in an error"),
         }
     }
-
-    /// Says why a connection ends, and waits for the client to read that.
-    fn farewell(&self, mut stream: TcpStream, text: Vec<u8>) {
-        if Rc::strong_count(&self.farewells) > FAREWELLS_MAX {
-            return;
-        }
-        let farewell = self.farewells.clone();
-        tokio::task::spawn_local(async move {
-            let telling = async {
-                stream.write_all(&text).await?;
-                stream.shutdown().await?;
-                // Closing on unread bytes would reset the connection, and the reset can overtake the text.
-                let mut discarded = [0; 4096];
-                while stream.read(&mut discarded).await? > 0 {}
-                io::Result::Ok(())
-            };
-            // Whatever happened, the connection is over.
-            let _ = timeout(FAREWELL_TIMEOUT, telling).await;
-            drop(farewell);
-        });
-    }
-}
-
-/// Whether accept failed because of the connection that was to be accepted, so that the next may succeed at once.
-fn concerns_one_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }

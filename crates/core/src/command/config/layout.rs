@@ -340,6 +340,7 @@ fn option(decoder: &mut Decoder<'_>) -> Result<Option<u64>, DecodeError> {
 mod tests {
     use super::*;
     use crate::command::Write;
+    use crate::command::layout::fixture::assert_round_trip;
     use alloc::vec;
 
     fn write(deed: Deed) -> Write {
@@ -378,15 +379,7 @@ mod tests {
                 block: Bytes::from_static(b"\0x"),
             }),
         ] {
-            let mut out = vec![];
-            write.encode(&mut out);
-            let bytes = Bytes::from(out);
-            let mut decoder = Decoder::new(&bytes);
-            assert_eq!(Write::decode(&mut decoder, &bytes), Ok(write));
-            assert!(decoder.is_empty());
-            for cut in 0..bytes.len() {
-                assert!(Write::decode(&mut Decoder::new(&bytes[..cut]), &bytes).is_err(), "{cut}");
-            }
+            assert_round_trip(write);
         }
     }
 
