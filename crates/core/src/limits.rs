@@ -89,3 +89,9 @@ pub const HOST_INFO_BYTES_MAX: usize = 16 << 10;
 /// A follower's log is as good as the leader's, when it is to vote, with at most so many entries missing: what arrives
 /// while the decision is made.
 pub const CAUGHT_UP_ENTRIES_MAX: u64 = 64;
+
+/// Most replicas that one command assigns: a round of placement that moves more goes on with the next one.
+pub const ASSIGNMENTS_MAX: usize = 1_024;
+
+/// Most bytes of a shard's tags, names and values.
+pub const SHARD_TAGS_BYTES_MAX: usize = 4 << 10;

@@ -8,10 +8,11 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use crate::codec::{self, DecodeError, Decoder};
-use crate::command::{Checkpoint, Denial, Refusal, Reply, Write};
+use crate::command::{Checkpoint, Consistency, Denial, Item, Page, Read, Refusal, Reply, Write};
+use crate::limits;
 use crate::raft::{Outcome, RequestId, SnapshotPart};
 use crate::storage::snapshot::SnapshotId;
-use crate::types::{LogIndex, NodeId, ShardId, Term, Version};
+use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Version};
 
 /// First byte of a payload: raft messages, each behind its shard.
 pub(crate) const KIND_RAFT: u8 = 1;
@@ -29,6 +30,9 @@ pub(crate) const KIND_HOSTS: u8 = 7;
 /// First and only byte of a payload: the receiver was removed from the cluster.
 pub(crate) const KIND_FAREWELL: u8 = 6;
 
+/// First byte of a payload: reads of shards that the sender does not carry, and answers to such.
+pub(crate) const KIND_READS: u8 = 8;
+
 /// One message of a [`KIND_REQUESTS`] payload.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RequestMessage {
@@ -40,6 +44,15 @@ pub(crate) enum RequestMessage {
     Transfer { shard: ShardId, to: NodeId },
 }
 
+/// One message of a [`KIND_READS`] payload.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ReadMessage {
+    /// Please read this of a shard that you carry.
+    Ask { request: RequestId, shard: ShardId, read: Read, consistency: Consistency },
+    /// The answer to your question about a shard; `None`: it is not carried here.
+    Answer { request: RequestId, shard: ShardId, reply: Option<Reply> },
+}
+
 /// Where one replica of the sender stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
@@ -48,6 +61,8 @@ pub(crate) struct Position {
     pub(crate) applied: LogIndex,
     /// See [`Group::remembered`](crate::raft::Group::remembered).
     pub(crate) remembered: LogIndex,
+    /// Whether the sender leads the shard, in this term.
+    pub(crate) leads: bool,
     pub(crate) checkpoint: Option<Checkpoint>,
 }
 
@@ -77,7 +92,11 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outco
         Outcome::Done(Reply::Registered) => (6, None),
         Outcome::Done(Reply::Refused(Refusal::Overloaded)) => (7, None),
         Outcome::Done(Reply::Refused(Refusal::Invalid(_))) => (8, None),
-        Outcome::Done(Reply::Joined { node }) => (9, Some(node.0)),
+        Outcome::Done(Reply::Joined { node, replica }) => {
+            out.push(9);
+            codec::put_varint(out, replica.0);
+            return codec::put_varint(out, node.0);
+        }
         Outcome::Done(Reply::HostChanged) => (10, None),
         Outcome::Done(Reply::Denied(denial)) => (11, Some(u64::from(denial.code()))),
         Outcome::Done(Reply::Checkpointed { index }) => (12, Some(index.0)),
@@ -85,6 +104,7 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outco
         Outcome::Done(Reply::Refused(Refusal::DiskUnavailable)) => (14, None),
         Outcome::Done(Reply::Refused(Refusal::UnknownOutcome | Refusal::NoLeader))
         | Outcome::Done(Reply::Value { .. } | Reply::Page(_) | Reply::Cluster(_) | Reply::Asked)
+        | Outcome::Done(Reply::Registry(_) | Reply::Explained(_))
         | Outcome::Done(Reply::Snapshots(_)) => {
             unreachable!("invariant: no leader answers a write so")
         }
@@ -138,7 +158,10 @@ fn outcome(decoder: &mut Decoder<'_>) -> Result<Outcome, DecodeError> {
         6 => Reply::Registered,
         7 => Reply::Refused(Refusal::Overloaded),
         8 => Reply::Refused(Refusal::Invalid("refused by the leader of the shard")),
-        9 => Reply::Joined { node: NodeId(decoder.varint()?) },
+        9 => {
+            let replica = ReplicaId(decoder.varint()?);
+            Reply::Joined { node: NodeId(decoder.varint()?), replica }
+        }
         10 => Reply::HostChanged,
         11 => Reply::Denied(Denial::from_code(decoder.varint()?.try_into().unwrap_or(0))?),
         12 => Reply::Checkpointed { index: LogIndex(decoder.varint()?) },
@@ -149,6 +172,123 @@ fn outcome(decoder: &mut Decoder<'_>) -> Result<Outcome, DecodeError> {
     Ok(Outcome::Done(reply))
 }
 
+const TAG_ASK: u8 = 1;
+const TAG_ANSWER: u8 = 2;
+
+/// Appends a read of a shard that the receiver carries.
+pub(crate) fn put_read(
+    out: &mut Vec<u8>,
+    request: RequestId,
+    shard: ShardId,
+    (read, consistency): (&Read, Consistency),
+) {
+    out.push(TAG_ASK);
+    codec::put_varint(out, request.0);
+    codec::put_varint(out, shard.0);
+    out.push(u8::from(consistency == Consistency::Stale));
+    match read {
+        Read::Get { key } => {
+            out.push(1);
+            codec::put_bytes(out, key);
+        }
+        Read::List { prefix, after, limit, keys_only } => {
+            out.push(2);
+            codec::put_bytes(out, prefix);
+            put_optional(out, after.as_ref());
+            codec::put_varint(out, *limit as u64);
+            out.push(u8::from(*keys_only));
+        }
+    }
+}
+
+/// Appends the answer to a read; `None` says that the shard is not carried here.
+pub(crate) fn put_read_answer(
+    out: &mut Vec<u8>,
+    (request, shard): (RequestId, ShardId),
+    reply: Option<&Reply>,
+) {
+    out.push(TAG_ANSWER);
+    codec::put_varint(out, request.0);
+    codec::put_varint(out, shard.0);
+    match reply {
+        None => out.push(0),
+        Some(Reply::NotFound) => out.push(1),
+        Some(Reply::Value { version, value }) => {
+            out.push(2);
+            codec::put_varint(out, version.0);
+            codec::put_bytes(out, value);
+        }
+        Some(Reply::Page(page)) => {
+            out.push(3);
+            codec::put_varint(out, page.items.len() as u64);
+            for item in &page.items {
+                codec::put_bytes(out, &item.key);
+                codec::put_varint(out, item.version.0);
+                put_optional(out, item.value.as_ref());
+            }
+            put_optional(out, page.next.as_ref());
+        }
+        Some(Reply::Refused(Refusal::DiskUnavailable)) => out.push(4),
+        Some(_) => out.push(5),
+    }
+}
+
+/// Reads the next message of a [`KIND_READS`] payload.
+pub(crate) fn read_message(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<ReadMessage, DecodeError> {
+    let is_question = match decoder.u8()? {
+        TAG_ASK => true,
+        TAG_ANSWER => false,
+        _ => return Err(DecodeError::UnknownTag("read message")),
+    };
+    let (request, shard) = (RequestId(decoder.varint()?), ShardId(decoder.varint()?));
+    if !is_question {
+        return Ok(ReadMessage::Answer { request, shard, reply: read_reply(decoder, owner)? });
+    }
+    let consistency = if decoder.bool()? { Consistency::Stale } else { Consistency::Linearizable };
+    let read = match decoder.u8()? {
+        1 => Read::Get { key: decoder.shared(owner)? },
+        2 => Read::List {
+            prefix: decoder.shared(owner)?,
+            after: optional(decoder, owner)?,
+            limit: decoder.bounded(limits::LIST_PAGE_ITEMS_MAX as u64, "limit of a list")? as usize,
+            keys_only: decoder.bool()?,
+        },
+        _ => return Err(DecodeError::UnknownTag("read")),
+    };
+    Ok(ReadMessage::Ask { request, shard, read, consistency })
+}
+
+fn read_reply(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Option<Reply>, DecodeError> {
+    Ok(Some(match decoder.u8()? {
+        0 => return Ok(None),
+        1 => Reply::NotFound,
+        2 => Reply::Value { version: Version(decoder.varint()?), value: decoder.shared(owner)? },
+        3 => {
+            let mut page = Page::default();
+            for _ in 0..decoder.bounded(limits::LIST_PAGE_ITEMS_MAX as u64, "number of items")? {
+                let (key, version) = (decoder.shared(owner)?, Version(decoder.varint()?));
+                page.items.push(Item { key, version, value: optional(decoder, owner)? });
+            }
+            page.next = optional(decoder, owner)?;
+            Reply::Page(page)
+        }
+        4 => Reply::Refused(Refusal::DiskUnavailable),
+        5 => Reply::Refused(Refusal::Invalid("refused by the node that carries the shard")),
+        _ => return Err(DecodeError::UnknownTag("answer to a read")),
+    }))
+}
+
+fn put_optional(out: &mut Vec<u8>, bytes: Option<&Bytes>) {
+    out.push(u8::from(bytes.is_some()));
+    if let Some(bytes) = bytes {
+        codec::put_bytes(out, bytes);
+    }
+}
+
+fn optional(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Option<Bytes>, DecodeError> {
+    if decoder.bool()? { decoder.shared(owner).map(Some) } else { Ok(None) }
+}
+
 /// A whole [`KIND_REPORT`] payload.
 pub(crate) fn report(disk_stalled: bool, positions: impl Iterator<Item = Position>) -> Vec<u8> {
     let mut out = alloc::vec![KIND_REPORT, u8::from(disk_stalled)];
@@ -157,6 +297,7 @@ pub(crate) fn report(disk_stalled: bool, positions: impl Iterator<Item = Positio
         codec::put_varint(&mut out, position.term.0);
         codec::put_varint(&mut out, position.applied.0);
         codec::put_varint(&mut out, position.remembered.0);
+        out.push(u8::from(position.leads));
         // An index is never 0 where there is a checkpoint.
         let Checkpoint { index, checksum } =
             position.checkpoint.unwrap_or(Checkpoint { index: LogIndex(0), checksum: 0 });
@@ -179,10 +320,11 @@ pub(crate) fn disk_stalled(decoder: &mut Decoder<'_>) -> Result<bool, DecodeErro
 pub(crate) fn position(decoder: &mut Decoder<'_>) -> Result<Position, DecodeError> {
     let (shard, term) = (ShardId(decoder.varint()?), Term(decoder.varint()?));
     let (applied, remembered) = (LogIndex(decoder.varint()?), LogIndex(decoder.varint()?));
+    let leads = decoder.bool()?;
     let index = LogIndex(decoder.varint()?);
     let checksum = decoder.bounded(u32::MAX.into(), "checksum")? as u32;
     let checkpoint = (index != LogIndex(0)).then_some(Checkpoint { index, checksum });
-    Ok(Position { shard, term, applied, remembered, checkpoint })
+    Ok(Position { shard, term, applied, remembered, leads, checkpoint })
 }
 
 /// A whole [`KIND_HOSTS`] payload.
@@ -299,7 +441,8 @@ mod tests {
     #[test]
     fn positions_round_trip() {
         let (applied, remembered) = (LogIndex(500), LogIndex(498));
-        let sent = Position { shard: ShardId(3), term: Term(4), applied, remembered, checkpoint: None };
+        let (shard, term, leads) = (ShardId(3), Term(4), true);
+        let sent = Position { shard, term, applied, remembered, leads, checkpoint: None };
         let checkpoint = Some(Checkpoint { index: LogIndex(499), checksum: u32::MAX });
         let compared = Position { checkpoint, ..sent };
         let payload = report(true, [sent, compared].into_iter());

@@ -15,7 +15,7 @@ use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
 use tidelock_core::storage::snapshot_files::SnapshotFiles;
 use tidelock_core::storage::wal::{self, WalOptions};
 use tidelock_core::storage::{WalBatch, recovery};
-use tidelock_core::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, WalSequence};
+use tidelock_core::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Ticks, Token, WalSequence};
 
 use crate::agenda::Micros;
 use crate::disk::SimDisk;
@@ -130,10 +130,11 @@ impl Host {
     }
 
     /// It joins, under the number and with the knowledge of others that it was given. Its control file keeps both.
-    pub fn found(&mut self, info: HostInfo, hosts: BTreeMap<NodeId, String>) {
+    pub fn found(&mut self, info: HostInfo, replica: ReplicaId, hosts: BTreeMap<NodeId, String>) {
         assert!(self.presence == Presence::Absent && info.node == self.node(), "a number is given once");
         self.presence = Presence::Member;
         (self.options.host, self.options.hosts) = (info, hosts);
+        self.options.prime_replica = Some(replica);
     }
 
     /// Its process was told that it was removed, ended, and will not be started again.
@@ -178,6 +179,16 @@ impl Host {
             seats.insert(number, seat.standing);
         }
         node.is_as_wanted().then_some(seats)
+    }
+
+    /// Whether it can answer for every key from its own memory.
+    pub fn holds_all_keys(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| process.node.holds_all_keys())
+    }
+
+    /// It announces itself with other tags, from its next life on.
+    pub fn retag(&mut self, name: &str, value: &str) {
+        self.options.host.tags.insert(name.to_owned(), value.to_owned());
     }
 
     /// Its number.

@@ -109,6 +109,8 @@ impl Workload {
             Request::Read { read: Read::Get { key }, .. } => Some(key.clone()),
             Request::Read { read: Read::List { .. }, .. }
             | Request::Cluster
+            | Request::Registry
+            | Request::Explain { .. }
             | Request::Transfer { .. }
             | Request::SnapshotHere => None,
         };

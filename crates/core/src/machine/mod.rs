@@ -28,10 +28,10 @@ pub enum Machine {
 }
 
 impl Machine {
-    /// The machine that a shard begins with, in a cluster of so many founders.
-    pub fn new(shard: ShardId, founders: u64) -> Machine {
+    /// The machine that a shard begins with, in a cluster of so many founders that began with so many data shards.
+    pub fn new(shard: ShardId, founders: u64, data_shards: u64) -> Machine {
         if shard == ShardId::PRIME {
-            Machine::Registry(Registry::founded(founders))
+            Machine::Registry(Registry::founded(founders, data_shards))
         } else {
             Machine::KeyValue(KeyValue::default())
         }
@@ -52,9 +52,15 @@ impl Machine {
             (_, Write::Put { .. } | Write::Delete { .. } | Write::Restore(_)) => {
                 matches!(self, Machine::KeyValue(_))
             }
-            (_, Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. }) => {
-                matches!(self, Machine::Registry(_))
-            }
+            (
+                _,
+                Write::RegisterHost(_)
+                | Write::JoinHost(_)
+                | Write::ChangeHost { .. }
+                | Write::Assign { .. }
+                | Write::ForgetReplica { .. }
+                | Write::TagShard(_),
+            ) => matches!(self, Machine::Registry(_)),
         }
     }
 
@@ -67,6 +73,15 @@ impl Machine {
             (Machine::Registry(registry), Write::JoinHost(info)) => registry.join(index, info),
             (Machine::Registry(registry), Write::ChangeHost { node, change }) => {
                 registry.change(index, node, change)
+            }
+            (Machine::Registry(registry), Write::Assign { seen, assignments }) => {
+                registry.assign(index, seen, &assignments)
+            }
+            (Machine::Registry(registry), Write::ForgetReplica { replica }) => {
+                registry.forget_replica(index, replica)
+            }
+            (Machine::Registry(registry), Write::TagShard(tags)) => {
+                registry.tag_shard(index, tags.shard, &tags.tags)
             }
             (Machine::KeyValue(kv), Write::Put { key, value, condition }) => kv.put(&key, &value, condition),
             (Machine::KeyValue(kv), Write::Delete { key, condition }) => kv.delete(&key, condition),

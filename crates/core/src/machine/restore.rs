@@ -15,7 +15,7 @@ use crate::membership::Membership;
 use crate::types::Version;
 
 /// First byte of a first block: the version of the layout.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 /// Second byte: a data shard.
 pub(super) const KIND_KEY_VALUE: u8 = 1;
 /// Second byte: the prime shard.
@@ -244,7 +244,7 @@ mod tests {
     fn a_snapshot_shows_the_beginning_whatever_happens_meanwhile() {
         for seed in 0..20 {
             let mut random = fastrand::Rng::with_seed(seed);
-            let mut machine = Machine::new(ShardId(1), 3);
+            let mut machine = Machine::new(ShardId(1), 3, 4);
             for _ in 0..3_000 {
                 let (key, size) = (random.u64(..4_000), random.usize(..600));
                 put(&mut machine, key, &vec![7; size]);
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn an_empty_machine_and_the_registry_round_trip() {
         for shard in [ShardId::PRIME, ShardId(1)] {
-            let mut machine = Machine::new(shard, 3);
+            let mut machine = Machine::new(shard, 3, 4);
             let blocks = blocks(&mut machine, |_| ());
             assert_eq!(restored(&blocks).digest(), machine.digest());
         }
@@ -283,7 +283,7 @@ mod tests {
             let (shard, backup) = (ShardId(1), Uuid::from_u128(1 << 100));
             Write::Restore(Restoration { shard, backup, revision: Version(9), records: vec![record] })
         };
-        let mut machine = Machine::new(ShardId(1), 3);
+        let mut machine = Machine::new(ShardId(1), 3, 4);
         machine.apply(LogIndex(1), part(b"a"));
         let before = machine.digest();
         let blocks = blocks(&mut machine, |machine| {
@@ -300,11 +300,12 @@ mod tests {
         assert_eq!(Restore::default().finish().err(), Some(RestoreError::Empty));
         for first in [
             &[][..],
-            &[2, 1, 0, 0, 0, 0, 0],
-            &[1, 9, 0, 0, 0, 0, 0],
-            &[1, 1, 0, 0, 0, 0, 0],
-            &[1, 1, 0, 0, 0, 0, 0, 5, 0],
-            &[1, 1, 2, 3, 2, 0, 0, 0, 0, 5],
+            &[1, 1, 0, 0, 0, 0, 0, 0],
+            &[2, 9, 0, 0, 0, 0, 0, 0],
+            &[2, 1, 0, 0, 0, 0, 0, 0],
+            &[2, 1, 0, 0, 0, 0, 0, 0, 5, 0],
+            &[2, 1, 2, 3, 2, 0, 0, 0, 0, 2, 2, 1, 3, 1, 5],
+            &[2, 1, 1, 3, 0, 0, 0, 0, 0, 5],
         ] {
             assert!(Restore::default().block(first).is_err(), "{first:?}");
             assert!(Scan::default().block(first).is_err(), "{first:?}");
@@ -313,14 +314,14 @@ mod tests {
             [&[1, b'a', 9, 0][..], &[1, b'a', 0, 0], &[1, b'b', 1, 0, 1, b'a', 2, 0], &[1, b'a', 1, 5]]
         {
             let mut restore = Restore::default();
-            restore.block(&[1, 1, 1, 3, 0, 0, 0, 0, 5]).expect("a header");
+            restore.block(&[2, 1, 1, 3, 0, 0, 0, 0, 1, 3, 1, 5]).expect("a header");
             assert!(restore.block(records).is_err(), "{records:?}");
             let mut scan = Scan::default();
-            assert_eq!(scan.block(&[1, 1, 0, 0, 0, 0, 0, 5]), Ok(false));
+            assert_eq!(scan.block(&[2, 1, 0, 0, 0, 0, 0, 0, 5]), Ok(false));
             assert!(scan.block(records).is_err(), "{records:?}");
         }
         let mut scan = Scan::default();
-        assert_eq!(scan.block(&[1, 1, 0, 0, 0, 0, 0, 5]), Ok(false));
+        assert_eq!(scan.block(&[2, 1, 0, 0, 0, 0, 0, 0, 5]), Ok(false));
         assert_eq!(scan.block(&[1, b'b', 1, 0]), Ok(true));
         assert!(scan.block(&[1, b'a', 2, 0]).is_err(), "order holds over blocks");
         assert_eq!((scan.revision(), scan.records(), scan.is_registry()), (Version(5), 1, Some(false)));

@@ -62,11 +62,24 @@ fn decode(data: &[u8]) -> Result<MembershipChange, DecodeError> {
     Ok(change)
 }
 
+/// The change of membership that the data of an entry holds, if it does.
+pub(crate) fn changes_of(data: &[u8]) -> Option<MembershipChange> {
+    decode(data).ok()
+}
+
 /// The engine's form of a change. Leaving a joint configuration is the change of nothing; entering one is left to the
 /// leader to end, because the engine's own way of ending it can be forgotten when the leader changes.
 fn to_engine(change: &MembershipChange) -> ConfChangeV2 {
     let mut engine = ConfChangeV2::default();
-    let MembershipChange::Roles(roles) = change else { return engine };
+    let joins;
+    let roles = match change {
+        MembershipChange::Join(replica, _) => {
+            joins = [(*replica, Some(Role::Learner))];
+            &joins[..]
+        }
+        MembershipChange::Roles(roles) => roles,
+        MembershipChange::LeaveJoint => return engine,
+    };
     if roles.len() > 1 {
         engine.set_transition(ConfChangeTransition::Explicit);
     }
@@ -92,18 +105,38 @@ pub(super) fn conf_state(membership: &Membership) -> ConfState {
     state
 }
 
-fn membership(state: &ConfState, changed: LogIndex) -> Membership {
+/// What the engine made of a membership; of the nodes, those of its replicas.
+fn membership(state: &ConfState, changed: LogIndex, nodes: &BTreeMap<ReplicaId, NodeId>) -> Membership {
     let replicas = |ids: &[u64]| {
         let mut list: Vec<ReplicaId> = ids.iter().copied().map(ReplicaId).collect();
         list.sort_unstable();
         list
     };
-    Membership {
+    let mut membership = Membership {
         voters: replicas(state.get_voters()),
         learners: replicas(state.get_learners()),
         voters_outgoing: replicas(state.get_voters_outgoing()),
         learners_next: replicas(state.get_learners_next()),
         changed,
+        nodes: BTreeMap::new(),
+    };
+    let kept = membership.replicas().into_iter();
+    membership.nodes = kept.filter_map(|replica| Some((replica, *nodes.get(&replica)?))).collect();
+    membership
+}
+
+/// What the registry wants of a shard's replicas. A replica that is missing is left alone.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted {
+    /// What each should be; `None` for one that should not be.
+    pub(crate) roles: BTreeMap<ReplicaId, Option<Role>>,
+    pub(crate) nodes: BTreeMap<ReplicaId, NodeId>,
+}
+
+impl Wanted {
+    /// Whether a shard is replicated as it is wanted.
+    pub(crate) fn is_true_of(&self, membership: &Membership) -> bool {
+        !membership.is_joint() && self.roles.iter().all(|(&replica, &role)| membership.role(replica) == role)
     }
 }
 
@@ -112,8 +145,32 @@ impl Group {
     /// alike.
     pub(super) fn apply_change(&mut self, entry: &Entry) {
         let change = decode(&entry.context).expect("invariant: a committed change of membership decodes");
-        if let Ok(state) = self.raft.apply_conf_change(&to_engine(&change)) {
-            self.membership = membership(&state, LogIndex(entry.index));
+        let nodes = match change {
+            // Somebody else has proposed it too, and it is a member by now: with a role that must not be lost.
+            MembershipChange::Join(replica, _) if self.membership.nodes.contains_key(&replica) => None,
+            MembershipChange::Join(replica, node) => {
+                let joins = [(replica, node)];
+                Some(
+                    self.membership
+                        .nodes
+                        .iter()
+                        .map(|(&replica, &node)| (replica, node))
+                        .chain(joins)
+                        .collect(),
+                )
+            }
+            MembershipChange::Roles(ref roles) => {
+                // Nobody would know the node of one that is no member.
+                let known = roles.iter().all(|(replica, _)| self.membership.nodes.contains_key(replica));
+                known.then(|| self.membership.nodes.clone())
+            }
+            MembershipChange::LeaveJoint => Some(self.membership.nodes.clone()),
+        };
+        let engine = to_engine(&change);
+        if let Some(nodes) = nodes
+            && let Ok(state) = self.raft.apply_conf_change(&engine)
+        {
+            self.membership = membership(&state, LogIndex(entry.index), &nodes);
             self.settled = None;
         }
         let raft = &mut self.raft.raft;
@@ -130,12 +187,11 @@ impl Group {
     }
 
     /// Takes the next step towards what is wanted of each replica, if this one leads and nothing is under way; `changed`
-    /// is since when that is wanted, unless it may change by itself, and `up` are the nodes that this one is connected
-    /// with. A leader that has not committed anything in its term may not know the last change.
+    /// is since when that is wanted, and `up` are the nodes that this one is connected with. A leader that has not committed anything in its term may not know the last change.
     pub fn reconcile(
         &mut self,
-        wanted: &BTreeMap<ReplicaId, Option<Role>>,
-        changed: Option<LogIndex>,
+        wanted: &Wanted,
+        changed: LogIndex,
         up: &[NodeId],
         may_lead: impl Fn(NodeId) -> bool,
     ) {
@@ -162,27 +218,48 @@ impl Group {
         let step = reconcile::next_step(&Situation {
             membership: &self.membership,
             own: ReplicaId(raft.id),
-            wanted,
+            wanted: &wanted.roles,
             active: &active,
             connected: &connected,
             caught_up: &caught_up,
         });
         match step {
             Some(Step::Change(change)) => {
+                let change = self.with_node(change, wanted);
                 // Refused only while leadership is handed over: the next leader takes the step.
                 let _ = self.raft.propose_conf_change(encode_change(&change).to_vec(), to_engine(&change));
             }
             Some(Step::HandOver) => self.transfer_leadership(may_lead),
-            None if wanted.iter().all(|(&replica, &role)| self.membership.role(replica) == role) => {
-                self.settled = changed;
+            None if wanted.is_true_of(&self.membership) => {
+                self.settled = Some(changed);
             }
             None => {}
+        }
+    }
+
+    /// The first step of a newcomer says on which node it is.
+    fn with_node(&self, change: MembershipChange, wanted: &Wanted) -> MembershipChange {
+        match &change {
+            MembershipChange::Roles(roles) => match roles[..] {
+                [(replica, Some(Role::Learner))] if self.membership.role(replica).is_none() => {
+                    let node = wanted.nodes.get(&replica).expect("invariant: who is wanted has a node");
+                    MembershipChange::Join(replica, *node)
+                }
+                _ => change,
+            },
+            MembershipChange::Join(..) | MembershipChange::LeaveJoint => change,
         }
     }
 
     /// Who replicates the shard, as of the last entry applied.
     pub fn membership(&self) -> &Membership {
         &self.membership
+    }
+
+    /// Whether this replica is one of the shard's, by its own log. If so, it has applied everything that came before it
+    /// joined; if not, it is new and knows nothing, or is to go and hears nothing any more.
+    pub fn is_member(&self) -> bool {
+        self.membership.role(self.replica()).is_some()
     }
 
     /// Whether a replica is on a node.
@@ -233,8 +310,11 @@ mod tests {
             voters_outgoing: vec![ReplicaId(1), ReplicaId(3)],
             learners_next: vec![ReplicaId(3)],
             changed: LogIndex(9),
+            nodes: [(1, 1), (3, 3), (4, 4), (5, 5)]
+                .map(|(replica, node)| (ReplicaId(replica), NodeId(node)))
+                .into(),
         };
-        assert_eq!(membership(&conf_state(&given), LogIndex(9)), given);
+        assert_eq!(membership(&conf_state(&given), LogIndex(9), &given.nodes), given);
     }
 
     #[test]

@@ -245,7 +245,8 @@ impl Group {
             SnapshotDone::Finished { id, file_bytes, checksum } => {
                 self.snapshot_finished(id, file_bytes, checksum)
             }
-            SnapshotDone::Written { .. } => {}
+            // Of a replica that was here before.
+            SnapshotDone::Written { .. } | SnapshotDone::Removed { .. } => {}
             SnapshotDone::Read { id, offset, bytes, file_bytes } => {
                 self.send_part(&SnapshotPart { id, offset, bytes }, file_bytes, out);
             }

@@ -9,35 +9,40 @@
 //! - A write is in one place at a time: held here, queued at the local leader, or with one peer. It is tried again
 //!   only when that place said that it is not done and never will be.
 //! - A refusal other than `UnknownOutcome` is given only for a write that is held here, hence nowhere else.
-//! - A forwarded write is never forwarded again: its receiver leads or says that it does not.
+//! - A forwarded write or read is never forwarded again: its receiver leads, or carries the shard, or says that it does not.
 
 mod gather;
+mod reads;
+mod routes;
 pub mod slots;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use slab::Slab;
 
-use crate::command::{Read, Refusal, Reply, Target, Write};
+use crate::command::{Refusal, Reply, Target, Write};
+use crate::control::slot_map::SlotMap;
 use crate::deliberate::{Fault, Faults};
 use crate::event::{Counters, NodeOptions};
 use crate::limits;
 use crate::peer;
 use crate::raft::{Groups, LinkNumber, Origin, Outcome, ProposeError, RequestId};
-use crate::types::{NodeId, ShardId, Ticks, Token};
-use gather::Gather;
+use crate::types::{NodeId, ShardId, Term, Ticks, Token};
+use reads::{List, Remote, Served};
+use routes::Routes;
 
 /// The open requests of one node and its links to peers.
 pub(crate) struct Router {
     node: NodeId,
-    data_shards: u64,
+    slots: SlotMap,
+    routes: Routes,
     request_ticks: u64,
     now: Ticks,
     open: Slab<Open>,
     generation: u32,
     /// In order of their deadlines, because all requests have the same time.
     deadlines: VecDeque<(Ticks, RequestId)>,
-    /// Writes that wait for a leader.
+    /// Writes that wait for a leader, and reads that wait for somebody who carries their shard.
     held: VecDeque<RequestId>,
     peers: Vec<Peer>,
     /// Links that this node has had, with anyone.
@@ -57,9 +62,18 @@ struct Open {
 }
 
 enum Work {
-    Write { shard: ShardId, write: Write, place: Place },
+    Write {
+        shard: ShardId,
+        write: Write,
+        place: Place,
+    },
+    /// Of a key whose shard is replicated here.
     Get,
-    List(Gather),
+    /// Of a key whose shard is not.
+    RemoteGet(Remote),
+    List(List),
+    /// A peer's read of a shard that is replicated here.
+    Served(Served),
 }
 
 /// Where a write is.
@@ -81,6 +95,8 @@ pub(crate) struct Peer {
     link: LinkNumber,
     /// Commands and outcomes for the next frame.
     outgoing: Vec<u8>,
+    /// Reads and answers to reads, in frames.
+    reads: Vec<Vec<u8>>,
     /// Bytes of commands forwarded and not answered yet.
     unanswered_bytes: usize,
 }
@@ -90,7 +106,8 @@ impl Router {
     pub(crate) fn new(options: &NodeOptions) -> Router {
         Router {
             node: options.host.node,
-            data_shards: options.data_shards,
+            slots: SlotMap::founded(options.data_shards),
+            routes: Routes::default(),
             request_ticks: options.timing.request_ticks,
             now: Ticks(0),
             open: Slab::new(),
@@ -128,56 +145,6 @@ impl Router {
         self.dispatch(request, groups);
     }
 
-    /// Takes a linearizable read.
-    pub(crate) fn read(&mut self, token: Token, read: Read, groups: &mut Groups) {
-        self.counters.reads_linearizable += 1;
-        match &read {
-            Read::Get { key } => {
-                let shard = self.shard_of(key);
-                let Some(request) = self.open(Some(token), Work::Get) else { return };
-                groups.with(shard, |group| group.read(request, read));
-            }
-            Read::List { limit, .. } => {
-                let gather = Gather::new(*limit, self.data_shards as usize);
-                let Some(request) = self.open(Some(token), Work::List(gather)) else { return };
-                for shard in (1..=self.data_shards).map(ShardId) {
-                    groups.with(shard, |group| group.read(request, read.clone()));
-                }
-            }
-        }
-    }
-
-    /// Answers from what is applied here.
-    pub(crate) fn read_stale(&self, read: &Read, groups: &Groups) -> Reply {
-        match read {
-            Read::Get { key } => groups.get(self.shard_of(key)).read_stale(read),
-            Read::List { limit, .. } => {
-                let mut gather = Gather::new(*limit, self.data_shards as usize);
-                let mut merged = None;
-                for shard in (1..=self.data_shards).map(ShardId) {
-                    match groups.get(shard).read_stale(read) {
-                        Reply::Page(page) => merged = gather.add(page),
-                        other => return other,
-                    }
-                }
-                Reply::Page(merged.unwrap_or_default())
-            }
-        }
-    }
-
-    /// A group answered a read.
-    pub(crate) fn read_done(&mut self, request: RequestId, reply: Reply) {
-        let Some(open) = self.get(request) else { return };
-        match (&mut open.work, reply) {
-            (Work::List(gather), Reply::Page(page)) => {
-                if let Some(merged) = gather.add(page) {
-                    self.finish(request, Reply::Page(merged));
-                }
-            }
-            (_, reply) => self.finish(request, reply),
-        }
-    }
-
     /// A leader said what became of a command of some node.
     pub(crate) fn outcome(&mut self, origin: Origin, outcome: Outcome) {
         if origin.node == self.node {
@@ -205,7 +172,10 @@ impl Router {
         match outcome {
             Outcome::Done(reply) => self.finish(request, reply),
             // Not dispatched at once: two nodes that each believe the other leads would play ping-pong.
-            Outcome::NotDone => self.held.push_back(request),
+            Outcome::NotDone => {
+                self.routes.denied(from);
+                self.held.push_back(request);
+            }
         }
     }
 
@@ -267,7 +237,10 @@ impl Router {
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) {
             peer.up = false;
             peer.outgoing.clear();
+            peer.reads.clear();
         }
+        self.routes.lose(node);
+        self.reads_lost(node);
         let with_peer = |open: &Open| matches!(open.work, Work::Write { place: Place::Forwarded { to, .. }, .. } if to == node);
         let lost: Vec<RequestId> = self
             .open
@@ -308,6 +281,7 @@ impl Router {
     fn retry_held(&mut self, groups: &mut Groups) {
         for request in core::mem::take(&mut self.held) {
             self.dispatch(request, groups);
+            self.ask_again(request);
         }
     }
 
@@ -315,6 +289,15 @@ impl Router {
     pub(crate) fn take_payloads(&mut self) -> impl Iterator<Item = (NodeId, Vec<u8>)> {
         let ready = self.peers.iter_mut().filter(|peer| !peer.outgoing.is_empty());
         ready.map(|peer| (peer.node, core::mem::take(&mut peer.outgoing)))
+    }
+
+    /// Frames of reads and their answers. One that is lost costs its reader time only.
+    pub(crate) fn take_reads(&mut self) -> impl Iterator<Item = (NodeId, Vec<u8>)> {
+        let frames = |peer: &mut Peer| {
+            let node = peer.node;
+            core::mem::take(&mut peer.reads).into_iter().map(move |frame| (node, frame))
+        };
+        self.peers.iter_mut().flat_map(frames)
     }
 
     pub(crate) fn answer(&mut self, token: Option<Token>, reply: Reply) {
@@ -334,7 +317,8 @@ impl Router {
 
     /// Whether there are replies or payloads to hand out.
     pub(crate) fn has_output(&self) -> bool {
-        !self.replies.is_empty() || self.peers.iter().any(|peer| !peer.outgoing.is_empty())
+        let has_frames = |peer: &Peer| !peer.outgoing.is_empty() || !peer.reads.is_empty();
+        !self.replies.is_empty() || self.peers.iter().any(has_frames)
     }
 
     pub(crate) fn count_stale_read(&mut self) {
@@ -353,13 +337,32 @@ impl Router {
         self.peers.iter().any(|peer| peer.node == node && peer.up)
     }
 
+    /// Sets which shard holds which slots, and who carries the shards that this node does not.
+    pub(crate) fn set_map(&mut self, slots: &SlotMap, carriers: impl Iterator<Item = (ShardId, NodeId)>) {
+        if self.slots != *slots {
+            self.slots = slots.clone();
+        }
+        self.routes.set(carriers);
+        self.leader_changed = true;
+    }
+
+    /// Who is believed to lead a shard that is not replicated here.
+    pub(crate) fn leader(&self, shard: ShardId) -> Option<NodeId> {
+        self.routes.leader(shard)
+    }
+
+    /// A peer says that it leads, or does not lead, a shard.
+    pub(crate) fn heard_of_leader(&mut self, shard: ShardId, node: NodeId, led: Option<Term>) {
+        self.leader_changed |= self.routes.hear(shard, node, led);
+    }
+
     /// Requests not answered yet.
     pub(crate) fn open_count(&self) -> usize {
         self.open.len()
     }
 
     fn shard_of(&self, key: &[u8]) -> ShardId {
-        slots::shard_of(slots::slot_of(key), self.data_shards)
+        self.slots.shard_of(slots::slot_of(key))
     }
 
     /// Opens a request, or refuses it when too many are.
@@ -390,9 +393,12 @@ impl Router {
         match groups.with(*shard, |group| group.propose(write, origin)) {
             Some(Ok(())) => *place = Place::Local,
             Some(Err(ProposeError::Refused(refusal))) => self.finish(request, Reply::Refused(refusal)),
-            None => self.finish(request, Reply::Refused(Refusal::Invalid("no such shard"))),
-            Some(Err(ProposeError::NotLeader)) => {
-                let leader = groups.get(*shard).leader();
+            None if !self.routes.knows(*shard) => {
+                self.finish(request, Reply::Refused(Refusal::Invalid("no such shard")));
+            }
+            None | Some(Err(ProposeError::NotLeader)) => {
+                let known = groups.member(*shard).map(|group| group.leader());
+                let leader = known.unwrap_or_else(|| self.routes.leader(*shard));
                 let Some(peer) = self.peers.iter_mut().find(|peer| Some(peer.node) == leader && peer.up)
                 else {
                     self.held.push_back(request);
@@ -415,7 +421,11 @@ impl Router {
     fn expire(&mut self, request: RequestId) {
         let Some(open) = self.get(request) else { return };
         let refusal = match open.work {
-            Work::Get | Work::List(_) | Work::Write { place: Place::Held, .. } => Refusal::NoLeader,
+            Work::Get
+            | Work::RemoteGet(_)
+            | Work::List(_)
+            | Work::Served(_)
+            | Work::Write { place: Place::Held, .. } => Refusal::NoLeader,
             Work::Write { place: Place::Local | Place::Forwarded { .. }, .. } => Refusal::UnknownOutcome,
         };
         self.finish(request, Reply::Refused(refusal));
@@ -427,8 +437,10 @@ impl Router {
             return;
         }
         let open = self.open.remove(key);
-        if let Work::Write { place, .. } = open.work {
-            self.left(place);
+        match open.work {
+            Work::Write { place, .. } => self.left(place),
+            Work::Served(served) => return self.answer_reader(&served, &reply),
+            Work::Get | Work::RemoteGet(_) | Work::List(_) => {}
         }
         self.answer(open.token, reply);
     }
@@ -445,7 +457,14 @@ impl Router {
 
 impl Peer {
     fn new(node: NodeId) -> Peer {
-        Peer { node, up: false, link: LinkNumber(0), outgoing: Vec::new(), unanswered_bytes: 0 }
+        Peer {
+            node,
+            up: false,
+            link: LinkNumber(0),
+            outgoing: Vec::new(),
+            reads: Vec::new(),
+            unanswered_bytes: 0,
+        }
     }
 
     /// Whether an outcome for `origin` may leave through this link.

@@ -59,6 +59,11 @@ pub enum SnapshotTask {
         /// The part.
         bytes: Bytes,
     },
+    /// The shard is replicated here no more: removes all its files. Answered by [`SnapshotDone::Removed`].
+    Remove {
+        /// The shard; index and term mean nothing.
+        id: SnapshotId,
+    },
     /// All parts are received: verifies the file, makes it durable under its name and loads the state. Answered by
     /// [`SnapshotDone::Loaded`].
     Load {
@@ -114,6 +119,11 @@ pub enum SnapshotDone {
         /// Size of its file.
         file_bytes: u64,
     },
+    /// All files of the shard are gone, or as many as could be removed: the next start tries again.
+    Removed {
+        /// As it was in the task.
+        id: SnapshotId,
+    },
     /// The task failed: no room, a fault of the disk, or a file that is not intact. What was in the making or being
     /// received is removed; finished snapshots stay.
     Failed {
@@ -132,6 +142,7 @@ impl SnapshotTask {
             | SnapshotTask::Finish { id }
             | SnapshotTask::Read { id, .. }
             | SnapshotTask::Receive { id, .. }
+            | SnapshotTask::Remove { id }
             | SnapshotTask::Load { id } => *id,
         }
     }
@@ -146,6 +157,7 @@ impl SnapshotDone {
             | SnapshotDone::Read { id, .. }
             | SnapshotDone::Received { id, .. }
             | SnapshotDone::Loaded { id, .. }
+            | SnapshotDone::Removed { id }
             | SnapshotDone::Failed { id, .. } => *id,
         }
     }

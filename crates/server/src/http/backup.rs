@@ -137,6 +137,7 @@ mod tests {
         let id = |index| SnapshotId { shard: ShardId(1), index: LogIndex(index), term: Term(1) };
         let status = |applied, snapshot: Option<u64>, makes_snapshot| ShardStatus {
             shard: ShardId(1),
+            replica: ReplicaId(1),
             leader: None,
             leads: false,
             term: Term(1),

@@ -266,6 +266,7 @@ fn escape(bytes: &[u8]) -> String {
 fn status() -> NodeStatus {
     let shard = |shard| ShardStatus {
         shard: ShardId(shard),
+        replica: ReplicaId(1),
         leader: Some(NodeId(1)),
         leads: true,
         term: Term(2),

@@ -42,7 +42,7 @@ fn keys_of(count: u64, value_bytes: usize) -> Vec<RestoredKey> {
 
 /// A data shard that holds these keys, written in their order.
 fn machine_of(shard: u64, keys: &[RestoredKey]) -> Machine {
-    let mut machine = Machine::new(ShardId(shard), 3);
+    let mut machine = Machine::new(ShardId(shard), 3, 4);
     for RestoredKey { key, value, .. } in keys {
         let put = Write::Put { key: key.clone(), value: value.clone(), condition: Condition::Always };
         machine.apply(LogIndex(1), put);
@@ -51,7 +51,7 @@ fn machine_of(shard: u64, keys: &[RestoredKey]) -> Machine {
 }
 
 fn registry() -> Machine {
-    let mut machine = Machine::new(ShardId::PRIME, 3);
+    let mut machine = Machine::new(ShardId::PRIME, 3, 4);
     let host = HostInfo {
         node: NodeId(1),
         uuid: Uuid::from_u128(1),
@@ -222,22 +222,22 @@ fn what_contradicts_itself_is_refused() {
         let summary = ShardSummary { id: id(1, 0), revision: Version(0), records: 0, blocks: 0, bytes: 0 };
         (ShardEnd, format::encode_shard_end(&summary).to_vec())
     };
-    let state = (Block, vec![1, 1, 0, 0, 0, 0, 0, 5]);
+    let state = (Block, vec![2, 1, 0, 0, 0, 0, 0, 0, 5]);
     let end = |shards| {
         let file_bytes = (HEADER_BYTES + CHUNK_HEADER_BYTES) as u64;
         (End, format::Totals { shards, blocks: 0, records: 0, file_bytes }.encode().to_vec())
     };
     for (name, chunks) in [
         ("a block before a shard", vec![state.clone()]),
-        ("the end of no shard", vec![shard_end(0, 1, 8)]),
+        ("the end of no shard", vec![shard_end(0, 1, 9)]),
         ("a shard inside a shard", vec![shard(1, 1), shard(2, 1)]),
         ("the end inside a shard", vec![shard(1, 1), end(1)]),
         ("shards out of order", vec![shard(2, 0), empty_end.clone(), shard(1, 1)]),
-        ("too few keys", vec![shard(1, 1), state.clone(), shard_end(1, 1, 8)]),
-        ("too few blocks", vec![shard(1, 1), state.clone(), shard_end(0, 2, 8)]),
+        ("too few keys", vec![shard(1, 1), state.clone(), shard_end(1, 1, 9)]),
+        ("too few blocks", vec![shard(1, 1), state.clone(), shard_end(0, 2, 9)]),
         ("an index without a state", vec![shard(1, 1), empty_end.clone()]),
-        ("a state without an index", vec![shard(1, 0), state.clone(), shard_end(0, 1, 8)]),
-        ("keys on the prime shard", vec![shard(0, 1), state.clone(), shard_end(0, 1, 8)]),
+        ("a state without an index", vec![shard(1, 0), state.clone(), shard_end(0, 1, 9)]),
+        ("keys on the prime shard", vec![shard(0, 1), state.clone(), shard_end(0, 1, 9)]),
         ("fewer shards than promised", vec![end(0)]),
         ("wrong totals", vec![end(3)]),
     ] {

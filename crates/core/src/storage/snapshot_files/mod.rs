@@ -155,6 +155,7 @@ impl<D: Disk> SnapshotFiles<D> {
             SnapshotTask::Receive { offset, bytes, .. } => {
                 (self.receive(id, offset, &bytes), Some(Stage::Receiving))
             }
+            SnapshotTask::Remove { .. } => (Ok(self.remove(id)), None),
             SnapshotTask::Load { .. } => (self.load_received(id), Some(Stage::Receiving)),
         };
         result.unwrap_or_else(|error: TaskError| {
@@ -228,6 +229,13 @@ impl<D: Disk> SnapshotFiles<D> {
         receiving.sync()?;
         self.install(id, Stage::Receiving)?;
         Ok(SnapshotDone::Loaded { id, machine: Box::new(machine), membership, file_bytes })
+    }
+
+    fn remove(&mut self, id: SnapshotId) -> SnapshotDone {
+        self.shards.insert(id.shard, ShardFiles::default());
+        // What cannot be removed now is at the next start, or when the shard has a snapshot here again.
+        let _ = self.sweep(id.shard);
+        SnapshotDone::Removed { id }
     }
 
     fn files(&mut self, shard: ShardId) -> &mut ShardFiles<D::File> {
