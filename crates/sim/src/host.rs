@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use tidelock_core::command::{HostInfo, Reply, Standing};
+use tidelock_core::command::{HostInfo, RegistryView, Reply, Standing};
 use tidelock_core::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame};
 use tidelock_core::membership::Membership;
 use tidelock_core::node::Node;
@@ -179,6 +179,11 @@ impl Host {
             seats.insert(number, seat.standing);
         }
         node.is_as_wanted().then_some(seats)
+    }
+
+    /// The tables of the registry, as far as it knows.
+    pub fn registry(&self) -> Option<RegistryView> {
+        Some(self.process.as_ref()?.node.registry_view())
     }
 
     /// Whether it can answer for every key from its own memory.

@@ -55,6 +55,16 @@ impl World<'_> {
         }
         let mut text = String::from("the members of a healed cluster do not settle:");
         for host in self.hosts.iter().filter(|host| host.is_member()) {
+            if let Some(registry) = host.registry() {
+                text.push_str(&format!("\nnode {} knows {:?}", host.node(), registry.replicas));
+                let seats = registry.seats.iter().map(|(node, seat)| {
+                    let zone = seat.host.as_ref().map(|host| &host.info.tags);
+                    (node, seat.standing, seat.draining, seat.is_barred, seat.is_dead, zone)
+                });
+                text.push_str(&format!(" {:?}", seats.collect::<Vec<_>>()));
+                let tags = registry.shards.iter().map(|(shard, row)| (shard, &row.tags));
+                text.push_str(&format!(" {:?}", tags.collect::<Vec<_>>()));
+            }
             for shard in host.status().map(|status| status.shards).unwrap_or_default() {
                 let membership = host.membership(shard.shard);
                 text.push_str(&format!("\nnode {}: {shard:?} {membership:?}", host.node()));

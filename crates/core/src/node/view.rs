@@ -27,7 +27,8 @@ impl Node {
         }
     }
 
-    pub(super) fn registry_view(&self) -> RegistryView {
+    /// The tables of the registry, as far as this node has applied them.
+    pub fn registry_view(&self) -> RegistryView {
         let registry = self.registry();
         let (last_replica, last_shard) = registry.last_numbers();
         RegistryView {

@@ -61,10 +61,18 @@ impl<'a> Choosing<'a> {
                 voters.insert(host.node);
             }
         }
-        for host in &candidates {
-            if voters.len() < self.count() {
+        // A policy that asks for more than there is takes no vote away, and never the last one.
+        let stays = |host: &&&HostFacts| matches!(host.standing, Standing::Voter | Standing::Learner);
+        let votes_still = self.hosts.iter().filter(stays).filter(|host| !host.is_barred && self.votes(host));
+        let count = self.count();
+        for host in candidates.iter().chain(votes_still) {
+            if voters.len() < count {
                 voters.insert(host.node);
             }
+        }
+        if voters.is_empty() {
+            let any = self.hosts.iter().filter(stays).max_by_key(|host| (!host.is_barred, self.rank(host)));
+            voters.extend(any.map(|host| host.node));
         }
         voters
     }
@@ -173,6 +181,9 @@ impl<'a> Choosing<'a> {
         }
         if host.is_draining {
             return Reason::DrainedVoter;
+        }
+        if !self.fits(host) {
+            return Reason::NobodyFits;
         }
         if let Some(member) = &self.shard.policy.member {
             return Reason::Member { count: member.count, values: self.values_text(host) };

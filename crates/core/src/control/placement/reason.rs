@@ -25,6 +25,8 @@ pub enum Reason {
         /// Whether there would be somebody, if voters did not have to be apart.
         is_apart: bool,
     },
+    /// It votes though the policy names others: there are not enough of those.
+    NobodyFits,
     /// It votes though it is drained: nobody can take its place.
     DrainedVoter,
     /// It follows: there are enough voters.
@@ -79,6 +81,7 @@ impl fmt::Display for Reason {
             Reason::NobodyInstead { is_apart: true } => f.write_str(
                 "it is dead, but every host that could take its place is where another voter is already",
             ),
+            Reason::NobodyFits => f.write_str("it does not fit the policy, but not enough other hosts do"),
             Reason::DrainedVoter => f.write_str("it is drained, but no other host could take its place"),
             Reason::EnoughVoters { voters } => {
                 write!(f, "no vote: there are enough voters, {}", Nodes(voters))
