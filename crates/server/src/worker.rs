@@ -207,11 +207,15 @@ impl Worker {
 
 impl Store for Worker {
     fn submit(&self, request: Request) -> impl Future<Output = Reply> {
-        let pending = match request {
+        let at_once = match &request {
             Request::Read { read, consistency: Consistency::Stale } => {
-                Pending::Answered(self.0.node.borrow_mut().read_stale(&read))
+                self.0.node.borrow_mut().read_stale(read)
             }
-            request => {
+            _ => None,
+        };
+        let pending = match at_once {
+            Some(reply) => Pending::Answered(reply),
+            None => {
                 let (sender, receiver) = oneshot::channel();
                 let token = Token(self.0.waiting.borrow_mut().insert(sender) as u64);
                 self.tell(Event::Request { token, request });

@@ -22,5 +22,6 @@ mod lifecycle;
 mod linearizable;
 mod lost_majority;
 mod membership;
+mod placement;
 mod replacement;
 mod snapshots;

@@ -21,7 +21,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use crc::{CRC_64_XZ, Crc};
 
-use crate::command::{Denial, HostChange, HostInfo, Reply, Standing};
+use crate::command::{Denial, HostChange, HostInfo, RegistryView, Reply, Standing};
 use crate::control::slot_map::SlotMap;
 use crate::limits;
 use crate::membership::{Role, founding_replicas};
@@ -229,6 +229,19 @@ impl Registry {
     /// Which shard holds which slots.
     pub fn slots(&self) -> &SlotMap {
         &self.slots
+    }
+
+    /// All tables, to be shown.
+    pub fn view(&self) -> RegistryView {
+        RegistryView {
+            index: self.changed,
+            seats: self.seats.iter().map(|(&node, seat)| (node, seat.clone())).collect(),
+            shards: self.shards.iter().map(|(&shard, row)| (shard, row.clone())).collect(),
+            replicas: self.replicas.iter().map(|(&replica, row)| (replica, row.clone())).collect(),
+            last_replica: self.last_replica,
+            last_shard: self.last_shard,
+            slots: self.slots.clone(),
+        }
     }
 
     /// The replica of a shard on a node, also one on its way out.

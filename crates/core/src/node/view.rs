@@ -1,15 +1,15 @@
 //! What a node shows of the cluster: the registry, its own replicas, and what peers last reported of theirs.
 
 use alloc::collections::BTreeMap;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 use uuid::Uuid;
 
 use super::Node;
 use crate::command::{
-    ClusterView, Explained, Explanation, HostInfo, HostView, RegistryView, ReplicaView, ShardView, Standing,
+    ClusterView, Explanation, HostInfo, HostView, RegistryView, ReplicaView, ShardView, Standing,
 };
-use crate::control::placement::{self, Placed};
+use crate::control::placement;
 use crate::control::registry::Seat;
 use crate::control::registry::tables::Shard;
 use crate::membership::Role;
@@ -29,34 +29,11 @@ impl Node {
 
     /// The tables of the registry, as far as this node has applied them.
     pub fn registry_view(&self) -> RegistryView {
-        let registry = self.registry();
-        let (last_replica, last_shard) = registry.last_numbers();
-        RegistryView {
-            index: registry.changed(),
-            seats: registry.seats().iter().map(|(&node, seat)| (node, seat.clone())).collect(),
-            shards: registry.shards().iter().map(|(&shard, row)| (shard, row.clone())).collect(),
-            replicas: registry.replicas().iter().map(|(&replica, row)| (replica, row.clone())).collect(),
-            last_replica,
-            last_shard,
-            slots: registry.slots().clone(),
-        }
+        self.registry().view()
     }
 
     pub(super) fn explain(&self, shard: ShardId) -> Option<Explanation> {
-        let registry = self.registry();
-        let plan = placement::plan(registry, shard)?;
-        let explained = |(node, placed): (NodeId, Placed)| {
-            let held = registry.replica_on(shard, node);
-            let wanted = held.and_then(|(_, row)| row.wanted);
-            Explained {
-                node,
-                replica: held.map(|(replica, _)| replica),
-                role: placed.role,
-                is_written: wanted == placed.role,
-                reason: placed.reason.to_string(),
-            }
-        };
-        Some(Explanation { shard, hosts: plan.into_iter().map(explained).collect() })
+        placement::explain(self.registry(), shard)
     }
 
     /// A host that belongs to the cluster; `None` for one that was removed.

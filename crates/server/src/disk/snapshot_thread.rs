@@ -72,6 +72,9 @@ fn log(done: &SnapshotDone) {
             tracing::info!(shard, index, bytes = file_bytes, "snapshot received and loaded");
         }
         SnapshotDone::Failed { reason, .. } => tracing::warn!(shard, index, reason, "snapshot failed"),
+        SnapshotDone::Removed { .. } => {
+            tracing::info!(shard, "snapshots removed: the shard is carried here no more")
+        }
         SnapshotDone::Written { .. } | SnapshotDone::Read { .. } | SnapshotDone::Received { .. } => {}
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 
 use bytes::Bytes;
 use tidelock_core::command::{ClusterView, Item, Page, Read, Refusal, Reply, Request, Restoration, Write};
+use tidelock_core::control::placement;
 use tidelock_core::control::registry::Registry;
 use tidelock_core::event::NodeStatus;
 use tidelock_core::types::{LogIndex, Version};
@@ -110,6 +111,11 @@ impl State {
                 Reply::Page(Page { items, next })
             }
             Request::Cluster => Reply::Cluster(self.cluster.clone()),
+            Request::Registry => Reply::Registry(self.registry.view()),
+            Request::Explain { shard } => {
+                let unknown = Reply::Refused(Refusal::Invalid("there is no such shard"));
+                placement::explain(&self.registry, shard).map_or(unknown, Reply::Explained)
+            }
             Request::SnapshotHere => Reply::Snapshots(vec![]),
             Request::Transfer { shard, to } => {
                 match self.cluster.shards.iter_mut().find(|view| view.shard == shard) {
@@ -153,6 +159,11 @@ impl State {
             Write::Checkpoint { shard } => Reply::Checkpointed { index: LogIndex(100 + shard.0) },
             Write::Restore(restoration) => self.restore(&restoration),
             Write::RegisterHost(_) | Write::JoinHost(_) => panic!("HTTP registers no hosts"),
+            Write::Assign { .. } | Write::ForgetReplica { .. } => panic!("HTTP places no replicas"),
+            Write::TagShard(tags) => {
+                self.revision += 1;
+                self.registry.tag_shard(LogIndex(self.revision), tags.shard, &tags.tags)
+            }
             Write::ChangeHost { node, change } => {
                 self.revision += 1;
                 self.registry.change(LogIndex(self.revision), node, change)

@@ -19,10 +19,10 @@ mod reason;
 mod tests;
 
 use alloc::collections::BTreeMap;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use crate::command::{Assignment, Standing};
+use crate::command::{Assignment, Explained, Explanation, Standing};
 use crate::control::registry::Registry;
 use crate::membership::Role;
 use crate::types::{NodeId, ShardId};
@@ -85,6 +85,21 @@ pub fn place(hosts: &[HostFacts], shard: &ShardFacts) -> ShardPlan {
 pub fn plan(registry: &Registry, shard: ShardId) -> Option<ShardPlan> {
     let facts = shard_facts(registry, shard)?;
     Some(place(&host_facts(registry), &facts))
+}
+
+/// The plan of a shard in words, beside what stands in the registry; `None` if there is none of that number.
+pub fn explain(registry: &Registry, shard: ShardId) -> Option<Explanation> {
+    let explained = |(node, placed): (NodeId, Placed)| {
+        let held = registry.replica_on(shard, node);
+        Explained {
+            node,
+            replica: held.map(|(replica, _)| replica),
+            role: placed.role,
+            is_written: held.and_then(|(_, row)| row.wanted) == placed.role,
+            reason: placed.reason.to_string(),
+        }
+    };
+    Some(Explanation { shard, hosts: plan(registry, shard)?.into_iter().map(explained).collect() })
 }
 
 /// What must change for every shard to be as it should: at most `most` assignments, unless one shard alone needs more. Those

@@ -5,7 +5,6 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use proptest::prelude::*;
-use std::string::ToString;
 
 use super::*;
 
