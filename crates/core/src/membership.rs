@@ -34,6 +34,9 @@ pub struct Membership {
     pub learners_next: Vec<ReplicaId>,
     /// The entry that made it so; 0 for what the shard was founded with.
     pub changed: LogIndex,
+    /// How new the registry was, by the index of its last change, of which any of this was made. A leader who knows an older
+    /// one only must not go back to what that one wanted: it might bring back a replica that is forgotten already.
+    pub wanted_at: LogIndex,
     /// The node that carries each replica: the shard's own log says it, so that a replica that knows nothing of the
     /// registry can talk to the others.
     pub nodes: BTreeMap<ReplicaId, NodeId>,
@@ -100,6 +103,7 @@ impl Membership {
             }
         }
         codec::put_varint(out, self.changed.0);
+        codec::put_varint(out, self.wanted_at.0);
         encode_nodes(self.nodes.iter().map(|(replica, node)| (*replica, *node)), out);
     }
 
@@ -110,6 +114,7 @@ impl Membership {
             voters_outgoing: replicas(decoder)?,
             learners_next: replicas(decoder)?,
             changed: LogIndex(decoder.varint()?),
+            wanted_at: LogIndex(decoder.varint()?),
             nodes: decode_nodes(decoder)?.into_iter().collect(),
         };
         if !membership.replicas().iter().eq(membership.nodes.keys()) {
@@ -230,6 +235,7 @@ mod tests {
             voters_outgoing: vec![ReplicaId(1), ReplicaId(2)],
             learners_next: vec![ReplicaId(2)],
             changed: LogIndex(9),
+            wanted_at: LogIndex(8),
             nodes: [(1, 1), (2, 2), (7, 3), (300, 4)]
                 .map(|(replica, node)| (ReplicaId(replica), NodeId(node)))
                 .into(),

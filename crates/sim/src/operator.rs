@@ -111,7 +111,7 @@ pub fn draw(
                 let (name, value) = *choose(random, &POLICIES);
                 Deed::Tag { shard: ShardId(random.u64(0..=data_shards)), name, value }
             }
-            13 => Deed::Move { node, zone: *choose::<&'static str>(random, &ZONES) },
+            13 => Deed::Move { node, zone: ZONES[random.usize(0..ZONES.len())] },
             0..=2 if hosts < founders + JOINS_MAX => {
                 hosts += 1;
                 Deed::Join

@@ -300,12 +300,12 @@ mod tests {
         assert_eq!(Restore::default().finish().err(), Some(RestoreError::Empty));
         for first in [
             &[][..],
-            &[1, 1, 0, 0, 0, 0, 0, 0],
-            &[2, 9, 0, 0, 0, 0, 0, 0],
-            &[2, 1, 0, 0, 0, 0, 0, 0],
-            &[2, 1, 0, 0, 0, 0, 0, 0, 5, 0],
-            &[2, 1, 2, 3, 2, 0, 0, 0, 0, 2, 2, 1, 3, 1, 5],
-            &[2, 1, 1, 3, 0, 0, 0, 0, 0, 5],
+            &[1, 1, 0, 0, 0, 0, 0, 0, 0],
+            &[2, 9, 0, 0, 0, 0, 0, 0, 0],
+            &[2, 1, 0, 0, 0, 0, 0, 0, 0],
+            &[2, 1, 0, 0, 0, 0, 0, 0, 0, 5, 0],
+            &[2, 1, 2, 3, 2, 0, 0, 0, 0, 0, 2, 2, 1, 3, 1, 5],
+            &[2, 1, 1, 3, 0, 0, 0, 0, 0, 0, 5],
         ] {
             assert!(Restore::default().block(first).is_err(), "{first:?}");
             assert!(Scan::default().block(first).is_err(), "{first:?}");
@@ -314,14 +314,14 @@ mod tests {
             [&[1, b'a', 9, 0][..], &[1, b'a', 0, 0], &[1, b'b', 1, 0, 1, b'a', 2, 0], &[1, b'a', 1, 5]]
         {
             let mut restore = Restore::default();
-            restore.block(&[2, 1, 1, 3, 0, 0, 0, 0, 1, 3, 1, 5]).expect("a header");
+            restore.block(&[2, 1, 1, 3, 0, 0, 0, 0, 0, 1, 3, 1, 5]).expect("a header");
             assert!(restore.block(records).is_err(), "{records:?}");
             let mut scan = Scan::default();
-            assert_eq!(scan.block(&[2, 1, 0, 0, 0, 0, 0, 0, 5]), Ok(false));
+            assert_eq!(scan.block(&[2, 1, 0, 0, 0, 0, 0, 0, 0, 5]), Ok(false));
             assert!(scan.block(records).is_err(), "{records:?}");
         }
         let mut scan = Scan::default();
-        assert_eq!(scan.block(&[2, 1, 0, 0, 0, 0, 0, 0, 5]), Ok(false));
+        assert_eq!(scan.block(&[2, 1, 0, 0, 0, 0, 0, 0, 0, 5]), Ok(false));
         assert_eq!(scan.block(&[1, b'b', 1, 0]), Ok(true));
         assert!(scan.block(&[1, b'a', 2, 0]).is_err(), "order holds over blocks");
         assert_eq!((scan.revision(), scan.records(), scan.is_registry()), (Version(5), 1, Some(false)));

@@ -44,7 +44,7 @@ pub fn go_on_alone(shards: &mut RecoveredShards, survivor: Survivor<'_>) -> Vec<
         log.hard_state.term = log.hard_state.term.max(base_term).max(Term(1));
         let data = changes(survivor.node, members)
             .into_iter()
-            .map(|change| raft::encode_change(&change))
+            .map(|change| raft::encode_change(&change, LogIndex(0)))
             .chain((shard == ShardId::PRIME).then(|| raft::encode_writes(&departures(survivor))));
         let term = log.hard_state.term;
         let entries: Vec<LogEntry> = data

@@ -155,17 +155,27 @@ impl Node {
         self.roster.is_untold || !self.roster.farewells.is_empty() || !self.roster.introductions.is_empty()
     }
 
-    /// Peers that could take a leadership over. Those that are draining or cannot write only if `must` and there is nobody
-    /// else.
-    pub(super) fn heirs(&self, must: bool) -> Vec<NodeId> {
-        let up = self.router.peers().iter().filter(|peer| peer.up).map(|peer| peer.node);
-        let seat_of = |node: NodeId| Some((node, self.seat(node)?));
-        let voters = up.filter_map(seat_of).filter(|(_, seat)| seat.stays());
-        let is_unfit =
-            |(node, seat): &(NodeId, &Seat)| seat.draining || self.disks.peers_stalled.contains(node);
-        let (unfit, willing): (Vec<_>, Vec<_>) = voters.partition(is_unfit);
-        let heirs = if willing.is_empty() && must { unfit } else { willing };
-        heirs.into_iter().map(|(node, _)| node).collect()
+    /// Peers that could take the leadership of a shard over: those whose replicas are to vote, so that nobody is handed what
+    /// it would have to hand back. Those that are draining or cannot write only if `must` and there is nobody else.
+    pub(super) fn heirs(&self, shard: ShardId, must: bool) -> Vec<NodeId> {
+        let voters = self.registry().wanted(shard).filter(|(_, _, role)| *role == Some(Role::Voter));
+        let able = voters.map(|(_, node, _)| node).filter(|&node| self.router.is_up(node));
+        let is_unfit = |node: &NodeId| {
+            self.seat(*node).is_none_or(|seat| seat.draining || !seat.stays())
+                || self.disks.peers_stalled.contains(node)
+        };
+        let (unfit, willing): (Vec<NodeId>, Vec<NodeId>) = able.partition(is_unfit);
+        if willing.is_empty() && must { unfit } else { willing }
+    }
+
+    /// Lets others lead what this node leads, as far as there are others.
+    pub(super) fn hand_over(&mut self, must: bool) {
+        let led: Vec<ShardId> =
+            self.groups.iter().filter(|group| group.leads()).map(|group| group.shard()).collect();
+        for shard in led {
+            let heirs = self.heirs(shard, must);
+            self.groups.with(shard, |group| group.transfer_leadership(|node| heirs.contains(&node)));
+        }
     }
 
     /// Lets this node's leaders take the next step towards what the registry wants, once a tick.
@@ -180,11 +190,10 @@ impl Node {
         if leaders.is_empty() {
             return;
         }
-        let heirs = self.heirs(true);
         let up: Vec<NodeId> =
             self.router.peers().iter().filter(|peer| peer.up).map(|peer| peer.node).collect();
         for shard in leaders {
-            let wanted = self.wanted(shard);
+            let (wanted, heirs) = (self.wanted(shard), self.heirs(shard, true));
             self.groups.with(shard, |group| {
                 group.reconcile(&wanted, changed, &up, |node| heirs.contains(&node));
             });

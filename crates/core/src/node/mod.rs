@@ -319,11 +319,11 @@ impl Node {
         let output = &mut self.output;
         self.groups.for_each(|group| group.tick(now, output));
         if self.retiring || self.seat(self.options.host.node).is_some_and(|seat| seat.draining) {
-            self.hand_over();
+            self.hand_over(self.retiring);
         }
         if self.disks.own_stalled {
-            let heirs = self.heirs(true);
-            self.groups.for_each(|group| group.leave_stalled_disk(|node| heirs.contains(&node)));
+            let router = &self.router;
+            self.groups.for_each(|group| group.leave_stalled_disk(|node| router.is_up(node)));
         }
         self.reconcile();
         self.watch_hosts();
@@ -336,12 +336,6 @@ impl Node {
             self.balance();
             self.report_due = true;
         }
-    }
-
-    /// Lets others lead what this node leads, as far as there are others.
-    fn hand_over(&mut self) {
-        let heirs = self.heirs(self.retiring);
-        self.groups.for_each(|group| group.transfer_leadership(|node| heirs.contains(&node)));
     }
 
     /// Announces this host to the registry until the registry says what it should.

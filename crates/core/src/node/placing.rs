@@ -162,9 +162,9 @@ impl Node {
             *led.entry(*node).or_default() += usize::from(position.leads);
         }
         let own: Vec<&Group> = self.groups.iter().filter(|group| group.leads()).collect();
-        let heirs = self.heirs(false);
         let lighter = |group: &&Group| {
             let voters = group.carriers().filter(|(_, _, role)| *role == Role::Voter);
+            let heirs = self.heirs(group.shard(), false);
             let able = voters.map(|(node, ..)| node).filter(|node| heirs.contains(node));
             let heir = able.min_by_key(|node| (led.get(node).copied().unwrap_or_default(), *node))?;
             (led.get(&heir).copied().unwrap_or_default() + 2 <= own.len()).then_some((group.shard(), heir))

@@ -15,7 +15,7 @@ use raft::eraftpb::{
 };
 
 use super::group::Group;
-use crate::codec::{DecodeError, Decoder};
+use crate::codec::{self, DecodeError, Decoder};
 use crate::control::reconcile::{self, Situation, Step};
 use crate::limits;
 use crate::membership::{Membership, MembershipChange, Role};
@@ -45,26 +45,28 @@ pub(super) fn entry(index: LogIndex, term: Term, data: Bytes) -> Entry {
     entry
 }
 
-/// The data of an entry that changes the membership.
-pub(crate) fn encode_change(change: &MembershipChange) -> Bytes {
+/// The data of an entry that changes the membership, as the registry wanted it after its change at `wanted_at`.
+pub(crate) fn encode_change(change: &MembershipChange, wanted_at: LogIndex) -> Bytes {
     let mut data = alloc::vec![CHANGE_FORMAT];
+    codec::put_varint(&mut data, wanted_at.0);
     change.encode(&mut data);
     data.into()
 }
 
-fn decode(data: &[u8]) -> Result<MembershipChange, DecodeError> {
+fn decode(data: &[u8]) -> Result<(MembershipChange, LogIndex), DecodeError> {
     let mut decoder = Decoder::new(data);
     if decoder.u8()? != CHANGE_FORMAT {
         return Err(DecodeError::UnknownTag("entry format"));
     }
+    let wanted_at = LogIndex(decoder.varint()?);
     let change = MembershipChange::decode(&mut decoder)?;
     decoder.finish()?;
-    Ok(change)
+    Ok((change, wanted_at))
 }
 
 /// The change of membership that the data of an entry holds, if it does.
 pub(crate) fn changes_of(data: &[u8]) -> Option<MembershipChange> {
-    decode(data).ok()
+    decode(data).ok().map(|(change, _)| change)
 }
 
 /// The engine's form of a change. Leaving a joint configuration is the change of nothing; entering one is left to the
@@ -118,7 +120,7 @@ fn membership(state: &ConfState, changed: LogIndex, nodes: &BTreeMap<ReplicaId, 
         voters_outgoing: replicas(state.get_voters_outgoing()),
         learners_next: replicas(state.get_learners_next()),
         changed,
-        nodes: BTreeMap::new(),
+        ..Membership::default()
     };
     let kept = membership.replicas().into_iter();
     membership.nodes = kept.filter_map(|replica| Some((replica, *nodes.get(&replica)?))).collect();
@@ -144,7 +146,8 @@ impl Group {
     /// Carries out a change that is committed. One that does not fit what is there changes nothing, on every replica
     /// alike.
     pub(super) fn apply_change(&mut self, entry: &Entry) {
-        let change = decode(&entry.context).expect("invariant: a committed change of membership decodes");
+        let (change, wanted_at) =
+            decode(&entry.context).expect("invariant: a committed change of membership decodes");
         let nodes = match change {
             // Somebody else has proposed it too, and it is a member by now: with a role that must not be lost.
             MembershipChange::Join(replica, _) if self.membership.nodes.contains_key(&replica) => None,
@@ -170,7 +173,8 @@ impl Group {
         if let Some(nodes) = nodes
             && let Ok(state) = self.raft.apply_conf_change(&engine)
         {
-            self.membership = membership(&state, LogIndex(entry.index), &nodes);
+            let wanted_at = wanted_at.max(self.membership.wanted_at);
+            self.membership = Membership { wanted_at, ..membership(&state, LogIndex(entry.index), &nodes) };
             self.settled = None;
         }
         let raft = &mut self.raft.raft;
@@ -187,7 +191,8 @@ impl Group {
     }
 
     /// Takes the next step towards what is wanted of each replica, if this one leads and nothing is under way; `changed`
-    /// is since when that is wanted, and `up` are the nodes that this one is connected with. A leader that has not committed anything in its term may not know the last change.
+    /// is since when that is wanted, and `up` are the nodes that this one is connected with. A leader that has not committed anything in its term may not know the last change, and one whose registry is
+    /// behind that change does not know what is wanted.
     pub fn reconcile(
         &mut self,
         wanted: &Wanted,
@@ -199,6 +204,7 @@ impl Group {
         let may_change = raft.state == StateRole::Leader
             && raft.lead_transferee.is_none()
             && !raft.has_pending_conf()
+            && changed >= self.membership.wanted_at
             && self.applied_term == Term(raft.term);
         if !may_change {
             return;
@@ -227,7 +233,9 @@ impl Group {
             Some(Step::Change(change)) => {
                 let change = self.with_node(change, wanted);
                 // Refused only while leadership is handed over: the next leader takes the step.
-                let _ = self.raft.propose_conf_change(encode_change(&change).to_vec(), to_engine(&change));
+                let _ = self
+                    .raft
+                    .propose_conf_change(encode_change(&change, changed).to_vec(), to_engine(&change));
             }
             Some(Step::HandOver) => self.transfer_leadership(may_lead),
             None if wanted.is_true_of(&self.membership) => {
@@ -290,11 +298,11 @@ mod tests {
     fn changes_keep_their_kind_through_log_and_engine() {
         let change = MembershipChange::Roles(vec![(ReplicaId(4), Some(Role::Learner))]);
         for change in [change, MembershipChange::LeaveJoint] {
-            let data = encode_change(&change);
+            let data = encode_change(&change, LogIndex(5));
             let entry = entry(LogIndex(7), Term(3), data.clone());
             assert_eq!(entry.get_entry_type(), EntryType::EntryConfChangeV2);
             assert_eq!((data_of(&entry), entry.index, entry.term), (&data, 7, 3));
-            assert_eq!(decode(&entry.context), Ok(change));
+            assert_eq!(decode(&entry.context), Ok((change, LogIndex(5))));
         }
         let normal = entry(LogIndex(8), Term(3), Bytes::from_static(b"\x01\x00"));
         assert_eq!(normal.get_entry_type(), EntryType::EntryNormal);
@@ -310,6 +318,7 @@ mod tests {
             voters_outgoing: vec![ReplicaId(1), ReplicaId(3)],
             learners_next: vec![ReplicaId(3)],
             changed: LogIndex(9),
+            wanted_at: LogIndex(0),
             nodes: [(1, 1), (3, 3), (4, 4), (5, 5)]
                 .map(|(replica, node)| (ReplicaId(replica), NodeId(node)))
                 .into(),

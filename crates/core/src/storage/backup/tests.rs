@@ -222,22 +222,22 @@ fn what_contradicts_itself_is_refused() {
         let summary = ShardSummary { id: id(1, 0), revision: Version(0), records: 0, blocks: 0, bytes: 0 };
         (ShardEnd, format::encode_shard_end(&summary).to_vec())
     };
-    let state = (Block, vec![2, 1, 0, 0, 0, 0, 0, 0, 5]);
+    let state = (Block, vec![2, 1, 0, 0, 0, 0, 0, 0, 0, 5]);
     let end = |shards| {
         let file_bytes = (HEADER_BYTES + CHUNK_HEADER_BYTES) as u64;
         (End, format::Totals { shards, blocks: 0, records: 0, file_bytes }.encode().to_vec())
     };
     for (name, chunks) in [
         ("a block before a shard", vec![state.clone()]),
-        ("the end of no shard", vec![shard_end(0, 1, 9)]),
+        ("the end of no shard", vec![shard_end(0, 1, 10)]),
         ("a shard inside a shard", vec![shard(1, 1), shard(2, 1)]),
         ("the end inside a shard", vec![shard(1, 1), end(1)]),
         ("shards out of order", vec![shard(2, 0), empty_end.clone(), shard(1, 1)]),
-        ("too few keys", vec![shard(1, 1), state.clone(), shard_end(1, 1, 9)]),
-        ("too few blocks", vec![shard(1, 1), state.clone(), shard_end(0, 2, 9)]),
+        ("too few keys", vec![shard(1, 1), state.clone(), shard_end(1, 1, 10)]),
+        ("too few blocks", vec![shard(1, 1), state.clone(), shard_end(0, 2, 10)]),
         ("an index without a state", vec![shard(1, 1), empty_end.clone()]),
-        ("a state without an index", vec![shard(1, 0), state.clone(), shard_end(0, 1, 9)]),
-        ("keys on the prime shard", vec![shard(0, 1), state.clone(), shard_end(0, 1, 9)]),
+        ("a state without an index", vec![shard(1, 0), state.clone(), shard_end(0, 1, 10)]),
+        ("keys on the prime shard", vec![shard(0, 1), state.clone(), shard_end(0, 1, 10)]),
         ("fewer shards than promised", vec![end(0)]),
         ("wrong totals", vec![end(3)]),
     ] {

@@ -31,7 +31,7 @@ pub const SEGMENT_BYTES_MAX: u64 = 1 << 34;
 const SEGMENT_MAGIC: &[u8; 8] = b"TIDELWAL";
 const SEGMENT_HEADER_BYTES: usize = 44;
 /// Version 2 added the restart record. What stands in segments of version 1 reads the same.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const VERSION_OLDEST: u32 = 1;
 const FRAME_MAGIC: &[u8; 3] = b"TLF";
 const FLAG_FIRST: u8 = 1;
