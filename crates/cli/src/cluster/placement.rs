@@ -30,7 +30,7 @@ pub(super) fn explain(args: ExplainArgs, client: ClientArgs) -> Result<(), CliEr
         return output::line(&String::from_utf8_lossy(&answer.body));
     }
     let explanation: Explanation = answer.json()?;
-    output::write(table(&explanation).as_bytes())
+    output::line(&table(&explanation))
 }
 
 pub(super) fn set(args: SetArgs, client: ClientArgs) -> Result<(), CliError> {
@@ -105,7 +105,7 @@ mod tests {
              NODE  ROLE            REPLICA  WHY\n\
              1     voter           4        one of 3\n\
              2     -               -        named elsewhere\n\
-             3     learner (soon)  -        covered\n"
+             3     learner (soon)  -        covered"
         );
     }
 }

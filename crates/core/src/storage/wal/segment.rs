@@ -278,7 +278,8 @@ mod tests {
             (0, Err(HeaderFault::Version(0))),
             (1, Ok(SEGMENT)),
             (2, Ok(SEGMENT)),
-            (3, Err(HeaderFault::Version(3))),
+            (3, Ok(SEGMENT)),
+            (4, Err(HeaderFault::Version(4))),
         ] {
             page[8] = version;
             let crc = crc32c::crc32c(&page[..40]);
