@@ -110,18 +110,27 @@ tools: ## Install what the checks need beyond a Rust toolchain
 clean-data: ## Delete the data of local clusters, ./tidelock-data
 	rm -rf ./tidelock-data
 
-# One node each of a cluster of three, to be started in three terminals. Node N has the ports 800N, 700N and 900N.
-TEST_NODES := test-node-1 test-node-2 test-node-3
+# One node each of a cluster, to be started in a terminal each: three founders in three zones, and up to three that join
+# them, in zones that are covered already. Node N has the ports 800N, 700N and 900N. `make clean-data` begins anew.
+FOUNDERS := test-node-1 test-node-2 test-node-3
+JOINERS := test-node-4 test-node-5 test-node-6
 ZONE_1 := us-west-1a
 ZONE_2 := us-west-1c
 ZONE_3 := us-west-1f
+ZONE_4 := us-west-1a
+ZONE_5 := us-west-1c
+ZONE_6 := us-west-1f
 
-.PHONY: $(TEST_NODES)
+.PHONY: $(FOUNDERS) $(JOINERS)
 test-node-1: ## Run node 1 of a cluster of three in this terminal
 test-node-2: ## Run node 2
 test-node-3: ## Run node 3
-$(TEST_NODES): test-node-%:
+test-node-4: ## Run node 4, which joins the three
+test-node-5: ## Run node 5
+test-node-6: ## Run node 6
+$(FOUNDERS): CLUSTER := --peers 127.0.0.1:9001,127.0.0.1:9002,127.0.0.1:9003
+$(JOINERS): CLUSTER := --join 127.0.0.1:9001,127.0.0.1:9002,127.0.0.1:9003
+$(FOUNDERS) $(JOINERS): test-node-%:
 	@$(TIDELOCK) serve --data-dir ./tidelock-data/test-node-$* \
-		--http 127.0.0.1:800$* --resp 127.0.0.1:700$* --peer 127.0.0.1:900$* \
-		--peers 127.0.0.1:9001,127.0.0.1:9002,127.0.0.1:9003 \
+		--http 127.0.0.1:800$* --resp 127.0.0.1:700$* --peer 127.0.0.1:900$* $(CLUSTER) \
 		--tag geo:region=us-central1 --tag geo:zone=$(ZONE_$*)

@@ -120,6 +120,10 @@ pub struct ServeArgs {
     /// By when every request is answered, if only with a refusal, in milliseconds [default: 2500]
     #[arg(long, env = "TIDELOCK_REQUEST_TIMEOUT_MS", value_name = "MS")]
     pub request_timeout_ms: Option<u64>,
+    /// How long a host may be silent before the cluster gives its place to another one, where its placement policies
+    /// allow that, in seconds [default: 300]
+    #[arg(long, env = "TIDELOCK_DEAD_AFTER_S", value_name = "SECONDS")]
+    pub dead_after_s: Option<u64>,
     /// Form of the log on standard error: text or json [default: text]
     #[arg(long, env = "TIDELOCK_LOG_FORMAT", value_name = "FORMAT")]
     pub log_format: Option<String>,
@@ -377,9 +381,10 @@ pub enum ClusterCommand {
     Add(HostArgs),
     /// Take a node's vote away and keep it as a follower
     Follow(HostArgs),
-    /// Let a node lead nothing, as long as others can lead
+    /// Empty a node: it leads nothing, and carries nothing that others can carry in its place
     ///
-    /// For a node on a slow disk or a busy machine. To stop one, SIGTERM is enough: it hands over by itself.
+    /// For a node on a slow disk or a busy machine, or before it is removed. What no other node could take over stays.
+    /// To stop one, SIGTERM is enough: it hands over by itself.
     Drain(DrainArgs),
     /// Take a node out of the cluster for good, whether it is up or not
     ///
@@ -388,6 +393,36 @@ pub enum ClusterCommand {
     Remove(HostArgs),
     /// Let another node lead a shard
     Transfer(TransferArgs),
+    /// The tables of the registry, one JSON object a line: a header, then hosts, shards and replicas
+    Dump,
+    /// Why each replica of a shard is where it is, and why other nodes have none
+    Explain(ExplainArgs),
+    /// Set or take away tags of a shard, its placement policies among them
+    ///
+    /// The cluster begins to move replicas at once, a few at a time; `cluster explain` shows where to.
+    Set(SetArgs),
+}
+
+/// Arguments of `cluster explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// The shard
+    pub shard: u64,
+}
+
+/// Arguments of `cluster set`.
+#[derive(Debug, Args)]
+#[command(after_help = "Three voters in one region, each in a zone of its own:\n  \
+    tidelock cluster set 1 'placement:member=3;geo:region=us-central1' placement:vary=geo:zone\n\n\
+    Two more replicas without a vote on hosts with large disks, and one on every host in another region:\n  \
+    tidelock cluster set 1 'placement:replica:reports=2;disk=large' placement:cover=geo:region=us-east1\n\n\
+    NAME= takes a tag away.")]
+pub struct SetArgs {
+    /// The shard
+    pub shard: u64,
+    /// Tags to set
+    #[arg(required = true, value_name = "NAME=VALUE")]
+    pub tags: Vec<String>,
 }
 
 /// Arguments of `cluster status`.

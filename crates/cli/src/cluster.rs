@@ -6,6 +6,7 @@
 
 mod change;
 mod goal;
+mod placement;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,9 @@ use crate::verify;
 pub fn run(args: ClusterArgs) -> Result<(), CliError> {
     let (goal, wait) = match args.command {
         ClusterCommand::Status(of) => return look(of, args.client),
+        ClusterCommand::Dump => return placement::dump(args.client),
+        ClusterCommand::Explain(of) => return placement::explain(of, args.client),
+        ClusterCommand::Set(tags) => return placement::set(tags, args.client),
         ClusterCommand::Add(host) => (Goal::Votes(host.node), host.wait),
         ClusterCommand::Follow(host) => (Goal::Follows(host.node), host.wait),
         ClusterCommand::Drain(drain) if drain.undo => (Goal::MayLead(drain.node), drain.wait),

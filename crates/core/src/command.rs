@@ -7,6 +7,7 @@ pub mod config;
 mod layout;
 mod operation;
 mod outcome;
+mod placement;
 mod restoration;
 mod transaction;
 mod view;
@@ -18,16 +19,19 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use crate::limits;
-use crate::types::{LogIndex, NodeId, ShardId, UnixMillis, Version};
+use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, UnixMillis, Version};
 pub use config::{ConfigRead, ConfigReply, ConfigRestoration, ConfigWrite};
 pub use operation::{Expiry, ExpiryCondition, Operation, Operations, OperationsBuilder, Set, SetCondition};
 pub(crate) use operation::{expiry, put_expiry};
 pub use outcome::{
     Exchange, OperationReplies, OperationRepliesBuilder, OperationRepliesReader, OperationReply, Rejection,
 };
+pub use placement::{Assignment, ShardTags};
 pub use restoration::{Restoration, RestoredKey, RowLayout};
 pub use transaction::{Transaction, Watch};
-pub use view::{Checkpoint, ClusterView, HostView, ReplicaView, ShardView};
+pub use view::{
+    Checkpoint, ClusterView, Explained, Explanation, HostView, RegistryView, ReplicaView, ShardView,
+};
 
 /// What a client asks of any node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +47,14 @@ pub enum Request {
     },
     /// What this node knows of the cluster; answered at once, see [`ClusterView`].
     Cluster,
+    /// The tables of the registry, as this node has them; answered at once by [`Reply::Registry`].
+    Registry,
+    /// Why each replica of a shard is where it is; answered at once by [`Reply::Explained`], or a refusal if there is no
+    /// such shard.
+    Explain {
+        /// Which shard.
+        shard: ShardId,
+    },
     /// Asks the leader of a shard to let the replica on another node lead. Answered at once by [`Reply::Asked`] or a
     /// refusal; who leads then, [`Request::Cluster`] tells.
     Transfer {
@@ -107,6 +119,23 @@ pub enum Write {
         /// What is wanted from now on.
         change: HostChange,
     },
+    /// Changes which replicas are wanted where, on the prime shard only; its leader sends it. Answered by
+    /// [`Reply::HostChanged`], or by [`Reply::ConditionFailed`] if the registry has changed since.
+    Assign {
+        /// [`Registry::changed`](crate::control::registry::Registry::changed) of the state that it was decided on.
+        seen: LogIndex,
+        /// At most [`limits::ASSIGNMENTS_MAX`].
+        assignments: Vec<Assignment>,
+    },
+    /// Strikes off a replica that was to go and is gone, on the prime shard only; the leader of its shard sends it. Answered
+    /// by [`Reply::HostChanged`] or [`Reply::Denied`].
+    ForgetReplica {
+        /// Which.
+        replica: ReplicaId,
+    },
+    /// Sets tags of a shard, its policies among them, on the prime shard only. Answered by [`Reply::HostChanged`] or
+    /// [`Reply::Denied`].
+    TagShard(ShardTags),
     /// Does operations on keys of one shard as one. Answered by [`Reply::Operations`], one for each, or by
     /// [`Reply::ConditionFailed`] if a watch fails; nothing changed then.
     Transaction(Transaction),
@@ -170,6 +199,8 @@ pub enum HostChange {
     Leave,
     /// It has left. The prime shard's leader says so when no shard has a replica on it.
     Removed,
+    /// Whether it has been silent for so long that others should take its place. The prime shard's leader says so.
+    Dead(bool),
 }
 
 /// Why the registry refuses a change.
@@ -190,6 +221,12 @@ pub enum Denial {
     /// See [`limits::HOSTS_MAX`].
     #[error("the cluster has as many hosts as it can have")]
     TooManyHosts,
+    /// The number was never given out.
+    #[error("there is no such shard")]
+    UnknownShard,
+    /// A placement policy cannot be read, or the tags are too long.
+    #[error("the placement policy cannot be read, or the tags of the shard are too long")]
+    InvalidPolicy,
 }
 
 /// What decides which shard a write is for.
@@ -337,6 +374,8 @@ pub enum Reply {
     Joined {
         /// The number that is now its own.
         node: NodeId,
+        /// Its replica of the prime shard, from which it learns all else.
+        replica: ReplicaId,
     },
     /// The registry took note of what is wanted.
     HostChanged,
@@ -358,6 +397,10 @@ pub enum Reply {
     Cluster(ClusterView),
     /// Answer of the configuration centre.
     Config(ConfigReply),
+    /// Answer to [`Request::Registry`].
+    Registry(RegistryView),
+    /// Answer to [`Request::Explain`].
+    Explained(Explanation),
     /// Not done, or not known to be done.
     Refused(Refusal),
 }
@@ -430,9 +473,12 @@ impl Write {
                 Target::Shard(*shard)
             }
             Write::Config(write) => Target::Key(write.namespace.routing_key()),
-            Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. } => {
-                Target::Shard(ShardId::PRIME)
-            }
+            Write::RegisterHost(_)
+            | Write::JoinHost(_)
+            | Write::ChangeHost { .. }
+            | Write::Assign { .. }
+            | Write::ForgetReplica { .. }
+            | Write::TagShard(_) => Target::Shard(ShardId::PRIME),
             Write::Checkpoint { shard }
             | Write::Restore(Restoration { shard, .. })
             | Write::RestoreConfig(ConfigRestoration { shard, .. }) => Target::Shard(*shard),
@@ -453,7 +499,12 @@ impl Write {
             Write::Expire { limit, .. } if (1..=limits::EXPIRED_KEYS_MAX).contains(limit) => Ok(()),
             Write::Expire { .. } => Err(Refusal::Invalid("more keys to expire than one command may")),
             Write::RegisterHost(info) | Write::JoinHost(info) => info.validate(),
-            Write::ChangeHost { .. } | Write::Checkpoint { .. } => Ok(()),
+            Write::ChangeHost { .. } | Write::Checkpoint { .. } | Write::ForgetReplica { .. } => Ok(()),
+            Write::Assign { assignments, .. } if assignments.len() > limits::ASSIGNMENTS_MAX => {
+                Err(Refusal::Invalid("more assignments than an entry can have"))
+            }
+            Write::Assign { .. } => Ok(()),
+            Write::TagShard(tags) => tags.validate(),
             Write::Restore(restoration) => restoration.validate(),
             Write::Config(write) => write.validate(),
             Write::RestoreConfig(restoration) => restoration.validate(),

@@ -21,7 +21,7 @@ use crate::command::{Checkpoint, HostInfo, Reply, Request};
 use crate::deliberate::Faults;
 use crate::storage::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
 use crate::storage::{LogHeld, WalBatch};
-use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, UnixMillis, WalSequence};
+use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Ticks, Token, UnixMillis, WalSequence};
 
 /// What a node is told once, when it starts.
 #[derive(Clone, Debug)]
@@ -33,7 +33,9 @@ pub struct NodeOptions {
     pub founders: Vec<String>,
     /// Peer addresses of hosts as the node last knew them, for the time until it knows the registry.
     pub hosts: BTreeMap<NodeId, String>,
-    /// Data shards, 1 to [`crate::limits::SHARDS_MAX`]; the prime shard comes on top.
+    /// The replica of the prime shard that a host which joined was given; founders know theirs.
+    pub prime_replica: Option<ReplicaId>,
+    /// Data shards that the cluster was founded with, 1 to [`crate::limits::SHARDS_MAX`]; the prime shard comes on top.
     pub data_shards: u64,
     /// Logical durations.
     pub timing: Timing,
@@ -55,6 +57,10 @@ pub struct Timing {
     pub heartbeat_ticks: u64,
     /// Every request is answered after at most this long.
     pub request_ticks: u64,
+    /// A host that was not heard of for so long is dead: others take its place where they can.
+    pub dead_ticks: u64,
+    /// Between two leaderships that a node gives away because it leads more than others; 0: it never does.
+    pub balance_ticks: u64,
 }
 
 /// Something that happened.
@@ -169,6 +175,8 @@ pub struct NodeStatus {
 pub struct ShardStatus {
     /// Whose replica.
     pub shard: ShardId,
+    /// Which.
+    pub replica: ReplicaId,
     /// The leader, if one is known.
     pub leader: Option<NodeId>,
     /// Whether this node leads.

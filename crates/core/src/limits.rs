@@ -193,3 +193,9 @@ pub const CONFIG_RESTORE_REVISION_MARGIN: u64 = 1 << 20;
 
 /// A block of configuration on its way into a shard is at most this long: a block of a snapshot.
 pub const CONFIG_BLOCK_BYTES_MAX: usize = SNAPSHOT_BLOCK_BYTES_MAX;
+
+/// Most replicas that one command assigns: a round of placement that moves more goes on with the next one.
+pub const ASSIGNMENTS_MAX: usize = 1_024;
+
+/// Most bytes of a shard's tags, names and values.
+pub const SHARD_TAGS_BYTES_MAX: usize = 4 << 10;

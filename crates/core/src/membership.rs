@@ -6,10 +6,11 @@
 //! A change of several votes passes through a joint configuration (Raft paper, section 6): until it is left, majorities
 //! of the old voters and of the new ones must both agree.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::codec::{self, DecodeError, Decoder};
-use crate::types::{LogIndex, ReplicaId};
+use crate::types::{LogIndex, NodeId, ReplicaId, ShardId};
 
 /// What a replica does for its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,11 +34,19 @@ pub struct Membership {
     pub learners_next: Vec<ReplicaId>,
     /// The entry that made it so; 0 for what the shard was founded with.
     pub changed: LogIndex,
+    /// How new the registry was, by the index of its last change, of which any of this was made. A leader who knows an older
+    /// one only must not go back to what that one wanted: it might bring back a replica that is forgotten already.
+    pub wanted_at: LogIndex,
+    /// The node that carries each replica: the shard's own log says it, so that a replica that knows nothing of the
+    /// registry can talk to the others.
+    pub nodes: BTreeMap<ReplicaId, NodeId>,
 }
 
 /// An entry that changes the membership of its shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MembershipChange {
+    /// A replica that was none before follows without a vote.
+    Join(ReplicaId, NodeId),
     /// Replicas take these roles, or none any more. More than one makes the configuration joint.
     Roles(Vec<(ReplicaId, Option<Role>)>),
     /// The joint configuration is left for the new one.
@@ -46,8 +55,19 @@ pub enum MembershipChange {
 
 impl Membership {
     /// The membership that a shard is founded with.
-    pub fn of_voters(voters: Vec<ReplicaId>) -> Membership {
-        Membership { voters, ..Membership::default() }
+    pub fn founded(founding: &[(ReplicaId, NodeId)]) -> Membership {
+        let nodes: BTreeMap<ReplicaId, NodeId> = founding.iter().copied().collect();
+        Membership { voters: nodes.keys().copied().collect(), nodes, ..Membership::default() }
+    }
+
+    /// The node that carries a replica.
+    pub fn node(&self, replica: ReplicaId) -> Option<NodeId> {
+        self.nodes.get(&replica).copied()
+    }
+
+    /// The replica on a node.
+    pub fn replica_on(&self, node: NodeId) -> Option<ReplicaId> {
+        self.nodes.iter().find(|(_, carrier)| **carrier == node).map(|(replica, _)| *replica)
     }
 
     /// Whether majorities of two sets of voters are needed now.
@@ -83,17 +103,53 @@ impl Membership {
             }
         }
         codec::put_varint(out, self.changed.0);
+        codec::put_varint(out, self.wanted_at.0);
+        encode_nodes(self.nodes.iter().map(|(replica, node)| (*replica, *node)), out);
     }
 
     pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Membership, DecodeError> {
-        Ok(Membership {
+        let membership = Membership {
             voters: replicas(decoder)?,
             learners: replicas(decoder)?,
             voters_outgoing: replicas(decoder)?,
             learners_next: replicas(decoder)?,
             changed: LogIndex(decoder.varint()?),
-        })
+            wanted_at: LogIndex(decoder.varint()?),
+            nodes: decode_nodes(decoder)?.into_iter().collect(),
+        };
+        if !membership.replicas().iter().eq(membership.nodes.keys()) {
+            return Err(DecodeError::Invalid("nodes of replicas"));
+        }
+        Ok(membership)
     }
+}
+
+/// Which replica each founder of a shard that the cluster begins with carries: they are numbered shard by shard.
+pub fn founding_replicas(shard: ShardId, founders: u64) -> Vec<(ReplicaId, NodeId)> {
+    (1..=founders).map(|node| (ReplicaId(shard.0 * founders + node), NodeId(node))).collect()
+}
+
+/// Replicas and the nodes that carry them, behind their number.
+pub(crate) fn encode_nodes(nodes: impl ExactSizeIterator<Item = (ReplicaId, NodeId)>, out: &mut Vec<u8>) {
+    codec::put_varint(out, nodes.len() as u64);
+    for (replica, node) in nodes {
+        codec::put_varint(out, replica.0);
+        codec::put_varint(out, node.0);
+    }
+}
+
+/// What [`encode_nodes`] wrote; replicas must rise.
+pub(crate) fn decode_nodes(decoder: &mut Decoder<'_>) -> Result<Vec<(ReplicaId, NodeId)>, DecodeError> {
+    let count = decoder.varint()?;
+    let mut list: Vec<(ReplicaId, NodeId)> = Vec::new();
+    for _ in 0..count {
+        let replica = ReplicaId(decoder.varint()?);
+        if list.last().is_some_and(|(last, _)| *last >= replica) {
+            return Err(DecodeError::Invalid("order of replicas"));
+        }
+        list.push((replica, NodeId(decoder.varint()?)));
+    }
+    Ok(list)
 }
 
 fn replicas(decoder: &mut Decoder<'_>) -> Result<Vec<ReplicaId>, DecodeError> {
@@ -112,11 +168,19 @@ fn replicas(decoder: &mut Decoder<'_>) -> Result<Vec<ReplicaId>, DecodeError> {
 const ROLE_NONE: u8 = 0;
 const ROLE_VOTER: u8 = 1;
 const ROLE_LEARNER: u8 = 2;
+/// A learner that was no replica before; its node follows.
+const ROLE_JOINS: u8 = 3;
 
 impl MembershipChange {
     /// Leaving a joint configuration is the change of no role.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let roles: &[_] = match self {
+            MembershipChange::Join(replica, node) => {
+                for number in [1, replica.0, ROLE_JOINS.into(), node.0] {
+                    codec::put_varint(out, number);
+                }
+                return;
+            }
             MembershipChange::Roles(roles) => roles,
             MembershipChange::LeaveJoint => &[],
         };
@@ -133,9 +197,13 @@ impl MembershipChange {
 
     pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<MembershipChange, DecodeError> {
         let mut roles = Vec::new();
-        for _ in 0..decoder.varint()? {
+        let count = decoder.varint()?;
+        for _ in 0..count {
             let replica = ReplicaId(decoder.varint()?);
             let role = match decoder.u8()? {
+                ROLE_JOINS if count == 1 => {
+                    return Ok(MembershipChange::Join(replica, NodeId(decoder.varint()?)));
+                }
                 ROLE_NONE => None,
                 ROLE_VOTER => Some(Role::Voter),
                 ROLE_LEARNER => Some(Role::Learner),
@@ -153,6 +221,13 @@ mod tests {
     use alloc::vec;
 
     #[test]
+    fn founding_replicas_are_numbered_without_gaps() {
+        let all = (0..=4).flat_map(|shard| founding_replicas(ShardId(shard), 3));
+        assert!(all.clone().map(|(replica, _)| replica.0).eq(1..=15));
+        assert!(all.map(|(_, node)| node.0).eq((0..15).map(|position| position % 3 + 1)));
+    }
+
+    #[test]
     fn memberships_and_changes_round_trip() {
         let membership = Membership {
             voters: vec![ReplicaId(1), ReplicaId(300)],
@@ -160,6 +235,10 @@ mod tests {
             voters_outgoing: vec![ReplicaId(1), ReplicaId(2)],
             learners_next: vec![ReplicaId(2)],
             changed: LogIndex(9),
+            wanted_at: LogIndex(8),
+            nodes: [(1, 1), (2, 2), (7, 3), (300, 4)]
+                .map(|(replica, node)| (ReplicaId(replica), NodeId(node)))
+                .into(),
         };
         let mut bytes = vec![];
         membership.encode(&mut bytes);
@@ -169,7 +248,8 @@ mod tests {
         assert_eq!(membership.replicas(), [1, 2, 7, 300].map(ReplicaId));
         let roles = [(1, None), (2, Some(Role::Voter)), (3, Some(Role::Learner))];
         let roles = roles.map(|(replica, role)| (ReplicaId(replica), role)).to_vec();
-        for change in [MembershipChange::Roles(roles), MembershipChange::LeaveJoint] {
+        let join = MembershipChange::Join(ReplicaId(9), NodeId(300));
+        for change in [join, MembershipChange::Roles(roles), MembershipChange::LeaveJoint] {
             let mut bytes = vec![];
             change.encode(&mut bytes);
             assert_eq!(MembershipChange::decode(&mut Decoder::new(&bytes)).as_ref(), Ok(&change));

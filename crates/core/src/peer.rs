@@ -3,6 +3,8 @@
 //! Owns the layout of a payload; raft messages inside are laid out by `raft::wire`. Length, checksum and version of a
 //! frame belong to the transport, which verifies them before a payload comes here.
 
+mod reads;
+
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -13,7 +15,8 @@ use crate::command::{
 };
 use crate::raft::{Outcome, RequestId, SnapshotPart};
 use crate::storage::snapshot::SnapshotId;
-use crate::types::{LogIndex, NodeId, ShardId, Term, Version};
+use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Version};
+pub(crate) use reads::{ReadMessage, put_read, put_read_answer, read_message};
 
 /// First byte of a payload: raft messages, each behind its shard.
 pub(crate) const KIND_RAFT: u8 = 1;
@@ -30,6 +33,9 @@ pub(crate) const KIND_SNAPSHOT_RECEIPT: u8 = 5;
 pub(crate) const KIND_HOSTS: u8 = 7;
 /// First and only byte of a payload: the receiver was removed from the cluster.
 pub(crate) const KIND_FAREWELL: u8 = 6;
+
+/// First byte of a payload: reads of shards that the sender does not carry, and answers to such.
+pub(crate) const KIND_READS: u8 = 8;
 
 /// One message of a [`KIND_REQUESTS`] payload.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,6 +56,8 @@ pub(crate) struct Position {
     pub(crate) applied: LogIndex,
     /// See [`Group::remembered`](crate::raft::Group::remembered).
     pub(crate) remembered: LogIndex,
+    /// Whether the sender leads the shard, in this term.
+    pub(crate) leads: bool,
     pub(crate) checkpoint: Option<Checkpoint>,
 }
 
@@ -97,7 +105,11 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outco
         Outcome::Done(Reply::Registered) => (6, None),
         Outcome::Done(Reply::Refused(Refusal::Overloaded)) => (7, None),
         Outcome::Done(Reply::Refused(Refusal::Invalid(_))) => (8, None),
-        Outcome::Done(Reply::Joined { node }) => (9, Some(node.0)),
+        Outcome::Done(Reply::Joined { node, replica }) => {
+            out.push(9);
+            codec::put_varint(out, replica.0);
+            return codec::put_varint(out, node.0);
+        }
         Outcome::Done(Reply::HostChanged) => (10, None),
         Outcome::Done(Reply::Denied(denial)) => (11, Some(u64::from(denial.code()))),
         Outcome::Done(Reply::Checkpointed { index }) => (12, Some(index.0)),
@@ -108,7 +120,8 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outco
         Outcome::Done(Reply::Refused(Refusal::CrossShard)) => (19, None),
         Outcome::Done(Reply::Refused(Refusal::UnknownOutcome | Refusal::NoLeader))
         | Outcome::Done(Reply::Value { .. } | Reply::Page(_) | Reply::Cluster(_) | Reply::Asked)
-        | Outcome::Done(Reply::Scanned { .. } | Reply::Count(_) | Reply::Snapshots(_) | Reply::Config(_)) => {
+        | Outcome::Done(Reply::Scanned { .. } | Reply::Count(_) | Reply::Snapshots(_) | Reply::Config(_))
+        | Outcome::Done(Reply::Registry(_) | Reply::Explained(_)) => {
             unreachable!("invariant: no leader answers a write so")
         }
     };
@@ -161,7 +174,10 @@ fn outcome(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Outcome, DecodeEr
         6 => Reply::Registered,
         7 => Reply::Refused(Refusal::Overloaded),
         8 => Reply::Refused(Refusal::Invalid("refused by the leader of the shard")),
-        9 => Reply::Joined { node: NodeId(decoder.varint()?) },
+        9 => {
+            let replica = ReplicaId(decoder.varint()?);
+            Reply::Joined { node: NodeId(decoder.varint()?), replica }
+        }
         10 => Reply::HostChanged,
         11 => Reply::Denied(Denial::from_code(decoder.varint()?.try_into().unwrap_or(0))?),
         12 => Reply::Checkpointed { index: LogIndex(decoder.varint()?) },
@@ -186,6 +202,7 @@ pub(crate) fn report(disk_stalled: bool, positions: impl Iterator<Item = Positio
         codec::put_varint(&mut out, position.term.0);
         codec::put_varint(&mut out, position.applied.0);
         codec::put_varint(&mut out, position.remembered.0);
+        out.push(u8::from(position.leads));
         // An index is never 0 where there is a checkpoint.
         let Checkpoint { index, checksum } =
             position.checkpoint.unwrap_or(Checkpoint { index: LogIndex(0), checksum: 0 });
@@ -208,10 +225,11 @@ pub(crate) fn disk_stalled(decoder: &mut Decoder<'_>) -> Result<bool, DecodeErro
 pub(crate) fn position(decoder: &mut Decoder<'_>) -> Result<Position, DecodeError> {
     let (shard, term) = (ShardId(decoder.varint()?), Term(decoder.varint()?));
     let (applied, remembered) = (LogIndex(decoder.varint()?), LogIndex(decoder.varint()?));
+    let leads = decoder.bool()?;
     let index = LogIndex(decoder.varint()?);
     let checksum = decoder.bounded(u32::MAX.into(), "checksum")? as u32;
     let checkpoint = (index != LogIndex(0)).then_some(Checkpoint { index, checksum });
-    Ok(Position { shard, term, applied, remembered, checkpoint })
+    Ok(Position { shard, term, applied, remembered, leads, checkpoint })
 }
 
 /// A whole [`KIND_HOSTS`] payload.
@@ -341,7 +359,8 @@ mod tests {
     #[test]
     fn positions_round_trip() {
         let (applied, remembered) = (LogIndex(500), LogIndex(498));
-        let sent = Position { shard: ShardId(3), term: Term(4), applied, remembered, checkpoint: None };
+        let (shard, term, leads) = (ShardId(3), Term(4), true);
+        let sent = Position { shard, term, applied, remembered, leads, checkpoint: None };
         let checkpoint = Some(Checkpoint { index: LogIndex(499), checksum: u32::MAX });
         let compared = Position { checkpoint, ..sent };
         let payload = report(true, [sent, compared].into_iter());

@@ -82,7 +82,7 @@ fn entry(round: usize) -> Bytes {
 
 /// Decodes and applies entries, and reads each key back.
 fn apply(rounds: usize) -> usize {
-    let mut machine = Machine::new(ShardId(1), 1);
+    let mut machine = Machine::new(ShardId(1), 1, 1);
     let mut seen = 0;
     for round in 0..rounds {
         let entry = entry(round);

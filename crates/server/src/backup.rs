@@ -197,7 +197,7 @@ mod tests {
     }
 
     fn make(files: &mut SnapshotFiles<FsDisk>, id: SnapshotId, keys: u64) {
-        let mut machine = Machine::new(id.shard, 3);
+        let mut machine = Machine::new(id.shard, 3, 4);
         for key in 0..keys {
             let (key, value) = (key.to_be_bytes().to_vec().into(), vec![7; 1_000].into());
             machine.apply(LogIndex(1), Write::Put { key, value, condition: Condition::Always });

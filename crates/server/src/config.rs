@@ -47,6 +47,8 @@ pub const DEFAULT_SYNC: bool = true;
 pub const DEFAULT_ELECTION_TIMEOUT_MS: u64 = 1_000;
 /// Default of `request_timeout_ms`: an election and a half, and still an answer within three seconds.
 pub const DEFAULT_REQUEST_TIMEOUT_MS: u64 = 2_500;
+/// Default of `dead_after_s`: longer than a host takes to start again.
+pub const DEFAULT_DEAD_AFTER_S: u64 = 300;
 /// Default of `log_format`.
 pub const DEFAULT_LOG_FORMAT: &str = "text";
 /// Default of `log_filter`.
@@ -66,6 +68,11 @@ pub const ELECTION_TIMEOUT_MS_MAX: u64 = 60_000;
 pub const REQUEST_TIMEOUT_MS_MIN: u64 = 100;
 /// Longest request timeout: requests that wait hold memory.
 pub const REQUEST_TIMEOUT_MS_MAX: u64 = 60_000;
+/// Longest time after which a host is dead. Longer ones are a slip of the unit.
+pub const DEAD_AFTER_S_MAX: u64 = 30 * 86_400;
+/// Between two leaderships that a node gives away because it leads more than others: seldom, so that what an operator
+/// asks for stays for a while.
+const BALANCE_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest cluster name, in bytes.
 pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
 /// Most tags of a node. Every node keeps all tags of all nodes.
@@ -107,6 +114,8 @@ pub struct RawSettings {
     pub election_timeout_ms: Option<u64>,
     /// How long a request may wait, in milliseconds.
     pub request_timeout_ms: Option<u64>,
+    /// How long a host may be silent before others take its place, in seconds.
+    pub dead_after_s: Option<u64>,
     /// `text` or `json`.
     pub log_format: Option<String>,
     /// Level, or list of `target=level`.
@@ -142,6 +151,7 @@ impl RawSettings {
             sync: self.sync.or(fallback.sync),
             election_timeout_ms: self.election_timeout_ms.or(fallback.election_timeout_ms),
             request_timeout_ms: self.request_timeout_ms.or(fallback.request_timeout_ms),
+            dead_after_s: self.dead_after_s.or(fallback.dead_after_s),
             log_format: self.log_format.or(fallback.log_format),
             log_filter: self.log_filter.or(fallback.log_filter),
         }
@@ -244,6 +254,8 @@ pub struct Settings {
     pub election_timeout: Duration,
     /// How long a request may wait.
     pub request_timeout: Duration,
+    /// How long a host may be silent before others take its place.
+    pub dead_after: Duration,
     /// How log lines look.
     pub log_format: LogFormat,
     /// Which log lines there are; not empty. Its grammar is the log subscriber's.
@@ -317,6 +329,8 @@ impl Settings {
             raw.request_timeout_ms.unwrap_or(DEFAULT_REQUEST_TIMEOUT_MS),
             REQUEST_TIMEOUT_MS_MIN..=REQUEST_TIMEOUT_MS_MAX,
         )?;
+        let dead_after_s =
+            in_range("dead_after_s", raw.dead_after_s.unwrap_or(DEFAULT_DEAD_AFTER_S), 1..=DEAD_AFTER_S_MAX)?;
         Ok(Settings {
             data_dir: parse_data_dir(raw.data_dir)?,
             http,
@@ -327,6 +341,7 @@ impl Settings {
             sync: raw.sync.unwrap_or(DEFAULT_SYNC),
             election_timeout: Duration::from_millis(election_timeout_ms),
             request_timeout: Duration::from_millis(request_timeout_ms),
+            dead_after: Duration::from_secs(dead_after_s),
             log_format: parse_log_format(raw.log_format.as_deref().unwrap_or(DEFAULT_LOG_FORMAT))?,
             log_filter: parse_log_filter(raw.log_filter.as_deref().unwrap_or(DEFAULT_LOG_FILTER))?,
             founders,
@@ -377,10 +392,13 @@ impl Settings {
 
     /// The durations of the core, in ticks. A request waits at least as long as was asked for.
     pub fn timing(&self) -> Timing {
+        let ticks = |time: Duration| time.as_nanos().div_ceil(self.tick().as_nanos()) as u64;
         Timing {
             election_ticks: TICKS_PER_ELECTION_TIMEOUT,
             heartbeat_ticks: TICKS_PER_HEARTBEAT,
-            request_ticks: self.request_timeout.as_nanos().div_ceil(self.tick().as_nanos()) as u64,
+            request_ticks: ticks(self.request_timeout),
+            dead_ticks: ticks(self.dead_after),
+            balance_ticks: ticks(BALANCE_INTERVAL),
         }
     }
 

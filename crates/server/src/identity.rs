@@ -288,6 +288,7 @@ mod tests {
         Welcome {
             cluster: CLUSTER,
             node: NodeId(4),
+            replica: tidelock_core::types::ReplicaId(19),
             founders: vec!["a:1".into()],
             data_shards: 9,
             hosts: [host(1, 1, "a:1"), host(3, 3, "c:1")].into(),

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use tidelock_core::command::{HostInfo, Refusal, Reply, Request, Write};
 use tidelock_core::storage::control_file::Identity;
-use tidelock_core::types::NodeId;
+use tidelock_core::types::{NodeId, ReplicaId};
 use uuid::{Uuid, Version};
 
 use crate::config::{Address, Settings, cluster_id};
@@ -44,6 +44,7 @@ pub async fn become_member(settings: &Settings, host_uuid: Uuid) -> Result<Ident
     Ok(Identity {
         cluster_id: welcome.cluster,
         node: welcome.node,
+        prime_replica: welcome.replica,
         founders: welcome.founders,
         data_shards: welcome.data_shards,
         hosts: welcome.hosts,
@@ -58,8 +59,8 @@ pub fn desk(worker: &Worker, store: &Rc<IdentityStore>) -> JoinDesk {
         let (worker, store) = (worker.clone(), store.clone());
         Box::pin(async move {
             check(&store.identity(), &request)?;
-            let node = register(&worker, request.host).await?;
-            Ok(welcome(&worker, &store.identity(), node))
+            let given = register(&worker, request.host).await?;
+            Ok(welcome(&worker, &store.identity(), given))
         })
     })
 }
@@ -81,20 +82,22 @@ fn check(identity: &Identity, request: &JoinRequest) -> Result<(), JoinRefusal> 
     Ok(())
 }
 
-/// The number that the registry gives the host, or has given it. Asking again is safe: the uuid tells.
-async fn register(worker: &Worker, host: HostInfo) -> Result<NodeId, JoinRefusal> {
+/// The numbers that the registry gives the host and its first replica, or has given them. Asking again is safe: the uuid
+/// tells.
+async fn register(worker: &Worker, host: HostInfo) -> Result<(NodeId, ReplicaId), JoinRefusal> {
     match worker.submit(Request::Write(Write::JoinHost(host))).await {
-        Reply::Joined { node } => Ok(node),
+        Reply::Joined { node, replica } => Ok((node, replica)),
         Reply::Denied(denial) => Err(JoinRefusal::Refused(denial.to_string())),
         Reply::Refused(Refusal::Invalid(reason)) => Err(JoinRefusal::Refused(reason.to_owned())),
         _ => Err(JoinRefusal::NoLeader),
     }
 }
 
-fn welcome(worker: &Worker, identity: &Identity, node: NodeId) -> Welcome {
+fn welcome(worker: &Worker, identity: &Identity, (node, replica): (NodeId, ReplicaId)) -> Welcome {
     Welcome {
         cluster: identity.cluster_id,
         node,
+        replica,
         founders: identity.founders.clone(),
         data_shards: identity.data_shards,
         hosts: worker.known_hosts(),

@@ -572,6 +572,7 @@ mod tests {
     fn shards_and_peers_become_labels() {
         let shard = ShardStatus {
             shard: ShardId(2),
+            replica: tidelock_core::types::ReplicaId(1),
             leader: Some(NodeId(3)),
             leads: false,
             term: Term(5),

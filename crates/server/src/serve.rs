@@ -23,7 +23,7 @@ use tidelock_core::storage::recovery::{self, Opened, RecoverError, RecoverReport
 use tidelock_core::storage::snapshot::SnapshotTask;
 use tidelock_core::storage::wal::{WalError, WalOptions};
 use tidelock_core::storage::{LogHeld, WalBatch};
-use tidelock_core::types::{NodeId, WalSequence};
+use tidelock_core::types::{NodeId, ReplicaId, WalSequence};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::LocalSet;
@@ -316,6 +316,7 @@ fn node_options(settings: &Settings, identity: &Identity, seed: u64) -> NodeOpti
         founders: identity.founders.clone(),
         hosts: remembered_peers(identity),
         faults: tidelock_core::deliberate::Faults::NONE,
+        prime_replica: (identity.prime_replica != ReplicaId(0)).then_some(identity.prime_replica),
         data_shards: identity.data_shards,
         timing: settings.timing(),
         snapshot_log_bytes_min: SNAPSHOT_LOG_BYTES_MIN,

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use tidelock_core::command::{Reply, Request};
+use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::event::NodeStatus;
 use tidelock_core::types::ShardId;
 
@@ -30,6 +31,9 @@ pub trait Store: Clone + 'static {
 
     /// The shard that a key belongs to, as far as this node knows now.
     fn shard_of(&self, key: &[u8]) -> ShardId;
+
+    /// Which shard holds which slots, as far as this node knows now.
+    fn slot_map(&self) -> Arc<SlotMap>;
 
     /// Those who watch configuration at this node.
     fn hub(&self) -> &Arc<Hub>;

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use slab::Slab;
 use tidelock_core::command::{Consistency, Refusal, Reply, Request};
 use tidelock_core::control::registry::Seat;
+use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::event::{Actions, Event, NodeStatus, OutgoingFrame};
 use tidelock_core::node::Node;
 use tidelock_core::storage::WalBatch;
@@ -157,6 +158,16 @@ impl Worker {
         self.tell(Event::Request { token, request });
     }
 
+    /// The answer to a stale read, if the node has all that it takes.
+    fn answer_at_once(&self, request: &Request) -> Option<Reply> {
+        match request {
+            Request::Read { read, consistency: Consistency::Stale } => {
+                self.0.node.borrow_mut().read_stale(read)
+            }
+            _ => None,
+        }
+    }
+
     /// Drives the node until the log fails; returns why.
     pub async fn run(&self, outlets: impl Outlets) -> WalError {
         loop {
@@ -219,11 +230,9 @@ impl Worker {
 
 impl Store for Worker {
     fn submit(&self, request: Request) -> impl Future<Output = Reply> {
-        let pending = match request {
-            Request::Read { read, consistency: Consistency::Stale } => {
-                Pending::Answered(self.0.node.borrow_mut().read_stale(&read))
-            }
-            request => {
+        let pending = match self.answer_at_once(&request) {
+            Some(reply) => Pending::Answered(reply),
+            None => {
                 let (sender, receiver) = oneshot::channel();
                 self.ask(request, Waiter::Task(sender));
                 Pending::Waiting(receiver)
@@ -241,17 +250,18 @@ impl Store for Worker {
     }
 
     fn submit_to(&self, request: Request, mailbox: &Rc<Mailbox>, tag: u64) {
-        match request {
-            Request::Read { read, consistency: Consistency::Stale } => {
-                let reply = self.0.node.borrow_mut().read_stale(&read);
-                mailbox.deliver(tag, reply);
-            }
-            request => self.ask(request, Waiter::Mailbox(mailbox.clone(), tag)),
+        match self.answer_at_once(&request) {
+            Some(reply) => mailbox.deliver(tag, reply),
+            None => self.ask(request, Waiter::Mailbox(mailbox.clone(), tag)),
         }
     }
 
     fn shard_of(&self, key: &[u8]) -> ShardId {
         self.0.node.borrow().shard_of(key)
+    }
+
+    fn slot_map(&self) -> Arc<SlotMap> {
+        self.0.node.borrow().slot_map().clone()
     }
 
     fn hub(&self) -> &Arc<Hub> {

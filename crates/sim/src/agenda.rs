@@ -108,6 +108,8 @@ pub enum Happening {
     Relief(usize),
     /// An operator tries the deed of this number.
     Deed(usize),
+    /// A host that an operator stopped is started again.
+    Started(NodeId),
 }
 
 /// The happenings to come.

@@ -38,7 +38,9 @@ pub fn reply_facts(reply: &Reply) -> (u64, u64) {
         Reply::Refused(Refusal::UnknownOutcome) => (11, 0),
         Reply::Refused(Refusal::Overloaded) => (12, 0),
         Reply::Refused(Refusal::Invalid(text)) => (13, digest(text.as_bytes())),
-        Reply::Joined { node } => (14, node.0),
+        Reply::Joined { node, replica } => (14, node.0 << 32 | replica.0),
+        Reply::Registry(view) => (19, digest(format!("{view:?}").as_bytes())),
+        Reply::Explained(explanation) => (20, digest(format!("{explanation:?}").as_bytes())),
         Reply::HostChanged => (15, 0),
         Reply::Denied(denial) => (16, digest(format!("{denial:?}").as_bytes())),
         Reply::Asked => (17, 0),
@@ -72,6 +74,7 @@ pub fn brief_done(done: &SnapshotDone) -> String {
         SnapshotDone::Received { .. } => "part received",
         SnapshotDone::Loaded { .. } => "loaded",
         SnapshotDone::Discarded { .. } => "in place",
+        SnapshotDone::Removed { .. } => "removed",
         SnapshotDone::Failed { reason, .. } => reason,
     };
     format!("snapshot of shard {} at {}: {what}", id.shard, id.index)

@@ -41,6 +41,8 @@ pub struct Operation {
     pub outcome: Outcome,
     /// Whether it belongs to the final inspection of a healed cluster.
     pub is_final: bool,
+    /// Whether another node may have answered, because the one that was asked does not replicate every shard.
+    pub may_be_forwarded: bool,
 }
 
 /// What became of an operation, as far as its client could know if it waited for ever.
@@ -87,7 +89,9 @@ impl History {
     pub fn invoke(&mut self, at: Incarnation, request: Request, is_final: bool) -> Token {
         let token = self.next_token();
         let invoked = self.moment();
-        self.operations.push(Operation { token, at, request, invoked, outcome: Outcome::Open, is_final });
+        let outcome = Outcome::Open;
+        let may_be_forwarded = false;
+        self.operations.push(Operation { token, at, request, invoked, outcome, is_final, may_be_forwarded });
         token
     }
 
@@ -102,6 +106,12 @@ impl History {
             }
             _ => false,
         }
+    }
+
+    /// Records that another node may have answered.
+    pub fn forwarded(&mut self, token: Token) {
+        let operation = (token.0 as usize).checked_sub(1).and_then(|index| self.operations.get_mut(index));
+        operation.into_iter().for_each(|operation| operation.may_be_forwarded = true);
     }
 
     /// Records that a process died: what was open there is never answered.
@@ -160,13 +170,21 @@ impl Operation {
         }
     }
 
+    /// The replicas whose memory a stale read shows: those of the process that was asked, or nobody knows whose.
+    pub fn answered_by(&self) -> Incarnation {
+        if self.may_be_forwarded { Incarnation { node: NodeId(0), life: self.token.0 } } else { self.at }
+    }
+
     /// The write, if it is one.
     pub fn write(&self) -> Option<&Write> {
         match &self.request {
             Request::Write(write) => Some(write),
-            Request::Read { .. } | Request::Cluster | Request::Transfer { .. } | Request::SnapshotHere => {
-                None
-            }
+            Request::Read { .. }
+            | Request::Cluster
+            | Request::Registry
+            | Request::Explain { .. }
+            | Request::Transfer { .. }
+            | Request::SnapshotHere => None,
         }
     }
 }

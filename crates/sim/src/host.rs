@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use tidelock_core::command::{ConfigRead, HostInfo, Read, Reply, Standing, Write as Command};
+use tidelock_core::command::{ConfigRead, HostInfo, Read, RegistryView, Reply, Standing, Write as Command};
 use tidelock_core::event::{Actions, ConfigNews, Event, NodeOptions, NodeStatus, OutgoingFrame};
 use tidelock_core::membership::Membership;
 use tidelock_core::node::Node;
@@ -15,7 +15,9 @@ use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
 use tidelock_core::storage::snapshot_files::SnapshotFiles;
 use tidelock_core::storage::wal::{self, WalOptions};
 use tidelock_core::storage::{LogHeld, WalBatch, recovery};
-use tidelock_core::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, UnixMillis, WalSequence};
+use tidelock_core::types::{
+    LogIndex, NodeId, ReplicaId, ShardId, Term, Ticks, Token, UnixMillis, WalSequence,
+};
 
 use crate::agenda::Micros;
 use crate::disk::SimDisk;
@@ -140,10 +142,11 @@ impl Host {
     }
 
     /// It joins, under the number and with the knowledge of others that it was given. Its control file keeps both.
-    pub fn found(&mut self, info: HostInfo, hosts: BTreeMap<NodeId, String>) {
+    pub fn found(&mut self, info: HostInfo, replica: ReplicaId, hosts: BTreeMap<NodeId, String>) {
         assert!(self.presence == Presence::Absent && info.node == self.node(), "a number is given once");
         self.presence = Presence::Member;
         (self.options.host, self.options.hosts) = (info, hosts);
+        self.options.prime_replica = Some(replica);
     }
 
     /// Its process was told that it was removed, ended, and will not be started again.
@@ -188,6 +191,21 @@ impl Host {
             seats.insert(number, seat.standing);
         }
         node.is_as_wanted().then_some(seats)
+    }
+
+    /// The tables of the registry, as far as it knows.
+    pub fn registry(&self) -> Option<RegistryView> {
+        Some(self.process.as_ref()?.node.registry_view())
+    }
+
+    /// Whether it can answer for every key from its own memory.
+    pub fn holds_all_keys(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| process.node.holds_all_keys())
+    }
+
+    /// It announces itself with other tags, from its next life on.
+    pub fn retag(&mut self, name: &str, value: &str) {
+        self.options.host.tags.insert(name.to_owned(), value.to_owned());
     }
 
     /// Its number.
@@ -415,7 +433,7 @@ impl Host {
 
     /// What a watcher at this node finds, if it is up.
     pub fn look(&mut self, read: ConfigRead) -> Option<Reply> {
-        Some(self.process.as_mut()?.node.read_stale(&Read::Config(read)))
+        self.process.as_mut()?.node.read_stale(&Read::Config(read))
     }
 
     /// The checksum of a replica's state at its applied index.

@@ -10,6 +10,8 @@ use tidelock_core::command::{
 use tidelock_core::limits::{CONFIG_HISTORY_REVISIONS_MAX, LIST_PAGE_ITEMS_MAX};
 use tidelock_core::types::{LogIndex, NodeId, ShardId, Token};
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use bytes::Bytes;
 
 use crate::agenda::Micros;
@@ -24,7 +26,7 @@ use crate::world::World;
 const ELECTIONS_TO_SETTLE: u64 = 6;
 
 /// Elections' time in which all changes of membership come to an end: each takes a few rounds, and some a snapshot.
-const ELECTIONS_TO_RECONCILE: u64 = 60;
+const ELECTIONS_TO_RECONCILE: u64 = 150;
 /// Elections within which the snapshots of a healed cluster are made: after one that failed, ten pass first.
 const ELECTIONS_TO_SETTLE_LOGS: u64 = 25;
 
@@ -61,6 +63,16 @@ impl World<'_> {
         }
         let mut text = String::from("the members of a healed cluster do not settle:");
         for host in self.hosts.iter().filter(|host| host.is_member()) {
+            if let Some(registry) = host.registry() {
+                text.push_str(&format!("\nnode {} knows {:?}", host.node(), registry.replicas));
+                let seats = registry.seats.iter().map(|(node, seat)| {
+                    let zone = seat.host.as_ref().map(|host| &host.info.tags);
+                    (node, seat.standing, seat.draining, seat.is_barred, seat.is_dead, zone)
+                });
+                text.push_str(&format!(" {:?}", seats.collect::<Vec<_>>()));
+                let tags = registry.shards.iter().map(|(shard, row)| (shard, &row.tags));
+                text.push_str(&format!(" {:?}", tags.collect::<Vec<_>>()));
+            }
             for shard in host.status().map(|status| status.shards).unwrap_or_default() {
                 let membership = host.membership(shard.shard);
                 text.push_str(&format!("\nnode {}: {shard:?} {membership:?}", host.node()));
@@ -145,26 +157,30 @@ impl World<'_> {
     }
 
     fn is_converged(&self) -> bool {
-        let mut expected: Option<Vec<LogIndex>> = None;
+        let mut expected: BTreeMap<ShardId, LogIndex> = BTreeMap::new();
         self.hosts.iter().filter(|host| host.is_member()).all(|host| {
             let Some(status) = host.status() else { return false };
-            let settled =
-                status.shards.iter().all(|shard| shard.applied == shard.last && shard.leader.is_some());
-            let positions: Vec<LogIndex> = status.shards.iter().map(|shard| shard.applied).collect();
-            settled && *expected.get_or_insert_with(|| positions.clone()) == positions
+            status.shards.iter().all(|shard| {
+                let is_settled = shard.applied == shard.last && shard.leader.is_some();
+                is_settled && *expected.entry(shard.shard).or_insert(shard.applied) == shard.applied
+            })
         })
     }
 
     fn compare_states(&mut self) -> Result<(), Violation> {
-        for shard in (0..=self.plan.data_shards).map(ShardId) {
-            for host in self.hosts.iter().filter(|host| host.is_member()) {
-                let state = host.state_digest(shard).ok_or_else(|| {
-                    Violation::new("replicas", format!("node {} carries no replica of {shard}", host.node()))
-                })?;
-                self.replicas.compare(host.node(), shard, state)?;
+        let mut seen = BTreeSet::new();
+        for host in self.hosts.iter().filter(|host| host.is_member()) {
+            for shard in host.status().map(|status| status.shards).unwrap_or_default() {
+                let state = host.state_digest(shard.shard).expect("invariant: it carries the shard");
+                self.replicas.compare(host.node(), shard.shard, state)?;
+                seen.insert(shard.shard);
             }
         }
-        Ok(())
+        let missing = (0..=self.plan.data_shards).map(ShardId).find(|shard| !seen.contains(shard));
+        match missing {
+            Some(shard) => Err(Violation::new("replicas", format!("nobody replicates shard {shard}"))),
+            None => Ok(()),
+        }
     }
 
     /// Every node knows every host by its disk, sees a connection to it, and knows every shard's leader.

@@ -190,7 +190,8 @@ fn summarise(totals: &Totals, seconds: f64) {
     );
     println!(
         "{} crashes, {} of them stops on a failing disk; {} disk stalls; {} sectors lost; {} leaderships; \
-         {} snapshots made, {} received; {} checkpoints compared; {} hosts joined, {} removed",
+         {} snapshots made, {} received; {} checkpoints compared; {} hosts joined, {} removed, {} \
+         replicas replaced",
         tally.crashes,
         tally.disk_stops,
         tally.disk_stalls,
@@ -200,7 +201,8 @@ fn summarise(totals: &Totals, seconds: f64) {
         tally.snapshots_received,
         tally.checkpoints,
         tally.joined,
-        tally.removed
+        tally.removed,
+        tally.replaced
     );
     if !failed.is_empty() {
         println!("failing seeds: {failed:?}");

@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use tidelock_core::command::{HostChange, HostInfo, Refusal, Reply, Request, Write};
+use tidelock_core::command::{HostChange, HostInfo, Refusal, Reply, Request, ShardTags, Write};
 use tidelock_core::types::{NodeId, ShardId, Token};
 use uuid::Uuid;
 
 use crate::agenda::{Happening, Micros};
 use crate::checkers::Violation;
-use crate::faults::choose;
+use crate::faults::{Loss, choose};
 use crate::world::{World, host_info};
 
 /// A deed and its time.
@@ -37,6 +37,22 @@ pub enum Deed {
         /// What is wanted.
         change: HostChange,
     },
+    /// A shard gets a placement policy, or loses one.
+    Tag {
+        /// Which shard.
+        shard: ShardId,
+        /// Which policy.
+        name: &'static str,
+        /// What it says from now on.
+        value: Option<&'static str>,
+    },
+    /// A host moves to another zone: it restarts with another tag.
+    Move {
+        /// Which host.
+        node: NodeId,
+        /// Where it is from now on.
+        zone: &'static str,
+    },
     /// Another node shall lead a shard.
     Transfer {
         /// Which shard.
@@ -58,6 +74,25 @@ const JOINS_MAX: u64 = 3;
 /// An operator who heard nothing tries again after so long.
 const TRY_AGAIN_AFTER: Micros = Micros(3_000_000);
 
+/// Zones that hosts are in.
+pub const ZONES: [&str; 3] = ["a", "b", "c"];
+
+/// Policies that shards get and lose.
+const POLICIES: [(&str, Option<&str>); 12] = [
+    ("placement:member", Some("1")),
+    ("placement:member", Some("2")),
+    ("placement:member", Some("3")),
+    ("placement:member", Some("3;zone=a")),
+    ("placement:member", Some("2;zone=b")),
+    ("placement:member", None),
+    ("placement:vary", Some("zone")),
+    ("placement:vary", None),
+    ("placement:cover", Some("zone=c")),
+    ("placement:cover", None),
+    ("placement:replica:r", Some("1")),
+    ("placement:replica:r", None),
+];
+
 /// Draws what operators do in a cluster of so many founders. In many runs they do nothing.
 pub fn draw(
     founders: u64,
@@ -71,7 +106,12 @@ pub fn draw(
     let mut hosts = founders;
     let deed = |at: u64| {
         let node = NodeId(random.u64(1..=hosts));
-        let deed = match random.u8(0..10) {
+        let deed = match random.u8(0..14) {
+            10..=12 => {
+                let (name, value) = *choose(random, &POLICIES);
+                Deed::Tag { shard: ShardId(random.u64(0..=data_shards)), name, value }
+            }
+            13 => Deed::Move { node, zone: ZONES[random.usize(0..ZONES.len())] },
             0..=2 if hosts < founders + JOINS_MAX => {
                 hosts += 1;
                 Deed::Join
@@ -124,10 +164,30 @@ impl World<'_> {
         let request = match deed {
             Deed::Join => Request::Write(Write::JoinHost(self.candidate(index, NodeId(0)))),
             Deed::Change { node, change } => Request::Write(Write::ChangeHost { node, change }),
+            Deed::Tag { shard, name, value } => {
+                let tags = vec![(name.to_owned(), value.map(str::to_owned))];
+                Request::Write(Write::TagShard(ShardTags { shard, tags }))
+            }
+            Deed::Move { node, zone } => return self.move_host(index, node, zone),
             Deed::Transfer { shard, to } => Request::Transfer { shard, to },
         };
         let token = self.ask(asked, request, false);
         self.operators.asked.insert(token, index);
+    }
+
+    /// A host is stopped, and started with another tag.
+    fn move_host(&mut self, index: usize, node: NodeId, zone: &str) {
+        self.operators.done[index] = true;
+        let (is_up, is_running) = (self.host(node).is_up(), self.host(node).is_running());
+        if is_up && !is_running {
+            // Nobody can stop a process that is held; it stays where it is.
+            return;
+        }
+        self.host(node).retag("zone", zone);
+        if is_running {
+            self.crash(node, Loss::Process);
+            self.agenda.after(TRY_AGAIN_AFTER, Happening::Started(node));
+        }
     }
 
     /// The reply to an operator.
@@ -143,10 +203,10 @@ impl World<'_> {
             return Ok(());
         }
         match *reply {
-            Reply::Joined { node } => {
+            Reply::Joined { node, replica } => {
                 let hosts = self.host(asked).peers();
                 let info = self.candidate(index, node);
-                self.host(node).found(info, hosts);
+                self.host(node).found(info, replica, hosts);
                 self.joined += 1;
                 self.start_host(node)
             }

@@ -108,7 +108,7 @@ impl Plan {
             seed,
             nodes,
             data_shards,
-            timing: Timing { election_ticks: 10, heartbeat_ticks: 2, request_ticks: random.u64(15..60) },
+            timing: draw_timing(random.u64(15..60), &mut generator(seed, "patience")),
             tick: Micros::MILLISECOND * random.u64(20..=100),
             weather: draw_weather(temper, random),
             disk: draw_disk(random),
@@ -144,6 +144,17 @@ fn draw_faults(seed: u64, severity: Severity) -> Vec<ScheduledFault> {
     faults.extend(faults::draw_stalls(severity, &mut generator(seed, "stalls")));
     faults.extend(faults::draw_clocks(severity, &mut generator(seed, "clocks")));
     faults
+}
+
+/// A host is called dead while it is only paused, in some runs; in others it never is.
+fn draw_timing(request_ticks: u64, random: &mut fastrand::Rng) -> Timing {
+    Timing {
+        election_ticks: 10,
+        heartbeat_ticks: 2,
+        request_ticks,
+        dead_ticks: *choose(random, &[30, 60, 120, 1 << 40]),
+        balance_ticks: *choose(random, &[0, 1, 100]),
+    }
 }
 
 fn draw_weather(temper: Temper, random: &mut fastrand::Rng) -> Weather {

@@ -44,6 +44,8 @@ pub struct Tally {
     pub joined: u64,
     /// Hosts that learned that they were removed.
     pub removed: u64,
+    /// Replicas that came after another one of the same shard on the same node.
+    pub replaced: u64,
     /// Checkpoints of a replica that were compared with another's at the same index.
     pub checkpoints: u64,
     /// Times that a disk took no writes, and its process waited until it did.
@@ -70,6 +72,7 @@ impl Tally {
         self.crashes += other.crashes;
         self.joined += other.joined;
         self.removed += other.removed;
+        self.replaced += other.replaced;
         self.checkpoints += other.checkpoints;
         self.snapshots_made += other.snapshots_made;
         self.snapshots_received += other.snapshots_received;

@@ -135,9 +135,12 @@ impl Workload {
             Request::Write(write) => write.key().cloned(),
             Request::Read { read: Read::Get { key }, .. } => Some(key.clone()),
             Request::Read { read: Read::Config(_) | Read::ConfigNamespaces { .. }, .. } => return,
-            Request::Read { .. } | Request::Cluster | Request::Transfer { .. } | Request::SnapshotHere => {
-                None
-            }
+            Request::Read { .. }
+            | Request::Cluster
+            | Request::Registry
+            | Request::Explain { .. }
+            | Request::Transfer { .. }
+            | Request::SnapshotHere => None,
         };
         match (key, reply) {
             (Some(key), Reply::Value { version, .. } | Reply::Written { version, .. }) => {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use tidelock_core::command::{HostInfo, Reply, Request};
 use tidelock_core::event::{ConfigNews, Event, NodeOptions};
 use tidelock_core::storage::snapshot::SnapshotDone;
-use tidelock_core::types::{NodeId, Token};
+use tidelock_core::types::{NodeId, ReplicaId, ShardId, Token};
 use uuid::Uuid;
 
 use crate::agenda::{Agenda, Happening, Micros};
@@ -27,7 +27,7 @@ use crate::history::{Happened, History, Incarnation, Outcome};
 use crate::host::{Host, Stop, Write};
 use crate::nemesis::Nemesis;
 use crate::net::{Direction, Network};
-use crate::operator::Operators;
+use crate::operator::{Operators, ZONES};
 use crate::plan::{DiskPace, Plan};
 use crate::run::{Report, Tally};
 use crate::trace::{Detail, Trace, digest};
@@ -54,6 +54,10 @@ pub struct World<'p> {
     /// Paces everything that takes a while inside a host.
     pub(crate) pace: fastrand::Rng,
     pub(crate) replicas: Replicas,
+    /// The replica that was last seen of each shard on each node.
+    carried: BTreeMap<(NodeId, ShardId), ReplicaId>,
+    /// How often it was another one than before.
+    replaced: u64,
     agreement: Agreement,
     leaders: Leaders,
     replies: Replies,
@@ -103,6 +107,8 @@ impl<'p> World<'p> {
             is_loaded: true,
             pace: plan.generator("pace"),
             replicas: Replicas::default(),
+            carried: BTreeMap::new(),
+            replaced: 0,
             agreement: Agreement::default(),
             leaders: Leaders::default(),
             replies: Replies::new(plan.timing.request_ticks),
@@ -174,6 +180,7 @@ impl<'p> World<'p> {
             disk_stops: self.disk_stops,
             joined: self.joined,
             removed: self.removed,
+            replaced: self.replaced,
             disk_stalls: self.disk_stalls,
             leaderships: self.leaders.count() as u64,
             frames: self.net.counters().delivered,
@@ -219,6 +226,9 @@ impl<'p> World<'p> {
         let (at, ticks) = (host.incarnation(), host.ticks());
         let token = self.history.invoke(at, request.clone(), is_final);
         self.replies.asked(node, token, ticks);
+        if !self.host(node).holds_all_keys() {
+            self.history.forwarded(token);
+        }
         self.note(&[1, node.0, token.0], || format!("node {node} <- {token}: {}", brief(&request)));
         self.post(node, Event::Request { token, request });
         token
@@ -300,6 +310,8 @@ impl<'p> World<'p> {
             Happening::Fault(index) if self.is_loaded => self.strike(index),
             Happening::Relief(index) if self.is_loaded => return self.relieve(index),
             Happening::Deed(index) => self.try_deed(index),
+            Happening::Started(node) if !self.host(node).is_up() => return self.start_host(node),
+            Happening::Started(_) => {}
             Happening::Client(_) | Happening::Fault(_) | Happening::Relief(_) => {}
         }
         Ok(())
@@ -406,6 +418,9 @@ impl<'p> World<'p> {
             }
         }
         self.operator_hears(node, token, &reply)?;
+        if !self.host(node).holds_all_keys() {
+            self.history.forwarded(token);
+        }
         let was_open = self.history.answer(token, reply);
         self.replies.answered(node, token, was_open)
     }
@@ -574,6 +589,12 @@ impl<'p> World<'p> {
             return Err(Violation::new("codec", format!("node {node} could not decode a frame of a peer")));
         }
         for shard in &status.shards {
+            let before = self.carried.insert((node, shard.shard), shard.replica);
+            if before.is_some_and(|before| before != shard.replica) {
+                self.replaced += 1;
+                self.agreement.forget_replica(node, shard.shard);
+                self.replicas.forget_replica(node, shard.shard);
+            }
             let entry = |index| host.committed_entry(shard.shard, index);
             self.agreement.observe(node, shard.shard, (shard.log_begin, shard.committed), entry)?;
             let writes = |index| host.committed_writes(shard.shard, index);
@@ -607,7 +628,7 @@ pub(crate) fn host_info(node: NodeId) -> HostInfo {
         peer_address: address(node),
         http_address: format!("host-{node}:8001"),
         resp_address: format!("host-{node}:7001"),
-        tags: BTreeMap::new(),
+        tags: [("zone".to_owned(), ZONES[(node.0 % 3) as usize].to_owned())].into(),
     }
 }
 
@@ -616,6 +637,7 @@ fn options(plan: &Plan, node: NodeId) -> NodeOptions {
         host: host_info(node),
         founders: (1..=plan.nodes).map(NodeId).map(address).collect(),
         hosts: BTreeMap::new(),
+        prime_replica: None,
         data_shards: plan.data_shards,
         timing: plan.timing,
         snapshot_log_bytes_min: plan.snapshot_log_bytes_min,

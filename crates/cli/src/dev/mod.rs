@@ -113,6 +113,9 @@ async fn start_and_watch(plan: &Plan, exits: &mut mpsc::Receiver<Exit>) -> Resul
         }
     }
     output::write(plan.welcome().as_bytes())?;
+    if let Some(dump) = ready::dump(&plan.nodes).await {
+        output::write(format!("The registry (`tidelock cluster dump`):\n\n{dump}\n").as_bytes())?;
+    }
     let mut alive = plan.nodes.len();
     while alive > 0 {
         let Some(exit) = exits.recv().await else { break };

@@ -16,6 +16,9 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// A node that does not answer within this is asked again.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Hosts announce themselves within an election timeout or two.
+const DUMP_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Returns when every node has said that it is ready; waits without end for one that does not.
 pub async fn all(nodes: &[NodePlan]) {
     for node in nodes {
@@ -28,6 +31,31 @@ pub async fn all(nodes: &[NodePlan]) {
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
+}
+
+/// The registry once every host stands in it; `None` if that takes too long, which is no reason not to go on.
+pub async fn dump(nodes: &[NodePlan]) -> Option<String> {
+    let all_known = async {
+        loop {
+            let dump = time::timeout(ANSWER_TIMEOUT, fetch_dump(nodes[0].http)).await;
+            match dump {
+                Ok(Ok(dump)) if !dump.contains("\"status\":\"new\"") => return dump,
+                _ => time::sleep(PAUSE_MAX).await,
+            }
+        }
+    };
+    time::timeout(DUMP_TIMEOUT, all_known).await.ok()
+}
+
+async fn fetch_dump(address: SocketAddr) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!("GET /v1/cluster/dump HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    let body = answer.split_once("\r\n\r\n").filter(|(head, _)| head.starts_with("HTTP/1.1 200"));
+    let body = body.map(|(_, body)| body.to_owned());
+    body.ok_or_else(|| std::io::Error::other("the node does not show the registry"))
 }
 
 async fn is_ready(address: SocketAddr) -> std::io::Result<bool> {

@@ -9,12 +9,12 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::{
-    Condition, ConfigRestoration, ConfigWrite, Denial, HostChange, HostInfo, Restoration, RowLayout,
-    Transaction, Write,
+    Assignment, Condition, ConfigRestoration, ConfigWrite, Denial, HostChange, HostInfo, Restoration,
+    RowLayout, ShardTags, Transaction, Write,
 };
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
-use crate::types::{NodeId, ShardId, UnixMillis, Version};
+use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, UnixMillis, Version};
 
 const TAG_PUT: u8 = 1;
 const TAG_DELETE: u8 = 2;
@@ -23,6 +23,9 @@ const TAG_JOIN_HOST: u8 = 4;
 const TAG_CHANGE_HOST: u8 = 5;
 const TAG_CHECKPOINT: u8 = 6;
 const TAG_RESTORE: u8 = 7;
+const TAG_ASSIGN: u8 = 8;
+const TAG_FORGET_REPLICA: u8 = 9;
+const TAG_TAG_SHARD: u8 = 10;
 const TAG_TRANSACTION: u8 = 20;
 const TAG_EXCHANGE: u8 = 21;
 const TAG_COMPARE_EXCHANGE: u8 = 22;
@@ -98,6 +101,20 @@ impl Write {
                 out.push(TAG_RESTORE_CONFIG);
                 restoration.encode(out);
             }
+            Write::Assign { seen, assignments } => {
+                out.push(TAG_ASSIGN);
+                codec::put_varint(out, seen.0);
+                codec::put_varint(out, assignments.len() as u64);
+                assignments.iter().for_each(|assignment| assignment.encode(out));
+            }
+            Write::ForgetReplica { replica } => {
+                out.push(TAG_FORGET_REPLICA);
+                codec::put_varint(out, replica.0);
+            }
+            Write::TagShard(tags) => {
+                out.push(TAG_TAG_SHARD);
+                tags.encode(out);
+            }
         }
     }
 
@@ -142,19 +159,30 @@ impl Write {
             }
             TAG_CONFIG => Ok(Write::Config(ConfigWrite::decode(decoder)?)),
             TAG_RESTORE_CONFIG => Ok(Write::RestoreConfig(ConfigRestoration::decode(decoder, owner)?)),
+            TAG_ASSIGN => {
+                let seen = LogIndex(decoder.varint()?);
+                let count = decoder.bounded(limits::ASSIGNMENTS_MAX as u64, "number of assignments")?;
+                let assignments =
+                    (0..count).map(|_| Assignment::decode(decoder)).collect::<Result<_, _>>()?;
+                Ok(Write::Assign { seen, assignments })
+            }
+            TAG_FORGET_REPLICA => Ok(Write::ForgetReplica { replica: ReplicaId(decoder.varint()?) }),
+            TAG_TAG_SHARD => Ok(Write::TagShard(ShardTags::decode(decoder)?)),
             _ => Err(DecodeError::UnknownTag("write")),
         }
     }
 }
 
 /// Codes on wire and disk. A code is never reused.
-const HOST_CHANGE_CODES: [(HostChange, u8); 6] = [
+const HOST_CHANGE_CODES: [(HostChange, u8); 8] = [
     (HostChange::Vote, 1),
     (HostChange::Follow, 2),
     (HostChange::Drain(true), 3),
     (HostChange::Drain(false), 4),
     (HostChange::Leave, 5),
     (HostChange::Removed, 6),
+    (HostChange::Dead(true), 7),
+    (HostChange::Dead(false), 8),
 ];
 
 impl HostChange {
@@ -170,12 +198,14 @@ impl HostChange {
 }
 
 /// Codes on the wire. A code is never reused.
-const DENIAL_CODES: [(Denial, u8); 5] = [
+const DENIAL_CODES: [(Denial, u8); 7] = [
     (Denial::UnknownHost, 1),
     (Denial::HostRemoved, 2),
     (Denial::LastVoter, 3),
     (Denial::NotLeaving, 4),
     (Denial::TooManyHosts, 5),
+    (Denial::UnknownShard, 6),
+    (Denial::InvalidPolicy, 7),
 ];
 
 impl Denial {

@@ -400,13 +400,13 @@ impl Operations {
         })
     }
 
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         codec::put_varint(out, self.count as u64);
         codec::put_bytes(out, &self.bytes);
     }
 
     /// Reads operations and makes sure that each of them decodes.
-    pub(super) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Operations, DecodeError> {
+    pub(crate) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Operations, DecodeError> {
         let (count, bytes) =
             decoder.packed(owner, "number of operations", |item| Operation::decode(item).map(drop))?;
         Ok(Operations { count, bytes })

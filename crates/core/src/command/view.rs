@@ -2,9 +2,14 @@
 //!
 //! Owns the shape of the answer. Who fills it is `node::view`, how it looks to a client the protocols decide.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{HostInfo, Standing};
+use crate::control::registry::Seat;
+use crate::control::registry::tables::{Replica, Shard};
+use crate::control::slot_map::SlotMap;
+use crate::membership::Role;
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term};
 
 /// One node's view of the cluster. Positions of other nodes are what they last reported, about a second ago.
@@ -35,6 +40,8 @@ pub struct HostView {
     pub standing: Standing,
     /// Whether it should lead nothing.
     pub draining: bool,
+    /// Whether it has been silent for so long that others take its place.
+    pub dead: bool,
 }
 
 /// A shard as this node sees it.
@@ -42,6 +49,8 @@ pub struct HostView {
 pub struct ShardView {
     /// Its id.
     pub shard: ShardId,
+    /// Its name.
+    pub name: String,
     /// `registry` or `kv`.
     pub kind: &'static str,
     /// The node that leads it, if this node knows one.
@@ -76,4 +85,47 @@ pub struct Checkpoint {
     pub index: LogIndex,
     /// CRC-32C over the whole snapshot. Different ones prove different states.
     pub checksum: u32,
+}
+
+/// The tables of the registry as this node has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegistryView {
+    /// Prime-shard log index of the last change.
+    pub index: LogIndex,
+    /// Every host that was ever one of the cluster's, those that were removed included.
+    pub seats: Vec<(NodeId, Seat)>,
+    /// Every shard.
+    pub shards: Vec<(ShardId, Shard)>,
+    /// Every replica, those on their way out included.
+    pub replicas: Vec<(ReplicaId, Replica)>,
+    /// The highest number of a replica that was given out.
+    pub last_replica: ReplicaId,
+    /// The highest number of a shard that was given out.
+    pub last_shard: ShardId,
+    /// Which shard holds which slots.
+    pub slots: SlotMap,
+}
+
+/// Why each replica of a shard is where it is, and why other hosts have none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// Which shard.
+    pub shard: ShardId,
+    /// Every host of the cluster.
+    pub hosts: Vec<Explained>,
+}
+
+/// What a host is to a shard, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explained {
+    /// The host.
+    pub node: NodeId,
+    /// The replica that it has, or is about to have.
+    pub replica: Option<ReplicaId>,
+    /// What placement wants it to be; nothing, if it should have no replica.
+    pub role: Option<Role>,
+    /// Whether the registry says so too. If not, the leader of the prime shard is about to write it down.
+    pub is_written: bool,
+    /// Why.
+    pub reason: String,
 }

@@ -30,6 +30,7 @@ impl Data {
             Write::Exchange { .. } | Write::CompareExchange { .. } => true,
             Write::Config(_) | Write::RestoreConfig(_) => true,
             Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. } => false,
+            Write::Assign { .. } | Write::ForgetReplica { .. } | Write::TagShard(_) => false,
             Write::Checkpoint { .. } => false,
         }
     }

@@ -32,10 +32,10 @@ pub enum Machine {
 }
 
 impl Machine {
-    /// The machine that a shard begins with, in a cluster of so many founders.
-    pub fn new(shard: ShardId, founders: u64) -> Machine {
+    /// The machine that a shard begins with, in a cluster of so many founders that began with so many data shards.
+    pub fn new(shard: ShardId, founders: u64, data_shards: u64) -> Machine {
         if shard == ShardId::PRIME {
-            Machine::Registry(Registry::founded(founders))
+            Machine::Registry(Registry::founded(founders, data_shards))
         } else {
             Machine::Data(Box::default())
         }
@@ -53,9 +53,15 @@ impl Machine {
     pub fn accepts(&self, write: &Write) -> bool {
         match (self, write) {
             (_, Write::Checkpoint { .. }) => true,
-            (_, Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. }) => {
-                matches!(self, Machine::Registry(_))
-            }
+            (
+                _,
+                Write::RegisterHost(_)
+                | Write::JoinHost(_)
+                | Write::ChangeHost { .. }
+                | Write::Assign { .. }
+                | Write::ForgetReplica { .. }
+                | Write::TagShard(_),
+            ) => matches!(self, Machine::Registry(_)),
             (_, write) => matches!(self, Machine::Data(_)) && Data::accepts(write),
         }
     }
@@ -74,6 +80,15 @@ impl Machine {
             (Machine::Registry(registry), Write::JoinHost(info)) => registry.join(index, info),
             (Machine::Registry(registry), Write::ChangeHost { node, change }) => {
                 registry.change(index, node, change)
+            }
+            (Machine::Registry(registry), Write::Assign { seen, assignments }) => {
+                registry.assign(index, seen, &assignments)
+            }
+            (Machine::Registry(registry), Write::ForgetReplica { replica }) => {
+                registry.forget_replica(index, replica)
+            }
+            (Machine::Registry(registry), Write::TagShard(tags)) => {
+                registry.tag_shard(index, tags.shard, &tags.tags)
             }
             (Machine::Data(data), write) => data.apply(write, is_answered),
             (Machine::Registry(_), _) => Reply::Refused(Refusal::Invalid("write for another kind of shard")),

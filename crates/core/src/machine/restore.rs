@@ -15,15 +15,13 @@ use super::config;
 use super::data::Data;
 use super::kv::{KeyValue, Record};
 use crate::codec::{DecodeError, Decoder};
-use crate::command::{RowLayout, expiry};
+use crate::command::expiry;
 use crate::control::registry::Registry;
 use crate::membership::Membership;
 use crate::types::{UnixMillis, Version};
 
-/// First byte of a first block: the version of the layout, as it is written.
-const FORMAT: u8 = 2;
-/// The same, before keys could expire and configuration stood beside them. Read, not written.
-const FORMAT_PLAIN: u8 = 1;
+/// First byte of a first block: the version of the layout.
+const FORMAT: u8 = 3;
 /// Second byte: a data shard.
 pub(super) const KIND_DATA: u8 = 1;
 /// Second byte: the prime shard.
@@ -50,7 +48,7 @@ pub enum RestoreError {
 /// A machine in the making.
 #[derive(Debug, Default)]
 pub struct Restore {
-    restored: Option<(Restored, RowLayout)>,
+    restored: Option<Restored>,
     /// The records of a data shard, in order.
     records: Vec<Record>,
 }
@@ -71,15 +69,15 @@ impl Restore {
     /// When the block cannot be one of this snapshot. The whole is then worthless.
     pub fn block(&mut self, block: &[u8]) -> Result<(), RestoreError> {
         let mut decoder = Decoder::new(block);
-        match self.restored.as_mut().map(|(restored, layout)| (&mut restored.machine, *layout)) {
+        match self.restored.as_mut().map(|restored| &mut restored.machine) {
             None => self.restored = Some(first(&mut decoder)?),
-            Some((Machine::Data(data), layout)) => {
+            Some(Machine::Data(data)) => {
                 if data.take_block(block)? {
                     return Ok(());
                 }
-                records((&mut data.kv, &mut self.records), layout, &mut decoder)?;
+                records(&mut data.kv, &mut self.records, &mut decoder)?;
             }
-            Some((Machine::Registry(_), _)) => return Err(DecodeError::TrailingBytes.into()),
+            Some(Machine::Registry(_)) => return Err(DecodeError::TrailingBytes.into()),
         }
         Ok(decoder.finish()?)
     }
@@ -89,7 +87,7 @@ impl Restore {
     /// # Errors
     /// When there was no block.
     pub fn finish(self) -> Result<Restored, RestoreError> {
-        let (mut restored, _) = self.restored.ok_or(RestoreError::Empty)?;
+        let mut restored = self.restored.ok_or(RestoreError::Empty)?;
         if let Machine::Data(data) = &mut restored.machine {
             data.kv.fill(self.records);
         }
@@ -97,12 +95,10 @@ impl Restore {
     }
 }
 
-fn first(decoder: &mut Decoder<'_>) -> Result<(Restored, RowLayout), DecodeError> {
-    let layout = match decoder.u8()? {
-        FORMAT_PLAIN => RowLayout::Plain,
-        FORMAT => RowLayout::Expiring,
-        _ => return Err(DecodeError::UnknownTag("snapshot format")),
-    };
+fn first(decoder: &mut Decoder<'_>) -> Result<Restored, DecodeError> {
+    if decoder.u8()? != FORMAT {
+        return Err(DecodeError::UnknownTag("snapshot format"));
+    }
     let kind = decoder.u8()?;
     let membership = Membership::decode(decoder)?;
     let machine = match kind {
@@ -120,17 +116,17 @@ fn first(decoder: &mut Decoder<'_>) -> Result<(Restored, RowLayout), DecodeError
         KIND_REGISTRY => Machine::Registry(Registry::restore(decoder)?),
         _ => return Err(DecodeError::UnknownTag("kind of machine")),
     };
-    Ok((Restored { machine, membership }, layout))
+    Ok(Restored { machine, membership })
 }
 
 fn records(
-    (kv, records): (&mut KeyValue, &mut Vec<Record>),
-    layout: RowLayout,
+    kv: &mut KeyValue,
+    records: &mut Vec<Record>,
     decoder: &mut Decoder<'_>,
 ) -> Result<(), DecodeError> {
     while !decoder.is_empty() {
         let last = records.last().map(Record::key);
-        let Row { key, version, value, expires } = record((last, kv.revision), layout, decoder)?;
+        let Row { key, version, value, expires } = record((last, kv.revision), decoder)?;
         kv.prepare(key, expires);
         records.push(Record::new(key, version, value));
     }
@@ -148,16 +144,12 @@ struct Row<'a> {
 /// Reads one record that must follow the key `last` in a shard at `revision`.
 fn record<'a>(
     (last, revision): (Option<&[u8]>, Version),
-    layout: RowLayout,
     decoder: &mut Decoder<'a>,
 ) -> Result<Row<'a>, DecodeError> {
     let key = decoder.bytes()?;
     let version = Version(decoder.varint()?);
     let value = decoder.bytes()?;
-    let expires = match layout {
-        RowLayout::Plain => None,
-        RowLayout::Expiring => expiry(decoder)?,
-    };
+    let expires = expiry(decoder)?;
     if last.is_some_and(|last| last >= key) {
         return Err(DecodeError::Invalid("order of keys"));
     }
@@ -172,8 +164,8 @@ fn record<'a>(
 pub enum BlockKind {
     /// What the snapshot is of; all of it, for the prime shard.
     First,
-    /// Keys, as [`crate::command::RestoredKey`] reads them in this layout.
-    Keys(RowLayout),
+    /// Keys, as [`crate::command::RestoredKey`] reads them with [`crate::command::RowLayout::Expiring`].
+    Keys,
     /// Configuration, as [`crate::command::ConfigRestoration`] takes it.
     Config,
 }
@@ -189,7 +181,7 @@ enum Scanned {
     /// It is small, and all of it stands in the first block.
     Registry { hosts: u64 },
     /// The first block is followed by records.
-    Data { layout: RowLayout, revision: Version, last: Option<Box<[u8]>>, records: u64 },
+    Data { revision: Version, last: Option<Box<[u8]>>, records: u64 },
 }
 
 impl Scan {
@@ -201,11 +193,11 @@ impl Scan {
         let mut decoder = Decoder::new(block);
         match &mut self.state {
             None => {
-                let (restored, layout) = first(&mut decoder)?;
+                let restored = first(&mut decoder)?;
                 self.state = Some(match restored.machine {
                     Machine::Registry(registry) => Scanned::Registry { hosts: registry.record_count() },
                     Machine::Data(data) => {
-                        Scanned::Data { layout, revision: data.kv.revision, last: None, records: 0 }
+                        Scanned::Data { revision: data.kv.revision, last: None, records: 0 }
                     }
                 });
                 decoder.finish()?;
@@ -215,15 +207,15 @@ impl Scan {
                 config::check_block(block)?;
                 Ok(BlockKind::Config)
             }
-            Some(Scanned::Data { layout, revision, last, records }) => {
+            Some(Scanned::Data { revision, last, records }) => {
                 let mut newest = None;
                 while !decoder.is_empty() {
                     let behind = (newest.or(last.as_deref()), *revision);
-                    newest = Some(record(behind, *layout, &mut decoder)?.key);
+                    newest = Some(record(behind, &mut decoder)?.key);
                     *records += 1;
                 }
                 *last = newest.map(Box::from).or(last.take());
-                Ok(BlockKind::Keys(*layout))
+                Ok(BlockKind::Keys)
             }
             Some(Scanned::Registry { .. }) => Err(DecodeError::TrailingBytes.into()),
         }
@@ -312,7 +304,7 @@ mod tests {
     fn a_snapshot_shows_the_beginning_whatever_happens_meanwhile() {
         for seed in 0..20 {
             let mut random = fastrand::Rng::with_seed(seed);
-            let mut machine = Machine::new(ShardId(1), 3);
+            let mut machine = Machine::new(ShardId(1), 3, 4);
             for _ in 0..3_000 {
                 let (key, size) = (random.u64(..4_000), random.usize(..600));
                 put(&mut machine, key, &vec![7; size]);
@@ -352,7 +344,7 @@ mod tests {
 
     #[test]
     fn configuration_goes_behind_the_keys_of_a_snapshot() {
-        let mut machine = Machine::new(ShardId(1), 3);
+        let mut machine = Machine::new(ShardId(1), 3, 4);
         for number in 0..50 {
             put(&mut machine, number, b"value");
             publish(&mut machine, number % 7, number as i64);
@@ -363,7 +355,7 @@ mod tests {
         let again = restored(&blocks);
         assert_eq!(again.digest(), before, "and what was written meanwhile is not in it");
         assert_eq!(again.record_count(), 50);
-        let mut keys_alone = Machine::new(ShardId(1), 3);
+        let mut keys_alone = Machine::new(ShardId(1), 3, 4);
         (0..50).for_each(|number| put(&mut keys_alone, number, b"value"));
         assert_ne!(keys_alone.digest(), before);
     }
@@ -372,7 +364,7 @@ mod tests {
     fn a_backup_goes_only_where_no_configuration_was_written() {
         let (shard, backup) = (ShardId(1), Uuid::from_u128(7));
         let claim = Write::Restore(Restoration { shard, backup, revision: Version(9), records: vec![] });
-        let mut old = Machine::new(ShardId(1), 3);
+        let mut old = Machine::new(ShardId(1), 3, 4);
         publish(&mut old, 1, 1);
         let Machine::Data(data) = &old else { unreachable!("a data shard") };
         let block: Bytes = data.config.namespaces_in(&|_| true).next().expect("a block").into();
@@ -381,45 +373,23 @@ mod tests {
         };
         let refused = Reply::ConditionFailed { current: Version::ABSENT };
         assert_eq!(old.apply(LogIndex(1), claim.clone()), refused);
-        let mut fresh = Machine::new(ShardId(1), 3);
+        let mut fresh = Machine::new(ShardId(1), 3, 4);
         assert_eq!(fresh.apply(LogIndex(1), claim), Reply::Restored);
         for _ in 0..2 {
             assert_eq!(fresh.apply(LogIndex(1), restore()), Reply::Restored);
         }
         publish(&mut fresh, 1, 2);
         assert_eq!(fresh.apply(LogIndex(1), restore()), refused, "a client has written");
-        let mut written = Machine::new(ShardId(1), 3);
+        let mut written = Machine::new(ShardId(1), 3, 4);
         put(&mut written, 1, b"value");
         let failed = written.apply(LogIndex(1), restore());
         assert_eq!(failed, Reply::ConditionFailed { current: Version(1) });
     }
 
     #[test]
-    fn a_snapshot_of_the_first_layout_is_read() {
-        let mut restore = Restore::default();
-        restore.block(&[1, 1, 1, 3, 0, 0, 0, 0, 5]).expect("a header");
-        restore.block(&[1, b'a', 2, 1, b'v', 1, b'b', 5, 0]).expect("records");
-        let machine = restore.finish().expect("a machine").machine;
-        let mut same = Machine::new(ShardId(1), 3);
-        let record = |key: &'static [u8], version, value: &'static [u8]| RestoredKey {
-            key: key.into(),
-            version: Version(version),
-            value: value.into(),
-            expires: None,
-        };
-        let records = vec![record(b"a", 2, b"v"), record(b"b", 5, b"")];
-        let (shard, backup, revision) = (ShardId(1), Uuid::nil(), Version(5));
-        let restoration = Restoration { shard, backup, revision, records };
-        same.apply(LogIndex(1), Write::Restore(restoration));
-        let Machine::Data(data) = &mut same else { panic!("a data shard") };
-        data.kv.restoring = None;
-        assert_eq!(machine.digest(), same.digest());
-    }
-
-    #[test]
     fn an_empty_machine_and_the_registry_round_trip() {
         for shard in [ShardId::PRIME, ShardId(1)] {
-            let mut machine = Machine::new(shard, 3);
+            let mut machine = Machine::new(shard, 3, 4);
             let blocks = blocks(&mut machine, |_| ());
             assert_eq!(restored(&blocks).digest(), machine.digest());
         }
@@ -433,7 +403,7 @@ mod tests {
             let (shard, backup) = (ShardId(1), Uuid::from_u128(1 << 100));
             Write::Restore(Restoration { shard, backup, revision: Version(9), records: vec![record] })
         };
-        let mut machine = Machine::new(ShardId(1), 3);
+        let mut machine = Machine::new(ShardId(1), 3, 4);
         machine.apply(LogIndex(1), part(b"a"));
         let before = machine.digest();
         let blocks = blocks(&mut machine, |machine| {
@@ -450,29 +420,33 @@ mod tests {
         assert_eq!(Restore::default().finish().err(), Some(RestoreError::Empty));
         for first in [
             &[][..],
-            &[3, 1, 0, 0, 0, 0, 0],
-            &[1, 9, 0, 0, 0, 0, 0],
-            &[1, 1, 0, 0, 0, 0, 0],
-            &[1, 1, 0, 0, 0, 0, 0, 5, 0],
-            &[1, 1, 2, 3, 2, 0, 0, 0, 0, 5],
+            &[2, 1, 0, 0, 0, 0, 0, 0, 0],
+            &[3, 9, 0, 0, 0, 0, 0, 0, 0],
+            &[3, 1, 0, 0, 0, 0, 0, 0, 0],
+            &[3, 1, 0, 0, 0, 0, 0, 0, 0, 5, 0],
+            &[3, 1, 2, 3, 2, 0, 0, 0, 0, 0, 2, 2, 1, 3, 1, 5],
+            &[3, 1, 1, 3, 0, 0, 0, 0, 0, 0, 5],
         ] {
             assert!(Restore::default().block(first).is_err(), "{first:?}");
             assert!(Scan::default().block(first).is_err(), "{first:?}");
         }
-        for records in
-            [&[1, b'a', 9, 0][..], &[1, b'a', 0, 0], &[1, b'b', 1, 0, 1, b'a', 2, 0], &[1, b'a', 1, 5]]
-        {
+        for records in [
+            &[1, b'a', 9, 0, 0][..],
+            &[1, b'a', 0, 0, 0],
+            &[1, b'b', 1, 0, 0, 1, b'a', 2, 0, 0],
+            &[1, b'a', 1, 5],
+        ] {
             let mut restore = Restore::default();
-            restore.block(&[1, 1, 1, 3, 0, 0, 0, 0, 5]).expect("a header");
+            restore.block(&[3, 1, 1, 3, 0, 0, 0, 0, 0, 1, 3, 1, 5]).expect("a header");
             assert!(restore.block(records).is_err(), "{records:?}");
             let mut scan = Scan::default();
-            assert_eq!(scan.block(&[1, 1, 0, 0, 0, 0, 0, 5]), Ok(BlockKind::First));
+            assert_eq!(scan.block(&[3, 1, 0, 0, 0, 0, 0, 0, 0, 5]), Ok(BlockKind::First));
             assert!(scan.block(records).is_err(), "{records:?}");
         }
         let mut scan = Scan::default();
-        assert_eq!(scan.block(&[1, 1, 0, 0, 0, 0, 0, 5]), Ok(BlockKind::First));
-        assert_eq!(scan.block(&[1, b'b', 1, 0]), Ok(BlockKind::Keys(RowLayout::Plain)));
-        assert!(scan.block(&[1, b'a', 2, 0]).is_err(), "order holds over blocks");
+        assert_eq!(scan.block(&[3, 1, 0, 0, 0, 0, 0, 0, 0, 5]), Ok(BlockKind::First));
+        assert_eq!(scan.block(&[1, b'b', 1, 0, 0]), Ok(BlockKind::Keys));
+        assert!(scan.block(&[1, b'a', 2, 0, 0]).is_err(), "order holds over blocks");
         assert_eq!((scan.revision(), scan.records(), scan.is_registry()), (Version(5), 1, Some(false)));
     }
 }

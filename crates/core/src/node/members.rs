@@ -1,12 +1,11 @@
 //! Membership as a node sees it: which hosts the registry wants, which it is to talk to, and what its leaders do about
 //! both.
 //!
-//! The registry says what is wanted of each host; every host follows it without a vote at least. Each leader of a
-//! shard takes the steps for its shard (`raft::membership`). A host that leaves goes out of the data shards first and
+//! The registry says what is wanted of each replica (`placing`). Each leader of a shard takes the steps for its shard
+//! (`raft::membership`). A host that leaves goes out of the data shards first and
 //! out of the prime shard last, where it learns of it; then the leader of the prime shard writes that it is gone, and
 //! everyone tells it so and hangs up.
 
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -14,12 +13,15 @@ use uuid::Uuid;
 
 use super::Node;
 use crate::command::{HostChange, Refusal, Reply, Standing, Write};
+use crate::control::placement;
 use crate::control::registry::Seat;
 use crate::event::OutgoingFrame;
 use crate::limits;
+use crate::machine::Machine;
 use crate::membership::{Membership, Role};
 use crate::peer;
-use crate::types::{LogIndex, NodeId, ReplicaId, ShardId};
+use crate::raft::Wanted;
+use crate::types::{LogIndex, NodeId, ShardId};
 
 /// What a node has made of the registry so far.
 #[derive(Default)]
@@ -75,6 +77,8 @@ impl Node {
         let up = self.router.peers().iter().filter(|peer| peer.up).map(|peer| peer.node);
         self.roster.introductions = up.collect();
         self.roster.seen = Some(changed);
+        self.carry();
+        self.map_routes();
         self.roster.farewells.extend(farewells);
         if self.roster.peers != peers {
             self.router.set_peers(peers.iter().map(|(node, _)| *node));
@@ -82,6 +86,21 @@ impl Node {
             self.roster.peers = peers;
             self.roster.is_untold = true;
         }
+    }
+
+    /// The registry is to be looked at again, though it has not changed.
+    pub(super) fn look_again(&mut self) {
+        self.roster.seen = None;
+    }
+
+    /// Tells the router who carries what, as the registry has it.
+    fn map_routes(&mut self) {
+        let registry = match self.groups.prime().machine() {
+            Machine::Registry(registry) => registry,
+            Machine::Data(_) => unreachable!("invariant: the prime shard holds the registry"),
+        };
+        let carriers = registry.replicas().values().filter(|replica| replica.wanted.is_some());
+        self.router.set_map(registry.slots(), carriers.map(|replica| (replica.shard, replica.node)));
     }
 
     /// A link with a peer stands: it hears whom this node knows.
@@ -136,17 +155,27 @@ impl Node {
         self.roster.is_untold || !self.roster.farewells.is_empty() || !self.roster.introductions.is_empty()
     }
 
-    /// Peers that could take a leadership over. Those that are draining or cannot write only if `must` and there is nobody
-    /// else.
-    pub(super) fn heirs(&self, must: bool) -> Vec<NodeId> {
-        let up = self.router.peers().iter().filter(|peer| peer.up).map(|peer| peer.node);
-        let seat_of = |node: NodeId| Some((node, self.seat(node)?));
-        let voters = up.filter_map(seat_of).filter(|(_, seat)| seat.standing == Standing::Voter);
-        let is_unfit =
-            |(node, seat): &(NodeId, &Seat)| seat.draining || self.disks.peers_stalled.contains(node);
-        let (unfit, willing): (Vec<_>, Vec<_>) = voters.partition(is_unfit);
-        let heirs = if willing.is_empty() && must { unfit } else { willing };
-        heirs.into_iter().map(|(node, _)| node).collect()
+    /// Peers that could take the leadership of a shard over: those whose replicas are to vote, so that nobody is handed what
+    /// it would have to hand back. Those that are draining or cannot write only if `must` and there is nobody else.
+    pub(super) fn heirs(&self, shard: ShardId, must: bool) -> Vec<NodeId> {
+        let voters = self.registry().wanted(shard).filter(|(_, _, role)| *role == Some(Role::Voter));
+        let able = voters.map(|(_, node, _)| node).filter(|&node| self.router.is_up(node));
+        let is_unfit = |node: &NodeId| {
+            self.seat(*node).is_none_or(|seat| seat.draining || !seat.stays())
+                || self.disks.peers_stalled.contains(node)
+        };
+        let (unfit, willing): (Vec<NodeId>, Vec<NodeId>) = able.partition(is_unfit);
+        if willing.is_empty() && must { unfit } else { willing }
+    }
+
+    /// Lets others lead what this node leads, as far as there are others.
+    pub(super) fn hand_over(&mut self, must: bool) {
+        let led: Vec<ShardId> =
+            self.groups.iter().filter(|group| group.leads()).map(|group| group.shard()).collect();
+        for shard in led {
+            let heirs = self.heirs(shard, must);
+            self.groups.with(shard, |group| group.transfer_leadership(|node| heirs.contains(&node)));
+        }
     }
 
     /// Lets this node's leaders take the next step towards what the registry wants, once a tick.
@@ -161,45 +190,29 @@ impl Node {
         if leaders.is_empty() {
             return;
         }
-        let heirs = self.heirs(true);
         let up: Vec<NodeId> =
             self.router.peers().iter().filter(|peer| peer.up).map(|peer| peer.node).collect();
-        let is_someone_leaving =
-            self.registry().seats().values().any(|seat| seat.standing == Standing::Leaving);
         for shard in leaders {
-            let wanted = self.wanted_roles(shard);
-            // What the prime shard wants of a host that leaves depends on the data shards too.
-            let is_final = shard != ShardId::PRIME || !is_someone_leaving;
+            let (wanted, heirs) = (self.wanted(shard), self.heirs(shard, true));
             self.groups.with(shard, |group| {
-                group.reconcile(&wanted, is_final.then_some(changed), &up, |node| heirs.contains(&node));
+                group.reconcile(&wanted, changed, &up, |node| heirs.contains(&node));
             });
         }
     }
 
-    /// What each replica of a shard should be.
-    fn wanted_roles(&self, shard: ShardId) -> BTreeMap<ReplicaId, Option<Role>> {
-        let role = |(&node, seat): (&NodeId, &Seat)| {
-            let role = match seat.standing {
-                Standing::Voter => Some(Role::Voter),
-                Standing::Learner => Some(Role::Learner),
-                Standing::Leaving if shard == ShardId::PRIME && self.carries_data(node) => {
-                    Some(Role::Learner)
-                }
-                Standing::Leaving | Standing::Removed => None,
-            };
-            (self.numbering.replica(shard, node), role)
-        };
-        self.registry().seats().iter().map(role).collect()
-    }
-
-    /// Whether a replica of a data shard is on a node, as far as this one knows.
-    fn carries_data(&self, node: NodeId) -> bool {
-        self.groups.iter().any(|group| group.shard() != ShardId::PRIME && group.is_on(node))
+    /// What the registry wants of a shard's replicas.
+    fn wanted(&self, shard: ShardId) -> Wanted {
+        let mut wanted = Wanted::default();
+        for (replica, node, role) in self.registry().wanted(shard) {
+            wanted.roles.insert(replica, role);
+            wanted.nodes.insert(replica, node);
+        }
+        wanted
     }
 
     /// As the leader of the prime shard, writes down who has left.
     pub(super) fn bury(&mut self) {
-        if !self.groups.get(ShardId::PRIME).leads() {
+        if !self.groups.prime().leads() {
             return;
         }
         let seats = self.registry().seats().iter();
@@ -212,18 +225,14 @@ impl Node {
     }
 
     /// Whether a node can go: no shard has a replica on it, nobody would ask for its vote again, and nobody who stays knows
-    /// only those who go.
+    /// only those who go. Of the data shards, the registry forgets a replica only then.
     fn is_forgotten(&self, node: NodeId) -> bool {
-        self.groups.iter().all(|group| {
-            let changed = group.membership().changed;
-            let remembers = |voter: NodeId| {
-                let reported = self.reports.get(&(voter, group.shard())).map(|position| position.remembered);
-                let known = if voter == self.options.host.node { Some(group.remembered()) } else { reported };
-                known.is_some_and(|remembered| remembered >= changed)
-            };
-            let mut voters = group.carriers().filter(|(_, _, role)| *role == Role::Voter);
-            !group.is_on(node) && voters.all(|(voter, _, _)| remembers(voter))
-        }) && self.all_know_each_other()
+        let group = self.groups.prime();
+        let mut rows = self.registry().carried_by(node).into_iter();
+        !group.is_on(node)
+            && rows.all(|(_, shard)| shard == ShardId::PRIME)
+            && self.all_remember(group)
+            && self.all_know_each_other()
     }
 
     /// Whether every host that stays has heard of all others that do. One that was away since before they joined would
@@ -241,14 +250,26 @@ impl Node {
 
     /// Asks the leader of a shard, here or elsewhere, to let another node lead.
     pub(super) fn transfer(&mut self, shard: ShardId, to: NodeId) -> Reply {
-        let replica = self.numbering.replica(shard, to);
-        let Some(group) = self.groups.find(shard) else {
+        if !self.registry().shards().contains_key(&shard) {
             return Reply::Refused(Refusal::Invalid("there is no such shard"));
+        }
+        let votes = match self.groups.find(shard) {
+            Some(group) => {
+                let replica = group.membership().replica_on(to);
+                replica.is_some_and(|replica| group.membership().voters.contains(&replica))
+            }
+            None => {
+                self.registry().replica_on(shard, to).is_some_and(|(_, row)| row.wanted == Some(Role::Voter))
+            }
         };
-        if !group.membership().voters.contains(&replica) {
+        if !votes {
             return Reply::Refused(Refusal::Invalid("the node has no replica of the shard that votes"));
         }
-        match group.leader() {
+        let leader = match self.groups.find(shard) {
+            Some(group) => group.leader(),
+            None => self.router.leader(shard),
+        };
+        match leader {
             Some(leader) if leader == self.options.host.node => {
                 self.groups.with(shard, |group| group.transfer_to(to));
                 Reply::Asked
@@ -266,11 +287,23 @@ impl Node {
     /// For checkers: whether every replica that this node carries is of a shard that is replicated just as the registry
     /// wants it, as far as both are known here.
     pub fn is_as_wanted(&self) -> bool {
-        self.groups.iter().all(|group| {
-            let wanted = self.wanted_roles(group.shard());
-            let membership = group.membership();
-            !membership.is_joint() && wanted.iter().all(|(&replica, &role)| membership.role(replica) == role)
-        }) && self.registry().seats().values().all(|seat| seat.standing != Standing::Leaving)
+        let is_placed = |row: &crate::control::registry::tables::Replica| {
+            row.wanted.is_some() || row.shard == ShardId::PRIME
+        };
+        let registry = self.registry();
+        self.groups.iter().all(|group| self.wanted(group.shard()).is_true_of(group.membership()))
+            && registry.seats().values().all(|seat| seat.standing != Standing::Leaving)
+            && registry.replicas().values().all(is_placed)
+            && placement::assignments(registry, 1).is_empty()
+            && self.is_carrying_as_wanted()
+    }
+
+    fn is_carrying_as_wanted(&self) -> bool {
+        let own = self.registry().carried_by(self.options.host.node);
+        own.len() == self.groups.iter().count()
+            && own.iter().all(|(replica, shard)| {
+                self.groups.find(*shard).is_some_and(|group| group.replica() == *replica)
+            })
     }
 
     /// Forgets what nodes that are gone reported.

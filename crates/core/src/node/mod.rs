@@ -4,13 +4,16 @@
 //! everything that queued meanwhile becomes one raft entry a shard, one log batch and one frame a peer.
 
 pub mod alone;
+mod carrying;
 mod members;
+mod placing;
 #[cfg(test)]
 mod tests;
 mod upkeep;
 mod view;
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use crc::{CRC_64_XZ, Crc};
@@ -19,25 +22,26 @@ use self::upkeep::Upkeep;
 pub use self::upkeep::WALK_BYTES_PER_LOG_BYTE;
 
 use crate::codec::{DecodeError, Decoder};
-use crate::command::{Consistency, Read, Reply, Request, Standing, Write};
-use crate::control::numbering::Numbering;
+use crate::command::{Read, Refusal, Reply, Request, Standing, Write};
 use crate::control::registry::Registry;
+use crate::control::slot_map::SlotMap;
 use crate::deliberate::Fault;
 use crate::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame, ShardStatus};
 use crate::limits;
 use crate::machine::Machine;
 use crate::peer::{self, Position, RequestMessage};
-use crate::raft::{Disks, Group, GroupOptions, Groups, Output};
+use crate::raft::{self, Disks, Group, Groups, Output};
 use crate::router::Router;
 use crate::storage::snapshot::SnapshotDone;
 use crate::storage::{RecoveredShards, WalBatch};
 use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, UnixMillis, WalSequence};
+use carrying::Carrying;
 use members::Roster;
+use placing::Watch;
 
 /// The node's own view of the store. See the module's description for its use.
 pub struct Node {
     options: NodeOptions,
-    numbering: Numbering,
     now: Ticks,
     /// What time it was at the shell, if it ever said so.
     clock: Option<UnixMillis>,
@@ -45,6 +49,8 @@ pub struct Node {
     /// The cluster goes on without this node.
     removed: bool,
     roster: Roster,
+    carrying: Carrying,
+    watch: Watch,
     /// Whether the disk here, and which peers' disks, take no writes.
     disks: Disks,
     groups: Groups,
@@ -66,7 +72,8 @@ impl Node {
     /// A node with what its disk remembers.
     ///
     /// # Panics
-    /// If the options contradict themselves: no founders, no node number, no data shard.
+    /// If the options contradict themselves: no founders, no node number, no data shard, or no replica of the prime shard
+    /// for one that is no founder.
     pub fn new(options: NodeOptions, mut recovered: RecoveredShards) -> Node {
         let founders = options.founders.len() as u64;
         let node = options.host.node;
@@ -75,31 +82,18 @@ impl Node {
         if options.faults.has(Fault::ReplicaIdReused) {
             recovered.clear();
         }
-        let numbering = Numbering::new(founders, options.data_shards);
-        let mut seeds = fastrand::Rng::with_seed(options.seed);
-        let group = |shard: ShardId| {
-            let options = GroupOptions {
-                shard,
-                node,
-                numbering,
-                timing: options.timing,
-                seed: seeds.u64(..),
-                faults: options.faults,
-            };
-            Group::new(options, recovered.remove(&shard).unwrap_or_default())
-        };
-        let groups: Vec<Group> = (0..=options.data_shards).map(ShardId).map(group).collect();
-        assert!(recovered.is_empty(), "the disk holds a shard that the cluster was not founded with");
+        let (carrying, groups) = Carrying::begin(&options, recovered);
         let mut node = Node {
-            numbering,
             now: Ticks(0),
             clock: None,
             retiring: false,
             removed: false,
             roster: Roster::default(),
+            carrying,
+            watch: Watch::default(),
             disks: Disks::default(),
-            leaders: alloc::vec![None; groups.len()],
-            groups: Groups::new(groups),
+            leaders: Vec::new(),
+            groups,
             router: Router::new(&options),
             output: Output::new(),
             batches: VecDeque::new(),
@@ -135,6 +129,7 @@ impl Node {
             Event::Tick => self.tick(),
             Event::Clock(time) => self.clock = Some(time),
             Event::Durable(sequence) => self.durable(sequence),
+            Event::Snapshot(SnapshotDone::Removed { id }) => self.files_removed(id.shard),
             Event::Snapshot(done) => {
                 let output = &mut self.output;
                 // A checkpoint, perhaps, and somebody waits for it.
@@ -165,9 +160,14 @@ impl Node {
             while let Some(group) = self.groups.next_dirty() {
                 group.drive(&mut self.output);
                 let leader = group.leader();
-                let known = &mut self.leaders[group.shard().0 as usize];
-                if *known != leader {
-                    *known = leader;
+                let position = group.shard().0 as usize;
+                if self.leaders.len() <= position {
+                    self.leaders.resize(position + 1, None);
+                }
+                if self.leaders[position] != leader {
+                    // Those who do not carry the shard learn of a leader from its own report only.
+                    self.report_due |= group.leads();
+                    self.leaders[position] = leader;
                     self.router.leader_changed();
                 }
             }
@@ -189,15 +189,22 @@ impl Node {
         self.emit(actions);
     }
 
-    /// Answers a stale read at once: the shortcut of the shell for `Event::Request` with the same content.
-    pub fn read_stale(&mut self, read: &Read) -> Reply {
+    /// Answers a stale read at once: the shortcut of the shell for `Event::Request` with the same content. `None` if not
+    /// every shard that it needs is replicated here; then the event gets an answer.
+    pub fn read_stale(&mut self, read: &Read) -> Option<Reply> {
+        let reply = self.router.read_stale(read, &self.groups)?;
         self.router.count_stale_read();
-        self.router.read_stale(read, &self.groups)
+        Some(reply)
     }
 
     /// The shard that a key belongs to, as far as this node knows.
     pub fn shard_of(&self, key: &[u8]) -> ShardId {
         self.router.shard_of(key)
+    }
+
+    /// Which shard holds which slots, as far as this node knows.
+    pub fn slot_map(&self) -> &Arc<SlotMap> {
+        self.router.slot_map()
     }
 
     /// What the node can say about itself.
@@ -245,16 +252,21 @@ impl Node {
     fn request(&mut self, token: Token, request: Request) {
         match request {
             Request::Write(write) => self.router.write(Some(token), write, &mut self.groups),
-            Request::Read { read, consistency: Consistency::Linearizable } => {
-                self.router.read(token, read, &mut self.groups);
-            }
-            Request::Read { read, consistency: Consistency::Stale } => {
-                let reply = self.read_stale(&read);
-                self.router.answer(Some(token), reply);
+            Request::Read { read, consistency } => {
+                self.router.read(token, (read, consistency), &mut self.groups);
             }
             Request::Cluster => {
                 let view = self.cluster_view();
                 self.router.answer(Some(token), Reply::Cluster(view));
+            }
+            Request::Registry => {
+                let view = self.registry_view();
+                self.router.answer(Some(token), Reply::Registry(view));
+            }
+            Request::Explain { shard } => {
+                let unknown = Reply::Refused(Refusal::Invalid("there is no such shard"));
+                let reply = self.explain(shard).map_or(unknown, Reply::Explained);
+                self.router.answer(Some(token), reply);
             }
             Request::Transfer { shard, to } => {
                 let reply = self.transfer(shard, to);
@@ -277,7 +289,8 @@ impl Node {
                     let shard = ShardId(decoder.varint()?);
                     let step =
                         self.groups.with(shard, |group| group.step(from, (&mut decoder, payload), output));
-                    step.ok_or(DecodeError::Invalid("shard"))??;
+                    // For a replica that is not here yet, or no more.
+                    step.unwrap_or_else(|| raft::skip_message(&mut decoder, payload))?;
                 }
             }
             peer::KIND_REQUESTS => {
@@ -290,8 +303,7 @@ impl Node {
                             self.router.own_outcome(request, from, outcome);
                         }
                         RequestMessage::Transfer { shard, to } => {
-                            let asked = self.groups.with(shard, |group| group.transfer_to(to));
-                            asked.ok_or(DecodeError::Invalid("shard"))?;
+                            self.groups.with(shard, |group| group.transfer_to(to));
                         }
                     }
                 }
@@ -310,6 +322,14 @@ impl Node {
                 while !decoder.is_empty() {
                     let position = peer::position(&mut decoder)?;
                     self.reports.insert((from, position.shard), position);
+                    let led = position.leads.then_some(position.term);
+                    self.router.heard_of_leader(position.shard, from, led);
+                }
+            }
+            peer::KIND_READS => {
+                while !decoder.is_empty() {
+                    let message = peer::read_message(&mut decoder, payload)?;
+                    self.router.read_message(from, message, &mut self.groups);
                 }
             }
             peer::KIND_HOSTS => {
@@ -333,20 +353,24 @@ impl Node {
         let output = &mut self.output;
         self.groups.for_each(|group| group.tick(now, output));
         if self.retiring || self.seat(self.options.host.node).is_some_and(|seat| seat.draining) {
-            self.hand_over();
+            self.hand_over(self.retiring);
         }
         if self.disks.own_stalled {
-            let heirs = self.heirs(true);
-            self.groups.for_each(|group| group.leave_stalled_disk(|node| heirs.contains(&node)));
+            let router = &self.router;
+            self.groups.for_each(|group| group.leave_stalled_disk(|node| router.is_up(node)));
         }
         self.release_logs();
         self.look_at_snapshots();
         self.reconcile();
+        self.watch_hosts();
+        self.place();
         self.router.tick(now, &mut self.groups);
         self.expire_keys();
         if now.0.is_multiple_of(self.options.timing.election_ticks) {
             self.register_host();
             self.bury();
+            self.forget_replicas();
+            self.balance();
             self.report_due = true;
         }
     }
@@ -365,12 +389,6 @@ impl Node {
         }
     }
 
-    /// Lets others lead what this node leads, as far as there are others.
-    fn hand_over(&mut self) {
-        let heirs = self.heirs(self.retiring);
-        self.groups.for_each(|group| group.transfer_leadership(|node| heirs.contains(&node)));
-    }
-
     /// Announces this host to the registry until the registry says what it should.
     fn register_host(&mut self) {
         let own = self.options.host.node;
@@ -381,7 +399,7 @@ impl Node {
         // Another disk holds our number: the announcement would be refused for ever, and the peers say why.
         let settled = announced
             .is_some_and(|host| host.info == self.options.host || host.info.uuid != self.options.host.uuid);
-        if may_announce && !settled && self.groups.get(ShardId::PRIME).leader().is_some() {
+        if may_announce && !settled && self.groups.prime().leader().is_some() {
             self.router.write(None, Write::RegisterHost(self.options.host.clone()), &mut self.groups);
         }
     }
@@ -416,6 +434,7 @@ impl Node {
                 self.groups.with(shard, |group| group.durable(batch, &mut self.output));
             }
         }
+        self.remove_files(sequence);
     }
 
     fn emit(&mut self, actions: &mut Actions) {
@@ -444,6 +463,9 @@ impl Node {
         for (to, payload) in self.router.take_payloads() {
             actions.frames.push(OutgoingFrame { to, payload: payload.into(), droppable: false });
         }
+        for (to, payload) in self.router.take_reads() {
+            actions.frames.push(OutgoingFrame { to, payload: payload.into(), droppable: true });
+        }
         if core::mem::take(&mut self.report_due) {
             let positions = self.groups.iter().map(position);
             let payload = Bytes::from(peer::report(self.disks.own_stalled, positions));
@@ -462,7 +484,7 @@ impl Node {
     }
 
     fn registry(&self) -> &Registry {
-        match self.groups.get(ShardId::PRIME).machine() {
+        match self.groups.prime().machine() {
             Machine::Registry(registry) => registry,
             Machine::Data(_) => unreachable!("invariant: the prime shard holds the registry"),
         }
@@ -470,6 +492,6 @@ impl Node {
 }
 
 fn position(group: &Group) -> Position {
-    let ShardStatus { shard, term, applied, checkpoint, .. } = group.status();
-    Position { shard, term, applied, remembered: group.remembered(), checkpoint }
+    let ShardStatus { shard, term, applied, checkpoint, leads, .. } = group.status();
+    Position { shard, term, applied, remembered: group.remembered(), leads, checkpoint }
 }

@@ -12,7 +12,7 @@ use std::format;
 use uuid::Uuid;
 
 use super::*;
-use crate::command::{Condition, Refusal};
+use crate::command::{Condition, Consistency, Refusal};
 use crate::event::Timing;
 use crate::limits;
 use crate::storage::memory_disk::MemoryDisk;
@@ -23,6 +23,8 @@ use crate::types::Version;
 mod checkpoints;
 
 const REQUEST_TICKS: u64 = 50;
+/// Long enough for tests in which somebody is away for other reasons.
+const DEAD_TICKS: u64 = 2_000;
 
 struct Cluster {
     nodes: Vec<Node>,
@@ -207,8 +209,15 @@ pub(super) fn options(node: u64, founders: &[String]) -> NodeOptions {
         },
         founders: founders.to_vec(),
         hosts: BTreeMap::new(),
+        prime_replica: None,
         data_shards: 2,
-        timing: Timing { election_ticks: 20, heartbeat_ticks: 2, request_ticks: REQUEST_TICKS },
+        timing: Timing {
+            election_ticks: 20,
+            heartbeat_ticks: 2,
+            request_ticks: REQUEST_TICKS,
+            dead_ticks: DEAD_TICKS,
+            balance_ticks: 0,
+        },
         snapshot_log_bytes_min: 1 << 20,
         seed: node,
         faults: crate::deliberate::Faults::NONE,

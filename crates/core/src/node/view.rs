@@ -2,28 +2,38 @@
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::vec::Vec;
 use uuid::Uuid;
 
 use super::Node;
-use crate::command::{ClusterView, HostInfo, HostView, ReplicaView, ShardView, Standing};
+use crate::command::{
+    ClusterView, Explanation, HostInfo, HostView, RegistryView, ReplicaView, ShardView, Standing,
+};
+use crate::control::placement;
 use crate::control::registry::Seat;
+use crate::control::registry::tables::Shard;
 use crate::membership::Role;
 use crate::raft::Group;
-use crate::router::slots;
-use crate::types::{LogIndex, NodeId, ReplicaId, ShardId};
+use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term};
 
 impl Node {
     pub(super) fn cluster_view(&self) -> ClusterView {
+        let registry = self.registry();
         ClusterView {
             node: self.options.host.node,
-            hosts: self.registry().seats().iter().filter_map(|(&node, seat)| self.host(node, seat)).collect(),
-            shards: self.groups.iter().map(|group| self.shard(group)).collect(),
-            replicas: self
-                .groups
-                .iter()
-                .flat_map(|group| group.carriers().map(|carrier| self.replica(group, carrier)))
-                .collect(),
+            hosts: registry.seats().iter().filter_map(|(&node, seat)| self.host(node, seat)).collect(),
+            shards: registry.shards().iter().map(|(&shard, row)| self.shard(shard, row)).collect(),
+            replicas: registry.shards().keys().flat_map(|&shard| self.replicas(shard)).collect(),
         }
+    }
+
+    /// The tables of the registry, as far as this node has applied them.
+    pub fn registry_view(&self) -> RegistryView {
+        self.registry().view()
+    }
+
+    pub(super) fn explain(&self, shard: ShardId) -> Option<Explanation> {
+        placement::explain(self.registry(), shard)
     }
 
     /// A host that belongs to the cluster; `None` for one that was removed.
@@ -41,6 +51,7 @@ impl Node {
             connected,
             standing,
             draining,
+            dead: seat.is_dead,
         })
     }
 
@@ -58,31 +69,48 @@ impl Node {
         }
     }
 
-    fn shard(&self, group: &Group) -> ShardView {
-        let status = group.status();
-        let data_shard = status.shard != ShardId::PRIME;
+    fn shard(&self, shard: ShardId, row: &Shard) -> ShardView {
+        let group = self.groups.find(shard);
+        // Of a shard that is not replicated here, what its leader last reported.
+        let reported = || {
+            let leads = self.reports.iter().filter(|((_, of), position)| *of == shard && position.leads);
+            leads.map(|((node, _), position)| (position.term, *node)).max()
+        };
+        let (leader, term) = match group.map(Group::status) {
+            Some(status) => (status.leader, status.term),
+            None => reported().map_or((None, Term(0)), |(term, node)| (Some(node), term)),
+        };
         ShardView {
-            shard: status.shard,
-            kind: group.machine().kind(),
-            leader: status.leader,
-            term: status.term,
-            slots: if data_shard {
-                slots::slots_of(status.shard, self.options.data_shards).len() as u16
-            } else {
-                0
-            },
+            shard,
+            name: row.name.clone(),
+            kind: if shard == ShardId::PRIME { "registry" } else { "kv" },
+            leader,
+            term,
+            slots: self.registry().slots().count(shard),
         }
     }
 
-    fn replica(&self, group: &Group, (node, replica, role): (NodeId, ReplicaId, Role)) -> ReplicaView {
+    /// The replicas of a shard: as its own log says, if it is replicated here, or else as the registry wants them.
+    fn replicas(&self, shard: ShardId) -> Vec<ReplicaView> {
+        let carriers: Vec<(NodeId, ReplicaId, Role)> = match self.groups.find(shard) {
+            Some(group) => group.carriers().collect(),
+            None => {
+                let rows = self.registry().wanted(shard);
+                rows.filter_map(|(replica, node, role)| Some((node, replica, role?))).collect()
+            }
+        };
+        carriers.into_iter().map(|carrier| self.replica(shard, carrier)).collect()
+    }
+
+    fn replica(&self, shard: ShardId, (node, replica, role): (NodeId, ReplicaId, Role)) -> ReplicaView {
         let position = if node == self.options.host.node {
-            Some(super::position(group))
+            self.groups.find(shard).map(super::position)
         } else {
-            self.reports.get(&(node, group.shard())).copied()
+            self.reports.get(&(node, shard)).copied()
         };
         ReplicaView {
             replica,
-            shard: group.shard(),
+            shard,
             node,
             voter: role == Role::Voter,
             applied: position.map(|position| position.applied),

@@ -3,7 +3,7 @@
 //! Owns roles, elections and what enters the log. How a `Ready` is worked off stands in [`super::ready`]; which
 //! shard a key belongs to, forwarding and deadlines are the router's.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message, MessageType};
@@ -19,7 +19,6 @@ use super::stalls::Disks;
 use super::{Origin, RequestId, wire};
 use crate::codec::{DecodeError, Decoder};
 use crate::command::{Read, Refusal, Reply, Write};
-use crate::control::numbering::Numbering;
 use crate::deliberate::{Fault, Faults};
 use crate::event::{ShardStatus, Timing};
 use crate::limits;
@@ -37,10 +36,12 @@ const HASTY_ELECTION_TICKS_MAX: u64 = 4;
 pub struct GroupOptions {
     /// The shard.
     pub shard: ShardId,
-    /// The node that carries this replica.
-    pub node: NodeId,
-    /// Of the cluster's replicas.
-    pub numbering: Numbering,
+    /// Which replica this is.
+    pub replica: ReplicaId,
+    /// Who replicated the shard when its log began.
+    pub founding: Vec<(ReplicaId, NodeId)>,
+    /// The machine that the shard began with, for a replica without a snapshot.
+    pub machine: Machine,
     /// Logical durations.
     pub timing: Timing,
     /// Seeds election jitter and read contexts; differs from boot to boot.
@@ -76,7 +77,8 @@ pub struct Group {
     pub(super) membership: Membership,
     /// [`Registry::changed`](crate::control::registry::Registry::changed) of what the membership conforms to.
     pub(super) settled: Option<LogIndex>,
-    numbering: Numbering,
+    /// The nodes of replicas that this one has heard of and does not know as members: its log may be behind.
+    hearsay: BTreeMap<ReplicaId, NodeId>,
     random: fastrand::Rng,
     election: ElectionTimer,
     pub(super) leads: bool,
@@ -100,7 +102,7 @@ impl Group {
         let newest = snapshot.as_ref().map(|snapshot| (snapshot.id, snapshot.file_bytes));
         let (applied, applied_term) = newest.map_or_else(Default::default, |(id, _)| (id.index, id.term));
         let election_ticks = options.timing.election_ticks as usize;
-        let replica = options.numbering.replica(options.shard, options.node);
+        let replica = options.replica;
         let config = Config {
             id: replica.0,
             election_tick: election_ticks,
@@ -118,10 +120,9 @@ impl Group {
             read_only_option: ReadOnlyOption::Safe,
             ..Config::default()
         };
-        let founding = options.numbering.founding_replicas(options.shard);
         let (machine, membership) = match snapshot {
             Some(snapshot) => (snapshot.machine, snapshot.membership),
-            None => (Machine::new(options.shard, founding.len() as u64), Membership::of_voters(founding)),
+            None => (options.machine, Membership::founded(&options.founding)),
         };
         let term = log.hard_state.term.max(applied_term);
         let commit = log.hard_state.commit.max(applied);
@@ -147,7 +148,7 @@ impl Group {
             persisting: Persisting::new(term, commit),
             membership,
             settled: None,
-            numbering: options.numbering,
+            hearsay: BTreeMap::new(),
             timing: options.timing,
             now: Ticks(0),
             faults: options.faults,
@@ -197,12 +198,13 @@ impl Group {
 
     /// The connection to a node broke.
     pub fn link_lost(&mut self, node: NodeId) {
-        let replica = self.numbering.replica(self.shard, node).0;
         self.stop_sending_to(Some(node));
         if self.raft.raft.state == StateRole::Leader {
             // What was in flight is lost: probe again rather than wait for a rejection.
-            self.raft.report_unreachable(replica);
-        } else if self.raft.raft.state == StateRole::Follower && self.raft.raft.leader_id == replica {
+            if let Some(replica) = self.membership.replica_on(node) {
+                self.raft.report_unreachable(replica.0);
+            }
+        } else if self.raft.raft.state == StateRole::Follower && self.leader() == Some(node) {
             // Forgetting the leader lets this replica vote for another before the lease of check-quorum runs out.
             // No read relies on that lease.
             let term = self.raft.raft.term;
@@ -220,8 +222,14 @@ impl Group {
     ) -> Result<(), DecodeError> {
         let mut message = wire::decode(decoder, owner)?;
         let sender = ReplicaId(message.from);
-        if self.node_of(sender) != Some(from) || message.to != self.raft.raft.id {
-            return Err(DecodeError::Invalid("sender or receiver of a raft message"));
+        if message.to != self.raft.raft.id {
+            // For one that was here before.
+            return Ok(());
+        }
+        match self.node_of(sender) {
+            Some(node) if node == from => {}
+            Some(_) => return Err(DecodeError::Invalid("sender of a raft message")),
+            None => self.hear_of(sender, from),
         }
         if message.get_msg_type() == MessageType::MsgReadIndex && self.raft.raft.state != StateRole::Leader {
             // The engine would forward it once more, in the name of its sender, and the next node refuse that. Who
@@ -248,6 +256,14 @@ impl Group {
         let _ = self.raft.step(message);
         self.repair_progress(sender);
         Ok(())
+    }
+
+    /// Takes note of a replica that is no member yet, as far as is known here. It may be the leader.
+    fn hear_of(&mut self, replica: ReplicaId, node: NodeId) {
+        if self.hearsay.len() >= limits::HOSTS_MAX {
+            self.hearsay.pop_first();
+        }
+        self.hearsay.insert(replica, node);
     }
 
     /// Whether a follower says that it no longer holds what it once acknowledged: its disk lost the end of its log.
@@ -410,7 +426,12 @@ impl Group {
     }
 
     pub(super) fn node_of(&self, replica: ReplicaId) -> Option<NodeId> {
-        self.numbering.node(self.shard, replica)
+        self.membership.node(replica).or_else(|| self.hearsay.get(&replica).copied())
+    }
+
+    /// Which replica this is.
+    pub fn replica(&self) -> ReplicaId {
+        ReplicaId(self.raft.raft.id)
     }
 
     /// The shard.
@@ -437,6 +458,7 @@ impl Group {
     pub fn status(&self) -> ShardStatus {
         ShardStatus {
             shard: self.shard,
+            replica: self.replica(),
             leader: self.leader(),
             leads: self.raft.raft.state == StateRole::Leader,
             term: Term(self.raft.raft.term),

@@ -15,7 +15,7 @@ use raft::eraftpb::{
 };
 
 use super::group::Group;
-use crate::codec::{DecodeError, Decoder};
+use crate::codec::{self, DecodeError, Decoder};
 use crate::control::reconcile::{self, Situation, Step};
 use crate::limits;
 use crate::membership::{Membership, MembershipChange, Role};
@@ -45,28 +45,43 @@ pub(super) fn entry(index: LogIndex, term: Term, data: Bytes) -> Entry {
     entry
 }
 
-/// The data of an entry that changes the membership.
-pub(crate) fn encode_change(change: &MembershipChange) -> Bytes {
+/// The data of an entry that changes the membership, as the registry wanted it after its change at `wanted_at`.
+pub(crate) fn encode_change(change: &MembershipChange, wanted_at: LogIndex) -> Bytes {
     let mut data = alloc::vec![CHANGE_FORMAT];
+    codec::put_varint(&mut data, wanted_at.0);
     change.encode(&mut data);
     data.into()
 }
 
-fn decode(data: &[u8]) -> Result<MembershipChange, DecodeError> {
+fn decode(data: &[u8]) -> Result<(MembershipChange, LogIndex), DecodeError> {
     let mut decoder = Decoder::new(data);
     if decoder.u8()? != CHANGE_FORMAT {
         return Err(DecodeError::UnknownTag("entry format"));
     }
+    let wanted_at = LogIndex(decoder.varint()?);
     let change = MembershipChange::decode(&mut decoder)?;
     decoder.finish()?;
-    Ok(change)
+    Ok((change, wanted_at))
+}
+
+/// The change of membership that the data of an entry holds, if it does.
+pub(crate) fn changes_of(data: &[u8]) -> Option<MembershipChange> {
+    decode(data).ok().map(|(change, _)| change)
 }
 
 /// The engine's form of a change. Leaving a joint configuration is the change of nothing; entering one is left to the
 /// leader to end, because the engine's own way of ending it can be forgotten when the leader changes.
 fn to_engine(change: &MembershipChange) -> ConfChangeV2 {
     let mut engine = ConfChangeV2::default();
-    let MembershipChange::Roles(roles) = change else { return engine };
+    let joins;
+    let roles = match change {
+        MembershipChange::Join(replica, _) => {
+            joins = [(*replica, Some(Role::Learner))];
+            &joins[..]
+        }
+        MembershipChange::Roles(roles) => roles,
+        MembershipChange::LeaveJoint => return engine,
+    };
     if roles.len() > 1 {
         engine.set_transition(ConfChangeTransition::Explicit);
     }
@@ -92,18 +107,38 @@ pub(super) fn conf_state(membership: &Membership) -> ConfState {
     state
 }
 
-fn membership(state: &ConfState, changed: LogIndex) -> Membership {
+/// What the engine made of a membership; of the nodes, those of its replicas.
+fn membership(state: &ConfState, changed: LogIndex, nodes: &BTreeMap<ReplicaId, NodeId>) -> Membership {
     let replicas = |ids: &[u64]| {
         let mut list: Vec<ReplicaId> = ids.iter().copied().map(ReplicaId).collect();
         list.sort_unstable();
         list
     };
-    Membership {
+    let mut membership = Membership {
         voters: replicas(state.get_voters()),
         learners: replicas(state.get_learners()),
         voters_outgoing: replicas(state.get_voters_outgoing()),
         learners_next: replicas(state.get_learners_next()),
         changed,
+        ..Membership::default()
+    };
+    let kept = membership.replicas().into_iter();
+    membership.nodes = kept.filter_map(|replica| Some((replica, *nodes.get(&replica)?))).collect();
+    membership
+}
+
+/// What the registry wants of a shard's replicas. A replica that is missing is left alone.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted {
+    /// What each should be; `None` for one that should not be.
+    pub(crate) roles: BTreeMap<ReplicaId, Option<Role>>,
+    pub(crate) nodes: BTreeMap<ReplicaId, NodeId>,
+}
+
+impl Wanted {
+    /// Whether a shard is replicated as it is wanted.
+    pub(crate) fn is_true_of(&self, membership: &Membership) -> bool {
+        !membership.is_joint() && self.roles.iter().all(|(&replica, &role)| membership.role(replica) == role)
     }
 }
 
@@ -111,9 +146,35 @@ impl Group {
     /// Carries out a change that is committed. One that does not fit what is there changes nothing, on every replica
     /// alike.
     pub(super) fn apply_change(&mut self, entry: &Entry) {
-        let change = decode(&entry.context).expect("invariant: a committed change of membership decodes");
-        if let Ok(state) = self.raft.apply_conf_change(&to_engine(&change)) {
-            self.membership = membership(&state, LogIndex(entry.index));
+        let (change, wanted_at) =
+            decode(&entry.context).expect("invariant: a committed change of membership decodes");
+        let nodes = match change {
+            // Somebody else has proposed it too, and it is a member by now: with a role that must not be lost.
+            MembershipChange::Join(replica, _) if self.membership.nodes.contains_key(&replica) => None,
+            MembershipChange::Join(replica, node) => {
+                let joins = [(replica, node)];
+                Some(
+                    self.membership
+                        .nodes
+                        .iter()
+                        .map(|(&replica, &node)| (replica, node))
+                        .chain(joins)
+                        .collect(),
+                )
+            }
+            MembershipChange::Roles(ref roles) => {
+                // Nobody would know the node of one that is no member.
+                let known = roles.iter().all(|(replica, _)| self.membership.nodes.contains_key(replica));
+                known.then(|| self.membership.nodes.clone())
+            }
+            MembershipChange::LeaveJoint => Some(self.membership.nodes.clone()),
+        };
+        let engine = to_engine(&change);
+        if let Some(nodes) = nodes
+            && let Ok(state) = self.raft.apply_conf_change(&engine)
+        {
+            let wanted_at = wanted_at.max(self.membership.wanted_at);
+            self.membership = Membership { wanted_at, ..membership(&state, LogIndex(entry.index), &nodes) };
             self.settled = None;
         }
         let raft = &mut self.raft.raft;
@@ -130,12 +191,12 @@ impl Group {
     }
 
     /// Takes the next step towards what is wanted of each replica, if this one leads and nothing is under way; `changed`
-    /// is since when that is wanted, unless it may change by itself, and `up` are the nodes that this one is connected
-    /// with. A leader that has not committed anything in its term may not know the last change.
+    /// is since when that is wanted, and `up` are the nodes that this one is connected with. A leader that has not committed anything in its term may not know the last change, and one whose registry is
+    /// behind that change does not know what is wanted.
     pub fn reconcile(
         &mut self,
-        wanted: &BTreeMap<ReplicaId, Option<Role>>,
-        changed: Option<LogIndex>,
+        wanted: &Wanted,
+        changed: LogIndex,
         up: &[NodeId],
         may_lead: impl Fn(NodeId) -> bool,
     ) {
@@ -143,6 +204,7 @@ impl Group {
         let may_change = raft.state == StateRole::Leader
             && raft.lead_transferee.is_none()
             && !raft.has_pending_conf()
+            && changed >= self.membership.wanted_at
             && self.applied_term == Term(raft.term);
         if !may_change {
             return;
@@ -162,27 +224,50 @@ impl Group {
         let step = reconcile::next_step(&Situation {
             membership: &self.membership,
             own: ReplicaId(raft.id),
-            wanted,
+            wanted: &wanted.roles,
             active: &active,
             connected: &connected,
             caught_up: &caught_up,
         });
         match step {
             Some(Step::Change(change)) => {
+                let change = self.with_node(change, wanted);
                 // Refused only while leadership is handed over: the next leader takes the step.
-                let _ = self.raft.propose_conf_change(encode_change(&change).to_vec(), to_engine(&change));
+                let _ = self
+                    .raft
+                    .propose_conf_change(encode_change(&change, changed).to_vec(), to_engine(&change));
             }
             Some(Step::HandOver) => self.transfer_leadership(may_lead),
-            None if wanted.iter().all(|(&replica, &role)| self.membership.role(replica) == role) => {
-                self.settled = changed;
+            None if wanted.is_true_of(&self.membership) => {
+                self.settled = Some(changed);
             }
             None => {}
+        }
+    }
+
+    /// The first step of a newcomer says on which node it is.
+    fn with_node(&self, change: MembershipChange, wanted: &Wanted) -> MembershipChange {
+        match &change {
+            MembershipChange::Roles(roles) => match roles[..] {
+                [(replica, Some(Role::Learner))] if self.membership.role(replica).is_none() => {
+                    let node = wanted.nodes.get(&replica).expect("invariant: who is wanted has a node");
+                    MembershipChange::Join(replica, *node)
+                }
+                _ => change,
+            },
+            MembershipChange::Join(..) | MembershipChange::LeaveJoint => change,
         }
     }
 
     /// Who replicates the shard, as of the last entry applied.
     pub fn membership(&self) -> &Membership {
         &self.membership
+    }
+
+    /// Whether this replica is one of the shard's, by its own log. If so, it has applied everything that came before it
+    /// joined; if not, it is new and knows nothing, or is to go and hears nothing any more.
+    pub fn is_member(&self) -> bool {
+        self.membership.role(self.replica()).is_some()
     }
 
     /// Whether a replica is on a node.
@@ -213,11 +298,11 @@ mod tests {
     fn changes_keep_their_kind_through_log_and_engine() {
         let change = MembershipChange::Roles(vec![(ReplicaId(4), Some(Role::Learner))]);
         for change in [change, MembershipChange::LeaveJoint] {
-            let data = encode_change(&change);
+            let data = encode_change(&change, LogIndex(5));
             let entry = entry(LogIndex(7), Term(3), data.clone());
             assert_eq!(entry.get_entry_type(), EntryType::EntryConfChangeV2);
             assert_eq!((data_of(&entry), entry.index, entry.term), (&data, 7, 3));
-            assert_eq!(decode(&entry.context), Ok(change));
+            assert_eq!(decode(&entry.context), Ok((change, LogIndex(5))));
         }
         let normal = entry(LogIndex(8), Term(3), Bytes::from_static(b"\x01\x00"));
         assert_eq!(normal.get_entry_type(), EntryType::EntryNormal);
@@ -233,8 +318,12 @@ mod tests {
             voters_outgoing: vec![ReplicaId(1), ReplicaId(3)],
             learners_next: vec![ReplicaId(3)],
             changed: LogIndex(9),
+            wanted_at: LogIndex(0),
+            nodes: [(1, 1), (3, 3), (4, 4), (5, 5)]
+                .map(|(replica, node)| (ReplicaId(replica), NodeId(node)))
+                .into(),
         };
-        assert_eq!(membership(&conf_state(&given), LogIndex(9)), given);
+        assert_eq!(membership(&conf_state(&given), LogIndex(9), &given.nodes), given);
     }
 
     #[test]

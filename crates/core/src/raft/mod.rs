@@ -27,12 +27,13 @@ mod wire;
 
 pub use group::{Group, GroupOptions, ProposeError};
 pub(crate) use groups::Groups;
-pub(crate) use membership::encode_change;
+pub(crate) use membership::{Wanted, changes_of, encode_change};
 pub use proposals::Outcome;
 pub(crate) use proposals::encode_writes;
 pub use ready::Output;
 pub(crate) use snapshots::SnapshotPart;
 pub(crate) use stalls::Disks;
+pub(crate) use wire::skip as skip_message;
 
 use crate::types::NodeId;
 

@@ -83,6 +83,11 @@ impl Output {
             .collect();
     }
 
+    /// Takes back what was to be done for a shard whose replica here is no more, but for what stands in the log already.
+    pub fn forget(&mut self, shard: ShardId) {
+        self.released.retain(|(released, _)| *released != shard);
+    }
+
     /// Whether anything waits to be taken out.
     pub fn has_output(&self) -> bool {
         !self.records.is_empty()

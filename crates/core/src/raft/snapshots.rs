@@ -254,7 +254,8 @@ impl Group {
             SnapshotDone::Finished { id, file_bytes, checksum } => {
                 self.snapshot_finished(id, file_bytes, checksum)
             }
-            SnapshotDone::Written { .. } | SnapshotDone::Discarded { .. } => {}
+            // Of a replica that was here before, the last one.
+            SnapshotDone::Written { .. } | SnapshotDone::Discarded { .. } | SnapshotDone::Removed { .. } => {}
             SnapshotDone::Read { id, offset, bytes, file_bytes } => {
                 self.send_part(&SnapshotPart { id, offset, bytes }, file_bytes, out);
             }

@@ -111,6 +111,11 @@ pub(super) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Message
     Ok(message)
 }
 
+/// Reads over one message.
+pub(crate) fn skip(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<(), DecodeError> {
+    decode(decoder, owner).map(drop)
+}
+
 /// The engine takes the order of appended entries on trust; the wire does not.
 fn check_consecutive(message: &Message, entries: &[Entry]) -> Result<(), DecodeError> {
     let mut previous = message.index;

@@ -9,35 +9,41 @@
 //! - A write is in one place at a time: held here, queued at the local leader, or with one peer. It is tried again
 //!   only when that place said that it is not done and never will be.
 //! - A refusal other than `UnknownOutcome` is given only for a write that is held here, hence nowhere else.
-//! - A forwarded write is never forwarded again: its receiver leads or says that it does not.
+//! - A forwarded write or read is never forwarded again: its receiver leads, or carries the shard, or says that it does not.
 
 mod gather;
+mod reads;
+mod routes;
 pub mod slots;
 
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use slab::Slab;
 
-use crate::command::{Operations, Read, Refusal, Reply, Target, Write};
+use crate::command::{Refusal, Reply, Target, Write};
+use crate::control::slot_map::SlotMap;
 use crate::deliberate::{Fault, Faults};
 use crate::event::{Counters, NodeOptions};
 use crate::limits;
 use crate::peer;
 use crate::raft::{Groups, LinkNumber, Origin, Outcome, ProposeError, RequestId};
-use crate::types::{NodeId, ShardId, Ticks, Token};
-use gather::Gather;
+use crate::types::{NodeId, ShardId, Term, Ticks, Token};
+use reads::{Gathering, Remote, Served};
+use routes::Routes;
 
 /// The open requests of one node and its links to peers.
 pub(crate) struct Router {
     node: NodeId,
-    data_shards: u64,
+    slots: Arc<SlotMap>,
+    routes: Routes,
     request_ticks: u64,
     now: Ticks,
     open: Slab<Open>,
     generation: u32,
     /// In order of their deadlines, because all requests have the same time.
     deadlines: VecDeque<(Ticks, RequestId)>,
-    /// Writes that wait for a leader.
+    /// Writes that wait for a leader, and reads that wait for somebody who carries their shard.
     held: VecDeque<RequestId>,
     peers: Vec<Peer>,
     /// Links that this node has had, with anyone.
@@ -62,16 +68,14 @@ enum Work {
         write: Write,
         place: Place,
     },
-    /// A read of one shard.
+    /// A read of one shard, which is replicated here.
     Read,
-    /// A read of all of them.
-    Gather(Gather),
-}
-
-/// Which shards a read asks.
-enum Scope {
-    Shard(ShardId),
-    All,
+    /// A read of one shard, which is not.
+    RemoteRead(Remote),
+    /// A read of all shards.
+    Gathering(Gathering),
+    /// A peer's read of a shard that is replicated here.
+    Served(Served),
 }
 
 /// Where a write is.
@@ -93,6 +97,8 @@ pub(crate) struct Peer {
     link: LinkNumber,
     /// Commands and outcomes for the next frames, the last of which is open to more.
     outgoing: Vec<Vec<u8>>,
+    /// Reads and answers to reads, in frames.
+    reads: Vec<Vec<u8>>,
     /// Bytes of commands forwarded and not answered yet.
     unanswered_bytes: usize,
 }
@@ -102,7 +108,8 @@ impl Router {
     pub(crate) fn new(options: &NodeOptions) -> Router {
         Router {
             node: options.host.node,
-            data_shards: options.data_shards,
+            slots: Arc::new(SlotMap::founded(options.data_shards)),
+            routes: Routes::default(),
             request_ticks: options.timing.request_ticks,
             now: Ticks(0),
             open: Slab::new(),
@@ -147,87 +154,6 @@ impl Router {
         self.dispatch(request, groups);
     }
 
-    /// Takes a linearizable read.
-    pub(crate) fn read(&mut self, token: Token, read: Read, groups: &mut Groups) {
-        self.counters.reads_linearizable += reads_in(&read);
-        match self.scope(&read, groups) {
-            Err(refusal) => self.answer(Some(token), Reply::Refused(refusal)),
-            Ok(Scope::Shard(shard)) => {
-                let Some(request) = self.open(Some(token), Work::Read) else { return };
-                groups.with(shard, |group| group.read(request, read));
-            }
-            Ok(Scope::All) => {
-                let gather = Gather::new(&read, self.data_shards as usize);
-                let Some(request) = self.open(Some(token), Work::Gather(gather)) else { return };
-                for shard in (1..=self.data_shards).map(ShardId) {
-                    groups.with(shard, |group| group.read(request, read.clone()));
-                }
-            }
-        }
-    }
-
-    /// Answers from what is applied here.
-    pub(crate) fn read_stale(&self, read: &Read, groups: &Groups) -> Reply {
-        match self.scope(read, groups) {
-            Err(refusal) => Reply::Refused(refusal),
-            Ok(Scope::Shard(shard)) => groups.get(shard).read_stale(read),
-            Ok(Scope::All) => {
-                let mut gather = Gather::new(read, self.data_shards as usize);
-                let shards = (1..=self.data_shards).map(ShardId);
-                let merged = shards.filter_map(|shard| gather.add(groups.get(shard).read_stale(read))).last();
-                merged.unwrap_or(Reply::Refused(Refusal::Invalid("there are no data shards")))
-            }
-        }
-    }
-
-    /// Which shards a read asks, if it may ask them.
-    fn scope(&self, read: &Read, groups: &Groups) -> Result<Scope, Refusal> {
-        match read {
-            Read::Get { key } => Ok(Scope::Shard(self.shard_of(key))),
-            Read::Operations(operations) => self.scope_of(operations),
-            Read::Scan { shard, count, .. } => {
-                if *shard == ShardId::PRIME || groups.find(*shard).is_none() {
-                    return Err(Refusal::Invalid("no such shard"));
-                }
-                let is_step = (1..=limits::SCAN_KEYS_MAX).contains(count);
-                if is_step {
-                    Ok(Scope::Shard(*shard))
-                } else {
-                    Err(Refusal::Invalid("size of a step of a scan"))
-                }
-            }
-            Read::Config(config) => Ok(Scope::Shard(self.shard_of(config.namespace.routing_key()))),
-            Read::List { .. } | Read::ConfigNamespaces { .. } | Read::Count => Ok(Scope::All),
-        }
-    }
-
-    fn scope_of(&self, operations: &Operations) -> Result<Scope, Refusal> {
-        let mut shard = None;
-        for operation in operations.iter() {
-            if !operation.is_read() {
-                return Err(Refusal::Invalid("a write among reads"));
-            }
-            operation.validate()?;
-            let belongs = self.shard_of(operation.key());
-            if *shard.get_or_insert(belongs) != belongs {
-                return Err(Refusal::CrossShard);
-            }
-        }
-        shard.map(Scope::Shard).ok_or(Refusal::Invalid("no operations"))
-    }
-
-    /// A group answered a read.
-    pub(crate) fn read_done(&mut self, request: RequestId, reply: Reply) {
-        let Some(open) = self.get(request) else { return };
-        let whole = match &mut open.work {
-            Work::Gather(gather) => gather.add(reply),
-            Work::Read | Work::Write { .. } => Some(reply),
-        };
-        if let Some(reply) = whole {
-            self.finish(request, reply);
-        }
-    }
-
     /// A leader said what became of a command of some node.
     pub(crate) fn outcome(&mut self, origin: Origin, outcome: Outcome) {
         if origin.node == self.node {
@@ -254,7 +180,10 @@ impl Router {
         match outcome {
             Outcome::Done(reply) => self.finish(request, reply),
             // Not dispatched at once: two nodes that each believe the other leads would play ping-pong.
-            Outcome::NotDone => self.held.push_back(request),
+            Outcome::NotDone => {
+                self.routes.denied(from);
+                self.held.push_back(request);
+            }
         }
     }
 
@@ -315,7 +244,10 @@ impl Router {
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) {
             peer.up = false;
             peer.outgoing.clear();
+            peer.reads.clear();
         }
+        self.routes.lose(node);
+        self.reads_lost(node);
         let with_peer = |open: &Open| matches!(open.work, Work::Write { place: Place::Forwarded { to, .. }, .. } if to == node);
         let lost: Vec<RequestId> = self
             .open
@@ -356,6 +288,7 @@ impl Router {
     fn retry_held(&mut self, groups: &mut Groups) {
         for request in core::mem::take(&mut self.held) {
             self.dispatch(request, groups);
+            self.ask_again(request);
         }
     }
 
@@ -367,7 +300,21 @@ impl Router {
 
     /// The data shard of a key.
     pub(crate) fn shard_of(&self, key: &[u8]) -> ShardId {
-        slots::shard_of(slots::slot_of(key), self.data_shards)
+        self.slots.shard_of(slots::slot_of(key))
+    }
+
+    /// Which shard holds which slots.
+    pub(crate) fn slot_map(&self) -> &Arc<SlotMap> {
+        &self.slots
+    }
+
+    /// Frames of reads and their answers. One that is lost costs its reader time only.
+    pub(crate) fn take_reads(&mut self) -> impl Iterator<Item = (NodeId, Vec<u8>)> {
+        let frames = |peer: &mut Peer| {
+            let node = peer.node;
+            core::mem::take(&mut peer.reads).into_iter().map(move |frame| (node, frame))
+        };
+        self.peers.iter_mut().flat_map(frames)
     }
 
     pub(crate) fn answer(&mut self, token: Option<Token>, reply: Reply) {
@@ -387,7 +334,8 @@ impl Router {
 
     /// Whether there are replies or payloads to hand out.
     pub(crate) fn has_output(&self) -> bool {
-        !self.replies.is_empty() || self.peers.iter().any(|peer| !peer.outgoing.is_empty())
+        let has_frames = |peer: &Peer| !peer.outgoing.is_empty() || !peer.reads.is_empty();
+        !self.replies.is_empty() || self.peers.iter().any(has_frames)
     }
 
     pub(crate) fn count_stale_read(&mut self) {
@@ -404,6 +352,25 @@ impl Router {
 
     pub(crate) fn is_up(&self, node: NodeId) -> bool {
         self.peers.iter().any(|peer| peer.node == node && peer.up)
+    }
+
+    /// Sets which shard holds which slots, and who carries the shards that this node does not.
+    pub(crate) fn set_map(&mut self, slots: &SlotMap, carriers: impl Iterator<Item = (ShardId, NodeId)>) {
+        if *self.slots != *slots {
+            self.slots = Arc::new(slots.clone());
+        }
+        self.routes.set(carriers);
+        self.leader_changed = true;
+    }
+
+    /// Who is believed to lead a shard that is not replicated here.
+    pub(crate) fn leader(&self, shard: ShardId) -> Option<NodeId> {
+        self.routes.leader(shard)
+    }
+
+    /// A peer says that it leads, or does not lead, a shard.
+    pub(crate) fn heard_of_leader(&mut self, shard: ShardId, node: NodeId, led: Option<Term>) {
+        self.leader_changed |= self.routes.hear(shard, node, led);
     }
 
     /// Requests not answered yet.
@@ -439,9 +406,12 @@ impl Router {
         match groups.with(*shard, |group| group.propose(write, origin)) {
             Some(Ok(())) => *place = Place::Local,
             Some(Err(ProposeError::Refused(refusal))) => self.finish(request, Reply::Refused(refusal)),
-            None => self.finish(request, Reply::Refused(Refusal::Invalid("no such shard"))),
-            Some(Err(ProposeError::NotLeader)) => {
-                let leader = groups.get(*shard).leader();
+            None if !self.routes.knows(*shard) => {
+                self.finish(request, Reply::Refused(Refusal::Invalid("no such shard")));
+            }
+            None | Some(Err(ProposeError::NotLeader)) => {
+                let known = groups.member(*shard).map(|group| group.leader());
+                let leader = known.unwrap_or_else(|| self.routes.leader(*shard));
                 let Some(peer) = self.peers.iter_mut().find(|peer| Some(peer.node) == leader && peer.up)
                 else {
                     self.held.push_back(request);
@@ -464,7 +434,11 @@ impl Router {
     fn expire(&mut self, request: RequestId) {
         let Some(open) = self.get(request) else { return };
         let refusal = match open.work {
-            Work::Read | Work::Gather(_) | Work::Write { place: Place::Held, .. } => Refusal::NoLeader,
+            Work::Read
+            | Work::RemoteRead(_)
+            | Work::Gathering(_)
+            | Work::Served(_)
+            | Work::Write { place: Place::Held, .. } => Refusal::NoLeader,
             Work::Write { place: Place::Local | Place::Forwarded { .. }, .. } => Refusal::UnknownOutcome,
         };
         self.finish(request, Reply::Refused(refusal));
@@ -476,8 +450,10 @@ impl Router {
             return;
         }
         let open = self.open.remove(key);
-        if let Work::Write { place, .. } = open.work {
-            self.left(place);
+        match open.work {
+            Work::Write { place, .. } => self.left(place),
+            Work::Served(served) => return self.answer_reader(&served, &reply),
+            Work::Read | Work::RemoteRead(_) | Work::Gathering(_) => {}
         }
         self.answer(open.token, reply);
     }
@@ -494,7 +470,14 @@ impl Router {
 
 impl Peer {
     fn new(node: NodeId) -> Peer {
-        Peer { node, up: false, link: LinkNumber(0), outgoing: Vec::new(), unanswered_bytes: 0 }
+        Peer {
+            node,
+            up: false,
+            link: LinkNumber(0),
+            outgoing: Vec::new(),
+            reads: Vec::new(),
+            unanswered_bytes: 0,
+        }
     }
 
     /// Whether an outcome for `origin` may leave through this link.
@@ -517,15 +500,6 @@ fn writes_in(write: &Write) -> u64 {
     match write {
         Write::Transaction(transaction) => transaction.operations.len() as u64,
         _ => 1,
-    }
-}
-
-/// How many reads of clients one read stands for.
-fn reads_in(read: &Read) -> u64 {
-    match read {
-        Read::Operations(operations) => operations.len() as u64,
-        Read::Get { .. } | Read::List { .. } | Read::Scan { .. } | Read::Count => 1,
-        Read::Config(_) | Read::ConfigNamespaces { .. } => 1,
     }
 }
 

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::disk::{Disk, DiskError, DiskFile};
 use super::le;
 use crate::codec::{self, DecodeError, Decoder};
-use crate::types::NodeId;
+use crate::types::{NodeId, ReplicaId};
 
 /// Name of the control file.
 pub const NAME: &str = "control";
@@ -23,7 +23,7 @@ pub const NAME: &str = "control";
 const TEMPORARY_NAME: &str = "control.new";
 const MAGIC: &[u8; 8] = b"TIDECTRL";
 const HEADER_BYTES: usize = 20;
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// No control file comes near this; a larger one is not read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -38,6 +38,8 @@ pub struct Identity {
     pub node: NodeId,
     /// Minted with the data directory, see [`HostInfo::uuid`](crate::command::HostInfo::uuid).
     pub host_uuid: Uuid,
+    /// The replica of the prime shard that a host which joined was given; 0 of a founder, whose follows from its number.
+    pub prime_replica: ReplicaId,
     /// Peer addresses of all founders, sorted.
     pub founders: Vec<String>,
     /// Data shards that the cluster was founded with.
@@ -71,6 +73,7 @@ impl Identity {
             cluster_id: Uuid::nil(),
             node: NodeId(0),
             host_uuid,
+            prime_replica: ReplicaId(0),
             founders: Vec::new(),
             data_shards: 0,
             boots: 0,
@@ -148,6 +151,7 @@ fn encode(identity: &Identity) -> Vec<u8> {
     body.extend_from_slice(identity.cluster_id.as_bytes());
     body.extend_from_slice(identity.host_uuid.as_bytes());
     codec::put_varint(&mut body, identity.node.0);
+    codec::put_varint(&mut body, identity.prime_replica.0);
     codec::put_varint(&mut body, identity.data_shards);
     codec::put_varint(&mut body, identity.boots);
     codec::put_varint(&mut body, identity.founders.len() as u64);
@@ -197,6 +201,7 @@ fn decode_body(body: &[u8]) -> Result<Identity, DecodeError> {
     let cluster_id = decode_uuid(&mut decoder)?;
     let host_uuid = decode_uuid(&mut decoder)?;
     let node = NodeId(decoder.varint()?);
+    let prime_replica = ReplicaId(decoder.varint()?);
     let data_shards = decoder.varint()?;
     let boots = decoder.varint()?;
     let mut founders = Vec::new();
@@ -212,7 +217,18 @@ fn decode_body(body: &[u8]) -> Result<Identity, DecodeError> {
         hosts.insert(node, KnownHost { uuid, peer_address: decoder.text()? });
     }
     decoder.finish()?;
-    Ok(Identity { cluster_id, node, host_uuid, founders, data_shards, boots, has_log, removed, hosts })
+    Ok(Identity {
+        cluster_id,
+        node,
+        host_uuid,
+        prime_replica,
+        founders,
+        data_shards,
+        boots,
+        has_log,
+        removed,
+        hosts,
+    })
 }
 
 fn decode_uuid(decoder: &mut Decoder<'_>) -> Result<Uuid, DecodeError> {
@@ -230,6 +246,7 @@ mod tests {
 
     fn identity(boots: u64) -> Identity {
         Identity {
+            prime_replica: ReplicaId(7),
             cluster_id: Uuid::from_u128(1 << 100),
             node: NodeId(2),
             host_uuid: Uuid::from_u128(7),
@@ -316,7 +333,7 @@ mod tests {
     #[test]
     fn an_unknown_version_is_told_from_damage() {
         let disk = MemoryDisk::new(1);
-        for version in [1, 2, 4] {
+        for version in [1, 2, 3, 5] {
             let mut bytes = encode(&identity(1));
             bytes[8] = version;
             let crc = checksum(&bytes[..16], &bytes[HEADER_BYTES..]);

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use self::snapshot::SnapshotId;
 use crate::machine::Machine;
 use crate::membership::Membership;
-use crate::types::{LogIndex, ReplicaId, ShardId, Term, WalSequence};
+use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, WalSequence};
 
 /// One entry of a shard's raft log, free of the engine's types.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +70,29 @@ pub enum WalRecord {
         /// The new state.
         state: HardState,
     },
+    /// The shard's log begins from nothing, or ends for good: all that came before it is void.
+    Tenure {
+        /// Whose log.
+        shard: ShardId,
+        /// Which replica it is the log of, or was.
+        tenure: Tenure,
+        /// Whether this only repeats what an earlier record said, and voids nothing.
+        is_restated: bool,
+    },
+}
+
+/// Which replica of a shard a disk holds, or held last. Replica numbers rise, so that one that ended never begins again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tenure {
+    /// This one begins, of a shard that was founded with these replicas.
+    Begun {
+        /// The replica.
+        replica: ReplicaId,
+        /// As of index 0 of the log.
+        founding: Vec<(ReplicaId, NodeId)>,
+    },
+    /// This one is no more, and neither is its log nor any snapshot.
+    Ended(ReplicaId),
 }
 
 impl WalRecord {
@@ -78,7 +101,8 @@ impl WalRecord {
         match self {
             WalRecord::Entries { shard, .. }
             | WalRecord::Restart { shard, .. }
-            | WalRecord::HardState { shard, .. } => *shard,
+            | WalRecord::HardState { shard, .. }
+            | WalRecord::Tenure { shard, .. } => *shard,
         }
     }
 }
@@ -135,6 +159,8 @@ pub type RecoveredLogs = BTreeMap<ShardId, RecoveredLog>;
 /// What the write-ahead log remembers of one shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveredLog {
+    /// Which replica it is the log of. `None` for one that the shard was founded with: nobody had to be told.
+    pub tenure: Option<Tenure>,
     /// The last hard state written.
     pub hard_state: HardState,
     /// Where the log last began anew behind a received snapshot, if it did: the snapshot must be there.

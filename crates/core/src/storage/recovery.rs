@@ -10,7 +10,8 @@
 //!    before the snapshot, or holds another entry in the place of its last one. What a snapshot contains is committed,
 //!    so such a log holds nothing behind it that can be: all of it is void, and the restart record is written now.
 //!    Without that, the entries to come would leave a gap behind it, or stand behind entries that never happened.
-//! 4. Whatever else does not fit means that something acknowledged may be missing: the node does not start.
+//! 4. Of a replica that is no more, nothing counts but that it was there.
+//! 5. Whatever else does not fit means that something acknowledged may be missing: the node does not start.
 //!
 //! Deliberately not here: damage inside a file, which `wal` and `snapshot_files` judge.
 
@@ -22,7 +23,7 @@ use super::disk::{Disk, DiskError};
 use super::snapshot::SnapshotId;
 use super::snapshot_files::{SnapshotFileError, SnapshotFiles};
 use super::wal::{self, RecoveryError, RecoveryReport, WalError, WalOptions, Writer};
-use super::{RecoveredLog, RecoveredShard, RecoveredShards, RecoveredSnapshot, WalBatch, WalRecord};
+use super::{RecoveredLog, RecoveredShard, RecoveredShards, RecoveredSnapshot, Tenure, WalBatch, WalRecord};
 use crate::types::{LogIndex, ShardId, Term, WalSequence};
 
 /// A disk ready to be worked with.
@@ -138,6 +139,11 @@ pub fn open<D: Disk + Clone>(disk: D, options: WalOptions) -> Result<Opened<D>, 
     let names: BTreeSet<ShardId> = logs.keys().copied().chain(snapshots.shards()).collect();
     for shard in names {
         let mut shard_log = logs.remove(&shard).unwrap_or_default();
+        if matches!(shard_log.tenure, Some(Tenure::Ended(_))) {
+            // The replica is no more. Its snapshots go below, if a crash came before they did.
+            shards.insert(shard, RecoveredShard { snapshot: None, log: shard_log });
+            continue;
+        }
         let snapshot = newest(&snapshots, shard, &shard_log, &mut report.damaged)?;
         if join(shard, snapshot.as_ref().map(|snapshot| snapshot.id), &mut shard_log)? {
             let id = snapshot.as_ref().expect("invariant: a log is void only behind a snapshot").id;

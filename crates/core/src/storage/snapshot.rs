@@ -62,6 +62,11 @@ pub enum SnapshotTask {
         /// The part.
         bytes: Bytes,
     },
+    /// The shard is replicated here no more: removes all its files. Answered by [`SnapshotDone::Removed`].
+    Remove {
+        /// The shard; index and term mean nothing.
+        id: SnapshotId,
+    },
     /// All parts are received: verifies the file, makes it durable under its name and loads the state. Answered by
     /// [`SnapshotDone::Loaded`].
     Load {
@@ -130,6 +135,11 @@ pub enum SnapshotDone {
         /// The snapshot in place.
         id: SnapshotId,
     },
+    /// All files of the shard are gone, or as many as could be removed: the next start tries again.
+    Removed {
+        /// As it was in the task.
+        id: SnapshotId,
+    },
     /// The task failed: no room, a fault of the disk, or a file that is not intact. What was in the making or being
     /// received is removed; finished snapshots stay.
     Failed {
@@ -148,6 +158,7 @@ impl SnapshotTask {
             | SnapshotTask::Finish { id, .. }
             | SnapshotTask::Read { id, .. }
             | SnapshotTask::Receive { id, .. }
+            | SnapshotTask::Remove { id }
             | SnapshotTask::Load { id }
             | SnapshotTask::Discard { id, .. } => *id,
         }
@@ -164,6 +175,7 @@ impl SnapshotDone {
             | SnapshotDone::Received { id, .. }
             | SnapshotDone::Loaded { id, .. }
             | SnapshotDone::Discarded { id }
+            | SnapshotDone::Removed { id }
             | SnapshotDone::Failed { id, .. } => *id,
         }
     }

@@ -24,7 +24,14 @@ fn defaults_are_those_of_the_documents() {
     assert_eq!(settings.peer.as_str(), "127.0.0.1:9001");
     assert_eq!((settings.shards, settings.sync), (4, true));
     assert_eq!(settings.tick(), Duration::from_millis(50));
-    assert_eq!(settings.timing(), Timing { election_ticks: 20, heartbeat_ticks: 2, request_ticks: 50 });
+    let expected = Timing {
+        election_ticks: 20,
+        heartbeat_ticks: 2,
+        request_ticks: 50,
+        dead_ticks: 6_000,
+        balance_ticks: 1_200,
+    };
+    assert_eq!(settings.timing(), expected);
     assert_eq!((settings.log_format, settings.log_filter.as_str()), (LogFormat::Text, "info"));
     assert!(settings.tags.is_empty() && settings.exposed().is_empty());
     assert_eq!((settings.founders(), settings.node_id()), (vec!["127.0.0.1:9001".to_owned()], NodeId(1)));

@@ -219,7 +219,7 @@ impl<D: Disk, R: Fn(SnapshotDone)> Work<D, R> {
             }
             SnapshotDone::Loaded { .. } => add(&counters.received, 1),
             SnapshotDone::Failed { .. } => add(&counters.failed, 1),
-            SnapshotDone::Discarded { .. } => {}
+            SnapshotDone::Discarded { .. } | SnapshotDone::Removed { .. } => {}
         }
         self.measure();
     }
@@ -244,6 +244,9 @@ impl<D: Disk, R: Fn(SnapshotDone)> Work<D, R> {
                 tracing::info!(shard, index, bytes = file_bytes, "snapshot received and loaded");
             }
             SnapshotDone::Failed { reason, .. } => tracing::warn!(shard, index, reason, "snapshot failed"),
+            SnapshotDone::Removed { .. } => {
+                tracing::info!(shard, "snapshots removed: the shard is carried here no more");
+            }
             SnapshotDone::Written { .. }
             | SnapshotDone::Read { .. }
             | SnapshotDone::Received { .. }

@@ -43,7 +43,10 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
     };
     let wanted = if is_stale {
         match call.submit(Request::SnapshotHere).await? {
-            Reply::Snapshots(wanted) => wanted,
+            Reply::Snapshots(wanted) => {
+                whole(call.store(), &wanted).await?;
+                wanted
+            }
             _ => return Err(Problem::mismatched_reply()),
         }
     } else {
@@ -51,6 +54,18 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
     };
     let open = open(source, call.store(), &wanted, is_stale).await?;
     Ok(response::parts(MEDIA_TYPE, open.read(place)))
+}
+
+/// Refuses a backup that would lack a shard.
+async fn whole<S: Store>(store: &S, found: &[(ShardId, LogIndex)]) -> Result<(), Problem> {
+    let Reply::Cluster(view) = store.submit(Request::Cluster).await else {
+        return Err(Problem::mismatched_reply());
+    };
+    let is_missing = |shard: &ShardId| !found.iter().any(|(here, _)| here == shard);
+    match view.shards.iter().map(|shard| shard.shard).find(is_missing) {
+        Some(shard) => Err(no_snapshot(shard)),
+        None => Ok(()),
+    }
 }
 
 /// Waits for the snapshots and opens them.
@@ -122,8 +137,8 @@ fn progress(status: &ShardStatus, wanted: LogIndex) -> Progress {
 
 fn no_snapshot(shard: ShardId) -> Problem {
     let detail = format!(
-        "this node has no snapshot of shard {shard} that is new enough: it is catching up, or its disk has no room; \
-         its log says more. Another node may do better"
+        "this node has no snapshot of shard {shard} that is new enough: it does not carry the shard, is catching up, or \
+         its disk has no room; its log says more. Another node may do better"
     );
     Problem::new(ProblemKind::NoSnapshot, detail)
 }
@@ -137,6 +152,7 @@ mod tests {
         let id = |index| SnapshotId { shard: ShardId(1), index: LogIndex(index), term: Term(1) };
         let status = |applied, snapshot: Option<u64>, makes_snapshot| ShardStatus {
             shard: ShardId(1),
+            replica: tidelock_core::types::ReplicaId(1),
             leader: None,
             leads: false,
             term: Term(1),

@@ -35,7 +35,12 @@ struct Shard {
 
 /// Puts a checkpoint into the log of every shard. Everything acknowledged before the call lies in front of them.
 pub(super) async fn of_all_shards<S: Store>(store: &S) -> Result<Vec<(ShardId, LogIndex)>, Problem> {
-    let shards: Vec<ShardId> = store.status().shards.iter().map(|status| status.shard).collect();
+    let view = match store.submit(Request::Cluster).await {
+        Reply::Cluster(view) => view,
+        Reply::Refused(refusal) => return Err(refusal.into()),
+        _ => return Err(Problem::mismatched_reply()),
+    };
+    let shards: Vec<ShardId> = view.shards.iter().map(|shard| shard.shard).collect();
     // All are asked before the first answer is waited for.
     let asked: Vec<_> =
         shards.iter().map(|&shard| store.submit(Request::Write(Write::Checkpoint { shard }))).collect();

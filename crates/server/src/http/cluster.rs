@@ -34,7 +34,7 @@ fn encode(view: &ClusterView) -> Vec<u8> {
 struct Cluster<'a> {
     node: u64,
     hosts: Vec<Host<'a>>,
-    shards: Vec<Shard>,
+    shards: Vec<Shard<'a>>,
     replicas: Vec<Replica>,
 }
 
@@ -54,6 +54,8 @@ struct Host<'a> {
     /// What is wanted of it: `voter`, `learner`, `leaving` or `removed`.
     standing: &'static str,
     draining: bool,
+    /// Whether it has been silent for so long that others take its place.
+    dead: bool,
 }
 
 impl<'a> Host<'a> {
@@ -76,13 +78,15 @@ impl<'a> Host<'a> {
                 Standing::Removed => "removed",
             },
             draining: host.draining,
+            dead: host.dead,
         }
     }
 }
 
 #[derive(Serialize)]
-struct Shard {
+struct Shard<'a> {
     id: u64,
+    name: &'a str,
     #[serde(rename = "type")]
     kind: &'static str,
     leader: Option<u64>,
@@ -90,10 +94,11 @@ struct Shard {
     slots: u16,
 }
 
-impl Shard {
-    fn of(shard: &ShardView) -> Self {
+impl<'a> Shard<'a> {
+    fn of(shard: &'a ShardView) -> Self {
         Shard {
             id: shard.shard.0,
+            name: &shard.name,
             kind: shard.kind,
             leader: shard.leader.map(|node| node.0),
             term: shard.term.0,

@@ -87,15 +87,17 @@ pub(super) async fn transfer<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Re
     }
 }
 
-fn number(what: &str, digits: impl AsRef<[u8]>) -> Result<u64, Problem> {
+pub(super) fn number(what: &str, digits: impl AsRef<[u8]>) -> Result<u64, Problem> {
     uri::parse_u64(digits.as_ref()).ok_or_else(|| Problem::invalid(format!("{what} is named by a number")))
 }
 
-fn denied(denial: Denial) -> Problem {
+pub(super) fn denied(denial: Denial) -> Problem {
     let kind = match denial {
         Denial::UnknownHost => ProblemKind::UnknownHost,
         Denial::HostRemoved => ProblemKind::HostRemoved,
         Denial::LastVoter => ProblemKind::LastVoter,
+        Denial::UnknownShard => ProblemKind::UnknownShard,
+        Denial::InvalidPolicy => return Problem::invalid(format!("{denial}; nothing was changed")),
         // Answers to what only hosts and leaders ask.
         Denial::NotLeaving | Denial::TooManyHosts => return Problem::mismatched_reply(),
     };

@@ -36,6 +36,7 @@ mod membership;
 mod native;
 mod problem;
 mod raftdb;
+mod registry;
 mod response;
 mod restore;
 mod route;

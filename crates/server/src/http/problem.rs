@@ -22,6 +22,7 @@ pub(super) enum ProblemKind {
     NotFound,
     NoSuchRoute,
     UnknownHost,
+    UnknownShard,
     MethodNotAllowed,
     RequestTimeout,
     HostRemoved,
@@ -50,6 +51,7 @@ impl ProblemKind {
             ProblemKind::NotFound => (StatusCode::NOT_FOUND, "not-found", "Not found"),
             ProblemKind::NoSuchRoute => (StatusCode::NOT_FOUND, "no-such-route", "No such route"),
             ProblemKind::UnknownHost => (StatusCode::NOT_FOUND, "unknown-host", "Unknown host"),
+            ProblemKind::UnknownShard => (StatusCode::NOT_FOUND, "unknown-shard", "Unknown shard"),
             ProblemKind::MethodNotAllowed => {
                 (StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "Method not allowed")
             }

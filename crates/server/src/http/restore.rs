@@ -10,9 +10,10 @@ use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use tidelock_core::codec::Decoder;
 use tidelock_core::command::{ConfigRestoration, Reply, Request, Restoration, RestoredKey, RowLayout, Write};
+use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::limits;
 use tidelock_core::machine::config;
-use tidelock_core::slots;
+use tidelock_core::slots::slot_of;
 use tidelock_core::types::{ShardId, Version};
 use uuid::Uuid;
 
@@ -31,14 +32,16 @@ pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, 
     let expiring = call.parameters().flag("expiring")?;
     let layout = if expiring { RowLayout::Expiring } else { RowLayout::Plain };
     let body = call.read_body(BodyLimit::Form(call.context.options.body_bytes_max)).await?;
-    let data_shards = data_shards(call.store());
+    let Reply::Registry(registry) = call.submit(Request::Registry).await? else {
+        return Err(Problem::mismatched_reply());
+    };
     if config::is_block(&body) {
-        return restore_config(call.store(), backup, (&body, data_shards)).await;
+        return restore_config(call.store(), backup, (&body, &registry.slots)).await;
     }
     let commands = if body.is_empty() {
-        (1..=data_shards).map(|shard| (ShardId(shard), Vec::new())).collect()
+        registry.slots.shards().into_iter().map(|shard| (shard, Vec::new())).collect()
     } else {
-        split(decode(layout, &body)?, data_shards)
+        split(decode(layout, &body)?, &registry.slots)
     };
     // All are asked before the first answer is waited for.
     let asked: Vec<_> = commands
@@ -53,7 +56,7 @@ pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, 
 async fn restore_config<S: Store>(
     store: &S,
     backup: Uuid,
-    (block, data_shards): (&[u8], u64),
+    (block, slots): (&[u8], &SlotMap),
 ) -> Result<Response, Problem> {
     let parts = config::split_block(block)
         .map_err(|error| Problem::invalid(format!("the body is no block of configuration: {error}")))?;
@@ -61,8 +64,8 @@ async fn restore_config<S: Store>(
     for (name, part) in parts {
         let part = Bytes::from(part);
         let shards = match &name {
-            Some(name) => vec![slots::shard_of(slots::slot_of(name.routing_key()), data_shards)],
-            None => (1..=data_shards).map(ShardId).collect(),
+            Some(name) => vec![slots.shard_of(slot_of(name.routing_key()))],
+            None => slots.shards(),
         };
         for shard in shards {
             let restoration = ConfigRestoration { shard, backup, block: part.clone() };
@@ -104,10 +107,6 @@ fn parameters(parameters: Parameters<'_>) -> Result<(Uuid, Version), Problem> {
     Ok((backup, Version(revision)))
 }
 
-fn data_shards<S: Store>(store: &S) -> u64 {
-    store.status().shards.iter().filter(|status| status.shard != ShardId::PRIME).count() as u64
-}
-
 fn decode(layout: RowLayout, body: &Bytes) -> Result<Vec<RestoredKey>, Problem> {
     let mut decoder = Decoder::new(body);
     let mut records = Vec::new();
@@ -120,11 +119,11 @@ fn decode(layout: RowLayout, body: &Bytes) -> Result<Vec<RestoredKey>, Problem> 
 }
 
 /// Keys by their shards, in commands that are closed once they hold as much as an entry of the log should.
-fn split(records: Vec<RestoredKey>, data_shards: u64) -> Vec<(ShardId, Vec<RestoredKey>)> {
+fn split(records: Vec<RestoredKey>, slots: &SlotMap) -> Vec<(ShardId, Vec<RestoredKey>)> {
     let mut open: BTreeMap<ShardId, (usize, Vec<RestoredKey>)> = BTreeMap::new();
     let mut commands = Vec::new();
     for record in records {
-        let shard = slots::shard_of(slots::slot_of(&record.key), data_shards);
+        let shard = slots.shard_of(slot_of(&record.key));
         let (bytes, records) = open.entry(shard).or_default();
         *bytes += record.key.len() + record.value.len();
         records.push(record);
@@ -152,14 +151,14 @@ mod tests {
         };
         let mut records: Vec<_> = (0..100).map(|number| record(number, 20_000)).collect();
         records.push(record(100, limits::VALUE_BYTES_MAX));
-        let commands = split(records.clone(), 3);
+        let commands = split(records.clone(), &SlotMap::founded(3));
         assert!(commands.len() > 4);
         let mut found = vec![];
         for (shard, records) in commands {
             let restoration =
                 Restoration { shard, backup: Uuid::nil(), revision: Version(200), records: records.clone() };
             assert_eq!(Write::Restore(restoration).validate(), Ok(()), "within the limits");
-            let belongs = |record: &RestoredKey| slots::shard_of(slots::slot_of(&record.key), 3) == shard;
+            let belongs = |record: &RestoredKey| SlotMap::founded(3).shard_of(slot_of(&record.key)) == shard;
             assert!(!records.is_empty() && records.iter().all(belongs));
             found.extend(records);
         }

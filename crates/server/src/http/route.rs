@@ -17,6 +17,12 @@ pub(super) enum Route<'a> {
     Atomic(&'a str),
     /// `/v1/cluster`.
     Cluster,
+    /// `/v1/cluster/dump`.
+    Dump,
+    /// `/v1/cluster/shards/{shard}/explain`; the shard's number is not looked at yet.
+    Explain(&'a str),
+    /// `/v1/cluster/shards/{shard}/tags`; as above.
+    Tags(&'a str),
     /// `/v1/cluster/checkpoint`.
     Checkpoint,
     /// `/v1/backup`.
@@ -61,6 +67,7 @@ impl<'a> Route<'a> {
                 None => match rest {
                     "keys" => Route::List,
                     "cluster" => Route::Cluster,
+                    "cluster/dump" => Route::Dump,
                     "cluster/checkpoint" => Route::Checkpoint,
                     "backup" => Route::Backup,
                     "restore" => Route::Restore,
@@ -91,6 +98,8 @@ impl<'a> Route<'a> {
         match (kind, verb) {
             ("hosts", verb) => Some(Route::Host { node: number, verb: HostVerb::of(verb)? }),
             ("shards", "transfer") => Some(Route::Transfer(number)),
+            ("shards", "explain") => Some(Route::Explain(number)),
+            ("shards", "tags") => Some(Route::Tags(number)),
             _ => None,
         }
     }
@@ -101,6 +110,9 @@ impl<'a> Route<'a> {
             | Route::Atomic(_)
             | Route::List
             | Route::Cluster
+            | Route::Dump
+            | Route::Explain(_)
+            | Route::Tags(_)
             | Route::Checkpoint
             | Route::Backup
             | Route::Restore
@@ -157,6 +169,7 @@ mod tests {
             ("/v1/atomics", Route::Nothing),
             ("/v1/cluster", Route::Cluster),
             ("/v1/cluster/", Route::Nothing),
+            ("/v1/cluster/dump", Route::Dump),
             ("/v1/cluster/checkpoint", Route::Checkpoint),
             ("/v1/backup", Route::Backup),
             ("/v1/restore", Route::Restore),
@@ -194,6 +207,8 @@ mod tests {
             ("hosts/4/remove", of_4(HostVerb::Remove)),
             ("hosts//add", Route::Host { node: "", verb: HostVerb::Add }),
             ("shards/2/transfer", Route::Transfer("2")),
+            ("shards/2/explain", Route::Explain("2")),
+            ("shards/2/tags", Route::Tags("2")),
             ("hosts/4/removed", Route::Nothing),
             ("hosts/4/add/", Route::Nothing),
             ("hosts/4/", Route::Nothing),

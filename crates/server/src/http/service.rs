@@ -18,7 +18,7 @@ use super::route::Route;
 use super::uri::Parameters;
 use super::{
     HttpContext, atomics, backup, checkpoint, cluster, config, health, kv1, list, membership, native, raftdb,
-    restore,
+    registry, restore,
 };
 use crate::metrics::{Kind, MethodClass, Observation, StatusClass};
 use crate::store::Store;
@@ -104,6 +104,9 @@ async fn dispatch<S: Store>(call: Call<'_, S>, route: Route<'_>) -> Result<Respo
         Route::List => list::answer(call).await,
         Route::Cluster => cluster::answer(call).await,
         // Boxed because they are rare and large: unboxed, every request of any kind would carry room for them.
+        Route::Dump => Box::pin(registry::dump(call)).await,
+        Route::Explain(shard) => Box::pin(registry::explain(call, shard)).await,
+        Route::Tags(shard) => Box::pin(registry::tag(call, shard)).await,
         Route::Checkpoint => Box::pin(checkpoint::answer(call)).await,
         Route::Backup => Box::pin(backup::answer(call)).await,
         Route::Restore => Box::pin(restore::answer(call)).await,

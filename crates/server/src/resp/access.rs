@@ -3,8 +3,10 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use tidelock_core::command::{Reply, Request};
+use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::event::NodeStatus;
 use tidelock_core::types::ShardId;
 
@@ -20,6 +22,9 @@ pub trait Access {
 
     /// See [`Store::shard_of`].
     fn shard_of(&self, key: &[u8]) -> ShardId;
+
+    /// See [`Store::slot_map`].
+    fn slot_map(&self) -> Arc<SlotMap>;
 
     /// See [`Store::status`].
     fn status(&self) -> NodeStatus;
@@ -37,6 +42,10 @@ impl<S: Store> Access for S {
 
     fn shard_of(&self, key: &[u8]) -> ShardId {
         Store::shard_of(self, key)
+    }
+
+    fn slot_map(&self) -> Arc<SlotMap> {
+        Store::slot_map(self)
     }
 
     fn status(&self) -> NodeStatus {

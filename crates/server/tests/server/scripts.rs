@@ -83,6 +83,7 @@ scripts! {
     reserved_paths_are_never_keys
     restores_are_refused_by_what_others_wrote
     restores_fill_what_nobody_wrote_to
+    shards_say_where_and_why
     values_are_limited
     welcome_names_the_routes
 }
@@ -103,7 +104,7 @@ impl Runner {
         let server = Server::start(HttpOptions::default());
         server.store.state().status = status();
         server.store.state().cluster = cluster();
-        server.store.state().registry = Registry::founded(3);
+        server.store.state().registry = Registry::founded(3, 1);
         let client = Client::connect(server.address);
         Runner { server, client }
     }
@@ -277,6 +278,7 @@ fn escape(bytes: &[u8]) -> String {
 fn status() -> NodeStatus {
     let shard = |shard| ShardStatus {
         shard: ShardId(shard),
+        replica: ReplicaId(1),
         leader: Some(NodeId(1)),
         leads: true,
         term: Term(2),
@@ -315,6 +317,7 @@ fn cluster() -> ClusterView {
         connected: node == 1,
         standing: Standing::Voter,
         draining: false,
+        dead: false,
     };
     let unregistered = HostView {
         info: HostInfo { http_address: String::new(), resp_address: String::new(), ..host(2, 0).info },
@@ -323,6 +326,7 @@ fn cluster() -> ClusterView {
         connected: false,
         standing: Standing::Learner,
         draining: true,
+        dead: true,
     };
     ClusterView {
         node: NodeId(1),
@@ -330,12 +334,20 @@ fn cluster() -> ClusterView {
         shards: vec![
             ShardView {
                 shard: ShardId(0),
+                name: "tidelock".to_owned(),
                 kind: "registry",
                 leader: Some(NodeId(1)),
                 term: Term(2),
                 slots: 0,
             },
-            ShardView { shard: ShardId(1), kind: "kv", leader: None, term: Term(3), slots: 16384 },
+            ShardView {
+                shard: ShardId(1),
+                name: "kv-00001".to_owned(),
+                kind: "kv",
+                leader: None,
+                term: Term(3),
+                slots: 16384,
+            },
         ],
         replicas: vec![
             ReplicaView {

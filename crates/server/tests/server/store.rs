@@ -4,7 +4,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 
 use tidelock_core::command::{ClusterView, Refusal, Reply, Request, Write};
+use tidelock_core::control::placement;
 use tidelock_core::control::registry::Registry;
+use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::event::NodeStatus;
 use tidelock_core::machine::Machine;
 use tidelock_core::types::{LogIndex, ShardId};
@@ -37,7 +39,7 @@ pub struct State {
 impl FakeStore {
     pub fn new() -> FakeStore {
         let state = State {
-            machine: Machine::new(SHARD, 1),
+            machine: Machine::new(SHARD, 1, 1),
             revision: 0,
             refusal: None,
             status: NodeStatus::default(),
@@ -100,6 +102,10 @@ impl Store for FakeStore {
         SHARD
     }
 
+    fn slot_map(&self) -> Arc<SlotMap> {
+        Arc::new(SlotMap::founded(1))
+    }
+
     fn status(&self) -> NodeStatus {
         self.state().status.clone()
     }
@@ -122,6 +128,11 @@ impl State {
             Request::Write(write) => self.write(write),
             Request::Read { read, .. } => self.machine.read(&read),
             Request::Cluster => Reply::Cluster(self.cluster.clone()),
+            Request::Registry => Reply::Registry(self.registry.view()),
+            Request::Explain { shard } => {
+                let unknown = Reply::Refused(Refusal::Invalid("there is no such shard"));
+                placement::explain(&self.registry, shard).map_or(unknown, Reply::Explained)
+            }
             Request::SnapshotHere => Reply::Snapshots(vec![]),
             Request::Transfer { shard, to } => {
                 match self.cluster.shards.iter_mut().find(|view| view.shard == shard) {
@@ -142,6 +153,11 @@ impl State {
         match write {
             Write::Checkpoint { shard } => Reply::Checkpointed { index: LogIndex(100 + shard.0) },
             Write::RegisterHost(_) | Write::JoinHost(_) => panic!("HTTP registers no hosts"),
+            Write::Assign { .. } | Write::ForgetReplica { .. } => panic!("HTTP places no replicas"),
+            Write::TagShard(tags) => {
+                self.revision += 1;
+                self.registry.tag_shard(LogIndex(self.revision), tags.shard, &tags.tags)
+            }
             Write::ChangeHost { node, change } => {
                 self.revision += 1;
                 self.registry.change(LogIndex(self.revision), node, change)

@@ -65,6 +65,11 @@ impl Agreement {
         Ok(())
     }
 
+    /// Another replica of the shard has begun on the node, with nothing.
+    pub fn forget_replica(&mut self, node: NodeId, shard: ShardId) {
+        self.compared.retain(|compared, _| *compared != (node, shard));
+    }
+
     /// A process died: its next life is compared from the start.
     pub fn forget(&mut self, node: NodeId) {
         self.compared.retain(|&(compared, _), _| compared != node);

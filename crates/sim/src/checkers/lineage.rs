@@ -103,11 +103,12 @@ pub fn lineages(history: &History) -> Result<Lineages, Violation> {
             (Request::Write(write), _) => builder.write(operation, write)?,
             (Request::Read { read: Read::Config(_) | Read::ConfigNamespaces { .. }, .. }, _) => {}
             (Request::Read { read, consistency }, Some(reply)) => {
-                let stale_at = (*consistency == Consistency::Stale).then_some(operation.at);
+                let stale_at = (*consistency == Consistency::Stale).then_some(operation.answered_by());
                 builder.read(operation, read, reply, stale_at)?;
             }
             (Request::Read { .. } | Request::Cluster, _) => {}
-            (Request::Transfer { .. } | Request::SnapshotHere, _) => {}
+            (Request::Transfer { .. } | Request::SnapshotHere | Request::Registry, _) => {}
+            (Request::Explain { .. }, _) => {}
         }
     }
     builder.finish()
@@ -128,6 +129,7 @@ impl Builder<'_> {
             Write::Put { key, condition, .. } => (key, *condition, true),
             Write::Delete { key, condition } => (key, *condition, false),
             Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. } => return Ok(()),
+            Write::Assign { .. } | Write::ForgetReplica { .. } | Write::TagShard(_) => return Ok(()),
             // A restore in a run brings no keys; what it does to the revision shows in the versions that follow.
             Write::Checkpoint { .. } | Write::Restore(_) => return Ok(()),
             // Of other keys, and judged by `operations`.

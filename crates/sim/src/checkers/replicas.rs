@@ -82,6 +82,12 @@ impl Replicas {
         }
     }
 
+    /// Another replica of the shard has begun on the node, with nothing.
+    pub fn forget_replica(&mut self, node: NodeId, shard: ShardId) {
+        self.compared.retain(|compared, _| *compared != (node, shard));
+        self.applied.retain(|applied, _| *applied != (node, shard));
+    }
+
     /// A process died: its next life applies from the start.
     pub fn forget(&mut self, node: NodeId) {
         self.applied.retain(|&(applied, _), _| applied != node);
@@ -92,11 +98,12 @@ impl Replicas {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidelock_core::types::Term;
+    use tidelock_core::types::{ReplicaId, Term};
 
     fn status(applied: u64, committed: u64) -> ShardStatus {
         ShardStatus {
             shard: ShardId(1),
+            replica: ReplicaId(1),
             leader: None,
             leads: false,
             term: Term(1),

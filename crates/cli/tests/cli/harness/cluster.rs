@@ -131,6 +131,12 @@ impl Cluster {
         self.join_on(ports::reserve(3), &[member])
     }
 
+    /// The same for a node with further flags.
+    pub fn join_with(&mut self, member: usize, flags: &[&str]) -> usize {
+        let port = ports::reserve(3);
+        self.join_as(port, &[member], flags)
+    }
+
     /// The same with several members to ask, some of which may be down.
     pub fn join_any(&mut self, members: &[usize]) -> usize {
         self.join_on(ports::reserve(3), members)
@@ -143,15 +149,25 @@ impl Cluster {
     }
 
     fn join_on(&mut self, port: u16, members: &[usize]) -> usize {
+        self.join_as(port, members, &[])
+    }
+
+    fn join_as(&mut self, port: u16, members: &[usize], flags: &[&str]) -> usize {
         let number = self.nodes.len() + 1;
         let mut node = Node::at(port, self.directory(1).with_file_name(format!("node-{number}")));
         let peer_port = |member: &usize| self.address(*member).port() + 2;
         let addresses = members.iter().map(|member| format!("{}:{}", Ipv4Addr::LOCALHOST, peer_port(member)));
         node.origin = vec!["--join".to_owned(), addresses.collect::<Vec<_>>().join(",")];
+        node.arguments.extend(flags.iter().map(ToString::to_string));
         self.nodes.push(node);
         self.restart(number);
         assert_eq!(self.view(number)["node"], number);
         number
+    }
+
+    /// Gives a node further flags, from its next start on.
+    pub fn add_flags(&mut self, number: usize, flags: &[&str]) {
+        self.node_mut(number).arguments.extend(flags.iter().map(ToString::to_string));
     }
 
     /// From its next start on, a node is told this of its cluster, instead of what it was told.

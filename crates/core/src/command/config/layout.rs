@@ -1,4 +1,4 @@
-//! Configuration as bytes: changes in the log, what stands in snapshots, and what a leader answers to another node.
+//! Configuration as bytes: changes in the log, and what stands in snapshots.
 //!
 //! Owns layouts and codes, none of which is ever given another meaning.
 
@@ -9,10 +9,11 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::{
-    Change, ConfigError, ConfigReply, ConfigRestoration, ConfigWrite, Deed, Field, Item, Name, Pair, Policy,
-    Refers, Stamp, Value,
+    Action, Change, ConfigRestoration, ConfigWrite, Container, Content, Deed, Field, Item, Name, Pair,
+    Policy, Refers, Stamp, Value,
 };
 use crate::codec::{self, DecodeError, Decoder};
+use crate::limits;
 use crate::types::ShardId;
 
 impl ConfigWrite {
@@ -153,6 +154,76 @@ impl Pair {
     }
 }
 
+impl Container {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        encode_fields(&self.fields, out);
+        for number in [self.revision, self.touched, self.changed, self.document_bytes as u64] {
+            codec::put_varint(out, number);
+        }
+        out.extend_from_slice(&self.checksum);
+    }
+
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Container, DecodeError> {
+        let fields = decode_fields(decoder)?;
+        let (revision, touched, changed) = (decoder.varint()?, decoder.varint()?, decoder.varint()?);
+        let max = limits::CONFIG_DOCUMENTS_BYTES_MAX as u64;
+        let document_bytes = decoder.bounded(max, "length of a document")? as usize;
+        let checksum = *decoder.raw(32)?.first_chunk().ok_or(DecodeError::Truncated)?;
+        Ok(Container { fields, revision, touched, changed, checksum, document_bytes })
+    }
+}
+
+impl Content {
+    /// Appends what stood, or stands, under a key, or that nothing does.
+    pub(crate) fn encode(content: Option<&Content>, out: &mut Vec<u8>) {
+        match content {
+            None => out.push(0),
+            Some(Content::Pair(pair)) => {
+                out.push(1);
+                pair.encode(out);
+            }
+            Some(Content::Container(container)) => {
+                out.push(2);
+                container.encode(out);
+            }
+        }
+    }
+
+    /// Reads what belongs under the key of `item`.
+    pub(crate) fn decode(item: &Item, decoder: &mut Decoder<'_>) -> Result<Option<Content>, DecodeError> {
+        Ok(match (decoder.u8()?, item) {
+            (0, _) => None,
+            (1, Item::Pair(_)) => Some(Content::Pair(Arc::new(Pair::decode(decoder)?))),
+            (2, Item::Container(_)) => Some(Content::Container(Arc::new(Container::decode(decoder)?))),
+            _ => return Err(DecodeError::UnknownTag("content under a key")),
+        })
+    }
+}
+
+impl Action {
+    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+        match self {
+            Action::Create => out.push(1),
+            Action::Publish => out.push(2),
+            Action::Rollback { to } => {
+                out.push(3);
+                codec::put_varint(out, to);
+            }
+            Action::SetPolicy => out.push(4),
+        }
+    }
+
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Action, DecodeError> {
+        Ok(match decoder.u8()? {
+            1 => Action::Create,
+            2 => Action::Publish,
+            3 => Action::Rollback { to: decoder.varint()? },
+            4 => Action::SetPolicy,
+            _ => return Err(DecodeError::UnknownTag("cause of a revision")),
+        })
+    }
+}
+
 impl Change {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
@@ -237,92 +308,13 @@ pub(crate) fn decode_fields(decoder: &mut Decoder<'_>) -> Result<Vec<Field>, Dec
     Ok(fields)
 }
 
-impl ConfigReply {
-    /// Appends the reply to a write.
-    ///
-    /// # Panics
-    /// If it is the reply to a read: those do not cross the wire.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            ConfigReply::Done { revision, changed } => {
-                out.extend_from_slice(&[0, u8::from(*changed)]);
-                codec::put_varint(out, *revision);
-            }
-            ConfigReply::Failed(error) => error.encode(out),
-            _ => unreachable!("invariant: no leader answers a write so"),
-        }
-    }
-
-    /// Reads the reply to a write.
-    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<ConfigReply, DecodeError> {
-        Ok(match decoder.u8()? {
-            0 => {
-                let changed = decoder.bool()?;
-                ConfigReply::Done { revision: decoder.varint()?, changed }
-            }
-            tag => ConfigReply::Failed(ConfigError::decode(tag, decoder)?),
-        })
-    }
-}
-
-impl ConfigError {
-    fn encode(&self, out: &mut Vec<u8>) {
-        let mut put = |tag: u8, texts: &[&Arc<str>], numbers: &[u64]| {
-            out.push(tag);
-            texts.iter().for_each(|text| codec::put_bytes(out, text.as_bytes()));
-            numbers.iter().for_each(|number| codec::put_varint(out, *number));
-        };
-        match self {
-            ConfigError::NoNamespace => put(1, &[], &[]),
-            ConfigError::NamespaceExists => put(2, &[], &[]),
-            ConfigError::NamespaceNotEmpty { pairs, containers } => put(3, &[], &[*pairs, *containers]),
-            ConfigError::NoPair(key) => put(4, &[key], &[]),
-            ConfigError::NoContainer(key) => put(5, &[key], &[]),
-            ConfigError::MissingPair { container, pair } => put(6, &[container, pair], &[]),
-            ConfigError::PairInUse { pair, container } => put(7, &[pair, container], &[]),
-            ConfigError::RevisionMismatch { current } => put(8, &[], &[*current]),
-            ConfigError::NoRevision { revision, oldest, newest } => {
-                put(9, &[], &[*revision, *oldest, *newest]);
-            }
-            ConfigError::TooManyNamespaces => put(10, &[], &[]),
-            ConfigError::TooManyPairs => put(11, &[], &[]),
-            ConfigError::TooManyContainers => put(12, &[], &[]),
-            ConfigError::NamespaceFull => put(13, &[], &[]),
-            ConfigError::DocumentsTooLong => put(14, &[], &[]),
-        }
-    }
-
-    fn decode(tag: u8, decoder: &mut Decoder<'_>) -> Result<ConfigError, DecodeError> {
-        Ok(match tag {
-            1 => ConfigError::NoNamespace,
-            2 => ConfigError::NamespaceExists,
-            3 => ConfigError::NamespaceNotEmpty { pairs: decoder.varint()?, containers: decoder.varint()? },
-            4 => ConfigError::NoPair(text(decoder)?),
-            5 => ConfigError::NoContainer(text(decoder)?),
-            6 => ConfigError::MissingPair { container: text(decoder)?, pair: text(decoder)? },
-            7 => ConfigError::PairInUse { pair: text(decoder)?, container: text(decoder)? },
-            8 => ConfigError::RevisionMismatch { current: decoder.varint()? },
-            9 => {
-                let (revision, oldest) = (decoder.varint()?, decoder.varint()?);
-                ConfigError::NoRevision { revision, oldest, newest: decoder.varint()? }
-            }
-            10 => ConfigError::TooManyNamespaces,
-            11 => ConfigError::TooManyPairs,
-            12 => ConfigError::TooManyContainers,
-            13 => ConfigError::NamespaceFull,
-            14 => ConfigError::DocumentsTooLong,
-            _ => return Err(DecodeError::UnknownTag("refusal of a change")),
-        })
-    }
-}
-
 /// Reads text that many may hold.
 pub(crate) fn text(decoder: &mut Decoder<'_>) -> Result<Arc<str>, DecodeError> {
     let text = core::str::from_utf8(decoder.bytes()?).map_err(|_| DecodeError::Invalid("text"))?;
     Ok(text.into())
 }
 
-fn put_option(out: &mut Vec<u8>, number: Option<u64>) {
+pub(super) fn put_option(out: &mut Vec<u8>, number: Option<u64>) {
     match number {
         None => out.push(0),
         Some(number) => {
@@ -332,7 +324,7 @@ fn put_option(out: &mut Vec<u8>, number: Option<u64>) {
     }
 }
 
-fn option(decoder: &mut Decoder<'_>) -> Result<Option<u64>, DecodeError> {
+pub(super) fn option(decoder: &mut Decoder<'_>) -> Result<Option<u64>, DecodeError> {
     if decoder.bool()? { decoder.varint().map(Some) } else { Ok(None) }
 }
 
@@ -380,35 +372,6 @@ mod tests {
             }),
         ] {
             assert_round_trip(write);
-        }
-    }
-
-    #[test]
-    fn replies_to_writes_round_trip() {
-        let failed = ConfigReply::Failed;
-        for reply in [
-            ConfigReply::Done { revision: 1 << 50, changed: true },
-            ConfigReply::Done { revision: 1, changed: false },
-            failed(ConfigError::NoNamespace),
-            failed(ConfigError::NamespaceExists),
-            failed(ConfigError::NamespaceNotEmpty { pairs: 1, containers: 2 }),
-            failed(ConfigError::NoPair("p".into())),
-            failed(ConfigError::NoContainer("c".into())),
-            failed(ConfigError::MissingPair { container: "c".into(), pair: "p".into() }),
-            failed(ConfigError::PairInUse { pair: "p".into(), container: "c".into() }),
-            failed(ConfigError::RevisionMismatch { current: 3 }),
-            failed(ConfigError::NoRevision { revision: 9, oldest: 2, newest: 5 }),
-            failed(ConfigError::TooManyNamespaces),
-            failed(ConfigError::TooManyPairs),
-            failed(ConfigError::TooManyContainers),
-            failed(ConfigError::NamespaceFull),
-            failed(ConfigError::DocumentsTooLong),
-        ] {
-            let mut bytes = vec![];
-            reply.encode(&mut bytes);
-            let mut decoder = Decoder::new(&bytes);
-            assert_eq!(ConfigReply::decode(&mut decoder), Ok(reply));
-            assert!(decoder.is_empty());
         }
     }
 }

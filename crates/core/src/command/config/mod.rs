@@ -3,6 +3,7 @@
 //! Owns what can be asked and told, and the limits that can be checked without state. What a change does to state is
 //! `machine::config`; how it is laid out in the log stands in `layout`.
 
+mod answers;
 mod layout;
 mod reply;
 mod value;
@@ -17,7 +18,7 @@ use uuid::Uuid;
 use super::Refusal;
 use crate::limits;
 use crate::types::ShardId;
-pub(crate) use layout::{decode_fields, encode_fields, text as decode_text};
+pub(crate) use layout::text as decode_text;
 pub(crate) use reply::write_document;
 pub use reply::{
     Action, ChangeView, Changes, ConfigError, ConfigReply, Content, Event, Export, Found, HistoryPage,

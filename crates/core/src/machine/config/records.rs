@@ -14,9 +14,7 @@ use core::ops::Bound;
 use super::history::{Revision, Undo};
 use super::namespace::Namespace;
 use crate::codec::{self, DecodeError, Decoder};
-use crate::command::config::{
-    Action, Container, Content, Item, Name, Pair, Policy, Stamp, decode_fields, decode_text, encode_fields,
-};
+use crate::command::config::{Action, Container, Content, Item, Name, Pair, Policy, Stamp, decode_text};
 use crate::limits;
 
 /// First byte of a block.
@@ -122,12 +120,12 @@ fn scan(
             }
             CONTAINER => {
                 let key = decode_text(&mut decoder)?;
-                Record::Container { key, container: Arc::new(decode_container(&mut decoder)?) }
+                Record::Container { key, container: Arc::new(Container::decode(&mut decoder)?) }
             }
             REVISION => {
                 let number = decoder.varint()?;
                 let stamp = Stamp::decode(&mut decoder)?;
-                let action = decode_action(&mut decoder)?;
+                let action = Action::decode(&mut decoder)?;
                 Record::Revision(Revision { number, stamp, action, undo: Vec::new() })
             }
             UNDO => {
@@ -284,7 +282,7 @@ impl Cursor {
                 };
                 out.push(CONTAINER);
                 codec::put_bytes(out, key.as_bytes());
-                encode_container(container, out);
+                container.encode(out);
                 Some(Cursor::ContainersBehind(Some(key.clone())))
             }
             Cursor::History { position, header, undone } => {
@@ -293,7 +291,7 @@ impl Cursor {
                     out.push(REVISION);
                     codec::put_varint(out, revision.number);
                     revision.stamp.encode(out);
-                    encode_action(revision.action, out);
+                    revision.action.encode(out);
                 } else if let Some(undo) = revision.undo.get(*undone) {
                     out.push(UNDO);
                     codec::put_varint(out, revision.number);
@@ -311,68 +309,13 @@ impl Cursor {
     }
 }
 
-fn encode_container(container: &Container, out: &mut Vec<u8>) {
-    encode_fields(&container.fields, out);
-    let Container { revision, touched, changed, .. } = container;
-    for number in [*revision, *touched, *changed, container.document_bytes as u64] {
-        codec::put_varint(out, number);
-    }
-    out.extend_from_slice(&container.checksum);
-}
-
-fn decode_container(decoder: &mut Decoder<'_>) -> Result<Container, DecodeError> {
-    let fields = decode_fields(decoder)?;
-    let (revision, touched, changed) = (decoder.varint()?, decoder.varint()?, decoder.varint()?);
-    let max = limits::CONFIG_DOCUMENTS_BYTES_MAX as u64;
-    let document_bytes = decoder.bounded(max, "length of a document")? as usize;
-    let checksum = *decoder.raw(32)?.first_chunk().ok_or(DecodeError::Truncated)?;
-    Ok(Container { fields, revision, touched, changed, checksum, document_bytes })
-}
-
-fn encode_action(action: Action, out: &mut Vec<u8>) {
-    match action {
-        Action::Create => out.push(1),
-        Action::Publish => out.push(2),
-        Action::Rollback { to } => {
-            out.push(3);
-            codec::put_varint(out, to);
-        }
-        Action::SetPolicy => out.push(4),
-    }
-}
-
-fn decode_action(decoder: &mut Decoder<'_>) -> Result<Action, DecodeError> {
-    Ok(match decoder.u8()? {
-        1 => Action::Create,
-        2 => Action::Publish,
-        3 => Action::Rollback { to: decoder.varint()? },
-        4 => Action::SetPolicy,
-        _ => return Err(DecodeError::UnknownTag("cause of a revision")),
-    })
-}
-
 fn encode_undo(undo: &Undo, out: &mut Vec<u8>) {
     undo.item.encode(out);
-    match &undo.before {
-        None => out.push(0),
-        Some(Content::Pair(pair)) => {
-            out.push(1);
-            pair.encode(out);
-        }
-        Some(Content::Container(container)) => {
-            out.push(2);
-            encode_container(container, out);
-        }
-    }
+    Content::encode(undo.before.as_ref(), out);
 }
 
 fn decode_undo(decoder: &mut Decoder<'_>) -> Result<Undo, DecodeError> {
     let item = Item::decode(decoder)?;
-    let before = match (decoder.u8()?, &item) {
-        (0, _) => None,
-        (1, Item::Pair(_)) => Some(Content::Pair(Arc::new(Pair::decode(decoder)?))),
-        (2, Item::Container(_)) => Some(Content::Container(Arc::new(decode_container(decoder)?))),
-        _ => return Err(DecodeError::UnknownTag("content before a change")),
-    };
+    let before = Content::decode(&item, decoder)?;
     Ok(Undo { item, before })
 }

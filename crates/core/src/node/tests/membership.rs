@@ -18,13 +18,14 @@ impl Cluster {
         };
         let asked = self.nodes.iter().position(|node| !node.status().removed).expect("a member");
         let token = self.ask(asked as u64 + 1, Request::Write(Write::JoinHost(info.clone())));
-        let Some(Reply::Joined { node }) = self.replies.remove(&token) else { panic!("not joined") };
+        let Some(Reply::Joined { node, replica }) = self.replies.remove(&token) else { panic!("not joined") };
         assert_eq!(node.0 as usize, self.nodes.len() + 1);
         let founders = self.nodes[0].options.founders.clone();
         let hosts = self.nodes[asked].known_hosts().map(|(node, _, address)| (node, address.into()));
         let options = NodeOptions {
             host: HostInfo { node, ..info },
             hosts: hosts.collect(),
+            prime_replica: Some(replica),
             seed: node.0,
             ..options(1, &founders)
         };

@@ -23,8 +23,6 @@ const END_BYTES: usize = 40;
 
 const MAGIC: &[u8; 8] = b"TIDEBKUP";
 const VERSION: u32 = 2;
-/// Before keys could expire. Read, not written: its blocks tell themselves how they are laid out.
-const VERSION_PLAIN: u32 = 1;
 const END_MAGIC: &[u8; 8] = b"BKUPDONE";
 const FLAG_STALE: u32 = 1;
 /// Where the checksum of the header stands.
@@ -105,7 +103,7 @@ pub(super) fn decode_header(bytes: &[u8]) -> Result<(Header, Chain), HeaderFault
         return Err(HeaderFault::Damaged("the checksum of the header does not match"));
     }
     let version = le::u32(bytes, 8);
-    if !(VERSION_PLAIN..=VERSION).contains(&version) {
+    if version != VERSION {
         return Err(HeaderFault::Version(version));
     }
     let uuid = |at: usize| Uuid::from_slice(&bytes[at..at + 16]).expect("invariant: 16 bytes are a uuid");

@@ -12,8 +12,6 @@ use super::format::{
     decode_chunk_header, decode_header,
 };
 use super::{Header, ShardSummary, Summary};
-use crate::codec::Decoder;
-use crate::command::{RestoredKey, RowLayout};
 use crate::machine::{BlockKind, RestoreError};
 use crate::types::{LogIndex, ShardId};
 
@@ -55,7 +53,7 @@ pub enum Part {
     /// A shard begins.
     Shard(SnapshotId),
     /// Keys of that shard, as many as the block holds, as [`crate::command::RestoredKey`] reads them in
-    /// [`RowLayout::Expiring`], whatever the layout of the block.
+    /// [`crate::command::RowLayout::Expiring`].
     Keys(Bytes),
     /// Configuration of that shard, as [`crate::command::ConfigRestoration`] takes it.
     Config(Bytes),
@@ -177,8 +175,7 @@ impl Reader {
         let kind = open.block(&payload).map_err(|source| BackupError::Restore { offset, source })?;
         Ok(match kind {
             BlockKind::First => None,
-            BlockKind::Keys(RowLayout::Expiring) => Some(Part::Keys(payload)),
-            BlockKind::Keys(RowLayout::Plain) => Some(Part::Keys(with_expiries(&payload))),
+            BlockKind::Keys => Some(Part::Keys(payload)),
             BlockKind::Config => Some(Part::Config(payload)),
         })
     }
@@ -215,15 +212,4 @@ impl Reader {
     fn damaged(&self, reason: &'static str) -> BackupError {
         BackupError::Damaged { offset: self.offset, reason }
     }
-}
-
-/// The keys of a block from before keys could expire, as they stand in blocks now.
-fn with_expiries(payload: &Bytes) -> Bytes {
-    let mut decoder = Decoder::new(payload);
-    let mut out = Vec::with_capacity(payload.len() + payload.len() / 8);
-    while !decoder.is_empty() {
-        let record = RestoredKey::decode(RowLayout::Plain, &mut decoder, payload);
-        record.expect("invariant: the block was looked through").encode(RowLayout::Expiring, &mut out);
-    }
-    out.into()
 }

@@ -62,7 +62,7 @@ fn disk(records: &[WalRecord], snapshots: &[SnapshotId]) -> MemoryDisk {
     log.sync().unwrap();
     let mut files = SnapshotFiles::open(disk.clone()).unwrap();
     for &id in snapshots {
-        make(&mut files, id, &mut Machine::new(SHARD, 3));
+        make(&mut files, id, &mut Machine::new(SHARD, 3, 4));
     }
     disk
 }

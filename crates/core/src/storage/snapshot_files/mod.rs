@@ -186,6 +186,7 @@ impl<D: Disk> SnapshotFiles<D> {
             SnapshotTask::Receive { offset, bytes, .. } => {
                 (self.receive(id, offset, &bytes), Some(Stage::Receiving))
             }
+            SnapshotTask::Remove { .. } => (Ok(self.remove(id)), None),
             SnapshotTask::Load { .. } => (self.load_received(id), Some(Stage::Receiving)),
             SnapshotTask::Discard { machine, .. } => {
                 drop(machine);
@@ -267,6 +268,13 @@ impl<D: Disk> SnapshotFiles<D> {
         receiving.sync()?;
         self.install(id, Stage::Receiving)?;
         Ok(SnapshotDone::Loaded { id, machine: Box::new(machine), membership, file_bytes })
+    }
+
+    fn remove(&mut self, id: SnapshotId) -> SnapshotDone {
+        self.shards.insert(id.shard, ShardFiles::default());
+        // What cannot be removed now is at the next start, or when the shard has a snapshot here again.
+        let _ = self.sweep(id.shard);
+        SnapshotDone::Removed { id }
     }
 
     fn files(&mut self, shard: ShardId) -> &mut ShardFiles<D::File> {
@@ -351,7 +359,7 @@ impl<D: Disk> SnapshotFiles<D> {
         for name in self.disk.list()? {
             let is_of_shard = parse_file_name(&name).is_some_and(|(id, _)| id.shard == shard);
             if is_of_shard && !useful.contains(&name) {
-                self.remove(&name)?;
+                self.remove_file(&name)?;
             }
         }
         Ok(())
@@ -360,7 +368,7 @@ impl<D: Disk> SnapshotFiles<D> {
     /// Removes a file, little by little: a file system that removes hundreds of MiB at once has no time for the log
     /// meanwhile. What is no longer whole must not have the name of a finished snapshot, and what is being read, which
     /// nobody can begin to once the name is gone, is removed as a whole.
-    fn remove(&self, name: &str) -> Result<(), DiskError> {
+    fn remove_file(&self, name: &str) -> Result<(), DiskError> {
         let mut file = self.disk.open(name)?;
         let mut bytes = file.size()?;
         let mut doomed = String::from(name);

@@ -18,7 +18,7 @@ fn id(index: u64) -> SnapshotId {
 
 /// A state that takes about `kilobytes`.
 fn machine(seed: u64, kilobytes: u64) -> Machine {
-    let mut machine = Machine::new(SHARD, 3);
+    let mut machine = Machine::new(SHARD, 3, 4);
     for key in 0..kilobytes {
         let key = Bytes::copy_from_slice(&key.to_be_bytes());
         let value = Bytes::from(vec![seed as u8; 1000]);
@@ -110,9 +110,9 @@ fn the_registry_has_snapshots_too_and_kinds_are_told_apart() {
     let disk = MemoryDisk::new(1);
     let mut files = open(&disk);
     let prime = SnapshotId { shard: ShardId::PRIME, ..id(4) };
-    make(&mut files, prime, &mut Machine::new(ShardId::PRIME, 3));
+    make(&mut files, prime, &mut Machine::new(ShardId::PRIME, 3, 4));
     assert!(matches!(files.load(prime).unwrap().machine, Machine::Registry(_)));
-    make(&mut files, id(4), &mut Machine::new(ShardId::PRIME, 3));
+    make(&mut files, id(4), &mut Machine::new(ShardId::PRIME, 3, 4));
     let error = files.load(id(4)).unwrap_err();
     assert!(matches!(error, SnapshotFileError::Damaged { offset: 0, .. }), "{error}");
 }

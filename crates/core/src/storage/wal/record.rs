@@ -6,13 +6,15 @@
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use super::super::{HardState, LogEntry, WalRecord};
+use super::super::{HardState, LogEntry, Tenure, WalRecord};
 use crate::codec::{self, DecodeError, Decoder};
+use crate::membership::{decode_nodes, encode_nodes};
 use crate::types::{LogIndex, ReplicaId, ShardId, Term};
 
 const TAG_ENTRIES: u8 = 1;
 const TAG_HARD_STATE: u8 = 2;
 const TAG_RESTART: u8 = 3;
+const TAG_TENURE: u8 = 4;
 
 /// The least an entry takes: a varint of its term, a varint of its length.
 const ENTRY_BYTES_MIN: usize = 2;
@@ -53,6 +55,22 @@ pub(super) fn encode(record: &WalRecord, out: &mut Vec<u8>) {
             codec::put_varint(out, index.0);
             codec::put_varint(out, term.0);
         }
+        WalRecord::Tenure { shard, tenure, is_restated } => {
+            out.push(TAG_TENURE);
+            codec::put_varint(out, shard.0);
+            out.push(u8::from(*is_restated));
+            match tenure {
+                Tenure::Begun { replica, founding } => {
+                    out.push(1);
+                    codec::put_varint(out, replica.0);
+                    encode_nodes(founding.iter().copied(), out);
+                }
+                Tenure::Ended(replica) => {
+                    out.push(0);
+                    codec::put_varint(out, replica.0);
+                }
+            }
+        }
     }
 }
 
@@ -60,7 +78,7 @@ pub(super) fn encode(record: &WalRecord, out: &mut Vec<u8>) {
 pub(super) fn holds_data(record: &WalRecord) -> bool {
     match record {
         WalRecord::Entries { entries, .. } => entries.iter().any(|entry| !entry.data.is_empty()),
-        WalRecord::HardState { .. } | WalRecord::Restart { .. } => false,
+        WalRecord::HardState { .. } | WalRecord::Restart { .. } | WalRecord::Tenure { .. } => false,
     }
 }
 
@@ -80,6 +98,7 @@ impl<'a> Records<'a> {
             TAG_ENTRIES => self.entries(),
             TAG_HARD_STATE => self.hard_state(),
             TAG_RESTART => self.restart(),
+            TAG_TENURE => self.tenure(),
             _ => Err(DecodeError::UnknownTag("log record")),
         }
     }
@@ -107,6 +126,18 @@ impl<'a> Records<'a> {
         let vote = if self.decoder.bool()? { Some(ReplicaId(self.decoder.varint()?)) } else { None };
         let commit = LogIndex(self.decoder.varint()?);
         Ok(WalRecord::HardState { shard, state: HardState { term, vote, commit } })
+    }
+
+    fn tenure(&mut self) -> Result<WalRecord, DecodeError> {
+        let (shard, is_restated) = (ShardId(self.decoder.varint()?), self.decoder.bool()?);
+        let begins = self.decoder.bool()?;
+        let replica = ReplicaId(self.decoder.varint()?);
+        let tenure = if begins {
+            Tenure::Begun { replica, founding: decode_nodes(&mut self.decoder)? }
+        } else {
+            Tenure::Ended(replica)
+        };
+        Ok(WalRecord::Tenure { shard, tenure, is_restated })
     }
 
     fn restart(&mut self) -> Result<WalRecord, DecodeError> {
@@ -153,6 +184,15 @@ mod tests {
             WalRecord::HardState { shard: ShardId(5), state: vote(Some(ReplicaId(0))) },
             WalRecord::Entries { shard: ShardId(5), entries: vec![entry(127, b"a"), entry(128, b"\0\xff")] },
             WalRecord::Restart { shard: ShardId(300), index: LogIndex(1), term: Term(u64::MAX) },
+            WalRecord::Tenure { shard: ShardId(300), tenure: Tenure::Ended(ReplicaId(7)), is_restated: true },
+            WalRecord::Tenure {
+                shard: ShardId(5),
+                tenure: Tenure::Begun {
+                    replica: ReplicaId(700),
+                    founding: vec![(ReplicaId(2), crate::types::NodeId(3))],
+                },
+                is_restated: false,
+            },
         ];
         let mut out = vec![];
         records.iter().for_each(|record| encode(record, &mut out));

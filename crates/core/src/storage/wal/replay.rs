@@ -7,7 +7,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use super::super::{LogEntry, RecoveredLogs, WalRecord};
+use super::super::{LogEntry, RecoveredLog, RecoveredLogs, WalRecord};
 use super::RecoveryError;
 use super::reader::{SegmentReader, Slot};
 use super::record::Records;
@@ -175,6 +175,13 @@ impl Replay {
                     let log = self.logs.entry(shard).or_default();
                     log.restart = Some((index, term));
                     log.entries.clear();
+                }
+                WalRecord::Tenure { shard, tenure, is_restated } => {
+                    let log = self.logs.entry(shard).or_default();
+                    if !is_restated {
+                        *log = RecoveredLog::default();
+                    }
+                    log.tenure = Some(tenure);
                 }
             }
         }

@@ -4,6 +4,10 @@
 //! stands, and what was released. The writer acts on it. Invariant: segments are listed in the order of their
 //! numbers, without gaps; the last is the one being written.
 //!
+//! A tenure voids all of its shard that came before it, and is written anew like a hard state, before that one. What is
+//! released of a replica that is no more must not count for the next one, whose indexes begin anew: nothing is released
+//! beyond what was noted.
+//!
 //! A restart cannot be written anew further back as hard states are: it would void the entries in between. So it
 //! holds on to its segment as the last entry of its snapshot would, and goes with the release that passes that entry.
 //! Everything that it voids stands before it and is gone by then.
@@ -11,7 +15,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use super::super::{HardState, LogHeld, WalRecord};
+use super::super::{HardState, LogHeld, Tenure, WalRecord};
 use super::segment::SegmentHeader;
 use crate::types::{LogIndex, ShardId};
 
@@ -26,6 +30,9 @@ pub(super) struct Kept {
 pub(super) struct Retention {
     kept: VecDeque<Kept>,
     hard_states: BTreeMap<ShardId, (HardState, u64)>,
+    tenures: BTreeMap<ShardId, (Tenure, u64)>,
+    /// The highest index that was noted of each shard.
+    noted: BTreeMap<ShardId, LogIndex>,
     released: BTreeMap<ShardId, LogIndex>,
 }
 
@@ -53,10 +60,18 @@ impl Retention {
                 self.hold(*shard, last.index, from);
             }
             WalRecord::Restart { shard, index, .. } => {
-                for kept in &mut self.kept {
-                    kept.highest.remove(shard);
-                }
+                self.let_go(*shard);
                 self.hold(*shard, *index, from);
+            }
+            WalRecord::Tenure { shard, tenure, is_restated: true } => {
+                self.tenures.insert(*shard, (tenure.clone(), from));
+            }
+            WalRecord::Tenure { shard, tenure, is_restated: false } => {
+                self.let_go(*shard);
+                self.released.remove(shard);
+                self.noted.remove(shard);
+                self.hard_states.remove(shard);
+                self.tenures.insert(*shard, (tenure.clone(), from));
             }
             WalRecord::HardState { shard, state } => {
                 self.hard_states.insert(*shard, (*state, from));
@@ -76,8 +91,16 @@ impl Retention {
         }
     }
 
+    fn let_go(&mut self, shard: ShardId) {
+        for kept in &mut self.kept {
+            kept.highest.remove(&shard);
+        }
+    }
+
     /// The segments from `from` on are needed until the shard releases `index`.
     fn hold(&mut self, shard: ShardId, index: LogIndex, from: u64) {
+        let noted = self.noted.entry(shard).or_default();
+        *noted = index.max(*noted);
         for kept in self.kept.iter_mut().rev().take_while(|kept| kept.header.number >= from) {
             let highest = kept.highest.entry(shard).or_default();
             *highest = index.max(*highest);
@@ -86,8 +109,9 @@ impl Retention {
 
     /// The shard's entries up to `up_to` are no longer needed.
     pub fn release(&mut self, shard: ShardId, up_to: LogIndex) {
+        let Some(&noted) = self.noted.get(&shard) else { return };
         let released = self.released.entry(shard).or_default();
-        *released = up_to.max(*released);
+        *released = up_to.min(noted).max(*released);
     }
 
     /// The number of the first segment that must stay. The last always stays.
@@ -112,10 +136,16 @@ impl Retention {
         found.map(|(&shard, &index)| (shard, index))
     }
 
-    /// Latest hard states that stand in segments before `first_kept` only.
-    pub fn hard_states_before(&self, first_kept: u64) -> Vec<WalRecord> {
+    /// Latest tenures and hard states that stand in segments before `first_kept` only.
+    pub fn states_before(&self, first_kept: u64) -> Vec<WalRecord> {
+        let tenures = self.tenures.iter().filter(|(_, (_, number))| *number < first_kept);
+        let tenures = tenures.map(|(&shard, (tenure, _))| {
+            let tenure = tenure.clone();
+            WalRecord::Tenure { shard, tenure, is_restated: true }
+        });
         let stranded = self.hard_states.iter().filter(|(_, (_, number))| *number < first_kept);
-        stranded.map(|(&shard, &(state, _))| WalRecord::HardState { shard, state }).collect()
+        let states = stranded.map(|(&shard, &(state, _))| WalRecord::HardState { shard, state });
+        tenures.chain(states).collect()
     }
 
     /// The number of the first segment that is there.

@@ -31,7 +31,7 @@ pub const SEGMENT_BYTES_MAX: u64 = 1 << 34;
 const SEGMENT_MAGIC: &[u8; 8] = b"TIDELWAL";
 const SEGMENT_HEADER_BYTES: usize = 44;
 /// Version 2 added the restart record. What stands in segments of version 1 reads the same.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const VERSION_OLDEST: u32 = 1;
 const FRAME_MAGIC: &[u8; 3] = b"TLF";
 const FLAG_FIRST: u8 = 1;
@@ -278,7 +278,8 @@ mod tests {
             (0, Err(HeaderFault::Version(0))),
             (1, Ok(SEGMENT)),
             (2, Ok(SEGMENT)),
-            (3, Err(HeaderFault::Version(3))),
+            (3, Ok(SEGMENT)),
+            (4, Err(HeaderFault::Version(4))),
         ] {
             page[8] = version;
             let crc = crc32c::crc32c(&page[..40]);

@@ -136,7 +136,7 @@ impl<D: Disk> Writer<D> {
     }
 
     /// The shard's entries up to `up_to` are no longer needed, nor is a restart there: a snapshot holds what they did. Segments that nobody
-    /// needs any more become spare files or are removed, always from the front. Hard states that stand in such
+    /// needs any more become spare files or are removed, always from the front. Tenures and hard states that stand in such
     /// segments only are written anew first, durably, as is everything appended before.
     ///
     /// # Errors
@@ -352,8 +352,8 @@ impl<D: Disk> Writer<D> {
         if self.retention.first_kept() == first_needed {
             return Ok(());
         }
-        let hard_states = self.retention.hard_states_before(first_needed);
-        self.append_group(hard_states.iter())?;
+        let states = self.retention.states_before(first_needed);
+        self.append_group(states.iter())?;
         self.sync_current()?;
         while let Some(header) = self.retention.first_before(first_needed) {
             self.pool.recycle(&self.disk, header)?;

@@ -3,8 +3,11 @@
 //! What smart clients go by to reach a shard's leader at once. Nobody has to: any node forwards what it does not lead, and none
 //! ever answers `MOVED`.
 
-use tidelock_core::command::{ClusterView, HostView, Read, Reply, Request, Standing};
-use tidelock_core::slots::{SLOTS, shard_of, slot_of, slots_of};
+use std::sync::Arc;
+
+use tidelock_core::command::{ClusterView, HostView, Read, Reply, Request, ShardView, Standing};
+use tidelock_core::control::slot_map::SlotMap;
+use tidelock_core::slots::{SLOTS, slot_of};
 use tidelock_core::types::{NodeId, ShardId};
 use uuid::Uuid;
 
@@ -45,6 +48,7 @@ pub fn cluster(session: &mut Session, arguments: Arguments<'_>) -> Result {
         2 if is(subcommand, "nodes") => with_view(session, |view, encoder| encoder.verbatim(&nodes(&view))),
         2 if is(subcommand, "info") => with_view(session, |view, encoder| encoder.verbatim(&info(&view))),
         2 if is(subcommand, "myid") => with_view(session, |view, encoder| {
+            let view = &view.cluster;
             let own = view.hosts.iter().find(|host| host.info.node == view.node);
             encoder.bulk(own.map_or_else(|| id(Uuid::nil()), |host| id(host.info.uuid)).as_bytes());
         }),
@@ -71,13 +75,19 @@ fn slot(text: &[u8]) -> Result<u16> {
     slot.ok_or("ERR Invalid slot".into())
 }
 
-fn with_view(session: &mut Session, encode: impl FnOnce(ClusterView, &mut Encoder<'_>) + 'static) -> Result {
-    let protocol = session.protocol;
+/// The cluster, and which shard holds which slots.
+struct View {
+    cluster: ClusterView,
+    slots: Arc<SlotMap>,
+}
+
+fn with_view(session: &mut Session, encode: impl FnOnce(View, &mut Encoder<'_>) + 'static) -> Result {
+    let (protocol, slots) = (session.protocol, session.store.slot_map());
     let reply = session.store.ask(Request::Cluster);
     Ok(Action::Wait(Box::pin(async move {
         let reply = reply.await;
         encoded(protocol, |encoder| match reply {
-            Reply::Cluster(view) => encode(view, encoder),
+            Reply::Cluster(cluster) => encode(View { cluster, slots }, encoder),
             other => encoder.error(&failure(other)),
         })
     })))
@@ -86,8 +96,7 @@ fn with_view(session: &mut Session, encode: impl FnOnce(ClusterView, &mut Encode
 /// Counts the keys of a slot, or returns some of them. Walks over the keys of its shard, a step at a time.
 fn look_at_slot(session: &mut Session, slot: u16, listed: Option<usize>) -> Result {
     let (store, protocol, consistency) = (session.store.clone(), session.protocol, consistency(session));
-    let data_shards = super::scan::data_shards(&*store).len() as u64;
-    let shard = shard_of(slot, data_shards);
+    let shard = store.slot_map().shard_of(slot);
     Ok(Action::Wait(Box::pin(async move {
         let (mut found, mut counted, mut after) = (Vec::new(), 0, Some(0));
         while let Some(place) = after {
@@ -130,20 +139,25 @@ fn endpoint(host: &HostView) -> (String, i64) {
 
 /// A data shard with whoever serves it, the leader first.
 struct Served<'a> {
-    first: u16,
-    last: u16,
+    /// First and last slot of each range.
+    ranges: Vec<(u16, u16)>,
     leader: Option<&'a HostView>,
     followers: Vec<&'a HostView>,
 }
 
-fn served(view: &ClusterView) -> Vec<Served<'_>> {
-    let data: Vec<_> = view.shards.iter().filter(|shard| shard.shard != ShardId::PRIME).collect();
-    let count = data.len() as u64;
+impl Served<'_> {
+    fn slots(&self) -> u32 {
+        self.ranges.iter().map(|(first, last)| u32::from(last - first) + 1).sum()
+    }
+}
+
+fn served(View { cluster: view, slots }: &View) -> Vec<Served<'_>> {
     let host = |node: NodeId| {
         view.hosts.iter().find(|host| host.info.node == node && !host.info.resp_address.is_empty())
     };
-    let of_shard = |shard: &&tidelock_core::command::ShardView| {
-        let slots = slots_of(shard.shard, count);
+    let of_shard = |shard: &ShardView| {
+        let own = slots.ranges().filter(|(_, owner)| *owner == shard.shard);
+        let ranges = own.map(|(range, _)| (range.start, range.end - 1)).collect();
         let leader = shard.leader.and_then(host);
         let followers = view
             .replicas
@@ -151,15 +165,18 @@ fn served(view: &ClusterView) -> Vec<Served<'_>> {
             .filter(|replica| replica.shard == shard.shard && Some(replica.node) != shard.leader)
             .filter_map(|replica| host(replica.node))
             .filter(|host| host.connected && host.standing != Standing::Leaving);
-        Served { first: slots.start, last: slots.end - 1, leader, followers: followers.collect() }
+        Served { ranges, leader, followers: followers.collect() }
     };
-    data.iter().map(of_shard).collect()
+    let served = view.shards.iter().filter(|shard| shard.shard != ShardId::PRIME).map(of_shard);
+    served.filter(|served| !served.ranges.is_empty()).collect()
 }
 
-fn slots(view: &ClusterView, encoder: &mut Encoder<'_>) {
-    let served: Vec<Served<'_>> = served(view).into_iter().filter(|served| served.leader.is_some()).collect();
-    encoder.array(served.len());
-    for Served { first, last, leader, followers } in &served {
+fn slots(view: &View, encoder: &mut Encoder<'_>) {
+    let mut served = served(view);
+    served.retain(|served| served.leader.is_some());
+    encoder.array(served.iter().map(|served| served.ranges.len()).sum());
+    let ranges = served.iter().flat_map(|served| served.ranges.iter().map(move |range| (range, served)));
+    for ((first, last), Served { leader, followers, .. }) in ranges {
         encoder.array(2 + 1 + followers.len());
         encoder.integer(i64::from(*first));
         encoder.integer(i64::from(*last));
@@ -178,15 +195,17 @@ fn slots(view: &ClusterView, encoder: &mut Encoder<'_>) {
     }
 }
 
-fn shards(view: &ClusterView, encoder: &mut Encoder<'_>) {
+fn shards(view: &View, encoder: &mut Encoder<'_>) {
     let served = served(view);
     encoder.array(served.len());
-    for Served { first, last, leader, followers } in &served {
+    for Served { ranges, leader, followers } in &served {
         encoder.map(2);
         encoder.bulk(b"slots");
-        encoder.array(2);
-        encoder.integer(i64::from(*first));
-        encoder.integer(i64::from(*last));
+        encoder.array(2 * ranges.len());
+        for (first, last) in ranges {
+            encoder.integer(i64::from(*first));
+            encoder.integer(i64::from(*last));
+        }
         encoder.bulk(b"nodes");
         encoder.array(leader.iter().len() + followers.len());
         let roles =
@@ -212,15 +231,17 @@ fn shards(view: &ClusterView, encoder: &mut Encoder<'_>) {
 
 /// A line for each host. One that leads several shards has several ranges; one that leads none is shown as a replica of the first
 /// leader, since Redis knows no other kind.
-fn nodes(view: &ClusterView) -> String {
+fn nodes(view: &View) -> String {
     let served = served(view);
+    let view = &view.cluster;
     let mut text = String::new();
     let first_leader = served.iter().find_map(|served| served.leader).map(|host| id(host.info.uuid));
     for host in view.hosts.iter().filter(|host| !host.info.resp_address.is_empty()) {
         let led = served
             .iter()
             .filter(|served| served.leader.is_some_and(|leader| leader.info.node == host.info.node));
-        let ranges: Vec<String> = led.map(|served| format!("{}-{}", served.first, served.last)).collect();
+        let ranges: Vec<String> =
+            led.flat_map(|served| &served.ranges).map(|(first, last)| format!("{first}-{last}")).collect();
         let (name, port) = endpoint(host);
         let myself = if host.info.node == view.node { "myself," } else { "" };
         let role = if ranges.is_empty() { "slave" } else { "master" };
@@ -240,14 +261,15 @@ fn nodes(view: &ClusterView) -> String {
     text
 }
 
-fn info(view: &ClusterView) -> String {
+fn info(view: &View) -> String {
     let served = served(view);
-    let assigned: u32 = served.iter().map(|served| u32::from(served.last - served.first) + 1).sum();
+    let view = &view.cluster;
+    let assigned: u32 = served.iter().map(Served::slots).sum();
     let led = served.iter().filter(|served| served.leader.is_some());
-    let ok: u32 = led.map(|served| u32::from(served.last - served.first) + 1).sum();
+    let ok: u32 = led.map(Served::slots).sum();
     let state = if ok == u32::from(SLOTS) { "ok" } else { "fail" };
     let failing = assigned - ok;
-    let size = view.shards.iter().filter(|shard| shard.shard != ShardId::PRIME).count();
+    let size = served.len();
     let epoch = view.shards.iter().map(|shard| shard.term.0).max().unwrap_or(0);
     [
         ("cluster_state", state.to_owned()),

@@ -86,7 +86,7 @@ impl Step {
 
     /// Walks until enough keys were looked at, through as many shards as that takes.
     async fn run(mut self, store: &dyn Access, consistency: Consistency) -> Result<(u64, Vec<bytes::Bytes>)> {
-        let shards = data_shards(store);
+        let shards = store.slot_map().shards();
         if !shards.contains(&self.shard) {
             return Err("ERR invalid cursor".into());
         }
@@ -189,13 +189,4 @@ pub(super) fn encoded(protocol: Protocol, encode: impl FnOnce(&mut Encoder<'_>))
     let mut out = Vec::new();
     encode(&mut Encoder::new(&mut out, protocol));
     out
-}
-
-/// The shards that hold keys, by their numbers.
-pub(super) fn data_shards(store: &dyn Access) -> Vec<ShardId> {
-    let shards = store.status().shards;
-    let mut shards: Vec<ShardId> =
-        shards.iter().map(|status| status.shard).filter(|shard| *shard != ShardId::PRIME).collect();
-    shards.sort_unstable();
-    shards
 }

@@ -370,6 +370,7 @@ pub(super) mod tests {
         Welcome {
             cluster: Uuid::from_u128(7),
             node: NodeId(300),
+            replica: tidelock_core::types::ReplicaId(19),
             founders: vec!["10.0.0.1:9001".into(), "[::1]:9001".into()],
             data_shards: 512,
             hosts: (1..=hosts).map(host).collect(),

@@ -34,7 +34,7 @@ use tidelock_core::codec::{Decoder, put_bytes, put_varint};
 use tidelock_core::command::HostInfo;
 use tidelock_core::limits::SHARDS_MAX;
 use tidelock_core::storage::control_file::KnownHost;
-use tidelock_core::types::NodeId;
+use tidelock_core::types::{NodeId, ReplicaId};
 use uuid::Uuid;
 
 use super::handshake::VersionRange;
@@ -78,6 +78,8 @@ pub struct Welcome {
     pub cluster: Uuid,
     /// The newcomer's number, not 0.
     pub node: NodeId,
+    /// Its replica of the prime shard, not 0.
+    pub replica: ReplicaId,
     /// Peer addresses of the cluster's founders, sorted; at least one.
     pub founders: Vec<String>,
     /// Data shards, 1 to [`SHARDS_MAX`].
@@ -147,6 +149,7 @@ impl Welcome {
     pub(super) fn encode(&self, body: &mut Vec<u8>) {
         body.put_slice(self.cluster.as_bytes());
         put_varint(body, self.node.0);
+        put_varint(body, self.replica.0);
         put_varint(body, self.data_shards);
         put_varint(body, self.founders.len() as u64);
         for founder in &self.founders {
@@ -166,6 +169,7 @@ impl Welcome {
         let mut welcome = Welcome {
             cluster: read_uuid(&mut decoder)?,
             node: NodeId(decoder.varint().ok()?),
+            replica: ReplicaId(decoder.varint().ok()?),
             data_shards: decoder.bounded(SHARDS_MAX, "number of shards").ok()?,
             founders: vec![],
             hosts: BTreeMap::new(),
@@ -178,7 +182,8 @@ impl Welcome {
             let uuid = read_uuid(&mut decoder)?;
             welcome.hosts.insert(node, KnownHost { uuid, peer_address: read_text(&mut decoder)? });
         }
-        let is_whole = !welcome.cluster.is_nil() && welcome.node.0 > 0 && welcome.data_shards > 0;
+        let has_numbers = welcome.node.0 > 0 && welcome.replica.0 > 0;
+        let is_whole = !welcome.cluster.is_nil() && has_numbers && welcome.data_shards > 0;
         (is_whole && !welcome.founders.is_empty()).then_some(welcome)
     }
 }

@@ -26,6 +26,7 @@ fn welcome(hosts: u64) -> Welcome {
     Welcome {
         cluster: CLUSTER,
         node: NodeId(4),
+        replica: tidelock_core::types::ReplicaId(19),
         founders: vec!["10.0.0.1:9001".into()],
         data_shards: 8,
         hosts: (1..=hosts).map(|node| (NodeId(node), known(node))).collect::<BTreeMap<_, _>>(),

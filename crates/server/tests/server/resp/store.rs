@@ -7,6 +7,7 @@ use tidelock_core::command::{
     ClusterView, HostInfo, HostView, Page, Read, Refusal, ReplicaView, Reply, Request, ShardView, Standing,
     Target, Write,
 };
+use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::event::{NodeStatus, ShardStatus};
 use tidelock_core::limits::EXPIRED_KEYS_MAX;
 use tidelock_core::machine::Machine;
@@ -37,7 +38,7 @@ pub struct State {
 
 impl RespStore {
     pub fn new() -> RespStore {
-        let machines = (1..=DATA_SHARDS).map(|shard| Machine::new(ShardId(shard), 1)).collect();
+        let machines = (1..=DATA_SHARDS).map(|shard| Machine::new(ShardId(shard), 1, DATA_SHARDS)).collect();
         let state = Arc::new(Mutex::new(State { machines, ..State::default() }));
         RespStore { state, hub: Arc::default() }
     }
@@ -61,6 +62,10 @@ impl Store for RespStore {
         slots::shard_of(slots::slot_of(key), DATA_SHARDS)
     }
 
+    fn slot_map(&self) -> Arc<SlotMap> {
+        Arc::new(SlotMap::founded(DATA_SHARDS))
+    }
+
     fn hub(&self) -> &Arc<Hub> {
         &self.hub
     }
@@ -69,6 +74,7 @@ impl Store for RespStore {
         let state = self.state();
         let shard = |shard: u64| ShardStatus {
             shard: ShardId(shard),
+            replica: ReplicaId(3 * shard + 1),
             leader: Some(NodeId(1)),
             leads: true,
             term: Term(3),
@@ -165,9 +171,11 @@ fn cluster() -> ClusterView {
         connected: node != 3,
         standing: Standing::Voter,
         draining: false,
+        dead: false,
     };
     let shard = |shard: u64| ShardView {
         shard: ShardId(shard),
+        name: format!("shard-{shard}"),
         kind: if shard == 0 { "registry" } else { "kv" },
         leader: (shard != 4).then_some(NodeId(1 + shard % 2)),
         term: Term(shard),

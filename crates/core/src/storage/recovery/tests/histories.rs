@@ -25,7 +25,7 @@ fn write(data: u64) -> Write {
 
 impl Truth {
     fn new(seed: u64) -> Truth {
-        Truth { rng: fastrand::Rng::with_seed(seed), entries: vec![], machine: Machine::new(SHARD, 3) }
+        Truth { rng: fastrand::Rng::with_seed(seed), entries: vec![], machine: Machine::new(SHARD, 3, 4) }
     }
 
     fn grow(&mut self, count: u64) {
@@ -61,7 +61,7 @@ impl Truth {
 
     /// Of the state after as many entries.
     fn digest(&self, entries: u64) -> u64 {
-        let mut machine = Machine::new(SHARD, 3);
+        let mut machine = Machine::new(SHARD, 3, 4);
         for index in 1..=entries {
             machine.apply(LogIndex(index), self.write(index));
         }
@@ -145,7 +145,7 @@ impl History {
                 assert_eq!(id, self.truth.id(id.index.0));
                 (machine, id.index.0)
             }
-            None => (Machine::new(SHARD, 3), 0),
+            None => (Machine::new(SHARD, 3, 4), 0),
         };
         assert_eq!(machine.digest(), self.truth.digest(base));
         let mut applied = base;

@@ -15,7 +15,7 @@ use super::reader::{SegmentReader, Slot};
 use super::segment::{DATA_START, FrameHeader, SegmentHeader, parse_segment_name};
 use super::*;
 use crate::storage::memory_disk::MemoryDisk;
-use crate::storage::{HardState, LogEntry, LogHeld, RecoveredLog, WalBatch, WalRecord};
+use crate::storage::{HardState, LogEntry, LogHeld, RecoveredLog, Tenure, WalBatch, WalRecord};
 use crate::types::{ReplicaId, Term, WalSequence};
 
 pub const SEGMENT_BYTES: u64 = 4 * 4096;
@@ -53,6 +53,13 @@ pub fn batch(records: Vec<WalRecord>) -> WalBatch {
     WalBatch { sequence: WalSequence(1), records, released: vec![] }
 }
 
+pub fn tenure(shard: u64, replica: u64, begins: bool) -> WalRecord {
+    let replica = ReplicaId(replica);
+    let founding = vec![(ReplicaId(1), crate::types::NodeId(1))];
+    let tenure = if begins { Tenure::Begun { replica, founding } } else { Tenure::Ended(replica) };
+    WalRecord::Tenure { shard: ShardId(shard), tenure, is_restated: false }
+}
+
 /// Appends one record as one group and syncs.
 pub fn commit(writer: &mut Writer<MemoryDisk>, record: WalRecord) {
     writer.append(&[batch(vec![record])]).unwrap();
@@ -84,6 +91,10 @@ impl Model {
                     log.restart = Some((index, term));
                     log.entries.clear();
                 }
+                WalRecord::Tenure { shard, tenure, .. } => {
+                    self.logs.insert(shard, RecoveredLog { tenure: Some(tenure), ..RecoveredLog::default() });
+                    self.released.remove(&shard);
+                }
             }
         }
     }
@@ -112,6 +123,7 @@ impl Model {
             let (restart, released) = (self.restart(*shard), self.released(*shard));
             let restarts = log.restart == model.restart || (log.restart.is_none() && restart <= released);
             model.hard_state == log.hard_state
+                && model.tenure == log.tenure
                 && restarts
                 && missing.is_some_and(|missing| {
                     (missing == 0 || restart + missing as u64 <= released)
@@ -130,7 +142,9 @@ pub fn random_batch(rng: &mut fastrand::Rng, model: &Model) -> WalBatch {
         // A snapshot that is received holds more than what was released.
         let settled = model.released(shard).max(model.restart(shard));
         let record = match rng.u8(..) {
-            0..60 => hard_state(shard.0, rng.u64(1..1000)),
+            0..56 => hard_state(shard.0, rng.u64(1..1000)),
+            // Entries of a replica that is no more are void, and those of the next one begin anew.
+            56..60 => tenure(shard.0, rng.u64(1..1000), rng.bool()),
             60..70 => restart(shard.0, rng.u64(settled + 1..=model.last(shard) + 20)),
             _ => {
                 let end = model.last(shard) + 1;

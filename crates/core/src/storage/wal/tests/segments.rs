@@ -440,6 +440,32 @@ fn a_restart_stays_until_its_shard_passes_it() {
 }
 
 #[test]
+fn who_a_log_is_of_outlives_its_segment_and_voids_only_what_came_before() {
+    let disk = MemoryDisk::new(1);
+    let (mut writer, _) = open_log(&disk);
+    commit(&mut writer, entries(5, 1, &[&[1; 3000][..]; 40]));
+    commit(&mut writer, tenure(5, 9, true));
+    commit(&mut writer, tenure(6, 3, false));
+    // What was released of the replica before does not count for this one.
+    writer.release(ShardId(5), LogIndex(40)).unwrap();
+    commit(&mut writer, entries(5, 1, &[b"kept"]));
+    commit_large(&mut writer, 1, 20);
+    writer.release(ShardId(0), LogIndex(20)).unwrap();
+    assert_ne!(segment_names(&disk)[0], segment::segment_name(1));
+    let (mut writer, recovery) = open_log(&disk);
+    assert_eq!(recovery.logs[&ShardId(5)].entries.len(), 1);
+    writer.release(ShardId(5), LogIndex(1)).unwrap();
+    commit_large(&mut writer, 21, 20);
+    commit(&mut writer, entries(5, 2, &[b"behind"]));
+    writer.release(ShardId(0), LogIndex(40)).unwrap();
+    let (_, recovery) = open_log(&disk);
+    let log = &recovery.logs[&ShardId(5)];
+    assert!(matches!(log.tenure, Some(Tenure::Begun { replica: ReplicaId(9), .. })));
+    assert_eq!(log.entries.last().map(|entry| entry.index), Some(LogIndex(2)), "it is only said again");
+    assert_eq!(recovery.logs[&ShardId(6)].tenure, Some(Tenure::Ended(ReplicaId(3))));
+}
+
+#[test]
 fn entries_that_do_not_follow_a_restart_name_their_place() {
     for (first, kept) in [(4, 0), (5, 0), (7, 0), (6, 1), (8, 1), (5, 1)] {
         let disk = MemoryDisk::new(1);

@@ -1,0 +1,111 @@
+//! `cluster dump`, `explain` and `set`: the registry, why it is as it is, and policies.
+//!
+//! Owns what is printed. What should be where, the cluster decides.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::args::{ClientArgs, ExplainArgs, Output, SetArgs};
+use crate::client::{Call, Client};
+use crate::error::CliError;
+use crate::output;
+
+pub(super) fn dump(client: ClientArgs) -> Result<(), CliError> {
+    let answer = reach(&client).ask(&Call::get("/v1/cluster/dump"))?;
+    if answer.status != 200 {
+        return Err(answer.refusal());
+    }
+    output::write(&answer.body)
+}
+
+pub(super) fn explain(args: ExplainArgs, client: ClientArgs) -> Result<(), CliError> {
+    let target = format!("/v1/cluster/shards/{}/explain", args.shard);
+    let answer = reach(&client).ask(&Call::get(target))?;
+    if answer.status != 200 {
+        return Err(answer.refusal());
+    }
+    if client.output == Output::Json {
+        return output::line(&String::from_utf8_lossy(&answer.body));
+    }
+    let explanation: Explanation = answer.json()?;
+    output::line(&table(&explanation))
+}
+
+pub(super) fn set(args: SetArgs, client: ClientArgs) -> Result<(), CliError> {
+    let mut tags = Map::new();
+    for tag in &args.tags {
+        let Some((name, value)) = tag.split_once('=').filter(|(name, _)| !name.is_empty()) else {
+            return Err(CliError::Usage(format!(
+                "`{tag}` is no tag: write NAME=VALUE, or NAME= to take it away"
+            )));
+        };
+        let value = if value.is_empty() { Value::Null } else { Value::from(value) };
+        tags.insert(name.to_owned(), value);
+    }
+    let target = format!("/v1/cluster/shards/{}/tags", args.shard);
+    let body = Value::from(tags).to_string().into_bytes();
+    let answer = reach(&client).ask(&Call::post(target, &body))?;
+    match (answer.status, client.output) {
+        (202, Output::Json) => output::line(&String::from_utf8_lossy(&answer.body)),
+        (202, Output::Text) => output::line(&format!("shard {} has its tags", args.shard)),
+        _ => Err(answer.refusal()),
+    }
+}
+
+fn reach(client: &ClientArgs) -> Client {
+    Client::new(client.urls.clone(), Duration::from_millis(client.timeout_ms))
+}
+
+#[derive(Deserialize)]
+struct Explanation {
+    shard: u64,
+    hosts: Vec<Reasoned>,
+}
+
+#[derive(Deserialize)]
+struct Reasoned {
+    node: u64,
+    replica: Option<u64>,
+    role: String,
+    written: bool,
+    reason: String,
+}
+
+fn table(explanation: &Explanation) -> String {
+    let row = |host: &Reasoned| {
+        let role = match (host.written, host.role.as_str()) {
+            (true, "none") => "-".to_owned(),
+            (true, role) => role.to_owned(),
+            (false, role) => format!("{role} (soon)"),
+        };
+        let replica = host.replica.map_or_else(|| "-".to_owned(), |replica| replica.to_string());
+        vec![host.node.to_string(), role, replica, host.reason.clone()]
+    };
+    let rows = explanation.hosts.iter().map(row).collect();
+    format!("shard {}\n{}", explanation.shard, output::table(&["NODE", "ROLE", "REPLICA", "WHY"], rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_explanation_is_a_table() {
+        let explanation = serde_json::from_str(
+            r#"{"shard":1,"hosts":[{"node":1,"replica":4,"role":"voter","written":true,"reason":"one of 3"},
+                {"node":2,"replica":null,"role":"none","written":true,"reason":"named elsewhere"},
+                {"node":3,"replica":null,"role":"learner","written":false,"reason":"covered"}]}"#,
+        )
+        .expect("an explanation");
+        assert_eq!(
+            table(&explanation),
+            "shard 1\n\
+             NODE  ROLE            REPLICA  WHY\n\
+             1     voter           4        one of 3\n\
+             2     -               -        named elsewhere\n\
+             3     learner (soon)  -        covered"
+        );
+    }
+}

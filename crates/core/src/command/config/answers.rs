@@ -1,0 +1,450 @@
+//! Questions about configuration and answers, as nodes send them to each other.
+//!
+//! Owns their layout. What stands in the log and in snapshots, too, has its layout next door; an answer is made of it.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::layout::{option, put_option, text};
+use super::{
+    Action, ChangeView, Changes, ConfigError, ConfigRead, ConfigReply, Container, Content, Event, Export,
+    Found, HistoryPage, Item, Name, NamespaceView, Pair, Policy, Query, RevisionView, Selection, Stamp,
+};
+use crate::codec::{self, DecodeError, Decoder};
+use crate::limits;
+
+impl ConfigRead {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_bytes(out, self.namespace.routing_key());
+        match &self.query {
+            Query::Namespace => out.push(1),
+            Query::Pairs(selection) => {
+                out.push(2);
+                selection.encode(out);
+            }
+            Query::Pair { key, at } => {
+                out.push(3);
+                put_text(out, key);
+                put_option(out, *at);
+            }
+            Query::Containers(selection) => {
+                out.push(4);
+                selection.encode(out);
+            }
+            Query::Container { key, at, known } => {
+                out.push(5);
+                put_text(out, key);
+                put_option(out, *at);
+                put_option(out, *known);
+            }
+            Query::History { item, before, limit } => {
+                out.push(6);
+                out.push(u8::from(item.is_some()));
+                item.iter().for_each(|item| item.encode(out));
+                put_option(out, *before);
+                codec::put_varint(out, *limit as u64);
+            }
+            Query::Export { at } => {
+                out.push(7);
+                put_option(out, *at);
+            }
+            Query::Changes { key, after } => {
+                out.push(8);
+                put_text(out, key);
+                codec::put_varint(out, *after);
+            }
+        }
+    }
+
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<ConfigRead, DecodeError> {
+        let namespace = Name::decode(decoder)?;
+        let query = match decoder.u8()? {
+            1 => Query::Namespace,
+            2 => Query::Pairs(Selection::decode(decoder)?),
+            3 => Query::Pair { key: text(decoder)?, at: option(decoder)? },
+            4 => Query::Containers(Selection::decode(decoder)?),
+            5 => Query::Container { key: text(decoder)?, at: option(decoder)?, known: option(decoder)? },
+            6 => {
+                let item = if decoder.bool()? { Some(Item::decode(decoder)?) } else { None };
+                Query::History { item, before: option(decoder)?, limit: page_limit(decoder)? }
+            }
+            7 => Query::Export { at: option(decoder)? },
+            8 => Query::Changes { key: text(decoder)?, after: decoder.varint()? },
+            _ => return Err(DecodeError::UnknownTag("question about configuration")),
+        };
+        Ok(ConfigRead { namespace, query })
+    }
+}
+
+impl Selection {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_text(out, &self.contains);
+        codec::put_varint(out, self.offset as u64);
+        codec::put_varint(out, self.limit as u64);
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Selection, DecodeError> {
+        let (contains, offset) = (text(decoder)?, decoder.varint()? as usize);
+        Ok(Selection { contains, offset, limit: page_limit(decoder)? })
+    }
+}
+
+impl ConfigReply {
+    /// Appends the reply.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            ConfigReply::Done { revision, changed } => {
+                out.extend_from_slice(&[0, u8::from(*changed)]);
+                codec::put_varint(out, *revision);
+            }
+            ConfigReply::Failed(error) => error.encode(out),
+            ConfigReply::Namespace(view) => {
+                out.push(20);
+                view.encode(out);
+            }
+            ConfigReply::Pairs { revision, total, items } => {
+                out.push(21);
+                put_numbers(out, &[*revision, *total as u64]);
+                put_all(out, items.iter(), |out, (key, pair)| {
+                    put_text(out, key);
+                    pair.encode(out);
+                });
+            }
+            ConfigReply::Pair { revision, pair } => {
+                out.push(22);
+                codec::put_varint(out, *revision);
+                pair.encode(out);
+            }
+            ConfigReply::Containers { revision, total, items } => {
+                out.push(23);
+                put_numbers(out, &[*revision, *total as u64]);
+                put_all(out, items.iter(), |out, (key, container)| {
+                    put_text(out, key);
+                    container.encode(out);
+                });
+            }
+            ConfigReply::Container(found) => {
+                out.push(24);
+                found.encode(out);
+            }
+            ConfigReply::Unchanged { revision } => {
+                out.push(25);
+                codec::put_varint(out, *revision);
+            }
+            ConfigReply::History(page) => {
+                out.push(26);
+                put_numbers(out, &[page.revision, page.oldest]);
+                put_all(out, page.revisions.iter(), |out, revision| revision.encode(out));
+                put_option(out, page.next);
+            }
+            ConfigReply::Export(export) => {
+                out.push(27);
+                codec::put_varint(out, export.revision);
+                export.policy.encode(out);
+                put_pairs(out, &export.pairs);
+                put_all(out, export.containers.iter(), |out, (key, container)| {
+                    put_text(out, key);
+                    container.encode(out);
+                });
+            }
+            ConfigReply::Changes(changes) => {
+                out.push(28);
+                codec::put_varint(out, changes.revision);
+                out.push(u8::from(changes.has_gap));
+                put_all(out, changes.events.iter(), |out, event| {
+                    codec::put_varint(out, event.revision);
+                    out.push(u8::from(event.found.is_some()));
+                    event.found.iter().for_each(|found| found.encode(out));
+                });
+            }
+        }
+    }
+
+    /// Reads a reply.
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<ConfigReply, DecodeError> {
+        Ok(match decoder.u8()? {
+            0 => {
+                let changed = decoder.bool()?;
+                ConfigReply::Done { revision: decoder.varint()?, changed }
+            }
+            20 => ConfigReply::Namespace(NamespaceView::decode(decoder)?),
+            21 => {
+                let (revision, total) = (decoder.varint()?, decoder.varint()? as usize);
+                ConfigReply::Pairs { revision, total, items: all(decoder, keyed_pair)? }
+            }
+            22 => {
+                let revision = decoder.varint()?;
+                ConfigReply::Pair { revision, pair: Arc::new(Pair::decode(decoder)?) }
+            }
+            23 => {
+                let (revision, total) = (decoder.varint()?, decoder.varint()? as usize);
+                ConfigReply::Containers { revision, total, items: all(decoder, keyed_container)? }
+            }
+            24 => ConfigReply::Container(Found::decode(decoder)?),
+            25 => ConfigReply::Unchanged { revision: decoder.varint()? },
+            26 => {
+                let (revision, oldest) = (decoder.varint()?, decoder.varint()?);
+                let revisions = all(decoder, RevisionView::decode)?;
+                ConfigReply::History(HistoryPage { revision, oldest, revisions, next: option(decoder)? })
+            }
+            27 => {
+                let (revision, policy) = (decoder.varint()?, Policy::decode(decoder)?);
+                let pairs = all(decoder, keyed_pair)?.into_iter().collect();
+                let containers = all(decoder, keyed_container)?.into_iter().collect();
+                ConfigReply::Export(Export { revision, policy, pairs, containers })
+            }
+            28 => {
+                let (revision, has_gap) = (decoder.varint()?, decoder.bool()?);
+                let events = all(decoder, |decoder| {
+                    let revision = decoder.varint()?;
+                    let found = if decoder.bool()? { Some(Found::decode(decoder)?) } else { None };
+                    Ok(Event { revision, found })
+                })?;
+                ConfigReply::Changes(Changes { revision, has_gap, events })
+            }
+            tag => ConfigReply::Failed(ConfigError::decode(tag, decoder)?),
+        })
+    }
+}
+
+impl NamespaceView {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let NamespaceView { revision, oldest, pairs, containers, bytes, history_bytes, policy } = *self;
+        put_numbers(out, &[revision, oldest, pairs, containers, bytes, history_bytes]);
+        policy.encode(out);
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<NamespaceView, DecodeError> {
+        Ok(NamespaceView {
+            revision: decoder.varint()?,
+            oldest: decoder.varint()?,
+            pairs: decoder.varint()?,
+            containers: decoder.varint()?,
+            bytes: decoder.varint()?,
+            history_bytes: decoder.varint()?,
+            policy: Policy::decode(decoder)?,
+        })
+    }
+}
+
+impl Found {
+    fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.revision);
+        self.container.encode(out);
+        put_pairs(out, &self.pairs);
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Found, DecodeError> {
+        let revision = decoder.varint()?;
+        let container = Arc::new(Container::decode(decoder)?);
+        Ok(Found { revision, container, pairs: all(decoder, keyed_pair)?.into_iter().collect() })
+    }
+}
+
+impl RevisionView {
+    fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.number);
+        self.stamp.encode(out);
+        self.action.encode(out);
+        put_all(out, self.changes.iter(), |out, change| {
+            change.item.encode(out);
+            Content::encode(change.before.as_ref(), out);
+            Content::encode(change.after.as_ref(), out);
+        });
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<RevisionView, DecodeError> {
+        let (number, stamp) = (decoder.varint()?, Stamp::decode(decoder)?);
+        let action = Action::decode(decoder)?;
+        let changes = all(decoder, |decoder| {
+            let item = Item::decode(decoder)?;
+            let before = Content::decode(&item, decoder)?;
+            let after = Content::decode(&item, decoder)?;
+            Ok(ChangeView { item, before, after })
+        })?;
+        Ok(RevisionView { number, stamp, action, changes })
+    }
+}
+
+impl ConfigError {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut put = |tag: u8, texts: &[&Arc<str>], numbers: &[u64]| {
+            out.push(tag);
+            texts.iter().for_each(|text| codec::put_bytes(out, text.as_bytes()));
+            numbers.iter().for_each(|number| codec::put_varint(out, *number));
+        };
+        match self {
+            ConfigError::NoNamespace => put(1, &[], &[]),
+            ConfigError::NamespaceExists => put(2, &[], &[]),
+            ConfigError::NamespaceNotEmpty { pairs, containers } => put(3, &[], &[*pairs, *containers]),
+            ConfigError::NoPair(key) => put(4, &[key], &[]),
+            ConfigError::NoContainer(key) => put(5, &[key], &[]),
+            ConfigError::MissingPair { container, pair } => put(6, &[container, pair], &[]),
+            ConfigError::PairInUse { pair, container } => put(7, &[pair, container], &[]),
+            ConfigError::RevisionMismatch { current } => put(8, &[], &[*current]),
+            ConfigError::NoRevision { revision, oldest, newest } => {
+                put(9, &[], &[*revision, *oldest, *newest]);
+            }
+            ConfigError::TooManyNamespaces => put(10, &[], &[]),
+            ConfigError::TooManyPairs => put(11, &[], &[]),
+            ConfigError::TooManyContainers => put(12, &[], &[]),
+            ConfigError::NamespaceFull => put(13, &[], &[]),
+            ConfigError::DocumentsTooLong => put(14, &[], &[]),
+        }
+    }
+
+    fn decode(tag: u8, decoder: &mut Decoder<'_>) -> Result<ConfigError, DecodeError> {
+        Ok(match tag {
+            1 => ConfigError::NoNamespace,
+            2 => ConfigError::NamespaceExists,
+            3 => ConfigError::NamespaceNotEmpty { pairs: decoder.varint()?, containers: decoder.varint()? },
+            4 => ConfigError::NoPair(text(decoder)?),
+            5 => ConfigError::NoContainer(text(decoder)?),
+            6 => ConfigError::MissingPair { container: text(decoder)?, pair: text(decoder)? },
+            7 => ConfigError::PairInUse { pair: text(decoder)?, container: text(decoder)? },
+            8 => ConfigError::RevisionMismatch { current: decoder.varint()? },
+            9 => {
+                let (revision, oldest) = (decoder.varint()?, decoder.varint()?);
+                ConfigError::NoRevision { revision, oldest, newest: decoder.varint()? }
+            }
+            10 => ConfigError::TooManyNamespaces,
+            11 => ConfigError::TooManyPairs,
+            12 => ConfigError::TooManyContainers,
+            13 => ConfigError::NamespaceFull,
+            14 => ConfigError::DocumentsTooLong,
+            _ => return Err(DecodeError::UnknownTag("refusal of a change")),
+        })
+    }
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    codec::put_bytes(out, text.as_bytes());
+}
+
+fn put_numbers(out: &mut Vec<u8>, numbers: &[u64]) {
+    numbers.iter().for_each(|number| codec::put_varint(out, *number));
+}
+
+fn put_all<T>(out: &mut Vec<u8>, items: impl ExactSizeIterator<Item = T>, put: impl Fn(&mut Vec<u8>, T)) {
+    codec::put_varint(out, items.len() as u64);
+    items.for_each(|item| put(out, item));
+}
+
+fn put_pairs(out: &mut Vec<u8>, pairs: &BTreeMap<Arc<str>, Arc<Pair>>) {
+    put_all(out, pairs.iter(), |out, (key, pair)| {
+        put_text(out, key);
+        pair.encode(out);
+    });
+}
+
+/// Reads as many as a count says. What they take grows with what was read of them, not with the count.
+fn all<T>(
+    decoder: &mut Decoder<'_>,
+    read: impl Fn(&mut Decoder<'_>) -> Result<T, DecodeError>,
+) -> Result<Vec<T>, DecodeError> {
+    let count = decoder.varint()?;
+    let mut items = Vec::new();
+    for _ in 0..count {
+        items.push(read(decoder)?);
+    }
+    Ok(items)
+}
+
+fn keyed_pair(decoder: &mut Decoder<'_>) -> Result<(Arc<str>, Arc<Pair>), DecodeError> {
+    Ok((text(decoder)?, Arc::new(Pair::decode(decoder)?)))
+}
+
+fn keyed_container(decoder: &mut Decoder<'_>) -> Result<(Arc<str>, Arc<Container>), DecodeError> {
+    Ok((text(decoder)?, Arc::new(Container::decode(decoder)?)))
+}
+
+fn page_limit(decoder: &mut Decoder<'_>) -> Result<usize, DecodeError> {
+    decoder.bounded(limits::CONFIG_PAGE_ITEMS_MAX as u64, "limit of a page").map(|limit| limit as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::config::{Field, Refers, Value};
+    use alloc::vec;
+
+    fn replies() -> Vec<ConfigReply> {
+        let pair = Arc::new(Pair { revision: 3, value: Value::Int(-4) });
+        let fields = vec![Field { key: "f".into(), refers: Refers::One("p".into()) }];
+        let container =
+            Container { fields, revision: 5, touched: 6, changed: 7, checksum: [9; 32], document_bytes: 8 };
+        let container = Arc::new(container);
+        let pairs: BTreeMap<_, _> = [("p".into(), pair.clone())].into();
+        let found = Found { revision: 8, container: container.clone(), pairs: pairs.clone() };
+        let policy = Policy::default();
+        let view = NamespaceView {
+            revision: 1,
+            oldest: 2,
+            pairs: 3,
+            containers: 4,
+            bytes: 5,
+            history_bytes: 6,
+            policy,
+        };
+        let changes = vec![
+            ChangeView {
+                item: Item::Pair("p".into()),
+                before: None,
+                after: Some(Content::Pair(pair.clone())),
+            },
+            ChangeView {
+                item: Item::Container("c".into()),
+                before: Some(Content::Container(container.clone())),
+                after: None,
+            },
+        ];
+        let stamp = Stamp { author: "ann".into(), time_ms: 7, message: "why".into() };
+        let revisions = vec![RevisionView { number: 4, stamp, action: Action::Rollback { to: 2 }, changes }];
+        let events =
+            vec![Event { revision: 2, found: Some(found.clone()) }, Event { revision: 3, found: None }];
+        let containers = [("c".into(), container.clone())].into();
+        let failed = ConfigReply::Failed;
+        vec![
+            ConfigReply::Done { revision: 1, changed: true },
+            ConfigReply::Done { revision: 1 << 50, changed: false },
+            failed(ConfigError::NoNamespace),
+            failed(ConfigError::NamespaceExists),
+            failed(ConfigError::NamespaceNotEmpty { pairs: 1, containers: 2 }),
+            failed(ConfigError::NoPair("p".into())),
+            failed(ConfigError::NoContainer("c".into())),
+            failed(ConfigError::MissingPair { container: "c".into(), pair: "p".into() }),
+            failed(ConfigError::PairInUse { pair: "p".into(), container: "c".into() }),
+            failed(ConfigError::RevisionMismatch { current: 3 }),
+            failed(ConfigError::NoRevision { revision: 9, oldest: 2, newest: 5 }),
+            failed(ConfigError::TooManyNamespaces),
+            failed(ConfigError::TooManyPairs),
+            failed(ConfigError::TooManyContainers),
+            failed(ConfigError::NamespaceFull),
+            failed(ConfigError::DocumentsTooLong),
+            ConfigReply::Namespace(view),
+            ConfigReply::Pairs { revision: 1, total: 9, items: vec![("p".into(), pair.clone())] },
+            ConfigReply::Pair { revision: 1, pair },
+            ConfigReply::Containers { revision: 1, total: 9, items: vec![("c".into(), container)] },
+            ConfigReply::Container(found),
+            ConfigReply::Unchanged { revision: 3 },
+            ConfigReply::History(HistoryPage { revision: 9, oldest: 2, revisions, next: Some(4) }),
+            ConfigReply::Export(Export { revision: 2, policy, pairs, containers }),
+            ConfigReply::Changes(Changes { revision: 3, has_gap: true, events }),
+        ]
+    }
+
+    #[test]
+    fn replies_round_trip() {
+        for reply in replies() {
+            let mut out = vec![];
+            reply.encode(&mut out);
+            let mut decoder = Decoder::new(&out);
+            assert_eq!(ConfigReply::decode(&mut decoder), Ok(reply));
+            assert!(decoder.is_empty());
+            for cut in 0..out.len() {
+                assert!(ConfigReply::decode(&mut Decoder::new(&out[..cut])).is_err(), "cut at {cut}");
+            }
+        }
+    }
+}

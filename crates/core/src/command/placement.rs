@@ -1,0 +1,92 @@
+//! What is wanted where: assignments of replicas to hosts, and tags of shards.
+//!
+//! Owns the two as parts of commands and their layout. What they do to the registry is `control::registry`'s.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::Refusal;
+use crate::codec::{self, DecodeError, Decoder};
+use crate::limits;
+use crate::membership::Role;
+use crate::types::{NodeId, ShardId};
+
+/// What a host is to be to a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// The shard.
+    pub shard: ShardId,
+    /// The host.
+    pub node: NodeId,
+    /// What its replica should do; `None`: it should have none.
+    pub role: Option<Role>,
+}
+
+/// A change of a shard's tags.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardTags {
+    /// Whose.
+    pub shard: ShardId,
+    /// Names, and what they stand for from now on; nothing takes a tag away.
+    pub tags: Vec<(String, Option<String>)>,
+}
+
+impl Assignment {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.shard.0);
+        codec::put_varint(out, self.node.0);
+        out.push(match self.role {
+            None => 0,
+            Some(Role::Voter) => 1,
+            Some(Role::Learner) => 2,
+        });
+    }
+
+    pub(super) fn decode(decoder: &mut Decoder<'_>) -> Result<Assignment, DecodeError> {
+        let (shard, node) = (ShardId(decoder.varint()?), NodeId(decoder.varint()?));
+        let role = match decoder.u8()? {
+            0 => None,
+            1 => Some(Role::Voter),
+            2 => Some(Role::Learner),
+            _ => return Err(DecodeError::UnknownTag("role of a replica")),
+        };
+        Ok(Assignment { shard, node, role })
+    }
+}
+
+impl ShardTags {
+    pub(super) fn validate(&self) -> Result<(), Refusal> {
+        let bytes: usize =
+            self.tags.iter().map(|(name, value)| name.len() + value.as_ref().map_or(0, String::len)).sum();
+        if bytes > limits::SHARD_TAGS_BYTES_MAX {
+            return Err(Refusal::Invalid("the tags of a shard are longer than 4 KiB"));
+        }
+        if self.tags.iter().any(|(name, _)| name.is_empty()) {
+            return Err(Refusal::Invalid("a tag has no name"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.shard.0);
+        codec::put_varint(out, self.tags.len() as u64);
+        for (name, value) in &self.tags {
+            codec::put_bytes(out, name.as_bytes());
+            out.push(u8::from(value.is_some()));
+            if let Some(value) = value {
+                codec::put_bytes(out, value.as_bytes());
+            }
+        }
+    }
+
+    pub(super) fn decode(decoder: &mut Decoder<'_>) -> Result<ShardTags, DecodeError> {
+        let shard = ShardId(decoder.varint()?);
+        let mut tags = Vec::new();
+        for _ in 0..decoder.varint()? {
+            let name = decoder.text()?;
+            let value = if decoder.bool()? { Some(decoder.text()?) } else { None };
+            tags.push((name, value));
+        }
+        Ok(ShardTags { shard, tags })
+    }
+}

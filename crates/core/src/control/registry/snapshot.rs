@@ -1,0 +1,120 @@
+//! The registry as the one block of its snapshot.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::tables::{Replica, Shard};
+use super::{Host, Registry, Seat};
+use crate::codec::{self, DecodeError, Decoder};
+use crate::command::{HostInfo, Standing};
+use crate::control::slot_map::SlotMap;
+use crate::types::{LogIndex, NodeId, ReplicaId, ShardId};
+
+impl Registry {
+    /// Begins a snapshot behind `header`. The registry is small: its one block is made at once.
+    pub(crate) fn begin_snapshot(&mut self, header: Vec<u8>) {
+        let mut block = header;
+        self.encode(&mut block);
+        self.snapshot = Some(block);
+    }
+
+    /// The block of the snapshot, once.
+    pub(crate) fn next_block(&mut self) -> Option<Vec<u8>> {
+        self.snapshot.take()
+    }
+
+    /// Drops the snapshot that was begun.
+    pub(crate) fn abandon_snapshot(&mut self) {
+        self.snapshot = None;
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        for number in [self.changed.0, self.last_replica.0, self.last_shard.0, self.seats.len() as u64] {
+            codec::put_varint(out, number);
+        }
+        for (node, seat) in &self.seats {
+            encode_seat(*node, seat, out);
+        }
+        codec::put_varint(out, self.shards.len() as u64);
+        for (id, shard) in &self.shards {
+            codec::put_varint(out, id.0);
+            shard.encode(out);
+        }
+        codec::put_varint(out, self.replicas.len() as u64);
+        for (id, replica) in &self.replicas {
+            codec::put_varint(out, id.0);
+            replica.encode(out);
+        }
+        self.slots.encode(out);
+    }
+
+    /// The registry of a snapshot, behind the header.
+    pub(crate) fn restore(decoder: &mut Decoder<'_>) -> Result<Registry, DecodeError> {
+        let changed = LogIndex(decoder.varint()?);
+        let last_replica = ReplicaId(decoder.varint()?);
+        let last_shard = ShardId(decoder.varint()?);
+        let mut seats = BTreeMap::new();
+        for _ in 0..decoder.varint()? {
+            let (node, seat) = decode_seat(decoder)?;
+            seats.insert(node, seat);
+        }
+        let mut shards = BTreeMap::new();
+        for _ in 0..decoder.varint()? {
+            let id = ShardId(decoder.varint()?);
+            shards.insert(id, Shard::decode(decoder)?);
+        }
+        let mut replicas = BTreeMap::new();
+        for _ in 0..decoder.varint()? {
+            let id = ReplicaId(decoder.varint()?);
+            replicas.insert(id, Replica::decode(decoder)?);
+        }
+        let slots = SlotMap::decode(decoder)?;
+        Ok(Registry { seats, shards, replicas, last_replica, last_shard, slots, changed, snapshot: None })
+    }
+}
+
+const FLAG_DRAINING: u8 = 1;
+const FLAG_BARRED: u8 = 2;
+const FLAG_DEAD: u8 = 4;
+
+fn encode_seat(node: NodeId, seat: &Seat, out: &mut Vec<u8>) {
+    codec::put_varint(out, node.0);
+    out.push(match seat.standing {
+        Standing::Voter => 0,
+        Standing::Learner => 1,
+        Standing::Leaving => 2,
+        Standing::Removed => 3,
+    });
+    let flags = [(seat.draining, FLAG_DRAINING), (seat.is_barred, FLAG_BARRED), (seat.is_dead, FLAG_DEAD)];
+    out.push(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum());
+    out.push(u8::from(seat.host.is_some()));
+    if let Some(host) = &seat.host {
+        host.info.encode(out);
+        codec::put_varint(out, host.created.0);
+        codec::put_varint(out, host.updated.0);
+    }
+}
+
+fn decode_seat(decoder: &mut Decoder<'_>) -> Result<(NodeId, Seat), DecodeError> {
+    let node = NodeId(decoder.varint()?);
+    let standing = match decoder.u8()? {
+        0 => Standing::Voter,
+        1 => Standing::Learner,
+        2 => Standing::Leaving,
+        3 => Standing::Removed,
+        _ => return Err(DecodeError::UnknownTag("standing of a host")),
+    };
+    let flags = decoder.u8()?;
+    if flags & !(FLAG_DRAINING | FLAG_BARRED | FLAG_DEAD) != 0 {
+        return Err(DecodeError::UnknownTag("flag of a host"));
+    }
+    let host = if decoder.bool()? {
+        let info = HostInfo::decode(decoder)?;
+        Some(Host { created: LogIndex(decoder.varint()?), updated: LogIndex(decoder.varint()?), info })
+    } else {
+        None
+    };
+    let is_set = |flag| flags & flag != 0;
+    let (draining, is_barred, is_dead) = (is_set(FLAG_DRAINING), is_set(FLAG_BARRED), is_set(FLAG_DEAD));
+    Ok((node, Seat { standing, draining, is_barred, is_dead, host }))
+}

@@ -1,0 +1,145 @@
+//! The registry's rules about numbers, and that a snapshot loses nothing.
+
+use super::*;
+use crate::codec::Decoder;
+use crate::command::Assignment;
+use crate::machine::Machine;
+use alloc::string::String;
+use uuid::Uuid;
+
+fn info(node: u64, uuid: u128, http_address: &str) -> HostInfo {
+    HostInfo {
+        node: NodeId(node),
+        uuid: Uuid::from_u128(uuid),
+        peer_address: String::from("127.0.0.1:9001"),
+        http_address: String::from(http_address),
+        resp_address: String::new(),
+        tags: BTreeMap::new(),
+    }
+}
+
+#[test]
+fn the_first_disk_keeps_its_number_and_may_move() {
+    let mut registry = Registry::founded(1, 2);
+    assert_eq!(registry.register(LogIndex(3), info(1, 1, "a")), Reply::Registered);
+    assert_eq!(registry.register(LogIndex(4), info(1, 1, "a")), Reply::Registered);
+    assert_eq!(registry.host(NodeId(1)).map(|host| host.updated), Some(LogIndex(3)));
+    assert_eq!(registry.register(LogIndex(5), info(1, 1, "b")), Reply::Registered);
+    let wiped = registry.register(LogIndex(6), info(1, 2, "b"));
+    assert_eq!(wiped, Reply::ConditionFailed { current: Version(5) });
+    let host = registry.host(NodeId(1)).cloned().expect("registered");
+    assert_eq!((host.info, host.created, host.updated), (info(1, 1, "b"), LogIndex(3), LogIndex(5)));
+    assert_eq!(registry.register(LogIndex(7), info(2, 9, "c")), Reply::Denied(Denial::UnknownHost));
+}
+
+#[test]
+fn a_number_is_given_once_and_never_again() {
+    let mut registry = Registry::founded(3, 2);
+    let joined = |node| Reply::Joined { node: NodeId(node), replica: ReplicaId(node + 6) };
+    assert_eq!(registry.join(LogIndex(1), info(0, 10, "a")), joined(4));
+    assert_eq!(registry.join(LogIndex(2), info(0, 11, "b")), joined(5));
+    assert_eq!(registry.join(LogIndex(3), info(0, 10, "a")), joined(4), "asked again");
+    assert_eq!(registry.change(LogIndex(4), NodeId(5), HostChange::Leave), Reply::HostChanged);
+    assert_eq!(registry.change(LogIndex(5), NodeId(5), HostChange::Removed), Reply::HostChanged);
+    assert_eq!(registry.join(LogIndex(6), info(0, 12, "c")), joined(6));
+    assert_eq!(registry.join(LogIndex(7), info(0, 11, "b")), Reply::Denied(Denial::HostRemoved));
+    assert_eq!(registry.register(LogIndex(8), info(5, 11, "b")), Reply::Denied(Denial::HostRemoved));
+    assert_eq!(registry.changed(), LogIndex(6));
+}
+
+#[test]
+fn the_last_voter_stays_and_who_leaves_does_not_return() {
+    let mut registry = Registry::founded(2, 2);
+    let mut change = |node, change| registry.change(LogIndex(9), NodeId(node), change);
+    assert_eq!(change(1, HostChange::Removed), Reply::Denied(Denial::NotLeaving));
+    assert_eq!(change(1, HostChange::Leave), Reply::HostChanged);
+    assert_eq!(change(1, HostChange::Vote), Reply::Denied(Denial::HostRemoved));
+    assert_eq!(change(2, HostChange::Leave), Reply::Denied(Denial::LastVoter));
+    assert_eq!(change(2, HostChange::Follow), Reply::Denied(Denial::LastVoter));
+    assert_eq!(change(2, HostChange::Drain(true)), Reply::HostChanged);
+    assert_eq!(change(2, HostChange::Vote), Reply::HostChanged);
+    assert_eq!(change(3, HostChange::Vote), Reply::Denied(Denial::UnknownHost));
+    assert!(!registry.seats()[&NodeId(2)].draining, "a vote ends it");
+}
+
+#[test]
+fn snapshots_hold_everything() {
+    let mut registry = Registry::founded(3, 2);
+    registry.register(LogIndex(1), info(1, 1, "a"));
+    registry.join(LogIndex(2), info(0, 10, "b"));
+    registry.change(LogIndex(3), NodeId(2), HostChange::Drain(true));
+    registry.change(LogIndex(4), NodeId(3), HostChange::Leave);
+    registry.change(LogIndex(4), NodeId(1), HostChange::Dead(true));
+    let tags = [(String::from("placement:vary"), Some(String::from("zone")))];
+    assert_eq!(registry.tag_shard(LogIndex(4), ShardId(1), &tags), Reply::HostChanged);
+    let digest = registry.digest();
+    registry.begin_snapshot(Vec::new());
+    let block = registry.next_block().expect("one block");
+    let restored = Registry::restore(&mut Decoder::new(&block)).expect("a registry");
+    assert_eq!((restored.digest(), restored.changed()), (digest, LogIndex(4)));
+    assert_eq!(restored.seats(), registry.seats());
+    assert_eq!(restored.shards(), registry.shards());
+    assert_eq!((restored.replicas(), restored.slots()), (registry.replicas(), registry.slots()));
+    assert!(matches!(Machine::Registry(restored).record_count(), 2));
+}
+
+fn assign(registry: &mut Registry, index: u64, (shard, node): (u64, u64), role: Option<Role>) -> Reply {
+    let assignment = Assignment { shard: ShardId(shard), node: NodeId(node), role };
+    registry.assign(LogIndex(index), registry.changed(), &[assignment])
+}
+
+#[test]
+fn founding_replicas_are_numbered_shard_by_shard() {
+    let registry = Registry::founded(3, 4);
+    assert_eq!(registry.last_numbers(), (ReplicaId(15), ShardId(4)));
+    let rows: Vec<(u64, u64)> =
+        registry.replicas().values().map(|replica| (replica.shard.0, replica.node.0)).collect();
+    assert_eq!(rows[..4], [(0, 1), (0, 2), (0, 3), (1, 1)]);
+    assert_eq!(rows[14], (4, 3));
+}
+
+#[test]
+fn a_replica_goes_for_good_and_the_next_one_has_another_number() {
+    let mut registry = Registry::founded(3, 2);
+    assert_eq!(registry.forget_replica(LogIndex(1), ReplicaId(4)), Reply::Denied(Denial::NotLeaving));
+    assert_eq!(assign(&mut registry, 2, (1, 1), None), Reply::HostChanged);
+    assign(&mut registry, 3, (1, 1), Some(Role::Voter));
+    assert_eq!(registry.replica_on(ShardId(1), NodeId(1)).map(|(_, row)| row.wanted), Some(None));
+    assert_eq!(registry.forget_replica(LogIndex(4), ReplicaId(4)), Reply::HostChanged);
+    assert_eq!(registry.forget_replica(LogIndex(5), ReplicaId(4)), Reply::HostChanged, "asked again");
+    assign(&mut registry, 6, (1, 1), Some(Role::Learner));
+    let (replica, row) = registry.replica_on(ShardId(1), NodeId(1)).expect("a new one");
+    assert_eq!((replica, row.wanted, row.created), (ReplicaId(10), Some(Role::Learner), LogIndex(6)));
+    assert_eq!(registry.forget_replica(LogIndex(7), ReplicaId(1)), Reply::Denied(Denial::NotLeaving));
+}
+
+#[test]
+fn an_assignment_on_another_state_changes_nothing() {
+    let mut registry = Registry::founded(3, 2);
+    let seen = registry.changed();
+    registry.join(LogIndex(1), info(0, 10, "a"));
+    let assignment = Assignment { shard: ShardId(1), node: NodeId(4), role: Some(Role::Learner) };
+    let late = registry.assign(LogIndex(2), seen, &[assignment]);
+    assert_eq!(late, Reply::ConditionFailed { current: Version(1) });
+    assert!(registry.replica_on(ShardId(1), NodeId(4)).is_none());
+    assert_eq!(assign(&mut registry, 3, (1, 4), Some(Role::Learner)), Reply::HostChanged);
+    assert_eq!(assign(&mut registry, 4, (9, 4), Some(Role::Learner)), Reply::HostChanged, "no such shard");
+    assert_eq!(assign(&mut registry, 5, (1, 9), Some(Role::Learner)), Reply::HostChanged, "no such host");
+    assert_eq!(registry.replicas().len(), 11);
+}
+
+#[test]
+fn a_shard_keeps_policies_that_can_be_read() {
+    let mut registry = Registry::founded(1, 1);
+    let mut tag = |shard, name: &str, value: Option<&str>| {
+        registry.tag_shard(LogIndex(5), ShardId(shard), &[(name.into(), value.map(String::from))])
+    };
+    assert_eq!(tag(1, "placement:member", Some("3;zone=a")), Reply::HostChanged);
+    assert_eq!(tag(1, "placement:member", Some("none")), Reply::Denied(Denial::InvalidPolicy));
+    assert_eq!(tag(1, "note", Some(&"x".repeat(5_000))), Reply::Denied(Denial::InvalidPolicy));
+    assert_eq!(tag(2, "note", Some("x")), Reply::Denied(Denial::UnknownShard));
+    assert_eq!(tag(1, "note", Some("x")), Reply::HostChanged);
+    assert_eq!(tag(1, "placement:member", None), Reply::HostChanged);
+    let tags: Vec<_> = registry.shards()[&ShardId(1)].tags.iter().collect();
+    assert_eq!(tags, [(&String::from("note"), &String::from("x"))]);
+}

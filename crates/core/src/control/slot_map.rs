@@ -1,0 +1,97 @@
+//! Which shard holds which hash slots.
+//!
+//! Owns the map as a value. How a key comes by its slot is `router::slots`' business.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use crate::codec::{self, DecodeError, Decoder};
+use crate::router::slots::{SLOTS, slots_of};
+use crate::types::ShardId;
+
+/// Every slot has one shard. Ranges are in order, without gaps, and neighbours differ.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlotMap {
+    /// Rises with every change.
+    pub version: u64,
+    /// Where each range begins, and whose it is.
+    ranges: Vec<(u16, ShardId)>,
+}
+
+impl SlotMap {
+    /// The founding shards share the slots evenly, in order.
+    pub fn founded(data_shards: u64) -> SlotMap {
+        let first = |shard| (slots_of(shard, data_shards).start, shard);
+        SlotMap { version: 1, ranges: (1..=data_shards).map(ShardId).map(first).collect() }
+    }
+
+    /// The shard that holds a slot.
+    pub fn shard_of(&self, slot: u16) -> ShardId {
+        let behind = self.ranges.partition_point(|(first, _)| *first <= slot);
+        self.ranges[behind - 1].1
+    }
+
+    /// Ranges of slots and their shards, in order.
+    pub fn ranges(&self) -> impl Iterator<Item = (Range<u16>, ShardId)> {
+        let ends = self.ranges.iter().skip(1).map(|(first, _)| *first).chain([SLOTS]);
+        self.ranges.iter().zip(ends).map(|(&(first, shard), end)| (first..end, shard))
+    }
+
+    /// How many slots a shard holds.
+    pub fn count(&self, shard: ShardId) -> u16 {
+        let own = self.ranges().filter(|(_, owner)| *owner == shard);
+        own.map(|(range, _)| range.end - range.start).sum()
+    }
+
+    /// The shards that hold slots, in order of their numbers.
+    pub fn shards(&self) -> Vec<ShardId> {
+        let mut shards: Vec<ShardId> = self.ranges.iter().map(|(_, shard)| *shard).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        shards
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.version);
+        codec::put_varint(out, self.ranges.len() as u64);
+        for (first, shard) in &self.ranges {
+            codec::put_varint(out, u64::from(*first));
+            codec::put_varint(out, shard.0);
+        }
+    }
+
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<SlotMap, DecodeError> {
+        let version = decoder.varint()?;
+        let mut ranges: Vec<(u16, ShardId)> = Vec::new();
+        for position in 0..decoder.bounded(SLOTS.into(), "number of ranges")? {
+            let first = decoder.bounded(u64::from(SLOTS) - 1, "slot")? as u16;
+            let is_next = ranges.last().map_or(first == 0, |(last, _)| *last < first);
+            if !is_next || (position == 0) != ranges.is_empty() {
+                return Err(DecodeError::Invalid("order of slots"));
+            }
+            ranges.push((first, ShardId(decoder.varint()?)));
+        }
+        Ok(SlotMap { version, ranges })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn founding_shards_share_all_slots_and_the_map_round_trips() {
+        for shards in [1, 4, 7] {
+            let map = SlotMap::founded(shards);
+            assert_eq!(map.shards(), (1..=shards).map(ShardId).collect::<Vec<_>>());
+            assert_eq!(map.shards().iter().map(|&shard| u32::from(map.count(shard))).sum::<u32>(), 16384);
+            for (range, shard) in map.ranges() {
+                assert_eq!((map.shard_of(range.start), map.shard_of(range.end - 1)), (shard, shard));
+            }
+            let mut bytes = Vec::new();
+            map.encode(&mut bytes);
+            assert_eq!(SlotMap::decode(&mut Decoder::new(&bytes)), Ok(map));
+        }
+        assert!(SlotMap::decode(&mut Decoder::new(&[1, 1, 5, 1])).is_err(), "the first slot has no shard");
+    }
+}

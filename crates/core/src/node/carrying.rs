@@ -1,0 +1,168 @@
+//! Which replicas this node carries: what its disk holds, and what the registry gives it or takes away.
+//!
+//! Owns the beginning and the end of a replica. It begins with nothing but the shard's founding membership, and learns all
+//! else from the leader. It ends when the registry has forgotten it, which it does only once no voter of the shard would ask
+//! for its vote again: then its log is void, and its snapshots go when that is durable.
+//!
+//! Invariants:
+//! - The disk says which replica a log is of before anything else of it, so a restart needs no registry.
+//! - A replica that ended never begins again: numbers rise, and the disk keeps the last one that ended.
+//! - The next replica of a shard begins only when all of the one before is gone from the disk.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::Node;
+use crate::event::NodeOptions;
+use crate::machine::Machine;
+use crate::membership::founding_replicas;
+use crate::raft::{Group, GroupOptions, Groups};
+use crate::storage::snapshot::{SnapshotId, SnapshotTask};
+use crate::storage::{RecoveredShard, RecoveredShards, Tenure, WalRecord};
+use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, WalSequence};
+
+/// What a node knows of its replicas that are no more, and what it needs to begin others.
+pub(super) struct Carrying {
+    seeds: fastrand::Rng,
+    /// The last replica of each shard that ended here.
+    ended: BTreeMap<ShardId, ReplicaId>,
+    closing: BTreeMap<ShardId, Closing>,
+}
+
+/// How far the end of a replica has come.
+enum Closing {
+    /// This batch says on disk that it is no more.
+    Writing(WalSequence),
+    /// Its snapshots are being removed.
+    Removing,
+}
+
+impl Carrying {
+    /// The replicas that a node starts with: those that it was founded with, and those on its disk.
+    pub(super) fn begin(options: &NodeOptions, mut recovered: RecoveredShards) -> (Carrying, Groups) {
+        let seeds = fastrand::Rng::with_seed(options.seed);
+        let mut carrying = Carrying { seeds, ended: BTreeMap::new(), closing: BTreeMap::new() };
+        let founders = options.founders.len() as u64;
+        for shard in (0..=options.data_shards).map(ShardId) {
+            recovered.entry(shard).or_default();
+        }
+        let mut groups = Vec::new();
+        for (shard, recovered) in recovered {
+            let (replica, founding) = match &recovered.log.tenure {
+                Some(Tenure::Ended(replica)) => {
+                    carrying.ended.insert(shard, *replica);
+                    continue;
+                }
+                Some(Tenure::Begun { replica, founding }) => (*replica, founding.clone()),
+                None => {
+                    let founding = founding_replicas(shard, founders);
+                    let own = founding.iter().find(|(_, node)| *node == options.host.node);
+                    let joined = options.prime_replica.filter(|_| shard == ShardId::PRIME);
+                    match own.map(|(replica, _)| *replica).or(joined) {
+                        Some(replica) => (replica, founding),
+                        None => {
+                            assert!(shard != ShardId::PRIME, "who joined has a replica of the prime shard");
+                            continue;
+                        }
+                    }
+                }
+            };
+            groups.push(carrying.group(options, (shard, replica, founding), recovered));
+        }
+        (carrying, Groups::new(groups))
+    }
+
+    fn group(
+        &mut self,
+        options: &NodeOptions,
+        (shard, replica, founding): (ShardId, ReplicaId, Vec<(ReplicaId, NodeId)>),
+        recovered: RecoveredShard,
+    ) -> Group {
+        let options = GroupOptions {
+            shard,
+            replica,
+            founding,
+            machine: Machine::new(shard, options.founders.len() as u64, options.data_shards),
+            timing: options.timing,
+            seed: self.seeds.u64(..),
+            faults: options.faults,
+        };
+        Group::new(options, recovered)
+    }
+}
+
+impl Node {
+    /// Begins and ends replicas as the registry says.
+    pub(super) fn carry(&mut self) {
+        let registry = self.registry();
+        let (last_replica, _) = registry.last_numbers();
+        let is_forgotten = |group: &&Group| {
+            let is_known = group.replica() <= last_replica;
+            let is_there = registry.replicas().contains_key(&group.replica());
+            is_known && !is_there && group.shard() != ShardId::PRIME
+        };
+        let over: Vec<ShardId> = self.groups.iter().filter(is_forgotten).map(Group::shard).collect();
+        let own = self.options.host.node;
+        let due: Vec<(ReplicaId, ShardId)> = registry
+            .carried_by(own)
+            .into_iter()
+            .filter(|(replica, shard)| {
+                let ended = self.carrying.ended.get(shard).is_some_and(|ended| ended >= replica);
+                let is_wanted = registry.replicas()[replica].wanted.is_some();
+                is_wanted
+                    && !ended
+                    && self.groups.find(*shard).is_none()
+                    && !self.carrying.closing.contains_key(shard)
+            })
+            .collect();
+        for shard in over {
+            self.end(shard);
+        }
+        for (replica, shard) in due {
+            self.begin(shard, replica);
+        }
+    }
+
+    fn begin(&mut self, shard: ShardId, replica: ReplicaId) {
+        let Some(row) = self.registry().shards().get(&shard) else { return };
+        let founding = row.founding.clone();
+        let tenure = Tenure::Begun { replica, founding: founding.clone() };
+        self.output.records.push(WalRecord::Tenure { shard, tenure, is_restated: false });
+        let recovered = RecoveredShard::default();
+        let group = self.carrying.group(&self.options, (shard, replica, founding), recovered);
+        self.groups.insert(group);
+        self.groups.with(shard, |group| group.set_disks(&self.disks));
+    }
+
+    fn end(&mut self, shard: ShardId) {
+        let Some(group) = self.groups.remove(shard) else { return };
+        let replica = group.replica();
+        let tenure = Tenure::Ended(replica);
+        self.output.forget(shard);
+        self.output.records.push(WalRecord::Tenure { shard, tenure, is_restated: false });
+        self.carrying.ended.insert(shard, replica);
+        self.carrying.closing.insert(shard, Closing::Writing(self.output.sequence));
+    }
+
+    /// Everything up to `sequence` is durable: the snapshots of replicas that ended there may go.
+    pub(super) fn remove_files(&mut self, sequence: WalSequence) {
+        for (&shard, closing) in &mut self.carrying.closing {
+            if matches!(closing, Closing::Writing(batch) if *batch <= sequence) {
+                *closing = Closing::Removing;
+                let id = SnapshotId { shard, index: LogIndex(0), term: Term(0) };
+                self.output.snapshot_tasks.push(SnapshotTask::Remove { id });
+            }
+        }
+    }
+
+    /// Nothing of a replica that ended is left: another one may begin.
+    pub(super) fn files_removed(&mut self, shard: ShardId) {
+        self.carrying.closing.remove(&shard);
+        self.look_again();
+    }
+
+    /// Whether every key is replicated here, so that this node can answer for all of them by itself.
+    pub fn holds_all_keys(&self) -> bool {
+        self.registry().slots().shards().into_iter().all(|shard| self.groups.member(shard).is_some())
+    }
+}

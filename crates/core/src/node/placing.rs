@@ -1,0 +1,178 @@
+//! What the leader of the prime shard does about placement: it watches hosts, decides what should be where, and writes that
+//! down. What every leader does: it strikes off replicas that are gone.
+//!
+//! Owns when. What should be where is `control::placement`'s, a pure function of the registry; how a shard gets there is
+//! `control::reconcile`'s. Only so many replicas are on their way at a time, so that new ones do not all fetch their
+//! snapshots at once.
+//!
+//! Time enters here by the ticks of the leader, never by the registry: a leader that is new gives every host the whole time
+//! again before it calls it dead.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::Node;
+use crate::command::{HostChange, Write};
+use crate::control::placement;
+use crate::membership::Role;
+use crate::raft::Group;
+use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Ticks};
+
+/// Replicas that may be on their way at a time.
+const MOVES_MAX: usize = 16;
+
+/// Election timeouts between two leaderships that are given away for balance.
+const BALANCE_ELECTION_TIMEOUTS: u64 = 5;
+
+/// What the leader of the prime shard watches.
+#[derive(Default)]
+pub(super) struct Watch {
+    /// Since when each host has been silent. Empty while this node does not lead the prime shard.
+    silent: BTreeMap<NodeId, Ticks>,
+    /// The registry that the last assignment was made of, and when.
+    assigned: Option<(LogIndex, Ticks)>,
+    /// The registry that was last looked at and found to be as it should.
+    at_rest: Option<LogIndex>,
+    balanced: Ticks,
+}
+
+impl Node {
+    /// As the leader of the prime shard, writes down who is dead, and who is not.
+    pub(super) fn watch_hosts(&mut self) {
+        if !self.groups.prime().leads() {
+            self.watch.silent.clear();
+            return;
+        }
+        let (now, own) = (self.now, self.options.host.node);
+        let seats: Vec<(NodeId, bool)> = self
+            .registry()
+            .seats()
+            .iter()
+            .filter(|(_, seat)| seat.stays())
+            .map(|(&node, seat)| (node, seat.is_dead))
+            .collect();
+        for (node, is_dead) in seats {
+            if node == own || self.router.is_up(node) {
+                self.watch.silent.remove(&node);
+                if is_dead && now.0.is_multiple_of(self.options.timing.election_ticks) {
+                    self.call_dead(node, false);
+                }
+                continue;
+            }
+            let since = *self.watch.silent.entry(node).or_insert(now);
+            let silent_ticks = now.0 - since.0;
+            if !is_dead && silent_ticks >= self.options.timing.dead_ticks {
+                // Again after the same time, if the entry is lost.
+                self.watch.silent.insert(node, now);
+                self.call_dead(node, true);
+            }
+        }
+    }
+
+    fn call_dead(&mut self, node: NodeId, is_dead: bool) {
+        let write = Write::ChangeHost { node, change: HostChange::Dead(is_dead) };
+        self.router.write(None, write, &mut self.groups);
+    }
+
+    /// As the leader of the prime shard, writes down what should be where, if that is not what stands there.
+    pub(super) fn place(&mut self) {
+        let changed = self.registry().changed();
+        let is_due = self.now.0.is_multiple_of(self.options.timing.election_ticks);
+        if !is_due && self.watch.at_rest == Some(changed) {
+            return;
+        }
+        let patience = self.options.timing.request_ticks;
+        let is_waiting = self
+            .watch
+            .assigned
+            .is_some_and(|(seen, asked)| seen == changed && self.now.0 < asked.0 + patience);
+        if !self.groups.prime().leads() || is_waiting {
+            return;
+        }
+        let room = MOVES_MAX.saturating_sub(self.moves_under_way());
+        if room == 0 {
+            return;
+        }
+        let assignments = placement::assignments(self.registry(), room);
+        self.watch.at_rest = assignments.is_empty().then_some(changed);
+        if !assignments.is_empty() {
+            self.watch.assigned = Some((changed, self.now));
+            self.router.write(None, Write::Assign { seen: changed, assignments }, &mut self.groups);
+        }
+    }
+
+    /// Replicas that are wanted and have not been heard of, or are to go and have not gone, on hosts that can do something
+    /// about it.
+    fn moves_under_way(&self) -> usize {
+        let own = self.options.host.node;
+        let is_under_way = |replica: &&crate::control::registry::tables::Replica| {
+            let is_here = replica.node == own;
+            let is_known = if is_here {
+                self.groups.find(replica.shard).is_some()
+            } else {
+                self.reports.contains_key(&(replica.node, replica.shard))
+            };
+            let is_reachable = is_here || self.router.is_up(replica.node);
+            let is_arriving = replica.wanted.is_some() && !is_known;
+            is_reachable && (is_arriving || replica.wanted.is_none())
+        };
+        self.registry().replicas().values().filter(is_under_way).count()
+    }
+
+    /// As the leader of a shard, strikes off its replicas that were to go and are gone.
+    pub(super) fn forget_replicas(&mut self) {
+        let mut gone: Vec<ReplicaId> = Vec::new();
+        for group in self.groups.iter().filter(|group| group.leads() && group.shard() != ShardId::PRIME) {
+            let wanted = self.registry().wanted(group.shard());
+            let departed = wanted
+                .filter(|(replica, _, role)| role.is_none() && group.membership().role(*replica).is_none());
+            let mut departed = departed.map(|(replica, ..)| replica).peekable();
+            if departed.peek().is_some() && self.all_remember(group) {
+                gone.extend(departed);
+            }
+        }
+        for replica in gone {
+            self.router.write(None, Write::ForgetReplica { replica }, &mut self.groups);
+        }
+    }
+
+    /// Whether no voter of a shard would go back to an earlier membership after a restart.
+    pub(super) fn all_remember(&self, group: &Group) -> bool {
+        let changed = group.membership().changed;
+        let remembers = |voter: NodeId| {
+            let reported = self.reports.get(&(voter, group.shard())).map(|position| position.remembered);
+            let known = if voter == self.options.host.node { Some(group.remembered()) } else { reported };
+            known.is_some_and(|remembered| remembered >= changed)
+        };
+        let mut voters = group.carriers().filter(|(_, _, role)| *role == Role::Voter);
+        !group.membership().is_joint() && voters.all(|(voter, _, _)| remembers(voter))
+    }
+
+    /// Gives a leadership away if this node has two more than another that votes in the shard: one now and then, so that
+    /// what operators ask for is not undone at once.
+    pub(super) fn balance(&mut self) {
+        let every = BALANCE_ELECTION_TIMEOUTS * self.options.timing.election_ticks;
+        if self.options.timing.balance_ticks == 0
+            || self.now.0 < self.watch.balanced.0 + self.options.timing.balance_ticks.max(every)
+        {
+            return;
+        }
+        let mut led: BTreeMap<NodeId, usize> = BTreeMap::new();
+        for ((node, _), position) in &self.reports {
+            *led.entry(*node).or_default() += usize::from(position.leads);
+        }
+        let own: Vec<&Group> = self.groups.iter().filter(|group| group.leads()).collect();
+        let lighter = |group: &&Group| {
+            let voters = group.carriers().filter(|(_, _, role)| *role == Role::Voter);
+            let heirs = self.heirs(group.shard(), false);
+            let able = voters.map(|(node, ..)| node).filter(|node| heirs.contains(node));
+            let heir = able.min_by_key(|node| (led.get(node).copied().unwrap_or_default(), *node))?;
+            (led.get(&heir).copied().unwrap_or_default() + 2 <= own.len()).then_some((group.shard(), heir))
+        };
+        let found = own.iter().find_map(lighter);
+        self.watch.balanced = self.now;
+        if let Some((shard, heir)) = found {
+            self.groups.with(shard, |group| group.transfer_to(heir));
+        }
+    }
+}

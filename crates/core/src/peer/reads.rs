@@ -1,0 +1,299 @@
+//! Reads that travel: what a node asks of one that carries a shard, and what it is told.
+//!
+//! Owns the layout of both. What a read means, and who is asked, is the router's business.
+
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+use crate::codec::{self, DecodeError, Decoder};
+use crate::command::{
+    ConfigRead, ConfigReply, Consistency, Item, OperationReplies, Operations, Page, Read, Refusal, Reply,
+    expiry, put_expiry,
+};
+use crate::limits;
+use crate::raft::RequestId;
+use crate::types::{ShardId, Version};
+
+/// One message of a [`KIND_READS`](super::KIND_READS) payload.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ReadMessage {
+    /// Please read this of a shard that you carry.
+    Ask { request: RequestId, shard: ShardId, read: Read, consistency: Consistency },
+    /// The answer to your question about a shard; `None`: it is not carried here.
+    Answer { request: RequestId, shard: ShardId, reply: Option<Reply> },
+}
+
+const TAG_ASK: u8 = 1;
+const TAG_ANSWER: u8 = 2;
+
+/// Appends a read of a shard that the receiver carries.
+pub(crate) fn put_read(
+    out: &mut Vec<u8>,
+    request: RequestId,
+    shard: ShardId,
+    (read, consistency): (&Read, Consistency),
+) {
+    out.push(TAG_ASK);
+    codec::put_varint(out, request.0);
+    codec::put_varint(out, shard.0);
+    out.push(u8::from(consistency == Consistency::Stale));
+    match read {
+        Read::Get { key } => {
+            out.push(1);
+            codec::put_bytes(out, key);
+        }
+        Read::List { prefix, after, limit, keys_only } => {
+            out.push(2);
+            put_selection(out, prefix, after.as_ref(), *limit);
+            out.push(u8::from(*keys_only));
+        }
+        Read::Operations(operations) => {
+            out.push(3);
+            operations.encode(out);
+        }
+        Read::Scan { shard, after, count } => {
+            out.push(4);
+            codec::put_varint(out, shard.0);
+            codec::put_varint(out, *after);
+            codec::put_varint(out, *count as u64);
+        }
+        Read::Count => out.push(5),
+        Read::Config(read) => {
+            out.push(6);
+            read.encode(out);
+        }
+        Read::ConfigNamespaces { prefix, after, limit } => {
+            out.push(7);
+            put_selection(out, prefix, after.as_ref(), *limit);
+        }
+    }
+}
+
+/// Appends the answer to a read; `None` says that the shard is not carried here.
+pub(crate) fn put_read_answer(
+    out: &mut Vec<u8>,
+    (request, shard): (RequestId, ShardId),
+    reply: Option<&Reply>,
+) {
+    out.push(TAG_ANSWER);
+    codec::put_varint(out, request.0);
+    codec::put_varint(out, shard.0);
+    match reply {
+        None => out.push(0),
+        Some(Reply::NotFound) => out.push(1),
+        Some(Reply::Value { version, value, expires }) => {
+            out.push(2);
+            codec::put_varint(out, version.0);
+            codec::put_bytes(out, value);
+            put_expiry(out, *expires);
+        }
+        Some(Reply::Page(page)) => {
+            out.push(3);
+            put_page(out, page);
+        }
+        Some(Reply::Refused(Refusal::DiskUnavailable)) => out.push(4),
+        Some(Reply::Operations(replies)) => {
+            out.push(6);
+            replies.encode(out);
+        }
+        Some(Reply::Scanned { keys, next }) => {
+            out.push(7);
+            codec::put_varint(out, keys.len() as u64);
+            keys.iter().for_each(|key| codec::put_bytes(out, key));
+            out.push(u8::from(next.is_some()));
+            next.iter().for_each(|next| codec::put_varint(out, *next));
+        }
+        Some(Reply::Count(count)) => {
+            out.push(8);
+            codec::put_varint(out, *count);
+        }
+        Some(Reply::Config(reply)) => {
+            out.push(9);
+            reply.encode(out);
+        }
+        Some(_) => out.push(5),
+    }
+}
+
+/// Reads the next message of a [`KIND_READS`](super::KIND_READS) payload.
+pub(crate) fn read_message(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<ReadMessage, DecodeError> {
+    let is_question = match decoder.u8()? {
+        TAG_ASK => true,
+        TAG_ANSWER => false,
+        _ => return Err(DecodeError::UnknownTag("read message")),
+    };
+    let (request, shard) = (RequestId(decoder.varint()?), ShardId(decoder.varint()?));
+    if !is_question {
+        return Ok(ReadMessage::Answer { request, shard, reply: reply(decoder, owner)? });
+    }
+    let consistency = if decoder.bool()? { Consistency::Stale } else { Consistency::Linearizable };
+    Ok(ReadMessage::Ask { request, shard, read: read(decoder, owner)?, consistency })
+}
+
+fn read(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Read, DecodeError> {
+    Ok(match decoder.u8()? {
+        1 => Read::Get { key: decoder.shared(owner)? },
+        2 => {
+            let (prefix, after, limit) = selection(decoder, owner)?;
+            Read::List { prefix, after, limit, keys_only: decoder.bool()? }
+        }
+        3 => Read::Operations(Operations::decode(decoder, owner)?),
+        4 => Read::Scan {
+            shard: ShardId(decoder.varint()?),
+            after: decoder.varint()?,
+            count: decoder.bounded(limits::SCAN_KEYS_MAX as u64, "size of a step of a scan")? as usize,
+        },
+        5 => Read::Count,
+        6 => Read::Config(ConfigRead::decode(decoder)?),
+        7 => {
+            let (prefix, after, limit) = selection(decoder, owner)?;
+            Read::ConfigNamespaces { prefix, after, limit }
+        }
+        _ => return Err(DecodeError::UnknownTag("read")),
+    })
+}
+
+fn reply(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Option<Reply>, DecodeError> {
+    Ok(Some(match decoder.u8()? {
+        0 => return Ok(None),
+        1 => Reply::NotFound,
+        2 => {
+            let (version, value) = (Version(decoder.varint()?), decoder.shared(owner)?);
+            Reply::Value { version, value, expires: expiry(decoder)? }
+        }
+        3 => Reply::Page(page(decoder, owner)?),
+        4 => Reply::Refused(Refusal::DiskUnavailable),
+        5 => Reply::Refused(Refusal::Invalid("refused by the node that carries the shard")),
+        6 => Reply::Operations(OperationReplies::decode(decoder, owner)?),
+        7 => {
+            let count = decoder.varint()? as usize;
+            let mut keys = Vec::with_capacity(count.min(decoder.rest().len()));
+            for _ in 0..count {
+                keys.push(decoder.shared(owner)?);
+            }
+            let next = if decoder.bool()? { Some(decoder.varint()?) } else { None };
+            Reply::Scanned { keys, next }
+        }
+        8 => Reply::Count(decoder.varint()?),
+        9 => Reply::Config(ConfigReply::decode(decoder)?),
+        _ => return Err(DecodeError::UnknownTag("answer to a read")),
+    }))
+}
+
+/// Which part of a list is asked for.
+fn put_selection(out: &mut Vec<u8>, prefix: &Bytes, after: Option<&Bytes>, limit: usize) {
+    codec::put_bytes(out, prefix);
+    put_optional(out, after);
+    codec::put_varint(out, limit as u64);
+}
+
+fn selection(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<(Bytes, Option<Bytes>, usize), DecodeError> {
+    let (prefix, after) = (decoder.shared(owner)?, optional(decoder, owner)?);
+    let limit = decoder.bounded(limits::LIST_PAGE_ITEMS_MAX as u64, "limit of a list")?;
+    Ok((prefix, after, limit as usize))
+}
+
+fn put_page(out: &mut Vec<u8>, page: &Page) {
+    codec::put_varint(out, page.items.len() as u64);
+    for item in &page.items {
+        codec::put_bytes(out, &item.key);
+        codec::put_varint(out, item.version.0);
+        put_optional(out, item.value.as_ref());
+        put_expiry(out, item.expires);
+    }
+    put_optional(out, page.next.as_ref());
+}
+
+fn page(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Page, DecodeError> {
+    let mut page = Page::default();
+    for _ in 0..decoder.bounded(limits::LIST_PAGE_ITEMS_MAX as u64, "number of items")? {
+        let (key, version) = (decoder.shared(owner)?, Version(decoder.varint()?));
+        let value = optional(decoder, owner)?;
+        page.items.push(Item { key, version, value, expires: expiry(decoder)? });
+    }
+    page.next = optional(decoder, owner)?;
+    Ok(page)
+}
+
+fn put_optional(out: &mut Vec<u8>, bytes: Option<&Bytes>) {
+    out.push(u8::from(bytes.is_some()));
+    if let Some(bytes) = bytes {
+        codec::put_bytes(out, bytes);
+    }
+}
+
+fn optional(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Option<Bytes>, DecodeError> {
+    if decoder.bool()? { decoder.shared(owner).map(Some) } else { Ok(None) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::config::{Item as ConfigItem, Name, Query, Selection};
+    use crate::command::{Operation, OperationRepliesBuilder, OperationReply};
+    use crate::types::UnixMillis;
+    use alloc::vec;
+
+    fn reads() -> Vec<Read> {
+        let key = Bytes::from_static(b"k");
+        let selection = || Selection { contains: "x".into(), offset: 3, limit: 9 };
+        let config = |query| Read::Config(ConfigRead { namespace: Name::new("ns").expect("a name"), query });
+        let (pair, at) = (ConfigItem::Pair("p".into()), Some(7));
+        vec![
+            Read::Get { key: key.clone() },
+            Read::List { prefix: key.clone(), after: Some(key.clone()), limit: 3, keys_only: true },
+            Read::Operations(Operations::of(&[Operation::Get { key: b"a" }, Operation::Get { key: b"b" }])),
+            Read::Scan { shard: ShardId(3), after: u64::MAX, count: 10 },
+            Read::Count,
+            Read::ConfigNamespaces { prefix: Bytes::new(), after: None, limit: 1 },
+            config(Query::Namespace),
+            config(Query::Pairs(selection())),
+            config(Query::Pair { key: "p".into(), at }),
+            config(Query::Containers(selection())),
+            config(Query::Container { key: "c".into(), at: None, known: at }),
+            config(Query::History { item: Some(pair), before: None, limit: 5 }),
+            config(Query::Export { at }),
+            config(Query::Changes { key: "c".into(), after: 1 << 40 }),
+        ]
+    }
+
+    fn replies() -> Vec<Option<Reply>> {
+        let key = Bytes::from_static(b"k");
+        let item = |value, expires| Item { key: key.clone(), version: Version(8), value, expires };
+        let items = vec![item(None, None), item(Some(key.clone()), Some(UnixMillis(9)))];
+        let mut operations = OperationRepliesBuilder::default();
+        operations.push(&OperationReply::Absent);
+        vec![
+            None,
+            Some(Reply::NotFound),
+            Some(Reply::Value { version: Version(4), value: key.clone(), expires: Some(UnixMillis(5)) }),
+            Some(Reply::Page(Page { items, next: Some(key.clone()) })),
+            Some(Reply::Refused(Refusal::DiskUnavailable)),
+            Some(Reply::Operations(operations.finish())),
+            Some(Reply::Scanned { keys: vec![key.clone(), Bytes::new()], next: Some(6) }),
+            Some(Reply::Scanned { keys: vec![], next: None }),
+            Some(Reply::Count(1 << 50)),
+            Some(Reply::Config(ConfigReply::Unchanged { revision: 3 })),
+        ]
+    }
+
+    #[test]
+    fn questions_and_answers_round_trip() {
+        let (request, shard, consistency) = (RequestId(7), ShardId(2), Consistency::Stale);
+        let (reads, replies) = (reads(), replies());
+        let mut out = vec![];
+        reads.iter().for_each(|read| put_read(&mut out, request, shard, (read, consistency)));
+        replies.iter().for_each(|reply| put_read_answer(&mut out, (request, shard), reply.as_ref()));
+        let bytes = Bytes::from(out);
+        let mut decoder = Decoder::new(&bytes);
+        for read in reads {
+            let asked = ReadMessage::Ask { request, shard, read, consistency };
+            assert_eq!(read_message(&mut decoder, &bytes), Ok(asked));
+        }
+        for reply in replies {
+            let answered = ReadMessage::Answer { request, shard, reply };
+            assert_eq!(read_message(&mut decoder, &bytes), Ok(answered));
+        }
+        assert!(decoder.is_empty());
+    }
+}

@@ -1,0 +1,292 @@
+//! Reads: answered from the group here, or by a peer that carries the shard.
+//!
+//! Owns the way of a read. A read may be asked again of somebody else at any time, since nothing is changed by it; so a
+//! lost question or answer costs time only. Whoever answers for a peer never asks a third.
+
+use alloc::vec::Vec;
+
+use super::gather::Gather;
+use super::{Open, Router, Work, parts};
+use crate::command::{Consistency, Operations, Read, Refusal, Reply};
+use crate::limits;
+use crate::peer::{self, ReadMessage};
+use crate::raft::{Groups, LinkNumber, RequestId};
+use crate::types::{NodeId, ShardId, Token};
+
+/// A read of a shard that is not replicated here.
+pub(super) struct Remote {
+    shard: ShardId,
+    read: Read,
+    consistency: Consistency,
+    /// Who was asked last, and has not answered; `None` while there is nobody.
+    asked: Option<NodeId>,
+}
+
+/// A read of all shards, here and elsewhere.
+pub(super) struct Gathering {
+    gather: Gather,
+    /// Parts that have no answer yet.
+    remote: Vec<Remote>,
+}
+
+/// Which shards a read asks.
+enum Scope {
+    Shard(ShardId),
+    All,
+}
+
+/// Whose question is answered.
+pub(super) struct Served {
+    node: NodeId,
+    link: LinkNumber,
+    request: RequestId,
+    shard: ShardId,
+}
+
+impl Router {
+    /// Takes a read.
+    pub(crate) fn read(
+        &mut self,
+        token: Token,
+        (read, consistency): (Read, Consistency),
+        groups: &mut Groups,
+    ) {
+        match consistency {
+            Consistency::Linearizable => self.counters.reads_linearizable += reads_in(&read),
+            Consistency::Stale => self.counters.reads_stale += reads_in(&read),
+        }
+        if consistency == Consistency::Stale
+            && let Some(reply) = self.read_stale(&read, groups)
+        {
+            return self.answer(Some(token), reply);
+        }
+        match self.scope(&read) {
+            Err(refusal) => self.answer(Some(token), Reply::Refused(refusal)),
+            Ok(Scope::Shard(shard)) if groups.member(shard).is_some() => {
+                let Some(request) = self.open(Some(token), Work::Read) else { return };
+                groups.with(shard, |group| group.read(request, read));
+            }
+            Ok(Scope::Shard(shard)) => {
+                let remote = Remote { shard, read, consistency, asked: None };
+                let Some(request) = self.open(Some(token), Work::RemoteRead(remote)) else { return };
+                self.ask_again(request);
+            }
+            Ok(Scope::All) => self.gather(token, (read, consistency), groups),
+        }
+    }
+
+    fn gather(&mut self, token: Token, (read, consistency): (Read, Consistency), groups: &mut Groups) {
+        let shards = self.slots.shards();
+        let gather = Gather::new(&read, shards.len());
+        let (here, elsewhere): (Vec<ShardId>, Vec<ShardId>) =
+            shards.into_iter().partition(|&shard| groups.member(shard).is_some());
+        let remote = |shard| Remote { shard, read: read.clone(), consistency, asked: None };
+        let remote = elsewhere.into_iter().map(remote).collect();
+        let gathering = Gathering { gather, remote };
+        let Some(request) = self.open(Some(token), Work::Gathering(gathering)) else { return };
+        for shard in here {
+            if consistency == Consistency::Linearizable {
+                groups.with(shard, |group| group.read(request, read.clone()));
+            } else if let Some(reply) = groups.member(shard).map(|group| group.read_stale(&read)) {
+                self.read_done(request, reply);
+            }
+        }
+        self.ask_again(request);
+    }
+
+    /// Answers from what is applied here; `None` if that does not suffice, because a shard is not replicated here.
+    pub(crate) fn read_stale(&self, read: &Read, groups: &Groups) -> Option<Reply> {
+        match self.scope(read) {
+            Err(refusal) => Some(Reply::Refused(refusal)),
+            Ok(Scope::Shard(shard)) => Some(groups.member(shard)?.read_stale(read)),
+            Ok(Scope::All) => {
+                let shards = self.slots.shards();
+                let mut gather = Gather::new(read, shards.len());
+                let mut whole = None;
+                for shard in shards {
+                    whole = gather.add(groups.member(shard)?.read_stale(read));
+                }
+                whole
+            }
+        }
+    }
+
+    /// Which shards a read asks, if it may ask them.
+    fn scope(&self, read: &Read) -> Result<Scope, Refusal> {
+        match read {
+            Read::Get { key } => Ok(Scope::Shard(self.shard_of(key))),
+            Read::Operations(operations) => self.scope_of(operations),
+            Read::Scan { shard, count, .. } => {
+                if self.slots.count(*shard) == 0 {
+                    return Err(Refusal::Invalid("no such shard"));
+                }
+                let is_step = (1..=limits::SCAN_KEYS_MAX).contains(count);
+                if is_step {
+                    Ok(Scope::Shard(*shard))
+                } else {
+                    Err(Refusal::Invalid("size of a step of a scan"))
+                }
+            }
+            Read::Config(config) => Ok(Scope::Shard(self.shard_of(config.namespace.routing_key()))),
+            Read::List { .. } | Read::ConfigNamespaces { .. } | Read::Count => Ok(Scope::All),
+        }
+    }
+
+    fn scope_of(&self, operations: &Operations) -> Result<Scope, Refusal> {
+        let mut shard = None;
+        for operation in operations.iter() {
+            if !operation.is_read() {
+                return Err(Refusal::Invalid("a write among reads"));
+            }
+            operation.validate()?;
+            let belongs = self.shard_of(operation.key());
+            if *shard.get_or_insert(belongs) != belongs {
+                return Err(Refusal::CrossShard);
+            }
+        }
+        shard.map(Scope::Shard).ok_or(Refusal::Invalid("no operations"))
+    }
+
+    /// A group here, or a peer, answered a read or a part of it.
+    pub(crate) fn read_done(&mut self, request: RequestId, reply: Reply) {
+        let Some(open) = self.get(request) else { return };
+        let whole = match &mut open.work {
+            Work::Gathering(gathering) => gathering.gather.add(reply),
+            Work::Write { .. } => None,
+            Work::Read | Work::RemoteRead(_) | Work::Served(_) => Some(reply),
+        };
+        if let Some(reply) = whole {
+            self.finish(request, reply);
+        }
+    }
+
+    /// Asks for what of a read nobody has been asked for; holds the read if there is nobody to ask.
+    pub(super) fn ask_again(&mut self, request: RequestId) {
+        let (key, generation) = parts(request);
+        let Some(open) = self.open.get_mut(key).filter(|open| open.generation == generation) else { return };
+        let waiting: &mut [Remote] = match &mut open.work {
+            Work::RemoteRead(remote) => core::slice::from_mut(remote),
+            Work::Gathering(gathering) => &mut gathering.remote,
+            Work::Write { .. } | Work::Read | Work::Served(_) => return,
+        };
+        let mut is_held = false;
+        for remote in waiting.iter_mut().filter(|remote| remote.asked.is_none()) {
+            let up = |node: &NodeId| self.peers.iter().any(|peer| peer.node == *node && peer.up);
+            remote.asked = self.routes.readers(remote.shard).find(up);
+            let Some(peer) = self.peers.iter_mut().find(|peer| Some(peer.node) == remote.asked) else {
+                is_held = true;
+                continue;
+            };
+            let frame = peer.read_frame();
+            peer::put_read(frame, request, remote.shard, (&remote.read, remote.consistency));
+            self.counters.forwarded += 1;
+        }
+        if is_held {
+            self.held.push_back(request);
+        }
+    }
+
+    /// A peer asks or answers.
+    pub(crate) fn read_message(&mut self, from: NodeId, message: ReadMessage, groups: &mut Groups) {
+        match message {
+            ReadMessage::Ask { request, shard, read, consistency } => {
+                let Some(peer) = self.peers.iter().find(|peer| peer.node == from) else { return };
+                let served = Served { node: from, link: peer.link, request, shard };
+                match (groups.member(shard), consistency) {
+                    (None, _) => self.put_answer(&served, None),
+                    (Some(group), Consistency::Stale) => {
+                        let reply = group.read_stale(&read);
+                        self.put_answer(&served, Some(&reply));
+                    }
+                    (Some(_), Consistency::Linearizable) => {
+                        let Some(own) = self.open(None, Work::Served(served)) else { return };
+                        groups.with(shard, |group| group.read(own, read));
+                    }
+                }
+            }
+            ReadMessage::Answer { request, shard, reply } => self.answered(from, (request, shard), reply),
+        }
+    }
+
+    fn answered(&mut self, from: NodeId, (request, shard): (RequestId, ShardId), reply: Option<Reply>) {
+        let Some(open) = self.get(request) else { return };
+        let is_it = |remote: &Remote| remote.shard == shard && remote.asked == Some(from);
+        let found = match &mut open.work {
+            Work::RemoteRead(remote) if is_it(remote) => {
+                remote.asked = None;
+                true
+            }
+            Work::Gathering(Gathering { remote, .. }) => match remote.iter().position(is_it) {
+                Some(position) if reply.is_some() => {
+                    remote.swap_remove(position);
+                    true
+                }
+                Some(position) => {
+                    remote[position].asked = None;
+                    true
+                }
+                None => false,
+            },
+            _ => false,
+        };
+        match reply {
+            _ if !found => {}
+            Some(reply) => self.read_done(request, reply),
+            // Not asked again at once: the registry here may be out of date for a while.
+            None => self.held.push_back(request),
+        }
+    }
+
+    /// The link to a node broke: what it was asked is asked of others.
+    pub(super) fn reads_lost(&mut self, node: NodeId) {
+        let mut lost = Vec::new();
+        for (key, open) in &mut self.open {
+            let Open { generation, work, .. } = open;
+            let remotes: &mut [Remote] = match work {
+                Work::RemoteRead(remote) => core::slice::from_mut(remote),
+                Work::Gathering(gathering) => &mut gathering.remote,
+                Work::Write { .. } | Work::Read | Work::Served(_) => continue,
+            };
+            for remote in remotes.iter_mut().filter(|remote| remote.asked == Some(node)) {
+                remote.asked = None;
+                lost.push(super::id(key, *generation));
+            }
+        }
+        lost.dedup();
+        self.held.extend(lost);
+    }
+
+    /// What a peer asked has an answer. A refusal says that there is none in time: the peer knows that by itself.
+    pub(super) fn answer_reader(&mut self, served: &Served, reply: &Reply) {
+        if !matches!(reply, Reply::Refused(Refusal::NoLeader)) {
+            self.put_answer(served, Some(reply));
+        }
+    }
+
+    fn put_answer(&mut self, served: &Served, reply: Option<&Reply>) {
+        let is_there =
+            |peer: &&mut super::Peer| peer.node == served.node && peer.up && peer.link == served.link;
+        if let Some(peer) = self.peers.iter_mut().find(is_there) {
+            peer::put_read_answer(peer.read_frame(), (served.request, served.shard), reply);
+        }
+    }
+}
+
+impl super::Peer {
+    /// The open frame of reads and answers.
+    fn read_frame(&mut self) -> &mut Vec<u8> {
+        if self.reads.last().is_none_or(|frame| frame.len() >= limits::PEER_FRAME_BYTES_CLOSE) {
+            self.reads.push(alloc::vec![peer::KIND_READS]);
+        }
+        self.reads.last_mut().expect("invariant: a frame was pushed just now")
+    }
+}
+
+/// How many reads of clients one read stands for.
+fn reads_in(read: &Read) -> u64 {
+    match read {
+        Read::Operations(operations) => operations.len() as u64,
+        Read::Get { .. } | Read::List { .. } | Read::Scan { .. } | Read::Count => 1,
+        Read::Config(_) | Read::ConfigNamespaces { .. } => 1,
+    }
+}

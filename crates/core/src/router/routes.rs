@@ -1,0 +1,96 @@
+//! Who can be asked about a shard that is not replicated here.
+//!
+//! Owns what the registry and the peers' reports say about that. Both may be out of date: who is asked wrongly says so.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::types::{NodeId, ShardId, Term};
+
+/// What is known of all shards.
+#[derive(Default)]
+pub(super) struct Routes {
+    shards: BTreeMap<ShardId, Route>,
+}
+
+#[derive(Default)]
+struct Route {
+    /// In order.
+    carriers: Vec<NodeId>,
+    /// The newest term in which somebody said that it leads.
+    leader: Option<(Term, NodeId)>,
+}
+
+impl Routes {
+    /// Sets who carries which shard, and forgets shards that nobody does.
+    pub(super) fn set(&mut self, carriers: impl Iterator<Item = (ShardId, NodeId)>) {
+        self.shards.values_mut().for_each(|route| route.carriers.clear());
+        for (shard, node) in carriers {
+            self.shards.entry(shard).or_default().carriers.push(node);
+        }
+        self.shards.retain(|_, route| !route.carriers.is_empty());
+    }
+
+    /// Whether there is such a shard.
+    pub(super) fn knows(&self, shard: ShardId) -> bool {
+        self.shards.contains_key(&shard)
+    }
+
+    /// A node leads a shard in some term, or does not. Whether that is news worth trying again for.
+    pub(super) fn hear(&mut self, shard: ShardId, node: NodeId, led: Option<Term>) -> bool {
+        let Some(route) = self.shards.get_mut(&shard) else { return false };
+        let before = route.leader;
+        match (led, before) {
+            (Some(term), Some((known, _))) if term < known => {}
+            (Some(term), _) => route.leader = Some((term, node)),
+            (None, Some((_, known))) if known == node => route.leader = None,
+            (None, _) => {}
+        }
+        route.leader != before && led.is_some()
+    }
+
+    /// A node said that it does not lead what it was believed to lead. Which shard that was does not matter much.
+    pub(super) fn denied(&mut self, node: NodeId) {
+        self.lose(node);
+    }
+
+    /// A node cannot be reached.
+    pub(super) fn lose(&mut self, node: NodeId) {
+        for route in self.shards.values_mut() {
+            route.leader.take_if(|(_, leader)| *leader == node);
+        }
+    }
+
+    pub(super) fn leader(&self, shard: ShardId) -> Option<NodeId> {
+        Some(self.shards.get(&shard)?.leader?.1)
+    }
+
+    /// Who may answer a read, the best first: who leads is not behind.
+    pub(super) fn readers(&self, shard: ShardId) -> impl Iterator<Item = NodeId> {
+        let route = self.shards.get(&shard);
+        let leader = route.and_then(|route| route.leader).map(|(_, node)| node);
+        let carriers = route.into_iter().flat_map(|route| route.carriers.iter().copied());
+        leader.into_iter().chain(carriers.filter(move |node| Some(*node) != leader))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_leader_counts_until_it_denies() {
+        let (shard, mut routes) = (ShardId(3), Routes::default());
+        assert!(!routes.hear(shard, NodeId(1), Some(Term(1))), "nobody carries it");
+        routes.set([(shard, NodeId(1)), (shard, NodeId(2))].into_iter());
+        assert!(routes.hear(shard, NodeId(2), Some(Term(5))));
+        assert!(!routes.hear(shard, NodeId(1), Some(Term(4))), "of an older term");
+        assert_eq!(routes.leader(shard), Some(NodeId(2)));
+        assert!(routes.readers(shard).eq([NodeId(2), NodeId(1)]));
+        routes.denied(NodeId(2));
+        assert_eq!(routes.leader(shard), None);
+        assert!(routes.readers(shard).eq([NodeId(1), NodeId(2)]));
+        routes.set(core::iter::empty());
+        assert!(!routes.knows(shard));
+    }
+}

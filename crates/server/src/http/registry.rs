@@ -1,0 +1,260 @@
+//! `/v1/cluster/dump`, and what shards say about their placement: `/v1/cluster/shards/{shard}/explain` and `…/tags`.
+//!
+//! Owns the names of the fields. Those of the dump are fixed, and so is their order: one JSON object a line, a header, then
+//! hosts, shards and replicas, each by its number. All of it is what the node that answers has of the registry.
+
+use std::collections::BTreeMap;
+
+use hyper::StatusCode;
+use serde::Serialize;
+use tidelock_core::command::{Explained, RegistryView, Reply, Request, ShardTags, Standing, Write};
+use tidelock_core::control::placement::policy::Policy;
+use tidelock_core::control::registry::Seat;
+use tidelock_core::control::registry::tables;
+use tidelock_core::membership::Role;
+use tidelock_core::types::{NodeId, ReplicaId, ShardId};
+
+use super::body::BodyLimit;
+use super::membership::{denied, number};
+use super::problem::{Problem, ProblemKind};
+use super::response::{self, Response};
+use super::service::{self, Call};
+use crate::store::Store;
+
+const MEDIA_TYPE: &str = "application/jsonl";
+
+/// The types of shards.
+const TYPE_REGISTRY: &str = "tidelock/registry";
+const TYPE_KV: &str = "tidelock/kv";
+
+/// More than the tags of a shard may have.
+const TAGS_BODY_BYTES_MAX: usize = 16 << 10;
+
+pub(super) async fn dump<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
+    service::only_reads(call.method())?;
+    match call.submit(Request::Registry).await? {
+        Reply::Registry(view) => Ok(response::typed(StatusCode::OK, MEDIA_TYPE, lines(&view))),
+        _ => Err(Problem::mismatched_reply()),
+    }
+}
+
+pub(super) async fn explain<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Result<Response, Problem> {
+    service::only_reads(call.method())?;
+    let shard = known_shard(&call, raw_shard).await?;
+    match call.submit(Request::Explain { shard }).await? {
+        Reply::Explained(explanation) => {
+            let hosts = explanation.hosts.iter().map(Reasoned::of).collect();
+            Ok(response::json(encode(&Explanation { shard: shard.0, hosts })))
+        }
+        _ => Err(Problem::mismatched_reply()),
+    }
+}
+
+/// Takes `{"name": "value", "other": null}`.
+pub(super) async fn tag<S: Store>(mut call: Call<'_, S>, raw_shard: &str) -> Result<Response, Problem> {
+    service::only_posts(call.method())?;
+    let shard = ShardId(number("a shard", raw_shard)?);
+    let body = call.read_body(BodyLimit::Form(TAGS_BODY_BYTES_MAX)).await?;
+    let tags: BTreeMap<String, Option<String>> = serde_json::from_slice(&body)
+        .map_err(|_| Problem::invalid("the body must be a JSON object of texts; null takes a tag away"))?;
+    let set = tags.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
+    Policy::parse(&set.collect()).map_err(|error| Problem::invalid(error.to_string()))?;
+    let write = Write::TagShard(ShardTags { shard, tags: tags.into_iter().collect() });
+    match call.submit(Request::Write(write)).await? {
+        Reply::HostChanged => Ok(response::accepted(encode(&Tagged { shard: shard.0 }))),
+        Reply::Denied(denial) => Err(denied(denial)),
+        _ => Err(Problem::mismatched_reply()),
+    }
+}
+
+async fn known_shard<S: Store>(call: &Call<'_, S>, raw_shard: &str) -> Result<ShardId, Problem> {
+    let shard = ShardId(number("a shard", raw_shard)?);
+    let Reply::Registry(view) = call.submit(Request::Registry).await? else {
+        return Err(Problem::mismatched_reply());
+    };
+    if view.shards.iter().any(|(known, _)| *known == shard) {
+        return Ok(shard);
+    }
+    Err(Problem::new(ProblemKind::UnknownShard, "there is no such shard"))
+}
+
+fn lines(view: &RegistryView) -> Vec<u8> {
+    let uuid = |node: NodeId| {
+        let seat = view.seats.iter().find(|(number, _)| *number == node);
+        seat.and_then(|(_, seat)| seat.host.as_ref()).map(|host| host.info.uuid.to_string())
+    };
+    let is_member = |(_, seat): &&(NodeId, Seat)| seat.standing != Standing::Removed;
+    let hosts: Vec<&(NodeId, Seat)> = view.seats.iter().filter(is_member).collect();
+    let header = Header {
+        index: view.index.0,
+        hosts: hosts.len(),
+        shards: view.shards.len(),
+        replicas: view.replicas.len(),
+        last_replica: view.last_replica.0,
+        last_shard: view.last_shard.0,
+        last_host: view.seats.last().and_then(|(node, _)| uuid(*node)),
+    };
+    let mut out = encode(&header);
+    let mut line = |object: Vec<u8>| {
+        out.push(b'\n');
+        out.extend(object);
+    };
+    hosts.into_iter().for_each(|(_, seat)| line(encode(&Host::of(seat))));
+    view.shards.iter().for_each(|(shard, row)| line(encode(&Shard::of(*shard, row))));
+    for (replica, row) in &view.replicas {
+        line(encode(&Replica::of(*replica, row, uuid(row.node))));
+    }
+    out.push(b'\n');
+    out
+}
+
+fn encode(object: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(object).expect("invariant: numbers, texts and maps of texts are JSON")
+}
+
+#[derive(Serialize)]
+struct Header {
+    index: u64,
+    hosts: usize,
+    shards: usize,
+    replicas: usize,
+    #[serde(rename = "lastReplicaID")]
+    last_replica: u64,
+    #[serde(rename = "lastShardID")]
+    last_shard: u64,
+    #[serde(rename = "lastHostID")]
+    last_host: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Host<'a> {
+    id: Option<String>,
+    created: u64,
+    updated: u64,
+    status: &'static str,
+    tags: Option<&'a BTreeMap<String, String>>,
+    api_address: &'a str,
+    raft_address: &'a str,
+    shard_types: [&'static str; 1],
+}
+
+impl<'a> Host<'a> {
+    fn of(seat: &'a Seat) -> Self {
+        let status = match (&seat.host, seat.standing) {
+            (None, _) => "new",
+            (_, Standing::Leaving) => "leaving",
+            _ if seat.is_dead => "dead",
+            _ if seat.draining => "draining",
+            _ => "active",
+        };
+        let host = seat.host.as_ref();
+        Host {
+            id: host.map(|host| host.info.uuid.to_string()),
+            created: host.map_or(0, |host| host.created.0),
+            updated: host.map_or(0, |host| host.updated.0),
+            status,
+            tags: host.map(|host| &host.info.tags).filter(|tags| !tags.is_empty()),
+            api_address: host.map_or("", |host| &host.info.http_address),
+            raft_address: host.map_or("", |host| &host.info.peer_address),
+            shard_types: [TYPE_KV],
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Shard<'a> {
+    id: u64,
+    created: u64,
+    updated: u64,
+    status: &'static str,
+    tags: Option<&'a BTreeMap<String, String>>,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    name: &'a str,
+}
+
+impl<'a> Shard<'a> {
+    fn of(shard: ShardId, row: &'a tables::Shard) -> Self {
+        Shard {
+            id: shard.0,
+            created: row.created.0,
+            updated: row.updated.0,
+            status: "active",
+            tags: (!row.tags.is_empty()).then_some(&row.tags),
+            kind: if shard == ShardId::PRIME { TYPE_REGISTRY } else { TYPE_KV },
+            name: &row.name,
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Replica {
+    id: u64,
+    created: u64,
+    updated: u64,
+    status: &'static str,
+    tags: Option<()>,
+    #[serde(rename = "hostID")]
+    host: Option<String>,
+    is_non_voting: bool,
+    /// There are no witnesses; the field is the reference's.
+    is_witness: bool,
+    #[serde(rename = "shardID")]
+    shard: u64,
+}
+
+impl Replica {
+    fn of(replica: ReplicaId, row: &tables::Replica, host: Option<String>) -> Self {
+        Replica {
+            id: replica.0,
+            created: row.created.0,
+            updated: row.updated.0,
+            status: if row.wanted.is_some() { "active" } else { "leaving" },
+            tags: None,
+            host,
+            is_non_voting: row.wanted != Some(Role::Voter),
+            is_witness: false,
+            shard: row.shard.0,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Explanation<'a> {
+    shard: u64,
+    hosts: Vec<Reasoned<'a>>,
+}
+
+#[derive(Serialize)]
+struct Reasoned<'a> {
+    node: u64,
+    replica: Option<u64>,
+    /// `voter`, `learner` or `none`.
+    role: &'static str,
+    /// Whether the registry says so; if not, it is about to.
+    written: bool,
+    reason: &'a str,
+}
+
+impl<'a> Reasoned<'a> {
+    fn of(explained: &'a Explained) -> Self {
+        Reasoned {
+            node: explained.node.0,
+            replica: explained.replica.map(|replica| replica.0),
+            role: match explained.role {
+                Some(Role::Voter) => "voter",
+                Some(Role::Learner) => "learner",
+                None => "none",
+            },
+            written: explained.is_written,
+            reason: &explained.reason,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Tagged {
+    shard: u64,
+}
