@@ -12,7 +12,6 @@ use super::{
     Found, HistoryPage, Item, Name, NamespaceView, Pair, Policy, Query, RevisionView, Selection, Stamp,
 };
 use crate::codec::{self, DecodeError, Decoder};
-use crate::limits;
 
 impl ConfigRead {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -67,7 +66,7 @@ impl ConfigRead {
             5 => Query::Container { key: text(decoder)?, at: option(decoder)?, known: option(decoder)? },
             6 => {
                 let item = if decoder.bool()? { Some(Item::decode(decoder)?) } else { None };
-                Query::History { item, before: option(decoder)?, limit: page_limit(decoder)? }
+                Query::History { item, before: option(decoder)?, limit: decoder.varint()? as usize }
             }
             7 => Query::Export { at: option(decoder)? },
             8 => Query::Changes { key: text(decoder)?, after: decoder.varint()? },
@@ -86,7 +85,7 @@ impl Selection {
 
     fn decode(decoder: &mut Decoder<'_>) -> Result<Selection, DecodeError> {
         let (contains, offset) = (text(decoder)?, decoder.varint()? as usize);
-        Ok(Selection { contains, offset, limit: page_limit(decoder)? })
+        Ok(Selection { contains, offset, limit: decoder.varint()? as usize })
     }
 }
 
@@ -357,10 +356,6 @@ fn keyed_pair(decoder: &mut Decoder<'_>) -> Result<(Arc<str>, Arc<Pair>), Decode
 
 fn keyed_container(decoder: &mut Decoder<'_>) -> Result<(Arc<str>, Arc<Container>), DecodeError> {
     Ok((text(decoder)?, Arc::new(Container::decode(decoder)?)))
-}
-
-fn page_limit(decoder: &mut Decoder<'_>) -> Result<usize, DecodeError> {
-    decoder.bounded(limits::CONFIG_PAGE_ITEMS_MAX as u64, "limit of a page").map(|limit| limit as usize)
 }
 
 #[cfg(test)]
