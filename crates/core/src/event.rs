@@ -15,6 +15,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use core::ops::Range;
 
 use crate::command::config::Name;
 use crate::command::{Checkpoint, HostInfo, Reply, Request};
@@ -119,6 +120,9 @@ pub struct Actions {
     pub replies: Vec<(Token, Reply)>,
     /// Whose configuration changed here. Whoever watches it should look.
     pub config: Vec<ConfigNews>,
+    /// Slots whose shards are not replicated here, or were not the last time, told once an election timeout while there
+    /// are any. Nobody hears of changes there: whoever watches configuration in them should look, too.
+    pub elsewhere: Vec<Range<u16>>,
     /// From now on these are the peers, at these addresses. To be taken in after `frames` were queued: there may be a
     /// farewell among them to one that is no peer any more. The first drive of a node's life has them.
     pub peers: Option<Vec<(NodeId, String)>>,

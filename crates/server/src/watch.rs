@@ -2,15 +2,18 @@
 //!
 //! Owns the table of watchers, from the worker's word that a container changed to the wakers of those who watch it. It
 //! holds no content: who is woken looks for himself, at the replica of this node. So a watcher costs an entry here and a
-//! connection, and nothing at all while nothing happens.
+//! connection, and nothing at all while nothing happens. Only what this node has no replica of is looked at now and then,
+//! since nobody tells of changes there.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
 use tidelock_core::command::config::Name;
 use tidelock_core::event::ConfigNews;
+use tidelock_core::slots::slot_of;
 
 /// Most watchers of one node at a time; the one above is refused. Watchers do not count among the connections that are
 /// limited otherwise, so that they cannot crowd out everybody else.
@@ -77,6 +80,25 @@ impl Hub {
             let Some(of_namespace) = by_container.get(&news.namespace) else { return };
             let positions = news.containers.iter().filter_map(|key| of_namespace.get(key)).flatten();
             for &position in positions {
+                watchers[position].is_due = true;
+                woken.extend(watchers[position].waker.take());
+            }
+        }
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Wakes those whose namespaces are in these slots.
+    pub fn tell_slots(&self, slots: &[Range<u16>]) {
+        let mut woken = Vec::new();
+        {
+            let mut table = self.lock();
+            let Table { watchers, by_container, .. } = &mut *table;
+            let is_concerned = |name: &Name| {
+                let slot = slot_of(name.routing_key());
+                slots.iter().any(|range| range.contains(&slot))
+            };
+            let concerned = by_container.iter().filter(|(name, _)| is_concerned(name));
+            for &position in concerned.flat_map(|(_, of_namespace)| of_namespace.values().flatten()) {
                 watchers[position].is_due = true;
                 woken.extend(watchers[position].waker.take());
             }

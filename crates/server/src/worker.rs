@@ -225,6 +225,10 @@ impl Worker {
         }
         // Behind the replies: who made the change does not wait until ten thousand watchers have looked at it.
         actions.config.drain(..).for_each(|news| self.0.hub.tell(&news));
+        if !actions.elsewhere.is_empty() {
+            self.0.hub.tell_slots(&actions.elsewhere);
+            actions.elsewhere.clear();
+        }
     }
 }
 

@@ -1,7 +1,6 @@
-//! What clients ask of the configuration centre, and those who watch it.
+//! What clients ask of the configuration centre.
 //!
-//! Owns the choice of the next change or read, and the watchers: each stays at one node, looks whenever that node has
-//! word of its container, and goes on at another node when that one dies. It judges nothing; `checkers::config` does.
+//! Owns the choice of the next change or read. It judges nothing; `checkers::config` does.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,8 +9,7 @@ use tidelock_core::command::config::{
     Change, ConfigReply, Deed, Field, Item, Name, Policy, Query, Refers, Selection, Stamp, Value,
 };
 use tidelock_core::command::{ConfigRead, ConfigWrite, Consistency, Read, Reply, Request, Write};
-use tidelock_core::event::ConfigNews;
-use tidelock_core::types::{NodeId, ShardId, Token};
+use tidelock_core::types::{ShardId, Token};
 
 use crate::faults::choose;
 use crate::slots::shard_of;
@@ -161,69 +159,4 @@ fn names(data_shards: u64) -> Vec<Name> {
         }
     }
     found.into_values().collect()
-}
-
-/// What a watcher was told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
-    /// The revision that changed it.
-    pub revision: u64,
-    /// What the container resolves to since then; `None`: it is gone.
-    pub document: Option<String>,
-    /// Whether it was told that revisions before this one are not kept any more.
-    pub after_gap: bool,
-}
-
-/// Somebody who watches one container, all his life.
-#[derive(Clone, Debug)]
-pub struct Watcher {
-    /// Of which namespace.
-    pub namespace: Name,
-    /// Which container.
-    pub container: Arc<str>,
-    /// Where; `None` while that node is down.
-    pub node: Option<NodeId>,
-    /// What it was told, in order.
-    pub told: Vec<Told>,
-}
-
-impl Watcher {
-    /// One for each container that clients use.
-    pub fn all(names: &[Name]) -> Vec<Watcher> {
-        let of_name = |name: &Name| {
-            let namespace = name.clone();
-            CONTAINERS.map(|container| Watcher {
-                namespace: namespace.clone(),
-                container: container.into(),
-                node: None,
-                told: Vec::new(),
-            })
-        };
-        names.iter().flat_map(of_name).collect()
-    }
-
-    /// Whether this is about its container.
-    pub fn cares(&self, news: &ConfigNews) -> bool {
-        news.namespace == self.namespace && news.containers.contains(&self.container)
-    }
-
-    /// What it asks its node.
-    pub fn question(&self) -> ConfigRead {
-        let after = self.told.last().map_or(0, |told| told.revision);
-        let query = Query::Changes { key: self.container.clone(), after };
-        ConfigRead { namespace: self.namespace.clone(), query }
-    }
-
-    /// Takes an answer. Returns how many events there were.
-    pub fn hear(&mut self, reply: &Reply) -> usize {
-        let Reply::Config(ConfigReply::Changes(changes)) = reply else {
-            panic!("{reply:?} answers a watcher");
-        };
-        self.told.extend(changes.events.iter().map(|event| Told {
-            revision: event.revision,
-            document: event.found.as_ref().map(|found| found.document()),
-            after_gap: changes.has_gap,
-        }));
-        changes.events.len()
-    }
 }

@@ -6,6 +6,7 @@
 //! things happen is decided by the run.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use tidelock_core::command::{ConfigRead, HostInfo, Read, RegistryView, Reply, Standing, Write as Command};
 use tidelock_core::event::{Actions, ConfigNews, Event, NodeOptions, NodeStatus, OutgoingFrame};
@@ -89,6 +90,8 @@ pub struct Turn {
     pub replies: Vec<(Token, Reply)>,
     /// Whose configuration changed.
     pub config: Vec<ConfigNews>,
+    /// Slots of shards that it does not carry.
+    pub elsewhere: Vec<Range<u16>>,
     /// Whom it has connections with from now on.
     pub peers: Option<Vec<NodeId>>,
 }
@@ -315,6 +318,7 @@ impl Host {
             turn.frames.append(&mut actions.frames);
             turn.replies.append(&mut actions.replies);
             turn.config.append(&mut actions.config);
+            turn.elsewhere.append(&mut actions.elsewhere);
             if let Some(peers) = actions.peers.take() {
                 turn.peers = Some(peers.iter().map(|(node, _)| *node).collect());
                 // The control file keeps what is known of others.

@@ -258,11 +258,23 @@ impl World<'_> {
             let token = self.ask(node, ask(Query::Export { at: Some(page.oldest) }), true);
             self.reply(token)?;
         }
-        for watcher in &mut self.watchers {
+        // Time enough for what is watched from elsewhere.
+        self.pass_ticks(3 * self.plan.timing.election_ticks)?;
+        for position in 0..self.watchers.len() {
+            let watcher = &self.watchers[position];
             let Some(node) = watcher.node else { continue };
-            let told = watcher.told.len();
-            let reply = self.hosts[(node.0 - 1) as usize].look(watcher.question());
-            reply.map(|reply| watcher.hear(&reply));
+            let (told, question) = (watcher.told.len(), watcher.question());
+            let reply = match self.hosts[(node.0 - 1) as usize].look(question.clone()) {
+                Some(reply) => reply,
+                None => {
+                    let read = Read::Config(question);
+                    let request = Request::Read { read, consistency: Consistency::Linearizable };
+                    let token = self.ask(node, request, true);
+                    self.reply(token)?
+                }
+            };
+            let watcher = &mut self.watchers[position];
+            watcher.hear(&reply);
             let news = &watcher.told[told..];
             // Who asks anew about what is not there is told so if history does not reach back to the last time.
             let was_absent = told.checked_sub(1).is_none_or(|last| watcher.told[last].document.is_none());

@@ -36,5 +36,6 @@ pub mod run;
 pub mod shrink;
 pub mod slots;
 pub mod trace;
+pub mod watching;
 pub mod workload;
 pub mod world;

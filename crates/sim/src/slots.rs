@@ -10,7 +10,12 @@ const SLOTS: u64 = 16384;
 
 /// The shard of a key without hash tags, of `data_shards` founding ones.
 pub fn shard_of(key: &[u8], data_shards: u64) -> ShardId {
-    ShardId(1 + u64::from(crc16(key)) % SLOTS * data_shards / SLOTS)
+    ShardId(1 + u64::from(slot_of(key)) * data_shards / SLOTS)
+}
+
+/// The slot of a key without hash tags.
+pub fn slot_of(key: &[u8]) -> u16 {
+    (u64::from(crc16(key)) % SLOTS) as u16
 }
 
 /// Bit by bit, as the polynomial says: short enough to be seen right.

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use tidelock_core::command::{HostInfo, Reply, Request};
-use tidelock_core::event::{ConfigNews, Event, NodeOptions};
+use tidelock_core::event::{Event, NodeOptions};
 use tidelock_core::storage::snapshot::SnapshotDone;
 use tidelock_core::types::{NodeId, ReplicaId, ShardId, Token};
 use uuid::Uuid;
@@ -19,7 +19,7 @@ use crate::checkers::leaders::Leaders;
 use crate::checkers::operations::Ledger;
 use crate::checkers::replicas::Replicas;
 use crate::checkers::replies::Replies;
-use crate::config::Watcher;
+use crate::watching::Watcher;
 use crate::describe::{brief, brief_done, brief_event, brief_reply, link_facts, reply_facts};
 use crate::disk::SimDisk;
 use crate::faults::{Loss, Sabotage};
@@ -273,7 +273,7 @@ impl<'p> World<'p> {
     fn forget_life(&mut self, incarnation: Incarnation) {
         let node = incarnation.node;
         for watcher in self.watchers.iter_mut().filter(|watcher| watcher.node == Some(node)) {
-            watcher.node = None;
+            (watcher.node, watcher.asked) = (None, None);
         }
         self.history.lose(incarnation);
         self.replies.forget(node);
@@ -355,6 +355,7 @@ impl<'p> World<'p> {
             self.answer(node, token, reply)?;
         }
         self.tell_watchers(node, &turn.config);
+        self.tell_elsewhere(node, &turn.elsewhere);
         if let Some(peers) = turn.peers {
             self.net.set_peers(node, peers, &mut self.agenda);
         }
@@ -365,22 +366,6 @@ impl<'p> World<'p> {
             self.dismiss(node);
         }
         Ok(())
-    }
-
-    /// Watchers at a node look if they are told to. Those without a node come to the first one that does something.
-    fn tell_watchers(&mut self, node: NodeId, news: &[ConfigNews]) {
-        let host = &mut self.hosts[(node.0 - 1) as usize];
-        for watcher in &mut self.watchers {
-            let comes = watcher.node.is_none();
-            let concerned = watcher.node == Some(node) && news.iter().any(|news| watcher.cares(news));
-            if !comes && !concerned {
-                continue;
-            }
-            watcher.node = Some(node);
-            while let Some(reply) = host.look(watcher.question())
-                && watcher.hear(&reply) > 0
-            {}
-        }
     }
 
     /// Two hosts try to connect. One that the other knows to be removed is told so instead.
@@ -418,6 +403,7 @@ impl<'p> World<'p> {
             }
         }
         self.operator_hears(node, token, &reply)?;
+        self.watcher_hears(token, &reply);
         if !self.host(node).holds_all_keys() {
             self.history.forwarded(token);
         }

@@ -11,6 +11,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::Node;
 use crate::event::NodeOptions;
@@ -159,6 +160,17 @@ impl Node {
     pub(super) fn files_removed(&mut self, shard: ShardId) {
         self.carrying.closing.remove(&shard);
         self.look_again();
+    }
+
+    /// Tells of slots whose shards are not replicated here. Of those that came here since, it tells once more: what
+    /// happened between the last look and the first word from here is in nobody's news.
+    pub(super) fn tell_of_elsewhere(&mut self) {
+        let ranges = self.router.slot_map().ranges();
+        let elsewhere = ranges.filter(|(_, shard)| self.groups.member(*shard).is_none());
+        let elsewhere: Vec<Range<u16>> = elsewhere.map(|(range, _)| range).collect();
+        let before = core::mem::replace(&mut self.was_elsewhere, elsewhere.clone());
+        self.elsewhere = elsewhere;
+        self.elsewhere.extend(before.into_iter().filter(|range| !self.was_elsewhere.contains(range)));
     }
 
     /// Whether every key is replicated here, so that this node can answer for all of them by itself.

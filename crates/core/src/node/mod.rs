@@ -16,6 +16,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use core::ops::Range;
 use crc::{CRC_64_XZ, Crc};
 
 use self::upkeep::Upkeep;
@@ -65,6 +66,10 @@ pub struct Node {
     /// Peers are due to hear where our replicas stand.
     report_due: bool,
     upkeep: Upkeep,
+    /// To be told: see [`Actions::elsewhere`].
+    elsewhere: Vec<Range<u16>>,
+    /// What was elsewhere when that was told last.
+    was_elsewhere: Vec<Range<u16>>,
     frames_invalid: u64,
 }
 
@@ -100,6 +105,8 @@ impl Node {
             reports: BTreeMap::new(),
             report_due: false,
             upkeep: Upkeep::default(),
+            elsewhere: Vec::new(),
+            was_elsewhere: Vec::new(),
             frames_invalid: 0,
             options,
         };
@@ -149,6 +156,7 @@ impl Node {
         !self.groups.is_idle()
             || self.report_due
             || self.upkeep.is_due()
+            || !self.elsewhere.is_empty()
             || self.router.has_output()
             || self.output.has_output()
             || self.has_roster_output()
@@ -372,6 +380,7 @@ impl Node {
             self.forget_replicas();
             self.balance();
             self.report_due = true;
+            self.tell_of_elsewhere();
         }
     }
 
@@ -476,6 +485,7 @@ impl Node {
         }
         actions.replies.append(self.router.replies());
         actions.config.append(&mut self.output.config);
+        actions.elsewhere.append(&mut self.elsewhere);
         let peers = self.emit_roster(&mut actions.frames);
         if peers.is_some() {
             self.forget_reports();

@@ -17,7 +17,7 @@ use tidelock_core::command::{ConfigWrite, Consistency, Read, Reply, Request, Wri
 use tidelock_core::types::Token;
 
 use super::Violation;
-use crate::config::Watcher;
+use crate::watching::Watcher;
 use crate::history::{Happened, History, Incarnation, Moment, Operation};
 
 const CHECKER: &str = "config";
@@ -163,7 +163,7 @@ impl<'a> Account<'a> {
             }
             if seen.is_stale {
                 // A stale read is answered at once, so its reply stands for its moment.
-                let before = replicas.entry(seen.operation.at).or_default();
+                let before = replicas.entry(seen.operation.answered_by()).or_default();
                 before.push((seen.operation.completed(), seen.revision));
             }
         }

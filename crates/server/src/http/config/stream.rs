@@ -232,7 +232,7 @@ impl<S: Store> Source for Watcher<S> {
                 self.asking = None;
                 match reply {
                     Reply::Config(ConfigReply::Changes(changes)) => self.take(changes),
-                    // The shard is not here any more: the watcher comes back, and finds it.
+                    // Nobody answers for the shard now: the watcher comes back, and finds it.
                     _ => return Poll::Ready(None),
                 }
                 continue;

@@ -5,7 +5,7 @@ use tidelock_core::command::config::{ChangeView, Export, HistoryPage, Policy, St
 use tidelock_core::types::NodeId;
 
 use super::*;
-use crate::config::Told;
+use crate::watching::Told;
 
 /// What clients and watchers saw of one namespace with one pair `p` and one container `c` of it.
 #[derive(Default)]
@@ -115,7 +115,7 @@ impl Story {
         let token = self.query(query, Consistency::Linearizable);
         assert!(self.history.answer(token, Reply::Config(ConfigReply::History(page))));
         let watcher =
-            Watcher { namespace: name(), container: "c".into(), node: Some(NodeId(1)), told: self.told };
+            Watcher { namespace: name(), container: "c".into(), node: Some(NodeId(1)), asked: None, told: self.told };
         check(&self.history, &[watcher])
     }
 }
