@@ -19,7 +19,6 @@ use crate::checkers::leaders::Leaders;
 use crate::checkers::operations::Ledger;
 use crate::checkers::replicas::Replicas;
 use crate::checkers::replies::Replies;
-use crate::watching::Watcher;
 use crate::describe::{brief, brief_done, brief_event, brief_reply, link_facts, reply_facts};
 use crate::disk::SimDisk;
 use crate::faults::{Loss, Sabotage};
@@ -31,6 +30,7 @@ use crate::operator::{Operators, ZONES};
 use crate::plan::{DiskPace, Plan};
 use crate::run::{Report, Tally};
 use crate::trace::{Detail, Trace, digest};
+use crate::watching::Watcher;
 use crate::workload::Workload;
 
 /// The state of a run.

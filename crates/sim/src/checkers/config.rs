@@ -17,8 +17,8 @@ use tidelock_core::command::{ConfigWrite, Consistency, Read, Reply, Request, Wri
 use tidelock_core::types::Token;
 
 use super::Violation;
-use crate::watching::Watcher;
 use crate::history::{Happened, History, Incarnation, Moment, Operation};
+use crate::watching::Watcher;
 
 const CHECKER: &str = "config";
 

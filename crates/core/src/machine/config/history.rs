@@ -110,6 +110,15 @@ impl Namespace {
         }
     }
 
+    /// Containers that later revisions wrote or deleted, as far as history goes.
+    pub fn containers_written_since(&self, revision: u64) -> impl Iterator<Item = &Arc<str>> {
+        let later = self.history.iter().rev().take_while(move |kept| kept.number > revision);
+        later.flat_map(|kept| &kept.undo).filter_map(|undo| match &undo.item {
+            Item::Container(key) => Some(key),
+            Item::Pair(_) => None,
+        })
+    }
+
     /// A page of revisions, the newest first.
     pub fn page(&self, item: Option<&Item>, before: Option<u64>, limit: usize) -> HistoryPage {
         let mut page =

@@ -27,7 +27,7 @@ use alloc::vec::Vec;
 use crc::{CRC_64_XZ, Crc};
 
 use crate::codec::DecodeError;
-use crate::command::config::{ConfigError, Container, Deed, Name};
+use crate::command::config::{ConfigError, Deed, Name};
 use crate::command::{ConfigRead, ConfigReply, ConfigWrite, Item, Page, Reply};
 use crate::event::ConfigNews;
 use crate::limits;
@@ -135,24 +135,22 @@ impl Config {
         core::mem::take(&mut self.news)
     }
 
-    /// Whose content is not what it was in an earlier state.
+    /// Whose content is not what it was in an earlier state, or was something else in between.
     pub fn news_against(&self, before: &Config) -> Vec<ConfigNews> {
         let names: BTreeSet<&Name> = self.namespaces.keys().chain(before.namespaces.keys()).collect();
         let news = names.into_iter().map(|name| {
-            let known = before.namespaces.get(name).map(|namespace| &namespace.contents.containers);
-            let now = self.namespaces.get(name).map(|namespace| &namespace.contents.containers);
-            let changed = |containers: Option<&BTreeMap<_, _>>, key: &Arc<str>| {
-                containers
-                    .and_then(|containers| containers.get(key))
-                    .map(|found: &Arc<Container>| found.changed)
+            let (known, now) = (before.namespaces.get(name), self.namespaces.get(name));
+            let changed = |namespace: Option<&Arc<Namespace>>, key: &Arc<str>| {
+                namespace
+                    .and_then(|namespace| namespace.contents.containers.get(key))
+                    .map(|found| found.changed)
             };
-            let keys: BTreeSet<&Arc<str>> =
-                [known, now].into_iter().flatten().flat_map(BTreeMap::keys).collect();
+            let there = [known, now].into_iter().flatten().flat_map(|found| found.contents.containers.keys());
             let differs = |key: &&Arc<str>| changed(known, key) != changed(now, key);
-            ConfigNews {
-                namespace: name.clone(),
-                containers: keys.into_iter().filter(differs).cloned().collect(),
-            }
+            let mut keys: BTreeSet<&Arc<str>> = there.filter(differs).collect();
+            let since = known.map_or(0, |known| known.revision);
+            keys.extend(now.into_iter().flat_map(|now| now.containers_written_since(since)));
+            ConfigNews { namespace: name.clone(), containers: keys.into_iter().cloned().collect() }
         });
         news.filter(|news| !news.containers.is_empty()).collect()
     }

@@ -114,8 +114,13 @@ impl Story {
         let query = Query::History { item: None, before: None, limit: 10_000 };
         let token = self.query(query, Consistency::Linearizable);
         assert!(self.history.answer(token, Reply::Config(ConfigReply::History(page))));
-        let watcher =
-            Watcher { namespace: name(), container: "c".into(), node: Some(NodeId(1)), asked: None, told: self.told };
+        let watcher = Watcher {
+            namespace: name(),
+            container: "c".into(),
+            node: Some(NodeId(1)),
+            asked: None,
+            told: self.told,
+        };
         check(&self.history, &[watcher])
     }
 }
