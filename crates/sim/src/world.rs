@@ -273,7 +273,7 @@ impl<'p> World<'p> {
     fn forget_life(&mut self, incarnation: Incarnation) {
         let node = incarnation.node;
         for watcher in self.watchers.iter_mut().filter(|watcher| watcher.node == Some(node)) {
-            (watcher.node, watcher.asked) = (None, None);
+            (watcher.node, watcher.asked, watcher.is_due) = (None, None, false);
         }
         self.history.lose(incarnation);
         self.replies.forget(node);

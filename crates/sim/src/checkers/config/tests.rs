@@ -119,6 +119,7 @@ impl Story {
             container: "c".into(),
             node: Some(NodeId(1)),
             asked: None,
+            is_due: false,
             told: self.told,
         };
         check(&self.history, &[watcher])
