@@ -89,6 +89,11 @@ impl World<'_> {
         self.disk_pace.sync_min = Micros(100);
         self.disk_pace.sync_max = Micros(1_000);
         for node in self.nodes() {
+            // It lost power, and its process has not come to notice.
+            if self.host(node).is_up() && self.host(node).disk().is_dead() {
+                let loss = self.host(node).loss_if_dies;
+                self.crash(node, loss);
+            }
             if !self.host(node).is_up() {
                 self.start_host(node)?;
             }

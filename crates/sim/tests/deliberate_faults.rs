@@ -216,7 +216,10 @@ fn applied_out_of_order_is_caught() {
 
 #[test]
 fn stale_snapshot_installed_is_caught() {
-    caught(Fault::StaleSnapshotInstalled, &["replicas", "durability", "linearizability", "operations"]);
+    caught(
+        Fault::StaleSnapshotInstalled,
+        &["replicas", "durability", "linearizability", "lineage", "operations"],
+    );
 }
 
 #[test]
