@@ -10,7 +10,6 @@
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -167,8 +166,8 @@ trait Source {
 
 impl Events {
     /// The next bytes.
-    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        self.0.poll_next(context).map(|bytes| bytes.map(Ok))
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.0.poll_next(context)
     }
 }
 
