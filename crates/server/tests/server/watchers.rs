@@ -218,3 +218,38 @@ fn what_follows_on_a_connection_that_carries_events_is_not_answered() {
     watcher.expect_closed();
     server.join();
 }
+
+#[test]
+fn a_watcher_hears_that_the_namespace_went_and_came_back() {
+    let (server, mut client) = serve();
+    let mut watcher = watch(&server, "");
+    assert_eq!(change(&mut watcher), (1, 1));
+    let delete = b"DELETE /api/namespaces/ns?force=true HTTP/1.1\r\n\r\n";
+    assert_eq!(client.ask(delete).status(), 200);
+    let gone = |watcher: &mut Client| {
+        let (name, id, data) = event(watcher);
+        assert_eq!(
+            (name.as_str(), id, &data["deleted"]),
+            ("deleted", Some(0), &serde_json::Value::Bool(true))
+        );
+    };
+    gone(&mut watcher);
+    // Who comes back meanwhile, with the revision that it saw last, hears the same.
+    let mut late = watch(&server, "last-event-id: 1\r\n");
+    gone(&mut late);
+    let changes = r#"{"create":true,"changes":[{"pair":"p","value":5},{"container":"c","fields":[{"key":"a","fieldType":1,"value":"p"}]}]}"#;
+    post(&mut client, "ns/publish", changes);
+    assert_eq!((change(&mut watcher), change(&mut late)), ((2, 5), (2, 5)));
+    // A long poll ends with it, too.
+    let mut poller = Client::connect(server.address);
+    let before = server.store.hub_count();
+    poller.send(b"GET /api/namespaces/ns/containers/c/watch?index=2&wait=300s HTTP/1.1\r\n\r\n").unwrap();
+    while server.store.hub_count() == before {
+        std::thread::yield_now();
+    }
+    assert_eq!(client.ask(delete).status(), 200);
+    let answer = poller.read_answer(false).unwrap();
+    let answer: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!((&answer["data"]["index"], &answer["data"]["gap"]), (&0.into(), &false.into()));
+    assert_eq!(answer["data"]["changes"][0]["deleted"], true);
+}
