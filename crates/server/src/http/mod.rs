@@ -10,7 +10,7 @@
 //!             `carry` writes answers that go on as things happen
 //! service     one request: limit of the head, route, counting, letting go of the body
 //! route       path -> part of the interface
-//! native atomics list cluster membership checkpoint backup restore | config | kv1 form | raftdb | health      the parts, one room each
+//! native atomics list cluster membership checkpoint backup restore | config | kv1 form | raftdb | health openapi      the parts, one room each
 //!     uri          keys and parameters
 //!     conditions   If-Match and If-None-Match
 //!     body         read up to a limit, or thrown away
@@ -36,6 +36,7 @@ mod kv1;
 mod list;
 mod membership;
 mod native;
+mod openapi;
 mod problem;
 mod raftdb;
 mod response;
