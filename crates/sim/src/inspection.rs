@@ -222,7 +222,7 @@ impl World<'_> {
         for (node, namespace) in self
             .nodes()
             .into_iter()
-            .flat_map(|node| self.workload.namespaces().iter().map(move |name| (node, name.clone())))
+            .flat_map(|node| self.workload.namespaces().into_iter().map(move |name| (node, name)))
             .collect::<Vec<_>>()
         {
             let ask = |query| {
@@ -244,6 +244,13 @@ impl World<'_> {
         }
         for watcher in &mut self.watchers {
             let Some(node) = watcher.node else { continue };
+            let present = watcher.present();
+            let present = self.hosts[(node.0 - 1) as usize].look(present);
+            if !watcher.knows(present.as_ref()) {
+                let text =
+                    format!("a watcher at node {node} was told {:?} last: {present:?}", watcher.told.last());
+                return Err(Violation::new("config", text));
+            }
             let told = watcher.told.len();
             let reply = self.hosts[(node.0 - 1) as usize].look(watcher.question());
             reply.map(|reply| watcher.hear(&reply));
