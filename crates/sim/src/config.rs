@@ -219,6 +219,8 @@ pub struct Watcher {
     pub node: Option<NodeId>,
     /// What it was told, in order.
     pub told: Vec<Told>,
+    /// When it last looked there was no such namespace.
+    pub is_without: bool,
 }
 
 impl Watcher {
@@ -231,6 +233,7 @@ impl Watcher {
                 container: container.into(),
                 node: None,
                 told: Vec::new(),
+                is_without: false,
             })
         };
         names.iter().flat_map(of_name).collect()
@@ -254,12 +257,16 @@ impl Watcher {
         ConfigRead { namespace: self.namespace.clone(), query }
     }
 
-    /// Whether it was told what there is. That there is no namespace at all, a watcher does not hear but finds out by what
-    /// it is answered.
+    /// What it believes the container to resolve to.
+    pub fn document(&self) -> Option<&String> {
+        self.told.last().filter(|_| !self.is_without).and_then(|told| told.document.as_ref())
+    }
+
+    /// Whether it knows what there is: that is what it was told last, unless it saw that the namespace is gone.
     pub fn knows(&self, present: Option<&Reply>) -> bool {
-        let told = self.told.last().and_then(|told| told.document.clone());
+        let told = self.document();
         match present {
-            Some(Reply::Config(ConfigReply::Container(found))) => told == Some(found.document()),
+            Some(Reply::Config(ConfigReply::Container(found))) => told == Some(&found.document()),
             Some(Reply::Config(ConfigReply::Failed(ConfigError::NoContainer(_)))) => told.is_none(),
             _ => true,
         }
@@ -270,6 +277,7 @@ impl Watcher {
         let Reply::Config(ConfigReply::Changes(changes)) = reply else {
             panic!("{reply:?} answers a watcher");
         };
+        self.is_without = changes.revision == 0;
         self.told.extend(changes.events.iter().map(|event| Told {
             revision: event.revision,
             document: event.found.as_ref().map(|found| found.document()),

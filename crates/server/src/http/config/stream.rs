@@ -66,6 +66,7 @@ pub(super) async fn watch<S: Store>(
         after: last.unwrap_or_default(),
         outbox: VecDeque::from([Bytes::from_static(b"retry: 1000\n\n")]),
         is_due: true,
+        is_unsure: false,
         asking: None,
         heartbeat: Box::pin(sleep(HEARTBEAT)),
     };
@@ -201,6 +202,8 @@ struct Watcher<S> {
     outbox: VecDeque<Bytes>,
     /// There may be something to look up.
     is_due: bool,
+    /// This replica is behind what was told, and there was nobody to ask why: the next comment is a time to ask again.
+    is_unsure: bool,
     asking: Option<Pin<Box<dyn Future<Output = Result<Changes, ApiError>>>>>,
     heartbeat: Pin<Box<Sleep>>,
 }
@@ -216,6 +219,7 @@ impl<S: Store> Watcher<S> {
             show.raw(&format!(",\"after\":{}}}\n\n", self.after));
             self.outbox.push_back(show.0.into());
         }
+        self.is_unsure = changes.revision < self.after && changes.events.is_empty();
         // There is more behind as many as there can be.
         self.is_due = !changes.events.is_empty();
         for event in changes.events {
@@ -267,6 +271,7 @@ impl<S: Store> Source for Watcher<S> {
             }
             if self.heartbeat.as_mut().poll(context).is_ready() {
                 self.outbox.push_back(Bytes::from_static(b":\n\n"));
+                self.is_due |= self.is_unsure;
                 continue;
             }
             return Poll::Pending;

@@ -114,8 +114,8 @@ impl Story {
         let query = Query::History { item: None, before: None, limit: 10_000 };
         let token = self.query(query, Consistency::Linearizable);
         assert!(self.history.answer(token, Reply::Config(ConfigReply::History(page))));
-        let watcher =
-            Watcher { namespace: name(), container: "c".into(), node: Some(NodeId(1)), told: self.told };
+        let (namespace, container, node) = (name(), "c".into(), Some(NodeId(1)));
+        let watcher = Watcher { namespace, container, node, told: self.told, is_without: false };
         check(&self.history, &[watcher])
     }
 }

@@ -85,7 +85,8 @@ impl Story {
             log.get(index.0 as usize - 1).map(|write| vec![write.clone()])
         });
         let node = Some(NodeId(1));
-        let watcher = Watcher { namespace: name(), container: "c".into(), node, told: self.told };
+        let (namespace, container, is_without) = (name(), "c".into(), false);
+        let watcher = Watcher { namespace, container, node, told: self.told, is_without };
         check(&self.history, &ledger, &[watcher])
     }
 }
