@@ -39,6 +39,8 @@ pub enum Fault {
     ChangeNotRemembered,
     /// Only the leader tells those who watch configuration that it changed.
     NewsOfLeaderAlone,
+    /// Only the leader lets keys go whose time has come; its followers still answer them.
+    ExpiredByLeaderAlone,
 }
 
 /// The fault that a node has, if any.
@@ -51,7 +53,7 @@ pub struct Faults {
 impl Faults {
     /// All faults there are.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 14] = [
+    pub const ALL: [Fault; 15] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -66,6 +68,7 @@ impl Faults {
         Fault::LedBeforeDurable,
         Fault::ChangeNotRemembered,
         Fault::NewsOfLeaderAlone,
+        Fault::ExpiredByLeaderAlone,
     ];
 
     /// A store without faults of this list.

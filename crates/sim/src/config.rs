@@ -20,27 +20,35 @@ pub const CONTAINERS: [&str; 2] = ["c0", "c1"];
 /// Pairs that clients use in each namespace.
 const PAIRS: u8 = 4;
 
+/// What the names of namespaces that come and go begin with.
+const FLEETING: &str = "fleeting";
+
+/// Whether a namespace is one of those that come and go.
+pub fn is_fleeting(name: &Name) -> bool {
+    name.as_str().starts_with(FLEETING)
+}
+
 /// What clients do with configuration.
 #[derive(Debug)]
 pub struct Deeds {
     names: Vec<Name>,
-    /// A namespace that comes and goes.
-    fleeting: Name,
+    /// Namespaces that come and go.
+    fleeting: Vec<Name>,
     /// The highest revision of each that any client heard of.
     seen: BTreeMap<Name, u64>,
     random: fastrand::Rng,
 }
 
 impl Deeds {
-    /// One namespace for each shard, and one that comes and goes.
+    /// For each shard one namespace that stays, and one that comes and goes.
     pub fn new(data_shards: u64, random: fastrand::Rng) -> Deeds {
-        let fleeting = Name::new("fleeting").expect("a name");
-        Deeds { names: names(data_shards), fleeting, seen: BTreeMap::new(), random }
+        let (names, fleeting) = (names("ns", data_shards), names(FLEETING, data_shards));
+        Deeds { names, fleeting, seen: BTreeMap::new(), random }
     }
 
-    /// The namespaces that stay.
-    pub fn names(&self) -> &[Name] {
-        &self.names
+    /// All namespaces.
+    pub fn names(&self) -> Vec<Name> {
+        self.names.iter().chain(&self.fleeting).cloned().collect()
     }
 
     /// Whether the next request is about configuration.
@@ -73,12 +81,14 @@ impl Deeds {
 
     fn read(&mut self) -> Request {
         let consistency = if self.random.bool() { Consistency::Linearizable } else { Consistency::Stale };
-        let namespace = choose(&mut self.random, &self.names).clone();
+        let is_fleeting = self.random.u8(0..3) == 0;
+        let names = if is_fleeting { &self.fleeting } else { &self.names };
+        let namespace = choose(&mut self.random, names).clone();
         let at = self.seen.get(&namespace).copied().filter(|_| self.random.u8(0..4) == 0);
         let query = match self.random.u8(0..10) {
             0 => Query::Namespace,
             1 => Query::Pairs(Selection { contains: "".into(), offset: 0, limit: 10 }),
-            2 => Query::Pair { key: self.key(), at },
+            2 => Query::Pair { key: self.key(), at: at.map(|at| self.somewhat_before(at)) },
             3 => Query::History { item: None, before: None, limit: 5 },
             4 => Query::Export { at },
             5 => {
@@ -97,11 +107,8 @@ impl Deeds {
             time_ms: 1_000_000 + token.0 * 10 + self.random.u64(0..1_000),
             message: "".into(),
         };
-        if self.random.u8(0..20) == 0 {
-            let deed =
-                if self.random.bool() { Deed::Create } else { Deed::Delete { force: self.random.bool() } };
-            let namespace = self.fleeting.clone();
-            return Request::Write(Write::Config(ConfigWrite { namespace, stamp, expected: None, deed }));
+        if self.random.u8(0..3) == 0 {
+            return self.write_fleeting(token, stamp);
         }
         let position = self.random.usize(0..self.names.len());
         let namespace = self.names[position].clone();
@@ -127,6 +134,33 @@ impl Deeds {
         Request::Write(Write::Config(ConfigWrite { namespace, stamp, expected, deed }))
     }
 
+    /// A change of a namespace that comes and goes: often enough its end, and as often one that its content forbids.
+    fn write_fleeting(&mut self, token: Token, stamp: Stamp) -> Request {
+        let namespace = choose(&mut self.random, &self.fleeting).clone();
+        let newest = self.seen.get(&namespace).copied().unwrap_or_default();
+        let deed = match self.random.u8(0..16) {
+            0 => Deed::Create,
+            1..=3 => Deed::Delete { force: true },
+            4 | 5 => Deed::Delete { force: false },
+            // Perhaps to a revision of an earlier life, which is not to come back.
+            6 | 7 => {
+                let to = self.somewhat_before(newest);
+                let item = self.random.bool().then(|| Item::Pair(self.key()));
+                Deed::Rollback { to, item }
+            }
+            _ => {
+                let changes = (0..self.random.u8(0..3)).map(|_| self.change(token)).collect();
+                Deed::Publish { changes, create: self.random.u8(0..4) > 0 }
+            }
+        };
+        let expected = (self.random.u8(0..6) == 0).then_some(newest);
+        Request::Write(Write::Config(ConfigWrite { namespace, stamp, expected, deed }))
+    }
+
+    fn somewhat_before(&mut self, revision: u64) -> u64 {
+        revision.saturating_sub(self.random.u64(0..6))
+    }
+
     fn change(&mut self, token: Token) -> Change {
         match self.random.u8(0..12) {
             0..=6 => {
@@ -148,10 +182,10 @@ impl Deeds {
 }
 
 /// One name for each shard.
-fn names(data_shards: u64) -> Vec<Name> {
+fn names(prefix: &str, data_shards: u64) -> Vec<Name> {
     let mut found: BTreeMap<ShardId, Name> = BTreeMap::new();
     for number in 0u64.. {
-        let name = format!("ns{number}");
+        let name = format!("{prefix}{number}");
         let shard = shard_of(name.as_bytes(), data_shards);
         found.entry(shard).or_insert_with(|| Name::new(&name).expect("a name"));
         if found.len() as u64 == data_shards {

@@ -238,7 +238,7 @@ impl World<'_> {
         for (node, namespace) in self
             .nodes()
             .into_iter()
-            .flat_map(|node| self.workload.namespaces().iter().map(move |name| (node, name.clone())))
+            .flat_map(|node| self.workload.namespaces().into_iter().map(move |name| (node, name)))
             .collect::<Vec<_>>()
         {
             let ask = |query| {
@@ -263,28 +263,38 @@ impl World<'_> {
         for position in 0..self.watchers.len() {
             let watcher = &self.watchers[position];
             let Some(node) = watcher.node else { continue };
-            let (told, question) = (watcher.told.len(), watcher.question());
-            let reply = match self.hosts[(node.0 - 1) as usize].look(question.clone()) {
-                Some(reply) => reply,
-                None => {
-                    let read = Read::Config(question);
-                    let request = Request::Read { read, consistency: Consistency::Linearizable };
-                    let token = self.ask(node, request, true);
-                    self.reply(token)?
-                }
-            };
+            let (present, question) = (watcher.present(), watcher.question());
+            let present = self.read_at(node, present)?;
+            let watcher = &self.watchers[position];
+            if !watcher.knows(Some(&present)) {
+                let text =
+                    format!("a watcher at node {node} was told {:?} last: {present:?}", watcher.told.last());
+                return Err(Violation::new("config", text));
+            }
+            let (told, was_absent) = (watcher.told.len(), watcher.document().is_none());
+            let reply = self.read_at(node, question)?;
             let watcher = &mut self.watchers[position];
             watcher.hear(&reply);
             let news = &watcher.told[told..];
-            // Who asks anew about what is not there is told so if history does not reach back to the last time.
-            let was_absent = told.checked_sub(1).is_none_or(|last| watcher.told[last].document.is_none());
-            let is_known = was_absent && news.iter().all(|told| told.after_gap && told.document.is_none());
+            // Who asks anew about what is not there is told so if history does not reach back to the last time, or the
+            // namespace is another one.
+            let is_known = was_absent && news.iter().all(|told| told.document.is_none());
             if !news.is_empty() && !is_known {
                 let text = format!("a watcher at node {node} was not told of {news:?}");
                 return Err(Violation::new("config", text));
             }
         }
         Ok(())
+    }
+
+    /// What a watcher at a node finds there, or through it.
+    fn read_at(&mut self, node: NodeId, read: ConfigRead) -> Result<Reply, Violation> {
+        if let Some(reply) = self.hosts[(node.0 - 1) as usize].look(read.clone()) {
+            return Ok(reply);
+        }
+        let request = Request::Read { read: Read::Config(read), consistency: Consistency::Linearizable };
+        let token = self.ask(node, request, true);
+        self.reply(token)
     }
 
     fn list(&mut self, node: NodeId, consistency: Consistency) -> Result<Page, Violation> {

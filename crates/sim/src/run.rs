@@ -127,7 +127,8 @@ fn play(plan: &Plan, world: &mut World<'_>) -> Result<(), Violation> {
     world.heal()?;
     world.inspect()?;
     checkers::judge(world.history(), world.ledger(), plan.data_shards)?;
-    checkers::config::check(world.history(), &world.watchers)
+    checkers::config::check(world.history(), &world.watchers)?;
+    checkers::lives::check(world.history(), world.ledger(), &world.watchers)
 }
 
 fn message_of(panic: &(dyn std::any::Any + Send)) -> String {

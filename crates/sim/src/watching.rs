@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tidelock_core::command::config::{ConfigReply, Name, Query};
+use tidelock_core::command::config::{ConfigError, ConfigReply, Name, Query};
 use tidelock_core::command::{ConfigRead, Consistency, Read, Reply, Request};
 use tidelock_core::event::ConfigNews;
 use tidelock_core::types::{NodeId, Token};
@@ -42,6 +42,8 @@ pub struct Watcher {
     pub is_due: bool,
     /// What it was told, in order.
     pub told: Vec<Told>,
+    /// When it last looked there was no such namespace.
+    pub is_without: bool,
 }
 
 impl Watcher {
@@ -56,6 +58,7 @@ impl Watcher {
                 asked: None,
                 is_due: false,
                 told: Vec::new(),
+                is_without: false,
             })
         };
         names.iter().flat_map(of_name).collect()
@@ -79,6 +82,27 @@ impl Watcher {
         ConfigRead { namespace: self.namespace.clone(), query }
     }
 
+    /// What its node says of the container now.
+    pub fn present(&self) -> ConfigRead {
+        let query = Query::Container { key: self.container.clone(), at: None, known: None };
+        ConfigRead { namespace: self.namespace.clone(), query }
+    }
+
+    /// What it believes the container to resolve to.
+    pub fn document(&self) -> Option<&String> {
+        self.told.last().filter(|_| !self.is_without).and_then(|told| told.document.as_ref())
+    }
+
+    /// Whether it knows what there is: that is what it was told last, unless it saw that the namespace is gone.
+    pub fn knows(&self, present: Option<&Reply>) -> bool {
+        let told = self.document();
+        match present {
+            Some(Reply::Config(ConfigReply::Container(found))) => told == Some(&found.document()),
+            Some(Reply::Config(ConfigReply::Failed(ConfigError::NoContainer(_)))) => told.is_none(),
+            _ => true,
+        }
+    }
+
     /// Looks at what its node holds, unless it waits for an answer.
     fn look(&mut self, host: &mut Host) {
         self.is_due = self.asked.is_some();
@@ -93,6 +117,7 @@ impl Watcher {
         let Reply::Config(ConfigReply::Changes(changes)) = reply else {
             panic!("{reply:?} answers a watcher");
         };
+        self.is_without = changes.revision == 0;
         self.told.extend(changes.events.iter().map(|event| Told {
             revision: event.revision,
             document: event.found.as_ref().map(|found| found.document()),

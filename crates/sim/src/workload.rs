@@ -71,8 +71,8 @@ impl Workload {
         &self.keys
     }
 
-    /// Every namespace of configuration that stays, once there is one.
-    pub fn namespaces(&self) -> &[Name] {
+    /// Every namespace of configuration that there may be.
+    pub fn namespaces(&self) -> Vec<Name> {
         self.config.names()
     }
 

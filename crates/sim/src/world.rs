@@ -96,7 +96,7 @@ impl<'p> World<'p> {
             agenda: Agenda::default(),
             net: Network::new(plan.hosts(), plan.weather, plan.generator("network").u64(..)),
             hosts: hosts.collect(),
-            watchers: Watcher::all(workload.namespaces()),
+            watchers: Watcher::all(&workload.namespaces()),
             workload,
             history: History::default(),
             nemesis: Nemesis::new(plan.generator("nemesis")),

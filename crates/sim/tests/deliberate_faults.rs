@@ -34,6 +34,7 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     plan.load.config_per_mille = 0;
     match fault {
         Fault::NewsOfLeaderAlone => plan.load.config_per_mille = 800,
+        Fault::ExpiredByLeaderAlone => plan.load.operations_per_mille = 900,
         Fault::StaleSnapshotInstalled | Fault::OvertakenTriedAgain => {
             plan.snapshot_log_bytes_min = 500;
             plan.disk.segment_bytes = 8 << 10;
@@ -122,9 +123,10 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         Fault::AcknowledgedBeforeSync | Fault::TornTailBelieved => [torn, power, Strike::Blackout, slow],
         Fault::LedBeforeDurable | Fault::ChangeNotRemembered => [power.clone(), power, torn, slow],
         Fault::VoteNotPersisted | Fault::ReplicaIdReused => [power, Strike::Blackout, isolate, break_links],
-        Fault::ReadWithoutRound | Fault::AppliedOutOfOrder | Fault::NewsOfLeaderAlone => {
-            [isolate, partition, pause, slow]
-        }
+        Fault::ReadWithoutRound
+        | Fault::AppliedOutOfOrder
+        | Fault::NewsOfLeaderAlone
+        | Fault::ExpiredByLeaderAlone => [isolate, partition, pause, slow],
         Fault::StaleSnapshotInstalled | Fault::CheckpointTakenLate => [isolate, pause, slow, break_links],
         Fault::DeposedSessionAnswered | Fault::OvertakenTriedAgain | Fault::OutcomeThroughLaterLink => {
             [isolate, partition, pause, slow]
@@ -192,6 +194,11 @@ fn led_before_durable_is_caught() {
 #[test]
 fn news_of_the_leader_alone() {
     caught(Fault::NewsOfLeaderAlone, &["config"]);
+}
+
+#[test]
+fn expired_by_leader_alone_is_caught() {
+    caught(Fault::ExpiredByLeaderAlone, &["replicas", "operations"]);
 }
 
 #[test]

@@ -326,9 +326,12 @@ impl Group {
             }
             let is_checkpoint = writes.iter().any(|write| matches!(write, Write::Checkpoint { .. }));
             let mut waiters = waiters.into_iter();
-            for write in writes {
-                if matches!(write, Write::Expire { .. }) {
+            for mut write in writes {
+                if let Write::Expire { limit, .. } = &mut write {
                     self.expiring = None;
+                    if self.faults.has(Fault::ExpiredByLeaderAlone) && !self.leads {
+                        *limit = 0;
+                    }
                 }
                 let origin = waiters.next();
                 let reply = self.machine.apply_for(index, write, origin.is_some());

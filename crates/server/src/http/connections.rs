@@ -15,6 +15,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
+use super::carry::Handover;
+
 /// How a connection should go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
@@ -37,7 +39,6 @@ enum Phase {
 }
 
 /// One open connection.
-#[derive(Debug)]
 pub(super) struct Connection {
     phase: Cell<Phase>,
     /// Rises with each request taken and each write that moved bytes.
@@ -46,6 +47,7 @@ pub(super) struct Connection {
     observed: Cell<(Phase, u64, Instant)>,
     order: Cell<Order>,
     waker: RefCell<Option<Waker>>,
+    handover: Handover,
 }
 
 impl Connection {
@@ -56,7 +58,13 @@ impl Connection {
             observed: Cell::new((Phase::Idle, 0, now)),
             order: Cell::new(Order::Serve),
             waker: RefCell::new(None),
+            handover: Handover::default(),
         }
+    }
+
+    /// Whether it is to be taken from the parser.
+    pub fn handover(&self) -> &Handover {
+        &self.handover
     }
 
     /// The current order; a later one wakes the task.
@@ -125,7 +133,7 @@ pub(super) struct Patience {
 }
 
 /// All open connections of a server.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Connections {
     open: RefCell<Slab<Rc<Connection>>>,
     closed_one: Notify,
@@ -239,6 +247,7 @@ impl AsyncWrite for WatchedStream<'_> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.connection.handover.note_flushed();
         Pin::new(&mut self.stream).poll_flush(context)
     }
 

@@ -35,7 +35,7 @@ pub(super) fn welcome<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem>
          GET               /v1/cluster      hosts, shards, replicas\n\
          POST              /v1/cluster/...  add, drain and remove hosts\n\
          GET               /v1/backup       the state of every shard, as one file\n\
-         GET               /livez  /readyz?verbose  /metrics\n",
+         GET               /livez  /readyz?verbose  /metrics  /openapi.json\n",
     );
     Ok(response::text(StatusCode::OK, out))
 }

@@ -6,10 +6,11 @@
 //! A request passes through the rooms in this order:
 //!
 //! ```text
-//! server      accepts, bounds and ends connections; `connections` knows what each is doing, and for how long
+//! server      accepts, bounds and ends connections; `connections` knows what each is doing, and for how long;
+//!             `carry` writes answers that go on as things happen
 //! service     one request: limit of the head, route, counting, letting go of the body
 //! route       path -> part of the interface
-//! native atomics list cluster membership checkpoint backup restore | config | kv1 form | raftdb | health      the parts, one room each
+//! native atomics list cluster membership checkpoint backup restore | config | kv1 form | raftdb | health openapi      the parts, one room each
 //!     uri          keys and parameters
 //!     conditions   If-Match and If-None-Match
 //!     body         read up to a limit, or thrown away
@@ -22,6 +23,7 @@
 mod atomics;
 mod backup;
 mod body;
+mod carry;
 mod checkpoint;
 mod cluster;
 mod conditions;
@@ -34,6 +36,7 @@ mod kv1;
 mod list;
 mod membership;
 mod native;
+mod openapi;
 mod problem;
 mod raftdb;
 mod registry;

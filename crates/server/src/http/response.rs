@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue};
 use tidelock_core::types::Version;
 
 use super::config::Events;
+use super::connections::Connection;
 use crate::backup::BackupParts;
 
 pub(super) type Response = hyper::Response<AnswerBody>;
@@ -25,6 +27,8 @@ pub(super) enum AnswerBody {
     Parts(BackupParts),
     /// It comes as things happen.
     Events(Events),
+    /// The same, written by somebody else as soon as the head of the answer is out.
+    Carried(Rc<Connection>),
 }
 
 impl Body for AnswerBody {
@@ -38,21 +42,27 @@ impl Body for AnswerBody {
         match self.get_mut() {
             AnswerBody::Whole(whole) => Pin::new(whole).poll_frame(context).map_err(|never| match never {}),
             AnswerBody::Parts(parts) => parts.poll_next(context).map_ok(Frame::data),
-            AnswerBody::Events(events) => events.poll_next(context).map_ok(Frame::data),
+            AnswerBody::Events(events) => {
+                events.poll_next(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+            }
+            AnswerBody::Carried(connection) => {
+                connection.handover().note_awaited();
+                Poll::Pending
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             AnswerBody::Whole(whole) => whole.is_end_stream(),
-            AnswerBody::Parts(_) | AnswerBody::Events(_) => false,
+            AnswerBody::Parts(_) | AnswerBody::Events(_) | AnswerBody::Carried(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             AnswerBody::Whole(whole) => whole.size_hint(),
-            AnswerBody::Parts(_) | AnswerBody::Events(_) => SizeHint::default(),
+            AnswerBody::Parts(_) | AnswerBody::Events(_) | AnswerBody::Carried(_) => SizeHint::default(),
         }
     }
 }

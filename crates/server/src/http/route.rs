@@ -52,6 +52,8 @@ pub(super) enum Route<'a> {
     Ready,
     /// `/metrics`.
     Metrics,
+    /// `/openapi.json`.
+    OpenApi,
     /// A path under a reserved segment that is nothing.
     Nothing,
 }
@@ -86,6 +88,7 @@ impl<'a> Route<'a> {
             "/livez" => Route::Live,
             "/readyz" => Route::Ready,
             "/metrics" => Route::Metrics,
+            "/openapi.json" => Route::OpenApi,
             _ if is_reserved(path.as_bytes()) => Route::Nothing,
             _ => Route::Kv1(path),
         }
@@ -121,9 +124,12 @@ impl<'a> Route<'a> {
             Route::Raftdb(_) => Dialect::Raftdb,
             Route::Config(_) => Dialect::Config,
             Route::Kv1(_) => Dialect::Kv1,
-            Route::Welcome | Route::Live | Route::Ready | Route::Metrics | Route::Nothing => {
-                Dialect::Operations
-            }
+            Route::Welcome
+            | Route::Live
+            | Route::Ready
+            | Route::Metrics
+            | Route::OpenApi
+            | Route::Nothing => Dialect::Operations,
         }
     }
 }
@@ -184,6 +190,8 @@ mod tests {
             ("/livez/", Route::Nothing),
             ("/readyz", Route::Ready),
             ("/metrics", Route::Metrics),
+            ("/openapi.json", Route::OpenApi),
+            ("/openapi.json/", Route::Nothing),
             ("/favicon.ico", Route::Nothing),
             ("/.well-known/acme", Route::Nothing),
             ("/testkey", Route::Kv1("/testkey")),

@@ -6,11 +6,12 @@
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -18,6 +19,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::carry::{self, Carrier};
+use super::config::Events;
 use super::connections::{Connections, Order, Patience, Place, WatchedStream};
 use super::problem::{Problem, ProblemKind};
 use super::{HttpContext, service};
@@ -107,8 +110,11 @@ impl<S: Store> Server<S> {
         let (store, context, connections) =
             (self.store.clone(), self.context.clone(), self.connections.clone());
         tokio::task::spawn_local(async move {
-            serve_connection(stream, place, &store, &context).await;
-            context.counters.connections_open.set(connections.len() as u64);
+            match serve_connection(stream, place, &store, &context).await {
+                // A task of its own, because this one keeps room for the parser until it ends.
+                Some(carrier) => drop(tokio::task::spawn_local(carry(carrier, context, connections))),
+                None => context.counters.connections_open.set(connections.len() as u64),
+            }
         });
     }
 
@@ -121,39 +127,73 @@ impl<S: Store> Server<S> {
     }
 }
 
-async fn serve_connection<S: Store>(stream: TcpStream, place: Place, store: &S, context: &HttpContext) {
-    let connection = &*place.connection;
-    let service = service_fn(|request| async {
+/// Serves requests until the connection ends, or is left to the events that it carries from then on.
+async fn serve_connection<S: Store>(
+    stream: TcpStream,
+    place: Place,
+    store: &S,
+    context: &HttpContext,
+) -> Option<Carrier> {
+    let connection = place.connection.clone();
+    let service = service_fn(|request: hyper::Request<Incoming>| async {
         let _answering = connection.begin_answer();
-        Ok::<_, Infallible>(service::answer(request, store, context).await)
+        let (method, version) = (request.method().clone(), request.version());
+        let response = service::answer(request, store, context).await;
+        Ok::<_, Infallible>(carry::put_aside(response, &method, version, &connection))
     });
-    let stream = TokioIo::new(WatchedStream { stream, connection });
-    let mut http = pin!(
-        http1::Builder::new()
-            .max_header_size(context.options.head_bytes_max.saturating_mul(HEAD_PARSER_FACTOR))
-            // The sweep does it, without a timer for each request.
-            .header_read_timeout(None)
-            // A client may say that it sends no more and still wants its answer. It also spares a read of the socket
-            // for each request that waits for the store; one whose client is gone ends with the store's reply.
-            .half_close(true)
-            .serve_connection(stream, service)
-    );
+    let stream = TokioIo::new(WatchedStream { stream, connection: &connection });
+    let mut http = http1::Builder::new()
+        .max_header_size(context.options.head_bytes_max.saturating_mul(HEAD_PARSER_FACTOR))
+        // The sweep does it, without a timer for each request.
+        .header_read_timeout(None)
+        // A client may say that it sends no more and still wants its answer. It also spares a read of the socket
+        // for each request that waits for the store; one whose client is gone ends with the store's reply.
+        .half_close(true)
+        .serve_connection(stream, service);
     let mut finishing = false;
-    let ended = poll_fn(|task| {
+    let end = poll_fn(|task| {
         match connection.poll_order(task) {
             Order::Serve => {}
             Order::Finish if finishing => {}
             Order::Finish => {
                 finishing = true;
-                http.as_mut().graceful_shutdown();
+                Pin::new(&mut http).graceful_shutdown();
             }
-            Order::Cut => return Poll::Ready(Ok(())),
+            Order::Cut => return Poll::Ready(End::Closed(Ok(()))),
         }
-        http.as_mut().poll(task)
+        match Pin::new(&mut http).poll(task) {
+            Poll::Ready(result) => Poll::Ready(End::Closed(result)),
+            Poll::Pending => {
+                connection.handover().take().map_or(Poll::Pending, |events| Poll::Ready(End::Carries(events)))
+            }
+        }
     })
     .await;
-    if let Err(error) = ended {
-        raise(&context.counters.connections_failed);
-        tracing::debug!(%error, "an HTTP connection ended in an error");
+    match end {
+        End::Closed(Ok(())) => None,
+        End::Closed(Err(error)) => {
+            raise(&context.counters.connections_failed);
+            tracing::debug!(%error, "an HTTP connection ended in an error");
+            None
+        }
+        End::Carries(events) => {
+            let stream = http.into_parts().io.into_inner().stream;
+            Some(Carrier { stream, place, events })
+        }
     }
+}
+
+/// Lets a connection carry its events to their end.
+async fn carry(carrier: Carrier, context: Rc<HttpContext>, connections: Rc<Connections>) {
+    if let Err(error) = carrier.carry().await {
+        raise(&context.counters.connections_failed);
+        tracing::debug!(%error, "a connection that carried events ended in an error");
+    }
+    context.counters.connections_open.set(connections.len() as u64);
+}
+
+/// How serving requests ends.
+enum End {
+    Closed(hyper::Result<()>),
+    Carries(Events),
 }

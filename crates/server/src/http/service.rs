@@ -17,8 +17,8 @@ use super::response::Response;
 use super::route::Route;
 use super::uri::Parameters;
 use super::{
-    HttpContext, atomics, backup, checkpoint, cluster, config, health, kv1, list, membership, native, raftdb,
-    registry, restore,
+    HttpContext, atomics, backup, checkpoint, cluster, config, health, kv1, list, membership, native,
+    openapi, raftdb, registry, restore,
 };
 use crate::metrics::{Kind, MethodClass, Observation, StatusClass};
 use crate::store::Store;
@@ -116,6 +116,7 @@ async fn dispatch<S: Store>(call: Call<'_, S>, route: Route<'_>) -> Result<Respo
         Route::Live => health::live(&call),
         Route::Ready => health::ready(&call),
         Route::Metrics => health::metrics(&call),
+        Route::OpenApi => openapi::answer(&call),
         Route::Nothing => Err(Problem::no_such_route()),
     }
 }

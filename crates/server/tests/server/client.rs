@@ -81,6 +81,13 @@ impl Client {
         Ok(String::from_utf8(chunk).expect("text"))
     }
 
+    /// Reads a line of a body that ends with its connection.
+    pub fn read_text_line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.stream.read_line(&mut line)?;
+        line.strip_suffix('\n').map(str::to_owned).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
     /// Reads the head of one answer.
     pub fn read_head(&mut self) -> io::Result<Answer> {
         let status_line = self.read_line()?;

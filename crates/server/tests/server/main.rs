@@ -8,6 +8,7 @@
 mod client;
 mod harness;
 mod http;
+mod openapi;
 mod resp;
 mod scripts;
 mod store;

@@ -8,6 +8,8 @@
 //! node [retiring=true] [leaderless=SHARD] [unlinked=PEER] [disk-error="text"]      what the node says of itself
 //! ```
 //!
+//! Every answer must be one that `/openapi.json` tells of.
+//!
 //! `{x*100}` in any text stands for a hundred times `x`. The date is left out of answers; bytes of a body that are not
 //! printable ASCII are shown as escapes.
 
@@ -26,6 +28,7 @@ use tidelock_server::http::HttpOptions;
 
 use crate::client::{Answer, Client};
 use crate::harness::Server;
+use crate::openapi;
 
 macro_rules! scripts {
     ($($name:ident)*) => {
@@ -78,6 +81,7 @@ scripts! {
     native_reads_are_conditional
     native_values_are_stored_and_read
     native_writes_are_conditional
+    openapi_is_only_read
     raftdb_stores_raw_bodies
     refusals_tell_what_happened
     reserved_paths_are_never_keys
@@ -141,7 +145,9 @@ impl Runner {
             }
             None => request.extend_from_slice(b"\r\n"),
         }
-        Ok(show(&self.client.ask(&request)))
+        let answer = self.client.ask(&request);
+        openapi::check(&command.name, &target, &answer)?;
+        Ok(show(&answer))
     }
 
     fn show_registry(&self) -> String {

@@ -174,3 +174,82 @@ fn watchers_do_not_count_among_other_connections() {
     let mut refused = Client::connect(server.address);
     assert_eq!(refused.read_answer(false).unwrap().status(), 503);
 }
+
+#[test]
+fn a_client_without_chunks_is_told_the_same() {
+    let (server, mut client) = serve();
+    let mut watcher = Client::connect(server.address);
+    watcher.send(b"GET /api/namespaces/ns/containers/c/watch HTTP/1.0\r\n\r\n").unwrap();
+    let head = watcher.read_head().unwrap();
+    assert_eq!((head.status(), head.header("transfer-encoding")), (200, None));
+    set(&mut client, "p", 2);
+    let mut ids = Vec::new();
+    while ids.len() < 2 {
+        let line = watcher.read_text_line().unwrap();
+        ids.extend(line.strip_prefix("id: ").map(str::to_owned));
+    }
+    assert_eq!(ids, ["1", "2"]);
+}
+
+#[test]
+fn the_head_alone_leaves_the_connection_as_it_is() {
+    let (server, mut client) = serve();
+    let mut other = Client::connect(server.address);
+    let head = other.ask(b"HEAD /api/namespaces/ns/containers/c/watch HTTP/1.1\r\n\r\n");
+    assert_eq!((head.status(), head.header("content-type")), (200, Some("text/event-stream")));
+    set(&mut client, "p", 2);
+    assert_eq!(other.ask(b"GET /livez HTTP/1.1\r\n\r\n").status(), 200);
+}
+
+#[test]
+fn what_follows_on_a_connection_that_carries_events_is_not_answered() {
+    let (mut server, mut client) = serve();
+    let mut watcher = Client::connect(server.address);
+    let request = "GET /api/namespaces/ns/containers/c/watch HTTP/1.1\r\n\r\n";
+    watcher.send(format!("{request}GET /livez HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
+    let head = watcher.read_head().unwrap();
+    assert_eq!(head.header("connection"), Some("close"), "and it says so");
+    assert_eq!(watcher.read_chunk().unwrap(), "retry: 1000\n\n");
+    set(&mut client, "p", 2);
+    assert_eq!((change(&mut watcher), change(&mut watcher)), ((1, 1), (2, 2)));
+    drop(client);
+    server.request_shutdown();
+    assert_eq!(watcher.read_chunk().unwrap(), "");
+    watcher.expect_closed();
+    server.join();
+}
+
+#[test]
+fn a_watcher_hears_that_the_namespace_went_and_came_back() {
+    let (server, mut client) = serve();
+    let mut watcher = watch(&server, "");
+    assert_eq!(change(&mut watcher), (1, 1));
+    let delete = b"DELETE /api/namespaces/ns?force=true HTTP/1.1\r\n\r\n";
+    assert_eq!(client.ask(delete).status(), 200);
+    let gone = |watcher: &mut Client| {
+        let (name, id, data) = event(watcher);
+        assert_eq!(
+            (name.as_str(), id, &data["deleted"]),
+            ("deleted", Some(0), &serde_json::Value::Bool(true))
+        );
+    };
+    gone(&mut watcher);
+    // Who comes back meanwhile, with the revision that it saw last, hears the same.
+    let mut late = watch(&server, "last-event-id: 1\r\n");
+    gone(&mut late);
+    let changes = r#"{"create":true,"changes":[{"pair":"p","value":5},{"container":"c","fields":[{"key":"a","fieldType":1,"value":"p"}]}]}"#;
+    post(&mut client, "ns/publish", changes);
+    assert_eq!((change(&mut watcher), change(&mut late)), ((2, 5), (2, 5)));
+    // A long poll ends with it, too.
+    let mut poller = Client::connect(server.address);
+    let before = server.store.hub_count();
+    poller.send(b"GET /api/namespaces/ns/containers/c/watch?index=2&wait=300s HTTP/1.1\r\n\r\n").unwrap();
+    while server.store.hub_count() == before {
+        std::thread::yield_now();
+    }
+    assert_eq!(client.ask(delete).status(), 200);
+    let answer = poller.read_answer(false).unwrap();
+    let answer: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!((&answer["data"]["index"], &answer["data"]["gap"]), (&0.into(), &false.into()));
+    assert_eq!(answer["data"]["changes"][0]["deleted"], true);
+}

@@ -321,7 +321,7 @@ impl<'a> Account<'a> {
 
 /// Whether a checksum is told for content that has another one cannot be seen from here without hashing it anew; that a
 /// length is wrong can.
-fn checksum_holds(found: &Found) -> bool {
+pub(super) fn checksum_holds(found: &Found) -> bool {
     found.container.document_bytes == found.document().len()
 }
 
@@ -387,13 +387,16 @@ impl States {
 
 /// What a namespace holds, without what follows from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct State {
-    pairs: BTreeMap<Arc<str>, Value>,
-    containers: BTreeMap<Arc<str>, Vec<(Arc<str>, Refers)>>,
+pub(super) struct State {
+    pub pairs: BTreeMap<Arc<str>, Value>,
+    pub containers: BTreeMap<Arc<str>, Vec<(Arc<str>, Refers)>>,
 }
 
 impl State {
-    fn of(pairs: &BTreeMap<Arc<str>, Arc<Pair>>, containers: &BTreeMap<Arc<str>, Arc<Container>>) -> State {
+    pub fn of(
+        pairs: &BTreeMap<Arc<str>, Arc<Pair>>,
+        containers: &BTreeMap<Arc<str>, Arc<Container>>,
+    ) -> State {
         let fields = |container: &Container| {
             container.fields.iter().map(|field| (field.key.clone(), field.refers.clone())).collect()
         };
@@ -439,7 +442,7 @@ impl State {
         }
     }
 
-    fn change(&mut self, change: &Change) {
+    pub fn change(&mut self, change: &Change) {
         match change {
             Change::PutPair { key, value } => {
                 self.pairs.insert(key.clone(), value.clone());
@@ -453,7 +456,7 @@ impl State {
     }
 
     /// Makes an item what it is elsewhere.
-    fn copy(&mut self, other: &State, item: &Item) {
+    pub fn copy(&mut self, other: &State, item: &Item) {
         match item {
             Item::Pair(key) => match other.pairs.get(key) {
                 Some(value) => {
@@ -475,7 +478,7 @@ impl State {
     }
 
     /// What a container resolves to, put together apart from the core.
-    fn document(&self, key: &str) -> Option<String> {
+    pub fn document(&self, key: &str) -> Option<String> {
         let fields = self.containers.get(key)?;
         let value = |pair: &Arc<str>| self.pairs.get(pair).map_or("?".into(), Value::to_json);
         let field = |(key, refers): &(Arc<str>, Refers)| {

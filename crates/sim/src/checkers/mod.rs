@@ -4,7 +4,7 @@
 //! [`replies`]. *Offline* ones judge the finished [`History`], which is all that a client
 //! of the shipped binary could see: [`linearizability`], [`staleness`], [`durability`], [`lists`]; they share
 //! [`lineage`], which orders what happened to each key by version. [`operations`] judges with the log in hand what a history
-//! alone does not tell, [`config`] judges configuration by its revisions.
+//! alone does not tell, [`config`] judges configuration by its revisions, [`lives`] namespaces that come and go by the log.
 //!
 //! Each has a test that shows it a violation, because a checker that cannot fail proves nothing.
 
@@ -15,6 +15,7 @@ pub mod leaders;
 pub mod lineage;
 pub mod linearizability;
 pub mod lists;
+pub mod lives;
 pub mod operations;
 pub mod replicas;
 pub mod replies;

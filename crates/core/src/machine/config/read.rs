@@ -125,6 +125,13 @@ impl Namespace {
             }
             document = before;
         }
+        // Who knows it from before the namespace was deleted and made again has not heard that it went with it.
+        let first = self.began + 1;
+        let is_of_earlier_life = after > 0 && after <= self.began;
+        if is_of_earlier_life && events.front().is_none_or(|event| event.revision != first) {
+            events.push_front(Event { revision: first, found: None });
+            events.truncate(limits::CONFIG_CHANGES_MAX);
+        }
         Changes { revision, has_gap: false, events: events.into() }
     }
 }

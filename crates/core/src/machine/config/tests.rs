@@ -322,6 +322,26 @@ fn a_watcher_hears_of_each_change_of_what_it_resolves_to() {
 }
 
 #[test]
+fn a_watcher_of_an_earlier_life_hears_that_it_ended() {
+    let mut config = sample();
+    assert_eq!(apply(&mut config, Deed::Delete { force: true }), Ok((2, true)));
+    assert_eq!(changes_since(&config, "c", 2).revision, 0, "there is none");
+    assert_eq!(apply(&mut config, Deed::Create), Ok((3, true)));
+    assert_eq!(shown(&changes_since(&config, "c", 2).events), [(3, None)]);
+    assert_eq!(shown(&changes_since(&config, "c", 3).events), []);
+    assert_eq!(shown(&changes_since(&config, "c", 0).events), [], "who never saw it has nothing to hear");
+    let changes = vec![int("p", 7), container("c", vec![one("f", "p")])];
+    assert_eq!(publish(&mut config, changes.clone()), Ok((4, true)));
+    let back = (4, Some(r#"{"f":7}"#.into()));
+    assert_eq!(shown(&changes_since(&config, "c", 2).events), [(3, None), back.clone()]);
+    assert_eq!(shown(&changes_since(&config, "c", 3).events), [back]);
+    // It comes back along with its namespace: then that is all there is to tell.
+    assert_eq!(apply(&mut config, Deed::Delete { force: true }), Ok((4, true)));
+    assert_eq!(apply(&mut config, Deed::Publish { changes, create: true }), Ok((5, true)));
+    assert_eq!(shown(&changes_since(&config, "c", 4).events), [(5, Some(r#"{"f":7}"#.into()))]);
+}
+
+#[test]
 fn a_watcher_is_told_what_history_does_not_hold_any_more() {
     let mut config = sample();
     apply(&mut config, Deed::SetPolicy(Policy { revisions: 2, age_ms: u64::MAX })).expect("set");

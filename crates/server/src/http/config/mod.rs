@@ -38,6 +38,7 @@ use super::uri::{self, Parameters};
 use crate::store::Store;
 pub use cache::Documents;
 use error::ApiError;
+pub(super) use formats::Format;
 use path::{Place, Verb};
 pub(super) use stream::Events;
 
@@ -199,4 +200,60 @@ fn stamp<S: Store>(call: &Call<'_, S>) -> Result<Stamp, ApiError> {
     let parameters = call.parameters();
     let part = |name| Ok::<Arc<str>, ApiError>(text(parameters, name)?.unwrap_or_default().into());
     Ok(Stamp { author: part("author")?, time_ms: call.context.clock.now().0, message: part("message")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::openapi;
+    use super::*;
+
+    /// The last segments that there are. There is no arm for the rest, so that whoever adds one adds it to `VERBS`, too.
+    fn segment(verb: Verb) -> &'static str {
+        match verb {
+            Verb::Diff => "diff",
+            Verb::Download => "dl",
+            Verb::Export => "export",
+            Verb::History => "history",
+            Verb::Import => "import",
+            Verb::Policy => "policy",
+            Verb::Publish => "publish",
+            Verb::Rollback => "rollback",
+            Verb::Watch => "watch",
+        }
+    }
+
+    const VERBS: [Verb; 9] = [
+        Verb::Diff,
+        Verb::Download,
+        Verb::Export,
+        Verb::History,
+        Verb::Import,
+        Verb::Policy,
+        Verb::Publish,
+        Verb::Rollback,
+        Verb::Watch,
+    ];
+
+    #[test]
+    fn every_place_is_described_with_the_methods_that_it_takes() {
+        let of_namespace = "/api/namespaces/{namespace}";
+        let mut paths = vec!["/api/namespaces".to_owned(), of_namespace.to_owned()];
+        for below in ["", "/pairs/{key}", "/containers/{key}"] {
+            paths.extend(VERBS.map(|verb| format!("{of_namespace}{below}/{}", segment(verb))));
+        }
+        for kind in ["pairs", "containers"] {
+            paths.extend([format!("{of_namespace}/{kind}"), format!("{of_namespace}/{kind}/{{key}}")]);
+        }
+        let mut taken = BTreeSet::new();
+        for path in paths {
+            let real = path.replace("{namespace}", "ns").replace("{key}", "k");
+            let place = Place::of(real.trim_start_matches("/api/")).unwrap();
+            let methods = allowed(&place).split(", ").filter(|method| !matches!(*method, "" | "HEAD"));
+            taken.extend(methods.map(|method| (path.clone(), method.to_owned())));
+        }
+        let described = openapi::methods().into_iter().filter(|(path, _)| path.starts_with("/api/"));
+        assert_eq!(described.collect::<BTreeSet<_>>(), taken);
+    }
 }

@@ -10,7 +10,6 @@
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -18,8 +17,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, HeaderValue};
+use tidelock_core::command::Consistency;
 use tidelock_core::command::config::{Changes, ConfigReply, Event, Name, Query};
-use tidelock_core::command::{ConfigRead, Consistency, Read, Reply, Request};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::super::response::{self, Response};
@@ -60,13 +59,14 @@ pub(super) async fn watch<S: Store>(
         id.ok_or_else(|| ApiError::invalid("Last-Event-ID must be a revision"))
     });
     let last = last.transpose()?;
-    let first = catch_up(call.store(), &watch, last).await?;
+    let first = catch_up(call.store(), (watch.namespace(), watch.container()), last).await?;
     let mut events = Watcher {
         store: call.store().clone(),
         watch,
         after: last.unwrap_or_default(),
         outbox: VecDeque::from([Bytes::from_static(b"retry: 1000\n\n")]),
         is_due: true,
+        is_unsure: false,
         asking: None,
         heartbeat: Box::pin(sleep(HEARTBEAT)),
     };
@@ -89,10 +89,30 @@ fn duration(text: &str) -> Result<Duration, ApiError> {
     wait.ok_or_else(|| ApiError::invalid(format!("wait is such as 30s or 1500ms, and at most {max}s")))
 }
 
+/// What somebody is told who was called, or never was: what happened since, as this replica has it. One that has not even
+/// got that far may have lost the namespace, or be behind: then all that was acknowledged counts.
+async fn look<S: Store>(
+    store: &S,
+    (namespace, key): (&Name, &Arc<str>),
+    after: u64,
+) -> Result<Changes, ApiError> {
+    let query = Query::Changes { key: key.clone(), after };
+    match ask_store(store, namespace, query, Consistency::Stale).await? {
+        ConfigReply::Changes(found) if found.revision < after => {
+            catch_up(store, (namespace, key), Some(after)).await
+        }
+        ConfigReply::Changes(found) => Ok(found),
+        _ => Err(ApiError::mismatched_reply()),
+    }
+}
+
 /// What a newcomer is told first: what happened since what it saw last, or else what there is. Up to date with all that was
 /// acknowledged before, unless there is no leader: then as up to date as this node.
-async fn catch_up<S: Store>(store: &S, watch: &Watch, last: Option<u64>) -> Result<Changes, ApiError> {
-    let (namespace, key) = (watch.namespace(), watch.container());
+async fn catch_up<S: Store>(
+    store: &S,
+    (namespace, key): (&Name, &Arc<str>),
+    last: Option<u64>,
+) -> Result<Changes, ApiError> {
     let changes = |after| Query::Changes { key: key.clone(), after };
     let container = || Query::Container { key: key.clone(), at: None, known: None };
     let ask = async |query: Query| match ask_store(store, namespace, query.clone(), Consistency::Linearizable)
@@ -117,8 +137,12 @@ async fn catch_up<S: Store>(store: &S, watch: &Watch, last: Option<u64>) -> Resu
     if found.revision >= after || !is_fresh {
         return Ok(found);
     }
-    // It saw what never was here: a revision of another life of this cluster.
     let revision = found.revision;
+    if revision == 0 {
+        // The namespace is gone. Whatever comes next under its name is told from its beginning.
+        return Ok(Changes { revision, has_gap: false, events: vec![Event { revision, found: None }] });
+    }
+    // It saw what never was here: a revision of another life of this cluster.
     let event = match ask(container()).await.0 {
         Ok(ConfigReply::Container(found)) => Event { revision: found.container.changed, found: Some(found) },
         _ => Event { revision, found: None },
@@ -133,7 +157,8 @@ async fn poll<S: Store>(
     index: Option<u64>,
     wait: Duration,
 ) -> Result<Response, ApiError> {
-    let mut changes = catch_up(store, watch, index).await?;
+    let of = (watch.namespace(), watch.container());
+    let mut changes = catch_up(store, of, index).await?;
     let deadline = Instant::now() + wait;
     let after = index.unwrap_or_default();
     while changes.events.is_empty() && !changes.has_gap {
@@ -142,11 +167,7 @@ async fn poll<S: Store>(
             Ok(watch::Call::Look) => {}
             Ok(watch::Call::Leave) | Err(_) => break,
         }
-        let query = Query::Changes { key: watch.container().clone(), after };
-        match ask_store(store, watch.namespace(), query, Consistency::Stale).await? {
-            ConfigReply::Changes(found) => changes = found,
-            _ => return Err(ApiError::mismatched_reply()),
-        }
+        changes = look(store, of, after).await?;
     }
     let index = changes.events.last().map_or(after, |event| event.revision);
     let mut show = Show::success();
@@ -167,10 +188,13 @@ trait Source {
 
 impl Events {
     /// The next bytes.
-    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        self.0.poll_next(context).map(|bytes| bytes.map(Ok))
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.0.poll_next(context)
     }
 }
+
+/// What happened, on its way.
+type Asking = Pin<Box<dyn Future<Output = Result<Changes, ApiError>>>>;
 
 /// Somebody who watches by events.
 struct Watcher<S> {
@@ -181,7 +205,9 @@ struct Watcher<S> {
     outbox: VecDeque<Bytes>,
     /// There may be something to look up.
     is_due: bool,
-    asking: Option<Pin<Box<dyn Future<Output = Reply>>>>,
+    /// This replica is behind what was told, and there was nobody to ask why: the next comment is a time to ask again.
+    is_unsure: bool,
+    asking: Option<Asking>,
     heartbeat: Pin<Box<Sleep>>,
 }
 
@@ -196,6 +222,7 @@ impl<S: Store> Watcher<S> {
             show.raw(&format!(",\"after\":{}}}\n\n", self.after));
             self.outbox.push_back(show.0.into());
         }
+        self.is_unsure = changes.revision < self.after && changes.events.is_empty();
         // There is more behind as many as there can be.
         self.is_due = !changes.events.is_empty();
         for event in changes.events {
@@ -208,12 +235,10 @@ impl<S: Store> Watcher<S> {
         }
     }
 
-    fn ask(&self) -> Pin<Box<dyn Future<Output = Reply>>> {
-        let query = Query::Changes { key: self.watch.container().clone(), after: self.after };
-        let read = Read::Config(ConfigRead { namespace: self.watch.namespace().clone(), query });
-        let request = Request::Read { read, consistency: Consistency::Stale };
-        let store = self.store.clone();
-        Box::pin(async move { store.submit(request).await })
+    fn ask(&self) -> Asking {
+        let (store, after) = (self.store.clone(), self.after);
+        let (namespace, key) = (self.watch.namespace().clone(), self.watch.container().clone());
+        Box::pin(async move { look(&store, (&namespace, &key), after).await })
     }
 }
 
@@ -228,12 +253,12 @@ impl<S: Store> Source for Watcher<S> {
                 return Poll::Ready(Some(bytes));
             }
             if let Some(asking) = &mut self.asking {
-                let Poll::Ready(reply) = asking.as_mut().poll(context) else { return Poll::Pending };
+                let Poll::Ready(changes) = asking.as_mut().poll(context) else { return Poll::Pending };
                 self.asking = None;
-                match reply {
-                    Reply::Config(ConfigReply::Changes(changes)) => self.take(changes),
+                match changes {
+                    Ok(changes) => self.take(changes),
                     // Nobody answers for the shard now: the watcher comes back, and finds it.
-                    _ => return Poll::Ready(None),
+                    Err(_) => return Poll::Ready(None),
                 }
                 continue;
             }
@@ -249,6 +274,7 @@ impl<S: Store> Source for Watcher<S> {
             }
             if self.heartbeat.as_mut().poll(context).is_ready() {
                 self.outbox.push_back(Bytes::from_static(b":\n\n"));
+                self.is_due |= self.is_unsure;
                 continue;
             }
             return Poll::Pending;

@@ -121,6 +121,7 @@ impl Story {
             asked: None,
             is_due: false,
             told: self.told,
+            is_without: false,
         };
         check(&self.history, &[watcher])
     }

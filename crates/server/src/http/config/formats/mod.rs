@@ -14,7 +14,7 @@ use super::values::Untyped;
 
 /// A format of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+pub(in crate::http) enum Format {
     Json,
     Yaml,
     Toml,
@@ -23,6 +23,9 @@ pub(super) enum Format {
 }
 
 impl Format {
+    /// All of them.
+    pub const ALL: [Format; 5] = [Format::Json, Format::Yaml, Format::Toml, Format::Properties, Format::Env];
+
     /// The format of a name.
     pub fn of(name: &str) -> Result<Format, ApiError> {
         Ok(match name {

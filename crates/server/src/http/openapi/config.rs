@@ -1,0 +1,307 @@
+//! Operations of `/api`, the configuration centre.
+
+use serde_json::{Value, json};
+use tidelock_core::limits;
+
+use super::native::{bytes, stale};
+use super::operation::{
+    Failures, JSON, Operation, Parameter, Tag, flag, header, number, query, schema, text,
+};
+use super::schemas::{envelope, list, object};
+use crate::http::config::Format;
+
+/// Formats that can hold a namespace, and those that are read.
+const EXPORTED: &[Format] = &[Format::Json, Format::Yaml, Format::Toml];
+const READ: &[Format] = &[Format::Json, Format::Yaml, Format::Toml, Format::Properties];
+
+const CONFIGURATION: Tag = Tag("configuration", Failures::Envelope);
+
+pub(super) fn operations() -> Vec<Operation> {
+    let mut all = namespaces();
+    all.extend(pairs());
+    all.extend(containers());
+    all.extend(changes_of_many());
+    all.extend(histories());
+    all
+}
+
+fn operation(route: &'static str, id: &'static str, summary: &'static str) -> Operation {
+    CONFIGURATION.operation(route, id, summary)
+}
+
+fn limit(default: u64) -> Parameter {
+    let max = limits::CONFIG_PAGE_ITEMS_MAX;
+    let schema = json!({ "type": "integer", "minimum": 1, "maximum": max, "default": default });
+    query("limit", schema, "Most items of the page")
+}
+
+fn page(default: u64, key: &'static str) -> [Parameter; 4] {
+    [
+        limit(default),
+        query("offset", number(), "Items in front of the page"),
+        query("key", text(), key),
+        stale(),
+    ]
+}
+
+fn revision() -> Parameter {
+    query("revision", number(), "As of this revision")
+}
+
+fn format(formats: &[Format]) -> Parameter {
+    let names: Vec<&str> = formats.iter().map(|format| format.extension()).collect();
+    query("format", json!({ "type": "string", "enum": names, "default": "json" }), "Of the file")
+}
+
+fn if_none_match() -> Parameter {
+    header("If-None-Match", "304 if the content still has this checksum, quoted")
+}
+
+/// Who changes something, why, and on what condition.
+fn terms() -> [Parameter; 3] {
+    [
+        query("author", short(limits::CONFIG_AUTHOR_CHARACTERS_MAX), "Who changes it"),
+        query("message", short(limits::CONFIG_MESSAGE_CHARACTERS_MAX), "Why"),
+        query("expected", number(), "Only while the namespace is at this revision; 0: is not there"),
+    ]
+}
+
+fn short(characters: usize) -> Value {
+    json!({ "type": "string", "maxLength": characters })
+}
+
+fn create() -> Parameter {
+    query("create", flag(), "Make the namespace if there is none")
+}
+
+/// A change's answer.
+fn done(operation: Operation) -> Operation {
+    operation.gives_json(envelope(schema("Done")), "The namespace's revision, and whether it is a new one")
+}
+
+/// A file of any of these formats.
+fn file(formats: &[Format]) -> Vec<(&'static str, Value)> {
+    formats.iter().map(|format| (format.media_type(), bytes())).collect()
+}
+
+fn namespaces() -> Vec<Operation> {
+    vec![
+        operation("get /api/namespaces", "listNamespaces", "Names of namespaces, in order")
+            .asks(page(100, "Only names that begin with this"))
+            .gives_json(envelope(list(text())), "The names"),
+        operation(
+            "get /api/namespaces/{namespace}",
+            "getNamespace",
+            "Revision, sizes and policy of a namespace",
+        )
+        .asks([stale()])
+        .gives_json(envelope(schema("Namespace")), "What it is")
+        .fails([404]),
+        done(operation("post /api/namespaces/{namespace}", "createNamespace", "Makes a namespace"))
+            .asks(terms())
+            .fails([409, 413]),
+        done(operation(
+            "delete /api/namespaces/{namespace}",
+            "deleteNamespace",
+            "Deletes a namespace and its history",
+        ))
+        .asks(terms())
+        .asks([query("force", flag(), "Also if it is not empty")])
+        .fails([404, 409]),
+    ]
+}
+
+fn pairs() -> Vec<Operation> {
+    let total = || ("total", number());
+    vec![
+        operation("get /api/namespaces/{namespace}/pairs", "listPairs", "Pairs of a namespace, by key")
+            .asks(page(10, "Only keys that hold this"))
+            .gives_json(envelope(object(&[("pairs", list(schema("Pair"))), total()], &[])), "A page of them")
+            .fails([404]),
+        operation("get /api/namespaces/{namespace}/pairs/{key}", "getPair", "One pair")
+            .asks([revision(), stale()])
+            .gives_json(envelope(schema("Pair")), "The pair")
+            .fails([404]),
+        done(operation(
+            "post /api/namespaces/{namespace}/pairs/{key}",
+            "putPair",
+            "Creates or replaces a pair",
+        ))
+        .asks(terms())
+        .asks([create()])
+        .takes_json(schema("PairContent"))
+        .fails([404, 409, 413]),
+        done(operation(
+            "delete /api/namespaces/{namespace}/pairs/{key}",
+            "deletePair",
+            "Deletes a pair that is not used",
+        ))
+        .asks(terms())
+        .fails([404, 409]),
+    ]
+}
+
+fn containers() -> Vec<Operation> {
+    let page_of_containers =
+        object(&[("containers", list(schema("ListedContainer"))), ("total", number())], &[]);
+    vec![
+        operation("get /api/namespaces/{namespace}/containers", "listContainers", "Containers of a namespace, by key")
+            .asks(page(10, "Only keys that hold this"))
+            .gives_json(envelope(page_of_containers), "A page of them")
+            .fails([404]),
+        operation("get /api/namespaces/{namespace}/containers/{key}", "getContainer", "A container with its pairs")
+            .asks([revision(), stale(), if_none_match()])
+            .gives_json(envelope(schema("Container")), "The container")
+            .with_header(200, "ETag", "The checksum, quoted")
+            .gives_nothing(304, "The client has it")
+            .fails([404]),
+        done(operation(
+            "post /api/namespaces/{namespace}/containers/{key}",
+            "putContainer",
+            "Creates or replaces a container",
+        ))
+        .asks(terms())
+        .asks([create()])
+        .takes_json(schema("ContainerContent"))
+        .fails([404, 409, 413]),
+        done(operation(
+            "delete /api/namespaces/{namespace}/containers/{key}",
+            "deleteContainer",
+            "Deletes a container",
+        ))
+        .asks(terms())
+        .fails([404, 409]),
+        operation(
+            "get /api/namespaces/{namespace}/containers/{key}/dl",
+            "downloadContainer",
+            "What a container resolves to, as a file",
+        )
+        .asks([format(&Format::ALL), query("filename", text(), "Of the attachment"), revision(), stale(), if_none_match()])
+        .gives(200, file(&Format::ALL), "The document")
+        .gives_nothing(304, "The client has it")
+        .fails([404]),
+        done(operation(
+            "post /api/namespaces/{namespace}/containers/{key}/import",
+            "importContainer",
+            "Makes a container resolve to a document",
+        ))
+        .asks(terms())
+        .asks([format(READ), create()])
+        .takes(file(READ))
+        .fails([404, 409, 413]),
+        operation(
+            "get /api/namespaces/{namespace}/containers/{key}/watch",
+            "watchContainer",
+            "What a container resolves to, whenever that changes",
+        )
+        .asks([
+            header("Last-Event-ID", "Go on behind this revision"),
+            query("index", number(), "A long poll: what happened behind this revision"),
+            query("wait", text(), "A long poll: how long at most, such as 30s or 1500ms"),
+        ])
+        .gives(
+            200,
+            [("text/event-stream", text()), (JSON, envelope(schema("Changes")))],
+            "Server-sent events change, deleted and gap, whose data are of the schema Event; or a long poll's answer",
+        )
+        .fails([404]),
+    ]
+}
+
+fn changes_of_many() -> Vec<Operation> {
+    let rollback = |route, id, summary| {
+        done(operation(route, id, summary))
+            .asks(terms())
+            .takes_json(schema("RollbackRequest"))
+            .fails([404, 409, 413])
+    };
+    vec![
+        done(operation(
+            "post /api/namespaces/{namespace}/publish",
+            "publish",
+            "Many changes as one revision, or none",
+        ))
+        .asks(terms())
+        .asks([create()])
+        .takes_json(schema("Publication"))
+        .fails([404, 409, 413]),
+        rollback(
+            "post /api/namespaces/{namespace}/rollback",
+            "rollBackNamespace",
+            "Brings the content as of a revision back",
+        ),
+        rollback(
+            "post /api/namespaces/{namespace}/pairs/{key}/rollback",
+            "rollBackPair",
+            "Brings one pair as of a revision back",
+        ),
+        rollback(
+            "post /api/namespaces/{namespace}/containers/{key}/rollback",
+            "rollBackContainer",
+            "Brings one container as of a revision back",
+        ),
+        done(operation("post /api/namespaces/{namespace}/policy", "setPolicy", "How much history is kept"))
+            .asks(terms())
+            .takes_json(schema("PolicyRequest"))
+            .fails([404, 409]),
+        operation(
+            "get /api/namespaces/{namespace}/export",
+            "exportNamespace",
+            "A whole namespace as one file",
+        )
+        .asks([format(EXPORTED), revision(), stale()])
+        .gives(200, file(EXPORTED), "The file")
+        .fails([404]),
+        done(operation(
+            "post /api/namespaces/{namespace}/import",
+            "importNamespace",
+            "A whole namespace from a file",
+        ))
+        .asks(terms())
+        .asks([format(READ), query("replace", flag(), "Delete what the file does not hold")])
+        .takes(file(READ))
+        .fails([409, 413]),
+    ]
+}
+
+fn histories() -> Vec<Operation> {
+    let history = |route, id, summary| {
+        operation(route, id, summary)
+            .asks([limit(10), query("before", number(), "Only revisions in front of this one")])
+            .asks([query("content", flag(), "Also what was and what became"), stale()])
+            .gives_json(envelope(schema("History")), "Revisions, the newest first")
+            .fails([404])
+    };
+    let between = || {
+        [
+            query("from", number(), "The one revision").required(),
+            query("to", number(), "The other; the newest unless told"),
+            stale(),
+        ]
+    };
+    vec![
+        history("get /api/namespaces/{namespace}/history", "namespaceHistory", "Revisions of a namespace"),
+        history("get /api/namespaces/{namespace}/pairs/{key}/history", "pairHistory", "Revisions of a pair"),
+        history(
+            "get /api/namespaces/{namespace}/containers/{key}/history",
+            "containerHistory",
+            "Revisions of a container",
+        ),
+        operation(
+            "get /api/namespaces/{namespace}/diff",
+            "diffNamespace",
+            "Pairs and containers that differ",
+        )
+        .asks(between())
+        .gives_json(envelope(schema("NamespaceDiff")), "What differs")
+        .fails([404]),
+        operation(
+            "get /api/namespaces/{namespace}/containers/{key}/diff",
+            "diffContainer",
+            "What differs in what a container resolves to",
+        )
+        .asks(between())
+        .gives_json(envelope(schema("ContainerDiff")), "What differs")
+        .fails([404]),
+    ]
+}

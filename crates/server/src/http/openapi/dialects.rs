@@ -1,0 +1,52 @@
+//! Operations of the dialects: `/db`, and any other path at the root.
+
+use serde_json::json;
+
+use super::native::{bytes, stale};
+use super::operation::{Failures, OCTETS, Operation, TEXT, Tag, query, schema, text};
+
+const DIALECTS: Tag = Tag("dialects", Failures::Problems);
+
+pub(super) fn operations() -> Vec<Operation> {
+    let store = |route, id| {
+        DIALECTS
+            .operation(route, id, "Stores the raw body")
+            .takes([(OCTETS, bytes())])
+            .or_nothing()
+            .gives_nothing(200, "It is stored")
+    };
+    let form = json!({
+        "type": "object",
+        "properties": { "val": { "type": "string" }, "ver": { "type": "string" } },
+    });
+    vec![
+        DIALECTS
+            .operation("get /db/{key}", "getRaw", "The raw value of a key")
+            .asks([stale()])
+            .gives(200, [(OCTETS, bytes())], "The value")
+            .fails([404]),
+        store("post /db/{key}", "storeRaw"),
+        store("put /db/{key}", "putRaw"),
+        DIALECTS
+            .operation(
+                "get /{key}",
+                "getVersioned",
+                "A key with its version. The key is the path with its slash, and none whose first segment is another interface's",
+            )
+            .asks([stale()])
+            .gives_json(schema("Versioned"), "The key")
+            .gives(404, [(TEXT, text()), ("application/problem+json", schema("Problem"))], "There is none"),
+        DIALECTS
+            .operation("put /{key}", "putVersioned", "Writes a key if it has the version that is named")
+            .asks([
+                query("val", text(), "The value; the body wins"),
+                query("ver", text(), "The key's version; 0, as when it is left out, for none"),
+            ])
+            .takes([("application/x-www-form-urlencoded", form.clone()), ("multipart/form-data", form)])
+            .or_nothing()
+            .gives_json(schema("Versioned"), "The key as it is now")
+            .gives(400, [(TEXT, text()), ("application/problem+json", schema("Problem"))], "Not understood")
+            .gives(404, [("application/problem+json", schema("Problem"))], "No such route")
+            .gives(409, [(TEXT, text())], "It has another version; both are named"),
+    ]
+}

@@ -1,0 +1,109 @@
+//! `/openapi.json`: all of HTTP that programs talk to, as one OpenAPI 3.1 document.
+//!
+//! Owns how the tables of operations become a document. The tables stand beside each other in `native`, `dialects` and
+//! `config`; shapes of bodies in `schemas`. None of them serves anything: tests hold them to the routes, and to every answer that the
+//! golden scripts record.
+//!
+//! The document is made for each request: it is asked for rarely, and would lie around otherwise.
+
+mod config;
+mod dialects;
+mod native;
+mod operation;
+mod schemas;
+
+use hyper::StatusCode;
+use serde_json::{Map, Value, json};
+
+use super::problem::Problem;
+use super::response::{self, Response};
+use super::service::{self, Call};
+use crate::store::Store;
+use operation::Operation;
+
+const DESCRIPTION: &str = "A replicated key-value store and configuration centre. Any node answers any request. Reads are \
+    linearizable unless `stale` is asked for. HEAD works wherever GET does. Keys in paths are percent-encoded; outside of \
+    `/api` they are the rest of the path, slashes included.";
+
+/// What is said of keys that may hold slashes.
+const REST_OF_PATH: &str = "Any bytes, percent-encoded; slashes belong to it.";
+
+pub(super) fn answer<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
+    service::only_reads(call.method())?;
+    Ok(response::typed(StatusCode::OK, "application/json", document().to_string()))
+}
+
+fn operations() -> Vec<Operation> {
+    let mut all = native::operations();
+    all.extend(dialects::operations());
+    all.extend(config::operations());
+    all
+}
+
+fn document() -> Value {
+    let mut paths: Map<String, Value> = Map::new();
+    for operation in operations() {
+        let path = paths.entry(operation.path).or_insert_with(|| path_item(operation.path));
+        path[operation.method] = operation.to_json();
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Tidelock",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": DESCRIPTION,
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+        },
+        "servers": [{ "url": "/", "description": "The node that serves this document" }],
+        "tags": [
+            { "name": "keys", "description": "Keys with versions: raw values, conditional writes" },
+            { "name": "registers", "description": "Numbers, exchanged in one step" },
+            { "name": "configuration", "description": "Typed pairs, containers that refer to them, history, watching" },
+            { "name": "dialects", "description": "The interfaces of other stores over the same keys" },
+            { "name": "cluster", "description": "Hosts, shards, replicas, backups" },
+            { "name": "operations", "description": "Health, numbers, this document" },
+        ],
+        "paths": paths,
+        "components": { "schemas": schemas::all() },
+    })
+}
+
+/// Every path with each method that is described, in capitals.
+#[cfg(test)]
+pub(super) fn methods() -> Vec<(String, String)> {
+    let row = |operation: Operation| (operation.path.to_owned(), operation.method.to_uppercase());
+    operations().into_iter().map(row).collect()
+}
+
+/// What a path's operations share: its parameters.
+fn path_item(path: &str) -> Value {
+    let names = path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+    let parameters: Vec<Value> = names
+        .map(|name| {
+            let mut parameter =
+                json!({ "name": name, "in": "path", "required": true, "schema": path_schema(path, name) });
+            if !path.starts_with("/api/") && matches!(name, "key" | "id") {
+                parameter["description"] = REST_OF_PATH.into();
+            }
+            parameter
+        })
+        .collect();
+    if parameters.is_empty() { json!({}) } else { json!({ "parameters": parameters }) }
+}
+
+fn path_schema(path: &str, name: &str) -> Value {
+    use tidelock_core::limits;
+    match name {
+        "node" | "shard" => json!({ "type": "integer", "minimum": 0 }),
+        "namespace" => {
+            json!({ "type": "string", "minLength": 1, "maxLength": limits::CONFIG_NAMESPACE_CHARACTERS_MAX })
+        }
+        _ if path.starts_with("/api/") => {
+            json!({ "type": "string", "minLength": 1, "maxLength": limits::CONFIG_KEY_CHARACTERS_MAX })
+        }
+        _ => json!({ "type": "string", "minLength": 1 }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

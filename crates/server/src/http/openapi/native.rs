@@ -1,0 +1,211 @@
+//! Operations of `/v1`, and of the paths for operators.
+
+use serde_json::{Value, json};
+use tidelock_core::limits;
+
+use super::operation::{
+    Failures, JSON, OCTETS, Operation, Parameter, TEXT, Tag, flag, header, number, query,
+};
+use super::operation::{schema, text};
+
+const KEYS: Tag = Tag("keys", Failures::Problems);
+const REGISTERS: Tag = Tag("registers", Failures::Problems);
+const CLUSTER: Tag = Tag("cluster", Failures::Problems);
+const OPERATIONS: Tag = Tag("operations", Failures::Problems);
+
+pub(super) fn operations() -> Vec<Operation> {
+    let mut all = keys();
+    all.extend(registers());
+    all.extend(cluster());
+    all.extend(operators());
+    all
+}
+
+/// `stale` of reads.
+pub(super) fn stale() -> Parameter {
+    query("stale", flag(), "Read what this node has, at once")
+}
+
+/// Bytes as they are.
+pub(super) fn bytes() -> Value {
+    json!({})
+}
+
+fn keys() -> Vec<Operation> {
+    let writes = || {
+        [
+            header("If-Match", "Only if the key has this version, `\"6\"`, or exists, `*`"),
+            header("If-None-Match", "`*`: only if there is no such key"),
+        ]
+    };
+    let page = json!({ "type": "integer", "minimum": 1, "maximum": limits::LIST_PAGE_ITEMS_MAX });
+    let version = "The key's version, quoted";
+    let remaining = "Milliseconds that the key has left, if it expires";
+    vec![
+        KEYS.operation("get /v1/keys/{key}", "getKey", "The value of a key")
+            .asks([
+                stale(),
+                header("If-Match", "412 unless the key has one of these versions"),
+                header("If-None-Match", "304 if the key has one of these versions"),
+            ])
+            .gives(200, [(OCTETS, bytes())], "The value")
+            .with_header(200, "ETag", version)
+            .with_header(200, "Tidelock-TTL-Ms", remaining)
+            .gives_nothing(304, "The client has it")
+            .fails([404, 412]),
+        KEYS.operation("put /v1/keys/{key}", "putKey", "Writes a key")
+            .asks(writes())
+            .asks([query("ttl", text(), "How long it lives: a whole number with ms, s, m, h or d")])
+            .takes([(OCTETS, bytes())])
+            .or_nothing()
+            .gives_nothing(200, "It was replaced")
+            .with_header(200, "ETag", version)
+            .gives_nothing(201, "It is new")
+            .with_header(201, "ETag", version)
+            .fails([412]),
+        KEYS.operation("delete /v1/keys/{key}", "deleteKey", "Deletes a key")
+            .asks(writes())
+            .gives_nothing(204, "It is gone")
+            .fails([404, 412]),
+        KEYS.operation("get /v1/keys", "listKeys", "A page of keys, in byte order over all shards")
+            .asks([
+                query("prefix", text(), "Only keys that begin with this"),
+                query("prefix_b64", text(), "The same, in base64"),
+                query("after", text(), "Only keys behind this one"),
+                query("after_b64", text(), "The same, in base64"),
+                query("limit", page, "Most items"),
+                query("keys", flag(), "Leave values out"),
+                stale(),
+            ])
+            .gives_json(schema("KeyPage"), "The page, and where the next one begins"),
+    ]
+}
+
+fn registers() -> Vec<Operation> {
+    vec![
+        REGISTERS
+            .operation("get /v1/atomics/{id}", "getRegister", "A register; 0 if it was never written")
+            .asks([stale()])
+            .gives_json(schema("Register"), "What it holds")
+            .fails([409]),
+        REGISTERS
+            .operation("post /v1/atomics/{id}/exchange", "exchangeRegister", "Stores a number")
+            .takes_json(schema("ExchangeRequest"))
+            .gives_json(schema("Exchange"), "What it held and holds")
+            .fails([409]),
+        REGISTERS
+            .operation(
+                "post /v1/atomics/{id}/compare-exchange",
+                "compareExchangeRegister",
+                "Stores a number if the register holds another",
+            )
+            .takes_json(schema("CompareExchangeRequest"))
+            .gives_json(schema("Exchange"), "What it held and holds")
+            .fails([409]),
+    ]
+}
+
+fn cluster() -> Vec<Operation> {
+    let host = |route, id, summary| {
+        CLUSTER
+            .operation(route, id, summary)
+            .gives(202, [(JSON, schema("WantedOfHost"))], "What is wanted from now on")
+            .fails([404, 409])
+    };
+    vec![
+        CLUSTER
+            .operation("get /v1/cluster", "getCluster", "Hosts, shards and replicas as this node sees them")
+            .gives_json(schema("Cluster"), "From this node's memory, without a quorum"),
+        host("post /v1/cluster/hosts/{node}/add", "addHost", "Lets a host vote in every shard"),
+        host("post /v1/cluster/hosts/{node}/follow", "followHost", "Lets a host follow without a vote"),
+        host("post /v1/cluster/hosts/{node}/drain", "drainHost", "Takes all leaderships from a host"),
+        host("post /v1/cluster/hosts/{node}/undrain", "undrainHost", "Lets a host lead again"),
+        host(
+            "post /v1/cluster/hosts/{node}/remove",
+            "removeHost",
+            "Takes a host out of the cluster for good",
+        ),
+        CLUSTER.operation("get /v1/cluster/dump", "dumpRegistry", "The registry, one object a line").gives(
+            200,
+            [("application/jsonl", text())],
+            "A header, hosts, shards and replicas",
+        ),
+        CLUSTER
+            .operation(
+                "get /v1/cluster/shards/{shard}/explain",
+                "explainShard",
+                "What each host is to a shard, and why",
+            )
+            .gives_json(schema("Explanation"), "A reason for every host")
+            .fails([404]),
+        CLUSTER
+            .operation(
+                "post /v1/cluster/shards/{shard}/tags",
+                "tagShard",
+                "Sets tags of a shard, its policies among them; null takes one away",
+            )
+            .takes_json(schema("ShardTags"))
+            .gives(202, [(JSON, schema("TaggedShard"))], "They are set")
+            .fails([404]),
+        CLUSTER
+            .operation(
+                "post /v1/cluster/shards/{shard}/transfer",
+                "transferShard",
+                "Asks a node to lead a shard",
+            )
+            .asks([query("to", number(), "The node").required()])
+            .gives(202, [(JSON, schema("WantedOfShard"))], "What was asked for"),
+        CLUSTER
+            .operation(
+                "post /v1/cluster/checkpoint",
+                "checkpoint",
+                "Puts every shard at one place of its log",
+            )
+            .gives_json(schema("Checkpoints"), "The places, to compare replicas by"),
+        CLUSTER
+            .operation("get /v1/backup", "getBackup", "The state of every shard, as one file")
+            .asks([query("stale", flag(), "Ask nobody: what this node has applied")])
+            .gives(200, [(OCTETS, bytes())], "The file, which says itself whether it is whole")
+            .fails([404]),
+        CLUSTER
+            .operation("post /v1/restore", "restore", "Puts keys of a backup into a fresh cluster")
+            .asks([
+                query("backup", json!({ "type": "string", "format": "uuid" }), "Names the source").required(),
+                query("revision", number(), "What revisions are lifted to").required(),
+                query("expiring", flag(), "The rows say when each key expires"),
+            ])
+            .takes([(OCTETS, bytes())])
+            .or_nothing()
+            .gives_nothing(204, "They are there")
+            .fails([409]),
+    ]
+}
+
+fn operators() -> Vec<Operation> {
+    let report = || [(TEXT, text())];
+    vec![
+        OPERATIONS.operation("get /", "welcome", "A short welcome that names the routes").gives(
+            200,
+            report(),
+            "For people",
+        ),
+        OPERATIONS.operation("get /livez", "live", "Whether the process answers").gives(
+            200,
+            report(),
+            "It does",
+        ),
+        OPERATIONS
+            .operation("get /readyz", "ready", "Whether the node can answer linearizable requests")
+            .asks([query("verbose", flag(), "Every check, also those that hold")])
+            .gives(200, report(), "It is ready")
+            .gives(503, report(), "It is not: the checks that fail"),
+        OPERATIONS.operation("get /metrics", "metrics", "Numbers for Prometheus").gives(
+            200,
+            [(crate::metrics::OPEN_METRICS_TYPE, text())],
+            "OpenMetrics text",
+        ),
+        OPERATIONS
+            .operation("get /openapi.json", "openapi", "This document")
+            .gives_json(json!({ "type": "object" }), "OpenAPI 3.1"),
+    ]
+}

@@ -1,0 +1,220 @@
+//! One operation of the document: a method of a path, what it takes and what it gives.
+//!
+//! Owns the vocabulary that the tables are written in, so that a row of them is a few lines. What any request may be answered
+//! with (too long, too late, no leader) stands in `default`; what is the operation's own stands under its status.
+
+use hyper::StatusCode;
+use serde_json::{Map, Value, json};
+
+/// The media type of most bodies.
+pub(super) const JSON: &str = "application/json";
+/// Bodies that are values.
+pub(super) const OCTETS: &str = "application/octet-stream";
+/// Bodies for people.
+pub(super) const TEXT: &str = "text/plain; charset=utf-8";
+
+/// How an operation's failures look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failures {
+    /// Problem details, RFC 9457.
+    Problems,
+    /// The envelope of the configuration centre.
+    Envelope,
+}
+
+/// A parameter of the query, or a header.
+#[derive(Clone, Debug)]
+pub(super) struct Parameter {
+    name: &'static str,
+    place: &'static str,
+    is_required: bool,
+    description: &'static str,
+    schema: Value,
+}
+
+/// A parameter of the query.
+pub(super) fn query(name: &'static str, schema: Value, description: &'static str) -> Parameter {
+    Parameter { name, place: "query", is_required: false, description, schema }
+}
+
+/// A header of the request.
+pub(super) fn header(name: &'static str, description: &'static str) -> Parameter {
+    Parameter { name, place: "header", is_required: false, description, schema: text() }
+}
+
+impl Parameter {
+    pub fn required(mut self) -> Parameter {
+        self.is_required = true;
+        self
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "in": self.place,
+            "required": self.is_required,
+            "description": self.description,
+            "schema": self.schema,
+        })
+    }
+}
+
+/// Any text.
+pub(super) fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+/// A whole number that is not negative.
+pub(super) fn number() -> Value {
+    json!({ "type": "integer", "format": "uint64", "minimum": 0 })
+}
+
+/// `true` or `false`; in a query its bare name says `true`.
+pub(super) fn flag() -> Value {
+    json!({ "type": "boolean" })
+}
+
+/// One of the schemas of the document.
+pub(super) fn schema(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{name}") })
+}
+
+/// One row.
+#[derive(Clone, Debug)]
+pub(super) struct Operation {
+    pub path: &'static str,
+    pub method: &'static str,
+    id: &'static str,
+    tag: &'static str,
+    summary: &'static str,
+    failures: Failures,
+    parameters: Vec<Parameter>,
+    body: Option<(Map<String, Value>, bool)>,
+    answers: Map<String, Value>,
+}
+
+/// Begins the rows of a tag.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tag(pub &'static str, pub Failures);
+
+impl Tag {
+    /// `route` is a method and a path: `get /v1/keys`.
+    pub fn operation(self, route: &'static str, id: &'static str, summary: &'static str) -> Operation {
+        let (method, path) = route.split_once(' ').expect("invariant: a route is a method and a path");
+        Operation {
+            path,
+            method,
+            id,
+            tag: self.0,
+            summary,
+            failures: self.1,
+            parameters: Vec::new(),
+            body: None,
+            answers: Map::new(),
+        }
+    }
+}
+
+impl Operation {
+    /// Adds parameters.
+    pub fn asks(mut self, parameters: impl IntoIterator<Item = Parameter>) -> Operation {
+        self.parameters.extend(parameters);
+        self
+    }
+
+    /// Takes a body of JSON, which must be there.
+    pub fn takes_json(self, schema: Value) -> Operation {
+        self.takes([(JSON, schema)])
+    }
+
+    /// Takes a body of one of these media types.
+    pub fn takes(mut self, types: impl IntoIterator<Item = (&'static str, Value)>) -> Operation {
+        self.body = Some((content(types), true));
+        self
+    }
+
+    /// The body may be left out.
+    pub fn or_nothing(mut self) -> Operation {
+        if let Some((_, is_required)) = &mut self.body {
+            *is_required = false;
+        }
+        self
+    }
+
+    /// Gives JSON with 200.
+    pub fn gives_json(self, schema: Value, description: &'static str) -> Operation {
+        self.gives(200, [(JSON, schema)], description)
+    }
+
+    /// Gives a body of one of these media types.
+    pub fn gives(
+        mut self,
+        status: u16,
+        types: impl IntoIterator<Item = (&'static str, Value)>,
+        description: &'static str,
+    ) -> Operation {
+        let types = content(types);
+        let mut answer = json!({ "description": description });
+        if !types.is_empty() {
+            answer["content"] = types.into();
+        }
+        self.answers.insert(status.to_string(), answer);
+        self
+    }
+
+    /// Gives a status without a body.
+    pub fn gives_nothing(self, status: u16, description: &'static str) -> Operation {
+        self.gives(status, [], description)
+    }
+
+    /// Adds a header to what is given with a status.
+    pub fn with_header(mut self, status: u16, name: &str, description: &str) -> Operation {
+        let answer = &mut self.answers[status.to_string().as_str()];
+        answer["headers"][name] = json!({ "description": description, "schema": text() });
+        self
+    }
+
+    /// May fail in ways that are its own.
+    pub fn fails(mut self, statuses: impl IntoIterator<Item = u16>) -> Operation {
+        for status in statuses {
+            let reason = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
+            self.answers.insert(status.to_string(), self.failures.answer(reason.unwrap_or("Failed")));
+        }
+        self
+    }
+
+    pub fn to_json(&self) -> Value {
+        let mut answers = self.answers.clone();
+        answers.insert("default".to_owned(), self.failures.answer("What any request may fail with"));
+        let mut operation = json!({
+            "operationId": self.id,
+            "tags": [self.tag],
+            "summary": self.summary,
+            "responses": answers,
+        });
+        if !self.parameters.is_empty() {
+            operation["parameters"] = self.parameters.iter().map(Parameter::to_json).collect();
+        }
+        if let Some((types, is_required)) = &self.body {
+            operation["requestBody"] = json!({ "required": is_required, "content": types });
+        }
+        operation
+    }
+}
+
+impl Failures {
+    fn answer(self, description: &str) -> Value {
+        let types = match self {
+            Failures::Problems => content([("application/problem+json", schema("Problem"))]),
+            Failures::Envelope => content([(JSON, schema("ConfigError"))]),
+        };
+        json!({ "description": description, "content": types })
+    }
+}
+
+fn content(types: impl IntoIterator<Item = (&'static str, Value)>) -> Map<String, Value> {
+    types
+        .into_iter()
+        .map(|(media_type, schema)| (media_type.to_owned(), json!({ "schema": schema })))
+        .collect()
+}

@@ -1,0 +1,338 @@
+//! The shapes of bodies, by name.
+//!
+//! What comes back lists every member that there is: the golden scripts' answers are held to it, so a member that is added
+//! is added here. What is sent may be refused for more than its shape; the documents say so.
+
+use serde_json::{Map, Value, json};
+
+use super::operation::{flag, number, schema, text};
+
+/// All of them.
+pub(super) fn all() -> Map<String, Value> {
+    let parts = [keys(), cluster(), config_content(), config_requests(), config_answers(), config_history()];
+    parts.into_iter().flatten().map(|(name, schema)| (name.to_owned(), schema)).collect()
+}
+
+type Named = Vec<(&'static str, Value)>;
+
+/// An object with these members, those of `optional` perhaps, and no others.
+pub(super) fn object(required: &[(&str, Value)], optional: &[(&str, Value)]) -> Value {
+    let names: Vec<&str> = required.iter().map(|(name, _)| *name).collect();
+    let members = required.iter().chain(optional);
+    let members: Map<String, Value> =
+        members.map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
+    json!({ "type": "object", "required": names, "properties": members, "additionalProperties": false })
+}
+
+pub(super) fn list(items: Value) -> Value {
+    json!({ "type": "array", "items": items })
+}
+
+/// A success of the configuration centre.
+pub(super) fn envelope(data: Value) -> Value {
+    object(
+        &[("errcode", json!({ "const": 0 })), ("errmsg", json!({ "const": "success" })), ("data", data)],
+        &[],
+    )
+}
+
+fn map_of(values: Value) -> Value {
+    json!({ "type": "object", "additionalProperties": values })
+}
+
+fn or_null(schema: Value) -> Value {
+    json!({ "anyOf": [schema, { "type": "null" }] })
+}
+
+fn one_of(texts: &[&str]) -> Value {
+    json!({ "type": "string", "enum": texts })
+}
+
+/// A whole number of 64 bits.
+fn signed() -> Value {
+    json!({ "type": "integer", "format": "int64" })
+}
+
+/// Anything.
+fn any() -> Value {
+    json!({})
+}
+
+fn keys() -> Named {
+    let b64 = |name: &'static str| (name, json!({ "type": "string", "contentEncoding": "base64" }));
+    let problem = object(
+        &[
+            ("type", json!({ "type": "string", "format": "uri" })),
+            ("title", text()),
+            ("status", json!({ "type": "integer", "minimum": 400, "maximum": 599 })),
+            ("detail", text()),
+        ],
+        &[("limit", number()), ("current", number())],
+    );
+    let keyed = [("key", text()), b64("key_b64"), ("val", text()), b64("val_b64")];
+    let with_expiry: Vec<_> = keyed.iter().cloned().chain([("ttl_ms", number())]).collect();
+    vec![
+        ("Problem", problem),
+        ("Versioned", object(&[("ver", number())], &keyed)),
+        ("KeyItem", object(&[("ver", number())], &with_expiry)),
+        (
+            "KeyPage",
+            object(&[("items", list(schema("KeyItem")))], &[("next", or_null(text())), b64("next_b64")]),
+        ),
+        ("Register", object(&[("value", signed()), ("ver", number())], &[("id", text()), b64("id_b64")])),
+        ("ExchangeRequest", object(&[("value", signed())], &[])),
+        ("CompareExchangeRequest", object(&[("expected_value", signed()), ("new_value", signed())], &[])),
+        (
+            "Exchange",
+            object(
+                &[("success", flag()), ("old_value", signed()), ("new_value", signed())],
+                &[("id", text()), b64("id_b64")],
+            ),
+        ),
+    ]
+}
+
+fn cluster() -> Named {
+    let standing = || one_of(&["voter", "learner", "leaving", "removed"]);
+    let host = object(
+        &[
+            ("node", number()),
+            ("id", or_null(json!({ "type": "string", "format": "uuid" }))),
+            ("peer_address", text()),
+            ("http_address", text()),
+            ("resp_address", text()),
+            ("tags", map_of(text())),
+            ("created", number()),
+            ("updated", number()),
+            ("connected", flag()),
+            ("standing", standing()),
+            ("draining", flag()),
+            ("dead", flag()),
+        ],
+        &[],
+    );
+    let shard = object(
+        &[
+            ("id", number()),
+            ("name", text()),
+            ("type", one_of(&["registry", "kv"])),
+            ("leader", or_null(number())),
+            ("term", number()),
+            ("slots", number()),
+        ],
+        &[],
+    );
+    let replica = object(
+        &[
+            ("id", number()),
+            ("shard", number()),
+            ("node", number()),
+            ("voter", flag()),
+            ("applied", or_null(number())),
+            ("checkpoint", or_null(object(&[("index", number()), ("checksum", text())], &[]))),
+        ],
+        &[],
+    );
+    let reasoned = object(
+        &[
+            ("node", number()),
+            ("replica", or_null(number())),
+            ("role", one_of(&["voter", "learner", "none"])),
+            ("written", flag()),
+            ("reason", text()),
+        ],
+        &[],
+    );
+    let place = object(&[("id", number()), ("index", number())], &[]);
+    vec![
+        ("Host", host),
+        ("Shard", shard),
+        ("Replica", replica),
+        (
+            "Cluster",
+            object(
+                &[
+                    ("node", number()),
+                    ("hosts", list(schema("Host"))),
+                    ("shards", list(schema("Shard"))),
+                    ("replicas", list(schema("Replica"))),
+                ],
+                &[],
+            ),
+        ),
+        ("WantedOfHost", object(&[("node", number())], &[("standing", standing()), ("draining", flag())])),
+        ("WantedOfShard", object(&[("shard", number()), ("leader", number())], &[])),
+        ("Explanation", object(&[("shard", number()), ("hosts", list(reasoned))], &[])),
+        ("ShardTags", map_of(or_null(text()))),
+        ("TaggedShard", object(&[("shard", number())], &[])),
+        ("Checkpoints", object(&[("shards", list(place))], &[])),
+    ]
+}
+
+/// 0 empty, 1 int, 2 string, 3 float, 4 bool, 5 list, 6 dict.
+fn datatype() -> Value {
+    json!({ "type": "integer", "minimum": 0, "maximum": 6 })
+}
+
+/// 1 one pair, 2 a list of pairs, 3 pairs by name.
+fn field_type() -> Value {
+    json!({ "type": "integer", "minimum": 1, "maximum": 3 })
+}
+
+fn checksum() -> Value {
+    json!({ "type": "string", "pattern": "^[0-9a-f]{64}$" })
+}
+
+fn config_content() -> Named {
+    let pair = || schema("Pair");
+    let listed = object(&[("key", text()), ("fieldType", field_type())], &[]);
+    let container = |fields| {
+        object(
+            &[("key", text()), ("namespace", text()), ("checkSum", checksum()), ("fields", list(fields))],
+            &[],
+        )
+    };
+    let field = object(
+        &[
+            ("key", text()),
+            ("fieldType", field_type()),
+            ("value", json!({ "anyOf": [pair(), list(pair()), map_of(pair())] })),
+        ],
+        &[],
+    );
+    let field_content = object(
+        &[
+            ("key", text()),
+            ("fieldType", field_type()),
+            ("value", json!({ "anyOf": [text(), list(text()), map_of(text())] })),
+        ],
+        &[],
+    );
+    vec![
+        (
+            "Pair",
+            object(
+                &[("key", text()), ("value", any()), ("datatype", datatype()), ("namespace", text())],
+                &[],
+            ),
+        ),
+        ("PairContent", object(&[], &[("value", any()), ("datatype", datatype())])),
+        ("ListedContainer", container(listed)),
+        ("Container", container(field)),
+        ("FieldContent", field_content),
+        ("ContainerContent", object(&[("fields", list(schema("FieldContent")))], &[])),
+    ]
+}
+
+fn config_requests() -> Named {
+    let terms = || [("author", text()), ("message", text()), ("expected", number())];
+    let with_terms = |required: &[(&str, Value)], optional: &[(&str, Value)]| {
+        let optional: Vec<_> = optional.iter().cloned().chain(terms()).collect();
+        object(required, &optional)
+    };
+    let change = object(
+        &[],
+        &[
+            ("pair", text()),
+            ("value", any()),
+            ("datatype", datatype()),
+            ("container", text()),
+            ("fields", list(schema("FieldContent"))),
+            ("delete", flag()),
+        ],
+    );
+    vec![
+        ("Change", change),
+        ("Publication", with_terms(&[("changes", list(schema("Change")))], &[("create", flag())])),
+        ("RollbackRequest", with_terms(&[("revision", number())], &[])),
+        (
+            "PolicyRequest",
+            with_terms(&[], &[("revisions", number()), ("days", number()), ("ageMs", number())]),
+        ),
+    ]
+}
+
+fn config_answers() -> Named {
+    let error = object(
+        &[
+            ("errcode", json!({ "type": "integer", "minimum": 40000, "maximum": 59999 })),
+            ("errmsg", text()),
+            ("data", json!({ "type": "null" })),
+        ],
+        &[],
+    );
+    let namespace = object(
+        &[
+            ("namespace", text()),
+            ("revision", number()),
+            ("oldest", number()),
+            ("pairs", number()),
+            ("containers", number()),
+            ("bytes", number()),
+            ("historyBytes", number()),
+            ("policy", object(&[("revisions", number()), ("ageMs", number())], &[])),
+        ],
+        &[],
+    );
+    let event = object(
+        &[("namespace", text()), ("key", text())],
+        &[
+            ("revision", number()),
+            ("checkSum", checksum()),
+            ("data", json!({ "type": "object" })),
+            ("deleted", json!({ "const": true })),
+            ("after", number()),
+        ],
+    );
+    vec![
+        ("ConfigError", error),
+        ("Done", object(&[("revision", number()), ("changed", flag())], &[])),
+        ("Namespace", namespace),
+        ("Event", event),
+        ("Changes", object(&[("index", number()), ("gap", flag()), ("changes", list(schema("Event")))], &[])),
+    ]
+}
+
+fn config_history() -> Named {
+    let content =
+        || json!({ "anyOf": [schema("PairContent"), schema("ContainerContent"), { "type": "null" }] });
+    let action = || one_of(&["create", "update", "delete"]);
+    let change = object(
+        &[("kind", one_of(&["pair", "container"])), ("key", text()), ("action", action())],
+        &[("before", content()), ("after", content())],
+    );
+    let revision = object(
+        &[
+            ("revision", number()),
+            ("author", text()),
+            ("time", number()),
+            ("message", text()),
+            ("action", one_of(&["create", "publish", "policy", "rollback"])),
+            ("changes", list(schema("ItemChange"))),
+        ],
+        &[("to", number())],
+    );
+    let history = object(
+        &[
+            ("revision", number()),
+            ("oldest", number()),
+            ("revisions", list(schema("Revision"))),
+            ("next", or_null(number())),
+        ],
+        &[],
+    );
+    let path_change =
+        object(&[("path", list(text())), ("action", action()), ("before", any()), ("after", any())], &[]);
+    let range = || [("from", number()), ("to", number())];
+    let diff = |members: &[(&str, Value)]| {
+        let members: Vec<_> = range().into_iter().chain(members.iter().cloned()).collect();
+        object(&members, &[])
+    };
+    vec![
+        ("ItemChange", change),
+        ("Revision", revision),
+        ("History", history),
+        ("NamespaceDiff", diff(&[("changes", list(schema("ItemChange")))])),
+        ("ContainerDiff", diff(&[("before", any()), ("after", any()), ("changes", list(path_change))])),
+    ]
+}

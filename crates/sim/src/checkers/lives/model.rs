@@ -1,0 +1,232 @@
+//! What the commands of a shard make of namespaces that come and go, put together apart from the core.
+//!
+//! Owns every state that a namespace was ever in, by life and revision, and from which place of the log on it was in it.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use tidelock_core::command::ConfigWrite;
+use tidelock_core::command::config::{Change, Deed, Item, Name, Policy};
+
+use super::super::config::State;
+
+/// What a command is answered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// The revision, and whether the command changed anything.
+    Done((u64, bool)),
+    /// It cannot be; nothing changed.
+    Failed,
+}
+
+/// A namespace from its creation to its deletion.
+#[derive(Debug, Default)]
+pub struct Life {
+    began: u64,
+    /// By revision, without gaps: what it held since then, and who made it so.
+    states: BTreeMap<u64, (State, Option<u64>)>,
+}
+
+impl Life {
+    /// Its first revision.
+    pub fn first(&self) -> u64 {
+        self.began + 1
+    }
+
+    fn newest(&self) -> u64 {
+        self.states.last_key_value().map_or(self.began, |(revision, _)| *revision)
+    }
+
+    /// Whether a revision is one of its own.
+    pub fn contains(&self, revision: u64) -> bool {
+        (self.first()..=self.newest()).contains(&revision)
+    }
+
+    /// The oldest revision that was kept when `newest` was the newest.
+    pub fn oldest(&self, newest: u64) -> u64 {
+        self.first().max((newest + 1).saturating_sub(Policy::default().revisions))
+    }
+
+    /// What it held as of a revision that was kept when `newest` was the newest.
+    pub fn at(&self, revision: u64, newest: u64) -> Option<&State> {
+        (self.oldest(newest)..=newest).contains(&revision).then(|| self.content(revision)).flatten()
+    }
+
+    /// What it held as of a revision, kept or not.
+    pub fn content(&self, revision: u64) -> Option<&State> {
+        self.states.get(&revision).map(|(state, _)| state)
+    }
+
+    /// Who made a revision.
+    pub fn author(&self, revision: u64) -> Option<u64> {
+        self.states.get(&revision).and_then(|(_, author)| *author)
+    }
+
+    /// The revisions by which a container resolved to something else.
+    pub fn changes<'a>(&'a self, key: &'a str) -> impl Iterator<Item = (u64, Option<String>)> + 'a {
+        let mut before = None;
+        self.states.iter().filter_map(move |(revision, (state, _))| {
+            let now = state.document(key);
+            let is_other = now != before;
+            before.clone_from(&now);
+            is_other.then_some((*revision, now))
+        })
+    }
+}
+
+/// All namespaces of a shard that come and go.
+#[derive(Debug, Default)]
+pub struct Model {
+    lives: BTreeMap<Name, Vec<Life>>,
+    /// From which place on each is in which life, at which revision.
+    past: BTreeMap<Name, Vec<(usize, Option<(usize, u64)>)>>,
+    /// The highest revision of all that were deleted.
+    floor: u64,
+}
+
+impl Model {
+    /// Those that there ever were.
+    pub fn names(&self) -> impl Iterator<Item = &Name> {
+        self.past.keys()
+    }
+
+    /// All lives of one.
+    pub fn lives(&self, name: &Name) -> &[Life] {
+        self.lives.get(name).map_or(&[], |lives| lives)
+    }
+
+    /// What a namespace was between these places, with the first place each.
+    pub fn states(
+        &self,
+        name: &Name,
+        places: RangeInclusive<usize>,
+    ) -> impl Iterator<Item = (usize, Option<(&Life, u64)>)> {
+        let past = self.past.get(name).map_or(&[][..], |past| past);
+        let lives = self.lives(name);
+        let begins = [(0, None)].into_iter().chain(past.iter().copied());
+        let ends = past.iter().map(|(place, _)| *place).chain([usize::MAX]);
+        begins.zip(ends).filter_map(move |((begin, state), end)| {
+            let (low, high) = (begin.max(*places.start()), (end - 1).min(*places.end()));
+            let life = state.map(|(life, revision)| (&lives[life], revision));
+            (low <= high).then_some((low, life))
+        })
+    }
+
+    fn now(&self, name: &Name) -> Option<(usize, u64)> {
+        self.past.get(name).and_then(|past| past.last()).and_then(|(_, state)| *state)
+    }
+
+    /// Works off the command at a place of the log.
+    pub fn apply(&mut self, place: usize, write: &ConfigWrite) -> Expected {
+        let now = self.now(&write.namespace);
+        let revision = now.map_or(0, |(_, revision)| revision);
+        if write.expected.is_some_and(|expected| expected != revision) {
+            return Expected::Failed;
+        }
+        let made = match (now, &write.deed) {
+            (None, Deed::Create | Deed::Publish { create: true, .. }) => return self.begin(place, write),
+            (None, _) | (Some(_), Deed::Create) => return Expected::Failed,
+            (Some((life, _)), Deed::Delete { force }) => return self.end((place, write), life, *force),
+            (Some((life, _)), deed) => {
+                let life = &self.lives[&write.namespace][life];
+                outcome(life, revision, deed)
+            }
+        };
+        match made {
+            None => Expected::Failed,
+            Some(None) => Expected::Done((revision, false)),
+            Some(Some(state)) => self.advance(place, write, state),
+        }
+    }
+
+    /// The namespace comes into being, unless what is to be in it cannot be.
+    fn begin(&mut self, place: usize, write: &ConfigWrite) -> Expected {
+        let mut state = State::default();
+        if let Deed::Publish { changes, .. } = &write.deed {
+            match published(&state, changes) {
+                None => return Expected::Failed,
+                Some(published) => state = published,
+            }
+        }
+        let life = Life { began: self.floor, ..Life::default() };
+        let lives = self.lives.entry(write.namespace.clone()).or_default();
+        lives.push(life);
+        self.advance(place, write, state)
+    }
+
+    /// The newest life goes on with the next revision.
+    fn advance(&mut self, place: usize, write: &ConfigWrite, state: State) -> Expected {
+        let lives = self.lives.entry(write.namespace.clone()).or_default();
+        let number = lives.len() - 1;
+        let revision = lives[number].newest() + 1;
+        lives[number].states.insert(revision, (state, write.stamp.author.parse().ok()));
+        self.past.entry(write.namespace.clone()).or_default().push((place, Some((number, revision))));
+        Expected::Done((revision, true))
+    }
+
+    fn end(&mut self, (place, write): (usize, &ConfigWrite), life: usize, force: bool) -> Expected {
+        let life = &self.lives[&write.namespace][life];
+        let revision = life.newest();
+        let is_empty = life.content(revision).is_none_or(|state| *state == State::default());
+        if !force && !is_empty {
+            return Expected::Failed;
+        }
+        self.floor = self.floor.max(revision);
+        self.past.entry(write.namespace.clone()).or_default().push((place, None));
+        Expected::Done((revision, true))
+    }
+}
+
+/// What a change of a namespace that is there leads to: nothing at all, the same again, or another content.
+fn outcome(life: &Life, newest: u64, deed: &Deed) -> Option<Option<State>> {
+    let before = life.content(newest)?;
+    let after = match deed {
+        Deed::Publish { changes, .. } => published(before, changes)?,
+        Deed::Rollback { to, item } => {
+            let target = life.at(*to, newest)?;
+            match item {
+                None => target.clone(),
+                Some(item) => {
+                    let mut after = before.clone();
+                    after.copy(target, item);
+                    let is_there = |state: &State| state.has(item);
+                    if !is_there(before) && !is_there(target) {
+                        return None;
+                    }
+                    after
+                }
+            }
+        }
+        Deed::SetPolicy(_) | Deed::Create | Deed::Delete { .. } => return None,
+    };
+    after.is_whole().then(|| (after != *before).then_some(after))
+}
+
+/// The content after these changes, or none if they cannot be made.
+fn published(before: &State, changes: &[Change]) -> Option<State> {
+    let mut after = before.clone();
+    for change in changes {
+        if let Change::Delete(item) = change
+            && !after.has(item)
+        {
+            return None;
+        }
+        after.change(change);
+    }
+    after.is_whole().then_some(after)
+}
+
+impl State {
+    fn has(&self, item: &Item) -> bool {
+        match item {
+            Item::Pair(key) => self.pairs.contains_key(key),
+            Item::Container(key) => self.containers.contains_key(key),
+        }
+    }
+
+    /// Whether every container refers to pairs that are there.
+    fn is_whole(&self) -> bool {
+        let fields = self.containers.values().flatten();
+        fields.flat_map(|(_, refers)| refers.pairs()).all(|pair| self.pairs.contains_key(pair))
+    }
+}
