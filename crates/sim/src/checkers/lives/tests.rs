@@ -11,8 +11,8 @@ use tidelock_core::command::config::{ConfigError, Export};
 use tidelock_core::types::{LogIndex, NodeId};
 
 use super::*;
-use crate::config::Told;
 use crate::history::Incarnation;
+use crate::watching::Told;
 
 /// What was asked of one namespace, and the log of its shard.
 #[derive(Default)]
@@ -86,7 +86,8 @@ impl Story {
         });
         let node = Some(NodeId(1));
         let (namespace, container, is_without) = (name(), "c".into(), false);
-        let watcher = Watcher { namespace, container, node, told: self.told, is_without };
+        let (asked, is_due) = (None, false);
+        let watcher = Watcher { namespace, container, node, asked, is_due, told: self.told, is_without };
         check(&self.history, &ledger, &[watcher])
     }
 }
