@@ -3,7 +3,6 @@
 //! Owns what happens when a connection cannot be accepted, and how a client is told why its connection ends. Who is let in,
 //! and how many, each server decides.
 
-use std::cell::Cell;
 use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
@@ -13,6 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
+use crate::counters::Counter;
 use crate::metrics::raise;
 
 /// How long accepting rests after the system had no descriptor or memory for another connection: long enough not to
@@ -29,7 +29,7 @@ const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) async fn accept(
     listener: &TcpListener,
     protocol: &'static str,
-    errors: &Cell<u64>,
+    errors: &Counter,
     mut admit: impl FnMut(TcpStream),
 ) -> Infallible {
     let mut resting = false;

@@ -4,6 +4,7 @@ mod accept;
 pub mod backup;
 pub mod clock;
 pub mod config;
+pub mod counters;
 pub mod disk;
 pub mod http;
 pub mod identity;

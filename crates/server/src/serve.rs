@@ -127,7 +127,7 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     let transport = Rc::new(start_transport(&worker, &identity, removal.clone(), listeners.peer));
     let backup = {
         let identity = identity.identity();
-        BackupSource::new((disk, readers), identity.cluster_id, identity.node)
+        Arc::new(BackupSource::new((disk, readers), identity.cluster_id, identity.node))
     };
     let resp = Rc::new(RespContext::new(RespOptions::default(), WallClock::default()));
     let context = http_context(&settings, &worker, (&log, &snapshots), &transport);
@@ -213,7 +213,7 @@ async fn stopped(worker: &Worker, occasion: impl Future<Output = ()>, settings: 
     occasion.await;
     worker.tell(Event::Retire);
     let handover = async {
-        while leads_with_followers(worker) {
+        while leads_with_followers(worker).await {
             tokio::time::sleep(HANDOVER_LOOK).await;
         }
     };
@@ -229,8 +229,8 @@ async fn stopped(worker: &Worker, occasion: impl Future<Output = ()>, settings: 
 }
 
 /// Whether this node leads a shard that somebody else could lead.
-fn leads_with_followers(worker: &Worker) -> bool {
-    let status = worker.status();
+async fn leads_with_followers(worker: &Worker) -> bool {
+    let status = worker.status().await;
     status.links.iter().any(|(_, up)| *up) && status.shards.iter().any(|shard| shard.leads)
 }
 
@@ -301,7 +301,7 @@ async fn remember_hosts(
     let mut interval = tokio::time::interval(period);
     loop {
         interval.tick().await;
-        if worker.status().removed {
+        if worker.status().await.removed {
             removal.send_replace(true);
         }
         if let Err(error) = store.remember(worker.known_hosts()) {

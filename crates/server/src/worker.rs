@@ -10,7 +10,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -111,7 +111,7 @@ struct Inner {
     hub: Arc<Hub>,
     durable_seen: Cell<u64>,
     /// Why the disk takes no writes, as far as the node was told.
-    disk_error: Rc<RefCell<Option<String>>>,
+    disk_error: Arc<Mutex<Option<String>>>,
 }
 
 impl Worker {
@@ -124,7 +124,7 @@ impl Worker {
             reports,
             hub: Arc::default(),
             durable_seen: Cell::new(0),
-            disk_error: Rc::default(),
+            disk_error: Arc::default(),
         }))
     }
 
@@ -135,7 +135,7 @@ impl Worker {
     }
 
     /// Why the disk takes no writes, while it takes none; kept up to date.
-    pub fn disk_error(&self) -> Rc<RefCell<Option<String>>> {
+    pub fn disk_error(&self) -> Arc<Mutex<Option<String>>> {
         self.0.disk_error.clone()
     }
 
@@ -190,12 +190,13 @@ impl Worker {
     /// Tells the node when its disk begins or ceases to take writes.
     fn tell_disk(&self) {
         let error = self.0.reports.stall().map(|error| error.to_string());
-        if *self.0.disk_error.borrow() == error {
+        let mut told = self.0.disk_error.lock().unwrap_or_else(PoisonError::into_inner);
+        if *told == error {
             return;
         }
         let event = if error.is_some() { Event::DiskStalled } else { Event::DiskRecovered };
         self.0.node.borrow_mut().handle(event);
-        *self.0.disk_error.borrow_mut() = error;
+        *told = error;
     }
 
     fn drive(&self, outlets: &impl Outlets) {
@@ -272,8 +273,8 @@ impl Store for Worker {
         &self.0.hub
     }
 
-    fn status(&self) -> NodeStatus {
-        self.0.node.borrow().status()
+    fn status(&self) -> impl Future<Output = NodeStatus> {
+        ready(self.0.node.borrow().status())
     }
 }
 

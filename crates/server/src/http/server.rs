@@ -88,8 +88,7 @@ impl<S: Store> Server<S> {
         loop {
             ticks.tick().await;
             let overdue = self.connections.sweep(Instant::now(), patience);
-            let counter = &self.context.counters.connections_timed_out;
-            counter.set(counter.get() + overdue);
+            self.context.counters.connections_timed_out.add(overdue);
         }
     }
 
