@@ -264,6 +264,8 @@ pub struct Scrape<'a> {
     pub http: &'a HttpCounters,
     /// Of the Redis protocol's servers of all workers.
     pub resp: &'a RespCounters,
+    /// What workers handed over to the node's own: requests, and batches of them.
+    pub handovers: [u64; 2],
     /// Of the log.
     pub disk: &'a DiskCounters,
     /// Of the snapshots.
@@ -319,6 +321,8 @@ impl Scrape<'_> {
             ),
             ("refused_overloaded", "Requests refused because a queue was full", node.refused_overloaded),
             ("peer_frames_invalid", "Frames from peers that could not be decoded", node.frames_invalid),
+            ("worker_requests", "Requests that came to the node from other workers", self.handovers[0]),
+            ("worker_batches", "Batches in which those requests came", self.handovers[1]),
             ("wal_fsyncs", "Calls of fdatasync on the log", load(&self.disk.fsyncs)),
             ("wal_bytes_written", "Bytes written to the log", load(&self.disk.bytes_written)),
             ("disk_stalls", "Times that the disk began to take no writes", load(&self.disk.stalls)),
@@ -568,6 +572,7 @@ mod tests {
             status,
             http,
             resp: &RespCounters::default(),
+            handovers: [8, 2],
             disk: &disk,
             snapshots: &snapshots,
             transport: &transport,
@@ -595,6 +600,8 @@ mod tests {
         let bucket = bucket.replace("0.00005", "0.0001");
         assert!(text.contains(&format!("{bucket}1")), "a bound is inclusive: {text}");
         assert!(text.contains("tidelock_wal_fsyncs_total 7"), "{text}");
+        assert!(text.contains("tidelock_worker_requests_total 8\n"), "{text}");
+        assert!(text.contains("tidelock_worker_batches_total 2\n"), "{text}");
         assert!(text.ends_with("# EOF\n"), "{text}");
     }
 

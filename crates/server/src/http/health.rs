@@ -62,6 +62,10 @@ pub(super) async fn metrics<S: Store>(call: &Call<'_, S>) -> Result<Response, Pr
         status: call.store().status().await,
         http: &HttpCounters::sum(&context.counters),
         resp: &RespCounters::sum(&context.resp),
+        handovers: [
+            context.handovers.sum(|worker| worker.requests.get()),
+            context.handovers.sum(|worker| worker.batches.get()),
+        ],
         disk: &context.disk,
         snapshots: &context.snapshots,
         transport: &context.transport,

@@ -55,6 +55,7 @@ use crate::backup::BackupSource;
 use crate::clock::WallClock;
 use crate::counters::PerWorker;
 use crate::metrics::{DiskCounters, HttpCounters, SnapshotCounters};
+use crate::remote::HandoverCounters;
 use crate::resp::RespCounters;
 use crate::transport::TransportCounters;
 
@@ -146,6 +147,8 @@ pub struct HttpContext {
     pub counters: PerWorker<HttpCounters>,
     /// Raised by the Redis protocol's server.
     pub resp: PerWorker<RespCounters>,
+    /// Raised by the worker when it is not the node's own.
+    pub handovers: PerWorker<HandoverCounters>,
     /// Raised by the disk thread.
     pub disk: DiskCounters,
     /// Raised by the thread of snapshots.
