@@ -42,7 +42,7 @@ build: ## Build the release binary, target/release/tidelock
 	cargo build --locked --release --bin tidelock
 
 .PHONY: test
-test: tools lint docs deny sim test-deliberate test-clients ## Every check that CI makes, with a count at the end
+test: tools lint docs deny sim test-deliberate test-clients test-workers ## Every check that CI makes, with a count at the end
 	scripts/test-summary $(CARGO_TEST) --no-fail-fast
 
 .PHONY: test-unit
@@ -52,6 +52,12 @@ test-unit: ## Unit tests alone
 .PHONY: test-e2e
 test-e2e: ## Tests of the real binary alone (TEST=part of a name)
 	scripts/test-summary $(CARGO_TEST) --test cli -- $(TEST)
+
+# What a second worker could break: protocols, watchers, faults, and the way down. On two cores nodes have one worker otherwise.
+.PHONY: test-workers
+test-workers: ## Tests of the real binary with two workers a node
+	TIDELOCK_WORKERS=2 scripts/test-summary $(CARGO_TEST) --test cli -- \
+		backups:: bytes:: config:: dialects:: faults:: full_disk:: lifecycle:: linearizable:: resp:: workers::
 
 # redis-cli, redis-benchmark, redis-py, ioredis and go-redis, pinned, against three nodes.
 .PHONY: test-clients

@@ -124,6 +124,9 @@ pub struct ServeArgs {
     /// allow that, in seconds [default: 300]
     #[arg(long, env = "TIDELOCK_DEAD_AFTER_S", value_name = "SECONDS")]
     pub dead_after_s: Option<u64>,
+    /// Threads that serve clients; the first also keeps the shards [default: by the cores]
+    #[arg(long, env = "TIDELOCK_WORKERS", value_name = "N")]
+    pub workers: Option<u64>,
     /// Form of the log on standard error: text or json [default: text]
     #[arg(long, env = "TIDELOCK_LOG_FORMAT", value_name = "FORMAT")]
     pub log_format: Option<String>,

@@ -1,18 +1,20 @@
 //! Taking clients in and sending them off, the same for every protocol.
 //!
-//! Owns what happens when a connection cannot be accepted, and how a client is told why its connection ends. Who is let in,
-//! and how many, each server decides.
+//! Owns which worker serves a connection, what happens when one cannot be accepted, and how a client is told why its connection
+//! ends. Who is let in, and how many, each server decides.
 
-use std::cell::Cell;
 use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
+use crate::counters::Counter;
 use crate::metrics::raise;
 
 /// How long accepting rests after the system had no descriptor or memory for another connection: long enough not to
@@ -25,14 +27,124 @@ const FAREWELLS_MAX: usize = 64;
 /// How long a client may take to read why its connection ends.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Accepts for ever, and counts what fails in `errors`. `protocol` is for people.
-pub(crate) async fn accept(
-    listener: &TcpListener,
-    protocol: &'static str,
-    errors: &Cell<u64>,
-    mut admit: impl FnMut(TcpStream),
-) -> Infallible {
+/// So many connections of other workers count as much as one of the worker that owns the node. What a request costs there,
+/// whoever took it, is about half of what serving its connection costs: with this weight two workers have the same to
+/// do, and more of them leave the owner to the node.
+const OWNER_WEIGHT: usize = 3;
+
+/// Connections of one protocol, wherever they are served: as many clones as there are.
+#[derive(Clone, Debug)]
+pub(crate) struct Seat(Arc<()>);
+
+/// The connections that one worker serves. Its own clone is not among them.
+#[derive(Debug, Default)]
+struct Load(Seat);
+
+impl Load {
+    fn seat(&self) -> Seat {
+        self.0.clone()
+    }
+
+    fn count(&self) -> usize {
+        Arc::strong_count(&self.0.0) - 1
+    }
+}
+
+impl Default for Seat {
+    fn default() -> Seat {
+        Seat(Arc::new(()))
+    }
+}
+
+/// A connection on its way to the worker that will serve it.
+#[derive(Debug)]
+struct Arrival {
+    stream: std::net::TcpStream,
+    seat: Seat,
+    number: u64,
+}
+
+/// Where the connections of one protocol come to one worker.
+///
+/// One worker accepts for all of them and hands each connection to the one that has the fewest, its own counting more than
+/// others'. (A listening socket for each worker would spare the hand-over, which is one wake-up a connection; but the kernel would
+/// deal connections out by a hash of addresses, so that of eight one worker may get seven, and no limit could be one of
+/// the whole node.)
+#[derive(Debug)]
+pub struct Entrance(Side);
+
+#[derive(Debug)]
+enum Side {
+    Accepts {
+        listener: TcpListener,
+        /// By worker; the first is this one.
+        loads: Vec<Load>,
+        others: Vec<mpsc::UnboundedSender<Arrival>>,
+    },
+    IsGiven(mpsc::UnboundedReceiver<Arrival>),
+}
+
+/// A server of one protocol, as its entrance needs it.
+pub(crate) trait Host {
+    /// For people.
+    const PROTOCOL: &'static str;
+
+    /// What counts failures to accept.
+    fn errors(&self) -> &Counter;
+
+    /// Whether one more may come where `open` are, on all workers.
+    fn has_room(&self, open: usize) -> bool;
+
+    /// Sends away whom there is no room for.
+    fn refuse(&self, stream: TcpStream);
+
+    /// Serves a connection. It counts as long as `seat` lives; `number` is its own on the whole node.
+    fn admit(&self, stream: TcpStream, seat: Seat, number: u64);
+}
+
+impl From<TcpListener> for Entrance {
+    /// Of a server that runs on one worker.
+    fn from(listener: TcpListener) -> Entrance {
+        let [entrance] = Entrance::split(listener, 1).try_into().expect("invariant: one for each worker");
+        entrance
+    }
+}
+
+impl Entrance {
+    /// One for each of so many workers, at least one; the first accepts for all.
+    pub fn split(listener: TcpListener, workers: usize) -> Vec<Entrance> {
+        let (others, given): (Vec<_>, Vec<_>) = (1..workers).map(|_| mpsc::unbounded_channel()).unzip();
+        let loads = (0..=others.len()).map(|_| Load::default()).collect();
+        let accepts = Entrance(Side::Accepts { listener, loads, others });
+        [accepts].into_iter().chain(given.into_iter().map(|given| Entrance(Side::IsGiven(given)))).collect()
+    }
+
+    /// Lets connections in to `host` for ever.
+    pub(crate) async fn welcome<H: Host>(&mut self, host: &H) -> Infallible {
+        match &mut self.0 {
+            Side::Accepts { listener, loads, others } => accept(listener, host, (loads, others)).await,
+            Side::IsGiven(given) => {
+                while let Some(arrival) = given.recv().await {
+                    match TcpStream::from_std(arrival.stream) {
+                        Ok(stream) => host.admit(stream, arrival.seat, arrival.number),
+                        Err(error) => {
+                            raise(host.errors());
+                            tracing::warn!(%error, protocol = H::PROTOCOL, "cannot serve a connection");
+                        }
+                    }
+                }
+                // Whoever accepts is about to stop.
+                std::future::pending().await
+            }
+        }
+    }
+}
+
+type Workers<'a> = (&'a [Load], &'a [mpsc::UnboundedSender<Arrival>]);
+
+async fn accept<H: Host>(listener: &TcpListener, host: &H, (loads, others): Workers<'_>) -> Infallible {
     let mut resting = false;
+    let (mut number, mut last) = (0, 0);
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -41,20 +153,55 @@ pub(crate) async fn accept(
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%error, "cannot set TCP_NODELAY");
                 }
-                admit(stream);
+                if !host.has_room(loads.iter().map(Load::count).sum()) {
+                    host.refuse(stream);
+                    continue;
+                }
+                number += 1;
+                last = choose(loads, last);
+                let seat = loads[last].seat();
+                match last.checked_sub(1) {
+                    None => host.admit(stream, seat, number),
+                    Some(other) => hand_over(stream, (seat, number), &others[other], host.errors()),
+                }
             }
             Err(error) => {
-                raise(errors);
+                raise(host.errors());
                 if concerns_one_connection(&error) {
                     continue;
                 }
                 // Said once for each spell: it repeats ten times a second while it lasts.
                 if !resting {
-                    tracing::warn!(%error, protocol, "cannot accept connections; trying again");
+                    tracing::warn!(%error, protocol = H::PROTOCOL, "cannot accept connections; trying again");
                 }
                 resting = true;
                 sleep(ACCEPT_REST).await;
             }
+        }
+    }
+}
+
+/// The worker with the least to do; of several, the next behind `last`, so that connections which come one after the other
+/// do not all meet the same one.
+fn choose(loads: &[Load], last: usize) -> usize {
+    let behind = |distance: usize| (last + 1 + distance) % loads.len();
+    let order = (0..loads.len()).map(behind);
+    let weight = |worker| if worker == 0 { OWNER_WEIGHT } else { 1 };
+    order.min_by_key(|&worker| loads[worker].count() * weight(worker)).expect("invariant: there is a worker")
+}
+
+fn hand_over(
+    stream: TcpStream,
+    (seat, number): (Seat, u64),
+    to: &mpsc::UnboundedSender<Arrival>,
+    errors: &Counter,
+) {
+    match stream.into_std() {
+        // If the other worker has ended meanwhile, the node is about to; the connection closes.
+        Ok(stream) => drop(to.send(Arrival { stream, seat, number })),
+        Err(error) => {
+            raise(errors);
+            tracing::warn!(%error, "cannot hand a connection over");
         }
     }
 }
@@ -94,7 +241,120 @@ impl Farewells {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+    use std::net::SocketAddr;
+
+    use tokio::task::LocalSet;
+
     use super::*;
+
+    const ROOM: usize = 7;
+
+    /// Keeps what it is given.
+    #[derive(Default)]
+    struct Keeper {
+        errors: Counter,
+        refused: Counter,
+        admitted: RefCell<Vec<(TcpStream, Seat, u64)>>,
+    }
+
+    impl Host for Keeper {
+        const PROTOCOL: &'static str = "test";
+
+        fn errors(&self) -> &Counter {
+            &self.errors
+        }
+
+        fn has_room(&self, open: usize) -> bool {
+            open < ROOM
+        }
+
+        fn refuse(&self, _: TcpStream) {
+            raise(&self.refused);
+        }
+
+        fn admit(&self, stream: TcpStream, seat: Seat, number: u64) {
+            self.admitted.borrow_mut().push((stream, seat, number));
+        }
+    }
+
+    /// Three workers on one thread, each with its keeper, while `test` runs.
+    async fn with_three<F: Future<Output = ()>>(test: impl FnOnce(SocketAddr, [Rc<Keeper>; 3]) -> F) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let keepers = <[Rc<Keeper>; 3]>::default();
+        let welcoming = Entrance::split(listener, 3).into_iter().zip(keepers.clone());
+        let tasks = LocalSet::new();
+        for (mut entrance, keeper) in welcoming {
+            tasks.spawn_local(async move { entrance.welcome(&*keeper).await });
+        }
+        tasks.run_until(test(address, keepers)).await;
+    }
+
+    /// Connects, and waits until the connection is either kept or refused.
+    async fn connect(address: SocketAddr, keepers: &[Rc<Keeper>]) -> TcpStream {
+        let seen = || -> u64 {
+            keepers.iter().map(|keeper| keeper.admitted.borrow().len() as u64 + keeper.refused.get()).sum()
+        };
+        let before = seen();
+        let client = TcpStream::connect(address).await.unwrap();
+        while seen() == before {
+            tokio::task::yield_now().await;
+        }
+        client
+    }
+
+    fn counts(keepers: &[Rc<Keeper>; 3]) -> [usize; 3] {
+        keepers.each_ref().map(|keeper| keeper.admitted.borrow().len())
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn connections_are_spread_by_what_workers_have_to_do_and_limited_together() {
+        with_three(|address, keepers| async move {
+            let mut clients = Vec::new();
+            let mut add = async |count| {
+                for _ in 0..count {
+                    clients.push(connect(address, &keepers).await);
+                }
+            };
+            add(7).await;
+            assert_eq!(counts(&keepers), [1, 3, 3]);
+            add(1).await;
+            assert_eq!(keepers[0].refused.get(), 1, "there is no room for an eighth");
+            // Who has lost some is given the next ones.
+            keepers[2].admitted.borrow_mut().drain(..2);
+            add(2).await;
+            assert_eq!(counts(&keepers), [1, 3, 3]);
+            add(1).await;
+            assert_eq!(keepers[0].refused.get(), 2);
+            keepers[0].admitted.borrow_mut().clear();
+            add(1).await;
+            assert_eq!(counts(&keepers), [1, 3, 3]);
+            let numbers = keepers.iter().flat_map(|keeper| {
+                keeper.admitted.borrow().iter().map(|(_, _, number)| *number).collect::<Vec<_>>()
+            });
+            let distinct: BTreeSet<u64> = numbers.clone().collect();
+            assert_eq!(distinct.len(), numbers.count());
+        })
+        .await;
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_connection_works_wherever_it_is_served() {
+        with_three(|address, keepers| async move {
+            for expected in [1, 2, 0, 1, 2, 0] {
+                let mut client = connect(address, &keepers).await;
+                let (mut served, _seat, _) = keepers[expected].admitted.borrow_mut().pop().unwrap();
+                client.write_all(b"hello").await.unwrap();
+                let mut received = [0; 5];
+                served.read_exact(&mut received).await.unwrap();
+                assert_eq!(&received, b"hello");
+                assert!(served.nodelay().unwrap());
+            }
+        })
+        .await;
+    }
 
     #[test]
     fn only_a_shortage_makes_accepting_rest() {

@@ -4,7 +4,7 @@
 //! what waits is bounded. Which snapshots make up a backup is decided before (`http::backup`); the format is the core's.
 
 use std::io;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use tidelock_core::storage::disk::{DiskError, DiskFile};
 use tidelock_core::storage::snapshot::SnapshotId;
 use tidelock_core::storage::snapshot_files::{self, Readers, Reading, SnapshotFileError};
 use tidelock_core::types::{LogIndex, NodeId};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use uuid::Uuid;
 
 use crate::disk::{FsDisk, FsFile};
@@ -36,14 +36,14 @@ pub struct BackupSource {
     readers: Readers,
     cluster: Uuid,
     node: NodeId,
-    /// As many clones as backups are being made.
-    running: Rc<()>,
+    /// Places for backups that may yet be begun.
+    places: Arc<Semaphore>,
 }
 
 /// One of the backups that may be made at a time, while it lives.
 #[derive(Debug)]
 pub struct BackupPlace {
-    _counted: Rc<()>,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// The snapshots of a backup, opened: they can be read to the end whatever happens to their names.
@@ -75,13 +75,12 @@ enum Break {
 impl BackupSource {
     /// Backups of the snapshots on a disk; their keeper is told who reads them.
     pub fn new((disk, readers): (FsDisk, Readers), cluster: Uuid, node: NodeId) -> BackupSource {
-        BackupSource { disk, readers, cluster, node, running: Rc::new(()) }
+        BackupSource { disk, readers, cluster, node, places: Arc::new(Semaphore::new(BACKUPS_MAX)) }
     }
 
     /// A place among the backups that may be made now, if there is one.
     pub fn place(&self) -> Option<BackupPlace> {
-        (Rc::strong_count(&self.running) <= BACKUPS_MAX)
-            .then(|| BackupPlace { _counted: self.running.clone() })
+        self.places.clone().try_acquire_owned().ok().map(|permit| BackupPlace { _permit: permit })
     }
 
     /// Opens snapshots, in the order of their shards; one of index 0 stands for a shard without a state.

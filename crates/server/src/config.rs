@@ -49,6 +49,8 @@ pub const DEFAULT_ELECTION_TIMEOUT_MS: u64 = 1_000;
 pub const DEFAULT_REQUEST_TIMEOUT_MS: u64 = 2_500;
 /// Default of `dead_after_s`: longer than a host takes to start again.
 pub const DEFAULT_DEAD_AFTER_S: u64 = 300;
+/// Default of `workers`, for people: it depends on the machine, see [`workers_of_cores`].
+pub const DEFAULT_WORKERS: &str = "by the cores";
 /// Default of `log_format`.
 pub const DEFAULT_LOG_FORMAT: &str = "text";
 /// Default of `log_filter`.
@@ -73,6 +75,10 @@ pub const DEAD_AFTER_S_MAX: u64 = 30 * 86_400;
 /// Between two leaderships that a node gives away because it leads more than others: seldom, so that what an operator
 /// asks for stays for a while.
 const BALANCE_INTERVAL: Duration = Duration::from_secs(60);
+/// Most workers by default: the first one drives the node, a third of the work, and is what everybody waits for with more.
+pub const DEFAULT_WORKERS_MAX: usize = 4;
+/// Most workers. What one thread can do for the node is used up long before.
+pub const WORKERS_MAX: u64 = 64;
 /// Longest cluster name, in bytes.
 pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
 /// Most tags of a node. Every node keeps all tags of all nodes.
@@ -116,6 +122,8 @@ pub struct RawSettings {
     pub request_timeout_ms: Option<u64>,
     /// How long a host may be silent before others take its place, in seconds.
     pub dead_after_s: Option<u64>,
+    /// Threads that serve clients.
+    pub workers: Option<u64>,
     /// `text` or `json`.
     pub log_format: Option<String>,
     /// Level, or list of `target=level`.
@@ -152,6 +160,7 @@ impl RawSettings {
             election_timeout_ms: self.election_timeout_ms.or(fallback.election_timeout_ms),
             request_timeout_ms: self.request_timeout_ms.or(fallback.request_timeout_ms),
             dead_after_s: self.dead_after_s.or(fallback.dead_after_s),
+            workers: self.workers.or(fallback.workers),
             log_format: self.log_format.or(fallback.log_format),
             log_filter: self.log_filter.or(fallback.log_filter),
         }
@@ -256,6 +265,8 @@ pub struct Settings {
     pub request_timeout: Duration,
     /// How long a host may be silent before others take its place.
     pub dead_after: Duration,
+    /// Threads that serve clients, 1 to [`WORKERS_MAX`]. The first one owns the node.
+    pub workers: usize,
     /// How log lines look.
     pub log_format: LogFormat,
     /// Which log lines there are; not empty. Its grammar is the log subscriber's.
@@ -269,6 +280,14 @@ pub struct Settings {
     /// As it was given.
     cluster_name: Option<String>,
     force_new_cluster: Option<Uuid>,
+}
+
+/// How many workers a node has unless told otherwise.
+///
+/// On one or two, one: the disk's thread, the kernel and whoever else is on the machine need the rest, and measured, a second worker
+/// gains nothing there. Beyond, one less than there are cores, up to [`DEFAULT_WORKERS_MAX`].
+pub fn workers_of_cores(cores: usize) -> usize {
+    cores.saturating_sub(1).clamp(1, DEFAULT_WORKERS_MAX)
 }
 
 fn parse_cluster_id(text: &str) -> Result<Uuid, ConfigError> {
@@ -342,6 +361,7 @@ impl Settings {
             election_timeout: Duration::from_millis(election_timeout_ms),
             request_timeout: Duration::from_millis(request_timeout_ms),
             dead_after: Duration::from_secs(dead_after_s),
+            workers: parse_workers(raw.workers)?,
             log_format: parse_log_format(raw.log_format.as_deref().unwrap_or(DEFAULT_LOG_FORMAT))?,
             log_filter: parse_log_filter(raw.log_filter.as_deref().unwrap_or(DEFAULT_LOG_FILTER))?,
             founders,
@@ -472,6 +492,14 @@ fn parse_tags(list: &[String]) -> Result<BTreeMap<String, String>, ConfigError> 
         }
     }
     Ok(tags)
+}
+
+fn parse_workers(given: Option<u64>) -> Result<usize, ConfigError> {
+    match given {
+        Some(given) => Ok(in_range("workers", given, 1..=WORKERS_MAX)? as usize),
+        // Where the system does not tell, one is never wrong.
+        None => Ok(workers_of_cores(std::thread::available_parallelism().map_or(1, usize::from))),
+    }
 }
 
 fn parse_log_format(text: &str) -> Result<LogFormat, ConfigError> {

@@ -1,20 +1,25 @@
 //! The shell around the core: it decodes, encodes and moves bytes; it decides nothing.
 
-mod accept;
+pub mod accept;
 pub mod backup;
 pub mod clock;
 pub mod config;
+pub mod counters;
+mod crew;
 pub mod disk;
+mod exchange;
 pub mod http;
 pub mod identity;
 pub mod join;
 pub mod listen;
 pub mod metrics;
+pub mod remote;
 pub mod resp;
 pub mod serve;
 pub mod shutdown;
 pub mod store;
 pub mod transport;
+mod waiting;
 pub mod watch;
 pub mod worker;
 

@@ -4,7 +4,6 @@
 //! nanoseconds: a scrape copies everything into one [`Scrape`] and formats that, so no counter is behind a lock
 //! or a map. Every label has a fixed set of values: no key, address or path ever becomes one.
 
-use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +18,7 @@ use prometheus_client::registry::{Registry, Unit};
 use tidelock_core::event::NodeStatus;
 use tidelock_core::storage::LogHeld;
 
+use crate::counters::{Counter, PerWorker};
 use crate::resp::RespCounters;
 use crate::resp::dispatch::Family;
 use crate::transport::TransportCounters;
@@ -154,10 +154,10 @@ const DURATION_BOUNDS_MICROS: [u64; 15] = [
 ];
 const DURATION_BUCKETS: usize = DURATION_BOUNDS_MICROS.len() + 1;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 struct Durations {
-    buckets: [Cell<u64>; DURATION_BUCKETS],
-    sum_nanos: Cell<u64>,
+    buckets: [Counter; DURATION_BUCKETS],
+    sum_nanos: Counter,
 }
 
 impl Durations {
@@ -166,32 +166,39 @@ impl Durations {
         let bucket = DURATION_BOUNDS_MICROS.partition_point(|&bound| bound < micros);
         raise(&self.buckets[bucket]);
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        self.sum_nanos.set(self.sum_nanos.get().wrapping_add(nanos));
+        self.sum_nanos.add(nanos);
+    }
+
+    fn absorb(&self, other: &Durations) {
+        for (bucket, others) in self.buckets.iter().zip(&other.buckets) {
+            bucket.add(others.get());
+        }
+        self.sum_nanos.add(other.sum_nanos.get());
     }
 }
 
 /// Adds one to a counter of this thread.
-pub(crate) fn raise(counter: &Cell<u64>) {
-    counter.set(counter.get() + 1);
+pub(crate) fn raise(counter: &Counter) {
+    counter.add(1);
 }
 
-/// Counters of the HTTP server. They live on the worker's thread, so they are plain cells.
-#[derive(Clone, Debug, Default)]
+/// Counters of the HTTP server of one worker.
+#[derive(Debug, Default)]
 pub struct HttpCounters {
-    requests: [[[Cell<u64>; STATUSES]; METHODS]; DIALECTS],
+    requests: [[[Counter; STATUSES]; METHODS]; DIALECTS],
     durations: [[Durations; KINDS]; DIALECTS],
     /// Connections accepted and served.
-    pub connections_accepted: Cell<u64>,
+    pub connections_accepted: Counter,
     /// Connections refused because as many as allowed were open.
-    pub connections_refused: Cell<u64>,
+    pub connections_refused: Counter,
     /// Connections cut because a request head did not arrive in time, or nothing did.
-    pub connections_timed_out: Cell<u64>,
+    pub connections_timed_out: Counter,
     /// Connections that ended in an error: bytes that are not HTTP, a reset.
-    pub connections_failed: Cell<u64>,
+    pub connections_failed: Counter,
     /// Failures of accept itself, such as running out of file descriptors.
-    pub accept_errors: Cell<u64>,
+    pub accept_errors: Counter,
     /// Connections open now.
-    pub connections_open: Cell<u64>,
+    pub connections_open: Counter,
 }
 
 /// What a finished request counts as.
@@ -216,16 +223,49 @@ impl HttpCounters {
         raise(&self.requests[dialect][observation.method as usize][observation.status as usize]);
         self.durations[dialect][observation.kind as usize].observe(observation.duration);
     }
+
+    /// What all workers have counted.
+    pub fn sum(workers: &PerWorker<HttpCounters>) -> HttpCounters {
+        let sum = HttpCounters::default();
+        workers.all().for_each(|worker| sum.absorb(worker));
+        sum
+    }
+
+    fn absorb(&self, other: &HttpCounters) {
+        let requests = self.requests.iter().flatten().flatten();
+        for (count, others) in requests.zip(other.requests.iter().flatten().flatten()) {
+            count.add(others.get());
+        }
+        for (durations, others) in self.durations.iter().flatten().zip(other.durations.iter().flatten()) {
+            durations.absorb(others);
+        }
+        for (count, others) in self.connections().into_iter().zip(other.connections()) {
+            count.add(others.get());
+        }
+    }
+
+    fn connections(&self) -> [&Counter; 6] {
+        [
+            &self.connections_accepted,
+            &self.connections_refused,
+            &self.connections_timed_out,
+            &self.connections_failed,
+            &self.accept_errors,
+            &self.connections_open,
+        ]
+    }
 }
 
 /// Everything that one scrape writes, copied at one moment.
 pub struct Scrape<'a> {
     /// Of the core.
     pub status: NodeStatus,
-    /// Of the HTTP server.
+    /// Of the HTTP servers of all workers.
     pub http: &'a HttpCounters,
-    /// Of the Redis protocol's server.
+    /// Of the Redis protocol's servers of all workers.
     pub resp: &'a RespCounters,
+    /// What workers handed over to the node's own: requests, and batches of them.
+    pub handovers: [u64; 2],
     /// Of the log.
     pub disk: &'a DiskCounters,
     /// Of the snapshots.
@@ -281,6 +321,8 @@ impl Scrape<'_> {
             ),
             ("refused_overloaded", "Requests refused because a queue was full", node.refused_overloaded),
             ("peer_frames_invalid", "Frames from peers that could not be decoded", node.frames_invalid),
+            ("worker_requests", "Requests that came to the node from other workers", self.handovers[0]),
+            ("worker_batches", "Batches in which those requests came", self.handovers[1]),
             ("wal_fsyncs", "Calls of fdatasync on the log", load(&self.disk.fsyncs)),
             ("wal_bytes_written", "Bytes written to the log", load(&self.disk.bytes_written)),
             ("disk_stalls", "Times that the disk began to take no writes", load(&self.disk.stalls)),
@@ -382,7 +424,7 @@ fn snapshot_durations(http: &HttpCounters) -> Vec<DurationSeries> {
     for &dialect in Dialect::ALL {
         for &kind in Kind::ALL {
             let durations = &http.durations[dialect as usize][kind as usize];
-            let counts: Vec<u64> = durations.buckets.iter().map(Cell::get).collect();
+            let counts: Vec<u64> = durations.buckets.iter().map(Counter::get).collect();
             let count = counts.iter().sum();
             if count == 0 {
                 continue;
@@ -530,6 +572,7 @@ mod tests {
             status,
             http,
             resp: &RespCounters::default(),
+            handovers: [8, 2],
             disk: &disk,
             snapshots: &snapshots,
             transport: &transport,
@@ -557,6 +600,8 @@ mod tests {
         let bucket = bucket.replace("0.00005", "0.0001");
         assert!(text.contains(&format!("{bucket}1")), "a bound is inclusive: {text}");
         assert!(text.contains("tidelock_wal_fsyncs_total 7"), "{text}");
+        assert!(text.contains("tidelock_worker_requests_total 8\n"), "{text}");
+        assert!(text.contains("tidelock_worker_batches_total 2\n"), "{text}");
         assert!(text.ends_with("# EOF\n"), "{text}");
     }
 

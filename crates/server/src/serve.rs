@@ -5,6 +5,8 @@
 //! Start: lock and read the disk, then listen, then serve. A node restarts from its own disk: it needs no peer to be
 //! up, only a quorum before it can promise anything. A new one that is to join a cluster first waits for its answer.
 //!
+//! This thread owns the node and serves clients; where there are more workers they serve clients, too (`crew`).
+//!
 //! Stop, by a signal or because the node was removed from its cluster: hand leaderships over while still serving, finish
 //! requests in flight, flush the peers' queues, let the log finish, release the disk.
 
@@ -29,16 +31,17 @@ use tokio::sync::watch;
 use tokio::task::LocalSet;
 use uuid::Uuid;
 
+use crate::accept::Entrance;
 use crate::backup::BackupSource;
 use crate::clock::{Ticker, WallClock};
 use crate::config::Settings;
+use crate::crew::{Crew, Post, Servers, Surroundings};
 use crate::disk::{DiskThread, FsDisk, SnapshotPaces, SnapshotThread};
-use crate::http::{self, HttpContext, HttpOptions, NodeAddresses};
+use crate::http::NodeAddresses;
 use crate::identity::{self, IdentityError, IdentityStore, remembered_peers};
 use crate::join;
 use crate::listen;
 use crate::metrics::DiskCounters;
-use crate::resp::{self, RespContext, RespOptions};
 use crate::shutdown::{self, Signal};
 use crate::store::Store;
 use crate::transport::handshake::{self, HandshakeRefusal};
@@ -74,6 +77,9 @@ pub enum ServeError {
     /// The log can no longer be written: the node stopped rather than promise what it cannot keep.
     #[error("stopped: the write-ahead log failed: {0}")]
     Log(WalError),
+    /// A worker that serves clients is gone: the node stopped rather than leave them hanging.
+    #[error("stopped: worker {0} ended by itself")]
+    Worker(usize),
 }
 
 /// Runs a node until the first SIGTERM or SIGINT, or until its cluster has removed it. A second signal ends the
@@ -129,14 +135,24 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
         let identity = identity.identity();
         BackupSource::new((disk, readers), identity.cluster_id, identity.node)
     };
-    let resp = Rc::new(RespContext::new(RespOptions::default(), WallClock::default()));
-    let context = http_context(&settings, &worker, (&log, &snapshots), &transport);
-    let context = Rc::new(HttpContext { backup: Some(backup), resp: resp.counters.clone(), ..context });
-
     let (stop, stopping) = watch::channel(false);
-    let http = http::serve(listeners.http, worker.clone(), context, stopping.clone());
-    let resp = resp::serve(listeners.resp, worker.clone(), resp, stopping);
-    let servers = Servers { stop, tasks: [tokio::task::spawn_local(http), tokio::task::spawn_local(resp)] };
+    let surroundings = Surroundings {
+        workers: settings.workers,
+        addresses: addresses(&settings),
+        warnings: warnings(&settings),
+        disk_error: worker.disk_error(),
+        disk: log.counters(),
+        snapshots: snapshots.counters(),
+        transport: transport.counters(),
+        backup: Arc::new(backup),
+        stopping,
+    };
+    let entrances = |listener| Entrance::split(listener, settings.workers);
+    let mut posts =
+        Post::split(surroundings, entrances(listeners.http), entrances(listeners.resp)).into_iter();
+    let own = posts.next().expect("invariant: there is a post for each worker");
+    let mut crew = Crew::start(&worker, posts)?;
+    let clients = Clients { stop, servers: own.serve(worker.clone()) };
     tokio::task::spawn_local(tick(worker.clone(), settings.tick(), log.counters()));
     let period = settings.election_timeout;
     tokio::task::spawn_local(remember_hosts(worker.clone(), identity.clone(), removal, period));
@@ -149,14 +165,21 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
             () = removed(removal_seen, &identity) => {}
         }
     };
-    let failure = tokio::select! {
-        failure = worker.run(outlets) => Some(failure),
-        () = stopped(&worker, occasion, &settings, servers) => None,
+    let clients_gone = async {
+        let stopped = async {
+            stopped(&worker, occasion, &settings, clients).await;
+            Ok(())
+        };
+        tokio::try_join!(stopped, crew.finished())
     };
-    if let Some(failure) = failure {
-        tracing::error!(reason = %failure, "the write-ahead log failed: stopping, nothing more is acknowledged");
-        return Err(ServeError::Log(failure));
-    }
+    tokio::select! {
+        failure = worker.run(outlets) => {
+            tracing::error!(reason = %failure, "the write-ahead log failed: stopping, nothing more is acknowledged");
+            return Err(ServeError::Log(failure));
+        }
+        gone = clients_gone => gone.map_err(ServeError::Worker)?,
+    };
+    drop(crew);
     transport.stop().await;
     drop(transport);
     log.stop();
@@ -203,34 +226,32 @@ async fn removed(mut removal: watch::Receiver<bool>, identity: &IdentityStore) {
 }
 
 /// Those who serve clients.
-struct Servers {
+struct Clients {
+    /// Of all workers.
     stop: watch::Sender<bool>,
-    tasks: [tokio::task::JoinHandle<()>; 2],
+    /// Of this one.
+    servers: Servers,
 }
 
 /// Waits for an occasion to stop, then for everything that clients and peers still expect of this node.
-async fn stopped(worker: &Worker, occasion: impl Future<Output = ()>, settings: &Settings, servers: Servers) {
+async fn stopped(worker: &Worker, occasion: impl Future<Output = ()>, settings: &Settings, clients: Clients) {
     occasion.await;
     worker.tell(Event::Retire);
     let handover = async {
-        while leads_with_followers(worker) {
+        while leads_with_followers(worker).await {
             tokio::time::sleep(HANDOVER_LOOK).await;
         }
     };
     if tokio::time::timeout(settings.election_timeout * HANDOVER_ELECTION_TIMEOUTS, handover).await.is_err() {
         tracing::warn!("nobody took over every leadership in time; the others will elect");
     }
-    servers.stop.send_replace(true);
-    for task in servers.tasks {
-        if let Err(error) = task.await {
-            tracing::error!(%error, "a server of clients ended badly");
-        }
-    }
+    clients.stop.send_replace(true);
+    clients.servers.finished().await;
 }
 
 /// Whether this node leads a shard that somebody else could lead.
-fn leads_with_followers(worker: &Worker) -> bool {
-    let status = worker.status();
+async fn leads_with_followers(worker: &Worker) -> bool {
+    let status = worker.status().await;
     status.links.iter().any(|(_, up)| *up) && status.shards.iter().any(|shard| shard.leads)
 }
 
@@ -301,7 +322,7 @@ async fn remember_hosts(
     let mut interval = tokio::time::interval(period);
     loop {
         interval.tick().await;
-        if worker.status().removed {
+        if worker.status().await.removed {
             removal.send_replace(true);
         }
         if let Err(error) = store.remember(worker.known_hosts()) {
@@ -362,38 +383,26 @@ fn start_transport(
     Transport::start(listener, options)
 }
 
-fn http_context(
-    settings: &Settings,
-    worker: &Worker,
-    (log, snapshots): (&DiskThread, &SnapshotThread),
-    transport: &Transport,
-) -> HttpContext {
-    let exposed = settings.exposed().into_iter();
-    HttpContext {
-        options: HttpOptions::default(),
-        addresses: NodeAddresses {
-            http: settings.http.to_string(),
-            resp: settings.resp.to_string(),
-            peer: settings.peer.to_string(),
-        },
-        warnings: exposed
-            .map(|(name, address)| {
-                format!("{name} listens on {address}, beyond loopback, without TLS or tokens")
-            })
-            .inspect(|warning| tracing::warn!("{warning}"))
-            .collect(),
-        disk_error: worker.disk_error(),
-        disk: log.counters(),
-        snapshots: snapshots.counters(),
-        transport: transport.counters(),
-        ..HttpContext::default()
+fn addresses(settings: &Settings) -> NodeAddresses {
+    NodeAddresses {
+        http: settings.http.to_string(),
+        resp: settings.resp.to_string(),
+        peer: settings.peer.to_string(),
     }
+}
+
+fn warnings(settings: &Settings) -> Vec<String> {
+    let exposed = settings.exposed().into_iter();
+    exposed
+        .map(|(name, address)| format!("{name} listens on {address}, beyond loopback, without TLS or tokens"))
+        .inspect(|warning| tracing::warn!("{warning}"))
+        .collect()
 }
 
 fn log_start(settings: &Settings, identity: &Identity) {
     tracing::info!(
         node = identity.node.0, cluster = %identity.cluster_id, host = %identity.host_uuid,
-        http = %settings.http, resp = %settings.resp, peer = %settings.peer, data = %settings.data_dir.display(), "serving"
+        http = %settings.http, resp = %settings.resp, peer = %settings.peer, workers = settings.workers, data = %settings.data_dir.display(), "serving"
     );
 }
 

@@ -38,8 +38,9 @@ pub trait Store: Clone + 'static {
     /// Those who watch configuration at this node.
     fn hub(&self) -> &Arc<Hub>;
 
-    /// What the node says about itself now.
-    fn status(&self) -> NodeStatus;
+    /// What the node says about itself now. Asks no queue of requests, so it is answered under any load; once nobody is
+    /// there to answer any more it is empty.
+    fn status(&self) -> impl Future<Output = NodeStatus>;
 }
 
 /// Where replies wait for one connection.

@@ -3,10 +3,12 @@
 //! Owns the table of watchers, from the worker's word that a container changed to the wakers of those who watch it. It
 //! holds no content: who is woken looks for himself, at the replica of this node. So a watcher costs an entry here and a
 //! connection, and nothing at all while nothing happens. Only what this node has no replica of is looked at now and then,
-//! since nobody tells of changes there.
+//! since nobody tells of changes there. Each worker has a hub of its own, so that nobody is woken across threads
+//! one by one; how many there may be is said of all hubs of a node together.
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -19,10 +21,12 @@ use tidelock_core::slots::slot_of;
 /// limited otherwise, so that they cannot crowd out everybody else.
 pub const WATCHERS_MAX: usize = 10_000;
 
-/// All watchers of one node.
+/// All watchers of one worker.
 #[derive(Debug, Default)]
 pub struct Hub {
     table: Mutex<Table>,
+    /// Watchers of all workers.
+    count: Arc<AtomicUsize>,
 }
 
 #[derive(Debug, Default)]
@@ -59,12 +63,19 @@ pub enum Call {
 }
 
 impl Hub {
+    /// A hub for another worker of the same node.
+    #[must_use]
+    pub fn beside(&self) -> Hub {
+        Hub { table: Mutex::default(), count: self.count.clone() }
+    }
+
     /// A place for one more watcher of a container, or `None` if there are too many.
     pub fn watch(self: &Arc<Self>, namespace: Name, container: Arc<str>) -> Option<Watch> {
-        let mut table = self.lock();
-        if table.watchers.len() >= WATCHERS_MAX {
+        if self.count.fetch_add(1, Ordering::Relaxed) >= WATCHERS_MAX {
+            self.count.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
+        let mut table = self.lock();
         let position = table.watchers.insert(Watcher { is_due: false, waker: None });
         let of_namespace = table.by_container.entry(namespace.clone()).or_default();
         of_namespace.entry(container.clone()).or_default().push(position);
@@ -116,9 +127,9 @@ impl Hub {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// How many there are.
+    /// How many there are, at all workers of the node.
     pub fn count(&self) -> usize {
-        self.lock().watchers.len()
+        self.count.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -156,6 +167,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        self.hub.count.fetch_sub(1, Ordering::Relaxed);
         let mut table = self.hub.lock();
         table.watchers.remove(self.position);
         let Some(of_namespace) = table.by_container.get_mut(&self.namespace) else { return };
@@ -205,7 +217,15 @@ mod tests {
         let hub = Arc::new(Hub::default());
         let watches: Vec<Watch> = (0..WATCHERS_MAX).map(|_| hub.watch(name(), "a".into()).unwrap()).collect();
         assert!(hub.watch(name(), "a".into()).is_none());
+        let other = Arc::new(hub.beside());
+        assert!(other.watch(name(), "a".into()).is_none(), "they are counted together");
         drop(watches);
+        let watch = other.watch(name(), "a".into()).unwrap();
+        assert_eq!((hub.count(), other.count()), (1, 1));
+        hub.tell(&news("a"));
+        let context = Context::from_waker(Waker::noop());
+        assert_eq!(watch.poll_call(&context), Poll::Pending, "each hub is told for itself");
+        drop(watch);
         assert_eq!(hub.count(), 0);
         assert!(hub.lock().by_container.is_empty());
     }

@@ -4,18 +4,19 @@
 //! ready has run. So whatever arrived in one turn of the event loop (from 64 connections, two peers and the disk)
 //! becomes one raft entry a shard, one log batch and one frame a peer, without any timer or threshold.
 //!
+//! Other workers, where there are any, hand over what one turn of theirs gathered, which joins the same drive (see `exchange`).
+//!
 //! It decides nothing about requests. A log that failed ends it: what its state is then, nobody knows, and a node that
 //! cannot keep its promise stops and says why. That the disk takes no writes for a while, the core and the health checks
 //! are told, and it goes on.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use slab::Slab;
 use tidelock_core::command::{Consistency, Refusal, Reply, Request};
 use tidelock_core::control::registry::Seat;
 use tidelock_core::control::slot_map::SlotMap;
@@ -30,7 +31,10 @@ use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
 use crate::disk::DiskReport;
+use crate::exchange::{Ask, Exchange, Word};
+use crate::remote::{Link, WORKERS_MAX, worker_of};
 use crate::store::{Mailbox, Store};
+use crate::waiting::Waiting;
 use crate::watch::Hub;
 
 /// Where a worker's actions go.
@@ -56,7 +60,8 @@ pub struct DiskReports {
     /// Why the disk takes no writes now, if it does not.
     stall: Mutex<Option<WalError>>,
     snapshots: Mutex<Vec<SnapshotDone>>,
-    wake: Notify,
+    /// What the worker waits on, for whatever reason.
+    wake: Arc<Notify>,
 }
 
 impl DiskReports {
@@ -104,28 +109,59 @@ impl Clone for Worker {
 
 struct Inner {
     node: RefCell<Node>,
-    /// Who waits for which token; the slab's key is the token.
-    waiting: RefCell<Slab<Waiter>>,
+    /// Who waits for which token, of those of this thread.
+    waiting: Waiting,
+    /// The other workers, by their numbers less one.
+    others: RefCell<Vec<Other>>,
+    /// Which slots the other workers believe in.
+    slots: RefCell<Arc<SlotMap>>,
     actions: RefCell<Actions>,
     reports: Arc<DiskReports>,
     hub: Arc<Hub>,
     durable_seen: Cell<u64>,
     /// Why the disk takes no writes, as far as the node was told.
-    disk_error: Rc<RefCell<Option<String>>>,
+    disk_error: Arc<Mutex<Option<String>>>,
+}
+
+/// Another worker.
+struct Other {
+    exchange: Arc<Exchange>,
+    /// What will cross to it behind this drive.
+    words: Vec<Word>,
 }
 
 impl Worker {
     /// A worker for `node`, which hears of its disk through `reports`.
     pub fn new(node: Node, reports: Arc<DiskReports>) -> Worker {
         Worker(Rc::new(Inner {
+            slots: RefCell::new(node.slot_map().clone()),
             node: RefCell::new(node),
-            waiting: RefCell::new(Slab::new()),
+            waiting: Waiting::default(),
+            others: RefCell::default(),
             actions: RefCell::new(Actions::default()),
             reports,
             hub: Arc::default(),
             durable_seen: Cell::new(0),
-            disk_error: Rc::default(),
+            disk_error: Arc::default(),
         }))
+    }
+
+    /// Lets one more worker reach the node, through what this returns.
+    ///
+    /// # Panics
+    /// When there are more than tokens tell apart, or while the node is driven.
+    pub fn attach(&self) -> Link {
+        let mut others = self.0.others.borrow_mut();
+        let worker = others.len() + 1;
+        assert!((worker as u64) < WORKERS_MAX, "tokens tell so many workers apart");
+        let exchange = Arc::new(Exchange::new(self.0.reports.wake.clone()));
+        others.push(Other { exchange: exchange.clone(), words: Vec::new() });
+        Link { worker, exchange, slots: self.0.slots.borrow().clone(), hub: self.0.hub.beside().into() }
+    }
+
+    /// Lets no other worker reach the node any more; they hear of it.
+    pub fn detach_all(&self) {
+        self.0.others.borrow_mut().iter().for_each(|other| other.exchange.close());
     }
 
     /// Hands an event to the node; the drive follows soon.
@@ -135,7 +171,7 @@ impl Worker {
     }
 
     /// Why the disk takes no writes, while it takes none; kept up to date.
-    pub fn disk_error(&self) -> Rc<RefCell<Option<String>>> {
+    pub fn disk_error(&self) -> Arc<Mutex<Option<String>>> {
         self.0.disk_error.clone()
     }
 
@@ -153,11 +189,6 @@ impl Worker {
         node.known_hosts().map(host).collect()
     }
 
-    fn ask(&self, request: Request, waiter: Waiter) {
-        let token = Token(self.0.waiting.borrow_mut().insert(waiter) as u64);
-        self.tell(Event::Request { token, request });
-    }
-
     /// The answer to a stale read, if the node has all that it takes.
     fn answer_at_once(&self, request: &Request) -> Option<Reply> {
         match request {
@@ -170,6 +201,7 @@ impl Worker {
 
     /// Drives the node until the log fails; returns why.
     pub async fn run(&self, outlets: impl Outlets) -> WalError {
+        let mut asks = Vec::new();
         loop {
             self.0.reports.wake.notified().await;
             if let Some(failure) = self.0.reports.take_failure() {
@@ -183,19 +215,63 @@ impl Worker {
             for done in self.0.reports.take_snapshots() {
                 self.0.node.borrow_mut().handle(Event::Snapshot(done));
             }
+            self.take_asks(&mut asks);
             self.drive(&outlets);
+            self.tell_others();
         }
+    }
+
+    /// Takes what other workers handed over.
+    fn take_asks(&self, asks: &mut Vec<Ask>) {
+        for other in &*self.0.others.borrow() {
+            other.exchange.asks().take(asks);
+            for ask in asks.drain(..) {
+                let mut node = self.0.node.borrow_mut();
+                match ask {
+                    Ask::Request { token, request } => node.handle(Event::Request { token, request }),
+                    // Its client may have gone away.
+                    Ask::Status(sender) => drop(sender.send(node.status())),
+                }
+            }
+        }
+    }
+
+    /// Hands over what the drive brought for other workers.
+    fn tell_others(&self) {
+        let mut others = self.0.others.borrow_mut();
+        if others.is_empty() {
+            return;
+        }
+        let slots = self.0.node.borrow().slot_map().clone();
+        let is_news = !Arc::ptr_eq(&self.0.slots.borrow(), &slots);
+        for other in &mut *others {
+            if is_news {
+                other.words.push(Word::Slots(slots.clone()));
+            }
+            if !other.words.is_empty() {
+                other.exchange.words().put(&mut other.words);
+            }
+        }
+        if is_news {
+            *self.0.slots.borrow_mut() = slots;
+        }
+    }
+
+    /// Puts a word into the next batch for each other worker.
+    fn tell_all(&self, word: impl Fn() -> Word) {
+        self.0.others.borrow_mut().iter_mut().for_each(|other| other.words.push(word()));
     }
 
     /// Tells the node when its disk begins or ceases to take writes.
     fn tell_disk(&self) {
         let error = self.0.reports.stall().map(|error| error.to_string());
-        if *self.0.disk_error.borrow() == error {
+        let mut told = self.0.disk_error.lock().unwrap_or_else(PoisonError::into_inner);
+        if *told == error {
             return;
         }
         let event = if error.is_some() { Event::DiskStalled } else { Event::DiskRecovered };
         self.0.node.borrow_mut().handle(event);
-        *self.0.disk_error.borrow_mut() = error;
+        *told = error;
     }
 
     fn drive(&self, outlets: &impl Outlets) {
@@ -215,18 +291,20 @@ impl Worker {
         if let Some(peers) = actions.peers.take() {
             outlets.set_peers(peers);
         }
-        let mut waiting = self.0.waiting.borrow_mut();
         for (token, reply) in actions.replies.drain(..) {
-            match waiting.remove(token.0 as usize) {
-                // The client may have gone away; the request was answered all the same.
-                Waiter::Task(sender) => drop(sender.send(reply)),
-                Waiter::Mailbox(mailbox, tag) => mailbox.deliver(tag, reply),
+            match worker_of(token) {
+                0 => self.0.waiting.answer(token.0, reply),
+                other => self.0.others.borrow_mut()[other - 1].words.push(Word::Reply(token, reply)),
             }
         }
         // Behind the replies: who made the change does not wait until ten thousand watchers have looked at it.
-        actions.config.drain(..).for_each(|news| self.0.hub.tell(&news));
+        for news in actions.config.drain(..) {
+            self.0.hub.tell(&news);
+            self.tell_all(|| Word::News(news.clone()));
+        }
         if !actions.elsewhere.is_empty() {
             self.0.hub.tell_slots(&actions.elsewhere);
+            self.tell_all(|| Word::Elsewhere(actions.elsewhere.clone()));
             actions.elsewhere.clear();
         }
     }
@@ -237,8 +315,8 @@ impl Store for Worker {
         let pending = match self.answer_at_once(&request) {
             Some(reply) => Pending::Answered(reply),
             None => {
-                let (sender, receiver) = oneshot::channel();
-                self.ask(request, Waiter::Task(sender));
+                let (number, receiver) = self.0.waiting.in_task();
+                self.tell(Event::Request { token: Token(number), request });
                 Pending::Waiting(receiver)
             }
         };
@@ -256,7 +334,10 @@ impl Store for Worker {
     fn submit_to(&self, request: Request, mailbox: &Rc<Mailbox>, tag: u64) {
         match self.answer_at_once(&request) {
             Some(reply) => mailbox.deliver(tag, reply),
-            None => self.ask(request, Waiter::Mailbox(mailbox.clone(), tag)),
+            None => {
+                let token = Token(self.0.waiting.at_mailbox(mailbox, tag));
+                self.tell(Event::Request { token, request });
+            }
         }
     }
 
@@ -272,15 +353,9 @@ impl Store for Worker {
         &self.0.hub
     }
 
-    fn status(&self) -> NodeStatus {
-        self.0.node.borrow().status()
+    fn status(&self) -> impl Future<Output = NodeStatus> {
+        ready(self.0.node.borrow().status())
     }
-}
-
-/// Who waits for a reply.
-enum Waiter {
-    Task(oneshot::Sender<Reply>),
-    Mailbox(Rc<Mailbox>, u64),
 }
 
 enum Pending {

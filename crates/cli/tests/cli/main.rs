@@ -28,3 +28,4 @@ mod placement;
 mod replacement;
 mod resp;
 mod snapshots;
+mod workers;

@@ -50,6 +50,7 @@ const EVERY_SETTING: &str = r#"
     sync = false
     election_timeout_ms = 300
     request_timeout_ms = 1001
+    workers = 3
     log_format = "json"
     log_filter = "tidelock=debug"
 "#;
@@ -68,9 +69,21 @@ fn every_setting_of_a_file_counts() {
     let tags: Vec<_> = settings.tags.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     assert_eq!(tags, [("empty", ""), ("geo:zone", "us-west-1a")]);
     assert_eq!(settings.tick(), Duration::from_millis(15));
-    assert_eq!(settings.timing().request_ticks, 67);
+    assert_eq!((settings.timing().request_ticks, settings.workers), (67, 3));
     assert_eq!((settings.log_format, settings.log_filter.as_str()), (LogFormat::Json, "tidelock=debug"));
     assert_eq!(settings.exposed(), [("http", "0.0.0.0:80"), ("peer", "b:1")]);
+}
+
+#[test]
+fn workers_follow_the_cores() {
+    let workers: Vec<usize> = [0, 1, 2, 3, 4, 5, 64].map(workers_of_cores).into();
+    assert_eq!(workers, [1, 1, 1, 2, 3, 4, 4]);
+    let cores = std::thread::available_parallelism().unwrap().get();
+    assert_eq!(settings("").workers, workers_of_cores(cores));
+    for workers in ["0", "65"] {
+        let error = error(&format!("workers = {workers}"));
+        assert_eq!(error, format!("workers: {workers} is out of range; write a number from 1 to 64"));
+    }
 }
 
 #[test]
@@ -91,6 +104,7 @@ fn what_is_given_overrules_the_file_setting_by_setting() {
         sync = true
         election_timeout_ms = 100
         request_timeout_ms = 100
+        workers = 1
         log_format = "text"
         log_filter = "warn"
     "#);

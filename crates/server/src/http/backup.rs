@@ -91,7 +91,7 @@ async fn open<S: Store>(
 async fn snapshots<S: Store>(store: &S, wanted: &[(ShardId, LogIndex)]) -> Result<Vec<SnapshotId>, Problem> {
     let begun = Instant::now();
     loop {
-        let status = store.status();
+        let status = store.status().await;
         let found = wanted.iter().map(|&(shard, index)| {
             let status = status.shards.iter().find(|status| status.shard == shard);
             (shard, status.map_or(Progress::None, |status| progress(status, index)))

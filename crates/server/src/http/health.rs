@@ -4,6 +4,7 @@
 //! doing so. Alive is less: the process answers. Neither asks the store's queue, so both answer under any load.
 
 use std::fmt::Write;
+use std::sync::PoisonError;
 
 use hyper::StatusCode;
 use tidelock_core::event::NodeStatus;
@@ -12,12 +13,13 @@ use super::HttpContext;
 use super::problem::Problem;
 use super::response::{self, Response};
 use super::service::{self, Call};
-use crate::metrics::{OPEN_METRICS_TYPE, Scrape};
+use crate::metrics::{HttpCounters, OPEN_METRICS_TYPE, Scrape};
+use crate::resp::RespCounters;
 use crate::store::Store;
 
-pub(super) fn welcome<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
+pub(super) async fn welcome<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
     service::only_reads(call.method())?;
-    let node = call.store().status().node;
+    let node = call.store().status().await.node;
     let mut out = format!("Tidelock {}, node {node}\n\n", env!("CARGO_PKG_VERSION"));
     let addresses = &call.context.addresses;
     for (name, address) in [("http", &addresses.http), ("resp", &addresses.resp), ("peer", &addresses.peer)] {
@@ -45,27 +47,36 @@ pub(super) fn live<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
     Ok(response::text(StatusCode::OK, "ok\n"))
 }
 
-pub(super) fn ready<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
+pub(super) async fn ready<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
     service::only_reads(call.method())?;
     let verbose = call.parameters().flag("verbose")?;
-    let report = Report::of(&call.store().status(), call.context);
+    let report = Report::of(&call.store().status().await, call.context);
     let status = if report.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     Ok(response::text(status, report.text(verbose)))
 }
 
-pub(super) fn metrics<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
+pub(super) async fn metrics<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
     service::only_reads(call.method())?;
     let context = call.context;
     let scrape = Scrape {
-        status: call.store().status(),
-        http: &context.counters,
-        resp: &context.resp,
+        status: call.store().status().await,
+        http: &HttpCounters::sum(&context.counters),
+        resp: &RespCounters::sum(&context.resp),
+        handovers: [
+            context.handovers.sum(|worker| worker.requests.get()),
+            context.handovers.sum(|worker| worker.batches.get()),
+        ],
         disk: &context.disk,
         snapshots: &context.snapshots,
         transport: &context.transport,
-        disk_stalled: context.disk_error.borrow().is_some(),
+        disk_stalled: disk_error(context).is_some(),
     };
     Ok(response::typed(StatusCode::OK, OPEN_METRICS_TYPE, scrape.encode()))
+}
+
+/// Why the disk takes no writes, while it takes none.
+fn disk_error(context: &HttpContext) -> Option<String> {
+    context.disk_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// The checks of readiness, each with what is wrong about it.
@@ -76,9 +87,9 @@ struct Report {
 
 impl Report {
     fn of(status: &NodeStatus, context: &HttpContext) -> Report {
-        let disk = match &*context.disk_error.borrow() {
+        let disk = match disk_error(context) {
             None => Ok(()),
-            Some(reason) => Err(reason.clone()),
+            Some(reason) => Err(reason),
         };
         let serving = if status.retiring { Err("the node is about to stop".to_owned()) } else { Ok(()) };
         let mut checks = vec![

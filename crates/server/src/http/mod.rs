@@ -51,13 +51,14 @@ mod uri;
 pub use config::Documents;
 pub use server::serve;
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::backup::BackupSource;
 use crate::clock::WallClock;
+use crate::counters::PerWorker;
 use crate::metrics::{DiskCounters, HttpCounters, SnapshotCounters};
+use crate::remote::HandoverCounters;
 use crate::resp::RespCounters;
 use crate::transport::TransportCounters;
 
@@ -131,7 +132,7 @@ pub struct NodeAddresses {
     pub peer: String,
 }
 
-/// What the HTTP server shares with the rest of its worker.
+/// What the HTTP server of a worker shares with the rest of its node.
 #[derive(Debug, Default)]
 pub struct HttpContext {
     /// Limits.
@@ -142,21 +143,23 @@ pub struct HttpContext {
     /// `/readyz?verbose`.
     pub warnings: Vec<String>,
     /// Why the disk takes no writes, while it takes none. Makes the node not ready.
-    pub disk_error: Rc<RefCell<Option<String>>>,
+    pub disk_error: Arc<Mutex<Option<String>>>,
     /// What relative times to live are counted from, and remaining ones; what changes of configuration are stamped with.
     pub clock: WallClock,
     /// Raised by this server.
-    pub counters: HttpCounters,
+    pub counters: PerWorker<HttpCounters>,
     /// Raised by the Redis protocol's server.
-    pub resp: Rc<RespCounters>,
+    pub resp: PerWorker<RespCounters>,
+    /// Raised by the worker when it is not the node's own.
+    pub handovers: PerWorker<HandoverCounters>,
     /// Raised by the disk thread.
     pub disk: DiskCounters,
     /// Raised by the thread of snapshots.
     pub snapshots: SnapshotCounters,
     /// Raised by the peer transport.
-    pub transport: Rc<TransportCounters>,
+    pub transport: Arc<TransportCounters>,
     /// Containers that were shown before.
     pub documents: Documents,
     /// Where backups come from; without it there are none.
-    pub backup: Option<BackupSource>,
+    pub backup: Option<Arc<BackupSource>>,
 }

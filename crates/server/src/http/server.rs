@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
@@ -24,7 +24,8 @@ use super::config::Events;
 use super::connections::{Connections, Order, Patience, Place, WatchedStream};
 use super::problem::{Problem, ProblemKind};
 use super::{HttpContext, service};
-use crate::accept::{Farewells, accept};
+use crate::accept::{Entrance, Farewells, Host, Seat};
+use crate::counters::Counter;
 use crate::metrics::raise;
 use crate::store::Store;
 
@@ -35,10 +36,10 @@ const HEAD_PARSER_FACTOR: usize = 4;
 /// Longest time between two looks at how long connections have been idle.
 const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// Serves HTTP on `listener` until `shutdown` is true or its sender is gone, then finishes what is in flight and
+/// Serves HTTP to those who come through `entrance` until `shutdown` is true or its sender is gone, then finishes what is in flight and
 /// returns. Must run inside a [`tokio::task::LocalSet`] on a runtime with time and I/O.
 pub async fn serve<S: Store>(
-    listener: TcpListener,
+    mut entrance: Entrance,
     store: S,
     context: Rc<HttpContext>,
     mut shutdown: watch::Receiver<bool>,
@@ -49,14 +50,13 @@ pub async fn serve<S: Store>(
         connections: Rc::new(Connections::default()),
         refusals: Farewells::default(),
     };
-    let errors = &server.context.counters.accept_errors;
     let mut sweeping = pin!(server.sweep());
     tokio::select! {
-        _ = accept(&listener, "HTTP", errors, |stream| server.admit(stream)) => {}
+        _ = entrance.welcome(&server) => {}
         () = &mut sweeping => {}
         _ = shutdown.wait_for(|stop| *stop) => {}
     }
-    drop(listener);
+    drop(entrance);
     // Watchers never finish by themselves.
     server.store.hub().close();
     server.connections.order_all(Order::Finish);
@@ -91,19 +91,24 @@ impl<S: Store> Server<S> {
         loop {
             ticks.tick().await;
             let overdue = self.connections.sweep(Instant::now(), patience);
-            let counter = &self.context.counters.connections_timed_out;
-            counter.set(counter.get() + overdue);
+            self.context.counters.connections_timed_out.add(overdue);
         }
     }
+}
 
-    fn admit(&self, stream: TcpStream) {
+impl<S: Store> Host for Server<S> {
+    const PROTOCOL: &'static str = "HTTP";
+
+    fn errors(&self) -> &Counter {
+        &self.context.counters.accept_errors
+    }
+
+    fn has_room(&self, open: usize) -> bool {
+        open.saturating_sub(self.store.hub().count()) < self.context.options.connections_max
+    }
+
+    fn admit(&self, stream: TcpStream, seat: Seat, _: u64) {
         let counters = &self.context.counters;
-        let ordinary = self.connections.len().saturating_sub(self.store.hub().count());
-        if ordinary >= self.context.options.connections_max {
-            raise(&counters.connections_refused);
-            self.refuse(stream);
-            return;
-        }
         raise(&counters.connections_accepted);
         let place = self.connections.admit(Instant::now());
         counters.connections_open.set(self.connections.len() as u64);
@@ -112,14 +117,20 @@ impl<S: Store> Server<S> {
         tokio::task::spawn_local(async move {
             match serve_connection(stream, place, &store, &context).await {
                 // A task of its own, because this one keeps room for the parser until it ends.
-                Some(carrier) => drop(tokio::task::spawn_local(carry(carrier, context, connections))),
-                None => context.counters.connections_open.set(connections.len() as u64),
+                Some(carrier) => {
+                    drop(tokio::task::spawn_local(carry(carrier, (context, connections), seat)));
+                }
+                None => {
+                    context.counters.connections_open.set(connections.len() as u64);
+                    drop(seat);
+                }
             }
         });
     }
 
     /// Tells a client that there is no room, without parsing what it sends.
     fn refuse(&self, stream: TcpStream) {
+        raise(&self.context.counters.connections_refused);
         let limit = self.context.options.connections_max;
         let detail = format!("{limit} connections are open, as many as this node serves; nothing was done");
         let answer = Problem::new(ProblemKind::TooManyConnections, detail).into_raw_answer();
@@ -184,7 +195,7 @@ async fn serve_connection<S: Store>(
 }
 
 /// Lets a connection carry its events to their end.
-async fn carry(carrier: Carrier, context: Rc<HttpContext>, connections: Rc<Connections>) {
+async fn carry(carrier: Carrier, (context, connections): (Rc<HttpContext>, Rc<Connections>), _seat: Seat) {
     if let Err(error) = carrier.carry().await {
         raise(&context.counters.connections_failed);
         tracing::debug!(%error, "a connection that carried events ended in an error");

@@ -112,10 +112,10 @@ async fn dispatch<S: Store>(call: Call<'_, S>, route: Route<'_>) -> Result<Respo
         Route::Restore => Box::pin(restore::answer(call)).await,
         Route::Host { node, verb } => Box::pin(membership::change_host(call, node, verb)).await,
         Route::Transfer(shard) => Box::pin(membership::transfer(call, shard)).await,
-        Route::Welcome => health::welcome(&call),
+        Route::Welcome => Box::pin(health::welcome(&call)).await,
         Route::Live => health::live(&call),
-        Route::Ready => health::ready(&call),
-        Route::Metrics => health::metrics(&call),
+        Route::Ready => Box::pin(health::ready(&call)).await,
+        Route::Metrics => Box::pin(health::metrics(&call)).await,
         Route::OpenApi => openapi::answer(&call),
         Route::Nothing => Err(Problem::no_such_route()),
     }

@@ -27,7 +27,7 @@ pub trait Access {
     fn slot_map(&self) -> Arc<SlotMap>;
 
     /// See [`Store::status`].
-    fn status(&self) -> NodeStatus;
+    fn status(&self) -> Pin<Box<dyn Future<Output = NodeStatus>>>;
 }
 
 impl<S: Store> Access for S {
@@ -48,7 +48,8 @@ impl<S: Store> Access for S {
         Store::slot_map(self)
     }
 
-    fn status(&self) -> NodeStatus {
-        Store::status(self)
+    fn status(&self) -> Pin<Box<dyn Future<Output = NodeStatus>>> {
+        let store = self.clone();
+        Box::pin(async move { Store::status(&store).await })
     }
 }

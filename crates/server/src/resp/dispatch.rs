@@ -176,7 +176,7 @@ pub const COMMANDS: &[Spec] = &[
     spec("reset", 1, Family::Node, connection::reset).when(When::Settled),
     spec("command", -1, Family::Node, node::command),
     spec("config", -2, Family::Node, node::config),
-    spec("info", -1, Family::Node, node::info),
+    spec("info", -1, Family::Node, node::info).when(When::Alone),
     spec("time", 1, Family::Node, node::time),
 ];
 

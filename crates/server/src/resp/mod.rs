@@ -28,10 +28,10 @@ mod slots;
 pub use server::serve;
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::clock::WallClock;
+use crate::counters::{Counter, PerWorker};
 use dispatch::{Family, Table};
 
 /// Most connections open at a time. The one above is told so and closed.
@@ -80,7 +80,7 @@ pub struct RespContext {
     /// When the server started.
     pub started: Instant,
     /// Raised by this server.
-    pub counters: Rc<RespCounters>,
+    pub counters: PerWorker<RespCounters>,
     /// The commands.
     pub table: Table,
     /// What connections hold together, in bytes.
@@ -99,7 +99,7 @@ impl RespContext {
             options,
             clock,
             started: Instant::now(),
-            counters: Rc::default(),
+            counters: PerWorker::default(),
             table: Table::new(),
             held_bytes: Cell::new(0),
             read_buffer: RefCell::new(vec![0; READ_BYTES].into()),
@@ -107,28 +107,53 @@ impl RespContext {
     }
 }
 
-/// Numbers of the server.
+/// Numbers of the server of one worker.
 #[derive(Debug, Default)]
 pub struct RespCounters {
     /// Commands by family.
     pub commands: CommandCounters,
     /// Connections taken.
-    pub connections_accepted: Cell<u64>,
+    pub connections_accepted: Counter,
     /// Connections open now.
-    pub connections_open: Cell<u64>,
+    pub connections_open: Counter,
     /// Connections that there was no room for.
-    pub connections_refused: Cell<u64>,
+    pub connections_refused: Counter,
     /// Connections that were cut because their clients took nothing.
-    pub connections_stalled: Cell<u64>,
+    pub connections_stalled: Counter,
     /// Connections that were closed because their clients sent no commands, or too large ones.
-    pub protocol_errors: Cell<u64>,
+    pub protocol_errors: Counter,
     /// Connections that could not be accepted for want of descriptors or memory.
-    pub accept_errors: Cell<u64>,
+    pub accept_errors: Counter,
 }
 
 /// Commands by family.
 #[derive(Debug, Default)]
-pub struct CommandCounters([Cell<u64>; Family::ALL.len()]);
+pub struct CommandCounters([Counter; Family::ALL.len()]);
+
+impl RespCounters {
+    /// What all workers have counted.
+    pub fn sum(workers: &PerWorker<RespCounters>) -> RespCounters {
+        let sum = RespCounters::default();
+        for worker in workers.all() {
+            for (count, others) in sum.all().zip(worker.all()) {
+                count.add(others.get());
+            }
+        }
+        sum
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Counter> {
+        let connections = [
+            &self.connections_accepted,
+            &self.connections_open,
+            &self.connections_refused,
+            &self.connections_stalled,
+            &self.protocol_errors,
+            &self.accept_errors,
+        ];
+        self.commands.0.iter().chain(connections)
+    }
+}
 
 impl CommandCounters {
     /// Counts a command.
@@ -143,6 +168,6 @@ impl CommandCounters {
 
     /// All commands.
     pub fn total(&self) -> u64 {
-        self.0.iter().map(Cell::get).sum()
+        self.0.iter().map(Counter::get).sum()
     }
 }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use slab::Slab;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
@@ -17,7 +17,8 @@ use super::RespContext;
 use super::access::Access;
 use super::connection::{Connection, End};
 use super::session::Session;
-use crate::accept::{Farewells, accept};
+use crate::accept::{Entrance, Farewells, Host, Seat};
+use crate::counters::Counter;
 use crate::metrics::raise;
 use crate::store::Store;
 
@@ -34,10 +35,10 @@ enum Order {
     Cut,
 }
 
-/// Serves the Redis protocol on `listener` until `shutdown` is true or its sender is gone, then finishes what is in flight and
+/// Serves the Redis protocol to those who come through `entrance` until `shutdown` is true or its sender is gone, then finishes what is in flight and
 /// returns. Must run inside a [`tokio::task::LocalSet`] on a runtime with time and I/O.
 pub async fn serve<S: Store>(
-    listener: TcpListener,
+    mut entrance: Entrance,
     store: S,
     context: Rc<RespContext>,
     mut shutdown: watch::Receiver<bool>,
@@ -50,15 +51,13 @@ pub async fn serve<S: Store>(
         all_closed: Notify::new(),
         order,
         farewells: Farewells::default(),
-        clients: Cell::new(0),
     });
-    let errors = &server.context.counters.accept_errors;
     tokio::select! {
-        _ = accept(&listener, "Redis", errors, |stream| server.admit(stream)) => {}
+        _ = entrance.welcome(&server) => {}
         () = server.sweep() => {}
         _ = shutdown.wait_for(|stop| *stop) => {}
     }
-    drop(listener);
+    drop(entrance);
     server.order.send_replace(Order::Finish);
     if timeout(server.context.options.drain_timeout, server.drained()).await.is_err() {
         let connections = server.places.borrow().len();
@@ -75,8 +74,6 @@ struct Server {
     all_closed: Notify,
     order: watch::Sender<Order>,
     farewells: Farewells,
-    /// Clients so far.
-    clients: Cell<u64>,
 }
 
 /// What the server knows of a connection.
@@ -110,29 +107,6 @@ impl Server {
         }
     }
 
-    fn admit(self: &Rc<Self>, stream: TcpStream) {
-        let (context, counters) = (&self.context, &self.context.counters);
-        if self.places.borrow().len() >= context.options.connections_max {
-            raise(&counters.connections_refused);
-            let text = format!("-ERR max number of clients reached: {}\r\n", context.options.connections_max);
-            return self.farewells.say(stream, text.into_bytes());
-        }
-        raise(&counters.connections_accepted);
-        self.clients.set(self.clients.get() + 1);
-        let place = Place::default();
-        let number = self.places.borrow_mut().insert(place.clone());
-        counters.connections_open.set(self.places.borrow().len() as u64);
-        let session = Session::new(self.clients.get(), context.clone(), self.store.clone());
-        let connection = Connection::new(stream, session, place.stalled_since);
-        let server = self.clone();
-        tokio::task::spawn_local(async move {
-            server.serve_connection(connection, &place.cut).await;
-            server.places.borrow_mut().remove(number);
-            server.context.counters.connections_open.set(server.places.borrow().len() as u64);
-            server.all_closed.notify_one();
-        });
-    }
-
     async fn serve_connection(&self, mut connection: Connection, cut: &Notify) {
         let mut order = self.order.subscribe();
         let served = tokio::select! {
@@ -162,5 +136,41 @@ impl Server {
             }
             End::Failed(error) => tracing::debug!(%error, "a Redis connection ended in an error"),
         }
+    }
+}
+
+impl Host for Rc<Server> {
+    const PROTOCOL: &'static str = "Redis";
+
+    fn errors(&self) -> &Counter {
+        &self.context.counters.accept_errors
+    }
+
+    fn has_room(&self, open: usize) -> bool {
+        open < self.context.options.connections_max
+    }
+
+    fn refuse(&self, stream: TcpStream) {
+        raise(&self.context.counters.connections_refused);
+        let limit = self.context.options.connections_max;
+        self.farewells.say(stream, format!("-ERR max number of clients reached: {limit}\r\n").into_bytes());
+    }
+
+    fn admit(&self, stream: TcpStream, seat: Seat, number: u64) {
+        let (context, counters) = (&self.context, &self.context.counters);
+        raise(&counters.connections_accepted);
+        let place = Place::default();
+        let position = self.places.borrow_mut().insert(place.clone());
+        counters.connections_open.set(self.places.borrow().len() as u64);
+        let session = Session::new(number, context.clone(), self.store.clone());
+        let connection = Connection::new(stream, session, place.stalled_since);
+        let server = self.clone();
+        tokio::task::spawn_local(async move {
+            server.serve_connection(connection, &place.cut).await;
+            server.places.borrow_mut().remove(position);
+            server.context.counters.connections_open.set(server.places.borrow().len() as u64);
+            server.all_closed.notify_one();
+            drop(seat);
+        });
     }
 }

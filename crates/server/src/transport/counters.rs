@@ -1,22 +1,6 @@
 //! What a transport counts. Owns numbers only; who publishes them is not known here.
 
-use std::cell::Cell;
-
-/// A total that only rises. Not shared between threads.
-#[derive(Debug, Default)]
-pub struct Counter(Cell<u64>);
-
-impl Counter {
-    /// Raises the total.
-    pub fn add(&self, count: u64) {
-        self.0.set(self.0.get() + count);
-    }
-
-    /// The total.
-    pub fn get(&self) -> u64 {
-        self.0.get()
-    }
-}
+use crate::counters::Counter;
 
 /// Totals of one transport since it started.
 #[derive(Debug, Default)]

@@ -14,6 +14,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use tidelock_core::event::{Event, OutgoingFrame};
 use tidelock_core::types::NodeId;
@@ -30,7 +31,7 @@ pub struct Links {
     /// As given by the owner.
     pub options: TransportOptions,
     /// Totals.
-    pub counters: Rc<TransportCounters>,
+    pub counters: Arc<TransportCounters>,
     /// Turns true once, when the transport stops.
     stopping: watch::Receiver<bool>,
     /// The peers, and those that left and whose link still stands.
@@ -148,7 +149,7 @@ impl Links {
     pub fn new(options: TransportOptions, stopping: watch::Receiver<bool>) -> Self {
         Links {
             options,
-            counters: Rc::default(),
+            counters: Arc::default(),
             stopping,
             peers: RefCell::default(),
             numbers: RefCell::default(),

@@ -47,6 +47,7 @@ mod tests;
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidelock_core::event::{Event, OutgoingFrame};
@@ -178,7 +179,7 @@ impl Transport {
     }
 
     /// Totals since the start.
-    pub fn counters(&self) -> Rc<TransportCounters> {
+    pub fn counters(&self) -> Arc<TransportCounters> {
         self.links.counters.clone()
     }
 

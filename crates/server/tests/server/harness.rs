@@ -38,7 +38,7 @@ impl Server {
                 started.send(listener.local_addr().unwrap()).unwrap();
                 let context = Rc::new(context(options));
                 tokio::task::spawn_local(run_jobs(jobs_receiver, context.clone()));
-                serve(listener, served, context, shutdown_receiver).await;
+                serve(listener.into(), served, context, shutdown_receiver).await;
             });
         });
         Server { address: address.recv().unwrap(), store, shutdown, jobs, thread: Some(thread) }

@@ -183,7 +183,7 @@ impl Runner {
                 "peer-stalled" => state.status.peers_stalled.push(NodeId(value.parse()?)),
                 "disk-error" => {
                     let reason = Some(value.clone());
-                    self.server.with_context(move |context| *context.disk_error.borrow_mut() = reason);
+                    self.server.with_context(move |context| *context.disk_error.lock().unwrap() = reason);
                 }
                 _ => return Err(format!("no such setting: {name}").into()),
             }

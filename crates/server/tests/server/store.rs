@@ -106,7 +106,7 @@ impl Store for FakeStore {
         Arc::new(SlotMap::founded(1))
     }
 
-    fn status(&self) -> NodeStatus {
+    async fn status(&self) -> NodeStatus {
         self.state().status.clone()
     }
 }

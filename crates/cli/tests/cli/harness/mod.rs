@@ -39,11 +39,12 @@ pub fn within<T>(limit: Duration, mut attempt: impl FnMut() -> Option<T>) -> Opt
     }
 }
 
-/// The binary under test, free of settings that the environment of the test run may hold.
+/// The binary under test, free of settings that the environment of the test run may hold, but for one: with how many workers
+/// the nodes are run.
 pub fn tidelock() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidelock"));
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("TIDELOCK_") {
+        if name.to_string_lossy().starts_with("TIDELOCK_") && name != "TIDELOCK_WORKERS" {
             command.env_remove(name);
         }
     }

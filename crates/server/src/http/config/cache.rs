@@ -14,16 +14,23 @@ use tidelock_core::command::config::{Found, Name};
 
 use super::show::{Show, hex};
 
-/// Most bytes of answers that are kept. When they are more, all of them go: what is asked for comes back at once.
+/// Most bytes of answers that are kept by all workers together. When they are more, all of them go: what is asked for comes back at once.
 const BYTES_MAX: usize = 64 << 20;
 
 /// What an entry costs besides its answer.
 const ENTRY_BYTES: usize = 256;
 
 /// Answers by namespace and container.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Documents {
     kept: RefCell<Kept>,
+    bytes_max: usize,
+}
+
+impl Default for Documents {
+    fn default() -> Documents {
+        Documents::for_one_of(1)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -44,6 +51,11 @@ pub(super) struct Document {
 }
 
 impl Documents {
+    /// What one of so many workers may keep.
+    pub(crate) fn for_one_of(workers: usize) -> Documents {
+        Documents { kept: RefCell::default(), bytes_max: BYTES_MAX / workers }
+    }
+
     /// What was shown of a container last.
     pub(super) fn get(&self, namespace: &Name, key: &str) -> Option<Rc<Document>> {
         self.kept.borrow().documents.get(namespace)?.get(key).cloned()
@@ -58,7 +70,7 @@ impl Documents {
         let document = Rc::new(Document { touched: found.container.touched, body, etag });
         let bytes = document.body.len() + ENTRY_BYTES;
         let mut kept = self.kept.borrow_mut();
-        if kept.bytes + bytes > BYTES_MAX {
+        if kept.bytes + bytes > self.bytes_max {
             *kept = Kept::default();
         }
         kept.bytes += bytes;

@@ -1,7 +1,6 @@
 //! About the connection: what clients say when they begin, and when they end.
 
 use bytes::Bytes;
-use tidelock_core::types::NodeId;
 
 use super::super::encode::Protocol;
 use super::super::frame::Arguments;
@@ -175,9 +174,4 @@ pub fn quit(session: &mut Session, _: Arguments<'_>) -> Result {
 pub fn reset(session: &mut Session, _: Arguments<'_>) -> Result {
     session.reset();
     session.reply(|encoder| encoder.simple("RESET"))
-}
-
-/// The number of the node that answers, for `INFO`.
-pub(super) fn node_of(session: &Session) -> NodeId {
-    session.store.status().node
 }

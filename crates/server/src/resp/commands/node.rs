@@ -1,12 +1,15 @@
 //! About the node: `INFO`, `CONFIG GET`, `COMMAND`, `TIME`.
 
+use tidelock_core::event::NodeStatus;
+
+use super::super::RespContext;
 use super::super::dispatch::{COMMANDS, Family, Spec};
 use super::super::encode::Encoder;
 use super::super::frame::{Arguments, FRAME_BYTES_MAX};
 use super::super::glob;
 use super::super::session::{Action, Failure, Session};
-use super::connection::node_of;
 use super::is;
+use super::scan::encoded;
 
 type Result<T = Action> = std::result::Result<T, Failure>;
 
@@ -15,30 +18,36 @@ const REDIS_VERSION: &str = "7.4.0";
 
 /// `INFO [section …]`
 pub fn info(session: &mut Session, arguments: Arguments<'_>) -> Result {
-    let sections = sections(session);
-    let wanted = |name: &str| {
+    let wanted: Vec<Vec<u8>> = arguments.from(1).map(<[u8]>::to_vec).collect();
+    let (context, protocol, status) = (session.context.clone(), session.protocol, session.store.status());
+    Ok(Action::Wait(Box::pin(async move {
+        let status = status.await;
+        let text = text_of(&sections(&status, &context), &wanted);
+        encoded(protocol, |encoder| encoder.verbatim(&text))
+    })))
+}
+
+fn text_of(sections: &[(&'static str, Fields)], wanted: &[Vec<u8>]) -> String {
+    let is_wanted = |name: &str| {
         let everything = ["all", "everything", "default"];
-        arguments.len() == 1
-            || arguments
-                .from(1)
-                .any(|section| is(section, name) || everything.iter().any(|all| is(section, all)))
+        wanted.is_empty()
+            || wanted.iter().any(|section| is(section, name) || everything.iter().any(|all| is(section, all)))
     };
     let mut text = String::new();
-    for (name, fields) in sections.iter().filter(|(name, _)| wanted(name)) {
+    for (name, fields) in sections.iter().filter(|(name, _)| is_wanted(name)) {
         if !text.is_empty() {
             text.push_str("\r\n");
         }
         text.push_str(&format!("# {name}\r\n"));
         fields.iter().for_each(|(field, value)| text.push_str(&format!("{field}:{value}\r\n")));
     }
-    session.reply(|encoder| encoder.verbatim(&text))
+    text
 }
 
 type Fields = Vec<(&'static str, String)>;
 
-fn sections(session: &Session) -> Vec<(&'static str, Fields)> {
-    let status = session.store.status();
-    let context = &session.context;
+fn sections(status: &NodeStatus, context: &RespContext) -> Vec<(&'static str, Fields)> {
+    let counters = &context.counters;
     let keys: u64 = status.shards.iter().filter(|shard| shard.shard.0 > 0).map(|shard| shard.keys).sum();
     let leads = status.shards.iter().filter(|shard| shard.leads).count();
     let peers = status.links.iter().filter(|(_, up)| *up).count();
@@ -54,7 +63,7 @@ fn sections(session: &Session) -> Vec<(&'static str, Fields)> {
                 ("os", std::env::consts::OS.to_owned()),
                 ("arch_bits", usize::BITS.to_string()),
                 ("process_id", std::process::id().to_string()),
-                ("node_id", node_of(session).to_string()),
+                ("node_id", status.node.to_string()),
                 ("uptime_in_seconds", count(uptime)),
                 ("uptime_in_days", count(uptime / 86_400)),
             ],
@@ -62,7 +71,7 @@ fn sections(session: &Session) -> Vec<(&'static str, Fields)> {
         (
             "Clients",
             vec![
-                ("connected_clients", count(context.counters.connections_open.get())),
+                ("connected_clients", count(counters.sum(|worker| worker.connections_open.get()))),
                 ("maxclients", context.options.connections_max.to_string()),
             ],
         ),
@@ -78,9 +87,12 @@ fn sections(session: &Session) -> Vec<(&'static str, Fields)> {
         (
             "Stats",
             vec![
-                ("total_connections_received", count(context.counters.connections_accepted.get())),
-                ("total_commands_processed", count(context.counters.commands.total())),
-                ("rejected_connections", count(context.counters.connections_refused.get())),
+                (
+                    "total_connections_received",
+                    count(counters.sum(|worker| worker.connections_accepted.get())),
+                ),
+                ("total_commands_processed", count(counters.sum(|worker| worker.commands.total()))),
+                ("rejected_connections", count(counters.sum(|worker| worker.connections_refused.get()))),
             ],
         ),
         // Any node takes writes, and forwards what it does not lead.

@@ -37,7 +37,7 @@ impl Server {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 started.send(listener.local_addr().unwrap()).unwrap();
                 let clock = WallClock(|| UnixMillis(NOW.load(Ordering::Relaxed)));
-                serve(listener, served, Rc::new(RespContext::new(options, clock)), stopping).await;
+                serve(listener.into(), served, Rc::new(RespContext::new(options, clock)), stopping).await;
             });
         });
         Server { address: address.recv().unwrap(), store, shutdown, thread: Some(thread) }

@@ -70,7 +70,7 @@ impl Store for RespStore {
         &self.hub
     }
 
-    fn status(&self) -> NodeStatus {
+    async fn status(&self) -> NodeStatus {
         let state = self.state();
         let shard = |shard: u64| ShardStatus {
             shard: ShardId(shard),

@@ -1,0 +1,95 @@
+//! Totals that one worker raises and any may read.
+//!
+//! Owns how counters cross threads, and nothing of what they count. Each has one writer, so raising one is a load and a store like
+//! those of a plain number, never a locked instruction; a reader sees a value that is or was true. Workers do not share
+//! counters: each has its own, and a scrape adds them up.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A total that one thread raises. Others may read it.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Raises the total. Only ever on one thread.
+    pub fn add(&self, count: u64) {
+        self.set(self.get().wrapping_add(count));
+    }
+
+    /// Sets what is no total but a level. Only ever on that same thread.
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// What it is.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The counters of one worker, and those of all for who adds them up.
+#[derive(Debug)]
+pub struct PerWorker<T> {
+    own: Arc<T>,
+    all: Arc<[Arc<T>]>,
+}
+
+impl<T: Default> PerWorker<T> {
+    /// One for each of so many workers, at least one.
+    pub fn of(workers: usize) -> Vec<PerWorker<T>> {
+        let all: Arc<[Arc<T>]> = (0..workers.max(1)).map(|_| Arc::default()).collect();
+        all.iter().map(|own| PerWorker { own: own.clone(), all: all.clone() }).collect()
+    }
+}
+
+impl<T> PerWorker<T> {
+    /// Those of all workers, in the same order for each.
+    pub fn all(&self) -> impl Iterator<Item = &T> {
+        self.all.iter().map(Deref::deref)
+    }
+
+    /// A total of all workers.
+    pub fn sum(&self, of_one: impl Fn(&T) -> u64) -> u64 {
+        self.all().map(of_one).sum()
+    }
+}
+
+impl<T: Default> Default for PerWorker<T> {
+    fn default() -> Self {
+        PerWorker::of(1).pop().expect("invariant: there is at least one")
+    }
+}
+
+impl<T> Clone for PerWorker<T> {
+    fn clone(&self) -> Self {
+        PerWorker { own: self.own.clone(), all: self.all.clone() }
+    }
+}
+
+impl<T> Deref for PerWorker<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.own
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_worker_raises_its_own_and_all_are_added_up() {
+        let workers: Vec<PerWorker<Counter>> = PerWorker::of(3);
+        std::thread::scope(|scope| {
+            for (worker, count) in workers.iter().zip(1..) {
+                scope.spawn(move || (0..1_000).for_each(|_| worker.add(count)));
+            }
+        });
+        assert_eq!(workers.iter().map(|worker| worker.get()).collect::<Vec<_>>(), [1_000, 2_000, 3_000]);
+        assert!(workers.iter().all(|worker| worker.sum(Counter::get) == 6_000));
+        assert_eq!(PerWorker::<Counter>::default().all().count(), 1);
+    }
+}
