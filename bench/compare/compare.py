@@ -31,6 +31,8 @@ def arguments():
     found = parser.parse_args()
     if found.rounds < 1:
         parser.error("--rounds must be at least 1")
+    # Servers run in directories of their own.
+    found.work, found.out = os.path.abspath(found.work), os.path.abspath(found.out)
     return found
 
 
