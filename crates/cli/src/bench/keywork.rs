@@ -230,8 +230,7 @@ mod tests {
                     connections: 4,
                     run: 1,
                 }));
-                let mut work =
-                    KeyWork::new(&mix, &keys, (ledger, targets.clone()), (1, connection)).unwrap();
+                let mut work = KeyWork::new(&mix, &keys, (ledger, targets.clone()), (1, connection)).unwrap();
                 assert!(work.next(Instant::now()).operation.key < keys.count(), "{line}");
             }
         }
