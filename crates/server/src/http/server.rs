@@ -33,7 +33,7 @@ const HEAD_PARSER_FACTOR: usize = 4;
 const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 /// Serves HTTP on `listener` until `shutdown` is true or its sender is gone, then finishes what is in flight and
-/// returns. Must run inside a [`tokio::task::LocalSet`] on a runtime with time and I/O.
+/// returns. Must run where tasks can be local, on a [`tokio::runtime::LocalRuntime`] with time and I/O.
 pub async fn serve<S: Store>(
     listener: TcpListener,
     store: S,
