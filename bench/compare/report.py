@@ -37,7 +37,9 @@ def summarise(rows):
 
 def markdown(result):
     lines = ["# Comparison", "", "Made by `bench/compare/compare`; do not edit. How to read and repeat it: [README.md](README.md).", ""]
-    lines += [f"- {name}: {value}" for name, value in result["machine"].items()]
+    for run in result["runs"]:
+        ids = ", ".join(dict.fromkeys(row["id"] for row in result["rows"] if row["date"] == run["date"]))
+        lines.append(f"- {ids}: " + "; ".join(run[name] if name == "machine" else f"{name} {run[name]}" for name in run))
     lines += ["", "| # | load | Tidelock | beside it | figure | ratio (least, most) | goal | |", "|---|---|---|---|---|---|---|---|"]
     for row in result["rows"]:
         low, high = row["spread"]
