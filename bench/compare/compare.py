@@ -120,15 +120,18 @@ class Comparison:
         if not self.wanted(name):
             return
         row = {"id": name, "load": load[0], "short": load[1], "peer": peer, "unit": unit}
-        row |= {"target": goal[0], "at_most": goal[1], "ours": ours, "theirs": theirs, "ours_rounds": [], "theirs_rounds": []}
+        row |= {"target": goal[0], "at_most": goal[1], "ours": ours, "theirs": theirs}
+        row |= {"ours_rounds": [], "theirs_rounds": [], "busy_rounds": []}
         self.rows.append(row)
 
     def measure(self):
         """Fills the lines that have not been measured. Ours and theirs take turns in going first."""
+        rows = [row for row in self.rows if not row["busy_rounds"]]
         for turn in range(self.settings.rounds):
-            for row in self.rows:
-                if len(row["ours_rounds"]) > turn:
-                    continue
+            # Nothing of ours has anything to do now.
+            busy = busy_share()
+            for row in rows:
+                row["busy_rounds"].append(busy)
                 sides = [("ours", row["ours"]), ("theirs", row["theirs"])]
                 for side, measured in sides if turn % 2 == 0 else reversed(sides):
                     row[f"{side}_rounds"].append(measured())
@@ -262,7 +265,7 @@ class Comparison:
             return
         ours, theirs = figures
         self.line(name, load, "redis-server", unit, (target, True), None, None)
-        self.rows[-1] |= {"ours_rounds": [ours] * self.settings.rounds, "theirs_rounds": [theirs] * self.settings.rounds}
+        self.rows[-1] |= {"ours_rounds": [ours], "theirs_rounds": [theirs], "busy_rounds": [busy_share()]}
         print(f"once    {name:4} {load[1]}: {ours:,.2f} beside {theirs:,.2f}", flush=True)
 
     def snapshots(self, base):
@@ -319,7 +322,6 @@ def main():
     report.summarise(rows)
     for row in rows:
         row["date"] = run["date"]
-        del row["ours_rounds"][settings.rounds :], row["theirs_rounds"][settings.rounds :]
     result = with_earlier(settings, {"runs": [run], "rows": rows, "left_out": comparison.left_out})
     result["rows"].sort(key=lambda row: int(row["id"][1:]))
     os.makedirs(settings.out, exist_ok=True)
