@@ -24,6 +24,8 @@ def arguments():
     parser = argparse.ArgumentParser(prog="bench/compare/compare", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="short rounds and few keys: to see that it works, not to quote")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, help="of each load (default: 10, with --quick 1)")
+    parser.add_argument("--add", action="store_true", help="keep the lines of an earlier run that this one does not measure")
     parser.add_argument("--only", default="", help="these lines alone, such as P1,P3")
     parser.add_argument("--out", default=os.path.join(ROOT, "docs", "benchmarks"))
     parser.add_argument("--work", default=os.path.join(ROOT, "target", "compare"))
@@ -31,6 +33,12 @@ def arguments():
     found = parser.parse_args()
     if found.rounds < 1:
         parser.error("--rounds must be at least 1")
+    if found.seconds is None:
+        found.seconds = 1 if found.quick else 10
+    if found.seconds < 0.5:
+        parser.error("--seconds must be at least 0.5")
+    # Servers run in directories of their own.
+    found.work, found.out = os.path.abspath(found.work), os.path.abspath(found.out)
     return found
 
 
@@ -62,7 +70,7 @@ def machine(settings):
         "version": commit.stdout.strip() or "unknown",
         "machine": f"{os.cpu_count()} processors, {model}; Linux {platform.release()}; {filesystem.stdout.strip()}",
         "other load before it": f"{busy_share():.0%} of all processors busy, load average {os.getloadavg()[0]:.1f}",
-        "rounds": f"{settings.rounds} of {settings.seconds} s a load" + (" (--quick: do not quote)" if settings.quick else ""),
+        "rounds": f"{settings.rounds} of {settings.seconds:g} s a load" + (" (--quick: do not quote)" if settings.quick else ""),
     }
 
 
@@ -112,15 +120,18 @@ class Comparison:
         if not self.wanted(name):
             return
         row = {"id": name, "load": load[0], "short": load[1], "peer": peer, "unit": unit}
-        row |= {"target": goal[0], "at_most": goal[1], "ours": ours, "theirs": theirs, "ours_rounds": [], "theirs_rounds": []}
+        row |= {"target": goal[0], "at_most": goal[1], "ours": ours, "theirs": theirs}
+        row |= {"ours_rounds": [], "theirs_rounds": [], "busy_rounds": []}
         self.rows.append(row)
 
     def measure(self):
         """Fills the lines that have not been measured. Ours and theirs take turns in going first."""
+        rows = [row for row in self.rows if not row["busy_rounds"]]
         for turn in range(self.settings.rounds):
-            for row in self.rows:
-                if len(row["ours_rounds"]) > turn:
-                    continue
+            # Nothing of ours has anything to do now.
+            busy = busy_share()
+            for row in rows:
+                row["busy_rounds"].append(busy)
                 sides = [("ours", row["ours"]), ("theirs", row["theirs"])]
                 for side, measured in sides if turn % 2 == 0 else reversed(sides):
                     row[f"{side}_rounds"].append(measured())
@@ -254,7 +265,7 @@ class Comparison:
             return
         ours, theirs = figures
         self.line(name, load, "redis-server", unit, (target, True), None, None)
-        self.rows[-1] |= {"ours_rounds": [ours] * self.settings.rounds, "theirs_rounds": [theirs] * self.settings.rounds}
+        self.rows[-1] |= {"ours_rounds": [ours], "theirs_rounds": [theirs], "busy_rounds": [busy_share()]}
         print(f"once    {name:4} {load[1]}: {ours:,.2f} beside {theirs:,.2f}", flush=True)
 
     def snapshots(self, base):
@@ -277,24 +288,41 @@ class Comparison:
         self.end(three)
 
 
+def with_earlier(settings, result):
+    """Adds the lines of an earlier run that this one did not measure, each with the description of its own run."""
+    if not settings.add:
+        return result
+    try:
+        with open(os.path.join(settings.out, "comparison.json"), encoding="utf-8") as source:
+            before = json.load(source)
+    except FileNotFoundError:
+        return result
+    measured = {row["id"] for row in result["rows"]}
+    kept = [row for row in before["rows"] if row["id"] not in measured]
+    runs = [run for run in before["runs"] if any(row["date"] == run["date"] for row in kept)]
+    # What was left out then may have been measured now.
+    left_out = [reason for reason in before["left_out"] if reason.split(",")[0] not in measured]
+    return {"runs": runs + result["runs"], "rows": kept + result["rows"], "left_out": sorted(set(left_out + result["left_out"]))}
+
+
 def main():
     settings = arguments()
-    settings.seconds = 1 if settings.quick else 10
     shutil.rmtree(os.path.join(settings.work, "data"), ignore_errors=True)
     os.makedirs(settings.work, exist_ok=True)
-    result = {"machine": machine(settings)}
+    run = machine(settings)
     comparison = Comparison(settings)
     try:
         comparison.run()
     finally:
         for server in reversed(comparison.running):
             server.stop()
-    result |= {"rows": comparison.rows, "left_out": comparison.left_out}
-    if not result["rows"]:
-        sys.exit("--only names no line")
-    report.summarise(result["rows"])
-    for row in result["rows"]:
-        del row["ours_rounds"][settings.rounds :], row["theirs_rounds"][settings.rounds :]
+    rows = comparison.rows
+    if not rows:
+        sys.exit("--only names no line" if not comparison.left_out else "left out: " + "; ".join(comparison.left_out))
+    report.summarise(rows)
+    for row in rows:
+        row["date"] = run["date"]
+    result = with_earlier(settings, {"runs": [run], "rows": rows, "left_out": comparison.left_out})
     result["rows"].sort(key=lambda row: int(row["id"][1:]))
     os.makedirs(settings.out, exist_ok=True)
     report.plot(result, settings.out)

@@ -11,7 +11,12 @@ matplotlib.rcParams["svg.hashsalt"] = "tidelock"
 matplotlib.rcParams["svg.fonttype"] = "none"
 from matplotlib import pyplot  # noqa: E402  (the backend comes first)
 
-OURS, THEIRS, MET, MISSED = "#1f6f8b", "#b0b7bd", "#2e8b57", "#c0563b"
+OURS, THEIRS = "#1f6f8b", "#b0b7bd"
+COLOURS = {"met": "#2e8b57", "missed": "#c0563b", "busy": "#b0b7bd"}
+
+# Beyond this share of all processors in the hands of others a ratio is no verdict: one process that waits for the processor
+# loses more by it than four that share one with each other, and a sync that is over is noticed milliseconds later.
+BUSY_MAX = 0.1
 
 
 def number(value, unit):
@@ -32,20 +37,26 @@ def summarise(rows):
         ratios = [ours / theirs for ours, theirs in zip(row["ours_rounds"], row["theirs_rounds"])]
         row["ratio"] = statistics.median(ratios)
         row["spread"] = [min(ratios), max(ratios)]
-        row["met"] = row["ratio"] <= row["target"] if row["at_most"] else row["ratio"] >= row["target"]
+        met = row["ratio"] <= row["target"] if row["at_most"] else row["ratio"] >= row["target"]
+        row["verdict"] = "busy" if max(row["busy_rounds"]) > BUSY_MAX else "met" if met else "missed"
 
 
 def markdown(result):
     lines = ["# Comparison", "", "Made by `bench/compare/compare`; do not edit. How to read and repeat it: [README.md](README.md).", ""]
-    lines += [f"- {name}: {value}" for name, value in result["machine"].items()]
+    for run in result["runs"]:
+        ids = ", ".join(dict.fromkeys(row["id"] for row in result["rows"] if row["date"] == run["date"]))
+        lines.append(f"- {ids}: " + "; ".join(run[name] if name == "machine" else f"{name} {run[name]}" for name in run))
     lines += ["", "| # | load | Tidelock | beside it | figure | ratio (least, most) | goal | |", "|---|---|---|---|---|---|---|---|"]
     for row in result["rows"]:
         low, high = row["spread"]
         goal = ("≤ " if row["at_most"] else "≥ ") + f"{row['target']:g}"
         lines.append(
             f"| {row['id']} | {row['load']} | {number(row['ours'], row['unit'])} | {row['peer']} | {number(row['theirs'], row['unit'])} "
-            f"| {row['ratio']:.2f} ({low:.2f}, {high:.2f}) | {goal} | {'met' if row['met'] else 'missed'} |"
+            f"| {row['ratio']:.2f} ({low:.2f}, {high:.2f}) | {goal} | {row['verdict']} |"
         )
+    if any(row["verdict"] == "busy" for row in result["rows"]):
+        note = f"**busy**: others used more than {BUSY_MAX:.0%} of the processors before a round. Then ratios say little, and nothing about goals."
+        lines += ["", note]
     lines += ["", "![Ratios](ratios.svg)", "", "![Throughput](throughput.svg)", ""]
     if result["left_out"]:
         lines += ["Left out: " + "; ".join(result["left_out"]) + ".", ""]
@@ -58,7 +69,7 @@ def plot(result, directory):
     # Above 1 is better than the goal, whichever way the goal counts.
     merits = [row["target"] / row["ratio"] if row["at_most"] else row["ratio"] / row["target"] for row in rows]
     places = range(len(rows))
-    axes.barh(places, merits, color=[MET if row["met"] else MISSED for row in rows])
+    axes.barh(places, merits, color=[COLOURS[row["verdict"]] for row in rows])
     axes.axvline(1, color="black", linewidth=1)
     axes.set_yticks(places, [f"{row['id']}  {row['short']}" for row in rows])
     axes.invert_yaxis()

@@ -10,11 +10,12 @@ use hyper::service::service_fn;
 use hyper::{Response, server::conn::http1};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
+use tokio::runtime::{Builder, LocalOptions};
 
 fn main() -> std::io::Result<()> {
     let address = std::env::args().nth(1).unwrap_or_else(|| String::from("127.0.0.1:8099"));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(tokio::task::LocalSet::new().run_until(async move {
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+    runtime.block_on(async move {
         let listener = TcpListener::bind(&address).await?;
         println!("listening on {address}");
         loop {
@@ -25,5 +26,5 @@ fn main() -> std::io::Result<()> {
             });
             tokio::task::spawn_local(http1::Builder::new().serve_connection(TokioIo::new(stream), hello));
         }
-    }))
+    })
 }

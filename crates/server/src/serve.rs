@@ -27,8 +27,8 @@ use tidelock_core::storage::wal::{WalError, WalOptions};
 use tidelock_core::storage::{LogHeld, WalBatch};
 use tidelock_core::types::{NodeId, ReplicaId, WalSequence};
 use tokio::net::TcpListener;
+use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
-use tokio::task::LocalSet;
 use uuid::Uuid;
 
 use crate::accept::Entrance;
@@ -89,8 +89,9 @@ pub enum ServeError {
 /// When the node cannot start, or its disk fails.
 pub fn run(settings: Settings) -> Result<(), ServeError> {
     let signals = shutdown::listen()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    LocalSet::new().block_on(&runtime, serve(settings, signals))
+    // Not a `LocalSet`, which is a scheduler inside of the scheduler: each turn would go through both.
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+    runtime.block_on(serve(settings, signals))
 }
 
 async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> Result<(), ServeError> {
@@ -122,11 +123,13 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     let (log_report, snapshot_report) = (reports.clone(), reports.clone());
     let log =
         DiskThread::start(opened.log, settings.sync, Box::new(move |report| log_report.report(report)))?;
+    let log = Rc::new(log);
     let readers = opened.snapshots.readers();
     let snapshots =
         SnapshotThread::start(opened.snapshots, SnapshotPaces::default(), log.counters(), move |done| {
             snapshot_report.snapshot(done)
         })?;
+    let snapshots = Rc::new(snapshots);
     let node = Node::new(node_options(&settings, &identity.identity(), seed), opened.shards);
     let worker = Worker::new(node, reports);
     let (removal, removal_seen) = watch::channel(false);
@@ -158,7 +161,13 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     tokio::task::spawn_local(remember_hosts(worker.clone(), identity.clone(), removal, period));
     log_start(&settings, &identity.identity());
 
-    let outlets = Outlet { log: &log, snapshots: &snapshots, transport: transport.clone() };
+    let (driven, outlets) = (
+        worker.clone(),
+        Outlet { log: log.clone(), snapshots: snapshots.clone(), transport: transport.clone() },
+    );
+    // A task of its own, behind those that have something for it, instead of a part of what waits for rare occasions: those
+    // would all be looked at again with each drive.
+    let mut driving = tokio::task::spawn_local(async move { driven.run(outlets).await });
     let occasion = async {
         tokio::select! {
             () = signalled(signals) => {}
@@ -173,17 +182,21 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
         tokio::try_join!(stopped, crew.finished())
     };
     tokio::select! {
-        failure = worker.run(outlets) => {
+        failure = &mut driving => {
+            let failure = failure.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
             tracing::error!(reason = %failure, "the write-ahead log failed: stopping, nothing more is acknowledged");
             return Err(ServeError::Log(failure));
         }
         gone = clients_gone => gone.map_err(ServeError::Worker)?,
     };
     drop(crew);
+    driving.abort();
+    // It says that it was stopped, which is known.
+    let _ = driving.await;
     transport.stop().await;
     drop(transport);
-    log.stop();
-    snapshots.stop();
+    Rc::into_inner(log).expect("invariant: the worker has let go of it").stop();
+    Rc::into_inner(snapshots).expect("invariant: the worker has let go of it").stop();
     tracing::info!("stopped");
     Ok(())
 }
@@ -273,13 +286,13 @@ async fn tick(worker: Worker, period: Duration, log: DiskCounters) {
     }
 }
 
-struct Outlet<'a> {
-    log: &'a DiskThread,
-    snapshots: &'a SnapshotThread,
+struct Outlet {
+    log: Rc<DiskThread>,
+    snapshots: Rc<SnapshotThread>,
     transport: Rc<Transport>,
 }
 
-impl Outlets for Outlet<'_> {
+impl Outlets for Outlet {
     fn send(&self, frame: OutgoingFrame) {
         self.transport.send(frame);
     }

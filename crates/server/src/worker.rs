@@ -1,8 +1,9 @@
 //! The worker: the one thread that owns the node, and the hand-over between it, connections, peers and the disk.
 //!
 //! Owns when the core runs: events are handed to it as they come, and one drive follows once every task that was
-//! ready has run. So whatever arrived in one turn of the event loop (from 64 connections, two peers and the disk)
-//! becomes one raft entry a shard, one log batch and one frame a peer, without any timer or threshold.
+//! ready has run and, if there was more than one event, every task that became ready meanwhile. So whatever arrived in
+//! one turn of the event loop (from 64 connections, two peers and the disk) becomes one raft entry a shard, one log batch
+//! and one frame a peer, without any timer.
 //!
 //! Other workers, where there are any, hand over what one turn of theirs gathered, which joins the same drive (see `exchange`).
 //!
@@ -13,6 +14,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::{Future, ready};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -119,6 +121,8 @@ struct Inner {
     reports: Arc<DiskReports>,
     hub: Arc<Hub>,
     durable_seen: Cell<u64>,
+    /// Events since the last drive.
+    told: Cell<u32>,
     /// Why the disk takes no writes, as far as the node was told.
     disk_error: Arc<Mutex<Option<String>>>,
 }
@@ -142,6 +146,7 @@ impl Worker {
             reports,
             hub: Arc::default(),
             durable_seen: Cell::new(0),
+            told: Cell::new(0),
             disk_error: Arc::default(),
         }))
     }
@@ -167,6 +172,7 @@ impl Worker {
     /// Hands an event to the node; the drive follows soon.
     pub fn tell(&self, event: Event) {
         self.0.node.borrow_mut().handle(event);
+        self.0.told.set(self.0.told.get() + 1);
         self.0.reports.wake.notify_one();
     }
 
@@ -204,6 +210,7 @@ impl Worker {
         let mut asks = Vec::new();
         loop {
             self.0.reports.wake.notified().await;
+            self.gather().await;
             if let Some(failure) = self.0.reports.take_failure() {
                 return failure;
             }
@@ -260,6 +267,17 @@ impl Worker {
     /// Puts a word into the next batch for each other worker.
     fn tell_all(&self, word: impl Fn() -> Word) {
         self.0.others.borrow_mut().iter_mut().for_each(|other| other.words.push(word()));
+    }
+
+    /// Under load, waits until the sockets have been looked at once more, and those read that have become ready since: a
+    /// system call that waits for nothing is little beside a round of messages and a sync for the few that came first.
+    async fn gather(&self) {
+        if self.0.told.get() > 1 {
+            tokio::task::yield_now().await;
+            // Whoever woke us meanwhile is served by the drive that follows.
+            pin!(self.0.reports.wake.notified()).enable();
+        }
+        self.0.told.set(0);
     }
 
     /// Tells the node when its disk begins or ceases to take writes.

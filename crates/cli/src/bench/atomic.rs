@@ -31,6 +31,9 @@ use crate::output;
 /// Between two lines, and two looks at who leads.
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long nodes that have only just started may take to say where they listen.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Between two attempts after a failure: short beside an election.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
@@ -92,7 +95,7 @@ pub(super) fn run(args: &AtomicBenchArgs) -> Result<(), CliError> {
     let client = Arc::new(Client::new(args.urls.clone(), timeout));
     let shared = Shared {
         stop: AtomicBool::new(false),
-        routes: RwLock::new((0, Routes::ask(&client)?)),
+        routes: RwLock::new((0, Routes::ask_for_all(&client, PATIENCE)?)),
         exchanges: AtomicU64::new(0),
         nanos: AtomicU64::new(0),
         unexplained: Mutex::new(None),
@@ -165,7 +168,8 @@ impl Shared {
     /// The address of the register's leader, else of the next node; and how fresh that knowledge is.
     fn leader(&self, id: &str, attempt: usize) -> (u64, Option<String>) {
         let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
-        let nodes = &routes.1.nodes;
+        // One that has only just started has not told where it listens.
+        let nodes: Vec<_> = routes.1.nodes.iter().filter(|node| !node.http.is_empty()).collect();
         let leader = routes.1.leader(id.as_bytes()).and_then(|at| nodes.iter().find(|node| node.node == at));
         let other = nodes.get(attempt % nodes.len().max(1));
         // A leader that does not answer may be gone; every other attempt asks somebody else.

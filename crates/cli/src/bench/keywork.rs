@@ -18,6 +18,9 @@ const DRAWS_MAX: usize = 64;
 /// No leader is known.
 const NOBODY: u8 = u8::MAX;
 
+/// A node leads that is asked for nothing.
+const ELSEWHERE: u8 = u8::MAX - 1;
+
 /// Which connection goes where.
 #[derive(Clone, Debug)]
 pub(super) struct Targets {
@@ -59,7 +62,8 @@ impl Targets {
         }
         let renamed = |leader: u8| {
             let at = kept.iter().position(|&node| node == usize::from(leader));
-            at.and_then(|at| u8::try_from(at).ok()).unwrap_or(NOBODY)
+            let elsewhere = if leader == NOBODY { NOBODY } else { ELSEWHERE };
+            at.and_then(|at| u8::try_from(at).ok()).unwrap_or(elsewhere)
         };
         let addresses = kept.iter().map(|&node| match resp {
             true => routes.nodes[node].resp.clone(),
@@ -182,4 +186,53 @@ impl Work for FixedWork {
     fn failed(&mut self, _ticket: &Ticket) {}
 
     fn end(&mut self, _oldest: Option<&Ticket>) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::super::ledger::{LedgerPlan, Marks};
+    use super::super::routes::NodeAddresses;
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        mix: MixArgs,
+    }
+
+    /// Three nodes; the second leads everything.
+    fn routed(line: &str) -> (MixArgs, Arc<KeySpace>, Targets) {
+        let mix = Line::parse_from(format!("x {line}").split_whitespace()).mix;
+        let keys = Arc::new(KeySpace::new(&mix).unwrap());
+        let address = |node| NodeAddresses { node, http: format!("h{node}"), resp: String::new() };
+        let routes = Routes { nodes: (1..=3).map(address).collect(), leaders: vec![Some(2)] };
+        let targets = Targets::routed(&mix, &keys, &routes, false).unwrap();
+        (mix, keys, targets)
+    }
+
+    #[test]
+    fn keys_are_asked_of_those_who_do_not_lead_them() {
+        for (line, expected) in [
+            ("--via leader --distribution one", vec!["h2"]),
+            ("--via follower --distribution one", vec!["h1", "h3"]),
+            ("--via follower --keys 100", vec!["h1", "h3"]),
+        ] {
+            let (mix, keys, targets) = routed(line);
+            assert_eq!(targets.addresses, expected, "{line}");
+            for connection in 0..4 {
+                let ledger = Arc::new(Ledger::new(LedgerPlan {
+                    marks: Marks::Versions,
+                    freshness: mix.consistency,
+                    keys: keys.count(),
+                    nodes: targets.addresses.len(),
+                    connections: 4,
+                    run: 1,
+                }));
+                let mut work = KeyWork::new(&mix, &keys, (ledger, targets.clone()), (1, connection)).unwrap();
+                assert!(work.next(Instant::now()).operation.key < keys.count(), "{line}");
+            }
+        }
+    }
 }

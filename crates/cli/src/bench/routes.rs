@@ -56,7 +56,7 @@ pub(super) struct Routes {
     /// By number.
     pub nodes: Vec<NodeAddresses>,
     /// Indexed by shard, without the prime one.
-    leaders: Vec<Option<u64>>,
+    pub leaders: Vec<Option<u64>>,
 }
 
 impl Routes {

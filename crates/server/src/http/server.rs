@@ -36,8 +36,8 @@ const HEAD_PARSER_FACTOR: usize = 4;
 /// Longest time between two looks at how long connections have been idle.
 const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// Serves HTTP to those who come through `entrance` until `shutdown` is true or its sender is gone, then finishes what is in flight and
-/// returns. Must run inside a [`tokio::task::LocalSet`] on a runtime with time and I/O.
+/// Serves HTTP to those who come through `entrance` until `shutdown` is true or its sender is gone, then finishes what
+/// is in flight and returns. Must run where tasks can be local, on a runtime with time and I/O.
 pub async fn serve<S: Store>(
     mut entrance: Entrance,
     store: S,

@@ -37,6 +37,10 @@ fn check_key_length(key: &[u8], what: &str) -> Result<(), Problem> {
 
 /// Percent-decodes; every `%` must begin an escape of two hexadecimal digits.
 pub(super) fn percent_decode(raw: &[u8]) -> Result<Cow<'_, [u8]>, Problem> {
+    // Nearly all there is: found out faster than byte by byte.
+    if !raw.contains(&b'%') {
+        return Ok(Cow::Borrowed(raw));
+    }
     let mut rest = raw;
     while let Some(at) = rest.iter().position(|&byte| byte == b'%') {
         match rest.get(at + 1..at + 3) {

@@ -10,10 +10,12 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use tidelock_core::command::Reply;
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -250,29 +252,30 @@ impl Connection {
 
     fn poll_read(&mut self, task: &mut Context<'_>) -> io::Result<bool> {
         let waits = self.is_closing || self.is_read_out || self.pending.is_some() || !self.wants_input;
-        if waits || !self.has_room() || self.stream.poll_read_ready(task)?.is_pending() {
+        if waits || !self.has_room() {
             return Ok(false);
         }
         let mut buffer = self.context.read_buffer.borrow_mut();
-        match self.stream.try_read(&mut buffer) {
-            Ok(0) => self.is_read_out = true,
-            Ok(bytes) => {
-                let held = self.input.len() + bytes;
-                let is_crowded = self.context.held_bytes.get() > self.context.options.held_bytes_max;
-                if held > HELD_BYTES_FREE && is_crowded {
-                    drop(buffer);
-                    self.session.fail("TRYAGAIN the node is overloaded; nothing was done");
-                    (self.is_closing, self.is_protocol_error) = (true, true);
-                    return Ok(true);
-                }
-                self.input.extend_from_slice(&buffer[..bytes]);
-                self.wants_input = false;
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                // Readiness was stale; asking again registers for the next.
-            }
-            Err(error) => return Err(error),
+        let mut read = ReadBuf::new(&mut buffer);
+        // `try_read` would be asked once more after each burst, only to hear that there is nothing; this one knows
+        // that a read which did not fill the buffer was the last.
+        if Pin::new(&mut self.stream).poll_read(task, &mut read)?.is_pending() {
+            return Ok(false);
         }
+        let bytes = read.filled();
+        if bytes.is_empty() {
+            self.is_read_out = true;
+            return Ok(true);
+        }
+        let held = self.input.len() + bytes.len();
+        let is_crowded = self.context.held_bytes.get() > self.context.options.held_bytes_max;
+        if held > HELD_BYTES_FREE && is_crowded {
+            self.session.fail("TRYAGAIN the node is overloaded; nothing was done");
+            (self.is_closing, self.is_protocol_error) = (true, true);
+            return Ok(true);
+        }
+        self.input.extend_from_slice(bytes);
+        self.wants_input = false;
         Ok(true)
     }
 

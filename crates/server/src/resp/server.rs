@@ -35,8 +35,8 @@ enum Order {
     Cut,
 }
 
-/// Serves the Redis protocol to those who come through `entrance` until `shutdown` is true or its sender is gone, then finishes what is in flight and
-/// returns. Must run inside a [`tokio::task::LocalSet`] on a runtime with time and I/O.
+/// Serves the Redis protocol to those who come through `entrance` until `shutdown` is true or its sender is gone, then
+/// finishes what is in flight and returns. Must run where tasks can be local, on a runtime with time and I/O.
 pub async fn serve<S: Store>(
     mut entrance: Entrance,
     store: S,

@@ -29,7 +29,7 @@
 //! of events, `connection` the socket, `dialer`, `knocker` and `listener` how connections come to be, `attempt` what
 //! every call has in common.
 //!
-//! Everything runs on the thread of its owner, inside a [`tokio::task::LocalSet`]; nothing here is `Send`.
+//! Everything runs on the thread of its owner, on a [`tokio::runtime::LocalRuntime`]; nothing here is `Send`.
 
 pub mod attempt;
 pub mod connection;
@@ -133,7 +133,7 @@ impl Transport {
     /// Starts to listen and to dial. No event is raised before this returns.
     ///
     /// # Panics
-    /// Outside of a [`tokio::task::LocalSet`].
+    /// Where tasks cannot be local, as they can on a [`tokio::runtime::LocalRuntime`].
     pub fn start(listener: TcpListener, options: TransportOptions) -> Transport {
         let (stopping, stopping_seen) = watch::channel(false);
         let peers = options.peers.clone();
@@ -151,7 +151,7 @@ impl Transport {
     /// This node's own entry is skipped. No event is raised from within; after [`Transport::stop`] nothing happens.
     ///
     /// # Panics
-    /// Outside of a [`tokio::task::LocalSet`].
+    /// Where tasks cannot be local, as they can on a [`tokio::runtime::LocalRuntime`].
     pub fn set_peers(&self, peers: Vec<(NodeId, String)>) {
         if *self.stopping.borrow() {
             return;
