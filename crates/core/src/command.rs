@@ -5,6 +5,7 @@
 
 pub mod config;
 mod layout;
+pub mod migration;
 mod operation;
 mod outcome;
 mod placement;
@@ -12,15 +13,18 @@ mod restoration;
 mod transaction;
 mod view;
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use uuid::Uuid;
 
+use crate::control::slot_set::SlotSet;
 use crate::limits;
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, UnixMillis, Version};
 pub use config::{ConfigRead, ConfigReply, ConfigRestoration, ConfigWrite};
+pub use migration::{Import, Move, MoveReply, MoveStep};
 pub use operation::{Expiry, ExpiryCondition, Operation, Operations, OperationsBuilder, Set, SetCondition};
 pub(crate) use operation::{expiry, put_expiry};
 pub use outcome::{
@@ -171,6 +175,8 @@ pub enum Write {
     Config(ConfigWrite),
     /// Puts configuration of a backup in place. Answered as [`Write::Restore`] is.
     RestoreConfig(ConfigRestoration),
+    /// A step of a move of slots between data shards; nodes send it. Answered by [`Reply::Move`].
+    Move(Move),
 }
 
 /// What is wanted of a host.
@@ -401,6 +407,16 @@ pub enum Reply {
     Registry(RegistryView),
     /// Answer to [`Request::Explain`].
     Explained(Explanation),
+    /// What a shard says to a step of a move.
+    Move(MoveReply),
+    /// One shard's answer to a read of many, and the slots that it speaks for. Only shards that took part in a move say
+    /// so; the others speak for what they were founded with. It never reaches a client.
+    Part {
+        /// What the shard owned then.
+        owned: SlotSet,
+        /// Its answer.
+        reply: Box<Reply>,
+    },
     /// Not done, or not known to be done.
     Refused(Refusal),
 }
@@ -424,6 +440,10 @@ pub enum Refusal {
     /// Keys of one command do not belong to one shard, or not to the one that it names. It did not happen and will not.
     #[error("the keys of one command do not belong to one shard; nothing was done")]
     CrossShard,
+    /// The shard does not own the slot of a key: it moved, or is on its way. It did not happen; nodes try it again where
+    /// the slot is now, so no client is told.
+    #[error("the slot of the key is on its way to another shard; nothing was done")]
+    NotHere,
     /// The request breaks a limit or an invariant of the language. It did not happen and will not.
     #[error("invalid request: {0}")]
     Invalid(&'static str),
@@ -481,7 +501,8 @@ impl Write {
             | Write::TagShard(_) => Target::Shard(ShardId::PRIME),
             Write::Checkpoint { shard }
             | Write::Restore(Restoration { shard, .. })
-            | Write::RestoreConfig(ConfigRestoration { shard, .. }) => Target::Shard(*shard),
+            | Write::RestoreConfig(ConfigRestoration { shard, .. })
+            | Write::Move(Move { shard, .. }) => Target::Shard(*shard),
         }
     }
 
@@ -508,6 +529,7 @@ impl Write {
             Write::Restore(restoration) => restoration.validate(),
             Write::Config(write) => write.validate(),
             Write::RestoreConfig(restoration) => restoration.validate(),
+            Write::Move(step) => step.validate(),
         }
     }
 }

@@ -41,6 +41,10 @@ pub enum Fault {
     NewsOfLeaderAlone,
     /// Only the leader lets keys go whose time has come; its followers still answer them.
     ExpiredByLeaderAlone,
+    /// The receiver of slots owns them before what changed during the copy has arrived.
+    OwnedBeforeLastRows,
+    /// The receiver of slots takes parts of a copy that a later leader of the giver began anew.
+    OldAttemptBelieved,
 }
 
 /// The fault that a node has, if any.
@@ -53,7 +57,7 @@ pub struct Faults {
 impl Faults {
     /// All faults there are.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 15] = [
+    pub const ALL: [Fault; 17] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -69,6 +73,8 @@ impl Faults {
         Fault::ChangeNotRemembered,
         Fault::NewsOfLeaderAlone,
         Fault::ExpiredByLeaderAlone,
+        Fault::OwnedBeforeLastRows,
+        Fault::OldAttemptBelieved,
     ];
 
     /// A store without faults of this list.

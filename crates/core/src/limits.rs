@@ -117,6 +117,16 @@ pub const SCAN_KEYS_MAX: usize = 100_000;
 /// A step of a scan ends at a key whose hash is a multiple of this. More would cost memory, fewer make steps longer.
 pub const SCAN_REST_ONE_IN: u64 = 64;
 
+/// Keys that one step of a move of slots looks at, of the giver's copy or of what is removed afterwards: about a
+/// millisecond, during which nothing else happens.
+pub const MOVE_KEYS_PER_STEP_MAX: usize = 8_192;
+
+/// A part of the copy of slots is closed once it holds this many bytes of keys and values.
+pub const MOVE_PART_BYTES_CLOSE: usize = 256 << 10;
+
+/// Namespaces of configuration that one step of a move removes.
+pub const MOVE_NAMESPACES_PER_STEP_MAX: usize = 16;
+
 /// Longest name of a configuration namespace.
 pub const CONFIG_NAMESPACE_CHARACTERS_MAX: usize = 32;
 

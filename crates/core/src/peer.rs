@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use crate::codec::{self, DecodeError, Decoder};
 use crate::command::{
-    Checkpoint, ConfigReply, Denial, Exchange, OperationReplies, Refusal, Rejection, Reply, Write,
+    Checkpoint, ConfigReply, Denial, Exchange, MoveReply, OperationReplies, Refusal, Rejection, Reply, Write,
 };
 use crate::raft::{Outcome, RequestId, SnapshotPart};
 use crate::storage::snapshot::SnapshotId;
@@ -118,7 +118,9 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outco
         Outcome::Done(Reply::Rejected(rejection)) => (17, Some(u64::from(rejection.code()))),
         Outcome::Done(Reply::Expired { keys }) => (18, Some(*keys)),
         Outcome::Done(Reply::Refused(Refusal::CrossShard)) => (19, None),
-        Outcome::Done(Reply::Refused(Refusal::UnknownOutcome | Refusal::NoLeader))
+        Outcome::Done(Reply::Move(reply)) => (20, Some(u64::from(reply.code()))),
+        Outcome::Done(Reply::Refused(Refusal::UnknownOutcome | Refusal::NoLeader | Refusal::NotHere))
+        | Outcome::Done(Reply::Part { .. })
         | Outcome::Done(Reply::Value { .. } | Reply::Page(_) | Reply::Cluster(_) | Reply::Asked)
         | Outcome::Done(Reply::Scanned { .. } | Reply::Count(_) | Reply::Snapshots(_) | Reply::Config(_))
         | Outcome::Done(Reply::Registry(_) | Reply::Explained(_)) => {
@@ -188,6 +190,7 @@ fn outcome(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Outcome, DecodeEr
         17 => Reply::Rejected(Rejection::from_code(decoder.varint()?.try_into().unwrap_or(0))?),
         18 => Reply::Expired { keys: decoder.varint()? },
         19 => Reply::Refused(Refusal::CrossShard),
+        20 => Reply::Move(MoveReply::from_code(decoder.varint()?.try_into().unwrap_or(0))?),
         TAG_OUTCOME_CONFIG => Reply::Config(ConfigReply::decode(decoder)?),
         _ => return Err(DecodeError::UnknownTag("outcome")),
     };

@@ -32,6 +32,10 @@ newtype! {
     ReplicaId
 }
 newtype! {
+    /// A move of slots from one shard to another, numbered from 1 in the order in which they are done; 0 stands for none.
+    MigrationId
+}
+newtype! {
     /// A position in a shard's raft log, from 1; 0 stands before the first entry.
     LogIndex
 }

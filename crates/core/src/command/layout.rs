@@ -9,7 +9,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::{
-    Assignment, Condition, ConfigRestoration, ConfigWrite, Denial, HostChange, HostInfo, Restoration,
+    Assignment, Condition, ConfigRestoration, ConfigWrite, Denial, HostChange, HostInfo, Move, Restoration,
     RowLayout, ShardTags, Transaction, Write,
 };
 use crate::codec::{self, DecodeError, Decoder};
@@ -26,6 +26,7 @@ const TAG_RESTORE: u8 = 7;
 const TAG_ASSIGN: u8 = 8;
 const TAG_FORGET_REPLICA: u8 = 9;
 const TAG_TAG_SHARD: u8 = 10;
+const TAG_MOVE: u8 = 14;
 const TAG_TRANSACTION: u8 = 20;
 const TAG_EXCHANGE: u8 = 21;
 const TAG_COMPARE_EXCHANGE: u8 = 22;
@@ -115,6 +116,10 @@ impl Write {
                 out.push(TAG_TAG_SHARD);
                 tags.encode(out);
             }
+            Write::Move(step) => {
+                out.push(TAG_MOVE);
+                step.encode(out);
+            }
         }
     }
 
@@ -168,6 +173,7 @@ impl Write {
             }
             TAG_FORGET_REPLICA => Ok(Write::ForgetReplica { replica: ReplicaId(decoder.varint()?) }),
             TAG_TAG_SHARD => Ok(Write::TagShard(ShardTags::decode(decoder)?)),
+            TAG_MOVE => Ok(Write::Move(Move::decode(decoder, owner)?)),
             _ => Err(DecodeError::UnknownTag("write")),
         }
     }

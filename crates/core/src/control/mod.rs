@@ -2,6 +2,7 @@
 //!
 //! - [`registry`]: which hosts, shards and replicas there are, and what is wanted of each.
 //! - [`slot_map`]: which shard holds which keys.
+//! - [`slot_set`]: sets of hash slots.
 //! - [`placement`]: what should be wanted where, and why.
 //! - `reconcile`: the next change of a shard's membership towards what is wanted.
 
@@ -9,3 +10,4 @@ pub mod placement;
 pub(crate) mod reconcile;
 pub mod registry;
 pub mod slot_map;
+pub mod slot_set;

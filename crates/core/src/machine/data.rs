@@ -5,10 +5,12 @@
 
 use alloc::vec::Vec;
 
+use super::config::moving::OutgoingConfig;
 use super::config::{self, Config};
 use super::kv::KeyValue;
 use crate::codec::DecodeError;
 use crate::command::{ConfigRestoration, Read, Refusal, Reply, Restoration, Write};
+use crate::deliberate::Faults;
 use crate::event::ConfigNews;
 use crate::types::Version;
 
@@ -19,6 +21,9 @@ pub struct Data {
     pub(super) kv: KeyValue,
     /// Typed configuration.
     pub(super) config: Config,
+    /// A copy of configuration for another shard in the making.
+    pub(super) outgoing_config: Option<OutgoingConfig>,
+    pub(super) faults: Faults,
 }
 
 impl Data {
@@ -28,7 +33,7 @@ impl Data {
             Write::Put { .. } | Write::Delete { .. } | Write::Restore(_) => true,
             Write::Transaction(_) | Write::Expire { .. } => true,
             Write::Exchange { .. } | Write::CompareExchange { .. } => true,
-            Write::Config(_) | Write::RestoreConfig(_) => true,
+            Write::Config(_) | Write::RestoreConfig(_) | Write::Move(_) => true,
             Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. } => false,
             Write::Assign { .. } | Write::ForgetReplica { .. } | Write::TagShard(_) => false,
             Write::Checkpoint { .. } => false,
@@ -37,6 +42,9 @@ impl Data {
 
     /// Applies one write. Unless it is answered, the reply may say less.
     pub(super) fn apply(&mut self, write: Write, is_answered: bool) -> Reply {
+        if !self.owns_all_of(&write) {
+            return Reply::Refused(Refusal::NotHere);
+        }
         match write {
             Write::Put { key, value, condition } => self.kv.put(&key, &value, condition),
             Write::Delete { key, condition } => self.kv.delete(&key, condition),
@@ -47,19 +55,32 @@ impl Data {
             Write::Expire { now, limit, .. } => self.kv.expire(now, limit),
             Write::Config(write) => self.config.apply(write),
             Write::RestoreConfig(restoration) => self.restore_config(&restoration),
+            Write::Move(step) => Reply::Move(self.step(step, self.faults)),
             _ => Reply::Refused(Refusal::Invalid("write for another kind of shard")),
         }
     }
 
-    /// Answers a read from the state as it is.
+    /// Answers a read from the state as it is, if what it asks for is owned.
     pub(super) fn read(&self, read: &Read) -> Reply {
+        self.read_owned(read)
+    }
+
+    /// Answers a read, whatever is owned, but for lists.
+    pub(super) fn answer(&self, read: &Read) -> Reply {
         match read {
             Read::Config(read) => self.config.read(read),
             Read::ConfigNamespaces { prefix, after, limit } => {
-                Reply::Page(self.config.list(prefix, after.as_deref(), *limit))
+                let ownership = self.kv.ownership.as_deref();
+                let holds = |slot| ownership.is_none_or(|ownership| ownership.owned().contains(slot));
+                Reply::Page(self.config.list((prefix, after.as_deref()), *limit, &holds))
             }
             read => self.kv.read(read),
         }
+    }
+
+    /// Sets which faults the state has.
+    pub(super) fn set_faults(&mut self, faults: Faults) {
+        self.faults = faults;
     }
 
     /// Puts keys of a backup in place. Configuration that somebody wrote counts as a key does: a backup goes into a shard

@@ -9,6 +9,7 @@ mod capture;
 pub mod config;
 mod data;
 pub mod kv;
+pub mod moving;
 mod restore;
 
 use alloc::boxed::Box;
@@ -16,6 +17,7 @@ use alloc::vec::Vec;
 
 use crate::command::{Read, Refusal, Reply, Write};
 use crate::control::registry::Registry;
+use crate::deliberate::Faults;
 use crate::event::ConfigNews;
 use crate::membership::Membership;
 use crate::types::{LogIndex, ShardId, UnixMillis};
@@ -103,6 +105,29 @@ impl Machine {
         }
     }
 
+    /// The machine of a data shard.
+    pub fn data(&self) -> Option<&Data> {
+        match self {
+            Machine::Data(data) => Some(data),
+            Machine::Registry(_) => None,
+        }
+    }
+
+    /// The same, to copy from it: nothing else is changed but by [`Machine::apply`].
+    pub fn data_mut(&mut self) -> Option<&mut Data> {
+        match self {
+            Machine::Data(data) => Some(data),
+            Machine::Registry(_) => None,
+        }
+    }
+
+    /// Sets which faults the state has.
+    pub fn set_faults(&mut self, faults: Faults) {
+        if let Machine::Data(data) = self {
+            data.set_faults(faults);
+        }
+    }
+
     /// How many keys are overdue at `now`, counting up to `limit`.
     pub fn overdue(&self, now: UnixMillis, limit: usize) -> usize {
         match self {
@@ -148,7 +173,9 @@ impl Machine {
     /// the making is dropped.
     pub fn begin_snapshot(&mut self, membership: &Membership) {
         match self {
-            Machine::Data(data) => data.begin_snapshot(restore::header(restore::KIND_DATA, membership)),
+            Machine::Data(data) => {
+                data.begin_snapshot(restore::data_header(membership, data.ownership_of()));
+            }
             Machine::Registry(registry) => {
                 registry.begin_snapshot(restore::header(restore::KIND_REGISTRY, membership));
             }

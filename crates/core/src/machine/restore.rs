@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::Machine;
 use super::config;
 use super::data::Data;
+use super::kv::ownership::Ownership;
 use super::kv::{KeyValue, Record};
 use crate::codec::{DecodeError, Decoder};
 use crate::command::expiry;
@@ -26,11 +27,22 @@ const FORMAT: u8 = 3;
 pub(super) const KIND_DATA: u8 = 1;
 /// Second byte: the prime shard.
 pub(super) const KIND_REGISTRY: u8 = 2;
+/// Second byte: a data shard that took part in a move of slots; what it owns stands behind who replicates it.
+const KIND_MOVED: u8 = 3;
 
 /// The beginning of a first block: layout, kind of machine, and who replicates the shard.
 pub(super) fn header(kind: u8, membership: &Membership) -> Vec<u8> {
     let mut block = alloc::vec![FORMAT, kind];
     membership.encode(&mut block);
+    block
+}
+
+/// The same, of a data shard.
+pub(super) fn data_header(membership: &Membership, ownership: Option<&Ownership>) -> Vec<u8> {
+    let Some(ownership) = ownership else { return header(KIND_DATA, membership) };
+    let mut block = alloc::vec![FORMAT, KIND_MOVED];
+    membership.encode(&mut block);
+    ownership.encode(&mut block);
     block
 }
 
@@ -102,7 +114,8 @@ fn first(decoder: &mut Decoder<'_>) -> Result<Restored, DecodeError> {
     let kind = decoder.u8()?;
     let membership = Membership::decode(decoder)?;
     let machine = match kind {
-        KIND_DATA => {
+        KIND_DATA | KIND_MOVED => {
+            let ownership = if kind == KIND_MOVED { Some(Ownership::decode(decoder)?) } else { None };
             let revision = Version(decoder.varint()?);
             let restoring = if decoder.is_empty() {
                 None
@@ -110,7 +123,7 @@ fn first(decoder: &mut Decoder<'_>) -> Result<Restored, DecodeError> {
                 let backup = Uuid::from_slice(decoder.raw(16)?);
                 Some(backup.map_err(|_| DecodeError::Invalid("backup uuid"))?)
             };
-            let kv = KeyValue::restored(revision, restoring);
+            let kv = KeyValue::restored(revision, restoring, ownership);
             Machine::Data(Box::new(Data { kv, ..Data::default() }))
         }
         KIND_REGISTRY => Machine::Registry(Registry::restore(decoder)?),

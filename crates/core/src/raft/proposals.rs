@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::Origin;
 use crate::codec::{self, DecodeError, Decoder};
-use crate::command::{Reply, Write};
+use crate::command::{Refusal, Reply, Write};
 use crate::deliberate::{Fault, Faults};
 use crate::limits;
 use crate::types::{LogIndex, Term};
@@ -28,6 +28,16 @@ pub enum Outcome {
     Done(Reply),
     /// It is not in the log and never will be; it may be tried again elsewhere.
     NotDone,
+}
+
+impl Outcome {
+    /// What a reply says became of the command. One whose keys had moved away did nothing, and may be tried again.
+    pub(super) fn of(reply: Reply) -> Outcome {
+        match reply {
+            Reply::Refused(Refusal::NotHere) => Outcome::NotDone,
+            reply => Outcome::Done(reply),
+        }
+    }
 }
 
 /// Commands encoded back to back, and who waits for each.

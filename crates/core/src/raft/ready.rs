@@ -335,7 +335,7 @@ impl Group {
                 }
                 let origin = waiters.next();
                 let reply = self.machine.apply_for(index, write, origin.is_some());
-                out.outcomes.extend(origin.map(|origin| (origin, Outcome::Done(reply))));
+                out.outcomes.extend(origin.map(|origin| (origin, Outcome::of(reply))));
             }
             let mut news = self.machine.take_news();
             if self.leads || !self.faults.has(Fault::NewsOfLeaderAlone) {

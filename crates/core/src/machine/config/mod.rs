@@ -7,6 +7,7 @@
 //! - `namespace`: content, and what follows from it (who uses what, sizes, checksums).
 //! - `publish`: how a change becomes a revision, whole or not at all.
 //! - `history`: what each revision replaced; earlier states from that; how much of it is kept.
+//! - `moving`: namespaces that another shard gets.
 //! - `read`: answers.
 //! - `records`: all of it as blocks, for snapshots, backups and shards that exchange slots.
 //!
@@ -14,6 +15,7 @@
 //! index (never the values), so writes go on.
 
 mod history;
+pub mod moving;
 mod namespace;
 mod publish;
 mod read;
@@ -164,13 +166,19 @@ impl Config {
         Reply::Config(answer.unwrap_or_else(ConfigReply::Failed))
     }
 
-    /// A page of names, as keys are listed; their versions are the namespaces' revisions.
-    pub fn list(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Page {
+    /// A page of names of the slots that `holds` names, as keys are listed; their versions are the namespaces' revisions.
+    pub fn list(
+        &self,
+        (prefix, after): (&[u8], Option<&[u8]>),
+        limit: usize,
+        holds: &dyn Fn(u16) -> bool,
+    ) -> Page {
         let behind = |name: &Name| after.is_none_or(|after| &name.routing_key()[..] > after);
         let mut found = self
             .namespaces
             .iter()
             .filter(|(name, _)| name.routing_key().starts_with(prefix) && behind(name))
+            .filter(|(name, _)| holds(slots::slot_of(name.routing_key())))
             .map(|(name, namespace)| Item {
                 key: name.routing_key().clone(),
                 version: Version(namespace.revision),

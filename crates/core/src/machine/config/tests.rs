@@ -427,7 +427,7 @@ fn pages_are_selected_and_counted() {
         apply_write(&mut config, ConfigWrite { namespace, ..write(Deed::Create) }).expect("created");
     }
     let names = |prefix: &[u8], after: Option<&[u8]>, limit| {
-        let page = config.list(prefix, after, limit);
+        let page = config.list((prefix, after), limit, &|_| true);
         let names: Vec<_> = page.items.iter().map(|item| item.key.clone()).collect();
         (names, page.next)
     };

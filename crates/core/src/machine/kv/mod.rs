@@ -11,13 +11,17 @@
 //! Keys and values are copied out of the log on apply: a slice of an entry would keep the whole entry, with every
 //! other command of its batch, alive for as long as the key.
 
+mod arriving;
 mod expiry;
 mod operations;
+pub mod outgoing;
+pub mod ownership;
 mod rests;
 mod table;
 #[cfg(test)]
 mod tests;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use core::ops::Bound;
@@ -30,6 +34,8 @@ use crate::limits;
 use crate::types::{UnixMillis, Version};
 use expiry::Expiries;
 pub use operations::parse_number;
+use outgoing::{Change, Outgoing};
+use ownership::Ownership;
 use rests::Rests;
 pub(super) use table::Record;
 use table::Table;
@@ -45,14 +51,22 @@ pub struct KeyValue {
     rests: Rests,
     /// The backup that all of this state comes from: set by a restore, cleared by the first write of a client.
     pub(super) restoring: Option<Uuid>,
+    /// What the shard owns; `None` while it never took part in a move of slots, and owns all that it is asked for.
+    pub(super) ownership: Option<Box<Ownership>>,
     /// A snapshot in the making.
     pub(super) capture: Option<Capture>,
+    /// A copy for another shard in the making.
+    outgoing: Option<Box<Outgoing>>,
 }
 
 impl KeyValue {
     /// A state to be filled by [`KeyValue::fill`].
-    pub(super) fn restored(revision: Version, restoring: Option<Uuid>) -> KeyValue {
-        KeyValue { revision, restoring, ..KeyValue::default() }
+    pub(super) fn restored(
+        revision: Version,
+        restoring: Option<Uuid>,
+        ownership: Option<Ownership>,
+    ) -> KeyValue {
+        KeyValue { revision, restoring, ownership: ownership.map(Box::new), ..KeyValue::default() }
     }
 
     /// Takes note of a key of a snapshot, whose record [`KeyValue::fill`] brings.
@@ -109,6 +123,7 @@ impl KeyValue {
             self.rests.created(key);
         }
         self.keep(key, old.map(|record| Kept { record, expires: expired }));
+        self.note(key, if is_new { Change::Created } else { Change::Replaced });
         self.wrote(next);
         (next, is_new)
     }
@@ -116,7 +131,14 @@ impl KeyValue {
     /// Removes a key that exists. Returns the revision at which it ceased to, and what it held.
     fn remove(&mut self, key: &[u8]) -> (Version, Option<Record>) {
         let next = Version(self.revision.0 + 1);
-        let Some(record) = self.records.remove(key) else { return (self.revision, None) };
+        let Some(record) = self.take_out(key) else { return (self.revision, None) };
+        self.wrote(next);
+        (next, Some(record))
+    }
+
+    /// Removes a key, and takes no revision for it. Returns what it held.
+    fn take_out(&mut self, key: &[u8]) -> Option<Record> {
+        let record = self.records.remove(key)?;
         self.rests.removed(key);
         let expires = self.expiries.set(key, None);
         // Only a snapshot in the making needs the value as well; it is rare.
@@ -124,8 +146,11 @@ impl KeyValue {
             let (version, value) = record.behind_key();
             self.keep(key, Some(Kept { record: Record::new(key, version, value), expires }));
         }
-        self.wrote(next);
-        (next, Some(record))
+        self.note(key, Change::Removed);
+        if let Some(ownership) = &mut self.ownership {
+            ownership.removed(key);
+        }
+        Some(record)
     }
 
     /// The version of a key, [`Version::ABSENT`] if there is none.
@@ -147,10 +172,12 @@ impl KeyValue {
             if self.version(key) < restored.version {
                 let old = self.records.replace(Record::new(key, restored.version, &restored.value));
                 let expires = self.expiries.set(key, restored.expires);
-                if old.is_none() {
+                let change = if old.is_none() { Change::Created } else { Change::Replaced };
+                if change == Change::Created {
                     self.rests.created(key);
                 }
                 self.keep(key, old.map(|record| Kept { record, expires }));
+                self.note(key, change);
             }
         }
         Reply::Restored
@@ -175,6 +202,9 @@ impl KeyValue {
             },
             Read::Operations(operations) => Reply::Operations(self.look(operations)),
             Read::Scan { after, count, .. } => self.scan(*after, *count),
+            Read::Count if self.ownership.as_ref().is_some_and(|ownership| ownership.hidden().is_none()) => {
+                Reply::Refused(Refusal::NotHere)
+            }
             Read::Count => Reply::Count(self.record_count()),
             Read::List { prefix, after, limit, keys_only } => {
                 Reply::Page(self.list(prefix, after.as_deref(), *limit, *keys_only))
@@ -185,9 +215,20 @@ impl KeyValue {
         }
     }
 
-    /// Keys held.
+    /// Keys held, without those that are hidden; with them while a giver does not know how many these are.
     pub fn record_count(&self) -> u64 {
-        self.records.len() as u64
+        let hidden = self.ownership.as_ref().and_then(|ownership| ownership.hidden());
+        self.records.len() as u64 - hidden.unwrap_or_default()
+    }
+
+    /// The last key, hidden or not.
+    pub(super) fn last_key(&self) -> Option<Box<[u8]>> {
+        self.records.last().map(|record| record.key().into())
+    }
+
+    /// What tells keys that are owned from hidden ones, while there may be such.
+    fn veil(&self) -> Option<&Ownership> {
+        self.ownership.as_deref().filter(|ownership| ownership.hides())
     }
 
     /// A checksum over revision, origin, keys, versions and values in key order, and over what expires when.
@@ -204,6 +245,11 @@ impl KeyValue {
             digest.update(&(value.len() as u64).to_le_bytes());
             digest.update(value);
         }
+        if let Some(ownership) = &self.ownership {
+            let mut encoded = Vec::new();
+            ownership.encode(&mut encoded);
+            digest.update(&encoded);
+        }
         for (at, key) in self.expiries.iter() {
             digest.update(&at.0.to_le_bytes());
             digest.update(&(key.len() as u64).to_le_bytes());
@@ -215,6 +261,13 @@ impl KeyValue {
     /// When a key expires, if it does.
     pub(super) fn expires(&self, key: &[u8]) -> Option<UnixMillis> {
         self.expiries.of(key)
+    }
+
+    /// Lets a copy in the making know of a change.
+    fn note(&mut self, key: &[u8], change: Change) {
+        if let Some(outgoing) = &mut self.outgoing {
+            outgoing.note(key, change);
+        }
     }
 
     /// Lets a snapshot in the making keep what a key held before a change.
@@ -230,11 +283,19 @@ impl KeyValue {
             _ => Bound::Included(prefix),
         };
         let mut items: Vec<Item> = Vec::new();
-        let mut page_bytes = 0;
+        let (mut page_bytes, mut hidden) = (0, 0);
+        let veil = self.veil();
         for record in self.records.from(start) {
             let (key, (version, value)) = (record.key(), record.behind_key());
             if !key.starts_with(prefix) {
                 break;
+            }
+            if veil.is_some_and(|ownership| !ownership.owns(key)) {
+                hidden += 1;
+                if hidden == limits::MOVE_KEYS_PER_STEP_MAX {
+                    return Page { items, next: Some(Bytes::copy_from_slice(key)) };
+                }
+                continue;
             }
             if items.len() == limit || page_bytes >= limits::LIST_PAGE_BYTES_MAX {
                 let next = items.last().map(|item| item.key.clone());

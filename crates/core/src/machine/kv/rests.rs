@@ -76,6 +76,7 @@ impl KeyValue {
         let start = self.rests.key_at(after).map_or(Bound::Unbounded, Bound::Excluded);
         let mut keys: Vec<Bytes> = Vec::new();
         let mut step_bytes = 0;
+        let veil = self.veil();
         for (looked_at, key) in self.records.from(start).map(Record::key).enumerate() {
             if looked_at == SCAN_KEYS_MAX {
                 return Reply::Refused(Refusal::Invalid(
@@ -83,8 +84,10 @@ impl KeyValue {
                 ));
             }
             step_bytes += key.len();
-            keys.push(Bytes::copy_from_slice(key));
-            if (keys.len() >= count || step_bytes >= LIST_PAGE_BYTES_MAX)
+            if veil.is_none_or(|ownership| ownership.owns(key)) {
+                keys.push(Bytes::copy_from_slice(key));
+            }
+            if (looked_at + 1 >= count || step_bytes >= LIST_PAGE_BYTES_MAX)
                 && let Some(place) = self.rests.place_at(key)
             {
                 return Reply::Scanned { keys, next: Some(place) };

@@ -102,6 +102,10 @@ impl Table {
         self.0.len()
     }
 
+    pub fn last(&self) -> Option<&Record> {
+        self.0.last()
+    }
+
     pub fn iter(&self) -> btree_set::Iter<'_, Record> {
         self.0.iter()
     }

@@ -1,0 +1,368 @@
+//! Slots on their way from one data shard to another: the steps of a move as commands, and what the shards say to them.
+//!
+//! Owns the steps, their limits and their layout. What a step does is `machine::moving`'s, who takes which one when is
+//! `node::migrating`'s. Every step says by itself where it belongs (migration, attempt, sequence), so that one that comes
+//! twice, or long after others, is recognized.
+
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+use super::config::Name;
+use super::{Refusal, RestoredKey, RowLayout, validate_key, validate_value};
+use crate::codec::{self, DecodeError, Decoder};
+use crate::control::slot_set::SlotSet;
+use crate::limits;
+use crate::types::{MigrationId, ShardId, Version};
+
+/// A step of a move, in the log of one of its shards. Answered by [`Reply::Move`](super::Reply::Move).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// The shard that takes the step.
+    pub shard: ShardId,
+    /// Of which move.
+    pub migration: MigrationId,
+    /// What it does.
+    pub step: MoveStep,
+}
+
+/// What a shard does for a move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MoveStep {
+    /// Receiver: a copy begins. What an earlier attempt brought is forgotten, a part with each such command:
+    /// answered by [`MoveReply::Again`] until nothing of it is left.
+    Open {
+        /// Rises with each leader of the giver that copies.
+        attempt: u64,
+        /// What is to move.
+        slots: SlotSet,
+        /// What the receiver held before it took part in any move; ignored if it did.
+        founding: SlotSet,
+        /// Most keys to look at while forgetting, 1 to [`limits::MOVE_KEYS_PER_STEP_MAX`].
+        limit: usize,
+    },
+    /// Receiver: takes a part of the copy.
+    Import(Import),
+    /// Receiver: the copy is complete, and nobody owns the slots: from here on it does.
+    Own {
+        /// The attempt that is complete.
+        attempt: u64,
+        /// How many parts it has.
+        sequence: u64,
+        /// What the giver's versions have come to: the next version here is higher.
+        revision: Version,
+        /// What the giver's configuration numbers have come to, as a block.
+        config: Bytes,
+    },
+    /// Giver: from here on it does not own the slots.
+    Freeze {
+        /// What is to move.
+        slots: SlotSet,
+        /// What the giver held before it took part in any move; ignored if it did.
+        founding: SlotSet,
+    },
+    /// Giver: the receiver owns the slots; so many keys of them were here when they were frozen.
+    Release {
+        /// How many.
+        rows: u64,
+    },
+    /// Giver: forgets some of what was released. Answered by [`MoveReply::Again`] until nothing is left.
+    Purge {
+        /// Most keys to look at, 1 to [`limits::MOVE_KEYS_PER_STEP_MAX`].
+        limit: usize,
+    },
+}
+
+/// A part of a copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Import {
+    /// Which attempt it is of.
+    pub attempt: u64,
+    /// Its number in that attempt, from 0 without gaps.
+    pub sequence: u64,
+    /// The giver's revision: no version in here is higher.
+    pub revision: Version,
+    /// Keys as they are now. With `removals` at most [`limits::RESTORE_BYTES_MAX`] bytes.
+    pub rows: Vec<RestoredKey>,
+    /// Keys of earlier parts that are no more.
+    pub removals: Vec<Bytes>,
+    /// Configuration; one part at most.
+    pub config: Option<NamespacePart>,
+}
+
+/// A part of the copy of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespacePart {
+    /// Which.
+    pub namespace: Name,
+    /// Whether what earlier parts brought of it is no more.
+    pub begins: bool,
+    /// A block of it; none if it is no more.
+    pub block: Option<Bytes>,
+}
+
+/// What a shard says to a step of a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoveReply {
+    /// It is done, now or earlier.
+    Done,
+    /// A part of it is done, or nothing yet: another is needed.
+    Again,
+    /// The receiver owns the slots already.
+    Owned,
+    /// It belongs to something that is over: nothing was done, and nothing will be.
+    Outdated,
+}
+
+const STEP_OPEN: u8 = 1;
+const STEP_IMPORT: u8 = 2;
+const STEP_OWN: u8 = 3;
+const STEP_FREEZE: u8 = 4;
+const STEP_RELEASE: u8 = 5;
+const STEP_PURGE: u8 = 6;
+
+impl Move {
+    pub(super) fn validate(&self) -> Result<(), Refusal> {
+        if self.shard == ShardId::PRIME {
+            return Err(Refusal::Invalid("the prime shard holds no slots"));
+        }
+        match &self.step {
+            MoveStep::Import(import) => import.validate(),
+            MoveStep::Own { config, .. } => check_config(config),
+            MoveStep::Open { limit, .. } | MoveStep::Purge { limit }
+                if !(1..=limits::MOVE_KEYS_PER_STEP_MAX).contains(limit) =>
+            {
+                Err(Refusal::Invalid("more keys of a move than one command may look at"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.shard.0);
+        codec::put_varint(out, self.migration.0);
+        match &self.step {
+            MoveStep::Open { attempt, slots, founding, limit } => {
+                out.push(STEP_OPEN);
+                codec::put_varint(out, *attempt);
+                slots.encode(out);
+                founding.encode(out);
+                codec::put_varint(out, *limit as u64);
+            }
+            MoveStep::Import(import) => {
+                out.push(STEP_IMPORT);
+                import.encode(out);
+            }
+            MoveStep::Own { attempt, sequence, revision, config } => {
+                out.push(STEP_OWN);
+                for number in [*attempt, *sequence, revision.0] {
+                    codec::put_varint(out, number);
+                }
+                codec::put_bytes(out, config);
+            }
+            MoveStep::Freeze { slots, founding } => {
+                out.push(STEP_FREEZE);
+                slots.encode(out);
+                founding.encode(out);
+            }
+            MoveStep::Release { rows } => {
+                out.push(STEP_RELEASE);
+                codec::put_varint(out, *rows);
+            }
+            MoveStep::Purge { limit } => {
+                out.push(STEP_PURGE);
+                codec::put_varint(out, *limit as u64);
+            }
+        }
+    }
+
+    pub(super) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Move, DecodeError> {
+        let (shard, migration) = (ShardId(decoder.varint()?), MigrationId(decoder.varint()?));
+        let step = match decoder.u8()? {
+            STEP_OPEN => {
+                let attempt = decoder.varint()?;
+                let (slots, founding) = (SlotSet::decode(decoder)?, SlotSet::decode(decoder)?);
+                MoveStep::Open { attempt, slots, founding, limit: limit(decoder)? }
+            }
+            STEP_IMPORT => MoveStep::Import(Import::decode(decoder, owner)?),
+            STEP_OWN => {
+                let (attempt, sequence) = (decoder.varint()?, decoder.varint()?);
+                let revision = Version(decoder.varint()?);
+                MoveStep::Own { attempt, sequence, revision, config: decoder.shared(owner)? }
+            }
+            STEP_FREEZE => {
+                let slots = SlotSet::decode(decoder)?;
+                MoveStep::Freeze { slots, founding: SlotSet::decode(decoder)? }
+            }
+            STEP_RELEASE => MoveStep::Release { rows: decoder.varint()? },
+            STEP_PURGE => MoveStep::Purge { limit: limit(decoder)? },
+            _ => return Err(DecodeError::UnknownTag("step of a move")),
+        };
+        Ok(Move { shard, migration, step })
+    }
+}
+
+impl Import {
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.removals.is_empty() && self.config.is_none()
+    }
+
+    fn validate(&self) -> Result<(), Refusal> {
+        let mut bytes = 0;
+        for RestoredKey { key, version, value, .. } in &self.rows {
+            validate_key(key)?;
+            validate_value(value)?;
+            if *version == Version::ABSENT || *version > self.revision {
+                return Err(Refusal::Invalid("version of a key beyond the revision of its shard"));
+            }
+            bytes += key.len() + value.len();
+        }
+        for key in &self.removals {
+            validate_key(key)?;
+            bytes += key.len();
+        }
+        if bytes > limits::RESTORE_BYTES_MAX {
+            return Err(Refusal::Invalid("too much of a move at a time"));
+        }
+        self.config.iter().filter_map(|part| part.block.as_ref()).try_for_each(|block| check_config(block))
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        for number in [self.attempt, self.sequence, self.revision.0, self.rows.len() as u64] {
+            codec::put_varint(out, number);
+        }
+        for row in &self.rows {
+            row.encode(RowLayout::Expiring, out);
+        }
+        codec::put_varint(out, self.removals.len() as u64);
+        for key in &self.removals {
+            codec::put_bytes(out, key);
+        }
+        out.push(u8::from(self.config.is_some()));
+        if let Some(part) = &self.config {
+            codec::put_bytes(out, part.namespace.routing_key());
+            out.push(u8::from(part.begins));
+            codec::put_bytes(out, part.block.as_deref().unwrap_or_default());
+        }
+    }
+
+    fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Import, DecodeError> {
+        let (attempt, sequence) = (decoder.varint()?, decoder.varint()?);
+        let revision = Version(decoder.varint()?);
+        let (mut rows, mut removals, mut config) = (Vec::new(), Vec::new(), None);
+        for _ in 0..decoder.varint()? {
+            rows.push(RestoredKey::decode(RowLayout::Expiring, decoder, owner)?);
+        }
+        for _ in 0..decoder.varint()? {
+            removals.push(decoder.shared(owner)?);
+        }
+        if decoder.bool()? {
+            let namespace = Name::decode(decoder)?;
+            let (begins, block) = (decoder.bool()?, decoder.shared(owner)?);
+            config = Some(NamespacePart { namespace, begins, block: (!block.is_empty()).then_some(block) });
+        }
+        Ok(Import { attempt, sequence, revision, rows, removals, config })
+    }
+}
+
+fn limit(decoder: &mut Decoder<'_>) -> Result<usize, DecodeError> {
+    let limit = decoder.bounded(limits::MOVE_KEYS_PER_STEP_MAX as u64, "number of keys to look at")?;
+    Ok(limit as usize)
+}
+
+/// Makes sure that a block can be taken wherever it comes.
+fn check_config(block: &[u8]) -> Result<(), Refusal> {
+    if block.len() > limits::CONFIG_BLOCK_BYTES_MAX {
+        return Err(Refusal::Invalid("a block of configuration longer than any"));
+    }
+    crate::machine::config::check_block(block)
+        .map_err(|_| Refusal::Invalid("what is no block of configuration"))
+}
+
+impl MoveReply {
+    /// Codes on the wire. A code is never reused.
+    const CODES: [(MoveReply, u8); 4] =
+        [(MoveReply::Done, 1), (MoveReply::Again, 2), (MoveReply::Owned, 3), (MoveReply::Outdated, 4)];
+
+    pub(crate) fn code(self) -> u8 {
+        let found = MoveReply::CODES.iter().find(|(reply, _)| *reply == self);
+        found.expect("invariant: every reply has a code").1
+    }
+
+    pub(crate) fn from_code(code: u8) -> Result<MoveReply, DecodeError> {
+        let found = MoveReply::CODES.iter().find(|(_, known)| *known == code);
+        found.map(|(reply, _)| *reply).ok_or(DecodeError::UnknownTag("reply to a step of a move"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::fixture::assert_round_trip;
+    use super::*;
+    use crate::command::Write;
+    use crate::types::UnixMillis;
+    use alloc::vec;
+
+    fn import() -> Import {
+        let row = |key: &'static str, expires| RestoredKey {
+            key: key.into(),
+            version: Version(7),
+            value: Bytes::from_static(b"\xff"),
+            expires,
+        };
+        let namespace = Name::new("ns").expect("a name");
+        Import {
+            attempt: 3,
+            sequence: 1 << 40,
+            revision: Version(9),
+            rows: vec![row("a", None), row("b", Some(UnixMillis(5)))],
+            removals: vec![Bytes::from_static(b"c")],
+            config: Some(NamespacePart { namespace, begins: true, block: Some(vec![0].into()) }),
+        }
+    }
+
+    #[test]
+    fn every_step_round_trips() {
+        let (slots, founding) = (SlotSet::of([3..9]), SlotSet::of([0..4, 16380..16384]));
+        for step in [
+            MoveStep::Open { attempt: 4, slots: slots.clone(), founding: founding.clone(), limit: 200 },
+            MoveStep::Import(import()),
+            MoveStep::Import(Import { config: None, ..import() }),
+            MoveStep::Own { attempt: 4, sequence: 5, revision: Version(6), config: Bytes::from_static(b"0") },
+            MoveStep::Freeze { slots, founding },
+            MoveStep::Release { rows: 300 },
+            MoveStep::Purge { limit: 7 },
+        ] {
+            let (shard, migration) = (ShardId(200), MigrationId(300));
+            assert_round_trip(Write::Move(Move { shard, migration, step }));
+        }
+        for (reply, code) in MoveReply::CODES {
+            assert_eq!((MoveReply::from_code(code), reply.code()), (Ok(reply), code));
+        }
+    }
+
+    #[test]
+    fn what_a_part_must_not_contain_is_refused() {
+        let validate = |change: &dyn Fn(&mut Import)| {
+            let mut import = import();
+            change(&mut import);
+            let step = MoveStep::Import(import);
+            Write::Move(Move { shard: ShardId(1), migration: MigrationId(1), step }).validate()
+        };
+        assert_eq!(validate(&|_| ()), Ok(()));
+        assert!(validate(&|it| it.rows[0].version = Version(10)).is_err());
+        assert!(validate(&|it| it.rows[0].version = Version::ABSENT).is_err());
+        assert!(validate(&|it| it.removals[0] = Bytes::new()).is_err());
+        let text = Some(Bytes::from_static(b"none"));
+        assert!(validate(&|it| it.config.iter_mut().for_each(|part| part.block = text.clone())).is_err());
+        let large = Bytes::from(vec![0; limits::VALUE_BYTES_MAX]);
+        assert!(validate(&|it| it.rows.iter_mut().for_each(|row| row.value = large.clone())).is_err());
+        let purge = |shard, limit| {
+            let step = MoveStep::Purge { limit };
+            Write::Move(Move { shard, migration: MigrationId(1), step }).validate()
+        };
+        assert_eq!(purge(ShardId(1), 1), Ok(()));
+        assert!(purge(ShardId::PRIME, 1).is_err());
+        assert!(purge(ShardId(1), 0).is_err());
+    }
+}

@@ -1,0 +1,104 @@
+//! Namespaces on their way to another shard.
+//!
+//! Owns which of them the receiver has as they are: a namespace that was copied is held by reference, and one that is
+//! another object since has changed. So writes are not told of a copy, and one that changed is copied anew as a whole.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::namespace::Namespace;
+use super::records::Blocks;
+use super::{Config, ConfigNews};
+use crate::codec::DecodeError;
+use crate::command::config::Name;
+use crate::command::migration::NamespacePart;
+use crate::control::slot_set::SlotSet;
+use crate::slots;
+
+/// A copy of namespaces in the making.
+#[derive(Debug, Default)]
+pub struct OutgoingConfig {
+    slots: SlotSet,
+    sent: BTreeMap<Name, Arc<Namespace>>,
+    /// The namespace that is being sent.
+    current: Option<(Name, Blocks)>,
+}
+
+impl OutgoingConfig {
+    /// A copy of the namespaces of some slots.
+    pub fn new(slots: SlotSet) -> OutgoingConfig {
+        OutgoingConfig { slots, ..OutgoingConfig::default() }
+    }
+
+    /// The next part; `None` while the receiver has everything as it is.
+    pub fn next_part(&mut self, config: &Config) -> Option<NamespacePart> {
+        if let Some((namespace, blocks)) = &mut self.current {
+            match blocks.next_block() {
+                Some(block) => {
+                    let (namespace, block) = (namespace.clone(), Some(block.into()));
+                    return Some(NamespacePart { namespace, begins: false, block });
+                }
+                None => self.current = None,
+            }
+        }
+        if let Some(gone) = self.sent.keys().find(|name| !config.namespaces.contains_key(*name)).cloned() {
+            self.sent.remove(&gone);
+            return Some(NamespacePart { namespace: gone, begins: true, block: None });
+        }
+        let is_due = |(name, namespace): &(&Name, &Arc<Namespace>)| {
+            config.is_held(name, &self.slots)
+                && self.sent.get(*name).is_none_or(|sent| !Arc::ptr_eq(sent, namespace))
+        };
+        let (name, namespace) = config.namespaces.iter().find(is_due)?;
+        let mut blocks = Blocks::new(None, VecDeque::from([(name.clone(), namespace.clone())]));
+        let block = blocks.next_block().map(Into::into);
+        self.sent.insert(name.clone(), namespace.clone());
+        self.current = Some((name.clone(), blocks));
+        Some(NamespacePart { namespace: name.clone(), begins: true, block })
+    }
+}
+
+impl Config {
+    fn is_held(&self, name: &Name, slots: &SlotSet) -> bool {
+        slots.contains(slots::slot_of(name.routing_key()))
+    }
+
+    /// Takes a part of a copy.
+    pub fn arrive(&mut self, part: &NamespacePart) -> Result<(), DecodeError> {
+        if part.begins {
+            self.namespaces.remove(&part.namespace);
+        }
+        part.block.iter().try_for_each(|block| self.take_block(block))
+    }
+
+    /// Forgets some namespaces of these slots, at most `limit`. Returns whether there are none left.
+    pub fn forget_some(&mut self, slots: &SlotSet, limit: usize) -> bool {
+        let held = self.namespaces.keys().filter(|name| self.is_held(name, slots));
+        let mut gone: Vec<Name> = held.take(limit + 1).cloned().collect();
+        let is_over = gone.len() <= limit;
+        gone.truncate(limit);
+        gone.iter().for_each(|name| drop(self.namespaces.remove(name)));
+        is_over
+    }
+
+    /// Tells those who watch the configuration of these slots to ask again: of another shard, perhaps.
+    pub fn tell_all_of(&mut self, slots: &SlotSet) {
+        let held: Vec<ConfigNews> = self
+            .namespaces
+            .iter()
+            .filter(|(name, _)| self.is_held(name, slots))
+            .map(|(name, namespace)| ConfigNews {
+                namespace: name.clone(),
+                containers: namespace.contents.containers.keys().cloned().collect(),
+            })
+            .filter(|news| !news.containers.is_empty())
+            .collect();
+        self.news.extend(held);
+    }
+
+    /// What the numbers of this shard's namespaces have come to, for the shard that goes on with some of them.
+    pub fn floor_block(&self) -> Vec<u8> {
+        Blocks::new(Some((self.floor, self.touched)), VecDeque::new()).next_block().unwrap_or_default()
+    }
+}

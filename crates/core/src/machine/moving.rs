@@ -1,0 +1,304 @@
+//! A move of slots as the state of its two shards: what each step does to keys, configuration and ownership.
+//!
+//! The steps, in their order: the receiver opens a copy and takes its parts; the giver freezes the slots, and from there on
+//! nobody owns them; the receiver takes what was still missing, and owns them; the giver releases what it has, and removes it.
+//!
+//! Why no slot ever has two owners, and none stays without one: the receiver owns only by `Own`, which it takes only of the
+//! very attempt and number of parts that it has; a leader of the giver sends it only when it has applied `Freeze` and sent
+//! every key as it was there then, and what is frozen does not change. `Freeze` is never taken back, so there is no way but
+//! forward, and each step is taken as often as it comes: twice is once.
+//!
+//! Moves of one shard are in the order of their numbers, so a step of one that is older than the last is of one that is over.
+
+use super::config::moving::OutgoingConfig;
+use super::data::Data;
+use super::kv::ownership::{Arrival, Ownership, Stage};
+use crate::command::migration::{Import, Move, MoveReply, MoveStep};
+use crate::command::{Read, Refusal, Reply, Write};
+use crate::control::slot_set::SlotSet;
+use crate::deliberate::{Fault, Faults};
+use crate::limits;
+use crate::types::{MigrationId, Version};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+/// How far a copy that is sent has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutgoingRest {
+    /// Keys that changed since they were sent.
+    pub keys: usize,
+    /// Keys of the slots there are.
+    pub rows: u64,
+}
+
+impl Data {
+    /// Whether a write is about keys that are all owned.
+    pub(super) fn owns_all_of(&self, write: &Write) -> bool {
+        let Some(ownership) = &self.kv.ownership else { return true };
+        match write {
+            Write::Put { key, .. }
+            | Write::Delete { key, .. }
+            | Write::Exchange { key, .. }
+            | Write::CompareExchange { key, .. } => ownership.owns(key),
+            Write::Transaction(transaction) => transaction.keys().all(|key| ownership.owns(key)),
+            Write::Restore(restoration) => {
+                restoration.records.iter().all(|record| ownership.owns(&record.key))
+            }
+            Write::Config(write) => ownership.owns(write.namespace.routing_key()),
+            Write::RestoreConfig(restoration) => {
+                restoration.namespaces().iter().all(|name| ownership.owns(name.routing_key()))
+            }
+            _ => true,
+        }
+    }
+
+    /// What a read may be answered with: as it is, together with what is owned, or not at all.
+    pub(super) fn read_owned(&self, read: &Read) -> Reply {
+        let Some(ownership) = &self.kv.ownership else { return self.answer(read) };
+        let owns_all = match read {
+            Read::Get { key } => ownership.owns(key),
+            Read::Operations(operations) => {
+                operations.iter().all(|operation| ownership.owns(operation.key()))
+            }
+            Read::Config(read) => ownership.owns(read.namespace.routing_key()),
+            Read::Scan { .. } | Read::Count | Read::List { .. } | Read::ConfigNamespaces { .. } => {
+                return match self.answer(read) {
+                    refused @ Reply::Refused(_) => refused,
+                    reply => Reply::Part { owned: ownership.owned.clone(), reply: Box::new(reply) },
+                };
+            }
+        };
+        if owns_all { self.answer(read) } else { Reply::Refused(Refusal::NotHere) }
+    }
+
+    /// Takes a step.
+    pub(super) fn step(&mut self, Move { migration, step, .. }: Move, faults: Faults) -> MoveReply {
+        match step {
+            MoveStep::Open { attempt, slots, founding, limit } => {
+                self.ownership(founding);
+                self.open(migration, (attempt, slots), limit)
+            }
+            MoveStep::Import(import) => self.import(migration, &import, faults),
+            MoveStep::Own { attempt, sequence, revision, config } => {
+                self.own(migration, (attempt, sequence), (revision, &config))
+            }
+            MoveStep::Freeze { slots, founding } => self.freeze(migration, slots, founding),
+            MoveStep::Release { rows } => self.release(migration, rows),
+            MoveStep::Purge { limit } => self.purge(migration, limit),
+        }
+    }
+
+    /// The ownership, of a shard that has none what it was founded with.
+    fn ownership(&mut self, founding: SlotSet) -> &mut Ownership {
+        self.kv.ownership.get_or_insert_with(|| Box::new(Ownership::founded(founding)))
+    }
+
+    fn open(
+        &mut self,
+        migration: MigrationId,
+        (attempt, slots): (u64, SlotSet),
+        limit: usize,
+    ) -> MoveReply {
+        let Some(ownership) = &mut self.kv.ownership else { return MoveReply::Outdated };
+        if migration > ownership.last {
+            if ownership.hides() {
+                return MoveReply::Again;
+            }
+            if slots.overlaps(&ownership.owned) {
+                return MoveReply::Outdated;
+            }
+            ownership.last = migration;
+            let arrival = Arrival { slots, attempt, sequence: 0, rows: 0, sweeping: None };
+            ownership.stage = Stage::Arriving(arrival);
+            return MoveReply::Done;
+        }
+        let last = ownership.last;
+        let Stage::Arriving(arrival) = &mut ownership.stage else { return MoveReply::Owned };
+        if migration < last {
+            return MoveReply::Owned;
+        }
+        if attempt < arrival.attempt {
+            return MoveReply::Outdated;
+        }
+        if attempt > arrival.attempt {
+            (arrival.attempt, arrival.sequence) = (attempt, 0);
+            arrival.sweeping = Some(Box::default());
+        }
+        let Some(swept) = arrival.sweeping.clone() else { return MoveReply::Done };
+        let slots = arrival.slots.clone();
+        let rest = self.sweep(&slots, Some(&swept), limit);
+        let is_over = rest.is_none();
+        if let Some(Stage::Arriving(arrival)) = self.kv.stage_mut() {
+            arrival.sweeping = rest;
+        }
+        if is_over { MoveReply::Done } else { MoveReply::Again }
+    }
+
+    fn import(&mut self, migration: MigrationId, import: &Import, faults: Faults) -> MoveReply {
+        let Some(ownership) = &mut self.kv.ownership else { return MoveReply::Outdated };
+        let last = ownership.last;
+        let Stage::Arriving(arrival) = &mut ownership.stage else { return MoveReply::Outdated };
+        let is_believed = faults.has(Fault::OldAttemptBelieved);
+        if migration != last || (import.attempt != arrival.attempt && !is_believed) {
+            return MoveReply::Outdated;
+        }
+        if import.attempt == arrival.attempt {
+            if import.sequence < arrival.sequence {
+                return MoveReply::Done;
+            }
+            if import.sequence > arrival.sequence || arrival.sweeping.is_some() {
+                return MoveReply::Outdated;
+            }
+            arrival.sequence += 1;
+        }
+        self.kv.lift(import.revision);
+        self.kv.import(&import.rows, &import.removals);
+        if let Some(part) = &import.config {
+            let taken = self.config.arrive(part);
+            debug_assert!(taken.is_ok() || is_believed, "invariant: parts come in order: {taken:?}");
+        }
+        MoveReply::Done
+    }
+
+    fn own(
+        &mut self,
+        migration: MigrationId,
+        copy: (u64, u64),
+        (revision, config): (Version, &Bytes),
+    ) -> MoveReply {
+        let Some(ownership) = &mut self.kv.ownership else { return MoveReply::Outdated };
+        match &ownership.stage {
+            _ if migration > ownership.last => return MoveReply::Outdated,
+            _ if migration < ownership.last => return MoveReply::Owned,
+            Stage::Arriving(arrival) => {
+                if (arrival.attempt, arrival.sequence) != copy || arrival.sweeping.is_some() {
+                    return MoveReply::Outdated;
+                }
+                let slots = arrival.slots.clone();
+                ownership.owned = ownership.owned.union(&slots);
+                ownership.stage = Stage::Idle;
+                self.kv.lift(revision);
+                let taken = self.config.take_block(config);
+                debug_assert!(taken.is_ok(), "invariant: it was checked: {taken:?}");
+                self.config.tell_all_of(&slots);
+            }
+            _ => {}
+        }
+        MoveReply::Owned
+    }
+
+    fn freeze(&mut self, migration: MigrationId, slots: SlotSet, founding: SlotSet) -> MoveReply {
+        let ownership = self.ownership(founding);
+        if migration <= ownership.last {
+            return MoveReply::Done;
+        }
+        if ownership.hides() {
+            return MoveReply::Again;
+        }
+        if !slots.is_within(&ownership.owned) {
+            return MoveReply::Outdated;
+        }
+        ownership.owned = ownership.owned.without(&slots);
+        ownership.last = migration;
+        ownership.stage = Stage::Frozen { slots: slots.clone(), removed: 0 };
+        self.config.tell_all_of(&slots);
+        MoveReply::Done
+    }
+
+    fn release(&mut self, migration: MigrationId, rows: u64) -> MoveReply {
+        let Some(ownership) = &mut self.kv.ownership else { return MoveReply::Outdated };
+        if migration == ownership.last
+            && let Stage::Frozen { slots, removed } = &ownership.stage
+        {
+            let (slots, rows) = (slots.clone(), rows.saturating_sub(*removed));
+            ownership.stage = Stage::Released { slots, rows, swept: None };
+        }
+        MoveReply::Done
+    }
+
+    fn purge(&mut self, migration: MigrationId, limit: usize) -> MoveReply {
+        let Some(ownership) = &mut self.kv.ownership else { return MoveReply::Outdated };
+        let is_last = migration == ownership.last;
+        let Stage::Released { slots, swept, .. } = &ownership.stage else { return MoveReply::Done };
+        if !is_last {
+            return MoveReply::Done;
+        }
+        let (slots, swept) = (slots.clone(), swept.clone());
+        let rest = self.sweep(&slots, swept.as_deref(), limit);
+        let Some(stage) = self.kv.stage_mut() else { return MoveReply::Done };
+        match rest {
+            Some(rest) => {
+                if let Stage::Released { swept, .. } = stage {
+                    *swept = Some(rest);
+                }
+                MoveReply::Again
+            }
+            None => {
+                debug_assert!(
+                    matches!(stage, Stage::Released { rows: 0, .. }),
+                    "invariant: what is hidden is counted exactly"
+                );
+                *stage = Stage::Idle;
+                MoveReply::Done
+            }
+        }
+    }
+
+    /// Removes some of what is not owned of these slots, keys first. Returns where to go on; `None` when all is removed.
+    fn sweep(&mut self, slots: &SlotSet, swept: Option<&[u8]>, limit: usize) -> Option<Box<[u8]>> {
+        if let Some(rest) = self.kv.sweep(slots, swept, limit) {
+            return Some(rest);
+        }
+        let is_over = self.config.forget_some(slots, limits::MOVE_NAMESPACES_PER_STEP_MAX);
+        // All keys are looked at; doing it again is cheap from behind the last one of them.
+        if is_over { None } else { Some(self.kv.last_key().or_else(|| swept.map(Box::from)).unwrap_or_default()) }
+    }
+
+    /// Begins a copy of these slots for another shard. Nothing of it is part of the state.
+    pub fn begin_outgoing(&mut self, slots: &SlotSet) {
+        self.kv.begin_outgoing(slots.clone());
+        self.outgoing_config = Some(OutgoingConfig::new(slots.clone()));
+    }
+
+    /// Drops the copy.
+    pub fn abandon_outgoing(&mut self) {
+        self.kv.abandon_outgoing();
+        self.outgoing_config = None;
+    }
+
+    /// The next part of the copy, as part `sequence` of `attempt`, found by looking at `limit` keys at most. An empty one says that the receiver has everything as it
+    /// is now, if the walk is complete; otherwise only that none of the keys that it looked at was to be copied.
+    pub fn next_part(&mut self, (attempt, sequence): (u64, u64), limit: usize) -> Import {
+        let revision = self.kv.revision;
+        let mut rows = self.kv.walk_outgoing(limit);
+        let mut removals = Vec::new();
+        if rows.is_empty() && self.kv.outgoing_rest().is_some() {
+            (rows, removals) = self.kv.changed_outgoing(limit);
+        }
+        let mut config = None;
+        if rows.is_empty() && removals.is_empty() && self.kv.outgoing_rest().is_some() {
+            config = self.outgoing_config.as_mut().and_then(|outgoing| outgoing.next_part(&self.config));
+        }
+        Import { attempt, sequence, revision, rows, removals, config }
+    }
+
+    /// How far the copy is, once its walk is complete.
+    pub fn outgoing_rest(&self) -> Option<OutgoingRest> {
+        Some(OutgoingRest { keys: self.kv.outgoing_rest()?, rows: self.kv.outgoing_rows()? })
+    }
+
+    /// The step by which the receiver of a copy that is complete owns its slots.
+    pub fn own_step(&self, attempt: u64, sequence: u64) -> MoveStep {
+        let (revision, config) = (self.kv.revision, self.config.floor_block().into());
+        MoveStep::Own { attempt, sequence, revision, config }
+    }
+
+    /// What the shard owns, if it ever took part in a move.
+    pub fn ownership_of(&self) -> Option<&Ownership> {
+        self.kv.ownership.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,454 @@
+//! Two shards, a bag of messages that come late and twice, leaders that change, and a model of what clients were told.
+
+use super::*;
+use crate::command::config::{Change, ConfigRead, Deed, Name, Query, Stamp, Value};
+use crate::command::{
+    Condition, ConfigReply, ConfigWrite, Expiry, Operation, Operations, RestoredKey, Set, SetCondition,
+    Transaction,
+};
+use crate::machine::{Machine, Restore};
+use crate::membership::Membership;
+use crate::router::slots::slot_of;
+use crate::types::{LogIndex, ShardId, UnixMillis};
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+
+const GIVER: usize = 0;
+const RECEIVER: usize = 1;
+
+/// What leads the giver, as far as it got.
+struct Driver {
+    attempt: u64,
+    sequence: u64,
+    is_open: bool,
+}
+
+struct World {
+    random: fastrand::Rng,
+    shards: [Machine; 2],
+    /// What clients were told that keys hold, and the last version of each that they saw.
+    model: BTreeMap<Bytes, (Version, Bytes)>,
+    versions: BTreeMap<Bytes, Version>,
+    numbers: BTreeMap<String, (u64, i64)>,
+    /// Steps for the receiver that were sent, and may come again at any time.
+    sent: Vec<Move>,
+    driver: Driver,
+    migration: MigrationId,
+    slots: SlotSet,
+    now: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let half = random.u16(1..16384);
+        let slots = SlotSet::of([0..half]);
+        World {
+            random,
+            shards: [Machine::new(ShardId(1), 3), Machine::new(ShardId(2), 3)],
+            model: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            sent: Vec::new(),
+            driver: Driver { attempt: 1, sequence: 0, is_open: false },
+            migration: MigrationId(1),
+            slots,
+            now: 0,
+        }
+    }
+
+    fn apply(&mut self, shard: usize, write: Write) -> Reply {
+        self.shards[shard].apply(LogIndex(1), write)
+    }
+
+    fn step(&mut self, shard: usize, step: MoveStep) -> MoveReply {
+        let migration = self.migration;
+        let step = Move { shard: ShardId(1 + shard as u64), migration, step };
+        if shard == RECEIVER {
+            self.sent.push(step.clone());
+        }
+        match self.apply(shard, Write::Move(step)) {
+            Reply::Move(reply) => reply,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn data(&mut self, shard: usize) -> &mut Data {
+        self.shards[shard].data_mut().expect("a data shard")
+    }
+
+    fn stage(&self, shard: usize) -> Option<&Stage> {
+        Some(self.shards[shard].data()?.ownership_of()?.stage())
+    }
+
+    fn key(&mut self) -> Bytes {
+        format!("key-{}", self.random.u16(..300)).into()
+    }
+
+    /// Asks both shards in any order; the one that owns the key answers.
+    fn ask(&mut self, write: &Write) -> Option<Reply> {
+        let first = self.random.usize(..2);
+        let is_moving = self.stage(GIVER).is_some();
+        for shard in [first, 1 - first] {
+            // Before any move nobody asks the receiver, and what was frozen is nobody's for a while.
+            if shard == RECEIVER && (!is_moving || self.stage(RECEIVER).is_none()) {
+                continue;
+            }
+            match self.apply(shard, write.clone()) {
+                Reply::Refused(Refusal::NotHere) => {}
+                reply => return Some(reply),
+            }
+        }
+        None
+    }
+
+    fn saw(&mut self, key: &Bytes, version: Version) {
+        let last = self.versions.insert(key.clone(), version).unwrap_or_default();
+        assert!(last < version, "{key:?} was at {last} and is at {version}");
+    }
+
+    fn client(&mut self) {
+        let key = self.key();
+        let value = Bytes::from(vec![self.random.u8(..); self.random.usize(..200)]);
+        match self.random.u8(..12) {
+            0..6 => {
+                let write = Write::Put { key: key.clone(), value: value.clone(), condition: Condition::Always };
+                if let Some(Reply::Written { version, created }) = self.ask(&write) {
+                    self.saw(&key, version);
+                    let before = self.model.insert(key, (version, value));
+                    assert_eq!(before.is_none(), created);
+                }
+            }
+            6 | 7 => {
+                let write = Write::Delete { key: key.clone(), condition: Condition::Always };
+                match self.ask(&write) {
+                    Some(Reply::Deleted { version }) => {
+                        self.saw(&key, version);
+                        self.model.remove(&key).expect("there was one");
+                    }
+                    Some(Reply::NotFound) => assert!(!self.model.contains_key(&key)),
+                    _ => {}
+                }
+            }
+            8 => {
+                // Expires one after the other in the next moments.
+                let at = UnixMillis(self.now + self.random.u64(1..40));
+                let set = Set {
+                    key: &key,
+                    value: &value,
+                    expiry: Expiry::At(at),
+                    condition: SetCondition::Version(Condition::Always),
+                    previous: false,
+                };
+                let operations = Operations::of(&[Operation::Set(set)]);
+                let write = Write::Transaction(Transaction::of(ShardId(1), operations));
+                // What may expire at any moment is left out of the model, but for its version.
+                if let Some(Reply::Operations(replies)) = self.ask(&write) {
+                    let version = match replies.only() {
+                        Some(crate::command::OperationReply::Written { version, .. }) => version,
+                        other => panic!("{other:?}"),
+                    };
+                    self.saw(&key, version);
+                    let write = Write::Delete { key: key.clone(), condition: Condition::Always };
+                    self.now += self.random.u64(..20);
+                    self.expire();
+                    match self.ask(&write) {
+                        Some(Reply::Deleted { version }) => self.saw(&key, version),
+                        Some(Reply::NotFound) => {}
+                        other => assert_eq!(other, None, "owned a moment ago"),
+                    }
+                    self.model.remove(&key);
+                }
+            }
+            9 => {
+                // Both keys or none of them.
+                let other = self.key();
+                let operations =
+                    Operations::of(&[&key, &other].map(|key| Operation::Delete { key, condition: Condition::Always }));
+                let write = Write::Transaction(Transaction::of(ShardId(1), operations));
+                if let Some(Reply::Operations(replies)) = self.ask(&write) {
+                    for (key, reply) in [&key, &other].into_iter().zip(replies.iter()) {
+                        match reply {
+                            crate::command::OperationReply::Deleted { version } => {
+                                self.saw(key, version);
+                                assert!(self.model.remove(key).is_some());
+                            }
+                            reply => {
+                                assert_eq!(reply, crate::command::OperationReply::Absent);
+                                assert!(!self.model.contains_key(key));
+                            }
+                        }
+                    }
+                }
+            }
+            _ => self.publish(),
+        }
+    }
+
+    fn publish(&mut self) {
+        let name = format!("ns-{}", self.random.u8(..12));
+        let namespace = Name::new(&name).expect("a name");
+        let number = self.random.i64(..);
+        let deed = if self.random.u8(..6) == 0 {
+            Deed::Delete { force: true }
+        } else {
+            let pair = format!("p{}", self.random.u8(..3)).into();
+            Deed::Publish { changes: vec![Change::PutPair { key: pair, value: Value::Int(number) }], create: true }
+        };
+        let is_delete = matches!(deed, Deed::Delete { .. });
+        let write = ConfigWrite { namespace, stamp: Stamp::default(), expected: None, deed };
+        if let Some(Reply::Config(ConfigReply::Done { revision, .. })) = self.ask(&Write::Config(write)) {
+            let known = self.numbers.get(&name).map_or(0, |(revision, _)| *revision);
+            assert!(revision > known || is_delete, "{name} was at {known} and is at {revision}");
+            self.numbers.insert(name, (revision.max(known), if is_delete { i64::MIN } else { number }));
+        }
+    }
+
+    fn expire(&mut self) {
+        for shard in [GIVER, RECEIVER] {
+            let (now, limit) = (UnixMillis(self.now + self.random.u64(..5)), self.random.usize(1..20));
+            self.apply(shard, Write::Expire { shard: ShardId(1), now, limit });
+        }
+    }
+
+    /// Another leader of the giver begins anew; what it was to send may have been sent.
+    fn change_leader(&mut self) {
+        self.data(GIVER).abandon_outgoing();
+        self.driver = Driver { attempt: self.driver.attempt + 1, sequence: 0, is_open: false };
+    }
+
+    /// One step of whoever leads the giver.
+    fn drive(&mut self) {
+        if let Some(Stage::Released { .. }) = self.stage(GIVER) {
+            self.step(GIVER, MoveStep::Purge { limit: 25 });
+            return;
+        }
+        let (attempt, slots) = (self.driver.attempt, self.slots.clone());
+        if !self.driver.is_open {
+            let open = MoveStep::Open { attempt, slots: slots.clone(), founding: SlotSet::default(), limit: 25 };
+            match self.step(RECEIVER, open) {
+                MoveReply::Done => self.driver.is_open = true,
+                MoveReply::Again => return,
+                MoveReply::Owned if self.stage(GIVER) == Some(&Stage::Idle) => return,
+                MoveReply::Owned => {
+                    let slots = slots.clone();
+                    self.data(GIVER).begin_outgoing(&slots);
+                    while self.data(GIVER).outgoing_rest().is_none() {
+                        self.data(GIVER).next_part((0, 0), 25);
+                    }
+                    self.release();
+                    return;
+                }
+                MoveReply::Outdated => panic!("nobody is newer"),
+            }
+            self.data(GIVER).begin_outgoing(&slots);
+            return;
+        }
+        let sequence = self.driver.sequence;
+        let part = self.data(GIVER).next_part((attempt, sequence), 25);
+        if !part.is_empty() {
+            assert_eq!(self.step(RECEIVER, MoveStep::Import(part)), MoveReply::Done);
+            self.driver.sequence += 1;
+        } else if self.data(GIVER).outgoing_rest().is_some() {
+            if matches!(self.stage(GIVER), Some(Stage::Frozen { .. })) {
+                let own = self.data(GIVER).own_step(attempt, sequence);
+                assert_eq!(self.step(RECEIVER, own), MoveReply::Owned);
+                if self.random.bool() {
+                    self.release();
+                } else {
+                    self.change_leader();
+                }
+            } else {
+                let founding = SlotSet::all();
+                assert_eq!(self.step(GIVER, MoveStep::Freeze { slots, founding }), MoveReply::Done);
+            }
+        }
+    }
+
+    fn release(&mut self) {
+        let rest = self.data(GIVER).outgoing_rest().expect("the walk is complete");
+        let removed = match self.stage(GIVER) {
+            Some(Stage::Frozen { removed, .. }) => *removed,
+            _ => 0,
+        };
+        let rows = rest.rows + removed;
+        // Whoever counts does so before what is on its way.
+        self.now += 3;
+        self.expire();
+        self.step(GIVER, MoveStep::Release { rows });
+        self.data(GIVER).abandon_outgoing();
+    }
+
+    /// What was sent earlier comes again.
+    fn repeat(&mut self) {
+        if !self.sent.is_empty() {
+            let step = self.sent[self.random.usize(..self.sent.len())].clone();
+            self.apply(RECEIVER, Write::Move(step));
+        }
+    }
+
+    /// A replica made of a snapshot is what it is made of.
+    fn snapshot(&mut self) {
+        let shard = self.random.usize(..2);
+        let machine = &mut self.shards[shard];
+        let digest = machine.digest();
+        machine.begin_snapshot(&Membership::default());
+        let mut restore = Restore::default();
+        while let Some(block) = machine.next_block() {
+            restore.block(&block).expect("a block");
+        }
+        let restored = restore.finish().expect("a machine").machine;
+        assert_eq!(restored.digest(), digest);
+        assert_eq!(restored.record_count(), machine.record_count());
+        if shard == RECEIVER {
+            self.shards[RECEIVER] = restored;
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let idle = |shard| self.stage(shard) == Some(&Stage::Idle);
+        let last = |shard: usize| self.shards[shard].data().and_then(Data::ownership_of).map(Ownership::last);
+        idle(GIVER) && idle(RECEIVER) && last(GIVER) == Some(self.migration)
+    }
+
+    /// All keys, as both shards show them together.
+    fn check(&mut self) {
+        let mut all: BTreeMap<Bytes, (Version, Bytes)> = BTreeMap::new();
+        let mut owned = SlotSet::default();
+        for shard in [GIVER, RECEIVER] {
+            let Some(data) = self.shards[shard].data() else { panic!("a data shard") };
+            let list = Read::List { prefix: Bytes::new(), after: None, limit: 10_000, keys_only: false };
+            let (part, count) = match (data.read(&list), data.read(&Read::Count)) {
+                (Reply::Part { owned: part, reply }, count) => {
+                    assert!(!owned.overlaps(&part));
+                    owned = owned.union(&part);
+                    (*reply, count)
+                }
+                (_, _) if shard == RECEIVER => continue,
+                (reply, count) => {
+                    owned = SlotSet::all();
+                    (reply, count)
+                }
+            };
+            let Reply::Page(page) = part else { panic!("a page") };
+            let shown = page.items.len() as u64;
+            match count {
+                Reply::Count(count) => assert_eq!(count, shown),
+                Reply::Part { reply, .. } => assert_eq!(*reply, Reply::Count(shown)),
+                reply => assert_eq!(reply, Reply::Refused(Refusal::NotHere)),
+            }
+            for item in page.items {
+                let value = item.value.expect("values were asked for");
+                assert!(all.insert(item.key, (item.version, value)).is_none(), "two owners");
+            }
+        }
+        let missing = |key: &Bytes| !owned.contains(slot_of(key));
+        for (key, held) in &self.model {
+            assert!(missing(key) || all.get(key) == Some(held), "{key:?} should hold {held:?}: {:?}", all.get(key));
+        }
+        assert!(all.keys().all(|key| self.model.contains_key(key)), "nothing came back");
+    }
+
+    fn check_config(&mut self) {
+        for (name, (revision, _)) in self.numbers.clone() {
+            let namespace = Name::new(&name).expect("a name");
+            let read = Read::Config(ConfigRead { namespace, query: Query::Namespace });
+            let answers: Vec<Reply> = self.shards.iter().map(|shard| shard.read(&read)).collect();
+            let own: Vec<&Reply> =
+                answers.iter().filter(|reply| **reply != Reply::Refused(Refusal::NotHere)).collect();
+            assert_eq!(own.len(), 1, "{name} has one owner");
+            if let Reply::Config(ConfigReply::Namespace(view)) = own[0] {
+                assert_eq!(view.revision, revision);
+            }
+        }
+    }
+}
+
+fn run(seed: u64) {
+    let mut world = World::new(seed);
+    for _ in 0..world.random.usize(..400) {
+        world.client();
+    }
+    for round in 0..3 {
+        let busy = world.random.u8(1..12);
+        for _ in 0..20_000 {
+            match world.random.u8(..40) {
+                0 => world.change_leader(),
+                1 => world.snapshot(),
+                2 | 3 => world.repeat(),
+                4 => world.check(),
+                choice if choice < 5 + busy => world.client(),
+                _ => world.drive(),
+            }
+            if world.is_over() {
+                break;
+            }
+        }
+        assert!(world.is_over(), "it comes to an end");
+        for _ in 0..10 {
+            world.repeat();
+        }
+        world.check();
+        world.check_config();
+        // The next one goes on with what is left.
+        let owned = world.data(GIVER).ownership_of().expect("it moved").owned().clone();
+        let Some(range) = owned.ranges().first().cloned() else { break };
+        world.slots = SlotSet::of([range.start..range.start + (range.end - range.start).div_ceil(2)]);
+        world.migration = MigrationId(2 + round);
+        world.driver = Driver { attempt: world.driver.attempt + 1, sequence: 0, is_open: false };
+    }
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_whatever_comes_late_or_twice() {
+    for seed in 0..60 {
+        run(seed);
+    }
+}
+
+#[test]
+fn a_shard_that_never_moved_says_nothing_of_slots() {
+    let machine = Machine::new(ShardId(1), 3);
+    assert_eq!(machine.read(&Read::Count), Reply::Count(0));
+    assert!(machine.data().and_then(Data::ownership_of).is_none());
+}
+
+#[test]
+fn a_part_of_an_older_attempt_is_not_believed() {
+    let mut machine = Machine::new(ShardId(2), 3);
+    let slots = SlotSet::all();
+    let mut step = |step| {
+        let write = Write::Move(Move { shard: ShardId(2), migration: MigrationId(1), step });
+        machine.apply(LogIndex(1), write)
+    };
+    let open = |attempt| MoveStep::Open { attempt, slots: slots.clone(), founding: SlotSet::default(), limit: 25 };
+    let part = |attempt, sequence, version| {
+        let key = Bytes::from_static(b"k");
+        let row = RestoredKey { key, version: Version(version), value: Bytes::new(), expires: None };
+        let (removals, config) = (Vec::new(), None);
+        let revision = Version(version);
+        MoveStep::Import(Import { attempt, sequence, revision, rows: vec![row], removals, config })
+    };
+    let own = |attempt, sequence| MoveStep::Own {
+        attempt,
+        sequence,
+        revision: Version(9),
+        config: crate::machine::config::Config::default().floor_block().into(),
+    };
+    assert_eq!(step(open(1)), Reply::Move(MoveReply::Done));
+    assert_eq!(step(part(1, 0, 5)), Reply::Move(MoveReply::Done));
+    assert_eq!(step(part(1, 0, 5)), Reply::Move(MoveReply::Done), "twice is once");
+    assert_eq!(step(part(1, 2, 5)), Reply::Move(MoveReply::Outdated), "a part is missing");
+    assert_eq!(step(open(2)), Reply::Move(MoveReply::Done), "and all of the first is gone");
+    assert_eq!(step(part(1, 1, 5)), Reply::Move(MoveReply::Outdated));
+    assert_eq!(step(own(1, 1)), Reply::Move(MoveReply::Outdated));
+    assert_eq!(step(own(2, 1)), Reply::Move(MoveReply::Outdated), "not complete");
+    assert_eq!(step(open(1)), Reply::Move(MoveReply::Outdated));
+    assert_eq!(step(own(2, 0)), Reply::Move(MoveReply::Owned));
+    assert_eq!(step(open(3)), Reply::Move(MoveReply::Owned));
+    assert_eq!(step(part(2, 0, 5)), Reply::Move(MoveReply::Outdated));
+    let Reply::Part { reply, .. } = machine.read(&Read::Count) else { panic!("a part") };
+    assert_eq!(*reply, Reply::Count(0));
+}
