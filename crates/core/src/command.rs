@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use crate::control::slot_set::SlotSet;
 use crate::limits;
-use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, UnixMillis, Version};
+use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, UnixMillis, Version};
 pub use config::{ConfigRead, ConfigReply, ConfigRestoration, ConfigWrite};
 pub use migration::{Import, Move, MoveReply, MoveStep};
 pub use operation::{Expiry, ExpiryCondition, Operation, Operations, OperationsBuilder, Set, SetCondition};
@@ -175,6 +175,30 @@ pub enum Write {
     Config(ConfigWrite),
     /// Puts configuration of a backup in place. Answered as [`Write::Restore`] is.
     RestoreConfig(ConfigRestoration),
+    /// Gives the cluster another data shard, on the prime shard only. Answered by [`Reply::ShardAdded`] or
+    /// [`Reply::Denied`]. It holds no slots until some are moved there.
+    AddShard {
+        /// For people; made up of its number if there is none.
+        name: Option<String>,
+        /// Its tags, placement policies among them.
+        tags: BTreeMap<String, String>,
+    },
+    /// Wants all data shards to hold as many slots as the others, on the prime shard only. Answered by [`Reply::Moving`] or
+    /// [`Reply::Denied`]; the moves take a while.
+    Rebalance,
+    /// Wants a shard to hold these slots, on the prime shard only. Answered as [`Write::Rebalance`] is.
+    MoveSlots {
+        /// Which.
+        slots: SlotSet,
+        /// Who receives them.
+        to: ShardId,
+    },
+    /// The receiver of a move owns its slots, so the map changes; nodes say so, on the prime shard. Answered by
+    /// [`Reply::HostChanged`].
+    FinishMigration {
+        /// Which.
+        migration: MigrationId,
+    },
     /// A step of a move of slots between data shards; nodes send it. Answered by [`Reply::Move`].
     Move(Move),
 }
@@ -227,6 +251,15 @@ pub enum Denial {
     /// See [`limits::HOSTS_MAX`].
     #[error("the cluster has as many hosts as it can have")]
     TooManyHosts,
+    /// See [`limits::SHARDS_MAX`].
+    #[error("the cluster has had as many shards as it can have")]
+    TooManyShards,
+    /// See [`limits::MIGRATIONS_MAX`].
+    #[error("there would be more moves of slots under way than there may be; wait until some are done")]
+    TooManyMoves,
+    /// Some of the slots are on their way already.
+    #[error("some of these slots are on their way already; wait until that is done")]
+    SlotsMoving,
     /// The number was never given out.
     #[error("there is no such shard")]
     UnknownShard,
@@ -274,6 +307,9 @@ pub enum Read {
         after: u64,
         /// The step ends at the first place of rest behind so many keys, at least 1.
         count: usize,
+        /// The version of the map of slots with which the walk began. With another one it is answered by
+        /// [`Reply::SlotsMoved`].
+        version: u64,
     },
     /// How many keys there are. Each shard's part is exact, the sum is not one instant of the cluster. Answered by
     /// [`Reply::Count`].
@@ -407,6 +443,18 @@ pub enum Reply {
     Registry(RegistryView),
     /// Answer to [`Request::Explain`].
     Explained(Explanation),
+    /// There is another shard.
+    ShardAdded {
+        /// Its number.
+        shard: ShardId,
+    },
+    /// So many moves of slots were added to those that are to be done; none if there is no need.
+    Moving {
+        /// How many.
+        moves: u64,
+    },
+    /// The map of slots is another one than when a walk over keys began: it must begin anew to meet every key.
+    SlotsMoved,
     /// What a shard says to a step of a move.
     Move(MoveReply),
     /// One shard's answer to a read of many, and the slots that it speaks for. Only shards that took part in a move say
@@ -498,7 +546,11 @@ impl Write {
             | Write::ChangeHost { .. }
             | Write::Assign { .. }
             | Write::ForgetReplica { .. }
-            | Write::TagShard(_) => Target::Shard(ShardId::PRIME),
+            | Write::TagShard(_)
+            | Write::AddShard { .. }
+            | Write::Rebalance
+            | Write::MoveSlots { .. }
+            | Write::FinishMigration { .. } => Target::Shard(ShardId::PRIME),
             Write::Checkpoint { shard }
             | Write::Restore(Restoration { shard, .. })
             | Write::RestoreConfig(ConfigRestoration { shard, .. })
@@ -530,6 +582,9 @@ impl Write {
             Write::Config(write) => write.validate(),
             Write::RestoreConfig(restoration) => restoration.validate(),
             Write::Move(step) => step.validate(),
+            Write::AddShard { name, tags } => validate_shard(name.as_deref(), tags),
+            Write::MoveSlots { slots, .. } if slots.is_empty() => Err(Refusal::Invalid("no slots to move")),
+            Write::Rebalance | Write::MoveSlots { .. } | Write::FinishMigration { .. } => Ok(()),
         }
     }
 }
@@ -555,6 +610,14 @@ impl HostInfo {
         }
         Ok(())
     }
+}
+
+fn validate_shard(name: Option<&str>, tags: &BTreeMap<String, String>) -> Result<(), Refusal> {
+    if name.is_some_and(|name| name.is_empty() || name.len() > limits::SHARD_NAME_BYTES_MAX) {
+        return Err(Refusal::Invalid("the name of a shard is empty or longer than 64 bytes"));
+    }
+    let tags = tags.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect();
+    ShardTags { shard: ShardId::PRIME, tags }.validate()
 }
 
 fn validate_value(value: &[u8]) -> Result<(), Refusal> {

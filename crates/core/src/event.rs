@@ -22,7 +22,7 @@ use crate::command::{Checkpoint, HostInfo, Reply, Request};
 use crate::deliberate::Faults;
 use crate::storage::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
 use crate::storage::{LogHeld, WalBatch};
-use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Ticks, Token, UnixMillis, WalSequence};
+use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, Ticks, Token, UnixMillis, WalSequence};
 
 /// What a node is told once, when it starts.
 #[derive(Clone, Debug)]
@@ -43,6 +43,8 @@ pub struct NodeOptions {
     /// Snapshots are made, and the log cut behind them, once its full segments take so many bytes and half as many as all
     /// snapshots.
     pub snapshot_log_bytes_min: u64,
+    /// Keys that one step of a move of slots looks at, 1 to [`crate::limits::MOVE_KEYS_PER_STEP_MAX`].
+    pub move_step_keys: usize,
     /// Seed of all randomness of the node: election jitter, read contexts. Differs from boot to boot.
     pub seed: u64,
     /// [`Faults::NONE`], except in tests of the simulator.
@@ -170,8 +172,25 @@ pub struct NodeStatus {
     pub shards: Vec<ShardStatus>,
     /// Its peers and whether a connection to each stands.
     pub links: Vec<(NodeId, bool)>,
+    /// Moves of slots that it drives.
+    pub moves: Vec<MoveStatus>,
     /// Totals since it started.
     pub counters: Counters,
+}
+
+/// A move of slots, as the leader of its giver sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MoveStatus {
+    /// Which.
+    pub migration: MigrationId,
+    /// The giver.
+    pub from: ShardId,
+    /// The receiver.
+    pub to: ShardId,
+    /// Parts of the copy that the receiver has.
+    pub parts: u64,
+    /// Whether the giver does not own the slots any more.
+    pub is_frozen: bool,
 }
 
 /// One replica of this node.

@@ -117,6 +117,12 @@ pub const SCAN_KEYS_MAX: usize = 100_000;
 /// A step of a scan ends at a key whose hash is a multiple of this. More would cost memory, fewer make steps longer.
 pub const SCAN_REST_ONE_IN: u64 = 64;
 
+/// Longest name of a shard.
+pub const SHARD_NAME_BYTES_MAX: usize = 64;
+
+/// Moves of slots that are wanted and not finished.
+pub const MIGRATIONS_MAX: usize = 1_024;
+
 /// Keys that one step of a move of slots looks at, of the giver's copy or of what is removed afterwards: about a
 /// millisecond, during which nothing else happens.
 pub const MOVE_KEYS_PER_STEP_MAX: usize = 8_192;

@@ -97,6 +97,9 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outco
             return exchange.encode(out);
         }
         Outcome::NotDone => (0, None),
+        Outcome::NotHere => (21, None),
+        Outcome::Done(Reply::ShardAdded { shard }) => (22, Some(shard.0)),
+        Outcome::Done(Reply::Moving { moves }) => (23, Some(*moves)),
         Outcome::Done(Reply::Written { version, created: false }) => (1, Some(version.0)),
         Outcome::Done(Reply::Written { version, created: true }) => (2, Some(version.0)),
         Outcome::Done(Reply::Deleted { version }) => (3, Some(version.0)),
@@ -120,7 +123,7 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outco
         Outcome::Done(Reply::Refused(Refusal::CrossShard)) => (19, None),
         Outcome::Done(Reply::Move(reply)) => (20, Some(u64::from(reply.code()))),
         Outcome::Done(Reply::Refused(Refusal::UnknownOutcome | Refusal::NoLeader | Refusal::NotHere))
-        | Outcome::Done(Reply::Part { .. })
+        | Outcome::Done(Reply::Part { .. } | Reply::SlotsMoved)
         | Outcome::Done(Reply::Value { .. } | Reply::Page(_) | Reply::Cluster(_) | Reply::Asked)
         | Outcome::Done(Reply::Scanned { .. } | Reply::Count(_) | Reply::Snapshots(_) | Reply::Config(_))
         | Outcome::Done(Reply::Registry(_) | Reply::Explained(_)) => {
@@ -168,6 +171,9 @@ fn outcome(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Outcome, DecodeEr
     let mut version = || decoder.varint().map(Version);
     let reply = match tag {
         0 => return Ok(Outcome::NotDone),
+        21 => return Ok(Outcome::NotHere),
+        22 => Reply::ShardAdded { shard: ShardId(decoder.varint()?) },
+        23 => Reply::Moving { moves: decoder.varint()? },
         1 => Reply::Written { version: version()?, created: false },
         2 => Reply::Written { version: version()?, created: true },
         3 => Reply::Deleted { version: version()? },
@@ -315,6 +321,10 @@ mod tests {
         };
         let outcomes = [
             Outcome::NotDone,
+            Outcome::NotHere,
+            Outcome::Done(Reply::ShardAdded { shard: ShardId(300) }),
+            Outcome::Done(Reply::Moving { moves: 300 }),
+            Outcome::Done(Reply::Move(MoveReply::Again)),
             Outcome::Done(Reply::Written { version: Version(9), created: true }),
             Outcome::Done(Reply::Written { version: Version(9), created: false }),
             Outcome::Done(Reply::Deleted { version: Version(1 << 40) }),

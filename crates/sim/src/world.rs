@@ -623,6 +623,7 @@ fn options(plan: &Plan, node: NodeId) -> NodeOptions {
         host: host_info(node),
         founders: (1..=plan.nodes).map(NodeId).map(address).collect(),
         hosts: BTreeMap::new(),
+        move_step_keys: 8,
         prime_replica: None,
         data_shards: plan.data_shards,
         timing: plan.timing,

@@ -13,8 +13,9 @@ use super::{
     RowLayout, ShardTags, Transaction, Write,
 };
 use crate::codec::{self, DecodeError, Decoder};
+use crate::control::slot_set::SlotSet;
 use crate::limits;
-use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, UnixMillis, Version};
+use crate::types::{MigrationId, LogIndex, NodeId, ReplicaId, ShardId, UnixMillis, Version};
 
 const TAG_PUT: u8 = 1;
 const TAG_DELETE: u8 = 2;
@@ -26,7 +27,11 @@ const TAG_RESTORE: u8 = 7;
 const TAG_ASSIGN: u8 = 8;
 const TAG_FORGET_REPLICA: u8 = 9;
 const TAG_TAG_SHARD: u8 = 10;
+const TAG_ADD_SHARD: u8 = 11;
+const TAG_REBALANCE: u8 = 12;
+const TAG_FINISH_MIGRATION: u8 = 13;
 const TAG_MOVE: u8 = 14;
+const TAG_MOVE_SLOTS: u8 = 15;
 const TAG_TRANSACTION: u8 = 20;
 const TAG_EXCHANGE: u8 = 21;
 const TAG_COMPARE_EXCHANGE: u8 = 22;
@@ -116,6 +121,25 @@ impl Write {
                 out.push(TAG_TAG_SHARD);
                 tags.encode(out);
             }
+            Write::AddShard { name, tags } => {
+                out.push(TAG_ADD_SHARD);
+                codec::put_bytes(out, name.as_deref().unwrap_or_default().as_bytes());
+                codec::put_varint(out, tags.len() as u64);
+                for (name, value) in tags {
+                    codec::put_bytes(out, name.as_bytes());
+                    codec::put_bytes(out, value.as_bytes());
+                }
+            }
+            Write::Rebalance => out.push(TAG_REBALANCE),
+            Write::FinishMigration { migration } => {
+                out.push(TAG_FINISH_MIGRATION);
+                codec::put_varint(out, migration.0);
+            }
+            Write::MoveSlots { slots, to } => {
+                out.push(TAG_MOVE_SLOTS);
+                slots.encode(out);
+                codec::put_varint(out, to.0);
+            }
             Write::Move(step) => {
                 out.push(TAG_MOVE);
                 step.encode(out);
@@ -173,6 +197,23 @@ impl Write {
             }
             TAG_FORGET_REPLICA => Ok(Write::ForgetReplica { replica: ReplicaId(decoder.varint()?) }),
             TAG_TAG_SHARD => Ok(Write::TagShard(ShardTags::decode(decoder)?)),
+            TAG_ADD_SHARD => {
+                let name = Some(decoder.text()?).filter(|name| !name.is_empty());
+                let mut tags = BTreeMap::new();
+                for _ in 0..decoder.varint()? {
+                    let name = decoder.text()?;
+                    tags.insert(name, decoder.text()?);
+                }
+                Ok(Write::AddShard { name, tags })
+            }
+            TAG_REBALANCE => Ok(Write::Rebalance),
+            TAG_FINISH_MIGRATION => {
+                Ok(Write::FinishMigration { migration: MigrationId(decoder.varint()?) })
+            }
+            TAG_MOVE_SLOTS => {
+                let slots = SlotSet::decode(decoder)?;
+                Ok(Write::MoveSlots { slots, to: ShardId(decoder.varint()?) })
+            }
             TAG_MOVE => Ok(Write::Move(Move::decode(decoder, owner)?)),
             _ => Err(DecodeError::UnknownTag("write")),
         }
@@ -204,7 +245,7 @@ impl HostChange {
 }
 
 /// Codes on the wire. A code is never reused.
-const DENIAL_CODES: [(Denial, u8); 7] = [
+const DENIAL_CODES: [(Denial, u8); 10] = [
     (Denial::UnknownHost, 1),
     (Denial::HostRemoved, 2),
     (Denial::LastVoter, 3),
@@ -212,6 +253,9 @@ const DENIAL_CODES: [(Denial, u8); 7] = [
     (Denial::TooManyHosts, 5),
     (Denial::UnknownShard, 6),
     (Denial::InvalidPolicy, 7),
+    (Denial::TooManyShards, 8),
+    (Denial::TooManyMoves, 9),
+    (Denial::SlotsMoving, 10),
 ];
 
 impl Denial {

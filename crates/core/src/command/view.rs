@@ -7,10 +7,11 @@ use alloc::vec::Vec;
 
 use super::{HostInfo, Standing};
 use crate::control::registry::Seat;
+use crate::control::registry::migrations::Migration;
 use crate::control::registry::tables::{Replica, Shard};
 use crate::control::slot_map::SlotMap;
 use crate::membership::Role;
-use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term};
+use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term};
 
 /// One node's view of the cluster. Positions of other nodes are what they last reported, about a second ago.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -104,6 +105,8 @@ pub struct RegistryView {
     pub last_shard: ShardId,
     /// Which shard holds which slots.
     pub slots: SlotMap,
+    /// Moves of slots that are not finished, in the order in which they are done.
+    pub migrations: Vec<(MigrationId, Migration)>,
 }
 
 /// Why each replica of a shard is where it is, and why other hosts have none.

@@ -12,6 +12,7 @@
 //! - Every host that belongs to the cluster has a replica of the prime shard.
 
 mod assign;
+pub mod migrations;
 mod snapshot;
 pub mod tables;
 #[cfg(test)]
@@ -25,7 +26,8 @@ use crate::command::{Denial, HostChange, HostInfo, RegistryView, Reply, Standing
 use crate::control::slot_map::SlotMap;
 use crate::limits;
 use crate::membership::{Role, founding_replicas};
-use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Version};
+use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Version};
+use migrations::Migration;
 use tables::{Replica, Shard};
 
 /// State of the prime shard.
@@ -39,6 +41,9 @@ pub struct Registry {
     last_replica: ReplicaId,
     last_shard: ShardId,
     slots: SlotMap,
+    /// Moves of slots that are not finished.
+    migrations: BTreeMap<MigrationId, Migration>,
+    last_migration: MigrationId,
     /// Log index of the last change.
     changed: LogIndex,
     /// A snapshot that was begun, and not yet taken.
@@ -241,6 +246,7 @@ impl Registry {
             last_replica: self.last_replica,
             last_shard: self.last_shard,
             slots: self.slots.clone(),
+            migrations: self.migrations.iter().map(|(&id, row)| (id, row.clone())).collect(),
         }
     }
 

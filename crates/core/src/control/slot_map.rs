@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::codec::{self, DecodeError, Decoder};
+use crate::control::slot_set::SlotSet;
 use crate::router::slots::{SLOTS, slots_of};
 use crate::types::ShardId;
 
@@ -43,6 +44,25 @@ impl SlotMap {
         own.map(|(range, _)| range.end - range.start).sum()
     }
 
+    /// The slots that a shard holds.
+    pub fn share(&self, shard: ShardId) -> SlotSet {
+        SlotSet::of(self.ranges().filter(|(_, owner)| *owner == shard).map(|(range, _)| range))
+    }
+
+    /// Slots belong to another shard from now on.
+    pub(crate) fn give(&mut self, slots: &SlotSet, to: ShardId) {
+        let mut owners: Vec<(Range<u16>, ShardId)> = Vec::new();
+        for (range, shard) in self.ranges() {
+            let kept = SlotSet::of([range]).without(slots);
+            owners.extend(kept.ranges().iter().cloned().map(|range| (range, shard)));
+        }
+        owners.extend(slots.ranges().iter().cloned().map(|range| (range, to)));
+        owners.sort_unstable_by_key(|(range, _)| range.start);
+        self.version += 1;
+        self.ranges = owners.into_iter().map(|(range, shard)| (range.start, shard)).collect();
+        self.ranges.dedup_by_key(|(_, shard)| *shard);
+    }
+
     /// The shards that hold slots, in order of their numbers.
     pub fn shards(&self) -> Vec<ShardId> {
         let mut shards: Vec<ShardId> = self.ranges.iter().map(|(_, shard)| *shard).collect();
@@ -78,6 +98,26 @@ impl SlotMap {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slots_go_where_they_are_given() {
+        let mut random = fastrand::Rng::with_seed(5);
+        let mut map = SlotMap::founded(3);
+        for version in 2..200 {
+            let before = map.clone();
+            let start = random.u16(..SLOTS);
+            let slots = SlotSet::of([start..start + random.u16(1..=SLOTS - start), 0..random.u16(..9)]);
+            let to = ShardId(random.u64(1..6));
+            map.give(&slots, to);
+            assert_eq!(map.version, version);
+            for slot in 0..SLOTS {
+                let wanted = if slots.contains(slot) { to } else { before.shard_of(slot) };
+                assert_eq!(map.shard_of(slot), wanted);
+            }
+            assert!(map.ranges.windows(2).all(|pair| pair[0].1 != pair[1].1), "neighbours differ");
+            assert_eq!(map.share(to).count(), u32::from(map.count(to)));
+        }
+    }
 
     #[test]
     fn founding_shards_share_all_slots_and_the_map_round_trips() {

@@ -77,6 +77,21 @@ impl SlotSet {
         SlotSet::of(left)
     }
 
+    /// The lowest so many of them, or all.
+    pub fn first(&self, count: u32) -> SlotSet {
+        let mut left = count;
+        SlotSet::of(self.ranges.iter().map(|range| {
+            let taken = left.min(u32::from(range.end - range.start));
+            left -= taken;
+            range.start..range.start + taken as u16
+        }))
+    }
+
+    /// The highest so many of them, or all.
+    pub fn last(&self, count: u32) -> SlotSet {
+        self.without(&self.first(self.count().saturating_sub(count)))
+    }
+
     /// Whether there is a slot that both have.
     pub fn overlaps(&self, other: &SlotSet) -> bool {
         self.without(other) != *self

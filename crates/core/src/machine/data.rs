@@ -35,6 +35,8 @@ impl Data {
             Write::Exchange { .. } | Write::CompareExchange { .. } => true,
             Write::Config(_) | Write::RestoreConfig(_) | Write::Move(_) => true,
             Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. } => false,
+            Write::AddShard { .. } | Write::Rebalance | Write::MoveSlots { .. } => false,
+            Write::FinishMigration { .. } => false,
             Write::Assign { .. } | Write::ForgetReplica { .. } | Write::TagShard(_) => false,
             Write::Checkpoint { .. } => false,
         }

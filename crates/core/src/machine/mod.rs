@@ -62,10 +62,19 @@ impl Machine {
                 | Write::ChangeHost { .. }
                 | Write::Assign { .. }
                 | Write::ForgetReplica { .. }
-                | Write::TagShard(_),
+                | Write::TagShard(_)
+                | Write::AddShard { .. }
+                | Write::Rebalance
+                | Write::MoveSlots { .. }
+                | Write::FinishMigration { .. },
             ) => matches!(self, Machine::Registry(_)),
             (_, write) => matches!(self, Machine::Data(_)) && Data::accepts(write),
         }
+    }
+
+    /// Whether a write is about keys that this shard owns.
+    pub fn owns_all_of(&self, write: &Write) -> bool {
+        self.data().is_none_or(|data| data.owns_all_of(write))
     }
 
     /// Applies one write of the entry at `index`, and answers it.
@@ -88,6 +97,16 @@ impl Machine {
             }
             (Machine::Registry(registry), Write::ForgetReplica { replica }) => {
                 registry.forget_replica(index, replica)
+            }
+            (Machine::Registry(registry), Write::AddShard { name, tags }) => {
+                registry.add_shard(index, name, tags)
+            }
+            (Machine::Registry(registry), Write::Rebalance) => registry.rebalance(index),
+            (Machine::Registry(registry), Write::MoveSlots { slots, to }) => {
+                registry.move_slots(index, &slots, to)
+            }
+            (Machine::Registry(registry), Write::FinishMigration { migration }) => {
+                registry.finish_migration(index, migration)
             }
             (Machine::Registry(registry), Write::TagShard(tags)) => {
                 registry.tag_shard(index, tags.shard, &tags.tags)
@@ -147,6 +166,12 @@ impl Machine {
     /// Whose configuration is not what it was in `before`, which this state replaces.
     pub fn news_against(&self, before: &Machine) -> Vec<ConfigNews> {
         match (self, before) {
+            // Who watches what is elsewhere now must ask there.
+            (Machine::Data(data), Machine::Data(before)) if data.kv.ownership != before.kv.ownership => {
+                let mut news = data.config.news_of_all();
+                news.extend(before.config.news_of_all());
+                news
+            }
             (Machine::Data(data), Machine::Data(before)) => data.config.news_against(&before.config),
             _ => Vec::new(),
         }

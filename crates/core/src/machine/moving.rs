@@ -13,7 +13,7 @@
 use super::config::moving::OutgoingConfig;
 use super::data::Data;
 use super::kv::ownership::{Arrival, Ownership, Stage};
-use crate::command::migration::{Import, Move, MoveReply, MoveStep};
+use crate::command::migration::{Import, Move, MoveReply, MoveStep, NamespacePart};
 use crate::command::{Read, Refusal, Reply, Write};
 use crate::control::slot_set::SlotSet;
 use crate::deliberate::{Fault, Faults};
@@ -30,6 +30,8 @@ pub struct OutgoingRest {
     pub keys: usize,
     /// Keys of the slots there are.
     pub rows: u64,
+    /// Whether there are namespaces that were never sent.
+    pub has_config: bool,
 }
 
 impl Data {
@@ -272,20 +274,30 @@ impl Data {
     pub fn next_part(&mut self, (attempt, sequence): (u64, u64), limit: usize) -> Import {
         let revision = self.kv.revision;
         let mut rows = self.kv.walk_outgoing(limit);
-        let mut removals = Vec::new();
+        let (mut removals, mut config) = (Vec::new(), None);
         if rows.is_empty() && self.kv.outgoing_rest().is_some() {
-            (rows, removals) = self.kv.changed_outgoing(limit);
-        }
-        let mut config = None;
-        if rows.is_empty() && removals.is_empty() && self.kv.outgoing_rest().is_some() {
-            config = self.outgoing_config.as_mut().and_then(|outgoing| outgoing.next_part(&self.config));
+            // In turn with the keys, which may never come to an end.
+            if sequence % 2 == 1 {
+                config = self.next_namespace_part();
+            }
+            if config.is_none() {
+                (rows, removals) = self.kv.changed_outgoing(limit);
+            }
+            if rows.is_empty() && removals.is_empty() && config.is_none() {
+                config = self.next_namespace_part();
+            }
         }
         Import { attempt, sequence, revision, rows, removals, config }
     }
 
+    fn next_namespace_part(&mut self) -> Option<NamespacePart> {
+        self.outgoing_config.as_mut()?.next_part(&self.config)
+    }
+
     /// How far the copy is, once its walk is complete.
     pub fn outgoing_rest(&self) -> Option<OutgoingRest> {
-        Some(OutgoingRest { keys: self.kv.outgoing_rest()?, rows: self.kv.outgoing_rows()? })
+        let has_config = self.outgoing_config.as_ref().is_some_and(|outgoing| !outgoing.is_passed());
+        Some(OutgoingRest { keys: self.kv.outgoing_rest()?, rows: self.kv.outgoing_rows()?, has_config })
     }
 
     /// The step by which the receiver of a copy that is complete owns its slots.

@@ -6,6 +6,7 @@
 pub mod alone;
 mod carrying;
 mod members;
+mod migrating;
 mod placing;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ use crate::storage::{RecoveredShards, WalBatch};
 use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, UnixMillis, WalSequence};
 use carrying::Carrying;
 use members::Roster;
+use migrating::Migrating;
 use placing::Watch;
 
 /// The node's own view of the store. See the module's description for its use.
@@ -52,6 +54,7 @@ pub struct Node {
     roster: Roster,
     carrying: Carrying,
     watch: Watch,
+    migrating: Migrating,
     /// Whether the disk here, and which peers' disks, take no writes.
     disks: Disks,
     groups: Groups,
@@ -96,6 +99,7 @@ impl Node {
             roster: Roster::default(),
             carrying,
             watch: Watch::default(),
+            migrating: Migrating::default(),
             disks: Disks::default(),
             leaders: Vec::new(),
             groups,
@@ -182,10 +186,11 @@ impl Node {
             for (origin, outcome) in self.output.outcomes.drain(..) {
                 self.router.outcome(origin, outcome);
             }
-            for (request, reply) in self.output.reads.drain(..) {
-                self.router.read_done(request, reply);
+            for done in self.output.reads.drain(..) {
+                self.router.read_done(done);
             }
             self.follow_registry();
+            self.migrate();
             self.router.retry_after_change(&mut self.groups);
             if self.groups.is_idle() {
                 self.begin_due_snapshot();
@@ -235,6 +240,7 @@ impl Node {
             requests_open: self.router.open_count(),
             shards: self.groups.iter().map(Group::status).collect(),
             links: self.router.peers().iter().map(|peer| (peer.node, peer.up)).collect(),
+            moves: self.moves(),
             counters,
         }
     }
@@ -374,6 +380,7 @@ impl Node {
         self.place();
         self.router.tick(now, &mut self.groups);
         self.expire_keys();
+        self.migrate();
         if now.0.is_multiple_of(self.options.timing.election_ticks) {
             self.register_host();
             self.bury();

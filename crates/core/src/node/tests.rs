@@ -209,6 +209,7 @@ pub(super) fn options(node: u64, founders: &[String]) -> NodeOptions {
         },
         founders: founders.to_vec(),
         hosts: BTreeMap::new(),
+        move_step_keys: 8,
         prime_replica: None,
         data_shards: 2,
         timing: Timing {

@@ -2,6 +2,7 @@
 //!
 //! Owns the layout of both. What a read means, and who is asked, is the router's business.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -10,6 +11,7 @@ use crate::command::{
     ConfigRead, ConfigReply, Consistency, Item, OperationReplies, Operations, Page, Read, Refusal, Reply,
     expiry, put_expiry,
 };
+use crate::control::slot_set::SlotSet;
 use crate::limits;
 use crate::raft::RequestId;
 use crate::types::{ShardId, Version};
@@ -51,11 +53,12 @@ pub(crate) fn put_read(
             out.push(3);
             operations.encode(out);
         }
-        Read::Scan { shard, after, count } => {
+        Read::Scan { shard, after, count, version } => {
             out.push(4);
             codec::put_varint(out, shard.0);
             codec::put_varint(out, *after);
             codec::put_varint(out, *count as u64);
+            codec::put_varint(out, *version);
         }
         Read::Count => out.push(5),
         Read::Config(read) => {
@@ -78,6 +81,14 @@ pub(crate) fn put_read_answer(
     out.push(TAG_ANSWER);
     codec::put_varint(out, request.0);
     codec::put_varint(out, shard.0);
+    let reply = match reply {
+        Some(Reply::Part { owned, reply }) => {
+            out.push(10);
+            owned.encode(out);
+            Some(&**reply)
+        }
+        reply => reply,
+    };
     match reply {
         None => out.push(0),
         Some(Reply::NotFound) => out.push(1),
@@ -142,6 +153,7 @@ fn read(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Read, DecodeError> {
             shard: ShardId(decoder.varint()?),
             after: decoder.varint()?,
             count: decoder.bounded(limits::SCAN_KEYS_MAX as u64, "size of a step of a scan")? as usize,
+            version: decoder.varint()?,
         },
         5 => Read::Count,
         6 => Read::Config(ConfigRead::decode(decoder)?),
@@ -176,8 +188,19 @@ fn reply(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Option<Reply>, Deco
         }
         8 => Reply::Count(decoder.varint()?),
         9 => Reply::Config(ConfigReply::decode(decoder)?),
+        10 => return part(decoder, owner).map(Some),
         _ => return Err(DecodeError::UnknownTag("answer to a read")),
     }))
+}
+
+/// What a shard says that took part in a move, behind what it owned. A part holds no part.
+fn part(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Reply, DecodeError> {
+    let owned = SlotSet::decode(decoder)?;
+    if decoder.rest().first() == Some(&10) {
+        return Err(DecodeError::Invalid("part of a part"));
+    }
+    let reply = reply(decoder, owner)?.ok_or(DecodeError::Invalid("part of an answer"))?;
+    Ok(Reply::Part { owned, reply: Box::new(reply) })
 }
 
 /// Which part of a list is asked for.
@@ -243,7 +266,7 @@ mod tests {
             Read::Get { key: key.clone() },
             Read::List { prefix: key.clone(), after: Some(key.clone()), limit: 3, keys_only: true },
             Read::Operations(Operations::of(&[Operation::Get { key: b"a" }, Operation::Get { key: b"b" }])),
-            Read::Scan { shard: ShardId(3), after: u64::MAX, count: 10 },
+            Read::Scan { shard: ShardId(3), after: u64::MAX, count: 10, version: 1 << 40 },
             Read::Count,
             Read::ConfigNamespaces { prefix: Bytes::new(), after: None, limit: 1 },
             config(Query::Namespace),
@@ -273,6 +296,7 @@ mod tests {
             Some(Reply::Scanned { keys: vec![key.clone(), Bytes::new()], next: Some(6) }),
             Some(Reply::Scanned { keys: vec![], next: None }),
             Some(Reply::Count(1 << 50)),
+            Some(Reply::Part { owned: SlotSet::of([4..9]), reply: Box::new(Reply::Count(3)) }),
             Some(Reply::Config(ConfigReply::Unchanged { revision: 3 })),
         ]
     }

@@ -55,6 +55,8 @@ pub struct GroupOptions {
 pub enum ProposeError {
     /// This replica does not lead; another may.
     NotLeader,
+    /// The shard does not own what it is about.
+    NotHere,
     /// It will not be done anywhere.
     Refused(Refusal),
 }
@@ -135,6 +137,8 @@ impl Group {
             raft.campaign().expect("invariant: a lone follower may campaign");
         }
         let mut random = fastrand::Rng::with_seed(options.seed);
+        let mut machine = machine;
+        machine.set_faults(options.faults);
         Group {
             shard: options.shard,
             raft,
@@ -320,6 +324,10 @@ impl Group {
             return Err(ProposeError::Refused(Refusal::Invalid("write for another kind of shard")));
         }
         write.validate().map_err(ProposeError::Refused)?;
+        // What is applied may not own it yet, or no more: then the log need not hold that it was refused.
+        if !self.machine.owns_all_of(write) {
+            return Err(ProposeError::NotHere);
+        }
         if self.refuses_commands() {
             return Err(ProposeError::Refused(Refusal::DiskUnavailable));
         }
@@ -345,6 +353,11 @@ impl Group {
     /// Queues a linearizable read; its answer comes in [`Output::reads`], or never if no leader confirms it.
     pub fn read(&mut self, request: RequestId, read: Read) {
         self.reads.push(Waiter { request, read, arrived: self.now });
+    }
+
+    /// What is applied here, to copy from it.
+    pub(super) fn data_mut(&mut self) -> Option<&mut crate::machine::Data> {
+        self.machine.data_mut()
     }
 
     /// Answers from what is applied here.

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::Group;
+use crate::machine::Data;
 use crate::types::ShardId;
 
 /// All groups of a node. Shard `s` stands at position `s`, if it is replicated here: shards are numbered from 0 with few
@@ -59,6 +60,12 @@ impl Groups {
         let result = action(self.groups.get_mut(position)?.as_mut()?);
         self.touch(position);
         Some(result)
+    }
+
+    /// Copies from a group's state, for which it need not run.
+    pub(crate) fn copy_from<R>(&mut self, shard: ShardId, action: impl FnOnce(&mut Data) -> R) -> Option<R> {
+        let position = usize::try_from(shard.0).ok()?;
+        self.groups.get_mut(position)?.as_mut()?.data_mut().map(action)
     }
 
     /// Does something to every group.

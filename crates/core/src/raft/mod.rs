@@ -30,7 +30,7 @@ pub(crate) use groups::Groups;
 pub(crate) use membership::{Wanted, changes_of, encode_change};
 pub use proposals::Outcome;
 pub(crate) use proposals::encode_writes;
-pub use ready::Output;
+pub use ready::{Output, ReadDone};
 pub(crate) use snapshots::SnapshotPart;
 pub(crate) use stalls::Disks;
 pub(crate) use wire::skip as skip_message;

@@ -28,13 +28,15 @@ pub enum Outcome {
     Done(Reply),
     /// It is not in the log and never will be; it may be tried again elsewhere.
     NotDone,
+    /// The same, because the shard does not own what it is about: its slots are elsewhere, or on their way.
+    NotHere,
 }
 
 impl Outcome {
     /// What a reply says became of the command. One whose keys had moved away did nothing, and may be tried again.
     pub(super) fn of(reply: Reply) -> Outcome {
         match reply {
-            Reply::Refused(Refusal::NotHere) => Outcome::NotDone,
+            Reply::Refused(Refusal::NotHere) => Outcome::NotHere,
             reply => Outcome::Done(reply),
         }
     }

@@ -22,7 +22,7 @@ use super::proposals::{self, Outcome};
 use super::snapshots::is_snapshot;
 use super::{Origin, RequestId, wire};
 use crate::codec;
-use crate::command::{Reply, Write};
+use crate::command::{Read, Refusal, Reply, Write};
 use crate::deliberate::Fault;
 use crate::event::{ConfigNews, Counters};
 use crate::limits;
@@ -30,6 +30,18 @@ use crate::peer::KIND_RAFT;
 use crate::storage::snapshot::SnapshotTask;
 use crate::storage::{HardState, LogEntry, WalRecord};
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, WalSequence};
+
+/// The answer to a read.
+pub struct ReadDone {
+    /// Whose.
+    pub request: RequestId,
+    /// Which shard answers.
+    pub shard: ShardId,
+    /// The answer.
+    pub reply: Reply,
+    /// The read, if the answer depends on where slots are, so that it may have to be asked again.
+    pub read: Option<Read>,
+}
 
 /// What a group wants done; filled by [`Group::drive`] of many groups before the node hands it to the shell.
 pub struct Output {
@@ -44,7 +56,7 @@ pub struct Output {
     /// Whose configuration changed.
     pub config: Vec<ConfigNews>,
     /// Answers to reads.
-    pub reads: Vec<(RequestId, Reply)>,
+    pub reads: Vec<ReadDone>,
     /// Work on snapshot files.
     pub snapshot_tasks: Vec<SnapshotTask>,
     /// Payloads of frames about snapshots, one each: parts are large.
@@ -380,7 +392,10 @@ impl Group {
     fn serve_reads(&mut self, out: &mut Output) {
         while let Some(waiters) = self.reads.next_served(self.applied) {
             for waiter in waiters {
-                out.reads.push((waiter.request, self.machine.read(&waiter.read)));
+                let reply = self.machine.read(&waiter.read);
+                let is_moving = matches!(reply, Reply::Part { .. } | Reply::Refused(Refusal::NotHere));
+                let read = is_moving.then_some(waiter.read);
+                out.reads.push(ReadDone { request: waiter.request, shard: self.shard, reply, read });
             }
         }
         self.refuse_reads_beyond_disk(out);

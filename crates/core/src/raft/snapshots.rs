@@ -550,6 +550,7 @@ impl Group {
         assert!(installing.id.index > self.applied, "invariant: a snapshot never replaces newer state");
         out.config.append(&mut installing.machine.news_against(&self.machine));
         let replaced = core::mem::replace(&mut self.machine, installing.machine);
+        self.machine.set_faults(self.faults);
         out.snapshot_tasks.push(SnapshotTask::Discard { id: installing.id, machine: Box::new(replaced) });
         self.membership = installing.membership;
         self.applied = installing.id.index;

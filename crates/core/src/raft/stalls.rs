@@ -21,6 +21,7 @@ use raft::StateRole;
 use raft::eraftpb::{Message, MessageType};
 
 use super::group::Group;
+use super::ready::ReadDone;
 use super::membership::data_of;
 use super::ready::{Output, promises_no_entries};
 use crate::command::{Refusal, Reply};
@@ -154,6 +155,11 @@ impl Group {
         }
         let durable = LogIndex(self.raft.raft.raft_log.persisted);
         let refused = self.reads.take_beyond(durable);
-        out.reads.extend(refused.map(|waiter| (waiter.request, Reply::Refused(Refusal::DiskUnavailable))));
+        out.reads.extend(refused.map(|waiter| ReadDone {
+            request: waiter.request,
+            shard: self.shard,
+            reply: Reply::Refused(Refusal::DiskUnavailable),
+            read: None,
+        }));
     }
 }

@@ -4,14 +4,25 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use crate::command::{Item, Page, Read, Refusal, Reply};
+use crate::control::slot_set::SlotSet;
 use crate::limits;
+use crate::router::slots::SLOTS;
 
 /// A read whose shards have not all answered yet.
+///
+/// Each part speaks for the slots that its shard owned then. They are one answer only if together they speak for every slot
+/// once: while slots move, a key that was there throughout could be missed otherwise, or met twice.
 #[derive(Debug)]
 pub(super) struct Gather {
     outstanding: usize,
     parts: Parts,
+    covered: SlotSet,
+    is_apart: bool,
 }
+
+/// The parts do not speak for every slot once: slots are on their way.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NotWhole;
 
 #[derive(Debug)]
 enum Parts {
@@ -35,11 +46,13 @@ impl Gather {
                 Parts::Spoilt(Reply::Refused(Refusal::Invalid("a read of one shard")))
             }
         };
-        Gather { outstanding: shards, parts }
+        Gather { outstanding: shards, parts, covered: SlotSet::default(), is_apart: true }
     }
 
-    /// Takes one shard's answer; returns the whole when it was the last.
-    pub(super) fn add(&mut self, reply: Reply) -> Option<Reply> {
+    /// Takes the answer of one shard, which speaks for the slots `owned`; returns the whole when it was the last.
+    pub(super) fn add(&mut self, owned: SlotSet, reply: Reply) -> Option<Result<Reply, NotWhole>> {
+        self.is_apart &= !self.covered.overlaps(&owned);
+        self.covered = self.covered.union(&owned);
         match (&mut self.parts, reply) {
             (Parts::Pages { pages, .. }, Reply::Page(page)) => pages.push(page),
             (Parts::Count(sum), Reply::Count(count)) => *sum += count,
@@ -50,10 +63,13 @@ impl Gather {
         if self.outstanding > 0 {
             return None;
         }
+        let is_whole = self.is_apart && self.covered.count() == u32::from(SLOTS);
         Some(match core::mem::replace(&mut self.parts, Parts::Count(0)) {
-            Parts::Pages { limit, pages } => Reply::Page(merge(pages, limit)),
-            Parts::Count(sum) => Reply::Count(sum),
-            Parts::Spoilt(reply) => reply,
+            Parts::Spoilt(Reply::Refused(Refusal::NotHere)) => Err(NotWhole),
+            Parts::Spoilt(reply) => Ok(reply),
+            _ if !is_whole => Err(NotWhole),
+            Parts::Pages { limit, pages } => Ok(Reply::Page(merge(pages, limit))),
+            Parts::Count(sum) => Ok(Reply::Count(sum)),
         })
     }
 }
@@ -69,7 +85,12 @@ fn merge(pages: Vec<Page>, limit: usize) -> Page {
     let cut = known.min(limit).min(within_page_bytes(&items));
     let complete = horizon.is_none() && cut == items.len();
     items.truncate(cut);
-    let next = if complete { None } else { items.last().map(|item| item.key.clone()) };
+    // Up to the horizon everything is known, even that there is nothing.
+    let next = match horizon {
+        _ if complete => None,
+        Some(horizon) if cut == known => Some(horizon),
+        _ => items.last().map(|item| item.key.clone()),
+    };
     Page { items, next }
 }
 
@@ -87,7 +108,8 @@ fn within_page_bytes(items: &[Item]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::Version;
+    use crate::router::slots;
+    use crate::types::{ShardId, Version};
     use alloc::vec;
 
     fn page(keys: &[&'static str], cut: bool) -> Page {
@@ -109,11 +131,13 @@ mod tests {
         let read = Read::List { prefix, after, limit, keys_only: true };
         let mut gather = Gather::new(&read, pages.len());
         let mut merged = None;
-        for page in pages {
+        let count = pages.len() as u64;
+        for (shard, page) in (1..).zip(pages) {
             assert!(merged.is_none());
-            merged = gather.add(Reply::Page(page));
+            let share = slots::founding_share(ShardId(shard), count);
+            merged = gather.add(share, Reply::Page(page));
         }
-        let Some(Reply::Page(merged)) = merged else { panic!("all pages are there") };
+        let Some(Ok(Reply::Page(merged))) = merged else { panic!("all pages are there") };
         (merged.items.into_iter().map(|item| item.key).collect(), merged.next)
     }
 
@@ -131,14 +155,26 @@ mod tests {
 
     #[test]
     fn numbers_add_up_and_a_refusal_spoils_them() {
+        let share = |shard| slots::founding_share(ShardId(shard), 2);
         let mut gather = Gather::new(&Read::Count, 2);
-        assert_eq!(gather.add(Reply::Count(3)), None);
-        assert_eq!(gather.add(Reply::Count(4)), Some(Reply::Count(7)));
-        let mut gather = Gather::new(&Read::Count, 3);
+        assert_eq!(gather.add(share(1), Reply::Count(3)), None);
+        assert_eq!(gather.add(share(2), Reply::Count(4)), Some(Ok(Reply::Count(7))));
+        let mut gather = Gather::new(&Read::Count, 2);
         let refused = Reply::Refused(Refusal::DiskUnavailable);
-        assert_eq!(gather.add(Reply::Count(3)), None);
-        assert_eq!(gather.add(refused.clone()), None);
-        assert_eq!(gather.add(Reply::Count(4)), Some(refused));
+        assert_eq!(gather.add(share(1), refused.clone()), None);
+        assert_eq!(gather.add(share(2), Reply::Count(4)), Some(Ok(refused)));
+    }
+
+    #[test]
+    fn parts_that_miss_a_slot_or_share_one_are_none() {
+        let count = |shares: [SlotSet; 2]| {
+            let mut gather = Gather::new(&Read::Count, 2);
+            shares.map(|share| gather.add(share, Reply::Count(1)))[1].take_if(|_| true)
+        };
+        let set = |begin, end| SlotSet::of([begin..end]);
+        assert_eq!(count([set(0, 9), set(9, SLOTS)]), Some(Ok(Reply::Count(2))));
+        assert_eq!(count([set(0, 9), set(10, SLOTS)]), Some(Err(NotWhole)), "a slot on its way");
+        assert_eq!(count([set(0, 9), set(8, SLOTS)]), Some(Err(NotWhole)), "a slot that came meanwhile");
     }
 
     #[test]

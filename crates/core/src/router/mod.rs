@@ -29,13 +29,15 @@ use crate::limits;
 use crate::peer;
 use crate::raft::{Groups, LinkNumber, Origin, Outcome, ProposeError, RequestId};
 use crate::types::{NodeId, ShardId, Term, Ticks, Token};
-use reads::{Gathering, Remote, Served};
+use reads::{Displaced, Gathering, Remote, Served};
 use routes::Routes;
 
 /// The open requests of one node and its links to peers.
 pub(crate) struct Router {
     node: NodeId,
     slots: Arc<SlotMap>,
+    /// Data shards that the cluster was founded with: what they hold while they took part in no move follows from it.
+    founding: u64,
     routes: Routes,
     request_ticks: u64,
     now: Ticks,
@@ -49,6 +51,7 @@ pub(crate) struct Router {
     /// Links that this node has had, with anyone.
     links: u64,
     replies: Vec<(Token, Reply)>,
+    errands: Vec<(Errand, Reply)>,
     /// A leader changed since held writes were last tried.
     leader_changed: bool,
     counters: Counters,
@@ -59,7 +62,18 @@ struct Open {
     generation: u32,
     /// `None` for what the node asks of itself.
     token: Option<Token>,
+    /// What the node asks of itself and wants to hear of.
+    errand: Option<Errand>,
     work: Work,
+}
+
+/// Names what the node asked of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Errand {
+    /// For which shard.
+    pub(crate) shard: ShardId,
+    /// Rises with each.
+    pub(crate) number: u64,
 }
 
 enum Work {
@@ -72,6 +86,8 @@ enum Work {
     Read,
     /// A read of one shard, which is not.
     RemoteRead(Remote),
+    /// A read that has nobody to ask, because its slots are on their way. It is held.
+    Displaced(Displaced),
     /// A read of all shards.
     Gathering(Gathering),
     /// A peer's read of a shard that is replicated here.
@@ -109,6 +125,7 @@ impl Router {
         Router {
             node: options.host.node,
             slots: Arc::new(SlotMap::founded(options.data_shards)),
+            founding: options.data_shards,
             routes: Routes::default(),
             request_ticks: options.timing.request_ticks,
             now: Ticks(0),
@@ -119,6 +136,7 @@ impl Router {
             peers: Vec::new(),
             links: 0,
             replies: Vec::new(),
+            errands: Vec::new(),
             leader_changed: false,
             counters: Counters::default(),
             faults: options.faults,
@@ -126,32 +144,79 @@ impl Router {
     }
 
     /// Takes a write for the shard of its key, or for the one that it names.
-    pub(crate) fn write(&mut self, token: Option<Token>, write: Write, groups: &mut Groups) {
+    pub(crate) fn write(&mut self, token: Option<Token>, mut write: Write, groups: &mut Groups) {
         self.counters.writes += if token.is_some() { writes_in(&write) } else { 0 };
         if let Err(refusal) = write.validate() {
             return self.answer(token, Reply::Refused(refusal));
         }
-        let shard = match write.target() {
-            Target::Key(key) => self.shard_of(key),
-            Target::Shard(shard) => shard,
+        let shard = match self.destination(&mut write) {
+            Ok(shard) => shard,
+            Err(refusal) => return self.answer(token, Reply::Refused(refusal)),
         };
-        let all_belong = match &write {
-            Write::Restore(restoration) => {
-                restoration.records.iter().all(|record| self.shard_of(&record.key) == shard)
-            }
-            Write::Transaction(transaction) => transaction.keys().all(|key| self.shard_of(key) == shard),
-            Write::RestoreConfig(restoration) => {
-                restoration.namespaces().iter().all(|name| self.shard_of(name.routing_key()) == shard)
-            }
-            _ => true,
-        };
-        if !all_belong {
-            return self.answer(token, Reply::Refused(Refusal::CrossShard));
-        }
         let Some(request) = self.open(token, Work::Write { shard, write, place: Place::Held }) else {
             return;
         };
         self.dispatch(request, groups);
+    }
+
+    /// Takes a write of the node itself, which wants to hear what became of it: see [`Router::take_errands`].
+    pub(crate) fn run_errand(&mut self, errand: Errand, mut write: Write, groups: &mut Groups) {
+        let destination = write.validate().and_then(|()| self.destination(&mut write));
+        let opened = destination.map(|shard| self.open(None, Work::Write { shard, write, place: Place::Held }));
+        match opened {
+            Ok(Some(request)) => {
+                if let Some(open) = self.get(request) {
+                    open.errand = Some(errand);
+                }
+                self.dispatch(request, groups);
+            }
+            Ok(None) => self.errands.push((errand, Reply::Refused(Refusal::Overloaded))),
+            Err(refusal) => self.errands.push((errand, Reply::Refused(refusal))),
+        }
+    }
+
+    /// What became of writes of the node itself.
+    pub(crate) fn take_errands(&mut self) -> Vec<(Errand, Reply)> {
+        core::mem::take(&mut self.errands)
+    }
+
+    /// The shard that a write is for, by the map as it is now. Operations go wherever all of their keys are.
+    fn destination(&self, write: &mut Write) -> Result<ShardId, Refusal> {
+        let shard = match write.target() {
+            Target::Key(key) => return Ok(self.shard_of(key)),
+            Target::Shard(shard) => shard,
+        };
+        let belongs = |key: &[u8]| self.shard_of(key) == shard;
+        let all_belong = match write {
+            Write::Restore(restoration) => restoration.records.iter().all(|record| belongs(&record.key)),
+            Write::RestoreConfig(restoration) => {
+                restoration.namespaces().iter().all(|name| belongs(name.routing_key()))
+            }
+            Write::Transaction(transaction) => {
+                let first = transaction.keys().next().map_or(shard, |key| self.shard_of(key));
+                let is_one = transaction.keys().all(|key| self.shard_of(key) == first);
+                transaction.shard = first;
+                return if is_one { Ok(first) } else { Err(Refusal::CrossShard) };
+            }
+            _ => true,
+        };
+        if all_belong { Ok(shard) } else { Err(Refusal::CrossShard) }
+    }
+
+    /// A held write goes where its keys are now; if they are in several shards by now, it is refused.
+    fn redirect(&mut self, request: RequestId) {
+        let (key, generation) = parts(request);
+        let Some(open) = self.open.get_mut(key).filter(|open| open.generation == generation) else { return };
+        let Work::Write { write, place: Place::Held, .. } = &mut open.work else { return };
+        let mut write = core::mem::replace(write, Write::Rebalance);
+        match self.destination(&mut write) {
+            Ok(shard) => {
+                if let Some(open) = self.get(request) {
+                    open.work = Work::Write { shard, write, place: Place::Held };
+                }
+            }
+            Err(refusal) => self.finish(request, Reply::Refused(refusal)),
+        }
     }
 
     /// A leader said what became of a command of some node.
@@ -184,6 +249,7 @@ impl Router {
                 self.routes.denied(from);
                 self.held.push_back(request);
             }
+            Outcome::NotHere => self.held.push_back(request),
         }
     }
 
@@ -200,6 +266,7 @@ impl Router {
         let outcome = match groups.with(shard, |group| group.propose(write, origin)) {
             Some(Ok(())) => return,
             Some(Err(ProposeError::Refused(refusal))) => Outcome::Done(Reply::Refused(refusal)),
+            Some(Err(ProposeError::NotHere)) => Outcome::NotHere,
             Some(Err(ProposeError::NotLeader)) | None => Outcome::NotDone,
         };
         self.outcome(origin, outcome);
@@ -287,8 +354,9 @@ impl Router {
 
     fn retry_held(&mut self, groups: &mut Groups) {
         for request in core::mem::take(&mut self.held) {
+            self.redirect(request);
             self.dispatch(request, groups);
-            self.ask_again(request);
+            self.read_again(request, groups);
         }
     }
 
@@ -335,7 +403,7 @@ impl Router {
     /// Whether there are replies or payloads to hand out.
     pub(crate) fn has_output(&self) -> bool {
         let has_frames = |peer: &Peer| !peer.outgoing.is_empty() || !peer.reads.is_empty();
-        !self.replies.is_empty() || self.peers.iter().any(has_frames)
+        !self.replies.is_empty() || !self.errands.is_empty() || self.peers.iter().any(has_frames)
     }
 
     pub(crate) fn count_stale_read(&mut self) {
@@ -386,7 +454,7 @@ impl Router {
         }
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
-        let request = id(self.open.insert(Open { generation, token, work }), generation);
+        let request = id(self.open.insert(Open { generation, token, errand: None, work }), generation);
         self.deadlines.push_back((Ticks(self.now.0 + self.request_ticks), request));
         Some(request)
     }
@@ -406,6 +474,7 @@ impl Router {
         match groups.with(*shard, |group| group.propose(write, origin)) {
             Some(Ok(())) => *place = Place::Local,
             Some(Err(ProposeError::Refused(refusal))) => self.finish(request, Reply::Refused(refusal)),
+            Some(Err(ProposeError::NotHere)) => self.held.push_back(request),
             None if !self.routes.knows(*shard) => {
                 self.finish(request, Reply::Refused(Refusal::Invalid("no such shard")));
             }
@@ -436,6 +505,7 @@ impl Router {
         let refusal = match open.work {
             Work::Read
             | Work::RemoteRead(_)
+            | Work::Displaced(_)
             | Work::Gathering(_)
             | Work::Served(_)
             | Work::Write { place: Place::Held, .. } => Refusal::NoLeader,
@@ -453,7 +523,10 @@ impl Router {
         match open.work {
             Work::Write { place, .. } => self.left(place),
             Work::Served(served) => return self.answer_reader(&served, &reply),
-            Work::Read | Work::RemoteRead(_) | Work::Gathering(_) => {}
+            Work::Read | Work::RemoteRead(_) | Work::Displaced(_) | Work::Gathering(_) => {}
+        }
+        if let Some(errand) = open.errand {
+            return self.errands.push((errand, reply));
         }
         self.answer(open.token, reply);
     }

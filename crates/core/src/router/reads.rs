@@ -5,12 +5,13 @@
 
 use alloc::vec::Vec;
 
-use super::gather::Gather;
-use super::{Open, Router, Work, parts};
+use super::gather::{Gather, NotWhole};
+use super::{Open, Router, Work, parts, slots};
 use crate::command::{Consistency, Operations, Read, Refusal, Reply};
+use crate::control::slot_set::SlotSet;
 use crate::limits;
 use crate::peer::{self, ReadMessage};
-use crate::raft::{Groups, LinkNumber, RequestId};
+use crate::raft::{Groups, LinkNumber, ReadDone, RequestId};
 use crate::types::{NodeId, ShardId, Token};
 
 /// A read of a shard that is not replicated here.
@@ -22,8 +23,16 @@ pub(super) struct Remote {
     asked: Option<NodeId>,
 }
 
+/// A read that is to be asked anew.
+pub(super) struct Displaced {
+    read: Read,
+    consistency: Consistency,
+}
+
 /// A read of all shards, here and elsewhere.
 pub(super) struct Gathering {
+    read: Read,
+    consistency: Consistency,
     gather: Gather,
     /// Parts that have no answer yet.
     remote: Vec<Remote>,
@@ -61,71 +70,143 @@ impl Router {
             return self.answer(Some(token), reply);
         }
         match self.scope(&read) {
-            Err(refusal) => self.answer(Some(token), Reply::Refused(refusal)),
-            Ok(Scope::Shard(shard)) if groups.member(shard).is_some() => {
+            Err(reply) => self.answer(Some(token), reply),
+            Ok(Scope::Shard(shard))
+                if consistency == Consistency::Linearizable && groups.member(shard).is_some() =>
+            {
                 let Some(request) = self.open(Some(token), Work::Read) else { return };
                 groups.with(shard, |group| group.read(request, read));
             }
-            Ok(Scope::Shard(shard)) => {
-                let remote = Remote { shard, read, consistency, asked: None };
-                let Some(request) = self.open(Some(token), Work::RemoteRead(remote)) else { return };
-                self.ask_again(request);
+            Ok(_) => {
+                let displaced = Work::Displaced(Displaced { read, consistency });
+                let Some(request) = self.open(Some(token), displaced) else { return };
+                self.read_again(request, groups);
             }
-            Ok(Scope::All) => self.gather(token, (read, consistency), groups),
         }
     }
 
-    fn gather(&mut self, token: Token, (read, consistency): (Read, Consistency), groups: &mut Groups) {
+    /// Asks for a read, or what of it nobody has been asked for; holds it if there is nobody to ask.
+    pub(super) fn read_again(&mut self, request: RequestId, groups: &mut Groups) {
+        let Some(open) = self.get(request) else { return };
+        let (read, consistency) = match core::mem::replace(&mut open.work, Work::Read) {
+            Work::Displaced(Displaced { read, consistency }) => (read, consistency),
+            Work::RemoteRead(Remote { read, consistency, asked: None, .. }) => (read, consistency),
+            other => {
+                open.work = other;
+                return self.ask_again(request);
+            }
+        };
+        match self.scope(&read) {
+            Err(reply) => self.finish(request, reply),
+            Ok(Scope::Shard(shard)) => match (groups.member(shard), consistency) {
+                (Some(group), Consistency::Stale) => {
+                    let reply = group.read_stale(&read);
+                    match self.settle(&read, shard, reply) {
+                        Some(reply) => self.finish(request, reply),
+                        None => self.displace(request, read, consistency),
+                    }
+                }
+                (Some(_), Consistency::Linearizable) => {
+                    groups.with(shard, |group| group.read(request, read));
+                }
+                (None, _) => {
+                    if let Some(open) = self.get(request) {
+                        open.work = Work::RemoteRead(Remote { shard, read, consistency, asked: None });
+                    }
+                    self.ask_again(request);
+                }
+            },
+            Ok(Scope::All) => self.gather(request, (read, consistency), groups),
+        }
+    }
+
+    /// A read has nobody to ask now.
+    fn displace(&mut self, request: RequestId, read: Read, consistency: Consistency) {
+        if let Some(open) = self.get(request) {
+            open.work = Work::Displaced(Displaced { read, consistency });
+            self.held.push_back(request);
+        }
+    }
+
+    /// What a shard owned when it gave an answer to a read that needs to know, and the answer.
+    fn part(&self, shard: ShardId, reply: Reply) -> (SlotSet, Reply) {
+        match reply {
+            Reply::Part { owned, reply } => (owned, *reply),
+            reply => (slots::founding_share(shard, self.founding), reply),
+        }
+    }
+
+    /// A shard's answer to a read of it alone, as the client gets it; `None` if it must be asked again, because slots moved.
+    /// A step of a walk counts only if the shard has all that the map says: what it does not have, no other may show.
+    fn settle(&self, read: &Read, shard: ShardId, reply: Reply) -> Option<Reply> {
+        match read {
+            _ if reply == Reply::Refused(Refusal::NotHere) => None,
+            Read::Scan { .. } if !matches!(reply, Reply::Refused(_)) => {
+                let (owned, reply) = self.part(shard, reply);
+                (owned == self.slots.share(shard)).then_some(reply)
+            }
+            _ => Some(reply),
+        }
+    }
+
+    fn gather(
+        &mut self,
+        request: RequestId,
+        (read, consistency): (Read, Consistency),
+        groups: &mut Groups,
+    ) {
         let shards = self.slots.shards();
         let gather = Gather::new(&read, shards.len());
         let (here, elsewhere): (Vec<ShardId>, Vec<ShardId>) =
             shards.into_iter().partition(|&shard| groups.member(shard).is_some());
         let remote = |shard| Remote { shard, read: read.clone(), consistency, asked: None };
         let remote = elsewhere.into_iter().map(remote).collect();
-        let gathering = Gathering { gather, remote };
-        let Some(request) = self.open(Some(token), Work::Gathering(gathering)) else { return };
+        let Some(open) = self.get(request) else { return };
+        open.work = Work::Gathering(Gathering { read: read.clone(), consistency, gather, remote });
         for shard in here {
             if consistency == Consistency::Linearizable {
                 groups.with(shard, |group| group.read(request, read.clone()));
             } else if let Some(reply) = groups.member(shard).map(|group| group.read_stale(&read)) {
-                self.read_done(request, reply);
+                self.part_done(request, shard, reply);
             }
         }
         self.ask_again(request);
     }
 
-    /// Answers from what is applied here; `None` if that does not suffice, because a shard is not replicated here.
+    /// Answers from what is applied here; `None` if that does not suffice, because a shard is not replicated here, or slots
+    /// are on their way.
     pub(crate) fn read_stale(&self, read: &Read, groups: &Groups) -> Option<Reply> {
         match self.scope(read) {
-            Err(refusal) => Some(Reply::Refused(refusal)),
-            Ok(Scope::Shard(shard)) => Some(groups.member(shard)?.read_stale(read)),
+            Err(reply) => Some(reply),
+            Ok(Scope::Shard(shard)) => {
+                self.settle(read, shard, groups.member(shard)?.read_stale(read))
+            }
             Ok(Scope::All) => {
                 let shards = self.slots.shards();
                 let mut gather = Gather::new(read, shards.len());
                 let mut whole = None;
                 for shard in shards {
-                    whole = gather.add(groups.member(shard)?.read_stale(read));
+                    let (owned, reply) = self.part(shard, groups.member(shard)?.read_stale(read));
+                    whole = gather.add(owned, reply);
                 }
-                whole
+                whole?.ok()
             }
         }
     }
 
     /// Which shards a read asks, if it may ask them.
-    fn scope(&self, read: &Read) -> Result<Scope, Refusal> {
+    fn scope(&self, read: &Read) -> Result<Scope, Reply> {
         match read {
             Read::Get { key } => Ok(Scope::Shard(self.shard_of(key))),
-            Read::Operations(operations) => self.scope_of(operations),
+            Read::Operations(operations) => self.scope_of(operations).map_err(Reply::Refused),
+            Read::Scan { version, .. } if *version != self.slots.version => Err(Reply::SlotsMoved),
             Read::Scan { shard, count, .. } => {
+                let refuse = |why| Err(Reply::Refused(Refusal::Invalid(why)));
                 if self.slots.count(*shard) == 0 {
-                    return Err(Refusal::Invalid("no such shard"));
+                    return refuse("no such shard");
                 }
                 let is_step = (1..=limits::SCAN_KEYS_MAX).contains(count);
-                if is_step {
-                    Ok(Scope::Shard(*shard))
-                } else {
-                    Err(Refusal::Invalid("size of a step of a scan"))
-                }
+                if is_step { Ok(Scope::Shard(*shard)) } else { refuse("size of a step of a scan") }
             }
             Read::Config(config) => Ok(Scope::Shard(self.shard_of(config.namespace.routing_key()))),
             Read::List { .. } | Read::ConfigNamespaces { .. } | Read::Count => Ok(Scope::All),
@@ -147,27 +228,44 @@ impl Router {
         shard.map(Scope::Shard).ok_or(Refusal::Invalid("no operations"))
     }
 
-    /// A group here, or a peer, answered a read or a part of it.
-    pub(crate) fn read_done(&mut self, request: RequestId, reply: Reply) {
+    /// A group here answered a read or a part of it.
+    pub(crate) fn read_done(&mut self, done: ReadDone) {
+        let ReadDone { request, shard, reply, read } = done;
         let Some(open) = self.get(request) else { return };
-        let whole = match &mut open.work {
-            Work::Gathering(gathering) => gathering.gather.add(reply),
-            Work::Write { .. } => None,
-            Work::Read | Work::RemoteRead(_) | Work::Served(_) => Some(reply),
-        };
-        if let Some(reply) = whole {
-            self.finish(request, reply);
+        match (&open.work, read) {
+            (Work::Gathering(_), _) => self.part_done(request, shard, reply),
+            (Work::Served(_), _) | (Work::Read, None) => self.finish(request, reply),
+            (Work::Read, Some(read)) => match self.settle(&read, shard, reply) {
+                Some(reply) => self.finish(request, reply),
+                None => self.displace(request, read, Consistency::Linearizable),
+            },
+            // It was asked of somebody else meanwhile.
+            (Work::Write { .. } | Work::RemoteRead(_) | Work::Displaced(_), _) => {}
         }
     }
 
-    /// Asks for what of a read nobody has been asked for; holds the read if there is nobody to ask.
-    pub(super) fn ask_again(&mut self, request: RequestId) {
+    /// A shard answered its part of a read.
+    fn part_done(&mut self, request: RequestId, shard: ShardId, reply: Reply) {
+        let (owned, reply) = self.part(shard, reply);
+        let Some(Open { work: Work::Gathering(gathering), .. }) = self.get(request) else { return };
+        match gathering.gather.add(owned, reply) {
+            None => {}
+            Some(Ok(reply)) => self.finish(request, reply),
+            Some(Err(NotWhole)) => {
+                let (read, consistency) = (gathering.read.clone(), gathering.consistency);
+                self.displace(request, read, consistency);
+            }
+        }
+    }
+
+    /// Asks peers for what of a read nobody has been asked for; holds the read if there is nobody to ask.
+    fn ask_again(&mut self, request: RequestId) {
         let (key, generation) = parts(request);
         let Some(open) = self.open.get_mut(key).filter(|open| open.generation == generation) else { return };
         let waiting: &mut [Remote] = match &mut open.work {
             Work::RemoteRead(remote) => core::slice::from_mut(remote),
             Work::Gathering(gathering) => &mut gathering.remote,
-            Work::Write { .. } | Work::Read | Work::Served(_) => return,
+            Work::Write { .. } | Work::Read | Work::Displaced(_) | Work::Served(_) => return,
         };
         let mut is_held = false;
         for remote in waiting.iter_mut().filter(|remote| remote.asked.is_none()) {
@@ -211,29 +309,28 @@ impl Router {
     fn answered(&mut self, from: NodeId, (request, shard): (RequestId, ShardId), reply: Option<Reply>) {
         let Some(open) = self.get(request) else { return };
         let is_it = |remote: &Remote| remote.shard == shard && remote.asked == Some(from);
-        let found = match &mut open.work {
+        match &mut open.work {
             Work::RemoteRead(remote) if is_it(remote) => {
                 remote.asked = None;
-                true
+                let read = remote.read.clone();
+                match reply.and_then(|reply| self.settle(&read, shard, reply)) {
+                    Some(reply) => self.finish(request, reply),
+                    // Not asked again at once: the registry here may be out of date for a while.
+                    None => self.held.push_back(request),
+                }
             }
-            Work::Gathering(Gathering { remote, .. }) => match remote.iter().position(is_it) {
-                Some(position) if reply.is_some() => {
+            Work::Gathering(Gathering { remote, .. }) => match (remote.iter().position(is_it), reply) {
+                (Some(position), Some(reply)) => {
                     remote.swap_remove(position);
-                    true
+                    self.part_done(request, shard, reply);
                 }
-                Some(position) => {
+                (Some(position), None) => {
                     remote[position].asked = None;
-                    true
+                    self.held.push_back(request);
                 }
-                None => false,
+                (None, _) => {}
             },
-            _ => false,
-        };
-        match reply {
-            _ if !found => {}
-            Some(reply) => self.read_done(request, reply),
-            // Not asked again at once: the registry here may be out of date for a while.
-            None => self.held.push_back(request),
+            _ => {}
         }
     }
 
@@ -245,7 +342,7 @@ impl Router {
             let remotes: &mut [Remote] = match work {
                 Work::RemoteRead(remote) => core::slice::from_mut(remote),
                 Work::Gathering(gathering) => &mut gathering.remote,
-                Work::Write { .. } | Work::Read | Work::Served(_) => continue,
+                Work::Write { .. } | Work::Read | Work::Displaced(_) | Work::Served(_) => continue,
             };
             for remote in remotes.iter_mut().filter(|remote| remote.asked == Some(node)) {
                 remote.asked = None;
@@ -264,6 +361,8 @@ impl Router {
     }
 
     fn put_answer(&mut self, served: &Served, reply: Option<&Reply>) {
+        // Who asked looks at its own map again.
+        let reply = reply.filter(|reply| **reply != Reply::Refused(Refusal::NotHere));
         let is_there =
             |peer: &&mut super::Peer| peer.node == served.node && peer.up && peer.link == served.link;
         if let Some(peer) = self.peers.iter_mut().find(is_there) {

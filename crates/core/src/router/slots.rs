@@ -4,6 +4,7 @@
 use core::ops::Range;
 use crc::{CRC_16_XMODEM, Crc};
 
+use crate::control::slot_set::SlotSet;
 use crate::types::ShardId;
 
 /// Number of hash slots (Redis Cluster specification).
@@ -33,6 +34,15 @@ pub fn shard_of(slot: u16, data_shards: u64) -> ShardId {
 pub fn slots_of(shard: ShardId, data_shards: u64) -> Range<u16> {
     let first = |index: u64| (index * u64::from(SLOTS)).div_ceil(data_shards) as u16;
     first(shard.0 - 1)..first(shard.0)
+}
+
+/// What a shard held before it took part in any move: nothing, if the cluster was not founded with it.
+pub(crate) fn founding_share(shard: ShardId, data_shards: u64) -> SlotSet {
+    if (1..=data_shards).contains(&shard.0) {
+        SlotSet::of([slots_of(shard, data_shards)])
+    } else {
+        SlotSet::default()
+    }
 }
 
 #[cfg(test)]

@@ -3,12 +3,13 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use super::migrations::Migration;
 use super::tables::{Replica, Shard};
 use super::{Host, Registry, Seat};
 use crate::codec::{self, DecodeError, Decoder};
 use crate::command::{HostInfo, Standing};
 use crate::control::slot_map::SlotMap;
-use crate::types::{LogIndex, NodeId, ReplicaId, ShardId};
+use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId};
 
 impl Registry {
     /// Begins a snapshot behind `header`. The registry is small: its one block is made at once.
@@ -46,6 +47,12 @@ impl Registry {
             replica.encode(out);
         }
         self.slots.encode(out);
+        codec::put_varint(out, self.last_migration.0);
+        codec::put_varint(out, self.migrations.len() as u64);
+        for (id, migration) in &self.migrations {
+            codec::put_varint(out, id.0);
+            migration.encode(out);
+        }
     }
 
     /// The registry of a snapshot, behind the header.
@@ -69,7 +76,24 @@ impl Registry {
             replicas.insert(id, Replica::decode(decoder)?);
         }
         let slots = SlotMap::decode(decoder)?;
-        Ok(Registry { seats, shards, replicas, last_replica, last_shard, slots, changed, snapshot: None })
+        let last_migration = MigrationId(decoder.varint()?);
+        let mut migrations = BTreeMap::new();
+        for _ in 0..decoder.varint()? {
+            let id = MigrationId(decoder.varint()?);
+            migrations.insert(id, Migration::decode(decoder)?);
+        }
+        Ok(Registry {
+            seats,
+            shards,
+            replicas,
+            last_replica,
+            last_shard,
+            slots,
+            migrations,
+            last_migration,
+            changed,
+            snapshot: None,
+        })
     }
 }
 

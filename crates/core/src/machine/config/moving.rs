@@ -23,12 +23,18 @@ pub struct OutgoingConfig {
     sent: BTreeMap<Name, Arc<Namespace>>,
     /// The namespace that is being sent.
     current: Option<(Name, Blocks)>,
+    is_passed: bool,
 }
 
 impl OutgoingConfig {
     /// A copy of the namespaces of some slots.
     pub fn new(slots: SlotSet) -> OutgoingConfig {
         OutgoingConfig { slots, ..OutgoingConfig::default() }
+    }
+
+    /// Whether the receiver once had everything.
+    pub fn is_passed(&self) -> bool {
+        self.is_passed
     }
 
     /// The next part; `None` while the receiver has everything as it is.
@@ -50,7 +56,10 @@ impl OutgoingConfig {
             config.is_held(name, &self.slots)
                 && self.sent.get(*name).is_none_or(|sent| !Arc::ptr_eq(sent, namespace))
         };
-        let (name, namespace) = config.namespaces.iter().find(is_due)?;
+        let Some((name, namespace)) = config.namespaces.iter().find(is_due) else {
+            self.is_passed = true;
+            return None;
+        };
         let mut blocks = Blocks::new(None, VecDeque::from([(name.clone(), namespace.clone())]));
         let block = blocks.next_block().map(Into::into);
         self.sent.insert(name.clone(), namespace.clone());
@@ -84,17 +93,17 @@ impl Config {
 
     /// Tells those who watch the configuration of these slots to ask again: of another shard, perhaps.
     pub fn tell_all_of(&mut self, slots: &SlotSet) {
-        let held: Vec<ConfigNews> = self
-            .namespaces
-            .iter()
-            .filter(|(name, _)| self.is_held(name, slots))
-            .map(|(name, namespace)| ConfigNews {
-                namespace: name.clone(),
-                containers: namespace.contents.containers.keys().cloned().collect(),
-            })
-            .filter(|news| !news.containers.is_empty())
-            .collect();
-        self.news.extend(held);
+        let all = self.news_of_all().into_iter();
+        self.news.extend(all.filter(|news| slots.contains(slots::slot_of(news.namespace.routing_key()))));
+    }
+
+    /// As if everything had changed.
+    pub fn news_of_all(&self) -> Vec<ConfigNews> {
+        let all = self.namespaces.iter().map(|(name, namespace)| ConfigNews {
+            namespace: name.clone(),
+            containers: namespace.contents.containers.keys().cloned().collect(),
+        });
+        all.filter(|news| !news.containers.is_empty()).collect()
     }
 
     /// What the numbers of this shard's namespaces have come to, for the shard that goes on with some of them.

@@ -47,7 +47,7 @@ impl World {
         let slots = SlotSet::of([0..half]);
         World {
             random,
-            shards: [Machine::new(ShardId(1), 3), Machine::new(ShardId(2), 3)],
+            shards: [Machine::new(ShardId(1), 3, 2), Machine::new(ShardId(2), 3, 2)],
             model: BTreeMap::new(),
             versions: BTreeMap::new(),
             numbers: BTreeMap::new(),
@@ -410,14 +410,14 @@ fn nothing_is_lost_or_doubled_whatever_comes_late_or_twice() {
 
 #[test]
 fn a_shard_that_never_moved_says_nothing_of_slots() {
-    let machine = Machine::new(ShardId(1), 3);
+    let machine = Machine::new(ShardId(1), 3, 2);
     assert_eq!(machine.read(&Read::Count), Reply::Count(0));
     assert!(machine.data().and_then(Data::ownership_of).is_none());
 }
 
 #[test]
 fn a_part_of_an_older_attempt_is_not_believed() {
-    let mut machine = Machine::new(ShardId(2), 3);
+    let mut machine = Machine::new(ShardId(2), 3, 2);
     let slots = SlotSet::all();
     let mut step = |step| {
         let write = Write::Move(Move { shard: ShardId(2), migration: MigrationId(1), step });

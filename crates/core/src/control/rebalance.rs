@@ -1,0 +1,118 @@
+//! Which slots should move so that all data shards hold as many.
+//!
+//! A pure function of who holds what. Every shard ends with the same number, or one more; those that hold the most keep the
+//! larger shares, so as few slots move as can be. Slots go in order, from the ends of what their givers hold, so shares stay
+//! in few ranges. It does not depend on anything but the shares.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::slot_set::SlotSet;
+use crate::types::ShardId;
+
+/// Slots that should go from one shard to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotMove {
+    /// Who gives them.
+    pub from: ShardId,
+    /// Who receives them.
+    pub to: ShardId,
+    /// Which.
+    pub slots: SlotSet,
+}
+
+/// The moves that even the shares out.
+pub fn plan(shares: &BTreeMap<ShardId, SlotSet>) -> Vec<SlotMove> {
+    let total: u32 = shares.values().map(SlotSet::count).sum();
+    let shards = u32::try_from(shares.len()).unwrap_or(u32::MAX);
+    if shards == 0 {
+        return Vec::new();
+    }
+    let (least, larger) = (total / shards, total % shards);
+    let mut by_count: Vec<(&ShardId, &SlotSet)> = shares.iter().collect();
+    by_count.sort_by_key(|(shard, share)| (core::cmp::Reverse(share.count()), **shard));
+    let wanted: BTreeMap<ShardId, u32> = by_count
+        .iter()
+        .zip(0..)
+        .map(|((shard, _), position)| (**shard, least + u32::from(position < larger)))
+        .collect();
+    let mut spare: Vec<(ShardId, SlotSet)> = Vec::new();
+    for (shard, share) in shares {
+        let surplus = share.count().saturating_sub(wanted[shard]);
+        if surplus > 0 {
+            spare.push((*shard, share.last(surplus)));
+        }
+    }
+    let mut moves = Vec::new();
+    let mut spare = spare.into_iter().peekable();
+    for (&to, share) in shares {
+        let mut missing = wanted[&to].saturating_sub(share.count());
+        while missing > 0
+            && let Some((from, left)) = spare.peek_mut()
+        {
+            let slots = left.first(missing);
+            missing -= slots.count();
+            *left = left.without(&slots);
+            moves.push(SlotMove { from: *from, to, slots });
+            if left.is_empty() {
+                spare.next();
+            }
+        }
+    }
+    moves
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::router::slots::SLOTS;
+
+    /// Shares of so many shards, some of them empty, in random pieces.
+    fn random_shares(random: &mut fastrand::Rng) -> BTreeMap<ShardId, SlotSet> {
+        let shards = random.u64(1..9);
+        let mut shares: BTreeMap<ShardId, SlotSet> =
+            (1..=shards).map(|shard| (ShardId(shard), SlotSet::default())).collect();
+        let holders = random.u64(1..=shards);
+        let mut begin = 0;
+        while begin < SLOTS {
+            let end = (begin + random.u16(1..4_000)).min(SLOTS);
+            let share = shares.entry(ShardId(random.u64(1..=holders))).or_default();
+            *share = share.union(&SlotSet::of([begin..end]));
+            begin = end;
+        }
+        shares
+    }
+
+    #[test]
+    fn shares_come_out_even_and_no_slot_moves_without_need() {
+        let mut random = fastrand::Rng::with_seed(3);
+        for _ in 0..300 {
+            let before = random_shares(&mut random);
+            let mut after = before.clone();
+            let moves = plan(&before);
+            for SlotMove { from, to, slots } in &moves {
+                assert!(from != to && !slots.is_empty() && slots.is_within(&before[from]));
+                let (given, received) = (after[from].without(slots), after[to].union(slots));
+                after.insert(*from, given);
+                after.insert(*to, received);
+            }
+            let counts: Vec<u32> = after.values().map(SlotSet::count).collect();
+            assert_eq!(counts.iter().sum::<u32>(), u32::from(SLOTS));
+            let (least, most) = (counts.iter().min(), counts.iter().max());
+            assert!(most <= least.map(|least| least + 1).as_ref(), "{counts:?}");
+            // As few as can be: who holds too many gives just the rest, and of these as many as can be keep one more.
+            let (share, larger) = (u32::from(SLOTS) / counts.len() as u32, u32::from(SLOTS) % counts.len() as u32);
+            let mut surplus: Vec<u32> = before.values().map(|set| set.count().saturating_sub(share)).collect();
+            surplus.sort_unstable_by(|a, b| b.cmp(a));
+            let kept = surplus.iter().take(larger as usize).filter(|surplus| **surplus > 0).count() as u32;
+            let moved: u32 = moves.iter().map(|a_move| a_move.slots.count()).sum();
+            assert_eq!(moved, surplus.iter().sum::<u32>() - kept);
+            assert_eq!(plan(&after), [], "what is even stays as it is");
+        }
+    }
+
+    #[test]
+    fn nothing_comes_of_no_shards() {
+        assert_eq!(plan(&BTreeMap::new()), []);
+    }
+}

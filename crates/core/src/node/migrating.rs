@@ -1,0 +1,348 @@
+//! What the leader of a shard does about a move of its slots: it copies, freezes, hands over, and cleans up.
+//!
+//! Owns when. What a step does is `machine::moving`'s; in which order moves are done is the registry's. All that is known of a
+//! move stands in the registry and in the states of its two shards; what a leader keeps here can be lost at any time, and the
+//! next one begins a copy anew, under its own term as the number of the attempt.
+//!
+//! The way: open a copy at the receiver; walk the keys and send them, a part at a time; send again what changed meanwhile,
+//! until little is left; freeze; send the rest; let the receiver own the slots; tell the registry; release, and purge.
+//! Clients wait from the freeze until the receiver owns the slots: a few rounds of consensus.
+//!
+//! One step of each shard is under way at a time. One whose outcome is not known is taken again: twice is once.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::Node;
+use crate::command::migration::{Import, Move, MoveReply, MoveStep};
+use crate::command::{Reply, Write};
+use crate::control::slot_set::SlotSet;
+use crate::deliberate::Fault;
+use crate::event::MoveStatus;
+use crate::limits;
+use crate::machine::kv::ownership::Stage;
+use crate::router::Errand;
+use crate::router::slots::founding_share;
+use crate::types::{MigrationId, ShardId, Term, Ticks};
+
+/// With so few keys left to be copied again, the slots are frozen.
+const REST_KEYS_MAX: usize = 512;
+
+/// Parts of what changed that are sent before the slots are frozen though more is left: clients write faster than it is
+/// copied.
+const CHANGED_PARTS_MAX: u64 = 256;
+
+/// Walks over keys none of which is to be copied, one after the other before others get their turn.
+const WALKS_PER_TURN_MAX: usize = 4;
+
+/// Before a step that failed, or has nothing to do, is taken again.
+const PATIENCE_TICKS: u64 = 2;
+
+/// What this node does as the leader of givers.
+#[derive(Default)]
+pub(super) struct Migrating {
+    copies: BTreeMap<ShardId, Copy>,
+    errands: u64,
+}
+
+/// One move, as far as this leader of its giver has come.
+struct Copy {
+    migration: MigrationId,
+    /// Of the leadership: another one begins anew.
+    term: Term,
+    to: ShardId,
+    slots: SlotSet,
+    phase: Phase,
+    /// The number of the next part.
+    sequence: u64,
+    /// A part whose outcome is not known.
+    part: Option<Import>,
+    /// Parts sent since the walk was complete.
+    changed_parts: u64,
+    /// The step under way.
+    errand: Option<u64>,
+    not_before: Ticks,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The receiver is to be asked to begin.
+    Opening,
+    /// Parts are being sent.
+    Copying,
+    /// The receiver owns the slots; the registry is to know.
+    Telling,
+    /// The registry knows. The keys are being counted, perhaps by another leader than the one that sent them.
+    Counting,
+}
+
+/// What a shard is to do next.
+enum Next {
+    /// Nothing for a while.
+    Wait,
+    /// A step, or a word to the registry.
+    Take(Write),
+}
+
+impl Node {
+    /// Takes the next steps of all moves from shards that this node leads.
+    pub(super) fn migrate(&mut self) {
+        for (errand, reply) in self.router.take_errands() {
+            self.errand_done(errand, reply);
+        }
+        let registry = self.registry();
+        let is_idle = registry.migrations().is_empty() && registry.last_migration() == MigrationId(0);
+        if is_idle {
+            return;
+        }
+        for shard in self.givers() {
+            self.drive_copy(shard);
+        }
+    }
+
+    /// Shards that this node leads and that give slots away, or have done so and not cleaned up. Forgets all other copies.
+    fn givers(&mut self) -> Vec<ShardId> {
+        let mut givers = Vec::new();
+        for group in self.groups.iter().filter(|group| group.leads()) {
+            let shard = group.shard();
+            let stage = group.machine().data().and_then(|data| data.ownership_of()).map(|held| held.stage());
+            let is_cleaning = matches!(stage, Some(Stage::Frozen { .. } | Stage::Released { .. }));
+            if is_cleaning || self.registry().move_from(shard).is_some() {
+                givers.push(shard);
+            }
+        }
+        let over: Vec<ShardId> =
+            self.migrating.copies.keys().copied().filter(|shard| !givers.contains(shard)).collect();
+        for shard in over {
+            self.forget_copy(shard);
+        }
+        givers
+    }
+
+    fn forget_copy(&mut self, shard: ShardId) {
+        self.migrating.copies.remove(&shard);
+        self.groups.copy_from(shard, |data| data.abandon_outgoing());
+    }
+
+    /// Takes the next step of the move from a shard.
+    fn drive_copy(&mut self, shard: ShardId) {
+        let Some((migration, to, slots)) = self.current_move(shard) else { return };
+        let Some(term) = self.groups.find(shard).map(|group| group.status().term) else { return };
+        let is_same = |copy: &Copy| copy.migration == migration && copy.term == term;
+        if !self.migrating.copies.get(&shard).is_some_and(is_same) {
+            self.forget_copy(shard);
+            let copy = Copy {
+                migration,
+                term,
+                to,
+                slots,
+                phase: Phase::Opening,
+                sequence: 0,
+                part: None,
+                changed_parts: 0,
+                errand: None,
+                not_before: self.now,
+            };
+            self.migrating.copies.insert(shard, copy);
+        }
+        let Some(mut copy) = self.migrating.copies.remove(&shard) else { return };
+        if copy.errand.is_none()
+            && copy.not_before <= self.now
+            && let Next::Take(write) = self.next_step(shard, &mut copy)
+        {
+            self.migrating.errands += 1;
+            let number = self.migrating.errands;
+            copy.errand = Some(number);
+            self.migrating.copies.insert(shard, copy);
+            self.router.run_errand(Errand { shard, number }, write, &mut self.groups);
+        } else {
+            self.migrating.copies.insert(shard, copy);
+        }
+    }
+
+    /// The move that a shard gives in: the one that its own state knows, or else the one that the registry wants.
+    fn current_move(&self, shard: ShardId) -> Option<(MigrationId, ShardId, SlotSet)> {
+        let ownership = self.groups.find(shard)?.machine().data()?.ownership_of();
+        let registry = self.registry();
+        if let Some(ownership) = ownership {
+            if let Stage::Frozen { slots, .. } | Stage::Released { slots, .. } = ownership.stage() {
+                let id = ownership.last();
+                let to = registry.migrations().get(&id).map_or(ShardId::PRIME, |migration| migration.to);
+                // It may be younger than the registry is here.
+                return (registry.last_migration() >= id).then(|| (id, to, slots.clone()));
+            }
+        }
+        let (id, migration) = registry.move_from(shard)?;
+        let is_next = ownership.is_none_or(|ownership| ownership.last() < id);
+        is_next.then(|| (id, migration.to, migration.slots.clone()))
+    }
+
+    fn next_step(&mut self, shard: ShardId, copy: &mut Copy) -> Next {
+        let migration = copy.migration;
+        let limit = self.options.move_step_keys;
+        let is_finished = !self.registry().migrations().contains_key(&migration);
+        let Some(group) = self.groups.find(shard) else { return Next::Wait };
+        let stage = group.machine().data().and_then(|data| data.ownership_of()).map(|held| held.stage());
+        let (is_frozen, removed) = match stage {
+            Some(Stage::Released { .. }) => {
+                return Next::Take(Write::Move(Move { shard, migration, step: MoveStep::Purge { limit } }));
+            }
+            Some(Stage::Frozen { removed, .. }) => (true, *removed),
+            _ => (false, 0),
+        };
+        if is_frozen && is_finished && copy.phase != Phase::Counting {
+            // Whoever sent the keys has counted them, too.
+            if copy.phase != Phase::Telling {
+                self.begin_copy(shard, &copy.slots);
+            }
+            copy.phase = Phase::Counting;
+        }
+        match copy.phase {
+            Phase::Opening => {
+                let (attempt, slots) = (copy.term.0, copy.slots.clone());
+                let founding = founding_share(copy.to, self.options.data_shards);
+                self.step_of(copy, MoveStep::Open { attempt, slots, founding, limit })
+            }
+            Phase::Copying => self.next_part(shard, copy, is_frozen),
+            Phase::Telling => Next::Take(Write::FinishMigration { migration }),
+            Phase::Counting => {
+                let rows = self.groups.copy_from(shard, |data| {
+                    for _ in 0..WALKS_PER_TURN_MAX {
+                        if data.outgoing_rest().is_none() {
+                            data.next_part((0, 0), limit);
+                        }
+                    }
+                    data.outgoing_rest().map(|rest| rest.rows)
+                });
+                match rows.flatten() {
+                    Some(rows) => {
+                        let step = MoveStep::Release { rows: rows + removed };
+                        Next::Take(Write::Move(Move { shard, migration, step }))
+                    }
+                    None => Next::Wait,
+                }
+            }
+        }
+    }
+
+    /// The next part of the copy, or what follows behind the last.
+    fn next_part(&mut self, shard: ShardId, copy: &mut Copy, is_frozen: bool) -> Next {
+        let (at, limit) = ((copy.term.0, copy.sequence), self.options.move_step_keys);
+        let is_hasty = is_frozen && self.options.faults.has(Fault::OwnedBeforeLastRows);
+        if copy.part.is_none() && !is_hasty {
+            let is_over = copy.changed_parts >= CHANGED_PARTS_MAX;
+            let found = self.groups.copy_from(shard, |data| {
+                let rest = data.outgoing_rest();
+                let is_little = rest.is_some_and(|rest| {
+                    !rest.has_config && (rest.keys <= REST_KEYS_MAX || is_over)
+                });
+                if is_little && !is_frozen {
+                    return Err(());
+                }
+                let mut part = data.next_part(at, limit);
+                for _ in 1..WALKS_PER_TURN_MAX {
+                    if part.is_empty() && data.outgoing_rest().is_none() {
+                        part = data.next_part(at, limit);
+                    }
+                }
+                Ok((part, rest.is_some(), data.outgoing_rest().is_some()))
+            });
+            match found {
+                Some(Err(())) => return self.freeze(shard, copy),
+                Some(Ok((part, is_walked, _))) if !part.is_empty() => {
+                    copy.changed_parts += u64::from(is_walked);
+                    copy.part = Some(part);
+                }
+                Some(Ok((_, _, true))) if is_frozen => {}
+                _ => return Next::Wait,
+            }
+        }
+        match copy.part.clone() {
+            Some(part) => self.step_of(copy, MoveStep::Import(part)),
+            None => match self.groups.copy_from(shard, |data| data.own_step(at.0, at.1)) {
+                Some(own) => self.step_of(copy, own),
+                None => Next::Wait,
+            },
+        }
+    }
+
+    fn freeze(&self, shard: ShardId, copy: &Copy) -> Next {
+        let founding = founding_share(shard, self.options.data_shards);
+        let step = MoveStep::Freeze { slots: copy.slots.clone(), founding };
+        Next::Take(Write::Move(Move { shard, migration: copy.migration, step }))
+    }
+
+    fn step_of(&self, copy: &Copy, step: MoveStep) -> Next {
+        Next::Take(Write::Move(Move { shard: copy.to, migration: copy.migration, step }))
+    }
+
+    fn begin_copy(&mut self, shard: ShardId, slots: &SlotSet) {
+        self.groups.copy_from(shard, |data| data.begin_outgoing(slots));
+    }
+
+    /// A step was taken, or was not.
+    fn errand_done(&mut self, errand: Errand, reply: Reply) {
+        let now = self.now;
+        let Some(copy) = self.migrating.copies.get_mut(&errand.shard) else { return };
+        if copy.errand != Some(errand.number) {
+            return;
+        }
+        copy.errand = None;
+        let later = Ticks(now.0 + PATIENCE_TICKS);
+        match (copy.phase, reply) {
+            (Phase::Opening, Reply::Move(MoveReply::Done)) => {
+                copy.phase = Phase::Copying;
+                let slots = copy.slots.clone();
+                self.begin_copy(errand.shard, &slots);
+            }
+            (Phase::Opening | Phase::Copying, Reply::Move(MoveReply::Owned)) => {
+                let is_counted = copy.phase == Phase::Copying;
+                copy.phase = Phase::Telling;
+                if !is_counted {
+                    let slots = copy.slots.clone();
+                    self.begin_copy(errand.shard, &slots);
+                }
+            }
+            (Phase::Copying, Reply::Move(MoveReply::Done)) => {
+                // The answer to a part, or to a freeze, which has none.
+                copy.sequence += u64::from(copy.part.take().is_some());
+            }
+            (Phase::Telling, Reply::HostChanged) => copy.not_before = Ticks(now.0 + 1),
+            // A sweep goes on at once, one that waits for another move to end does so in a moment.
+            (Phase::Opening, Reply::Move(MoveReply::Again)) => copy.not_before = Ticks(now.0 + 1),
+            (Phase::Counting, Reply::Move(_)) => {}
+            _ => copy.not_before = later,
+        }
+    }
+
+    /// The moves that this node drives as the leader of their givers.
+    pub(super) fn moves(&self) -> Vec<MoveStatus> {
+        let copies = self.migrating.copies.iter();
+        copies
+            .map(|(&from, copy)| MoveStatus {
+                migration: copy.migration,
+                from,
+                to: copy.to,
+                parts: copy.sequence,
+                is_frozen: self.is_frozen(from),
+            })
+            .collect()
+    }
+
+    fn is_frozen(&self, shard: ShardId) -> bool {
+        let data = self.groups.find(shard).and_then(|group| group.machine().data());
+        let stage = data.and_then(|data| data.ownership_of()).map(|ownership| ownership.stage());
+        matches!(stage, Some(Stage::Frozen { .. }))
+    }
+
+    /// For checkers: what this node's replica of a shard owns, and whether its last move is over.
+    pub fn owned_slots(&self, shard: ShardId) -> Option<(SlotSet, bool)> {
+        let data = self.groups.find(shard)?.machine().data()?;
+        Some(match data.ownership_of() {
+            Some(ownership) => (ownership.owned().clone(), *ownership.stage() == Stage::Idle),
+            None => (founding_share(shard, self.options.data_shards), true),
+        })
+    }
+}
+
+const _: () = assert!(REST_KEYS_MAX <= limits::MOVE_KEYS_PER_STEP_MAX);
