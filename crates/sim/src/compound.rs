@@ -116,7 +116,7 @@ impl Compound {
     fn read(&mut self, shard: usize) -> Read {
         match self.random.u8(0..12) {
             0 => return Read::Count,
-            1 => return Read::Scan { shard: ShardId(shard as u64 + 1), after: 0, count: 3 },
+            1 => return Read::Scan { shard: ShardId(shard as u64 + 1), after: 0, count: 3, version: 1 },
             _ => {}
         }
         let mut operations = OperationsBuilder::default();

@@ -50,6 +50,12 @@ pub fn reply_facts(reply: &Reply) -> (u64, u64) {
             (20, digest(format!("{reply:?}").as_bytes()))
         }
         Reply::Scanned { .. } | Reply::Count(_) => (21, digest(format!("{reply:?}").as_bytes())),
+        Reply::ShardAdded { .. } | Reply::Moving { .. } | Reply::SlotsMoved | Reply::Move(_) => {
+            (23, digest(format!("{reply:?}").as_bytes()))
+        }
+        Reply::Part { .. } | Reply::Refused(Refusal::NotHere) => {
+            unreachable!("invariant: nodes keep it among themselves")
+        }
         Reply::Config(reply) => (22, digest(format!("{reply:?}").as_bytes())),
     }
 }

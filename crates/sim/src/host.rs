@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
+use tidelock_core::control::slot_set::SlotSet;
 use tidelock_core::command::{ConfigRead, HostInfo, Read, RegistryView, Reply, Standing, Write as Command};
 use tidelock_core::event::{Actions, ConfigNews, Event, NodeOptions, NodeStatus, OutgoingFrame};
 use tidelock_core::membership::Membership;
@@ -194,6 +195,11 @@ impl Host {
             seats.insert(number, seat.standing);
         }
         node.is_as_wanted().then_some(seats)
+    }
+
+    /// What its replica of a shard owns, and whether the last move of slots is over for it.
+    pub fn owned_slots(&self, shard: ShardId) -> Option<(SlotSet, bool)> {
+        self.process.as_ref()?.node.owned_slots(shard)
     }
 
     /// The tables of the registry, as far as it knows.

@@ -3,6 +3,7 @@
 //! Time here is counted in ticks, as the cluster's own timers are: what it is given is generous for a cluster that
 //! works and finite for one that does not.
 
+use tidelock_core::control::slot_set::SlotSet;
 use tidelock_core::command::config::{ConfigReply, Query};
 use tidelock_core::command::{
     Condition, ConfigRead, Consistency, HostInfo, Page, Read, Reply, Request, Standing, Write,
@@ -45,6 +46,7 @@ impl World<'_> {
             }
         }
         self.converge()?;
+        self.check_slots()?;
         self.settle_logs()?;
         for node in self.nodes() {
             self.check_view(node)?;
@@ -88,6 +90,33 @@ impl World<'_> {
             seats.iter().filter(|(_, standing)| **standing != Standing::Removed).map(|(node, _)| *node);
         wanted.eq(members.iter().map(|host| host.node()))
             && members.iter().all(|host| host.settled_seats().as_ref() == Some(&seats))
+    }
+
+    /// Every slot has one owner, the one that the registry says, and nothing of a move is left.
+    fn check_slots(&self) -> Result<(), Violation> {
+        let registry = self.hosts.iter().find_map(|host| host.registry());
+        let registry = registry.expect("invariant: a healed cluster has nodes");
+        let mut all = SlotSet::default();
+        for (shard, _) in registry.shards.iter().filter(|(shard, _)| *shard != ShardId::PRIME) {
+            for (owned, is_over) in self.hosts.iter().filter_map(|host| host.owned_slots(*shard)) {
+                if !is_over || owned != registry.slots.share(*shard) {
+                    let text = format!(
+                        "shard {shard} owns {owned} ({is_over}), and the registry says {}",
+                        registry.slots.share(*shard)
+                    );
+                    return Err(Violation::new("slots", text));
+                }
+            }
+            let share = registry.slots.share(*shard);
+            if all.overlaps(&share) {
+                return Err(Violation::new("slots", format!("{share} have two owners")));
+            }
+            all = all.union(&share);
+        }
+        if all != SlotSet::all() {
+            return Err(Violation::new("slots", format!("only {all} have an owner")));
+        }
+        Ok(())
     }
 
     fn pass_ticks(&mut self, ticks: u64) -> Result<(), Violation> {
@@ -194,7 +223,7 @@ impl World<'_> {
             self.hosts.iter().filter(|host| host.is_member()).map(|host| host.info()).collect();
         let hosts_known = view.hosts.iter().map(|host| &host.info).eq(members)
             && view.hosts.iter().all(|host| host.connected);
-        let leaders_known = view.shards.len() as u64 == self.plan.data_shards + 1
+        let leaders_known = view.shards.len() as u64 > self.plan.data_shards
             && view.shards.iter().all(|shard| shard.leader.is_some());
         if hosts_known && leaders_known {
             return Ok(());

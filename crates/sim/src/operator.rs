@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use tidelock_core::command::{HostChange, HostInfo, Refusal, Reply, Request, ShardTags, Write};
+use tidelock_core::control::slot_set::SlotSet;
 use tidelock_core::types::{NodeId, ShardId, Token};
 use uuid::Uuid;
 
@@ -53,6 +54,19 @@ pub enum Deed {
         /// Where it is from now on.
         zone: &'static str,
     },
+    /// The cluster gets another data shard.
+    AddShard,
+    /// All data shards shall hold as many slots.
+    Rebalance,
+    /// A shard, which there may not be, shall hold these slots.
+    MoveSlots {
+        /// The first.
+        begin: u16,
+        /// Behind the last.
+        end: u16,
+        /// Who shall hold them.
+        to: ShardId,
+    },
     /// Another node shall lead a shard.
     Transfer {
         /// Which shard.
@@ -70,6 +84,9 @@ impl fmt::Display for ScheduledDeed {
 
 /// Most hosts that join in one run.
 const JOINS_MAX: u64 = 3;
+
+/// Most shards that are added in one run, unless it is asked again.
+const SHARDS_ADDED_MAX: u64 = 2;
 
 /// An operator who heard nothing tries again after so long.
 const TRY_AGAIN_AFTER: Micros = Micros(3_000_000);
@@ -129,6 +146,36 @@ pub fn draw(
     times.into_iter().map(deed).collect()
 }
 
+/// Draws how slots move, and which shards come. In most runs some do.
+pub fn draw_moves(data_shards: u64, until: Micros, random: &mut fastrand::Rng) -> Vec<ScheduledDeed> {
+    let count = *choose(random, &[0, 1, 2, 4, 8]);
+    let mut shards = data_shards;
+    let mut times: Vec<u64> = (0..count).map(|_| random.u64(0..until.0)).collect();
+    times.sort_unstable();
+    let deed = |at: u64| {
+        let deed = match random.u8(0..8) {
+            0..=1 if shards < data_shards + SHARDS_ADDED_MAX => {
+                shards += 1;
+                Deed::AddShard
+            }
+            0..=3 => Deed::Rebalance,
+            _ => {
+                let begin = if random.bool() { 0 } else { random.u16(..16_000) };
+                let end = if random.bool() { 16_384 } else { random.u16(begin + 1..16_384) };
+                Deed::MoveSlots { begin, end, to: ShardId(random.u64(1..=shards)) }
+            }
+        };
+        ScheduledDeed { at: Micros(at), deed }
+    };
+    times.into_iter().map(deed).collect()
+}
+
+/// Whether slots may move.
+pub fn moves(deeds: &[ScheduledDeed]) -> bool {
+    let is_move = |deed: &Deed| matches!(deed, Deed::Rebalance | Deed::MoveSlots { .. });
+    deeds.iter().any(|scheduled| is_move(&scheduled.deed))
+}
+
 /// How many hosts join.
 pub fn joins(deeds: &[ScheduledDeed]) -> u64 {
     deeds.iter().filter(|scheduled| scheduled.deed == Deed::Join).count() as u64
@@ -169,6 +216,12 @@ impl World<'_> {
                 Request::Write(Write::TagShard(ShardTags { shard, tags }))
             }
             Deed::Move { node, zone } => return self.move_host(index, node, zone),
+            Deed::AddShard => Request::Write(Write::AddShard { name: None, tags: BTreeMap::new() }),
+            Deed::Rebalance => Request::Write(Write::Rebalance),
+            Deed::MoveSlots { begin, end, to } => {
+                let slots = SlotSet::of([begin..end]);
+                Request::Write(Write::MoveSlots { slots, to })
+            }
             Deed::Transfer { shard, to } => Request::Transfer { shard, to },
         };
         let token = self.ask(asked, request, false);

@@ -101,7 +101,8 @@ impl Plan {
             Temper::Wild => (Micros::SECOND, Micros::SECOND * 3),
         };
         let from = Micros::SECOND * random.u64(0..3);
-        let deeds = operator::draw(nodes, data_shards, duration, &mut generator(seed, "operators"));
+        let mut deeds = operator::draw(nodes, data_shards, duration, &mut generator(seed, "operators"));
+        deeds.extend(operator::draw_moves(data_shards, duration, &mut generator(seed, "slots")));
         let hosts = nodes + operator::joins(&deeds);
         let severity = Severity { nodes: hosts, data_shards, from, until: duration, interval_max, lasts_max };
         Plan {

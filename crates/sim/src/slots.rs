@@ -18,6 +18,12 @@ pub fn slot_of(key: &[u8]) -> u16 {
     (u64::from(crc16(key)) % SLOTS) as u16
 }
 
+/// The slot of a key, of its tag alone if it holds one.
+pub fn slot_of(key: &[u8]) -> u16 {
+    let tagged = key.strip_prefix(b"{").and_then(|rest| rest.split(|&byte| byte == b'}').next());
+    (u64::from(crc16(tagged.unwrap_or(key))) % SLOTS) as u16
+}
+
 /// Bit by bit, as the polynomial says: short enough to be seen right.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, &byte| {

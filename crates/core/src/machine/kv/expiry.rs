@@ -68,7 +68,12 @@ impl KeyValue {
         while keys < limit as u64
             && let Some(key) = self.expiries.overdue(now)
         {
-            self.remove(&key);
+            if self.ownership.as_ref().is_some_and(|ownership| !ownership.owns(&key)) {
+                // It is nobody's here, so its going is no change of what this shard owns.
+                self.take_out(&key);
+            } else {
+                self.remove(&key);
+            }
             keys += 1;
         }
         self.restoring = restoring;

@@ -6,12 +6,15 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tidelock_core::command::{
-    Condition, Exchange, Expiry, ExpiryCondition, Operation, OperationRepliesBuilder, OperationReply,
+    Condition, Exchange, Move, MoveStep, Refusal, Expiry, ExpiryCondition, Operation, OperationRepliesBuilder, OperationReply,
     Rejection, Reply, Set, SetCondition, Write,
 };
+use tidelock_core::control::slot_set::SlotSet;
 use tidelock_core::machine::config::Config;
 use tidelock_core::types::{UnixMillis, Version};
 use uuid::Uuid;
+
+use crate::slots::slot_of;
 
 /// What a key holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,12 +32,29 @@ pub struct Model {
     restoring: Option<Uuid>,
     /// The real one: whether it was ever written to decides about a restore. What it holds, others judge.
     config: Config,
+    /// What it owns, once it took part in a move.
+    owned: Option<SlotSet>,
+    /// The last move that it took part in.
+    last: u64,
+    arriving: Option<Arriving>,
+}
+
+/// A copy that is not complete.
+#[derive(Debug)]
+struct Arriving {
+    slots: SlotSet,
+    attempt: u64,
+    sequence: u64,
 }
 
 impl Model {
     /// Does what a command of the log says. Returns the answer, if the model has an opinion on it.
     pub fn apply(&mut self, write: &Write) -> Option<Reply> {
+        if !keys_of(write).iter().all(|key| self.owns(key)) {
+            return Some(Reply::Refused(Refusal::NotHere));
+        }
         match write {
+            Write::Move(step) => self.step(step),
             Write::Put { key, value, condition } => {
                 let put = Operation::Put { key, value, condition: *condition };
                 self.operate(&put);
@@ -95,10 +115,75 @@ impl Model {
             .collect();
         due.sort();
         for (_, key) in due.into_iter().take(limit) {
+            // What is not owned takes no revision. Restores may go on: not a client's doing.
+            self.revision += u64::from(self.owns(&key));
             self.keys.remove(&key);
-            // Restores may go on: not a client's doing.
-            self.revision += 1;
         }
+    }
+
+    fn owns(&self, key: &[u8]) -> bool {
+        self.owned.as_ref().is_none_or(|owned| owned.contains(slot_of(key)))
+    }
+
+    /// A step of a move, as a whole: what takes the store several commands is done with the first of them.
+    fn step(&mut self, step: &Move) {
+        let migration = step.migration.0;
+        match &step.step {
+            MoveStep::Open { attempt, slots, founding, .. } => {
+                self.owned.get_or_insert_with(|| founding.clone());
+                if migration < self.last || (migration == self.last && self.arriving.is_none()) {
+                    return;
+                }
+                self.last = migration;
+                if self.arriving.as_ref().is_none_or(|arriving| arriving.attempt < *attempt) {
+                    self.forget(slots);
+                    let (slots, attempt) = (slots.clone(), *attempt);
+                    self.arriving = Some(Arriving { slots, attempt, sequence: 0 });
+                }
+            }
+            MoveStep::Import(import) => {
+                let Some(arriving) = self.arriving.as_mut().filter(|_| migration == self.last) else { return };
+                if (arriving.attempt, arriving.sequence) != (import.attempt, import.sequence) {
+                    return;
+                }
+                arriving.sequence += 1;
+                self.lift(import.revision.0);
+                for row in &import.rows {
+                    let held = Held { version: row.version, value: row.value.clone(), expires: row.expires };
+                    self.keys.insert(row.key.clone(), held);
+                }
+                import.removals.iter().for_each(|key| drop(self.keys.remove(key)));
+                import.config.iter().for_each(|part| self.config.arrive(part).expect("a block"));
+            }
+            MoveStep::Own { attempt, sequence, revision, config } => {
+                let is_it = |arriving: &mut Arriving| {
+                    migration == self.last && (arriving.attempt, arriving.sequence) == (*attempt, *sequence)
+                };
+                let Some(arriving) = self.arriving.take_if(is_it) else { return };
+                self.owned = self.owned.as_ref().map(|owned| owned.union(&arriving.slots));
+                self.lift(revision.0);
+                self.config.take_block(config).expect("a block");
+            }
+            MoveStep::Freeze { slots, founding } => {
+                let owned = self.owned.get_or_insert_with(|| founding.clone());
+                if migration > self.last {
+                    *owned = owned.without(slots);
+                    self.last = migration;
+                    // Nobody sees it any more, and what the copy holds stands in the log.
+                    self.forget(&slots.clone());
+                }
+            }
+            MoveStep::Release { .. } | MoveStep::Purge { .. } => {}
+        }
+    }
+
+    fn lift(&mut self, revision: u64) {
+        self.revision = self.revision.max(revision);
+        self.restoring = None;
+    }
+
+    fn forget(&mut self, slots: &SlotSet) {
+        self.keys.retain(|key, _| !slots.contains(slot_of(key)));
     }
 
     fn version(&self, key: &[u8]) -> Version {
@@ -224,6 +309,15 @@ impl Model {
             Some(version) => OperationReply::Written { version, created: before.is_none() },
             None => OperationReply::ConditionFailed { current },
         }
+    }
+}
+
+/// The keys that a command is about, and names of namespaces.
+fn keys_of(write: &Write) -> Vec<Bytes> {
+    match write {
+        Write::Transaction(transaction) => transaction.keys().map(Bytes::copy_from_slice).collect(),
+        Write::Config(write) => vec![write.namespace.routing_key().clone()],
+        write => write.key().cloned().into_iter().collect(),
     }
 }
 
