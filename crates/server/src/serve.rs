@@ -350,7 +350,7 @@ fn node_options(settings: &Settings, identity: &Identity, seed: u64) -> NodeOpti
         founders: identity.founders.clone(),
         hosts: remembered_peers(identity),
         faults: tidelock_core::deliberate::Faults::NONE,
-        move_step_keys: tidelock_core::limits::MOVE_KEYS_PER_STEP_MAX,
+        move_step_keys: limits::MOVE_KEYS_PER_STEP_MAX,
         prime_replica: (identity.prime_replica != ReplicaId(0)).then_some(identity.prime_replica),
         data_shards: identity.data_shards,
         timing: settings.timing(),

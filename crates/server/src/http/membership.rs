@@ -98,6 +98,8 @@ pub(super) fn denied(denial: Denial) -> Problem {
         Denial::LastVoter => ProblemKind::LastVoter,
         Denial::UnknownShard => ProblemKind::UnknownShard,
         Denial::InvalidPolicy => return Problem::invalid(format!("{denial}; nothing was changed")),
+        Denial::TooManyMoves | Denial::SlotsMoving => ProblemKind::SlotsMoving,
+        Denial::TooManyShards => return Problem::invalid(format!("{denial}; nothing was changed")),
         // Answers to what only hosts and leaders ask.
         Denial::NotLeaving | Denial::TooManyHosts => return Problem::mismatched_reply(),
     };

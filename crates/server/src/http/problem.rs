@@ -27,6 +27,7 @@ pub(super) enum ProblemKind {
     RequestTimeout,
     HostRemoved,
     LastVoter,
+    SlotsMoving,
     ConditionFailed,
     NotEmpty,
     NotANumber,
@@ -60,6 +61,7 @@ impl ProblemKind {
             }
             ProblemKind::HostRemoved => (StatusCode::CONFLICT, "host-removed", "Host removed"),
             ProblemKind::LastVoter => (StatusCode::CONFLICT, "last-voter", "Last voter"),
+            ProblemKind::SlotsMoving => (StatusCode::CONFLICT, "slots-moving", "Slots moving"),
             ProblemKind::ConditionFailed => {
                 (StatusCode::PRECONDITION_FAILED, "condition-failed", "Condition failed")
             }
@@ -240,7 +242,7 @@ impl Problem {
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Problem {
         let kind = match refusal {
-            Refusal::NoLeader => ProblemKind::NoLeader,
+            Refusal::NoLeader | Refusal::NotHere => ProblemKind::NoLeader,
             Refusal::UnknownOutcome => ProblemKind::UnknownOutcome,
             Refusal::DiskUnavailable => ProblemKind::DiskUnavailable,
             Refusal::Overloaded => ProblemKind::Overloaded,

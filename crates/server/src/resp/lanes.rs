@@ -185,6 +185,10 @@ impl Lanes {
                 }
             }
             Reply::ConditionFailed { .. } if under_way.is_transaction => lane.done.push_back(Done::Aborted),
+            // Slots moved: what was of one shard is not any more, and nothing was done. Parts of it may still be.
+            Reply::Refused(Refusal::CrossShard) if count > 1 && !under_way.is_transaction => {
+                self.split(index, &under_way.operations);
+            }
             Reply::Refused(refusal) => lane.done.push_back(Done::Refused { refusal, left: count }),
             _ => {
                 let refusal = Refusal::Invalid("the store answered something else");
@@ -192,6 +196,22 @@ impl Lanes {
             }
         }
         None
+    }
+
+    /// Puts operations back in front of their lane as two commands, in order. Those of one shard are soon together again: what
+    /// comes later goes to the lanes that the new map says.
+    fn split(&mut self, index: usize, operations: &Operations) {
+        let mut halves = [Group::default(), Group::default()];
+        for (position, operation) in operations.iter().enumerate() {
+            let group = &mut halves[usize::from(position >= operations.len() / 2)];
+            group.operations.push(&operation);
+            group.reads += usize::from(operation.is_read());
+        }
+        for group in halves.into_iter().rev() {
+            self.queued_bytes += group.operations.encoded_bytes();
+            self.reads += group.reads;
+            self.lanes[index].queue.push_front(group);
+        }
     }
 
     /// Asks again for what a read left out for want of room.

@@ -291,7 +291,8 @@ fn expiry(reply: OperationReply<'_>, (millis, absolute): (bool, bool), now: Unix
 pub fn refusal_text(refusal: Refusal) -> String {
     let code = match refusal {
         Refusal::NoLeader => "CLUSTERDOWN",
-        Refusal::Overloaded | Refusal::CrossShard => "TRYAGAIN",
+        Refusal::Overloaded | Refusal::NotHere => "TRYAGAIN",
+        Refusal::CrossShard => "CROSSSLOT",
         Refusal::DiskUnavailable => "MISCONF",
         Refusal::UnknownOutcome => "UNKNOWNOUTCOME",
         Refusal::Invalid(_) => "ERR",

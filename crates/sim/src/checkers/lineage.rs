@@ -187,7 +187,7 @@ impl Builder<'_> {
     ) -> Result<(), Violation> {
         match (read, reply) {
             (Read::Operations(_), Reply::Operations(_))
-            | (Read::Scan { .. }, Reply::Scanned { .. })
+            | (Read::Scan { .. }, Reply::Scanned { .. } | Reply::SlotsMoved)
             | (Read::Count, Reply::Count(_)) => Ok(()),
             (Read::Get { key }, Reply::Value { expires: None, version, value }) => {
                 self.see(operation, key, (*version, Some(value)), stale_at)

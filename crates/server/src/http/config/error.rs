@@ -152,7 +152,7 @@ impl From<Refusal> for ApiError {
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
         let errcode = match refusal {
-            Refusal::NoLeader => 50300,
+            Refusal::NoLeader | Refusal::NotHere => 50300,
             Refusal::Overloaded => 50301,
             Refusal::DiskUnavailable => 50302,
             Refusal::UnknownOutcome => 50400,

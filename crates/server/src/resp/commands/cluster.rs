@@ -96,13 +96,18 @@ fn with_view(session: &mut Session, encode: impl FnOnce(View, &mut Encoder<'_>) 
 /// Counts the keys of a slot, or returns some of them. Walks over the keys of its shard, a step at a time.
 fn look_at_slot(session: &mut Session, slot: u16, listed: Option<usize>) -> Result {
     let (store, protocol, consistency) = (session.store.clone(), session.protocol, consistency(session));
-    let shard = store.slot_map().shard_of(slot);
     Ok(Action::Wait(Box::pin(async move {
+        let mut slots = store.slot_map();
         let (mut found, mut counted, mut after) = (Vec::new(), 0, Some(0));
         while let Some(place) = after {
-            let read = Read::Scan { shard, after: place, count: SLOT_STEP_KEYS };
+            let (shard, version) = (slots.shard_of(slot), slots.version);
+            let read = Read::Scan { shard, after: place, count: SLOT_STEP_KEYS, version };
             let (keys, next) = match store.ask(Request::Read { read, consistency }).await {
                 Reply::Scanned { keys, next } => (keys, next),
+                Reply::SlotsMoved => {
+                    (slots, found, counted, after) = (store.slot_map(), Vec::new(), 0, Some(0));
+                    continue;
+                }
                 other => return encoded(protocol, |encoder| encoder.error(&failure(other))),
             };
             for key in keys.into_iter().filter(|key| slot_of(key) == slot) {

@@ -1,7 +1,9 @@
 //! Walks over all keys: `SCAN`, `KEYS`, `DBSIZE`.
 //!
-//! A cursor is the shard (its number less one, in the upper 10 bits) and the place in it at which the walk rests (54 bits, see
-//! `tidelock_core::machine::kv`). It means the same on every node and after every restart; nobody remembers it.
+//! A cursor is the shard (its number less one, in the upper 10 bits), the version of the map of slots with which the walk began
+//! (its lower 10 bits) and the place in the shard at which the walk rests (44 bits, see `tidelock_core::machine::kv`). It means
+//! the same on every node and after every restart; nobody remembers it. A walk that finds another map begins anew, since
+//! keys may have come to shards that it has been through: it then meets keys twice, and misses none.
 
 use tidelock_core::command::{Consistency, Read, Reply, Request};
 use tidelock_core::limits::{LIST_PAGE_ITEMS_MAX, SCAN_KEYS_MAX};
@@ -19,7 +21,10 @@ use std::rc::Rc;
 type Result<T = Action> = std::result::Result<T, Failure>;
 
 /// Bits of a cursor that tell the place inside of a shard.
-const PLACE_BITS: u32 = 54;
+const PLACE_BITS: u32 = 44;
+
+/// Bits of a cursor that tell the version of the map.
+const VERSION_BITS: u32 = 10;
 
 /// Keys that a step looks at unless the client says otherwise. (Redis' own default.)
 const COUNT_DEFAULT: usize = 10;
@@ -57,6 +62,8 @@ pub fn scan(session: &mut Session, arguments: Arguments<'_>) -> Result {
 struct Step {
     shard: ShardId,
     after: u64,
+    /// What the cursor tells of the version of the map; `None` when the walk begins.
+    version: Option<u64>,
     count: usize,
     pattern: Option<Vec<u8>>,
     /// Every key holds a string: any other type matches none.
@@ -65,9 +72,10 @@ struct Step {
 
 impl Step {
     fn read(cursor: u64, arguments: Arguments<'_>) -> Result<Step> {
-        let shard = ShardId((cursor >> PLACE_BITS) + 1);
+        let shard = ShardId((cursor >> (PLACE_BITS + VERSION_BITS)) + 1);
         let after = cursor & ((1 << PLACE_BITS) - 1);
-        let mut step = Step { shard, after, count: COUNT_DEFAULT, pattern: None, matches_type: true };
+        let version = (cursor != 0).then(|| version_bits(cursor >> PLACE_BITS));
+        let mut step = Step { shard, after, version, count: COUNT_DEFAULT, pattern: None, matches_type: true };
         let mut rest = arguments.from(2);
         while let (Some(option), Some(value)) = (rest.next(), rest.next()) {
             if is(option, "match") {
@@ -86,21 +94,35 @@ impl Step {
 
     /// Walks until enough keys were looked at, through as many shards as that takes.
     async fn run(mut self, store: &dyn Access, consistency: Consistency) -> Result<(u64, Vec<bytes::Bytes>)> {
-        let shards = store.slot_map().shards();
-        if !shards.contains(&self.shard) {
+        let (mut found, mut looked_at) = (Vec::new(), 0);
+        let mut slots = store.slot_map();
+        let mut shards = slots.shards();
+        if self.version != Some(version_bits(slots.version)) {
+            self.begin(&shards);
+        } else if !shards.contains(&self.shard) {
             return Err("ERR invalid cursor".into());
         }
-        let (mut found, mut looked_at) = (Vec::new(), 0);
         loop {
-            let read = Read::Scan { shard: self.shard, after: self.after, count: self.count - looked_at };
+            let version = slots.version;
+            // At least one: what was met before the map changed counts, too.
+            let count = self.count.saturating_sub(looked_at).max(1);
+            let read = Read::Scan { shard: self.shard, after: self.after, count, version };
             let (keys, next) = match store.ask(Request::Read { read, consistency }).await {
                 Reply::Scanned { keys, next } => (keys, next),
+                Reply::SlotsMoved => {
+                    slots = store.slot_map();
+                    shards = slots.shards();
+                    self.begin(&shards);
+                    continue;
+                }
                 other => return Err(failure(other)),
             };
             looked_at += keys.len();
             found.extend(keys.into_iter().filter(|key| self.matches(key)));
             let following = shards.iter().copied().find(|shard| *shard > self.shard);
-            let cursor = |shard: ShardId, place: u64| (shard.0 - 1) << PLACE_BITS | place;
+            let cursor = |shard: ShardId, place: u64| {
+                ((shard.0 - 1) << VERSION_BITS | version_bits(version)) << PLACE_BITS | place
+            };
             match (next, following) {
                 (Some(place), _) => return Ok((cursor(self.shard, place), found)),
                 (None, None) => return Ok((0, found)),
@@ -110,9 +132,19 @@ impl Step {
         }
     }
 
+    /// Goes to where every walk begins.
+    fn begin(&mut self, shards: &[ShardId]) {
+        (self.shard, self.after) = (shards.first().copied().unwrap_or(ShardId(1)), 0);
+    }
+
     fn matches(&self, key: &[u8]) -> bool {
         self.matches_type && self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, key))
     }
+}
+
+/// What a cursor holds of the version of a map.
+fn version_bits(version: u64) -> u64 {
+    version & ((1 << VERSION_BITS) - 1)
 }
 
 /// `KEYS pattern`
