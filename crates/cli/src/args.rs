@@ -404,6 +404,51 @@ pub enum ClusterCommand {
     ///
     /// The cluster begins to move replicas at once, a few at a time; `cluster explain` shows where to.
     Set(SetArgs),
+    /// Give the cluster another data shard, which holds nothing until slots are moved there
+    ///
+    /// `cluster rebalance` gives it its share.
+    AddShard(AddShardArgs),
+    /// Move slots until all data shards hold as many
+    ///
+    /// As few as that takes, one move of a shard at a time, while clients go on. Waits until it is done.
+    Rebalance(WaitForMoves),
+    /// Move slots to a shard, and wait until it is done
+    MoveSlots(MoveSlotsArgs),
+    /// Which shard holds which slots, and which are on their way
+    Slots,
+}
+
+/// Arguments of `cluster add-shard`.
+#[derive(Debug, Args)]
+pub struct AddShardArgs {
+    /// Its name, for people; made of its number if there is none
+    #[arg(long)]
+    pub name: Option<String>,
+    /// A tag, such as a placement policy; may be given several times
+    #[arg(long = "tag", value_name = "NAME=VALUE")]
+    pub tags: Vec<String>,
+}
+
+/// How long to wait for slots to move.
+#[derive(Debug, Args)]
+pub struct WaitForMoves {
+    /// How long to wait, in seconds; 0: not at all
+    #[arg(long, value_name = "SECONDS", default_value_t = 3_600)]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=86_400))]
+    pub wait_s: u64,
+}
+
+/// Arguments of `cluster move-slots`.
+#[derive(Debug, Args)]
+pub struct MoveSlotsArgs {
+    /// Which, such as 0-99,200
+    pub slots: String,
+    /// The shard that shall hold them
+    #[arg(long, value_name = "SHARD")]
+    pub to: u64,
+    /// How long to wait.
+    #[command(flatten)]
+    pub wait: WaitForMoves,
 }
 
 /// Arguments of `cluster explain`.

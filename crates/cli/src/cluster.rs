@@ -7,6 +7,7 @@
 mod change;
 mod goal;
 mod placement;
+mod slots;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,10 @@ pub fn run(args: ClusterArgs) -> Result<(), CliError> {
         ClusterCommand::Dump => return placement::dump(args.client),
         ClusterCommand::Explain(of) => return placement::explain(of, args.client),
         ClusterCommand::Set(tags) => return placement::set(tags, args.client),
+        ClusterCommand::AddShard(shard) => return slots::add_shard(shard, args.client),
+        ClusterCommand::Rebalance(wait) => return slots::rebalance(&wait, args.client),
+        ClusterCommand::MoveSlots(moved) => return slots::move_slots(&moved, args.client),
+        ClusterCommand::Slots => return slots::show(args.client),
         ClusterCommand::Add(host) => (Goal::Votes(host.node), host.wait),
         ClusterCommand::Follow(host) => (Goal::Follows(host.node), host.wait),
         ClusterCommand::Drain(drain) if drain.undo => (Goal::MayLead(drain.node), drain.wait),

@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use tidelock_core::control::slot_set::SlotSet;
 use tidelock_core::command::{ConfigRead, HostInfo, Read, RegistryView, Reply, Standing, Write as Command};
+use tidelock_core::control::slot_set::SlotSet;
 use tidelock_core::event::{Actions, ConfigNews, Event, NodeOptions, NodeStatus, OutgoingFrame};
 use tidelock_core::membership::Membership;
 use tidelock_core::node::Node;

@@ -3,11 +3,11 @@
 //! Time here is counted in ticks, as the cluster's own timers are: what it is given is generous for a cluster that
 //! works and finite for one that does not.
 
-use tidelock_core::control::slot_set::SlotSet;
 use tidelock_core::command::config::{ConfigReply, Query};
 use tidelock_core::command::{
     Condition, ConfigRead, Consistency, HostInfo, Page, Read, Reply, Request, Standing, Write,
 };
+use tidelock_core::control::slot_set::SlotSet;
 use tidelock_core::limits::{CONFIG_HISTORY_REVISIONS_MAX, LIST_PAGE_ITEMS_MAX};
 use tidelock_core::types::{LogIndex, NodeId, ShardId, Token};
 

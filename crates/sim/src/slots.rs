@@ -13,11 +13,6 @@ pub fn shard_of(key: &[u8], data_shards: u64) -> ShardId {
     ShardId(1 + u64::from(slot_of(key)) * data_shards / SLOTS)
 }
 
-/// The slot of a key without hash tags.
-pub fn slot_of(key: &[u8]) -> u16 {
-    (u64::from(crc16(key)) % SLOTS) as u16
-}
-
 /// The slot of a key, of its tag alone if it holds one.
 pub fn slot_of(key: &[u8]) -> u16 {
     let tagged = key.strip_prefix(b"{").and_then(|rest| rest.split(|&byte| byte == b'}').next());

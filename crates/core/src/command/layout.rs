@@ -15,7 +15,7 @@ use super::{
 use crate::codec::{self, DecodeError, Decoder};
 use crate::control::slot_set::SlotSet;
 use crate::limits;
-use crate::types::{MigrationId, LogIndex, NodeId, ReplicaId, ShardId, UnixMillis, Version};
+use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, UnixMillis, Version};
 
 const TAG_PUT: u8 = 1;
 const TAG_DELETE: u8 = 2;
@@ -207,9 +207,7 @@ impl Write {
                 Ok(Write::AddShard { name, tags })
             }
             TAG_REBALANCE => Ok(Write::Rebalance),
-            TAG_FINISH_MIGRATION => {
-                Ok(Write::FinishMigration { migration: MigrationId(decoder.varint()?) })
-            }
+            TAG_FINISH_MIGRATION => Ok(Write::FinishMigration { migration: MigrationId(decoder.varint()?) }),
             TAG_MOVE_SLOTS => {
                 let slots = SlotSet::decode(decoder)?;
                 Ok(Write::MoveSlots { slots, to: ShardId(decoder.varint()?) })

@@ -101,8 +101,10 @@ mod tests {
             let (least, most) = (counts.iter().min(), counts.iter().max());
             assert!(most <= least.map(|least| least + 1).as_ref(), "{counts:?}");
             // As few as can be: who holds too many gives just the rest, and of these as many as can be keep one more.
-            let (share, larger) = (u32::from(SLOTS) / counts.len() as u32, u32::from(SLOTS) % counts.len() as u32);
-            let mut surplus: Vec<u32> = before.values().map(|set| set.count().saturating_sub(share)).collect();
+            let (share, larger) =
+                (u32::from(SLOTS) / counts.len() as u32, u32::from(SLOTS) % counts.len() as u32);
+            let mut surplus: Vec<u32> =
+                before.values().map(|set| set.count().saturating_sub(share)).collect();
             surplus.sort_unstable_by(|a, b| b.cmp(a));
             let kept = surplus.iter().take(larger as usize).filter(|surplus| **surplus > 0).count() as u32;
             let moved: u32 = moves.iter().map(|a_move| a_move.slots.count()).sum();

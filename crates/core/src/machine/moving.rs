@@ -96,12 +96,7 @@ impl Data {
         self.kv.ownership.get_or_insert_with(|| Box::new(Ownership::founded(founding)))
     }
 
-    fn open(
-        &mut self,
-        migration: MigrationId,
-        (attempt, slots): (u64, SlotSet),
-        limit: usize,
-    ) -> MoveReply {
+    fn open(&mut self, migration: MigrationId, (attempt, slots): (u64, SlotSet), limit: usize) -> MoveReply {
         let Some(ownership) = &mut self.kv.ownership else { return MoveReply::Outdated };
         if migration > ownership.last {
             if ownership.hides() {
@@ -254,7 +249,11 @@ impl Data {
         }
         let is_over = self.config.forget_some(slots, limits::MOVE_NAMESPACES_PER_STEP_MAX);
         // All keys are looked at; doing it again is cheap from behind the last one of them.
-        if is_over { None } else { Some(self.kv.last_key().or_else(|| swept.map(Box::from)).unwrap_or_default()) }
+        if is_over {
+            None
+        } else {
+            Some(self.kv.last_key().or_else(|| swept.map(Box::from)).unwrap_or_default())
+        }
     }
 
     /// Begins a copy of these slots for another shard. Nothing of it is part of the state.

@@ -297,7 +297,10 @@ impl Node {
             && placement::assignments(registry, 1).is_empty()
             && self.is_carrying_as_wanted()
             && registry.migrations().is_empty()
-            && self.groups.iter().all(|group| self.owned_slots(group.shard()).is_none_or(|(_, is_over)| is_over))
+            && self
+                .groups
+                .iter()
+                .all(|group| self.owned_slots(group.shard()).is_none_or(|(_, is_over)| is_over))
     }
 
     fn is_carrying_as_wanted(&self) -> bool {

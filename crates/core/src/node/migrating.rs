@@ -233,9 +233,8 @@ impl Node {
             let is_over = copy.changed_parts >= CHANGED_PARTS_MAX;
             let found = self.groups.copy_from(shard, |data| {
                 let rest = data.outgoing_rest();
-                let is_little = rest.is_some_and(|rest| {
-                    !rest.has_config && (rest.keys <= REST_KEYS_MAX || is_over)
-                });
+                let is_little =
+                    rest.is_some_and(|rest| !rest.has_config && (rest.keys <= REST_KEYS_MAX || is_over));
                 if is_little && !is_frozen {
                     return Err(());
                 }

@@ -21,8 +21,8 @@ use raft::StateRole;
 use raft::eraftpb::{Message, MessageType};
 
 use super::group::Group;
-use super::ready::ReadDone;
 use super::membership::data_of;
+use super::ready::ReadDone;
 use super::ready::{Output, promises_no_entries};
 use crate::command::{Refusal, Reply};
 use crate::types::{LogIndex, NodeId, ReplicaId, Term};

@@ -162,7 +162,8 @@ impl Router {
     /// Takes a write of the node itself, which wants to hear what became of it: see [`Router::take_errands`].
     pub(crate) fn run_errand(&mut self, errand: Errand, mut write: Write, groups: &mut Groups) {
         let destination = write.validate().and_then(|()| self.destination(&mut write));
-        let opened = destination.map(|shard| self.open(None, Work::Write { shard, write, place: Place::Held }));
+        let opened =
+            destination.map(|shard| self.open(None, Work::Write { shard, write, place: Place::Held }));
         match opened {
             Ok(Some(request)) => {
                 if let Some(open) = self.get(request) {

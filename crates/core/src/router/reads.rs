@@ -149,12 +149,7 @@ impl Router {
         }
     }
 
-    fn gather(
-        &mut self,
-        request: RequestId,
-        (read, consistency): (Read, Consistency),
-        groups: &mut Groups,
-    ) {
+    fn gather(&mut self, request: RequestId, (read, consistency): (Read, Consistency), groups: &mut Groups) {
         let shards = self.slots.shards();
         let gather = Gather::new(&read, shards.len());
         let (here, elsewhere): (Vec<ShardId>, Vec<ShardId>) =
@@ -178,9 +173,7 @@ impl Router {
     pub(crate) fn read_stale(&self, read: &Read, groups: &Groups) -> Option<Reply> {
         match self.scope(read) {
             Err(reply) => Some(reply),
-            Ok(Scope::Shard(shard)) => {
-                self.settle(read, shard, groups.member(shard)?.read_stale(read))
-            }
+            Ok(Scope::Shard(shard)) => self.settle(read, shard, groups.member(shard)?.read_stale(read)),
             Ok(Scope::All) => {
                 let shards = self.slots.shards();
                 let mut gather = Gather::new(read, shards.len());

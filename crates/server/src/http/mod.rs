@@ -45,6 +45,7 @@ mod restore;
 mod route;
 mod server;
 mod service;
+mod slots;
 mod ttl;
 mod uri;
 

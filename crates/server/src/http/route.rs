@@ -23,6 +23,14 @@ pub(super) enum Route<'a> {
     Explain(&'a str),
     /// `/v1/cluster/shards/{shard}/tags`; as above.
     Tags(&'a str),
+    /// `/v1/cluster/moves`.
+    Moves,
+    /// `/v1/cluster/rebalance`.
+    Rebalance,
+    /// `/v1/cluster/shards`.
+    AddShard,
+    /// `/v1/cluster/shards/{shard}/slots`; the shard's number is not looked at yet.
+    MoveSlots(&'a str),
     /// `/v1/cluster/checkpoint`.
     Checkpoint,
     /// `/v1/backup`.
@@ -70,6 +78,9 @@ impl<'a> Route<'a> {
                     "keys" => Route::List,
                     "cluster" => Route::Cluster,
                     "cluster/dump" => Route::Dump,
+                    "cluster/moves" => Route::Moves,
+                    "cluster/rebalance" => Route::Rebalance,
+                    "cluster/shards" => Route::AddShard,
                     "cluster/checkpoint" => Route::Checkpoint,
                     "backup" => Route::Backup,
                     "restore" => Route::Restore,
@@ -103,6 +114,7 @@ impl<'a> Route<'a> {
             ("shards", "transfer") => Some(Route::Transfer(number)),
             ("shards", "explain") => Some(Route::Explain(number)),
             ("shards", "tags") => Some(Route::Tags(number)),
+            ("shards", "slots") => Some(Route::MoveSlots(number)),
             _ => None,
         }
     }
@@ -116,6 +128,10 @@ impl<'a> Route<'a> {
             | Route::Dump
             | Route::Explain(_)
             | Route::Tags(_)
+            | Route::Moves
+            | Route::Rebalance
+            | Route::AddShard
+            | Route::MoveSlots(_)
             | Route::Checkpoint
             | Route::Backup
             | Route::Restore
@@ -176,6 +192,10 @@ mod tests {
             ("/v1/cluster", Route::Cluster),
             ("/v1/cluster/", Route::Nothing),
             ("/v1/cluster/dump", Route::Dump),
+            ("/v1/cluster/moves", Route::Moves),
+            ("/v1/cluster/rebalance", Route::Rebalance),
+            ("/v1/cluster/shards", Route::AddShard),
+            ("/v1/cluster/shards/7/slots", Route::MoveSlots("7")),
             ("/v1/cluster/checkpoint", Route::Checkpoint),
             ("/v1/backup", Route::Backup),
             ("/v1/restore", Route::Restore),

@@ -18,7 +18,7 @@ use super::route::Route;
 use super::uri::Parameters;
 use super::{
     HttpContext, atomics, backup, checkpoint, cluster, config, health, kv1, list, membership, native,
-    openapi, raftdb, registry, restore,
+    openapi, raftdb, registry, restore, slots,
 };
 use crate::metrics::{Kind, MethodClass, Observation, StatusClass};
 use crate::store::Store;
@@ -107,6 +107,10 @@ async fn dispatch<S: Store>(call: Call<'_, S>, route: Route<'_>) -> Result<Respo
         Route::Dump => Box::pin(registry::dump(call)).await,
         Route::Explain(shard) => Box::pin(registry::explain(call, shard)).await,
         Route::Tags(shard) => Box::pin(registry::tag(call, shard)).await,
+        Route::Moves => Box::pin(slots::moves(call)).await,
+        Route::Rebalance => Box::pin(slots::rebalance(call)).await,
+        Route::AddShard => Box::pin(slots::add_shard(call)).await,
+        Route::MoveSlots(shard) => Box::pin(slots::move_slots(call, shard)).await,
         Route::Checkpoint => Box::pin(checkpoint::answer(call)).await,
         Route::Backup => Box::pin(backup::answer(call)).await,
         Route::Restore => Box::pin(restore::answer(call)).await,

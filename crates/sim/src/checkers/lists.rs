@@ -148,7 +148,9 @@ mod tests {
 
     fn verdict(story: &Story) -> String {
         let lineages = lineages(&story.history).unwrap();
-        check(&story.history, &lineages, Some(1)).err().map_or_else(String::new, |violation| violation.message)
+        check(&story.history, &lineages, Some(1))
+            .err()
+            .map_or_else(String::new, |violation| violation.message)
     }
 
     fn put_other(story: &mut Story, version: u64) -> Token {

@@ -47,7 +47,11 @@ impl Violation {
 
 /// Judges a finished history with every offline checker; `data_shards` tells which keys share a state; `None`: none
 /// do for long, because slots move.
-pub fn judge(history: &History, ledger: &operations::Ledger, data_shards: Option<u64>) -> Result<(), Violation> {
+pub fn judge(
+    history: &History,
+    ledger: &operations::Ledger,
+    data_shards: Option<u64>,
+) -> Result<(), Violation> {
     operations::check(history, ledger)?;
     let lineages = lineage::lineages(history)?;
     durability::check(history, &lineages)?;

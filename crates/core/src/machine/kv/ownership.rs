@@ -187,8 +187,13 @@ mod tests {
     #[test]
     fn every_stage_round_trips() {
         let slots = SlotSet::of([5..9]);
-        let arrival =
-            Arrival { slots: slots.clone(), attempt: 3, sequence: 4, rows: 5, sweeping: Some((*b"k").into()) };
+        let arrival = Arrival {
+            slots: slots.clone(),
+            attempt: 3,
+            sequence: 4,
+            rows: 5,
+            sweeping: Some((*b"k").into()),
+        };
         for stage in [
             Stage::Idle,
             Stage::Arriving(arrival.clone()),

@@ -114,7 +114,8 @@ impl World {
         let value = Bytes::from(vec![self.random.u8(..); self.random.usize(..200)]);
         match self.random.u8(..12) {
             0..6 => {
-                let write = Write::Put { key: key.clone(), value: value.clone(), condition: Condition::Always };
+                let write =
+                    Write::Put { key: key.clone(), value: value.clone(), condition: Condition::Always };
                 if let Some(Reply::Written { version, created }) = self.ask(&write) {
                     self.saw(&key, version);
                     let before = self.model.insert(key, (version, value));
@@ -165,8 +166,9 @@ impl World {
             9 => {
                 // Both keys or none of them.
                 let other = self.key();
-                let operations =
-                    Operations::of(&[&key, &other].map(|key| Operation::Delete { key, condition: Condition::Always }));
+                let operations = Operations::of(
+                    &[&key, &other].map(|key| Operation::Delete { key, condition: Condition::Always }),
+                );
                 let write = Write::Transaction(Transaction::of(ShardId(1), operations));
                 if let Some(Reply::Operations(replies)) = self.ask(&write) {
                     for (key, reply) in [&key, &other].into_iter().zip(replies.iter()) {
@@ -195,7 +197,10 @@ impl World {
             Deed::Delete { force: true }
         } else {
             let pair = format!("p{}", self.random.u8(..3)).into();
-            Deed::Publish { changes: vec![Change::PutPair { key: pair, value: Value::Int(number) }], create: true }
+            Deed::Publish {
+                changes: vec![Change::PutPair { key: pair, value: Value::Int(number) }],
+                create: true,
+            }
         };
         let is_delete = matches!(deed, Deed::Delete { .. });
         let write = ConfigWrite { namespace, stamp: Stamp::default(), expected: None, deed };
@@ -227,7 +232,8 @@ impl World {
         }
         let (attempt, slots) = (self.driver.attempt, self.slots.clone());
         if !self.driver.is_open {
-            let open = MoveStep::Open { attempt, slots: slots.clone(), founding: SlotSet::default(), limit: 25 };
+            let open =
+                MoveStep::Open { attempt, slots: slots.clone(), founding: SlotSet::default(), limit: 25 };
             match self.step(RECEIVER, open) {
                 MoveReply::Done => self.driver.is_open = true,
                 MoveReply::Again => return,
@@ -346,7 +352,11 @@ impl World {
         }
         let missing = |key: &Bytes| !owned.contains(slot_of(key));
         for (key, held) in &self.model {
-            assert!(missing(key) || all.get(key) == Some(held), "{key:?} should hold {held:?}: {:?}", all.get(key));
+            assert!(
+                missing(key) || all.get(key) == Some(held),
+                "{key:?} should hold {held:?}: {:?}",
+                all.get(key)
+            );
         }
         assert!(all.keys().all(|key| self.model.contains_key(key)), "nothing came back");
     }
@@ -423,7 +433,8 @@ fn a_part_of_an_older_attempt_is_not_believed() {
         let write = Write::Move(Move { shard: ShardId(2), migration: MigrationId(1), step });
         machine.apply(LogIndex(1), write)
     };
-    let open = |attempt| MoveStep::Open { attempt, slots: slots.clone(), founding: SlotSet::default(), limit: 25 };
+    let open =
+        |attempt| MoveStep::Open { attempt, slots: slots.clone(), founding: SlotSet::default(), limit: 25 };
     let part = |attempt, sequence, version| {
         let key = Bytes::from_static(b"k");
         let row = RestoredKey { key, version: Version(version), value: Bytes::new(), expires: None };

@@ -75,7 +75,8 @@ impl Step {
         let shard = ShardId((cursor >> (PLACE_BITS + VERSION_BITS)) + 1);
         let after = cursor & ((1 << PLACE_BITS) - 1);
         let version = (cursor != 0).then(|| version_bits(cursor >> PLACE_BITS));
-        let mut step = Step { shard, after, version, count: COUNT_DEFAULT, pattern: None, matches_type: true };
+        let mut step =
+            Step { shard, after, version, count: COUNT_DEFAULT, pattern: None, matches_type: true };
         let mut rest = arguments.from(2);
         while let (Some(option), Some(value)) = (rest.next(), rest.next()) {
             if is(option, "match") {

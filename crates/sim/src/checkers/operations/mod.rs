@@ -34,7 +34,8 @@ type Past = BTreeMap<Bytes, Vec<(usize, Option<Held>)>>;
 pub fn check(history: &History, ledger: &Ledger) -> Result<(), Violation> {
     let mut done = BTreeMap::new();
     // While slots move, the states of a key stand in several logs.
-    let is_moving = ledger.shards().any(|(_, writes)| writes.iter().any(|write| matches!(write, Write::Move(_))));
+    let is_moving =
+        ledger.shards().any(|(_, writes)| writes.iter().any(|write| matches!(write, Write::Move(_))));
     for (shard, writes) in ledger.shards() {
         let judged = judge_writes(history, ledger, (shard, writes))?;
         if !is_moving {
@@ -92,7 +93,9 @@ fn judge_writes(
             continue;
         }
         let Some(operation) = token_in(write).and_then(|token| history.operation(token)) else { continue };
-        if !operation.write().is_some_and(|asked| is_same(asked, write)) || judged.places.insert(operation.token, place).is_some() {
+        if !operation.write().is_some_and(|asked| is_same(asked, write))
+            || judged.places.insert(operation.token, place).is_some()
+        {
             return Err(blame(operation, format!("stands in the log otherwise, or twice: {write:?}")));
         }
         match operation.reply() {

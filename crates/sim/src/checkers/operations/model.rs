@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tidelock_core::command::{
-    Condition, Exchange, Move, MoveStep, Refusal, Expiry, ExpiryCondition, Operation, OperationRepliesBuilder, OperationReply,
-    Rejection, Reply, Set, SetCondition, Write,
+    Condition, Exchange, Expiry, ExpiryCondition, Move, MoveStep, Operation, OperationRepliesBuilder,
+    OperationReply, Refusal, Rejection, Reply, Set, SetCondition, Write,
 };
 use tidelock_core::control::slot_set::SlotSet;
 use tidelock_core::machine::config::Config;
@@ -142,7 +142,9 @@ impl Model {
                 }
             }
             MoveStep::Import(import) => {
-                let Some(arriving) = self.arriving.as_mut().filter(|_| migration == self.last) else { return };
+                let Some(arriving) = self.arriving.as_mut().filter(|_| migration == self.last) else {
+                    return;
+                };
                 if (arriving.attempt, arriving.sequence) != (import.attempt, import.sequence) {
                     return;
                 }

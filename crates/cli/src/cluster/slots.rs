@@ -1,0 +1,187 @@
+//! `cluster add-shard`, `rebalance`, `move-slots` and `slots`: which shard holds which slots.
+//!
+//! Owns what is asked and printed, and the waiting for moves to end. What moves when, the cluster decides; who stops waiting
+//! stops nothing.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::args::{AddShardArgs, ClientArgs, MoveSlotsArgs, Output, WaitForMoves};
+use crate::client::{Answer, Call, Client};
+use crate::error::CliError;
+use crate::output;
+
+/// Between two looks at what is left.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// What a node answers about slots.
+#[derive(Debug, Deserialize)]
+struct Moves {
+    version: u64,
+    shards: Vec<Share>,
+    moves: Vec<Migration>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Share {
+    shard: u64,
+    count: u32,
+    slots: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Migration {
+    id: u64,
+    from: u64,
+    to: u64,
+    count: u32,
+}
+
+pub(super) fn add_shard(args: AddShardArgs, client: ClientArgs) -> Result<(), CliError> {
+    let mut tags = BTreeMap::new();
+    for tag in &args.tags {
+        let Some((name, value)) = tag.split_once('=').filter(|(name, _)| !name.is_empty()) else {
+            return Err(CliError::Usage(format!("`{tag}` is no tag: write NAME=VALUE")));
+        };
+        tags.insert(name.to_owned(), value.to_owned());
+    }
+    let body = json!({ "name": args.name, "tags": tags }).to_string().into_bytes();
+    let answer = accepted(reach(&client).ask(&Call::post("/v1/cluster/shards", &body))?)?;
+    #[derive(Deserialize)]
+    struct Added {
+        shard: u64,
+    }
+    match client.output {
+        Output::Json => output::line(&String::from_utf8_lossy(&answer.body)),
+        Output::Text => {
+            let Added { shard } = answer.json()?;
+            output::line(&format!("shard {shard} is there; `tidelock cluster rebalance` gives it slots"))
+        }
+    }
+}
+
+pub(super) fn rebalance(wait: &WaitForMoves, client: ClientArgs) -> Result<(), CliError> {
+    let asked = accepted(reach(&client).ask(&Call::post("/v1/cluster/rebalance", b""))?)?;
+    follow(&asked, wait, &client)
+}
+
+pub(super) fn move_slots(args: &MoveSlotsArgs, client: ClientArgs) -> Result<(), CliError> {
+    let target = format!("/v1/cluster/shards/{}/slots", args.to);
+    let body = json!({ "slots": args.slots }).to_string().into_bytes();
+    let asked = accepted(reach(&client).ask(&Call::post(target, &body))?)?;
+    follow(&asked, &args.wait, &client)
+}
+
+pub(super) fn show(client: ClientArgs) -> Result<(), CliError> {
+    let answer = reach(&client).ask(&Call::get("/v1/cluster/moves"))?;
+    if answer.status != 200 {
+        return Err(answer.refusal());
+    }
+    match client.output {
+        Output::Json => output::line(&String::from_utf8_lossy(&answer.body)),
+        Output::Text => output::line(&table(&answer.json()?)),
+    }
+}
+
+/// Waits until nothing is on its way, and prints each change of what is.
+fn follow(asked: &Answer, wait: &WaitForMoves, client: &ClientArgs) -> Result<(), CliError> {
+    #[derive(Deserialize)]
+    struct Moving {
+        moves: u64,
+    }
+    let Moving { moves } = asked.json()?;
+    let is_text = client.output == Output::Text;
+    if is_text && moves == 0 {
+        return output::line("nothing to move");
+    }
+    if !is_text {
+        output::line(&String::from_utf8_lossy(&asked.body))?;
+    }
+    let (began, patience) = (Instant::now(), Duration::from_secs(wait.wait_s));
+    let (mut shown, asker) = (None, reach(client));
+    while began.elapsed() < patience {
+        // The node that answers may be behind the one that took the wish, or away for a moment.
+        if let Ok(answer) = asker.ask(&Call::get("/v1/cluster/moves"))
+            && answer.status == 200
+        {
+            let state: Moves = answer.json()?;
+            let left: Vec<u64> = state.moves.iter().map(|migration| migration.id).collect();
+            if is_text && shown.as_ref() != Some(&left) {
+                output::line(&progress(&state))?;
+            }
+            // With the first look something may not be known there yet.
+            if left.is_empty() && shown.is_some() {
+                return Ok(());
+            }
+            shown = Some(left);
+        }
+        thread::sleep(LOOK_INTERVAL);
+    }
+    if wait.wait_s == 0 {
+        return Ok(());
+    }
+    Err(CliError::Refused("slots are still on their way; `tidelock cluster slots` shows them".into()))
+}
+
+fn progress(state: &Moves) -> String {
+    let left: u32 = state.moves.iter().map(|migration| migration.count).sum();
+    match state.moves.first() {
+        None => format!("all slots are where they should be (map {})", state.version),
+        Some(Migration { from, to, count, .. }) => format!(
+            "{} moves and {left} slots to go: {count} from shard {from} to {to} (map {})",
+            state.moves.len(),
+            state.version
+        ),
+    }
+}
+
+fn accepted(answer: Answer) -> Result<Answer, CliError> {
+    if answer.status == 202 { Ok(answer) } else { Err(answer.refusal()) }
+}
+
+fn reach(client: &ClientArgs) -> Client {
+    Client::new(client.urls.clone(), Duration::from_millis(client.timeout_ms))
+}
+
+fn table(state: &Moves) -> String {
+    let rows = state.shards.iter().map(|share| {
+        let arriving: u32 =
+            state.moves.iter().filter(|to| to.to == share.shard).map(|migration| migration.count).sum();
+        let leaving: u32 =
+            state.moves.iter().filter(|from| from.from == share.shard).map(|migration| migration.count).sum();
+        let slots = if share.slots.is_empty() { "-".to_owned() } else { share.slots.clone() };
+        vec![
+            share.shard.to_string(),
+            share.count.to_string(),
+            leaving.to_string(),
+            arriving.to_string(),
+            slots,
+        ]
+    });
+    output::table(&["SHARD", "SLOTS", "LEAVING", "ARRIVING", "WHICH"], rows.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_and_moves_are_a_table() {
+        let state: Moves = serde_json::from_str(
+            r#"{"version":3,"shards":[{"shard":1,"count":16384,"slots":"0-16383"},{"shard":2,"count":0,"slots":""}],
+                "moves":[{"id":4,"from":1,"to":2,"count":8192,"slots":"8192-16383"}]}"#,
+        )
+        .expect("a state");
+        assert_eq!(
+            table(&state),
+            "SHARD  SLOTS  LEAVING  ARRIVING  WHICH\n\
+             1      16384  8192     0         0-16383\n\
+             2      0      0        8192      -"
+        );
+        assert_eq!(progress(&state), "1 moves and 8192 slots to go: 8192 from shard 1 to 2 (map 3)");
+    }
+}

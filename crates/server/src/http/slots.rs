@@ -1,0 +1,177 @@
+//! Which shard holds which slots, and changes of that: `/v1/cluster/moves`, `/v1/cluster/shards`, `/v1/cluster/rebalance` and
+//! `/v1/cluster/shards/{shard}/slots`.
+//!
+//! Owns the names of the fields, and how slots are written: `0-99,200`, as Redis does. What is asked for is wanted from then on;
+//! `/v1/cluster/moves` tells what of it is still to be done, as the node that answers knows.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use tidelock_core::command::{Reply, Request, Write};
+use tidelock_core::control::placement::policy::Policy;
+use tidelock_core::control::slot_set::SlotSet;
+use tidelock_core::slots::SLOTS;
+use tidelock_core::types::ShardId;
+
+use super::body::BodyLimit;
+use super::membership::{denied, number};
+use super::problem::Problem;
+use super::response::{self, Response};
+use super::service::{self, Call};
+use crate::store::Store;
+
+/// More than the tags of a shard, or a list of slots, may take.
+const BODY_BYTES_MAX: usize = 128 << 10;
+
+/// What is wanted of a new shard.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct NewShard {
+    name: Option<String>,
+    tags: BTreeMap<String, String>,
+}
+
+/// Which slots a shard is to hold.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WantedSlots {
+    slots: String,
+}
+
+#[derive(Serialize)]
+struct Added {
+    shard: u64,
+}
+
+#[derive(Serialize)]
+struct Moving {
+    moves: u64,
+}
+
+#[derive(Serialize)]
+struct Moves {
+    /// Of the map.
+    version: u64,
+    shards: Vec<Share>,
+    moves: Vec<Migration>,
+}
+
+#[derive(Serialize)]
+struct Share {
+    shard: u64,
+    count: u32,
+    slots: String,
+}
+
+#[derive(Serialize)]
+struct Migration {
+    id: u64,
+    from: u64,
+    to: u64,
+    count: u32,
+    slots: String,
+}
+
+pub(super) async fn moves<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
+    service::only_reads(call.method())?;
+    let Reply::Registry(view) = call.submit(Request::Registry).await? else {
+        return Err(Problem::mismatched_reply());
+    };
+    let data_shards = view.shards.iter().map(|(shard, _)| *shard).filter(|shard| *shard != ShardId::PRIME);
+    let share = |shard: ShardId| {
+        let slots = view.slots.share(shard);
+        Share { shard: shard.0, count: slots.count(), slots: slots.to_string() }
+    };
+    let migrations = view.migrations.iter().map(|(id, migration)| Migration {
+        id: id.0,
+        from: migration.from.0,
+        to: migration.to.0,
+        count: migration.slots.count(),
+        slots: migration.slots.to_string(),
+    });
+    let moves = Moves {
+        version: view.slots.version,
+        shards: data_shards.map(share).collect(),
+        moves: migrations.collect(),
+    };
+    Ok(response::json(encode(&moves)))
+}
+
+/// Takes `{"name": "orders", "tags": {"placement:member": "3"}}`, or nothing.
+pub(super) async fn add_shard<S: Store>(mut call: Call<'_, S>) -> Result<Response, Problem> {
+    service::only_posts(call.method())?;
+    let body = call.read_body(BodyLimit::Form(BODY_BYTES_MAX)).await?;
+    let NewShard { name, tags } = if body.is_empty() {
+        NewShard::default()
+    } else {
+        serde_json::from_slice(&body).map_err(|_| {
+            Problem::invalid("the body must be a JSON object with `name` and `tags`, or empty")
+        })?
+    };
+    Policy::parse(&tags).map_err(|error| Problem::invalid(error.to_string()))?;
+    match call.submit(Request::Write(Write::AddShard { name, tags })).await? {
+        Reply::ShardAdded { shard } => Ok(response::accepted(encode(&Added { shard: shard.0 }))),
+        Reply::Denied(denial) => Err(denied(denial)),
+        _ => Err(Problem::mismatched_reply()),
+    }
+}
+
+pub(super) async fn rebalance<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
+    service::only_posts(call.method())?;
+    answer(call.submit(Request::Write(Write::Rebalance)).await?)
+}
+
+/// Takes `{"slots": "0-99,200"}`.
+pub(super) async fn move_slots<S: Store>(
+    mut call: Call<'_, S>,
+    raw_shard: &str,
+) -> Result<Response, Problem> {
+    service::only_posts(call.method())?;
+    let to = ShardId(number("a shard", raw_shard)?);
+    let body = call.read_body(BodyLimit::Form(BODY_BYTES_MAX)).await?;
+    let wanted: WantedSlots = serde_json::from_slice(&body)
+        .map_err(|_| Problem::invalid("the body must be a JSON object with `slots`, such as \"0-99,200\""))?;
+    let slots = read_slots(&wanted.slots)
+        .ok_or_else(|| Problem::invalid("slots are written as 0-99,200, and are below 16384"))?;
+    answer(call.submit(Request::Write(Write::MoveSlots { slots, to })).await?)
+}
+
+fn answer(reply: Reply) -> Result<Response, Problem> {
+    match reply {
+        Reply::Moving { moves } => Ok(response::accepted(encode(&Moving { moves }))),
+        Reply::Denied(denial) => Err(denied(denial)),
+        _ => Err(Problem::mismatched_reply()),
+    }
+}
+
+fn read_slots(text: &str) -> Option<SlotSet> {
+    let slot = |text: &str| text.parse::<u16>().ok().filter(|slot| *slot < SLOTS);
+    let range = |text: &str| -> Option<Range<u16>> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let (first, last) = (slot(first)?, slot(last)?);
+        (first <= last).then_some(first..last + 1)
+    };
+    let ranges: Option<Vec<Range<u16>>> = text.split(',').map(|part| range(part.trim())).collect();
+    ranges.map(SlotSet::of)
+}
+
+fn encode(object: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(object).expect("invariant: numbers and texts are JSON")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_read_as_they_are_written() {
+        for text in ["0-99,200", "0-16383", "5"] {
+            assert_eq!(read_slots(text).map(|slots| slots.to_string()).as_deref(), Some(text));
+        }
+        assert_eq!(read_slots("3-5, 4-9").map(|slots| slots.to_string()).as_deref(), Some("3-9"));
+        for text in ["", "a", "9-3", "16384", "0-16384", "1,,2", "-1"] {
+            assert!(read_slots(text).is_none(), "{text}");
+        }
+    }
+}
