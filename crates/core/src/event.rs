@@ -228,6 +228,10 @@ pub struct ShardStatus {
     pub snapshot_bytes: u64,
     /// Whether another one is in the making.
     pub makes_snapshot: bool,
+    /// The last move of slots that it took part in; 0: none.
+    pub last_move: MigrationId,
+    /// Whether that is not over for it.
+    pub is_moving: bool,
     /// The last checkpoint that was completed since the node started.
     pub checkpoint: Option<Checkpoint>,
 }

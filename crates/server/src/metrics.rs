@@ -562,7 +562,7 @@ impl Snapshot {
 mod tests {
     use super::*;
     use tidelock_core::event::ShardStatus;
-    use tidelock_core::types::{LogIndex, NodeId, ShardId, Term};
+    use tidelock_core::types::{MigrationId, LogIndex, NodeId, ShardId, Term};
 
     fn scrape(status: NodeStatus, http: &HttpCounters) -> String {
         let disk = DiskCounters::default();
@@ -631,6 +631,8 @@ mod tests {
             snapshot: None,
             snapshot_bytes: 6,
             makes_snapshot: true,
+            last_move: MigrationId(0),
+            is_moving: false,
             checkpoint: None,
         };
         let status =

@@ -35,6 +35,15 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     match fault {
         Fault::NewsOfLeaderAlone => plan.load.config_per_mille = 800,
         Fault::ExpiredByLeaderAlone => plan.load.operations_per_mille = 900,
+        // Slots go to and fro under load; a copy takes a while, and its leader is often another one.
+        Fault::OwnedBeforeLastRows | Fault::OldAttemptBelieved => {
+            plan.data_shards = 2;
+            plan.load.keys_per_shard = 4;
+            plan.load.pause_max = Micros::MILLISECOND * 4;
+            plan.load.reads_per_mille = 300;
+            let there = |at_ms, to| deed(at_ms, Deed::MoveSlots { begin: 0, end: 16_384, to: ShardId(to) });
+            plan.deeds = (1..16).map(|turn| there(600 * turn, 1 + turn % 2)).collect();
+        }
         Fault::StaleSnapshotInstalled | Fault::OvertakenTriedAgain => {
             plan.snapshot_log_bytes_min = 500;
             plan.disk.segment_bytes = 8 << 10;
@@ -127,6 +136,7 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::AppliedOutOfOrder
         | Fault::NewsOfLeaderAlone
         | Fault::ExpiredByLeaderAlone => [isolate, partition, pause, slow],
+        Fault::OwnedBeforeLastRows | Fault::OldAttemptBelieved => [isolate, pause, slow, break_links],
         Fault::StaleSnapshotInstalled | Fault::CheckpointTakenLate => [isolate, pause, slow, break_links],
         Fault::DeposedSessionAnswered | Fault::OvertakenTriedAgain | Fault::OutcomeThroughLaterLink => {
             [isolate, partition, pause, slow]
@@ -189,6 +199,19 @@ fn acknowledged_before_sync_is_caught() {
 #[test]
 fn led_before_durable_is_caught() {
     caught(Fault::LedBeforeDurable, &["agreement", "replicas", "linearizability", "operations", "lineage"]);
+}
+
+#[test]
+fn owned_before_last_rows_is_caught() {
+    caught(
+        Fault::OwnedBeforeLastRows,
+        &["durability", "linearizability", "lineage", "operations", "replicas", "slots"],
+    );
+}
+
+#[test]
+fn old_attempt_believed_is_caught() {
+    caught(Fault::OldAttemptBelieved, &["durability", "linearizability", "lineage", "operations"]);
 }
 
 #[test]

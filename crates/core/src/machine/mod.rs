@@ -20,7 +20,7 @@ use crate::control::registry::Registry;
 use crate::deliberate::Faults;
 use crate::event::ConfigNews;
 use crate::membership::Membership;
-use crate::types::{LogIndex, ShardId, UnixMillis};
+use crate::types::{LogIndex, MigrationId, ShardId, UnixMillis};
 pub use data::Data;
 pub use restore::{BlockKind, Restore, RestoreError, Restored, Scan};
 
@@ -138,6 +138,12 @@ impl Machine {
             Machine::Data(data) => Some(data),
             Machine::Registry(_) => None,
         }
+    }
+
+    /// The last move of slots that the shard took part in, and whether that is not over here.
+    pub fn last_move(&self) -> (MigrationId, bool) {
+        let ownership = self.data().and_then(Data::ownership_of);
+        ownership.map_or((MigrationId(0), false), |ownership| (ownership.last(), ownership.hides()))
     }
 
     /// Sets which faults the state has.

@@ -485,6 +485,8 @@ impl Group {
             snapshot: self.snapshots.newest(),
             snapshot_bytes: self.snapshot_file_bytes(),
             makes_snapshot: self.is_making_snapshot(),
+            last_move: self.machine.last_move().0,
+            is_moving: self.machine.last_move().1,
             checkpoint: self.snapshots.checkpoint(),
         }
     }

@@ -10,7 +10,7 @@ use hyper::{Method, StatusCode};
 use tidelock_core::command::{Reply, Request};
 use tidelock_core::event::ShardStatus;
 use tidelock_core::storage::snapshot::SnapshotId;
-use tidelock_core::types::{LogIndex, ShardId, Term};
+use tidelock_core::types::{MigrationId, LogIndex, ShardId, Term};
 
 use super::checkpoint;
 use super::problem::{Problem, ProblemKind};
@@ -41,6 +41,7 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
         let detail = "this node makes as many backups as it may at a time; nothing was done";
         return Err(Problem::new(ProblemKind::Overloaded, detail));
     };
+    let before = settled(call.store())?;
     let wanted = if is_stale {
         match call.submit(Request::SnapshotHere).await? {
             Reply::Snapshots(wanted) => {
@@ -53,7 +54,25 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
         checkpoint::of_all_shards(call.store()).await?
     };
     let open = open(source, call.store(), &wanted, is_stale).await?;
+    if settled(call.store())? != before {
+        return Err(moving());
+    }
     Ok(response::parts(MEDIA_TYPE, open.read(place)))
+}
+
+/// The last move of slots of each shard here. Refuses while one is under way: the snapshots of its two shards could hold its keys
+/// twice, or not at all. Each shard's own log says so, so a node that is behind notices it by the time it has the snapshots.
+fn settled<S: Store>(store: &S) -> Result<Vec<(ShardId, MigrationId)>, Problem> {
+    let status = store.status();
+    if status.shards.iter().any(|shard| shard.is_moving) {
+        return Err(moving());
+    }
+    Ok(status.shards.iter().map(|shard| (shard.shard, shard.last_move)).collect())
+}
+
+fn moving() -> Problem {
+    let detail = "slots are on their way between shards; nothing was done. Ask again when that is over";
+    Problem::new(ProblemKind::SlotsMoving, detail)
 }
 
 /// Refuses a backup that would lack a shard.
@@ -166,6 +185,8 @@ mod tests {
             votes: true,
             snapshot: snapshot.map(id),
             makes_snapshot,
+            last_move: MigrationId(0),
+            is_moving: false,
             checkpoint: None,
         };
         for (status, expected) in [
