@@ -562,7 +562,7 @@ impl Snapshot {
 mod tests {
     use super::*;
     use tidelock_core::event::ShardStatus;
-    use tidelock_core::types::{MigrationId, LogIndex, NodeId, ShardId, Term};
+    use tidelock_core::types::{LogIndex, MigrationId, NodeId, ShardId, Term};
 
     fn scrape(status: NodeStatus, http: &HttpCounters) -> String {
         let disk = DiskCounters::default();

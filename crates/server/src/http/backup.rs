@@ -10,7 +10,7 @@ use hyper::{Method, StatusCode};
 use tidelock_core::command::{Reply, Request};
 use tidelock_core::event::ShardStatus;
 use tidelock_core::storage::snapshot::SnapshotId;
-use tidelock_core::types::{MigrationId, LogIndex, ShardId, Term};
+use tidelock_core::types::{LogIndex, MigrationId, ShardId, Term};
 
 use super::checkpoint;
 use super::problem::{Problem, ProblemKind};

@@ -23,7 +23,7 @@ use tidelock_core::command::{
 };
 use tidelock_core::control::registry::Registry;
 use tidelock_core::event::{NodeStatus, ShardStatus};
-use tidelock_core::types::{MigrationId, LogIndex, NodeId, ReplicaId, ShardId, Term};
+use tidelock_core::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term};
 use tidelock_server::http::HttpOptions;
 
 use crate::client::{Answer, Client};

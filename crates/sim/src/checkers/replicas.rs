@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use tidelock_core::command::Checkpoint;
 use tidelock_core::event::ShardStatus;
-use tidelock_core::types::{MigrationId, LogIndex, NodeId, ShardId};
+use tidelock_core::types::{LogIndex, MigrationId, NodeId, ShardId};
 
 use super::Violation;
 

@@ -12,7 +12,7 @@ use tidelock_core::event::{NodeStatus, ShardStatus};
 use tidelock_core::limits::EXPIRED_KEYS_MAX;
 use tidelock_core::machine::Machine;
 use tidelock_core::slots;
-use tidelock_core::types::{MigrationId, LogIndex, NodeId, ReplicaId, ShardId, Term, UnixMillis};
+use tidelock_core::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, UnixMillis};
 use tidelock_server::store::{Mailbox, Store};
 use tidelock_server::watch::Hub;
 use uuid::Uuid;
