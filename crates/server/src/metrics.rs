@@ -392,6 +392,16 @@ impl Scrape<'_> {
                 "Snapshots that replicas are making of themselves",
                 self.status.shards.iter().filter(|shard| shard.makes_snapshot).count() as u64,
             ),
+            (
+                "slot_moves",
+                "Moves of slots that this node drives, as the leader of their givers",
+                self.status.moves.len() as u64,
+            ),
+            (
+                "slot_moves_frozen",
+                "Those of them whose slots nobody serves just now",
+                self.status.moves.iter().filter(|a_move| a_move.is_frozen).count() as u64,
+            ),
             ("wal_held_bytes", "Bytes of full log segments that are kept", self.disk.held().bytes),
             ("wal_file_bytes", "Bytes of all files of the log", load(&self.disk.file_bytes)),
             ("snapshot_file_bytes", "Bytes of all files of snapshots", load(&self.snapshots.file_bytes)),

@@ -185,6 +185,7 @@ impl Node {
         let stage = group.machine().data().and_then(|data| data.ownership_of()).map(|held| held.stage());
         let (is_frozen, removed) = match stage {
             Some(Stage::Released { .. }) => {
+                copy.phase = Phase::Counting;
                 return Next::Take(Write::Move(Move { shard, migration, step: MoveStep::Purge { limit } }));
             }
             Some(Stage::Frozen { removed, .. }) => (true, *removed),
@@ -307,7 +308,7 @@ impl Node {
                 copy.sequence += u64::from(copy.part.take().is_some());
             }
             (Phase::Telling, Reply::HostChanged) => copy.not_before = Ticks(now.0 + 1),
-            // A sweep goes on at once, one that waits for another move to end does so in a moment.
+            // What is left of an earlier attempt is swept a part a tick; another move may have to end first.
             (Phase::Opening, Reply::Move(MoveReply::Again)) => copy.not_before = Ticks(now.0 + 1),
             (Phase::Counting, Reply::Move(_)) => {}
             _ => copy.not_before = later,

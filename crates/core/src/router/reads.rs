@@ -4,10 +4,11 @@
 //! lost question or answer costs time only. Whoever answers for a peer never asks a third.
 
 use alloc::vec::Vec;
+use bytes::Bytes;
 
 use super::gather::{Gather, NotWhole};
 use super::{Open, Router, Work, parts, slots};
-use crate::command::{Consistency, Operations, Read, Refusal, Reply};
+use crate::command::{Consistency, Operations, Page, Read, Refusal, Reply};
 use crate::control::slot_set::SlotSet;
 use crate::limits;
 use crate::peer::{self, ReadMessage};
@@ -182,7 +183,7 @@ impl Router {
                     let (owned, reply) = self.part(shard, groups.member(shard)?.read_stale(read));
                     whole = gather.add(owned, reply);
                 }
-                whole?.ok()
+                whole?.ok().filter(|reply| !matches!(reply, Reply::Page(page) if page.items.is_empty() && page.next.is_some()))
             }
         }
     }
@@ -243,6 +244,12 @@ impl Router {
         let Some(Open { work: Work::Gathering(gathering), .. }) = self.get(request) else { return };
         match gathering.gather.add(owned, reply) {
             None => {}
+            // Nothing but hidden keys so far: a client gets something, or the end.
+            Some(Ok(Reply::Page(Page { items, next: Some(next) }))) if items.is_empty() => {
+                let (read, consistency) = (behind(&gathering.read, next), gathering.consistency);
+                self.leader_changed = true;
+                self.displace(request, read, consistency);
+            }
             Some(Ok(reply)) => self.finish(request, reply),
             Some(Err(NotWhole)) => {
                 let (read, consistency) = (gathering.read.clone(), gathering.consistency);
@@ -372,6 +379,15 @@ impl super::Peer {
         }
         self.reads.last_mut().expect("invariant: a frame was pushed just now")
     }
+}
+
+/// The same list, from behind a key.
+fn behind(read: &Read, key: Bytes) -> Read {
+    let mut read = read.clone();
+    if let Read::List { after, .. } | Read::ConfigNamespaces { after, .. } = &mut read {
+        *after = Some(key);
+    }
+    read
 }
 
 /// How many reads of clients one read stands for.
