@@ -18,6 +18,7 @@ use crate::event::NodeOptions;
 use crate::machine::Machine;
 use crate::membership::founding_replicas;
 use crate::raft::{Group, GroupOptions, Groups};
+use crate::router::slots::SLOTS;
 use crate::storage::snapshot::{SnapshotId, SnapshotTask};
 use crate::storage::{RecoveredShard, RecoveredShards, Tenure, WalRecord};
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, WalSequence};
@@ -170,6 +171,11 @@ impl Node {
         let elsewhere: Vec<Range<u16>> = elsewhere.map(|(range, _)| range).collect();
         let before = core::mem::replace(&mut self.was_elsewhere, elsewhere.clone());
         self.elsewhere = elsewhere;
+        // Who asked while slots were on their way may have been refused.
+        let version = self.router.slot_map().version;
+        if core::mem::replace(&mut self.told_map, version) != version {
+            self.elsewhere.push(0..SLOTS);
+        }
         self.elsewhere.extend(before.into_iter().filter(|range| !self.was_elsewhere.contains(range)));
     }
 

@@ -73,6 +73,8 @@ pub struct Node {
     elsewhere: Vec<Range<u16>>,
     /// What was elsewhere when that was told last.
     was_elsewhere: Vec<Range<u16>>,
+    /// The version of the map of slots when that was told last.
+    told_map: u64,
     frames_invalid: u64,
 }
 
@@ -111,6 +113,7 @@ impl Node {
             upkeep: Upkeep::default(),
             elsewhere: Vec::new(),
             was_elsewhere: Vec::new(),
+            told_map: 1,
             frames_invalid: 0,
             options,
         };
