@@ -41,7 +41,7 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
         let detail = "this node makes as many backups as it may at a time; nothing was done";
         return Err(Problem::new(ProblemKind::Overloaded, detail));
     };
-    let before = settled(call.store())?;
+    let before = settled(call.store()).await?;
     let wanted = if is_stale {
         match call.submit(Request::SnapshotHere).await? {
             Reply::Snapshots(wanted) => {
@@ -54,7 +54,7 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
         checkpoint::of_all_shards(call.store()).await?
     };
     let open = open(source, call.store(), &wanted, is_stale).await?;
-    if settled(call.store())? != before {
+    if settled(call.store()).await? != before {
         return Err(moving());
     }
     Ok(response::parts(MEDIA_TYPE, open.read(place)))
@@ -62,8 +62,8 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
 
 /// The last move of slots of each shard here. Refuses while one is under way: the snapshots of its two shards could hold its keys
 /// twice, or not at all. Each shard's own log says so, so a node that is behind notices it by the time it has the snapshots.
-fn settled<S: Store>(store: &S) -> Result<Vec<(ShardId, MigrationId)>, Problem> {
-    let status = store.status();
+async fn settled<S: Store>(store: &S) -> Result<Vec<(ShardId, MigrationId)>, Problem> {
+    let status = store.status().await;
     if status.shards.iter().any(|shard| shard.is_moving) {
         return Err(moving());
     }
