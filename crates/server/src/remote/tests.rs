@@ -56,6 +56,7 @@ fn node() -> Node {
             dead_ticks: 6_000,
             balance_ticks: 1_200,
         },
+        move_step_keys: 8,
         prime_replica: None,
         snapshot_log_bytes_min: 1 << 20,
         seed: 1,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use tidelock_core::command::Checkpoint;
 use tidelock_core::event::ShardStatus;
-use tidelock_core::types::{LogIndex, MigrationId, NodeId, ShardId};
+use tidelock_core::types::{LogIndex, NodeId, ShardId};
 
 use super::Violation;
 
@@ -117,7 +117,7 @@ mod tests {
             snapshot: None,
             snapshot_bytes: 0,
             makes_snapshot: false,
-            last_move: MigrationId(0),
+            last_move: tidelock_core::types::MigrationId(0),
             is_moving: false,
             checkpoint: None,
         }

@@ -149,6 +149,27 @@ fn cluster() -> Vec<Operation> {
             .fails([404]),
         CLUSTER
             .operation(
+                "get /v1/cluster/moves",
+                "getMoves",
+                "Which shard holds which slots, and what is on its way",
+            )
+            .gives_json(schema("Moves"), "As the node that answers knows"),
+        CLUSTER
+            .operation("post /v1/cluster/shards", "addShard", "Adds a data shard, which holds no slots")
+            .takes_json(schema("NewShard"))
+            .or_nothing()
+            .gives(202, [(JSON, schema("TaggedShard"))], "Its number"),
+        CLUSTER
+            .operation("post /v1/cluster/rebalance", "rebalance", "Lets all data shards hold as many slots")
+            .gives(202, [(JSON, schema("Moving"))], "How many moves that takes")
+            .fails([409]),
+        CLUSTER
+            .operation("post /v1/cluster/shards/{shard}/slots", "moveSlots", "Lets a shard hold these slots")
+            .takes_json(schema("WantedSlots"))
+            .gives(202, [(JSON, schema("Moving"))], "How many moves that takes")
+            .fails([404, 409]),
+        CLUSTER
+            .operation(
                 "post /v1/cluster/shards/{shard}/transfer",
                 "transferShard",
                 "Asks a node to lead a shard",

@@ -143,6 +143,11 @@ fn cluster() -> Named {
         ],
         &[],
     );
+    let share = object(&[("shard", number()), ("count", number()), ("slots", text())], &[]);
+    let migration = object(
+        &[("id", number()), ("from", number()), ("to", number()), ("count", number()), ("slots", text())],
+        &[],
+    );
     let place = object(&[("id", number()), ("index", number())], &[]);
     vec![
         ("Host", host),
@@ -165,6 +170,10 @@ fn cluster() -> Named {
         ("Explanation", object(&[("shard", number()), ("hosts", list(reasoned))], &[])),
         ("ShardTags", map_of(or_null(text()))),
         ("TaggedShard", object(&[("shard", number())], &[])),
+        ("NewShard", object(&[], &[("name", or_null(text())), ("tags", map_of(text()))])),
+        ("WantedSlots", object(&[("slots", text())], &[])),
+        ("Moving", object(&[("moves", number())], &[])),
+        ("Moves", object(&[("version", number()), ("shards", list(share)), ("moves", list(migration))], &[])),
         ("Checkpoints", object(&[("shards", list(place))], &[])),
     ]
 }

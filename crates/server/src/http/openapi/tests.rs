@@ -29,6 +29,10 @@ fn paths_of(route: Route<'_>) -> &'static [&'static str] {
         Route::Dump => &["/v1/cluster/dump"],
         Route::Explain(_) => &["/v1/cluster/shards/{shard}/explain"],
         Route::Tags(_) => &["/v1/cluster/shards/{shard}/tags"],
+        Route::Moves => &["/v1/cluster/moves"],
+        Route::Rebalance => &["/v1/cluster/rebalance"],
+        Route::AddShard => &["/v1/cluster/shards"],
+        Route::MoveSlots(_) => &["/v1/cluster/shards/{shard}/slots"],
         Route::Transfer(_) => &["/v1/cluster/shards/{shard}/transfer"],
         Route::Raftdb(_) => &["/db/{key}"],
         Route::Kv1(_) => &["/{key}"],
@@ -46,7 +50,7 @@ const fn host(verb: HostVerb) -> Route<'static> {
     Route::Host { node: "1", verb }
 }
 
-const ROUTES: [Route<'_>; 23] = [
+const ROUTES: [Route<'_>; 27] = [
     Route::Key("k"),
     Route::List,
     Route::Atomic("k"),
@@ -62,6 +66,10 @@ const ROUTES: [Route<'_>; 23] = [
     Route::Dump,
     Route::Explain("1"),
     Route::Tags("1"),
+    Route::Moves,
+    Route::Rebalance,
+    Route::AddShard,
+    Route::MoveSlots("1"),
     Route::Transfer("1"),
     Route::Raftdb("k"),
     Route::Kv1("/k"),
