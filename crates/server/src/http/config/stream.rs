@@ -193,6 +193,9 @@ impl Events {
     }
 }
 
+/// What happened, on its way.
+type Asking = Pin<Box<dyn Future<Output = Result<Changes, ApiError>>>>;
+
 /// Somebody who watches by events.
 struct Watcher<S> {
     store: S,
@@ -204,7 +207,7 @@ struct Watcher<S> {
     is_due: bool,
     /// This replica is behind what was told, and there was nobody to ask why: the next comment is a time to ask again.
     is_unsure: bool,
-    asking: Option<Pin<Box<dyn Future<Output = Result<Changes, ApiError>>>>>,
+    asking: Option<Asking>,
     heartbeat: Pin<Box<Sleep>>,
 }
 
@@ -232,7 +235,7 @@ impl<S: Store> Watcher<S> {
         }
     }
 
-    fn ask(&self) -> Pin<Box<dyn Future<Output = Result<Changes, ApiError>>>> {
+    fn ask(&self) -> Asking {
         let (store, after) = (self.store.clone(), self.after);
         let (namespace, key) = (self.watch.namespace().clone(), self.watch.container().clone());
         Box::pin(async move { look(&store, (&namespace, &key), after).await })
