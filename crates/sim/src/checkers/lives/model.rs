@@ -74,12 +74,15 @@ impl Life {
     }
 }
 
+/// Which of its lives a namespace is in, and at which revision, if it is there.
+type Standing = Option<(usize, u64)>;
+
 /// All namespaces of a shard that come and go.
 #[derive(Debug, Default)]
 pub struct Model {
     lives: BTreeMap<Name, Vec<Life>>,
     /// From which place on each is in which life, at which revision.
-    past: BTreeMap<Name, Vec<(usize, Option<(usize, u64)>)>>,
+    past: BTreeMap<Name, Vec<(usize, Standing)>>,
     /// The highest revision of all that were deleted.
     floor: u64,
 }
@@ -112,7 +115,7 @@ impl Model {
         })
     }
 
-    fn now(&self, name: &Name) -> Option<(usize, u64)> {
+    fn now(&self, name: &Name) -> Standing {
         self.past.get(name).and_then(|past| past.last()).and_then(|(_, state)| *state)
     }
 
