@@ -117,6 +117,8 @@ fn judge_reads(history: &History, name: &Name, judged: &Judged) -> Result<(), Vi
         if let (Request::Read { read: Read::Config(read), consistency }, Some(Reply::Config(reply))) =
             (&operation.request, operation.reply())
             && read.namespace == *name
+            // Only watchers ask so, through a node that has to ask another, and what they heard is judged as theirs.
+            && !matches!(read.query, Query::Changes { .. })
         {
             reads.push((operation, &read.query, reply, *consistency == Consistency::Stale));
         }
