@@ -27,7 +27,7 @@ fn a_hundred_thousand_commands_in_one_write_are_answered_in_order() {
         let mut stream = Client::connect(server.address);
         assert_serves(&server);
         std::mem::swap(&mut stream, &mut client);
-        std::thread::spawn(move || {
+        thread::spawn(move || {
             stream.send(&writer).unwrap();
             for number in 0..100_000u32 {
                 assert_eq!(stream.reply(), format!(":{}\r\n", number / 7 + 1).as_bytes());
