@@ -207,6 +207,10 @@ impl<'a> Choosing<'a> {
     ) -> (Option<Role>, Reason) {
         let is_prime = self.shard.shard == ShardId::PRIME;
         if host.standing == Standing::Leaving {
+            // Whoever is to vote instead has a replica that must be gone first: this vote is the last one until then.
+            if self.votes(host) && voters.iter().all(|node| self.shard.held.get(node) == Some(&None)) {
+                return (Some(Role::Voter), Reason::Leaving);
+            }
             // It learns from the prime shard that it is gone, so that one goes last.
             let role = (is_prime && host.data_shards > 0).then_some(Role::Learner);
             return (role, Reason::Leaving);
