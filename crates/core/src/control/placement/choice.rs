@@ -62,16 +62,22 @@ impl<'a> Choosing<'a> {
             }
         }
         // A policy that asks for more than there is takes no vote away, and never the last one.
-        let stays = |host: &&&HostFacts| matches!(host.standing, Standing::Voter | Standing::Learner);
-        let votes_still = self.hosts.iter().filter(stays).filter(|host| !host.is_barred && self.votes(host));
+        let stays = |host: &&HostFacts| matches!(host.standing, Standing::Voter | Standing::Learner);
+        let votes_still = self.hosts.iter().filter(|host| stays(host) && !host.is_barred && self.votes(host));
         let count = self.count();
         for host in candidates.iter().chain(votes_still) {
             if voters.len() < count {
                 voters.insert(host.node);
             }
         }
+        // The last vote never goes, whatever else is wanted of its host. Who comes back has to be gone first, so that it
+        // cannot take that vote over yet.
         if voters.is_empty() {
-            let any = self.hosts.iter().filter(stays).max_by_key(|host| (!host.is_barred, self.rank(host)));
+            let candidates = self.hosts.iter().filter(|host| stays(host) || self.votes(host));
+            let any = candidates.max_by_key(|host| {
+                let comes_back = self.held(host) == Some(None);
+                (!comes_back, stays(host), !host.is_barred, self.rank(host))
+            });
             voters.extend(any.map(|host| host.node));
         }
         voters
@@ -179,6 +185,9 @@ impl<'a> Choosing<'a> {
             let is_apart = others.clone().any(|other| self.may_vote(other) && !other.is_dead);
             return Reason::NobodyInstead { is_apart };
         }
+        if host.standing == Standing::Leaving {
+            return Reason::Leaving;
+        }
         if host.is_draining {
             return Reason::DrainedVoter;
         }
@@ -207,10 +216,6 @@ impl<'a> Choosing<'a> {
     ) -> (Option<Role>, Reason) {
         let is_prime = self.shard.shard == ShardId::PRIME;
         if host.standing == Standing::Leaving {
-            // Whoever is to vote instead has a replica that must be gone first: this vote is the last one until then.
-            if self.votes(host) && voters.iter().all(|node| self.shard.held.get(node) == Some(&None)) {
-                return (Some(Role::Voter), Reason::Leaving);
-            }
             // It learns from the prime shard that it is gone, so that one goes last.
             let role = (is_prime && host.data_shards > 0).then_some(Role::Learner);
             return (role, Reason::Leaving);
