@@ -213,6 +213,19 @@ mod tests {
     }
 
     #[test]
+    fn those_in_some_slots_are_called() {
+        let hub = Arc::new(Hub::default());
+        let watch = hub.watch(name(), "a".into()).unwrap();
+        let context = Context::from_waker(Waker::noop());
+        let slot = slot_of(b"ns");
+        hub.tell_slots(&[0..slot, slot + 1..u16::MAX]);
+        assert_eq!(watch.poll_call(&context), Poll::Pending, "its own slot is not among them");
+        hub.tell_slots(&[0..1, slot..slot + 1]);
+        assert_eq!(watch.poll_call(&context), Poll::Ready(Call::Look));
+        assert_eq!(watch.poll_call(&context), Poll::Pending);
+    }
+
+    #[test]
     fn a_place_is_given_up_and_places_are_limited() {
         let hub = Arc::new(Hub::default());
         let watches: Vec<Watch> = (0..WATCHERS_MAX).map(|_| hub.watch(name(), "a".into()).unwrap()).collect();

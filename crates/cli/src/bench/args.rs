@@ -301,3 +301,14 @@ fn percent(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if (0.0..=100.0).contains(&number) { Ok(number) } else { Err("between 0 and 100".to_owned()) }
 }
+
+/// For tests: the mix that a line of arguments says.
+#[cfg(test)]
+pub(super) fn mix(line: &str) -> MixArgs {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        mix: MixArgs,
+    }
+    <Line as clap::Parser>::parse_from(format!("x {line}").split_whitespace()).mix
+}

@@ -251,17 +251,11 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::bench::args::MixArgs;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        mix: MixArgs,
-    }
+    use crate::bench::args::mix;
 
     fn protocol(prefix: &str, stale: bool) -> KeyProtocol {
-        let line = Line::parse_from(["x", "--key-size", "10", "--keys", "10", "--key-prefix", prefix]);
-        KeyProtocol::new(Arc::new(KeySpace::new(&line.mix).unwrap()), "h:1", 24, 1, stale)
+        let mix = mix(&format!("--key-size 10 --keys 10 --key-prefix {prefix}"));
+        KeyProtocol::new(Arc::new(KeySpace::new(&mix).unwrap()), "h:1", 24, 1, stale)
     }
 
     fn encoded(protocol: &mut KeyProtocol, kind: Kind) -> Vec<u8> {

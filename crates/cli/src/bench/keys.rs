@@ -139,22 +139,11 @@ impl Chooser {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        mix: MixArgs,
-    }
-
-    fn args(line: &str) -> MixArgs {
-        Line::parse_from(format!("x {line}").split_whitespace()).mix
-    }
+    use crate::bench::args::mix;
 
     fn draw(line: &str, times: usize) -> Vec<u64> {
-        let args = args(line);
+        let args = mix(line);
         let keys = KeySpace::new(&args).unwrap();
         let mut chooser = Chooser::new(&args, &keys, 7, 0).unwrap();
         (0..times).map(|_| chooser.key()).collect()
@@ -162,7 +151,7 @@ mod tests {
 
     #[test]
     fn keys_have_one_length_and_the_order_of_their_indexes() {
-        let keys = KeySpace::new(&args("--keys 1000 --key-size 10 --key-prefix k:")).unwrap();
+        let keys = KeySpace::new(&mix("--keys 1000 --key-size 10 --key-prefix k:")).unwrap();
         assert_eq!(keys.key(0), b"k:00000000");
         assert_eq!(keys.key(999), b"k:00000999");
         assert!(keys.key(9) < keys.key(10));
@@ -170,9 +159,9 @@ mod tests {
 
     #[test]
     fn keys_that_do_not_fit_are_refused() {
-        assert!(KeySpace::new(&args("--keys 1000 --key-size 5 --key-prefix k:")).is_ok());
-        assert!(KeySpace::new(&args("--keys 1001 --key-size 5 --key-prefix k:")).is_err());
-        assert!(KeySpace::new(&args("--keys 1 --key-size 2 --key-prefix k:")).is_err());
+        assert!(KeySpace::new(&mix("--keys 1000 --key-size 5 --key-prefix k:")).is_ok());
+        assert!(KeySpace::new(&mix("--keys 1001 --key-size 5 --key-prefix k:")).is_err());
+        assert!(KeySpace::new(&mix("--keys 1 --key-size 2 --key-prefix k:")).is_err());
     }
 
     #[test]
@@ -197,7 +186,7 @@ mod tests {
 
     #[test]
     fn those_who_go_in_sequence_share_it() {
-        let args = args("--keys 4 --distribution sequential");
+        let args = mix("--keys 4 --distribution sequential");
         let keys = KeySpace::new(&args).unwrap();
         let mut choosers = [0, 1].map(|index| Chooser::new(&args, &keys, 1, index).unwrap());
         let drawn: Vec<_> = [0, 0, 1, 0, 1].map(|one: usize| choosers[one].key()).into();
@@ -209,7 +198,7 @@ mod tests {
     #[test]
     fn the_mix_is_what_was_asked_for() {
         for (percent, least, most) in [("0", 0, 0), ("100", 10_000, 10_000), ("25", 2_300, 2_700)] {
-            let args = args(&format!("--reads {percent}"));
+            let args = mix(&format!("--reads {percent}"));
             let keys = KeySpace::new(&args).unwrap();
             let mut chooser = Chooser::new(&args, &keys, 3, 0).unwrap();
             let reads = (0..10_000).filter(|_| chooser.reads()).count();

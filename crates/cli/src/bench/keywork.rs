@@ -190,21 +190,14 @@ impl Work for FixedWork {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::super::ledger::{LedgerPlan, Marks};
     use super::super::routes::NodeAddresses;
     use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        mix: MixArgs,
-    }
+    use crate::bench::args::mix;
 
     /// Three nodes; the second leads everything.
     fn routed(line: &str) -> (MixArgs, Arc<KeySpace>, Targets) {
-        let mix = Line::parse_from(format!("x {line}").split_whitespace()).mix;
+        let mix = mix(line);
         let keys = Arc::new(KeySpace::new(&mix).unwrap());
         let address = |node| NodeAddresses { node, http: format!("h{node}"), resp: String::new() };
         let routes = Routes { nodes: (1..=3).map(address).collect(), leaders: vec![Some(2)] };

@@ -132,20 +132,12 @@ fn line(input: &[u8]) -> Result<Option<Line<'_>>, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-    use crate::bench::args::MixArgs;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        mix: MixArgs,
-    }
+    use crate::bench::args::mix;
 
     fn protocol(stale: bool) -> RespProtocol {
-        let line = Line::parse_from("x --key-size 4 --keys 10 --key-prefix k:".split(' '));
-        RespProtocol::new(Arc::new(KeySpace::new(&line.mix).unwrap()), 24, 1, stale)
+        let mix = mix("--key-size 4 --keys 10 --key-prefix k:");
+        RespProtocol::new(Arc::new(KeySpace::new(&mix).unwrap()), 24, 1, stale)
     }
 
     #[test]

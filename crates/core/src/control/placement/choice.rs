@@ -62,16 +62,22 @@ impl<'a> Choosing<'a> {
             }
         }
         // A policy that asks for more than there is takes no vote away, and never the last one.
-        let stays = |host: &&&HostFacts| matches!(host.standing, Standing::Voter | Standing::Learner);
-        let votes_still = self.hosts.iter().filter(stays).filter(|host| !host.is_barred && self.votes(host));
+        let stays = |host: &&HostFacts| matches!(host.standing, Standing::Voter | Standing::Learner);
+        let votes_still = self.hosts.iter().filter(|host| stays(host) && !host.is_barred && self.votes(host));
         let count = self.count();
         for host in candidates.iter().chain(votes_still) {
             if voters.len() < count {
                 voters.insert(host.node);
             }
         }
+        // The last vote never goes, whatever else is wanted of its host. Who comes back has to be gone first, so that it
+        // cannot take that vote over yet.
         if voters.is_empty() {
-            let any = self.hosts.iter().filter(stays).max_by_key(|host| (!host.is_barred, self.rank(host)));
+            let candidates = self.hosts.iter().filter(|host| stays(host) || self.votes(host));
+            let any = candidates.max_by_key(|host| {
+                let comes_back = self.held(host) == Some(None);
+                (!comes_back, stays(host), !host.is_barred, self.rank(host))
+            });
             voters.extend(any.map(|host| host.node));
         }
         voters
@@ -178,6 +184,9 @@ impl<'a> Choosing<'a> {
             let others = self.hosts.iter().filter(|other| !voters.contains(&other.node));
             let is_apart = others.clone().any(|other| self.may_vote(other) && !other.is_dead);
             return Reason::NobodyInstead { is_apart };
+        }
+        if host.standing == Standing::Leaving {
+            return Reason::Leaving;
         }
         if host.is_draining {
             return Reason::DrainedVoter;
