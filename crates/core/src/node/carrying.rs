@@ -179,8 +179,15 @@ impl Node {
         self.elsewhere.extend(before.into_iter().filter(|range| !self.was_elsewhere.contains(range)));
     }
 
-    /// Whether every key is replicated here, so that this node can answer for all of them by itself.
-    pub fn holds_all_keys(&self) -> bool {
-        self.registry().slots().shards().into_iter().all(|shard| self.groups.member(shard).is_some())
+    /// The version of the slot map, if the replicas here own every slot as it says, so that this node can answer for all
+    /// keys by itself.
+    pub fn whole_map(&self) -> Option<u64> {
+        let map = self.router.slot_map();
+        let owns = |shard: ShardId| {
+            let Some(member) = self.groups.member(shard) else { return false };
+            let owned = self.owned_slots(shard).is_some_and(|(owned, _)| map.share(shard).is_within(&owned));
+            owned && member.machine().last_move().0 >= map.last_move(shard)
+        };
+        map.shards().into_iter().all(owns).then_some(map.version)
     }
 }
