@@ -14,6 +14,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::Node;
+use crate::control::registry::tables::Shard;
 use crate::event::NodeOptions;
 use crate::machine::Machine;
 use crate::membership::founding_replicas;
@@ -110,8 +111,11 @@ impl Node {
             .into_iter()
             .filter(|(replica, shard)| {
                 let ended = self.carrying.ended.get(shard).is_some_and(|ended| ended >= replica);
+                // The others of a new shard wait for the vote of each that it was founded with, even of one that is to go.
+                let founds = |row: &Shard| row.founding.iter().any(|(founding, _)| founding == replica);
+                let is_founding = registry.shards().get(shard).is_some_and(founds);
                 let is_wanted = registry.replicas()[replica].wanted.is_some();
-                is_wanted
+                (is_wanted || is_founding)
                     && !ended
                     && self.groups.find(*shard).is_none()
                     && !self.carrying.closing.contains_key(shard)
