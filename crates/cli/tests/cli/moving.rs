@@ -87,8 +87,8 @@ fn slots_move_and_nobody_notices() {
     let (name, watchers) = watched(&cluster);
     let pair = format!("{name}/pairs/p");
     let mut told = Vec::new();
-    let mut change = |cluster: &Cluster, number: u64| {
-        told.push((post_through(cluster, 2, &pair, &json!({"value": number})), number));
+    let mut change = |cluster: &Cluster, node: usize, number: u64| {
+        told.push((post_through(cluster, node, &pair, &json!({"value": number})), number));
     };
 
     history.under_load(addresses(&cluster), Nodes::Stay, |history| {
@@ -96,10 +96,10 @@ fn slots_move_and_nobody_notices() {
         let added = text(shell.done(&["cluster", "add-shard", "--name", "orders"]));
         assert!(added.starts_with("shard 5 is there"), "{added}");
         assert_eq!(counts(&cluster, 1), [4_096, 4_096, 4_096, 4_096, 0]);
-        change(&cluster, 1);
+        change(&cluster, 2, 1);
         let done = text(shell.done(&["cluster", "rebalance"]));
         assert!(done.contains("all slots are where they should be"), "{done}");
-        change(&cluster, 2);
+        change(&cluster, 2, 2);
         for number in cluster.numbers() {
             await_rest(&cluster, number);
             assert_eq!(counts(&cluster, number), [3_277, 3_277, 3_277, 3_277, 3_276]);
@@ -113,26 +113,27 @@ fn slots_move_and_nobody_notices() {
         // And back, to another one than gave them.
         let received = shares(&cluster, 1)[4].1.to_string();
         shell.done(&["cluster", "move-slots", &received, "--to", "2"]);
-        change(&cluster, 3);
+        change(&cluster, 3, 3);
         assert_eq!(counts(&cluster, 1), [3_277, 6_553, 3_277, 3_277, 0]);
         history.await_progress(5);
     });
 
     let giver = giver(&cluster);
+    let other = cluster.numbers().into_iter().find(|&number| number != giver).expect("another");
     history.under_load(addresses(&cluster), Nodes::Change, |history| {
         history.await_progress(5);
         // All of it goes to one shard, one giver after the other; the first one's leader dies meanwhile.
         shell.done(&["cluster", "move-slots", "0-16383", "--to", "5", "--wait-s", "0"]);
         assert_ne!(moves(&cluster, giver)["moves"], json!([]), "slots are on their way");
         cluster.kill(giver);
-        change(&cluster, 4);
+        change(&cluster, other, 4);
         cluster.restart(giver);
         history.await_progress(5);
         for number in cluster.numbers() {
             await_rest(&cluster, number);
             assert_eq!(counts(&cluster, number), [0, 0, 0, 0, 16_384]);
         }
-        change(&cluster, 5);
+        change(&cluster, giver, 5);
         history.await_progress(5);
     });
 

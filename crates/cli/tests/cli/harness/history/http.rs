@@ -127,7 +127,14 @@ pub(super) fn read_stale(load: &Load<'_>, node: usize) {
     let mut last: BTreeMap<usize, u64> = BTreeMap::new();
     while load.goes_on() {
         let number = connections.random.usize(..COUNTERS);
-        let Some(body) = connections.get(node, &format!("/counter/{number}?stale=true")) else { continue };
+        let target = format!("/counter/{number}?stale=true");
+        let body = match connections.send(node, &format!("GET {target}")) {
+            Sent::Answer(200, body) => body,
+            Sent::Answer(503 | 504, _) | Sent::Not | Sent::Perhaps => continue,
+            // One that has just been started does not know yet how much of its log is valid.
+            Sent::Answer(404, _) if load.nodes == Nodes::Change => continue,
+            Sent::Answer(status, _) => panic!("{target} was answered {status}"),
+        };
         let (version, value) = object(&body);
         load.history.counter(number).saw(version, value);
         let last = last.entry(number).or_default();
@@ -164,7 +171,6 @@ pub(super) fn list(load: &Load<'_>, is_stale: bool) {
         if !is_whole {
             return;
         }
-        // A node that has just been started may not know yet how much of its log is valid.
         if is_stale && load.nodes == Nodes::Change {
             assert!(found.is_sorted() && found.iter().all(|key| expected.contains(key)), "{found:?}");
             found.dedup();
