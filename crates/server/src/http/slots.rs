@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tidelock_core::command::{Reply, Request, Write};
 use tidelock_core::control::placement::policy::Policy;
@@ -109,9 +110,8 @@ pub(super) async fn add_shard<S: Store>(mut call: Call<'_, S>) -> Result<Respons
     let NewShard { name, tags } = if body.is_empty() {
         NewShard::default()
     } else {
-        serde_json::from_slice(&body).map_err(|_| {
-            Problem::invalid("the body must be a JSON object with `name` and `tags`, or empty")
-        })?
+        let detail = "the body must be a JSON object with `name` and `tags`, or empty";
+        object(&body).ok_or_else(|| Problem::invalid(detail))?
     };
     Policy::parse(&tags).map_err(|error| Problem::invalid(error.to_string()))?;
     match call.submit(Request::Write(Write::AddShard { name, tags })).await? {
@@ -134,8 +134,8 @@ pub(super) async fn move_slots<S: Store>(
     service::only_posts(call.method())?;
     let to = ShardId(number("a shard", raw_shard)?);
     let body = call.read_body(BodyLimit::Form(BODY_BYTES_MAX)).await?;
-    let wanted: WantedSlots = serde_json::from_slice(&body)
-        .map_err(|_| Problem::invalid("the body must be a JSON object with `slots`, such as \"0-99,200\""))?;
+    let detail = "the body must be a JSON object with `slots`, such as \"0-99,200\"";
+    let wanted: WantedSlots = object(&body).ok_or_else(|| Problem::invalid(detail))?;
     let slots: SlotSet =
         wanted.slots.parse().map_err(|error: NoSlots| Problem::invalid(error.to_string()))?;
     answer(call.submit(Request::Write(Write::MoveSlots { slots, to })).await?)
@@ -147,6 +147,12 @@ fn answer(reply: Reply) -> Result<Response, Problem> {
         Reply::Denied(denial) => Err(denied(denial)),
         _ => Err(Problem::mismatched_reply()),
     }
+}
+
+/// The object that a body is: a list of the same values in their order is none.
+fn object<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
+    let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(body).ok()?;
+    serde_json::from_value(fields.into()).ok()
 }
 
 fn encode(object: &impl Serialize) -> Vec<u8> {
