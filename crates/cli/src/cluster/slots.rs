@@ -66,7 +66,9 @@ pub(super) fn add_shard(args: AddShardArgs, client: ClientArgs) -> Result<(), Cl
         Output::Json => output::line(&String::from_utf8_lossy(&answer.body)),
         Output::Text => {
             let Added { shard } = answer.json()?;
-            output::line(&format!("shard {shard} is there; `tidelock cluster rebalance` gives it slots"))
+            output::line(&format!(
+                "shard {shard} is there, without slots; `tidelock cluster rebalance` gives it its share"
+            ))
         }
     }
 }
