@@ -10,7 +10,7 @@ use tidelock_core::slots::slot_of;
 
 use crate::config::{post, post_through, watch};
 use crate::harness::client::TIMEOUT;
-use crate::harness::history::{History, Nodes};
+use crate::harness::history::{self, History, Nodes};
 use crate::harness::load::addresses;
 use crate::harness::shell::Shell;
 use crate::harness::{Cluster, eventually};
@@ -45,11 +45,35 @@ fn counts(cluster: &Cluster, number: usize) -> Vec<u32> {
     shares(cluster, number).iter().map(|(_, share)| share.count()).collect()
 }
 
-/// Waits until a node knows that nothing is on its way.
-fn await_rest(cluster: &Cluster, number: usize) {
+/// Whether a node knows of a move, and that nothing is on its way.
+fn is_at_rest(cluster: &Cluster, number: usize, last: u64) -> Option<()> {
+    let answer = cluster.try_send(number, "GET /v1/cluster/moves", &[], b"")?;
+    let is_known = answer.status == 200 && answer.json()["last"].as_u64() >= Some(last);
+    (is_known && answer.json()["moves"] == json!([])).then_some(())
+}
+
+/// Asks for moves; returns the number of the last.
+fn ask(shell: &Shell, command: &[&str]) -> u64 {
+    let asked = shell.json(&[&["cluster"], command, &["--wait-s", "0"]].concat());
+    asked["last"].as_u64().expect("a number")
+}
+
+/// Saves backups until nothing is on its way: each is refused, or holds every key once.
+fn save_until_rest(cluster: &Cluster, shell: &Shell, last: u64) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("backup");
+    let save = ["backup", "save", "--out", file.to_str().expect("text"), "--output", "json"];
     eventually("nothing is on its way", || {
-        let answer = cluster.try_send(number, "GET /v1/cluster/moves", &[], b"")?;
-        (answer.status == 200 && answer.json()["moves"] == json!([])).then_some(())
+        let is_over = cluster.numbers().iter().all(|&number| is_at_rest(cluster, number, last).is_some());
+        let output = shell.run(&save);
+        if output.status.success() {
+            let saved: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+            assert_eq!(saved["keys"], history::keys(), "{saved}");
+        } else {
+            let refused = String::from_utf8_lossy(&output.stderr);
+            assert!(["409", "503"].iter().any(|status| refused.contains(status)), "{refused}");
+        }
+        (is_over && output.status.success()).then_some(())
     });
 }
 
@@ -95,13 +119,13 @@ fn slots_move_and_nobody_notices() {
         history.await_progress(5);
         let added = text(shell.done(&["cluster", "add-shard", "--name", "orders"]));
         assert!(added.starts_with("shard 5 is there"), "{added}");
-        assert_eq!(counts(&cluster, 1), [4_096, 4_096, 4_096, 4_096, 0]);
+        eventually("node 1 knows of it", || {
+            (moves(&cluster, 1)["shards"][4] == json!({"shard": 5, "count": 0, "slots": ""})).then_some(())
+        });
         change(&cluster, 2, 1);
-        let done = text(shell.done(&["cluster", "rebalance"]));
-        assert!(done.contains("all slots are where they should be"), "{done}");
+        save_until_rest(&cluster, &shell, ask(&shell, &["rebalance"]));
         change(&cluster, 2, 2);
         for number in cluster.numbers() {
-            await_rest(&cluster, number);
             assert_eq!(counts(&cluster, number), [3_277, 3_277, 3_277, 3_277, 3_276]);
         }
         assert_eq!(
@@ -112,7 +136,8 @@ fn slots_move_and_nobody_notices() {
 
         // And back, to another one than gave them.
         let received = shares(&cluster, 1)[4].1.to_string();
-        shell.done(&["cluster", "move-slots", &received, "--to", "2"]);
+        let done = text(shell.done(&["cluster", "move-slots", &received, "--to", "2"]));
+        assert!(done.ends_with("all slots are where they should be\n"), "{done}");
         change(&cluster, 3, 3);
         assert_eq!(counts(&cluster, 1), [3_277, 6_553, 3_277, 3_277, 0]);
         history.await_progress(5);
@@ -123,14 +148,13 @@ fn slots_move_and_nobody_notices() {
     history.under_load(addresses(&cluster), Nodes::Change, |history| {
         history.await_progress(5);
         // All of it goes to one shard, one giver after the other; the first one's leader dies meanwhile.
-        shell.done(&["cluster", "move-slots", "0-16383", "--to", "5", "--wait-s", "0"]);
-        assert_ne!(moves(&cluster, giver)["moves"], json!([]), "slots are on their way");
+        let last = ask(&shell, &["move-slots", "0-16383", "--to", "5"]);
         cluster.kill(giver);
         change(&cluster, other, 4);
         cluster.restart(giver);
         history.await_progress(5);
         for number in cluster.numbers() {
-            await_rest(&cluster, number);
+            eventually("nothing is on its way", || is_at_rest(&cluster, number, last));
             assert_eq!(counts(&cluster, number), [0, 0, 0, 0, 16_384]);
         }
         change(&cluster, giver, 5);
@@ -152,7 +176,13 @@ fn slots_move_and_nobody_notices() {
     eventually("what was given away is gone, and replicas are equal", || {
         (shell.json(&["cluster", "status", "--verify"])["equal"] == true).then_some(())
     });
-    eventually("a backup is made again", || (cluster.get(2, "/v1/backup").status == 200).then_some(()));
+    let (directory, new) = (tempfile::tempdir().expect("a directory"), Cluster::start(1));
+    let file = directory.path().join("backup").to_str().expect("text").to_owned();
+    eventually("a backup is made", || {
+        shell.run(&["backup", "save", "--out", &file]).status.success().then_some(())
+    });
+    Shell::of(&new).done(&["backup", "restore", &file]);
+    history.check_end(&new, 1);
 
     // Everybody comes back with what they have on their disks.
     for number in cluster.numbers() {

@@ -211,7 +211,7 @@ fn listed() -> Vec<String> {
 }
 
 /// How many keys there are.
-fn keys() -> usize {
+pub fn keys() -> usize {
     COUNTERS + LISTED + PIPELINES * pipelines::KEYS
 }
 
