@@ -33,7 +33,7 @@ impl SlotSet {
 
     /// All slots there are.
     pub fn all() -> SlotSet {
-        SlotSet::of([0..SLOTS])
+        SlotSet::from(0..SLOTS)
     }
 
     /// Whether a slot is one of them.
@@ -122,6 +122,12 @@ impl SlotSet {
             ranges.push(start..end);
         }
         Ok(SlotSet { ranges })
+    }
+}
+
+impl From<Range<u16>> for SlotSet {
+    fn from(range: Range<u16>) -> SlotSet {
+        SlotSet::of([range])
     }
 }
 
@@ -219,7 +225,7 @@ mod tests {
         for text in ["0-99,200", "0-16383", "5"] {
             assert_eq!(text.parse::<SlotSet>().map(|slots| slots.to_string()).as_deref(), Ok(text));
         }
-        assert_eq!("3-5, 4-9".parse::<SlotSet>(), Ok(SlotSet::of([3..10])));
+        assert_eq!("3-5, 4-9".parse::<SlotSet>(), Ok(SlotSet::from(3..10)));
         for text in ["", "a", "9-3", "16384", "0-16384", "1,,2", "-1", "1-", "+1-2", "65536"] {
             assert_eq!(text.parse::<SlotSet>(), Err(NoSlots), "{text}");
         }

@@ -25,7 +25,7 @@ impl MapAlone {
     fn give(&self, key: &[u8], to: ShardId) {
         let mut registry = self.0.borrow_mut();
         let slot = slot_of(key);
-        registry.move_slots(LogIndex(1), &SlotSet::of([slot..slot + 1]), to);
+        registry.move_slots(LogIndex(1), &SlotSet::from(slot..slot + 1), to);
         let migration = registry.last_migration();
         registry.finish_migration(LogIndex(1), migration);
     }
