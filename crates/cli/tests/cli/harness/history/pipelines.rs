@@ -8,8 +8,14 @@ use std::thread;
 use super::super::{Cluster, PAUSE, resp};
 use super::{Load, keys, listed, lock};
 
+/// How the reply to what may or may not have happened begins.
+const UNKNOWN: &str = "-UNKNOWNOUTCOME";
+
 /// Numbers of one connection, each raised by every burst.
 const NUMBERS: usize = 40;
+
+/// Bursts that are sent before the replies to the first of them are taken.
+const BURSTS_AHEAD: u64 = 8;
 
 /// Keys of one connection: its numbers, and one that is set.
 pub(super) const KEYS: usize = NUMBERS + 1;
@@ -18,7 +24,14 @@ pub(super) const KEYS: usize = NUMBERS + 1;
 pub(super) struct Pipeline {
     own: usize,
     numbers: Vec<Number>,
-    bursts: u64,
+    /// Bursts that were sent.
+    sent: u64,
+    /// The last burst of which there are replies.
+    received: u64,
+    /// To how many raises of that.
+    raises_received: usize,
+    /// A `SET` may still come.
+    is_set_unknown: bool,
 }
 
 /// What is known of a number.
@@ -40,7 +53,8 @@ impl Number {
 
 impl Pipeline {
     pub(super) fn new(own: usize) -> Pipeline {
-        Pipeline { own, numbers: vec![Number::default(); NUMBERS], bursts: 0 }
+        let numbers = vec![Number::default(); NUMBERS];
+        Pipeline { own, numbers, sent: 0, received: 0, raises_received: NUMBERS, is_set_unknown: false }
     }
 
     fn key(&self, number: usize) -> String {
@@ -62,51 +76,53 @@ impl Pipeline {
         assert!(self.numbers.iter().any(|number| number.acknowledged > 0), "no burst went through");
     }
 
-    /// Raises each number and reads it straight after, reads all together, and sets and reads a key: all at once. An error of the
-    /// connection leaves the rest unknown.
-    fn burst(&mut self, client: &mut resp::Client) -> io::Result<bool> {
-        self.bursts += 1;
-        let (all, own, burst) = (0..NUMBERS, self.own, self.bursts);
+    /// Raises each number and reads it straight after, sets and reads a key, and reads all numbers together: all at once.
+    fn send(&mut self, client: &mut resp::Client) -> io::Result<()> {
+        self.sent += 1;
+        let (own, burst) = (self.own, self.sent);
         let mut lines: String =
-            all.clone().map(|number| format!("INCR {0}\r\nGET {0}\r\n", self.key(number))).collect();
+            (0..NUMBERS).map(|number| format!("INCR {0}\r\nGET {0}\r\n", self.key(number))).collect();
         lines += &format!("SET set:{own} {burst}\r\nGET set:{own}\r\nMGET");
-        all.clone().for_each(|number| lines += &format!(" {}", self.key(number)));
-        lines += "\r\n";
+        (0..NUMBERS).for_each(|number| lines += &format!(" {}", self.key(number)));
+        client.send(&(lines + "\r\n"))
+    }
+
+    /// Takes the replies to the oldest burst that was sent; whether none is a refusal. Raises whose reply does not come are unknown.
+    fn receive(&mut self, client: &mut resp::Client) -> io::Result<bool> {
+        self.received += 1;
+        self.raises_received = 0;
         let mut is_whole = true;
-        let sent = client.send(&lines);
-        for number in all.clone() {
-            let raised = if sent.is_ok() { client.reply() } else { Err(io::ErrorKind::BrokenPipe.into()) };
-            match raised {
-                Ok(reply) => is_whole &= self.raised(number, &reply),
-                Err(error) => {
-                    self.numbers[number..].iter_mut().for_each(|number| number.unknown += 1);
-                    return Err(error);
-                }
-            }
-            match client.reply() {
-                Ok(reply) => is_whole &= self.read(number, &reply),
-                Err(error) => {
-                    self.numbers[number + 1..].iter_mut().for_each(|number| number.unknown += 1);
-                    return Err(error);
-                }
-            }
+        for number in 0..NUMBERS {
+            let raised = client.reply()?;
+            self.raises_received += 1;
+            is_whole &= self.raised(number, &raised);
+            let read = client.reply()?;
+            is_whole &= self.read(number, &read);
         }
         let (set, read) = (client.reply()?, client.reply()?);
-        if set == "+OK" && is_whole {
-            // Nothing else is under way, unless an earlier one may still come.
-            let is_sure = self.numbers.iter().all(|number| number.unknown == 0);
-            assert!(!is_sure || refused(&read) || read == burst.to_string(), "{read} behind SET {burst}");
+        assert!(set == "+OK" || refused(&set), "{set}");
+        self.is_set_unknown |= set.starts_with(UNKNOWN);
+        if set == "+OK" && !self.is_set_unknown && !refused(&read) {
+            assert_eq!(read, self.received.to_string(), "what was set just before");
         }
         let head = client.reply()?;
         if refused(&head) {
             return Ok(false);
         }
         assert_eq!(head, format!("*{NUMBERS}"));
-        for number in all {
-            let reply = client.reply()?;
-            is_whole &= self.read(number, &reply);
+        for number in 0..NUMBERS {
+            let read = client.reply()?;
+            is_whole &= self.read(number, &read);
         }
         Ok(is_whole)
+    }
+
+    /// The connection is gone: raises whose replies did not come may have happened.
+    fn lose(&mut self) {
+        for (number, known) in self.numbers.iter_mut().enumerate() {
+            known.unknown += self.sent - self.received + u64::from(number >= self.raises_received);
+        }
+        (self.received, self.raises_received, self.is_set_unknown) = (self.sent, NUMBERS, true);
     }
 
     /// The reply to `INCR`; whether it is a number.
@@ -119,7 +135,7 @@ impl Pipeline {
             known.saw(value);
             return true;
         }
-        known.unknown += u64::from(reply.starts_with("-UNKNOWNOUTCOME"));
+        known.unknown += u64::from(reply.starts_with(UNKNOWN));
         assert!(refused(reply), "{reply}");
         false
     }
@@ -141,7 +157,7 @@ impl Pipeline {
 
 /// Whether a reply says that there is no answer now, and nothing else. That keys are in different shards is no such reason.
 fn refused(reply: &str) -> bool {
-    ["-CLUSTERDOWN", "-TRYAGAIN", "-UNKNOWNOUTCOME"].iter().any(|code| reply.starts_with(code))
+    ["-CLUSTERDOWN", "-TRYAGAIN", UNKNOWN].iter().any(|code| reply.starts_with(code))
 }
 
 /// Connects to one node after the other, and goes on with each for as long as it answers.
@@ -159,15 +175,32 @@ fn on_each_node(load: &Load<'_>, first: usize, mut work: impl FnMut(&mut resp::C
     }
 }
 
-/// Sends bursts.
+/// Sends bursts, always some before the replies to the first of them: none may overtake another.
 pub(super) fn send_bursts(load: &Load<'_>, pipeline: &Mutex<Pipeline>) {
     let mut pipeline = lock(pipeline);
     on_each_node(load, pipeline.own, |client| {
-        if pipeline.burst(client)? {
+        let done = exchange(load, &mut pipeline, client);
+        if done.is_err() {
+            pipeline.lose();
+        }
+        done
+    });
+}
+
+/// Sends and receives until it is over, and takes all replies then.
+fn exchange(load: &Load<'_>, pipeline: &mut Pipeline, client: &mut resp::Client) -> io::Result<()> {
+    while load.goes_on() {
+        while pipeline.sent - pipeline.received < BURSTS_AHEAD {
+            pipeline.send(client)?;
+        }
+        if pipeline.receive(client)? {
             load.progress("pipeline");
         }
-        Ok(())
-    });
+    }
+    while pipeline.received < pipeline.sent {
+        pipeline.receive(client)?;
+    }
+    Ok(())
 }
 
 /// Counts keys.
