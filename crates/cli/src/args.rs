@@ -68,7 +68,7 @@ pub enum Command {
     Config(Box<ConfigArgs>),
     /// Read and exchange numbers, each in one step
     Atomic(AtomicArgs),
-    /// Look at the cluster, and change which hosts it is made of
+    /// Look at the cluster, and change which hosts it is made of and which shard holds what
     Cluster(ClusterArgs),
     /// Save all keys to a file, and bring them back
     Backup(BackupArgs),
@@ -408,9 +408,10 @@ pub enum ClusterCommand {
     ///
     /// `cluster rebalance` gives it its share.
     AddShard(AddShardArgs),
-    /// Move slots until all data shards hold as many
+    /// Move slots until every data shard holds as many as any other
     ///
-    /// As few as that takes, one move of a shard at a time, while clients go on. Waits until it is done.
+    /// As few as that takes, one move of a shard at a time, while clients go on. Waits until that is done, and
+    /// what was wanted before it.
     Rebalance(WaitForMoves),
     /// Move slots to a shard, and wait until it is done
     MoveSlots(MoveSlotsArgs),
@@ -432,7 +433,7 @@ pub struct AddShardArgs {
 /// How long to wait for slots to move.
 #[derive(Debug, Args)]
 pub struct WaitForMoves {
-    /// How long to wait, in seconds; 0: not at all
+    /// How long to wait, in seconds; 0: not at all. The moves go on either way
     #[arg(long, value_name = "SECONDS", default_value_t = 3_600)]
     #[arg(value_parser = clap::value_parser!(u64).range(..=86_400))]
     pub wait_s: u64,
@@ -441,7 +442,7 @@ pub struct WaitForMoves {
 /// Arguments of `cluster move-slots`.
 #[derive(Debug, Args)]
 pub struct MoveSlotsArgs {
-    /// Which, such as 0-99,200
+    /// Which of the 16384, such as 0-99,200; the shard may hold some of them already
     pub slots: String,
     /// The shard that shall hold them
     #[arg(long, value_name = "SHARD")]

@@ -452,6 +452,8 @@ pub enum Reply {
     Moving {
         /// How many.
         moves: u64,
+        /// The last that was ever wanted, these included.
+        last: MigrationId,
     },
     /// The map of slots is another one than when a walk over keys began: it must begin anew to meet every key.
     SlotsMoved,

@@ -15,7 +15,7 @@ use crate::command::{
 };
 use crate::raft::{Outcome, RequestId, SnapshotPart};
 use crate::storage::snapshot::SnapshotId;
-use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Version};
+use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, Version};
 pub(crate) use reads::{Question, ReadMessage, put_read, put_read_answer, read_message};
 
 /// First byte of a payload: raft messages, each behind its shard.
@@ -99,7 +99,11 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outco
         Outcome::NotDone => (0, None),
         Outcome::NotHere => (21, None),
         Outcome::Done(Reply::ShardAdded { shard }) => (22, Some(shard.0)),
-        Outcome::Done(Reply::Moving { moves }) => (23, Some(*moves)),
+        Outcome::Done(Reply::Moving { moves, last }) => {
+            out.push(23);
+            codec::put_varint(out, last.0);
+            return codec::put_varint(out, *moves);
+        }
         Outcome::Done(Reply::Written { version, created: false }) => (1, Some(version.0)),
         Outcome::Done(Reply::Written { version, created: true }) => (2, Some(version.0)),
         Outcome::Done(Reply::Deleted { version }) => (3, Some(version.0)),
@@ -173,7 +177,10 @@ fn outcome(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Outcome, DecodeEr
         0 => return Ok(Outcome::NotDone),
         21 => return Ok(Outcome::NotHere),
         22 => Reply::ShardAdded { shard: ShardId(decoder.varint()?) },
-        23 => Reply::Moving { moves: decoder.varint()? },
+        23 => {
+            let last = MigrationId(decoder.varint()?);
+            Reply::Moving { moves: decoder.varint()?, last }
+        }
         1 => Reply::Written { version: version()?, created: false },
         2 => Reply::Written { version: version()?, created: true },
         3 => Reply::Deleted { version: version()? },
@@ -323,7 +330,7 @@ mod tests {
             Outcome::NotDone,
             Outcome::NotHere,
             Outcome::Done(Reply::ShardAdded { shard: ShardId(300) }),
-            Outcome::Done(Reply::Moving { moves: 300 }),
+            Outcome::Done(Reply::Moving { moves: 300, last: MigrationId(400) }),
             Outcome::Done(Reply::Move(MoveReply::Again)),
             Outcome::Done(Reply::Written { version: Version(9), created: true }),
             Outcome::Done(Reply::Written { version: Version(9), created: false }),

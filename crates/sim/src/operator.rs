@@ -219,7 +219,7 @@ impl World<'_> {
             Deed::AddShard => Request::Write(Write::AddShard { name: None, tags: BTreeMap::new() }),
             Deed::Rebalance => Request::Write(Write::Rebalance),
             Deed::MoveSlots { begin, end, to } => {
-                let slots = SlotSet::of([begin..end]);
+                let slots = SlotSet::from(begin..end);
                 Request::Write(Write::MoveSlots { slots, to })
             }
             Deed::Transfer { shard, to } => Request::Transfer { shard, to },

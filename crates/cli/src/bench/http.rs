@@ -268,9 +268,9 @@ mod tests {
     fn requests() {
         let read = encoded(&mut protocol("k:", true), Kind::Read);
         assert_eq!(read, b"GET /v1/keys/k:00000007?stale=true HTTP/1.1\r\nhost: h:1\r\n\r\n");
-        let write = encoded(&mut protocol("a b", false), Kind::Write);
+        let write = encoded(&mut protocol("a~b.", false), Kind::Write);
         let (head, value) = write.split_at(write.len() - 24);
-        assert_eq!(head, b"PUT /v1/keys/a%20b0000007 HTTP/1.1\r\nhost: h:1\r\ncontent-length: 24\r\n\r\n");
+        assert_eq!(head, b"PUT /v1/keys/a~b.000007 HTTP/1.1\r\nhost: h:1\r\ncontent-length: 24\r\n\r\n");
         assert_eq!(Stamp::read(value), Some(Stamp { run: 1, key: 7, sequence: 1 }));
     }
 

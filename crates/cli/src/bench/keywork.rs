@@ -200,7 +200,7 @@ mod tests {
         let mix = mix(line);
         let keys = Arc::new(KeySpace::new(&mix).unwrap());
         let address = |node| NodeAddresses { node, http: format!("h{node}"), resp: String::new() };
-        let routes = Routes { nodes: (1..=3).map(address).collect(), leaders: vec![Some(2)] };
+        let routes = Routes { nodes: (1..=3).map(address).collect(), leaders: vec![Some(2); 16384] };
         let targets = Targets::routed(&mix, &keys, &routes, false).unwrap();
         (mix, keys, targets)
     }

@@ -1,11 +1,14 @@
 //! Who leads what, asked once: so that a load can be sent to leaders, or past them.
 //!
-//! A view that is out of date, or slots that have moved since, only cost a forward: every node answers for every key.
+//! Owns the way from a key over its slot and its shard to a node, all of it by the cluster's word. A view that is out of date,
+//! or slots that have moved since, only cost a forward: every node answers for every key.
 
+use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+use tidelock_core::control::slot_set::{NoSlots, SlotSet};
 use tidelock_core::slots;
 
 use crate::client::{Call, Client};
@@ -35,8 +38,19 @@ struct HostView {
 #[serde(default)]
 struct ShardView {
     id: u64,
-    r#type: Option<String>,
     leader: Option<u64>,
+}
+
+/// What is read of `/v1/cluster/moves`.
+#[derive(Debug, Deserialize)]
+struct Shares {
+    shards: Vec<Share>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Share {
+    shard: u64,
+    slots: String,
 }
 
 /// Where one node is reached.
@@ -50,23 +64,24 @@ pub(super) struct NodeAddresses {
     pub resp: String,
 }
 
-/// The nodes, and the leader of each data shard.
+/// The nodes, and who leads which slot.
 #[derive(Clone, Debug)]
 pub(super) struct Routes {
     /// By number.
     pub nodes: Vec<NodeAddresses>,
-    /// Indexed by shard, without the prime one.
+    /// Indexed by slot.
     pub leaders: Vec<Option<u64>>,
 }
 
 impl Routes {
     /// Asks the cluster.
     pub fn ask(client: &Client) -> Result<Routes, CliError> {
-        let answer = client.ask(&Call::get("/v1/cluster"))?;
-        if answer.status != 200 {
-            return Err(answer.refusal());
-        }
-        Ok(Routes::of(answer.json()?))
+        let ask = |path| {
+            let answer = client.ask(&Call::get(path))?;
+            if answer.status == 200 { Ok(answer) } else { Err(answer.refusal()) }
+        };
+        let view = ask("/v1/cluster")?.json()?;
+        Routes::of(view, ask("/v1/cluster/moves")?.json()?)
     }
 
     /// Asks the cluster, again while a node that has only just started has not told where it listens, for at most `patience`.
@@ -82,23 +97,30 @@ impl Routes {
         }
     }
 
-    fn of(mut view: View) -> Routes {
+    fn of(mut view: View, shares: Shares) -> Result<Routes, CliError> {
         view.hosts.sort_by_key(|host| host.node);
-        view.shards.sort_by_key(|shard| shard.id);
         let gone = |host: &HostView| matches!(host.standing.as_deref(), Some("leaving" | "removed"));
         let nodes = view.hosts.into_iter().filter(|host| !gone(host)).map(|host| NodeAddresses {
             node: host.node,
             http: host.http_address.unwrap_or_default(),
             resp: host.resp_address.unwrap_or_default(),
         });
-        let data = view.shards.into_iter().filter(|shard| shard.r#type.as_deref() == Some("kv"));
-        Routes { nodes: nodes.collect(), leaders: data.map(|shard| shard.leader).collect() }
+        let by_shard: BTreeMap<u64, Option<u64>> =
+            view.shards.iter().map(|shard| (shard.id, shard.leader)).collect();
+        let mut leaders = vec![None; slots::SLOTS.into()];
+        for Share { shard, slots } in shares.shards.iter().filter(|share| !share.slots.is_empty()) {
+            let slots: SlotSet = slots.parse().map_err(|error: NoSlots| {
+                CliError::Refused(format!("the node's map of slots says `{slots}`: {error}"))
+            })?;
+            let leader = by_shard.get(shard).copied().flatten();
+            slots.ranges().iter().cloned().flatten().for_each(|slot| leaders[usize::from(slot)] = leader);
+        }
+        Ok(Routes { nodes: nodes.collect(), leaders })
     }
 
     /// The number of the node that leads the shard of `key`, if one is known.
     pub fn leader(&self, key: &[u8]) -> Option<u64> {
-        let shard = slots::shard_of(slots::slot_of(key), self.leaders.len() as u64);
-        *self.leaders.get(usize::try_from(shard.0 - 1).ok()?)?
+        self.leaders[usize::from(slots::slot_of(key))]
     }
 }
 
@@ -112,12 +134,18 @@ mod tests {
             {"node":2,"http_address":"b:1","resp_address":"b:2","standing":"voter"},
             {"node":1,"http_address":"a:1","resp_address":"a:2","standing":"voter"},
             {"node":3,"http_address":"c:1","standing":"leaving"}],
-            "shards":[{"id":0,"type":"registry","leader":1},{"id":2,"type":"kv","leader":null},
-            {"id":1,"type":"kv","leader":2}]}"#;
-        let routes = Routes::of(serde_json::from_str(view).unwrap());
+            "shards":[{"id":0,"leader":1},{"id":2,"leader":null},{"id":1,"leader":2},{"id":3,"leader":1}]}"#;
+        // Of "foo", "bar" and "123456789" the slots are 12182, 5061 and 12739.
+        let shares = r#"{"version":7,"moves":[],"shards":[{"shard":1,"count":8192,"slots":"0-8191"},
+            {"shard":2,"count":8191,"slots":"8192-12738,12740-16383"},{"shard":3,"count":1,"slots":"12739"},
+            {"shard":4,"count":0,"slots":""}]}"#;
+        let routes =
+            Routes::of(serde_json::from_str(view).unwrap(), serde_json::from_str(shares).unwrap()).unwrap();
         let names: Vec<_> = routes.nodes.iter().map(|node| (node.node, node.http.as_str())).collect();
         assert_eq!(names, [(1, "a:1"), (2, "b:1")]);
-        // The slots of "foo" and "bar" are 12182 and 5061 of 16384: the second and the first of two shards.
         assert_eq!((routes.leader(b"bar"), routes.leader(b"foo")), (Some(2), None));
+        assert_eq!(routes.leader(b"123456789"), Some(1));
+        let unreadable = Shares { shards: vec![Share { shard: 1, slots: "all".into() }] };
+        assert!(Routes::of(View::default(), unreadable).is_err());
     }
 }

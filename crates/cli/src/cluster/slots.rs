@@ -21,9 +21,16 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// What a node answers about slots.
 #[derive(Debug, Deserialize)]
 struct Moves {
-    version: u64,
     shards: Vec<Share>,
     moves: Vec<Migration>,
+    last: u64,
+}
+
+/// What a node answers to a wish.
+#[derive(Debug, Deserialize)]
+struct Moving {
+    moves: u64,
+    last: u64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -59,7 +66,9 @@ pub(super) fn add_shard(args: AddShardArgs, client: ClientArgs) -> Result<(), Cl
         Output::Json => output::line(&String::from_utf8_lossy(&answer.body)),
         Output::Text => {
             let Added { shard } = answer.json()?;
-            output::line(&format!("shard {shard} is there; `tidelock cluster rebalance` gives it slots"))
+            output::line(&format!(
+                "shard {shard} is there, without slots; `tidelock cluster rebalance` gives it its share"
+            ))
         }
     }
 }
@@ -87,19 +96,17 @@ pub(super) fn show(client: ClientArgs) -> Result<(), CliError> {
     }
 }
 
-/// Waits until nothing is on its way, and prints each change of what is.
+/// Waits until all that was wanted up to now is done, and prints each change of what is left of it.
 fn follow(asked: &Answer, wait: &WaitForMoves, client: &ClientArgs) -> Result<(), CliError> {
-    #[derive(Deserialize)]
-    struct Moving {
-        moves: u64,
-    }
-    let Moving { moves } = asked.json()?;
+    let Moving { moves, last } = asked.json()?;
     let is_text = client.output == Output::Text;
-    if is_text && moves == 0 {
-        return output::line("nothing to move");
-    }
     if !is_text {
         output::line(&String::from_utf8_lossy(&asked.body))?;
+    } else if wait.wait_s == 0 {
+        output::line(&match moves {
+            0 => "no moves beyond those that are under way, if any".to_owned(),
+            _ => format!("{moves} moves begin; `tidelock cluster slots` shows how far they are"),
+        })?;
     }
     let (began, patience) = (Instant::now(), Duration::from_secs(wait.wait_s));
     let (mut shown, asker) = (None, reach(client));
@@ -109,15 +116,19 @@ fn follow(asked: &Answer, wait: &WaitForMoves, client: &ClientArgs) -> Result<()
             && answer.status == 200
         {
             let state: Moves = answer.json()?;
-            let left: Vec<u64> = state.moves.iter().map(|migration| migration.id).collect();
-            if is_text && shown.as_ref() != Some(&left) {
-                output::line(&progress(&state))?;
+            if state.last >= last {
+                let left: Vec<&Migration> =
+                    state.moves.iter().filter(|migration| migration.id <= last).collect();
+                let ids: Vec<u64> = left.iter().map(|migration| migration.id).collect();
+                if is_text && shown.as_ref() != Some(&ids) {
+                    let is_first = shown.is_none() && moves == 0;
+                    output::line(&progress(&left, is_first))?;
+                }
+                if left.is_empty() {
+                    return Ok(());
+                }
+                shown = Some(ids);
             }
-            // With the first look something may not be known there yet.
-            if left.is_empty() && shown.is_some() {
-                return Ok(());
-            }
-            shown = Some(left);
         }
         thread::sleep(LOOK_INTERVAL);
     }
@@ -127,14 +138,16 @@ fn follow(asked: &Answer, wait: &WaitForMoves, client: &ClientArgs) -> Result<()
     Err(CliError::Refused("slots are still on their way; `tidelock cluster slots` shows them".into()))
 }
 
-fn progress(state: &Moves) -> String {
-    let left: u32 = state.moves.iter().map(|migration| migration.count).sum();
-    match state.moves.first() {
-        None => format!("all slots are where they should be (map {})", state.version),
-        Some(Migration { from, to, count, .. }) => format!(
-            "{} moves and {left} slots to go: {count} from shard {from} to {to} (map {})",
-            state.moves.len(),
-            state.version
+/// What is left to be done. If nothing is, it depends on whether anything ever was.
+fn progress(left: &[&Migration], nothing_was_to_do: bool) -> String {
+    let slots: u32 = left.iter().map(|migration| migration.count).sum();
+    match left {
+        [] if nothing_was_to_do => "nothing to move: all slots are where they should be".to_owned(),
+        [] => "all slots are where they should be".to_owned(),
+        [Migration { from, to, .. }] => format!("{slots} slots to go, from shard {from} to shard {to}"),
+        [Migration { from, to, count, .. }, ..] => format!(
+            "{slots} slots to go in {} moves; now {count} from shard {from} to shard {to}",
+            left.len()
         ),
     }
 }
@@ -173,7 +186,7 @@ mod tests {
     fn shares_and_moves_are_a_table() {
         let state: Moves = serde_json::from_str(
             r#"{"version":3,"shards":[{"shard":1,"count":16384,"slots":"0-16383"},{"shard":2,"count":0,"slots":""}],
-                "moves":[{"id":4,"from":1,"to":2,"count":8192,"slots":"8192-16383"}]}"#,
+                "moves":[{"id":4,"from":1,"to":2,"count":8192,"slots":"8192-16383"}],"last":4}"#,
         )
         .expect("a state");
         assert_eq!(
@@ -182,6 +195,11 @@ mod tests {
              1      16384  8192     0         0-16383\n\
              2      0      0        8192      -"
         );
-        assert_eq!(progress(&state), "1 moves and 8192 slots to go: 8192 from shard 1 to 2 (map 3)");
+        let left = [&state.moves[0]];
+        assert_eq!(progress(&left, false), "8192 slots to go, from shard 1 to shard 2");
+        let left = [&state.moves[0], &Migration { id: 5, from: 3, to: 2, count: 8 }];
+        assert_eq!(progress(&left, true), "8200 slots to go in 2 moves; now 8192 from shard 1 to shard 2");
+        assert_eq!(progress(&[], false), "all slots are where they should be");
+        assert_eq!(progress(&[], true), "nothing to move: all slots are where they should be");
     }
 }

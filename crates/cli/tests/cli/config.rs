@@ -14,12 +14,12 @@ use crate::harness::client::TIMEOUT;
 use crate::harness::shell::Shell;
 use crate::harness::{Cluster, Response, eventually, tidelock};
 
-fn post(cluster: &Cluster, node: usize, target: &str, body: &Value) -> Response {
+pub fn post(cluster: &Cluster, node: usize, target: &str, body: &Value) -> Response {
     cluster.send(node, &format!("POST /api/namespaces/{target}"), &[], body.to_string().as_bytes())
 }
 
 /// Sends until it is done: through a death of a leader, that may take a few attempts. Doing it twice changes nothing.
-fn post_through(cluster: &Cluster, node: usize, target: &str, body: &Value) -> u64 {
+pub fn post_through(cluster: &Cluster, node: usize, target: &str, body: &Value) -> u64 {
     eventually("a change goes through", || {
         let request = format!("POST /api/namespaces/{target}");
         let answer = cluster.try_send(node, &request, &[], body.to_string().as_bytes())?;
@@ -154,12 +154,12 @@ fn publish_once(address: SocketAddr, body: &str) -> Option<u16> {
     line.split(' ').nth(1)?.parse().ok()
 }
 
-/// Watches by server-sent events, over all nodes: goes on at the next one when one dies, with the last id that it heard.
+/// Watches container `c` of a namespace by server-sent events, over all nodes: goes on at the next one when one dies, with the last id that it heard.
 /// Sends every change, until the receiver is gone.
-fn watch(addresses: Vec<SocketAddr>, first: usize, told: mpsc::Sender<(u64, u64)>) {
+pub fn watch(addresses: Vec<SocketAddr>, namespace: &str, first: usize, told: mpsc::Sender<(u64, u64)>) {
     let (mut node, mut last) = (first, None);
     loop {
-        if let Err(Gone) = watch_once(addresses[node % addresses.len()], &mut last, &told) {
+        if let Err(Gone) = watch_once((addresses[node % addresses.len()], namespace), &mut last, &told) {
             return;
         }
         node += 1;
@@ -171,14 +171,15 @@ fn watch(addresses: Vec<SocketAddr>, first: usize, told: mpsc::Sender<(u64, u64)
 struct Gone;
 
 fn watch_once(
-    address: SocketAddr,
+    (address, namespace): (SocketAddr, &str),
     last: &mut Option<u64>,
     told: &mpsc::Sender<(u64, u64)>,
 ) -> Result<(), Gone> {
     let Ok(mut stream) = TcpStream::connect(address) else { return Ok(()) };
     stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
     let resume = last.map(|last| format!("last-event-id: {last}\r\n")).unwrap_or_default();
-    let request = format!("GET /api/namespaces/ns/containers/c/watch HTTP/1.1\r\nhost: x\r\n{resume}\r\n");
+    let request =
+        format!("GET /api/namespaces/{namespace}/containers/c/watch HTTP/1.1\r\nhost: x\r\n{resume}\r\n");
     if stream.write_all(request.as_bytes()).is_err() {
         return Ok(());
     }
@@ -211,7 +212,7 @@ fn watchers_miss_nothing_when_the_leader_dies() {
         .map(|first| {
             let (told, heard) = mpsc::channel();
             let addresses = addresses.clone();
-            thread::spawn(move || watch(addresses, first, told));
+            thread::spawn(move || watch(addresses, "ns", first, told));
             heard
         })
         .collect();

@@ -24,6 +24,7 @@ mod lifecycle;
 mod linearizable;
 mod lost_majority;
 mod membership;
+mod moving;
 mod placement;
 mod replacement;
 mod resp;

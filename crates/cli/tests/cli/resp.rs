@@ -1,65 +1,17 @@
 //! The Redis protocol of the shipped binary: what was acknowledged to a deep pipeline survives `kill -9`, and it is the same store as
 //! that of HTTP.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use crate::harness::load::await_acknowledged;
+use crate::harness::resp::{Client, address_of};
 use crate::harness::{Cluster, eventually};
 
 /// As `redis-benchmark -c 8 -P 512`.
 const CONNECTIONS: usize = 8;
 const PIPELINE: usize = 512;
-
-/// Longer than a request may take.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-struct Client(BufReader<TcpStream>);
-
-impl Client {
-    fn connect(address: SocketAddr) -> io::Result<Client> {
-        let stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_nodelay(true)?;
-        Ok(Client(BufReader::new(stream)))
-    }
-
-    fn send(&mut self, lines: &str) -> io::Result<()> {
-        self.0.get_mut().write_all(lines.as_bytes())
-    }
-
-    /// The next reply: a line, or what a bulk string holds.
-    fn reply(&mut self) -> io::Result<String> {
-        let mut line = String::new();
-        if self.0.read_line(&mut line)? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let line = line.trim_end().to_owned();
-        match line.strip_prefix('$').map(str::parse::<usize>) {
-            Some(Ok(length)) => {
-                let mut body = vec![0; length + 2];
-                self.0.read_exact(&mut body)?;
-                body.truncate(length);
-                Ok(String::from_utf8_lossy(&body).into_owned())
-            }
-            _ => Ok(line),
-        }
-    }
-
-    fn ask(&mut self, line: &str) -> String {
-        self.send(&format!("{line}\r\n")).expect("the node takes a command");
-        self.reply().expect("the node answers")
-    }
-}
-
-/// The ports of a node are next to each other.
-fn resp_address(cluster: &Cluster, number: usize) -> SocketAddr {
-    let http = cluster.address(number);
-    SocketAddr::new(http.ip(), http.port() + 1)
-}
 
 /// Sets keys of its own, `PIPELINE` at a time, through any node that answers, until it is told to stop. Returns the numbers of
 /// those that were acknowledged.
@@ -111,7 +63,7 @@ fn set_many(own: usize, nodes: &[SocketAddr], stop: &AtomicBool, acknowledged: &
 fn kill_the_leader_under_pipelined_load() {
     let mut cluster = Cluster::start(3);
     let nodes: Vec<SocketAddr> =
-        cluster.numbers().iter().map(|number| resp_address(&cluster, *number)).collect();
+        cluster.numbers().iter().map(|number| address_of(cluster.address(*number))).collect();
     let (stop, acknowledged) = (AtomicBool::new(false), AtomicUsize::new(0));
     let done: Vec<Vec<usize>> = thread::scope(|scope| {
         let load = |own| {
@@ -147,7 +99,7 @@ fn keys_expire_for_every_interface_and_on_every_node() {
     let cluster = Cluster::start(3);
     let put = cluster.put(1, "/v1/keys/web?ttl=2s", b"value");
     assert_eq!(put.status, 201, "{}", put.text());
-    let mut client = Client::connect(resp_address(&cluster, 2)).unwrap();
+    let mut client = Client::connect(address_of(cluster.address(2))).unwrap();
     assert_eq!(client.ask("GET web"), "value");
     let left: u64 = client.ask("PTTL web").trim_start_matches(':').parse().unwrap();
     assert!(left <= 2_000, "{left} ms");

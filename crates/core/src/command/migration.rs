@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn every_step_round_trips() {
-        let (slots, founding) = (SlotSet::of([3..9]), SlotSet::of([0..4, 16380..16384]));
+        let (slots, founding) = (SlotSet::from(3..9), SlotSet::of([0..4, 16380..16384]));
         for step in [
             MoveStep::Open { attempt: 4, slots: slots.clone(), founding: founding.clone(), limit: 200 },
             MoveStep::Import(import()),

@@ -107,6 +107,8 @@ pub struct RegistryView {
     pub slots: SlotMap,
     /// Moves of slots that are not finished, in the order in which they are done.
     pub migrations: Vec<(MigrationId, Migration)>,
+    /// The highest number of a move that was given out.
+    pub last_migration: MigrationId,
 }
 
 /// Why each replica of a shard is where it is, and why other hosts have none.

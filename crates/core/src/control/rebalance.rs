@@ -77,7 +77,7 @@ mod tests {
         while begin < SLOTS {
             let end = (begin + random.u16(1..4_000)).min(SLOTS);
             let share = shares.entry(ShardId(random.u64(1..=holders))).or_default();
-            *share = share.union(&SlotSet::of([begin..end]));
+            *share = share.union(&SlotSet::from(begin..end));
             begin = end;
         }
         shares

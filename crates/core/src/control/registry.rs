@@ -247,6 +247,7 @@ impl Registry {
             last_shard: self.last_shard,
             slots: self.slots.clone(),
             migrations: self.migrations.iter().map(|(&id, row)| (id, row.clone())).collect(),
+            last_migration: self.last_migration,
         }
     }
 

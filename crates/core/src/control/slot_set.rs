@@ -5,6 +5,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
+use core::str::FromStr;
 
 use crate::codec::{self, DecodeError, Decoder};
 use crate::router::slots::SLOTS;
@@ -32,7 +33,7 @@ impl SlotSet {
 
     /// All slots there are.
     pub fn all() -> SlotSet {
-        SlotSet::of([0..SLOTS])
+        SlotSet::from(0..SLOTS)
     }
 
     /// Whether a slot is one of them.
@@ -124,6 +125,12 @@ impl SlotSet {
     }
 }
 
+impl From<Range<u16>> for SlotSet {
+    fn from(range: Range<u16>) -> SlotSet {
+        SlotSet::of([range])
+    }
+}
+
 /// As Redis writes them: `0-99,200`.
 impl fmt::Display for SlotSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -135,6 +142,29 @@ impl fmt::Display for SlotSet {
             }
         }
         Ok(())
+    }
+}
+
+/// What is no set of slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("slots are written as 0-99,200, and are below 16384")]
+pub struct NoSlots;
+
+/// As they are shown; ranges may come in any order, and overlap.
+impl FromStr for SlotSet {
+    type Err = NoSlots;
+
+    fn from_str(text: &str) -> Result<SlotSet, NoSlots> {
+        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let slot =
+            |text: &str| -> Option<u16> { text.parse().ok().filter(|slot| *slot < SLOTS && is_number(text)) };
+        let range = |text: &str| -> Option<Range<u16>> {
+            let (first, last) = text.split_once('-').unwrap_or((text, text));
+            let (first, last) = (slot(first)?, slot(last)?);
+            (first <= last).then_some(first..last + 1)
+        };
+        let ranges: Option<Vec<Range<u16>>> = text.split(',').map(|part| range(part.trim())).collect();
+        ranges.map(SlotSet::of).ok_or(NoSlots)
     }
 }
 
@@ -188,5 +218,16 @@ mod tests {
         }
         assert_eq!(SlotSet::of([200..201, 0..100]).to_string(), "0-99,200");
         assert_eq!(SlotSet::all().count(), 16384);
+    }
+
+    #[test]
+    fn sets_are_read_as_they_are_shown() {
+        for text in ["0-99,200", "0-16383", "5"] {
+            assert_eq!(text.parse::<SlotSet>().map(|slots| slots.to_string()).as_deref(), Ok(text));
+        }
+        assert_eq!("3-5, 4-9".parse::<SlotSet>(), Ok(SlotSet::from(3..10)));
+        for text in ["", "a", "9-3", "16384", "0-16384", "1,,2", "-1", "1-", "+1-2", "65536"] {
+            assert_eq!(text.parse::<SlotSet>(), Err(NoSlots), "{text}");
+        }
     }
 }

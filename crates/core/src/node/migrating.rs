@@ -164,13 +164,13 @@ impl Node {
     fn current_move(&self, shard: ShardId) -> Option<(MigrationId, ShardId, SlotSet)> {
         let ownership = self.groups.find(shard)?.machine().data()?.ownership_of();
         let registry = self.registry();
-        if let Some(ownership) = ownership {
-            if let Stage::Frozen { slots, .. } | Stage::Released { slots, .. } = ownership.stage() {
-                let id = ownership.last();
-                let to = registry.migrations().get(&id).map_or(ShardId::PRIME, |migration| migration.to);
-                // It may be younger than the registry is here.
-                return (registry.last_migration() >= id).then(|| (id, to, slots.clone()));
-            }
+        if let Some(ownership) = ownership
+            && let Stage::Frozen { slots, .. } | Stage::Released { slots, .. } = ownership.stage()
+        {
+            let id = ownership.last();
+            let to = registry.migrations().get(&id).map_or(ShardId::PRIME, |migration| migration.to);
+            // It may be younger than the registry is here.
+            return (registry.last_migration() >= id).then(|| (id, to, slots.clone()));
         }
         let (id, migration) = registry.move_from(shard)?;
         let is_next = ownership.is_none_or(|ownership| ownership.last() < id);

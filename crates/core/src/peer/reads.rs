@@ -304,7 +304,7 @@ mod tests {
             Some(Reply::Scanned { keys: vec![key.clone(), Bytes::new()], next: Some(6) }),
             Some(Reply::Scanned { keys: vec![], next: None }),
             Some(Reply::Count(1 << 50)),
-            Some(Reply::Part { owned: SlotSet::of([4..9]), reply: Box::new(Reply::Count(3)) }),
+            Some(Reply::Part { owned: SlotSet::from(4..9), reply: Box::new(Reply::Count(3)) }),
             Some(Reply::Config(ConfigReply::Unchanged { revision: 3 })),
         ]
     }

@@ -171,7 +171,7 @@ mod tests {
             let mut gather = Gather::new(&Read::Count, 2);
             shares.map(|share| gather.add(share, Reply::Count(1)))[1].take_if(|_| true)
         };
-        let set = |begin, end| SlotSet::of([begin..end]);
+        let set = |begin, end| SlotSet::from(begin..end);
         assert_eq!(count([set(0, 9), set(9, SLOTS)]), Some(Ok(Reply::Count(2))));
         assert_eq!(count([set(0, 9), set(10, SLOTS)]), Some(Err(NotWhole)), "a slot on its way");
         assert_eq!(count([set(0, 9), set(8, SLOTS)]), Some(Err(NotWhole)), "a slot that came meanwhile");

@@ -45,6 +45,23 @@ enum Scope {
     All,
 }
 
+/// Why a read asks no shard.
+enum Unasked {
+    /// It is a step of a walk by another map.
+    SlotsMoved,
+    /// It cannot be answered.
+    Refused(Refusal),
+}
+
+impl From<Unasked> for Reply {
+    fn from(unasked: Unasked) -> Reply {
+        match unasked {
+            Unasked::SlotsMoved => Reply::SlotsMoved,
+            Unasked::Refused(refusal) => Reply::Refused(refusal),
+        }
+    }
+}
+
 /// Whose question is answered.
 pub(super) struct Served {
     node: NodeId,
@@ -71,7 +88,7 @@ impl Router {
             return self.answer(Some(token), reply);
         }
         match self.scope(&read) {
-            Err(reply) => self.answer(Some(token), reply),
+            Err(unasked) => self.answer(Some(token), unasked.into()),
             Ok(Scope::Shard(shard))
                 if consistency == Consistency::Linearizable && groups.member(shard).is_some() =>
             {
@@ -98,7 +115,7 @@ impl Router {
             }
         };
         match self.scope(&read) {
-            Err(reply) => self.finish(request, reply),
+            Err(unasked) => self.finish(request, unasked.into()),
             Ok(Scope::Shard(shard)) => match (groups.member(shard), consistency) {
                 (Some(group), Consistency::Stale) => {
                     let reply = group.read_stale(&read, self.slots.last_move(shard));
@@ -174,7 +191,7 @@ impl Router {
     /// are on their way.
     pub(crate) fn read_stale(&self, read: &Read, groups: &Groups) -> Option<Reply> {
         match self.scope(read) {
-            Err(reply) => Some(reply),
+            Err(unasked) => Some(unasked.into()),
             Ok(Scope::Shard(shard)) => {
                 let reply = groups.member(shard)?.read_stale(read, self.slots.last_move(shard));
                 self.settle(read, shard, reply)
@@ -194,13 +211,13 @@ impl Router {
     }
 
     /// Which shards a read asks, if it may ask them.
-    fn scope(&self, read: &Read) -> Result<Scope, Reply> {
+    fn scope(&self, read: &Read) -> Result<Scope, Unasked> {
         match read {
             Read::Get { key } => Ok(Scope::Shard(self.shard_of(key))),
-            Read::Operations(operations) => self.scope_of(operations).map_err(Reply::Refused),
-            Read::Scan { version, .. } if *version != self.slots.version => Err(Reply::SlotsMoved),
+            Read::Operations(operations) => self.scope_of(operations).map_err(Unasked::Refused),
+            Read::Scan { version, .. } if *version != self.slots.version => Err(Unasked::SlotsMoved),
             Read::Scan { shard, count, .. } => {
-                let refuse = |why| Err(Reply::Refused(Refusal::Invalid(why)));
+                let refuse = |why| Err(Unasked::Refused(Refusal::Invalid(why)));
                 if self.slots.count(*shard) == 0 {
                     return refuse("no such shard");
                 }

@@ -5,13 +5,12 @@
 //! `/v1/cluster/moves` tells what of it is still to be done, as the node that answers knows.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tidelock_core::command::{Reply, Request, Write};
 use tidelock_core::control::placement::policy::Policy;
-use tidelock_core::control::slot_set::SlotSet;
-use tidelock_core::slots::SLOTS;
+use tidelock_core::control::slot_set::{NoSlots, SlotSet};
 use tidelock_core::types::ShardId;
 
 use super::body::BodyLimit;
@@ -46,7 +45,10 @@ struct Added {
 
 #[derive(Serialize)]
 struct Moving {
+    /// How many are added.
     moves: u64,
+    /// The number of the last that is wanted.
+    last: u64,
 }
 
 #[derive(Serialize)]
@@ -55,6 +57,8 @@ struct Moves {
     version: u64,
     shards: Vec<Share>,
     moves: Vec<Migration>,
+    /// The number of the last move that was ever wanted.
+    last: u64,
 }
 
 #[derive(Serialize)]
@@ -94,6 +98,7 @@ pub(super) async fn moves<S: Store>(call: Call<'_, S>) -> Result<Response, Probl
         version: view.slots.version,
         shards: data_shards.map(share).collect(),
         moves: migrations.collect(),
+        last: view.last_migration.0,
     };
     Ok(response::json(encode(&moves)))
 }
@@ -105,9 +110,8 @@ pub(super) async fn add_shard<S: Store>(mut call: Call<'_, S>) -> Result<Respons
     let NewShard { name, tags } = if body.is_empty() {
         NewShard::default()
     } else {
-        serde_json::from_slice(&body).map_err(|_| {
-            Problem::invalid("the body must be a JSON object with `name` and `tags`, or empty")
-        })?
+        let detail = "the body must be a JSON object with `name` and `tags`, or empty";
+        object(&body).ok_or_else(|| Problem::invalid(detail))?
     };
     Policy::parse(&tags).map_err(|error| Problem::invalid(error.to_string()))?;
     match call.submit(Request::Write(Write::AddShard { name, tags })).await? {
@@ -130,48 +134,27 @@ pub(super) async fn move_slots<S: Store>(
     service::only_posts(call.method())?;
     let to = ShardId(number("a shard", raw_shard)?);
     let body = call.read_body(BodyLimit::Form(BODY_BYTES_MAX)).await?;
-    let wanted: WantedSlots = serde_json::from_slice(&body)
-        .map_err(|_| Problem::invalid("the body must be a JSON object with `slots`, such as \"0-99,200\""))?;
-    let slots = read_slots(&wanted.slots)
-        .ok_or_else(|| Problem::invalid("slots are written as 0-99,200, and are below 16384"))?;
+    let detail = "the body must be a JSON object with `slots`, such as \"0-99,200\"";
+    let wanted: WantedSlots = object(&body).ok_or_else(|| Problem::invalid(detail))?;
+    let slots: SlotSet =
+        wanted.slots.parse().map_err(|error: NoSlots| Problem::invalid(error.to_string()))?;
     answer(call.submit(Request::Write(Write::MoveSlots { slots, to })).await?)
 }
 
 fn answer(reply: Reply) -> Result<Response, Problem> {
     match reply {
-        Reply::Moving { moves } => Ok(response::accepted(encode(&Moving { moves }))),
+        Reply::Moving { moves, last } => Ok(response::accepted(encode(&Moving { moves, last: last.0 }))),
         Reply::Denied(denial) => Err(denied(denial)),
         _ => Err(Problem::mismatched_reply()),
     }
 }
 
-fn read_slots(text: &str) -> Option<SlotSet> {
-    let slot = |text: &str| text.parse::<u16>().ok().filter(|slot| *slot < SLOTS);
-    let range = |text: &str| -> Option<Range<u16>> {
-        let (first, last) = text.split_once('-').unwrap_or((text, text));
-        let (first, last) = (slot(first)?, slot(last)?);
-        (first <= last).then_some(first..last + 1)
-    };
-    let ranges: Option<Vec<Range<u16>>> = text.split(',').map(|part| range(part.trim())).collect();
-    ranges.map(SlotSet::of)
+/// The object that a body is: a list of the same values in their order is none.
+fn object<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
+    let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(body).ok()?;
+    serde_json::from_value(fields.into()).ok()
 }
 
 fn encode(object: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(object).expect("invariant: numbers and texts are JSON")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slots_are_read_as_they_are_written() {
-        for text in ["0-99,200", "0-16383", "5"] {
-            assert_eq!(read_slots(text).map(|slots| slots.to_string()).as_deref(), Some(text));
-        }
-        assert_eq!(read_slots("3-5, 4-9").map(|slots| slots.to_string()).as_deref(), Some("3-9"));
-        for text in ["", "a", "9-3", "16384", "0-16384", "1,,2", "-1"] {
-            assert!(read_slots(text).is_none(), "{text}");
-        }
-    }
 }

@@ -177,6 +177,9 @@ impl Connection {
     /// Takes commands from the input, as many as there is room for. Returns whether it took any.
     fn take_commands(&mut self) -> bool {
         let mut consumed = 0;
+        if !self.session.keeps_order() {
+            return false;
+        }
         while !self.is_closing && self.pending.is_none() && self.has_room() {
             let input = &self.input[consumed..];
             let length = match self.parser.parse(input) {

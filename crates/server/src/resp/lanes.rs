@@ -5,7 +5,8 @@
 //! is, and nothing overtakes anything though commands may be tried again. Operations that change nothing go as a read, unless a
 //! write stands beside them: then they go through the log with it, which costs less than a round trip of their own.
 //!
-//! Between lanes there is no order but that of the replies, which [`slots`](super::slots) keeps.
+//! Between lanes there is no order but that of the replies, which [`slots`](super::slots) keeps. When slots move, a key gets another
+//! lane; the session sees to it that the one before is idle by then.
 
 use std::collections::VecDeque;
 
@@ -277,6 +278,11 @@ impl Lanes {
         };
         lane.done.pop_front();
         Some(verdict)
+    }
+
+    /// Whether every operation is answered, taken or not.
+    pub fn is_idle(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.queue.is_empty() && lane.under_way.is_none())
     }
 
     /// Bytes of operations and replies that are held, and of values that are to be expected.

@@ -57,6 +57,8 @@ pub struct Session {
     /// Keys that were ever watched.
     watches_begun: u64,
     lanes: Lanes,
+    /// The version of the map of slots by which operations have their lanes.
+    map_version: u64,
     ring: VecDeque<Slot>,
     out: Vec<u8>,
 }
@@ -65,7 +67,8 @@ pub struct Session {
 #[derive(Debug, Default)]
 struct Multi {
     operations: OperationsBuilder,
-    shard: Option<ShardId>,
+    /// The first key, and its shard.
+    first: Option<(Bytes, ShardId)>,
     items: Vec<Item>,
     items_bytes: usize,
     /// A command was refused, so the whole will be.
@@ -99,6 +102,7 @@ const CROSS_SLOT: &str =
 impl Session {
     /// A client that has not said anything yet.
     pub fn new(id: u64, context: Rc<RespContext>, store: Rc<dyn Access>) -> Session {
+        let map_version = store.slot_map().version;
         Session {
             id,
             name: Bytes::new(),
@@ -111,9 +115,26 @@ impl Session {
             watches: Vec::new(),
             watches_begun: 0,
             lanes: Lanes::new(),
+            map_version,
             ring: VecDeque::new(),
             out: Vec::new(),
         }
+    }
+
+    /// Whether another command may be taken. Once slots have moved, what is under way is answered first: a command on one
+    /// of those keys would go another way than earlier ones, and could overtake them.
+    pub fn keeps_order(&mut self) -> bool {
+        let version = self.store.slot_map().version;
+        if version != self.map_version && self.lanes.is_idle() {
+            self.map_version = version;
+            if let Some((key, shard)) = self.multi.as_mut().and_then(|multi| multi.first.as_mut()) {
+                *shard = self.store.shard_of(key);
+            }
+            for watched in &mut self.watches {
+                watched.shard = self.store.shard_of(&watched.key);
+            }
+        }
+        version == self.map_version
     }
 
     /// Does one operation and owes its reply.
@@ -218,7 +239,7 @@ impl Session {
         if multi.is_spoilt {
             return Err("EXECABORT Transaction discarded because of previous errors.".into());
         }
-        let mut shard = multi.shard;
+        let mut shard = multi.first.map(|(_, shard)| shard);
         let mut conditions = Vec::with_capacity(watches.len());
         for watched in watches {
             join(&mut shard, watched.shard)?;
@@ -384,7 +405,12 @@ impl Session {
     ) -> Result<(), Failure> {
         let multi = self.multi.as_mut().expect("invariant: there is a transaction in the making");
         for operation in operations {
-            join(&mut multi.shard, self.store.shard_of(operation.key()))?;
+            let shard = self.store.shard_of(operation.key());
+            let (_, first) =
+                multi.first.get_or_insert_with(|| (Bytes::copy_from_slice(operation.key()), shard));
+            if *first != shard {
+                return Err(CROSS_SLOT.into());
+            }
             multi.operations.push(&operation);
         }
         check_length(&multi.operations)?;
@@ -434,3 +460,6 @@ fn check_length(operations: &OperationsBuilder) -> Result<(), Failure> {
 fn join(shard: &mut Option<ShardId>, other: ShardId) -> Result<(), Failure> {
     if *shard.get_or_insert(other) == other { Ok(()) } else { Err(CROSS_SLOT.into()) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@
 //! refuse no-leader|unknown-outcome|overloaded          what the store answers from now on
 //! accept                                               no more of that
 //! registry                                             what is wanted of each host, and who leads each shard
+//! finish-moves                                         slots that are on their way arrive
 //! node [retiring=true] [leaderless=SHARD] [unlinked=PEER] [disk-error="text"]      what the node says of itself
 //! ```
 //!
@@ -88,6 +89,8 @@ scripts! {
     restores_are_refused_by_what_others_wrote
     restores_fill_what_nobody_wrote_to
     shards_say_where_and_why
+    slots_are_moved
+    slots_are_refused_what_they_cannot_be
     values_are_limited
     welcome_names_the_routes
 }
@@ -215,6 +218,10 @@ impl goldenscript::Runner for Runner {
             }
             "node" => self.change_node(command),
             "registry" => Ok(self.show_registry()),
+            "finish-moves" => {
+                self.server.store.state().finish_moves();
+                Ok(String::new())
+            }
             _ => self.request(command),
         }
     }

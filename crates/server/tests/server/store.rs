@@ -9,7 +9,7 @@ use tidelock_core::control::registry::Registry;
 use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::event::NodeStatus;
 use tidelock_core::machine::Machine;
-use tidelock_core::types::{LogIndex, ShardId};
+use tidelock_core::types::{LogIndex, MigrationId, ShardId};
 use tidelock_server::store::{Mailbox, Store};
 use tidelock_server::watch::Hub;
 use tokio::sync::watch;
@@ -146,6 +146,15 @@ impl State {
         }
     }
 
+    /// All moves of slots that are under way come to their end.
+    pub fn finish_moves(&mut self) {
+        let moves: Vec<MigrationId> = self.registry.migrations().keys().copied().collect();
+        for migration in moves {
+            self.revision += 1;
+            self.registry.finish_migration(LogIndex(self.revision), migration);
+        }
+    }
+
     fn write(&mut self, write: Write) -> Reply {
         if let Err(refusal) = write.validate() {
             return Reply::Refused(refusal);
@@ -157,6 +166,18 @@ impl State {
             Write::TagShard(tags) => {
                 self.revision += 1;
                 self.registry.tag_shard(LogIndex(self.revision), tags.shard, &tags.tags)
+            }
+            Write::AddShard { name, tags } => {
+                self.revision += 1;
+                self.registry.add_shard(LogIndex(self.revision), name, tags)
+            }
+            Write::Rebalance => {
+                self.revision += 1;
+                self.registry.rebalance(LogIndex(self.revision))
+            }
+            Write::MoveSlots { slots, to } => {
+                self.revision += 1;
+                self.registry.move_slots(LogIndex(self.revision), &slots, to)
             }
             Write::ChangeHost { node, change } => {
                 self.revision += 1;

@@ -2,8 +2,10 @@
 
 pub mod client;
 pub mod cluster;
+pub mod history;
 pub mod load;
 pub mod ports;
+pub mod resp;
 pub mod shell;
 pub mod tmpfs;
 
@@ -18,7 +20,7 @@ pub use cluster::{Cluster, Options};
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// How long a poll yields between two attempts.
-const PAUSE: Duration = Duration::from_millis(10);
+pub const PAUSE: Duration = Duration::from_millis(10);
 
 /// Tries until `attempt` gives something; panics with `what` if it has not by [`DEADLINE`].
 pub fn eventually<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {

@@ -98,7 +98,7 @@ impl Registry {
         for rebalance::SlotMove { from, to, slots } in moves {
             self.add_migration(Migration { from, to, slots, created: index });
         }
-        Reply::Moving { moves: count }
+        Reply::Moving { moves: count, last: self.last_migration }
     }
 
     /// Wants a shard to hold these slots, whoever holds them now.
@@ -127,7 +127,7 @@ impl Registry {
         for (from, slots) in givers {
             self.add_migration(Migration { from, to, slots, created: index });
         }
-        Reply::Moving { moves: count }
+        Reply::Moving { moves: count, last: self.last_migration }
     }
 
     /// The receiver of a move owns its slots.

@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn every_stage_round_trips() {
-        let slots = SlotSet::of([5..9]);
+        let slots = SlotSet::from(5..9);
         let arrival = Arrival {
             slots: slots.clone(),
             attempt: 3,
@@ -201,7 +201,7 @@ mod tests {
             Stage::Frozen { slots: slots.clone(), removed: 300 },
             Stage::Released { slots, rows: 7, swept: Some((*b"").into()) },
         ] {
-            let ownership = Ownership { owned: SlotSet::of([10..20]), last: MigrationId(200), stage };
+            let ownership = Ownership { owned: SlotSet::from(10..20), last: MigrationId(200), stage };
             let mut bytes = vec![];
             ownership.encode(&mut bytes);
             assert_eq!(Ownership::decode(&mut Decoder::new(&bytes)), Ok(ownership));

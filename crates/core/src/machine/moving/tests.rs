@@ -46,7 +46,7 @@ impl World {
     fn new(seed: u64) -> World {
         let mut random = fastrand::Rng::with_seed(seed);
         let half = random.u16(1..16384);
-        let slots = SlotSet::of([0..half]);
+        let slots = SlotSet::from(0..half);
         World {
             random,
             shards: [Machine::new(ShardId(1), 3, 2), Machine::new(ShardId(2), 3, 2)],
@@ -412,7 +412,7 @@ fn run(seed: u64) {
         // The next one goes on with what is left.
         let owned = world.data(GIVER).ownership_of().expect("it moved").owned().clone();
         let Some(range) = owned.ranges().first().cloned() else { break };
-        world.slots = SlotSet::of([range.start..range.start + (range.end - range.start).div_ceil(2)]);
+        world.slots = SlotSet::from(range.start..range.start + (range.end - range.start).div_ceil(2));
         world.migration = MigrationId(2 + round);
         world.driver =
             Driver { attempt: world.driver.attempt + 1, sequence: 0, is_open: false, is_deaf: false };

@@ -172,8 +172,19 @@ fn cluster() -> Named {
         ("TaggedShard", object(&[("shard", number())], &[])),
         ("NewShard", object(&[], &[("name", or_null(text())), ("tags", map_of(text()))])),
         ("WantedSlots", object(&[("slots", text())], &[])),
-        ("Moving", object(&[("moves", number())], &[])),
-        ("Moves", object(&[("version", number()), ("shards", list(share)), ("moves", list(migration))], &[])),
+        ("Moving", object(&[("moves", number()), ("last", number())], &[])),
+        (
+            "Moves",
+            object(
+                &[
+                    ("version", number()),
+                    ("shards", list(share)),
+                    ("moves", list(migration)),
+                    ("last", number()),
+                ],
+                &[],
+            ),
+        ),
         ("Checkpoints", object(&[("shards", list(place))], &[])),
     ]
 }

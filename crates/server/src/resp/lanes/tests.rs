@@ -188,3 +188,89 @@ fn what_is_held_is_known() {
     lanes.push(SHARD, &get(b"a"));
     assert!(lanes.held_bytes() > 64 << 10, "a value may be large until it shows that it is not");
 }
+
+fn cross_shard() -> Reply {
+    Reply::Refused(Refusal::CrossShard)
+}
+
+/// What the one request that is submitted now is about: its keys, in order.
+fn next_keys(lanes: &mut Lanes) -> Vec<Vec<u8>> {
+    let mut requests = submitted(lanes);
+    assert_eq!(requests.len(), 1, "one command a lane");
+    let operations = match requests.pop() {
+        Some(Request::Read { read: Read::Operations(operations), .. }) => operations,
+        Some(Request::Write(Write::Transaction(transaction))) => transaction.operations,
+        other => panic!("{other:?}"),
+    };
+    operations.iter().map(|operation| operation.key().to_vec()).collect()
+}
+
+/// Replies that tell which operation they are of.
+fn echo(keys: &[Vec<u8>]) -> Reply {
+    replies(&keys.iter().map(|key| Some(&key[..])).collect::<Vec<_>>())
+}
+
+#[test]
+fn a_burst_whose_keys_parted_is_split_until_its_parts_are_of_one_shard_each() {
+    // By now, keys of these letters are in different shards.
+    let letters = b"aabbbaccccab";
+    let keys: Vec<Vec<u8>> = letters.iter().zip(10..).map(|(letter, number)| vec![*letter, number]).collect();
+    for is_read in [false, true] {
+        let mut lanes = Lanes::new();
+        for key in &keys {
+            lanes.push(SHARD, &if is_read { get(key) } else { put(key) });
+        }
+        let mut commands = 0;
+        let mut came: Vec<Vec<u8>> = Vec::new();
+        while came.len() < keys.len() {
+            let asked = next_keys(&mut lanes);
+            commands += 1;
+            let is_one = asked.iter().all(|key| key[0] == asked[0][0]);
+            complete(&mut lanes, if is_one { echo(&asked) } else { cross_shard() });
+            came.extend(is_one.then_some(asked).into_iter().flatten());
+        }
+        assert_eq!(came, keys, "each is done once, in order");
+        assert!(commands < 2 * keys.len(), "{commands} commands");
+        for key in &keys {
+            assert_eq!(take(&mut lanes), Some(Some(key.clone())));
+        }
+        assert!(take(&mut lanes).is_none() && lanes.is_idle() && submitted(&mut lanes).is_empty());
+        assert_eq!(lanes.held_bytes(), 0);
+    }
+}
+
+#[test]
+fn what_is_split_stays_in_front_of_what_came_later() {
+    let mut lanes = Lanes::new();
+    for key in [b"a", b"b"] {
+        lanes.push(SHARD, &put(key));
+    }
+    assert_eq!(next(&mut lanes), Some((2, false)));
+    lanes.push(SHARD, &put(b"c"));
+    complete(&mut lanes, cross_shard());
+    for key in [b"a", b"b", b"c"] {
+        assert!(!lanes.is_idle());
+        let asked = next_keys(&mut lanes);
+        assert_eq!(asked, [key]);
+        complete(&mut lanes, echo(&asked));
+    }
+    assert!(lanes.is_idle());
+}
+
+#[test]
+fn a_transaction_is_not_split_and_neither_is_one_operation() {
+    let mut lanes = Lanes::new();
+    let mut operations = OperationsBuilder::default();
+    operations.push(&put(b"a"));
+    operations.push(&put(b"b"));
+    lanes.push_transaction(SHARD, operations, Vec::new());
+    assert_eq!(next(&mut lanes), Some((2, false)));
+    complete(&mut lanes, cross_shard());
+    assert_eq!(lanes.take_verdict(1), Some(Verdict::Refused(Refusal::CrossShard)));
+    lanes.push(SHARD, &put(b"a"));
+    assert_eq!(next(&mut lanes), Some((1, false)));
+    complete(&mut lanes, cross_shard());
+    let refused = lanes.take(1, |part| matches!(part, Part::Refused(Refusal::CrossShard)));
+    assert_eq!(refused, Some(true));
+    assert!(lanes.is_idle());
+}

@@ -5,6 +5,7 @@
 //! raw "bytes" [replies=N]         these bytes, so many replies (1)
 //! clock MILLISECONDS              what time it is from now on
 //! expire                          what leaders do at a tick
+//! move-slots SLOTS SHARD         they are in that shard from now on
 //! refuse no-leader|unknown-outcome|overloaded|disk-unavailable       what the store answers from now on
 //! accept                          no more of that
 //! end                             whether the server has closed the connection
@@ -20,7 +21,7 @@ use std::sync::atomic::Ordering;
 
 use goldenscript::{Command, Context};
 use tidelock_core::command::Refusal;
-use tidelock_core::types::UnixMillis;
+use tidelock_core::types::{ShardId, UnixMillis};
 use tidelock_server::resp::RespOptions;
 
 use super::client::Client;
@@ -57,6 +58,11 @@ impl goldenscript::Runner for Runner {
         match command.name.as_str() {
             "clock" => NOW.store(arguments.next_pos().ok_or("when?")?.parse()?, Ordering::Relaxed),
             "expire" => self.server.store.state().expire(UnixMillis(NOW.load(Ordering::Relaxed))),
+            "move-slots" => {
+                let slots = arguments.next_pos().ok_or("which slots?")?.parse()?;
+                let to = ShardId(arguments.next_pos().ok_or("where to?")?.parse()?);
+                self.server.store.state().move_slots(&slots, to);
+            }
             "refuse" => {
                 let refusal = match arguments.next_pos().ok_or("how?")? {
                     "no-leader" => Refusal::NoLeader,

@@ -3,13 +3,17 @@
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use tidelock_core::command::migration::{Move, MoveReply, MoveStep};
 use tidelock_core::command::{
     ClusterView, HostInfo, HostView, Page, Read, Refusal, ReplicaView, Reply, Request, ShardView, Standing,
     Target, Write,
 };
+use tidelock_core::control::registry::Registry;
+use tidelock_core::control::registry::migrations::Migration;
 use tidelock_core::control::slot_map::SlotMap;
+use tidelock_core::control::slot_set::SlotSet;
 use tidelock_core::event::{NodeStatus, ShardStatus};
-use tidelock_core::limits::EXPIRED_KEYS_MAX;
+use tidelock_core::limits::{EXPIRED_KEYS_MAX, MOVE_KEYS_PER_STEP_MAX};
 use tidelock_core::machine::Machine;
 use tidelock_core::slots;
 use tidelock_core::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, UnixMillis};
@@ -19,17 +23,20 @@ use uuid::Uuid;
 
 const DATA_SHARDS: u64 = 4;
 
+const DATA: &str = "a data shard";
+
 /// A handle; clones share one store.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct RespStore {
     state: Arc<Mutex<State>>,
     /// Nobody watches here.
     hub: Arc<Hub>,
 }
 
-#[derive(Default)]
 pub struct State {
     machines: Vec<Machine>,
+    /// Knows which shard holds which slots.
+    registry: Registry,
     /// What every request is answered, if set.
     pub refusal: Option<Refusal>,
     /// Commands that were handed over, whatever they hold.
@@ -39,7 +46,8 @@ pub struct State {
 impl RespStore {
     pub fn new() -> RespStore {
         let machines = (1..=DATA_SHARDS).map(|shard| Machine::new(ShardId(shard), 1, DATA_SHARDS)).collect();
-        let state = Arc::new(Mutex::new(State { machines, ..State::default() }));
+        let registry = Registry::founded(1, DATA_SHARDS);
+        let state = Arc::new(Mutex::new(State { machines, registry, refusal: None, commands: 0 }));
         RespStore { state, hub: Arc::default() }
     }
 
@@ -59,11 +67,11 @@ impl Store for RespStore {
     }
 
     fn shard_of(&self, key: &[u8]) -> ShardId {
-        slots::shard_of(slots::slot_of(key), DATA_SHARDS)
+        self.state().shard_of(key)
     }
 
     fn slot_map(&self) -> Arc<SlotMap> {
-        Arc::new(SlotMap::founded(DATA_SHARDS))
+        Arc::new(self.state().registry.view().slots)
     }
 
     fn hub(&self) -> &Arc<Hub> {
@@ -108,6 +116,60 @@ impl State {
         }
     }
 
+    /// Slots move to another shard, by the steps that the leader of their giver takes.
+    pub fn move_slots(&mut self, slots: &SlotSet, to: ShardId) {
+        self.registry.move_slots(LogIndex(1), slots, to);
+        let migrations = self.registry.migrations().clone();
+        for (migration, Migration { from, slots, .. }) in migrations {
+            let founding = |shard| SlotMap::founded(DATA_SHARDS).share(shard);
+            let (attempt, limit) = (1, MOVE_KEYS_PER_STEP_MAX);
+            let open = MoveStep::Open { attempt, slots: slots.clone(), founding: founding(to), limit };
+            self.step((migration, to), open);
+            self.machine(from).data_mut().expect(DATA).begin_outgoing(&slots);
+            let mut sequence = 0;
+            loop {
+                let part = self.machine(from).data_mut().expect(DATA).next_part((attempt, sequence), limit);
+                if !part.is_empty() {
+                    self.step((migration, to), MoveStep::Import(part));
+                    sequence += 1;
+                } else if self.machine(from).data_mut().expect(DATA).outgoing_rest().is_some() {
+                    break;
+                }
+            }
+            let rows = self
+                .machine(from)
+                .data_mut()
+                .expect(DATA)
+                .outgoing_rest()
+                .expect("the walk is complete")
+                .rows;
+            self.step((migration, from), MoveStep::Freeze { slots, founding: founding(from) });
+            let own = self.machine(from).data_mut().expect(DATA).own_step(attempt, sequence);
+            assert_eq!(self.step((migration, to), own), MoveReply::Owned);
+            self.registry.finish_migration(LogIndex(1), migration);
+            self.step((migration, from), MoveStep::Release { rows });
+            while self.step((migration, from), MoveStep::Purge { limit }) == MoveReply::Again {}
+            self.machine(from).data_mut().expect(DATA).abandon_outgoing();
+        }
+    }
+
+    fn step(&mut self, (migration, shard): (MigrationId, ShardId), step: MoveStep) -> MoveReply {
+        let reply = self.machine(shard).apply(LogIndex(1), Write::Move(Move { shard, migration, step }));
+        let Reply::Move(reply) = reply else { panic!("{reply:?}") };
+        assert_ne!(reply, MoveReply::Outdated);
+        reply
+    }
+
+    fn shard_of(&self, key: &[u8]) -> ShardId {
+        self.registry.view().slots.shard_of(slots::slot_of(key))
+    }
+
+    /// The shard of some keys, as they are together now.
+    fn shard_of_all<'a>(&self, mut keys: impl Iterator<Item = &'a [u8]>) -> Result<ShardId, Refusal> {
+        let shard = self.shard_of(keys.next().expect("a key"));
+        keys.all(|key| self.shard_of(key) == shard).then_some(shard).ok_or(Refusal::CrossShard)
+    }
+
     fn machine(&mut self, shard: ShardId) -> &mut Machine {
         &mut self.machines[shard.0 as usize - 1]
     }
@@ -119,12 +181,18 @@ impl State {
         }
         match request {
             Request::Cluster => Reply::Cluster(cluster()),
-            Request::Write(write) => {
+            Request::Write(mut write) => {
                 if let Err(refusal) = write.validate() {
                     return Reply::Refused(refusal);
                 }
+                if let Write::Transaction(transaction) = &mut write {
+                    match self.shard_of_all(transaction.keys()) {
+                        Ok(shard) => transaction.shard = shard,
+                        Err(refusal) => return Reply::Refused(refusal),
+                    }
+                }
                 let shard = match write.target() {
-                    Target::Key(key) => slots::shard_of(slots::slot_of(key), DATA_SHARDS),
+                    Target::Key(key) => self.shard_of(key),
                     Target::Shard(shard) => shard,
                 };
                 self.machine(shard).apply(LogIndex(1), write)
@@ -132,7 +200,7 @@ impl State {
             Request::Read { read: read @ Read::List { .. }, .. } => {
                 let mut items = Vec::new();
                 for machine in &self.machines {
-                    let Reply::Page(page) = machine.read(&read) else { panic!("a page") };
+                    let Reply::Page(page) = plain(machine.read(&read)) else { panic!("a page") };
                     assert_eq!(page.next, None, "small states only");
                     items.extend(page.items);
                 }
@@ -144,18 +212,28 @@ impl State {
             }
             Request::Read { read, .. } => {
                 let shard = match &read {
+                    Read::Scan { version, .. } if *version != self.registry.view().slots.version => {
+                        return Reply::SlotsMoved;
+                    }
                     Read::Scan { shard, .. } => *shard,
                     Read::Operations(operations) => {
-                        let first = operations.iter().next().expect("an operation");
-                        slots::shard_of(slots::slot_of(first.key()), DATA_SHARDS)
+                        match self.shard_of_all(operations.iter().map(|operation| operation.key())) {
+                            Ok(shard) => shard,
+                            Err(refusal) => return Reply::Refused(refusal),
+                        }
                     }
                     other => panic!("{other:?} is not asked over this protocol"),
                 };
-                self.machine(shard).read(&read)
+                plain(self.machine(shard).read(&read))
             }
             other => panic!("{other:?} is not asked over this protocol"),
         }
     }
+}
+
+/// An answer without what the shard owned when it gave it.
+fn plain(reply: Reply) -> Reply {
+    if let Reply::Part { reply, .. } = reply { *reply } else { reply }
 }
 
 fn cluster() -> ClusterView {

@@ -1,0 +1,244 @@
+//! Clients of the Redis protocol: bursts on keys of all shards, counts and walks.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Mutex;
+use std::thread;
+
+use super::super::{Cluster, PAUSE, resp};
+use super::{Load, keys, listed, lock};
+
+/// How the reply to what may or may not have happened begins.
+const UNKNOWN: &str = "-UNKNOWNOUTCOME";
+
+/// Numbers of one connection, each raised by every burst.
+const NUMBERS: usize = 40;
+
+/// Bursts that are sent before the replies to the first of them are taken.
+const BURSTS_AHEAD: u64 = 8;
+
+/// Keys of one connection: its numbers, and one that is set.
+pub(super) const KEYS: usize = NUMBERS + 1;
+
+/// What a connection knows of its keys, which nobody else changes.
+pub(super) struct Pipeline {
+    own: usize,
+    numbers: Vec<Number>,
+    /// Bursts that were sent.
+    sent: u64,
+    /// The last burst of which there are replies.
+    received: u64,
+    /// To how many raises of that.
+    raises_received: usize,
+    /// A `SET` may still come.
+    is_set_unknown: bool,
+}
+
+/// What is known of a number.
+#[derive(Clone, Copy, Debug, Default)]
+struct Number {
+    acknowledged: u64,
+    unknown: u64,
+    last: u64,
+}
+
+impl Number {
+    /// It was seen. Nothing is lost, nothing is done twice, and it never falls.
+    fn saw(&mut self, value: u64) {
+        assert!(value >= self.last, "{value} behind {self:?}");
+        assert!((self.acknowledged..=self.acknowledged + self.unknown).contains(&value), "{value}: {self:?}");
+        self.last = value;
+    }
+}
+
+impl Pipeline {
+    pub(super) fn new(own: usize) -> Pipeline {
+        let numbers = vec![Number::default(); NUMBERS];
+        Pipeline { own, numbers, sent: 0, received: 0, raises_received: NUMBERS, is_set_unknown: false }
+    }
+
+    fn key(&self, number: usize) -> String {
+        format!("number:{}:{number}", self.own)
+    }
+
+    pub(super) fn make_keys(&self, cluster: &Cluster) {
+        for number in 0..NUMBERS {
+            assert_eq!(cluster.put(1, &format!("/v1/keys/{}", self.key(number)), b"0").status, 201);
+        }
+        assert_eq!(cluster.put(1, &format!("/v1/keys/set:{}", self.own), b"0").status, 201);
+    }
+
+    pub(super) fn check_end(&mut self, cluster: &Cluster, node: usize) {
+        for number in 0..NUMBERS {
+            let read = cluster.get(node, &format!("/v1/keys/{}", self.key(number))).text();
+            self.numbers[number].saw(read.parse().expect("a number"));
+        }
+        assert!(self.numbers.iter().any(|number| number.acknowledged > 0), "no burst went through");
+    }
+
+    /// Raises each number and reads it straight after, sets and reads a key, and reads all numbers together: all at once.
+    fn send(&mut self, client: &mut resp::Client) -> io::Result<()> {
+        self.sent += 1;
+        let (own, burst) = (self.own, self.sent);
+        let mut lines: String =
+            (0..NUMBERS).map(|number| format!("INCR {0}\r\nGET {0}\r\n", self.key(number))).collect();
+        lines += &format!("SET set:{own} {burst}\r\nGET set:{own}\r\nMGET");
+        (0..NUMBERS).for_each(|number| lines += &format!(" {}", self.key(number)));
+        client.send(&(lines + "\r\n"))
+    }
+
+    /// Takes the replies to the oldest burst that was sent; whether none is a refusal. Raises whose reply does not come are unknown.
+    fn receive(&mut self, client: &mut resp::Client) -> io::Result<bool> {
+        self.received += 1;
+        self.raises_received = 0;
+        let mut is_whole = true;
+        for number in 0..NUMBERS {
+            let raised = client.reply()?;
+            self.raises_received += 1;
+            is_whole &= self.raised(number, &raised);
+            let read = client.reply()?;
+            is_whole &= self.read(number, &read);
+        }
+        let (set, read) = (client.reply()?, client.reply()?);
+        assert!(set == "+OK" || refused(&set), "{set}");
+        self.is_set_unknown |= set.starts_with(UNKNOWN);
+        if set == "+OK" && !self.is_set_unknown && !refused(&read) {
+            assert_eq!(read, self.received.to_string(), "what was set just before");
+        }
+        let head = client.reply()?;
+        if refused(&head) {
+            return Ok(false);
+        }
+        assert_eq!(head, format!("*{NUMBERS}"));
+        for number in 0..NUMBERS {
+            let read = client.reply()?;
+            is_whole &= self.read(number, &read);
+        }
+        Ok(is_whole)
+    }
+
+    /// The connection is gone: raises whose replies did not come may have happened.
+    fn lose(&mut self) {
+        for (number, known) in self.numbers.iter_mut().enumerate() {
+            known.unknown += self.sent - self.received + u64::from(number >= self.raises_received);
+        }
+        (self.received, self.raises_received, self.is_set_unknown) = (self.sent, NUMBERS, true);
+    }
+
+    /// The reply to `INCR`; whether it is a number.
+    fn raised(&mut self, number: usize, reply: &str) -> bool {
+        let known = &mut self.numbers[number];
+        if let Some(value) = reply.strip_prefix(':') {
+            let value: u64 = value.parse().expect("a number");
+            assert!(value > known.last, "{value} behind {known:?}");
+            known.acknowledged += 1;
+            known.saw(value);
+            return true;
+        }
+        known.unknown += u64::from(reply.starts_with(UNKNOWN));
+        assert!(refused(reply), "{reply}");
+        false
+    }
+
+    /// The reply to `GET`, or its part of `MGET`; whether it is a number.
+    fn read(&mut self, number: usize, reply: &str) -> bool {
+        match reply.parse() {
+            Ok(value) => {
+                self.numbers[number].saw(value);
+                true
+            }
+            Err(_) => {
+                assert!(refused(reply), "{reply}");
+                false
+            }
+        }
+    }
+}
+
+/// Whether a reply says that there is no answer now, and nothing else. That keys are in different shards is no such reason.
+fn refused(reply: &str) -> bool {
+    ["-CLUSTERDOWN", "-TRYAGAIN", UNKNOWN].iter().any(|code| reply.starts_with(code))
+}
+
+/// Connects to one node after the other, and goes on with each for as long as it answers.
+fn on_each_node(load: &Load<'_>, first: usize, mut work: impl FnMut(&mut resp::Client) -> io::Result<()>) {
+    for turn in first.. {
+        let address = resp::address_of(load.addresses[turn % load.addresses.len()]);
+        if let Ok(mut client) = resp::Client::connect(address) {
+            while load.goes_on() && work(&mut client).is_ok() {}
+        }
+        if !load.goes_on() {
+            return;
+        }
+        // One that is down must not cost the others their share of the machine.
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Sends bursts, always some before the replies to the first of them: none may overtake another.
+pub(super) fn send_bursts(load: &Load<'_>, pipeline: &Mutex<Pipeline>) {
+    let mut pipeline = lock(pipeline);
+    on_each_node(load, pipeline.own, |client| {
+        let done = exchange(load, &mut pipeline, client);
+        if done.is_err() {
+            pipeline.lose();
+        }
+        done
+    });
+}
+
+/// Sends and receives until it is over, and takes all replies then.
+fn exchange(load: &Load<'_>, pipeline: &mut Pipeline, client: &mut resp::Client) -> io::Result<()> {
+    while load.goes_on() {
+        while pipeline.sent - pipeline.received < BURSTS_AHEAD {
+            pipeline.send(client)?;
+        }
+        if pipeline.receive(client)? {
+            load.progress("pipeline");
+        }
+    }
+    while pipeline.received < pipeline.sent {
+        pipeline.receive(client)?;
+    }
+    Ok(())
+}
+
+/// Counts keys.
+pub(super) fn count(load: &Load<'_>) {
+    on_each_node(load, 1, |client| {
+        client.send("DBSIZE\r\n")?;
+        let reply = client.reply()?;
+        if reply == format!(":{}", keys()) {
+            load.progress("count");
+        } else {
+            assert!(refused(&reply), "{reply} keys");
+        }
+        Ok(())
+    });
+}
+
+/// Walks over all keys.
+pub(super) fn walk(load: &Load<'_>) {
+    let expected: BTreeSet<String> = listed().into_iter().collect();
+    let (mut cursor, mut found) = ("0".to_owned(), BTreeSet::new());
+    on_each_node(load, 2, |client| {
+        client.send(&format!("SCAN {cursor} MATCH listed/* COUNT 20\r\n"))?;
+        let head = client.reply()?;
+        if head != "*2" {
+            assert!(refused(&head), "{head}");
+            return Ok(());
+        }
+        let next = client.reply()?;
+        let keys: usize = client.reply()?.trim_start_matches('*').parse().expect("a number");
+        let keys = (0..keys).map(|_| client.reply()).collect::<io::Result<Vec<_>>>()?;
+        found.extend(keys);
+        cursor = next;
+        if cursor == "0" {
+            // A walk that slots moved under began anew: it shows keys twice, and misses none.
+            assert_eq!(found, expected);
+            found.clear();
+            load.progress("walk");
+        }
+        Ok(())
+    });
+}

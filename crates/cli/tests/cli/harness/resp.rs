@@ -1,0 +1,54 @@
+//! The Redis protocol for tests: lines out, replies back, as deep as a test likes.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// Longer than a request may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A connection.
+pub struct Client(BufReader<TcpStream>);
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> io::Result<Client> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        Ok(Client(BufReader::new(stream)))
+    }
+
+    /// Sends commands, each on a line of its own.
+    pub fn send(&mut self, lines: &str) -> io::Result<()> {
+        self.0.get_mut().write_all(lines.as_bytes())
+    }
+
+    /// The next reply: a line, or what a bulk string holds.
+    pub fn reply(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        if self.0.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let line = line.trim_end().to_owned();
+        match line.strip_prefix('$').map(str::parse::<usize>) {
+            Some(Ok(length)) => {
+                let mut body = vec![0; length + 2];
+                self.0.read_exact(&mut body)?;
+                body.truncate(length);
+                Ok(String::from_utf8_lossy(&body).into_owned())
+            }
+            _ => Ok(line),
+        }
+    }
+
+    /// The reply to one command, of a node that is up.
+    pub fn ask(&mut self, line: &str) -> String {
+        self.send(&format!("{line}\r\n")).expect("the node takes a command");
+        self.reply().expect("the node answers")
+    }
+}
+
+/// Where a node that takes HTTP there takes the Redis protocol: its ports are next to each other.
+pub fn address_of(http: SocketAddr) -> SocketAddr {
+    SocketAddr::new(http.ip(), http.port() + 1)
+}
