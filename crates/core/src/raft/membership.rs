@@ -214,7 +214,8 @@ impl Group {
         for (&id, progress) in raft.prs().iter() {
             if id != raft.id && progress.recent_active {
                 active.push(ReplicaId(id));
-                if progress.matched >= needed {
+                // Who has never acknowledged anything may not have begun, and the engine takes newcomers for active.
+                if progress.matched >= needed.max(1) {
                     caught_up.push(ReplicaId(id));
                 }
             }
