@@ -267,13 +267,8 @@ impl Group {
                 }
             }
             SnapshotDone::Loaded { id, machine, membership, file_bytes } => {
-                self.snapshot_loaded(Installing {
-                    id,
-                    machine: *machine,
-                    membership,
-                    file_bytes,
-                    ready_number: None,
-                });
+                let (machine, ready_number) = (*machine, None);
+                self.snapshot_loaded(Installing { id, machine, membership, file_bytes, ready_number }, out);
             }
             SnapshotDone::Failed { id, .. } => self.snapshot_failed(id),
         }
@@ -511,23 +506,38 @@ impl Group {
         self.snapshots.installing.as_ref().is_some_and(|installing| installing.ready_number.is_some())
     }
 
-    fn snapshot_loaded(&mut self, loaded: Installing) {
+    fn snapshot_loaded(&mut self, loaded: Installing, out: &mut Output) {
         let id = loaded.id;
         let loading = self.snapshots.receiving.take_if(
             |receiving| matches!(receiving, Receiving::Loading { id: loading, .. } if *loading == id),
         );
-        let Some(Receiving::Loading { message, .. }) = loading else { return };
+        let Some(Receiving::Loading { message, .. }) = loading else {
+            return self.refuse_loaded(loaded, out);
+        };
         let message = with_membership(message, &loaded.membership);
         self.snapshots.installing = Some(loaded);
         // Refused if it is of an older term, or if the log has caught up with it meanwhile.
         let _ = self.raft.step(message);
         let is_accepted =
             self.raft.snap().is_some_and(|snapshot| snapshot.get_metadata().index == id.index.0);
-        if !is_accepted {
-            let refused = self.snapshots.installing.take();
+        if is_accepted {
+            return;
+        }
+        if let Some(refused) = self.snapshots.installing.take() {
             if self.faults.has(Fault::StaleSnapshotInstalled) {
-                self.machine = refused.expect("invariant: set above").machine;
+                self.machine = refused.machine;
+            } else {
+                self.refuse_loaded(refused, out);
             }
+        }
+    }
+
+    /// A snapshot was loaded in vain. Its file goes: the next leader may have an older one only, and its entries behind that.
+    fn refuse_loaded(&mut self, loaded: Installing, out: &mut Output) {
+        let installing = self.snapshots.installing.as_ref().map(|installing| installing.id);
+        if ![installing, self.snapshots.newest()].contains(&Some(loaded.id)) {
+            let machine = Box::new(loaded.machine);
+            out.snapshot_tasks.push(SnapshotTask::Refuse { id: loaded.id, machine });
         }
     }
 

@@ -81,6 +81,14 @@ pub enum SnapshotTask {
         /// The state before.
         machine: Box<Machine>,
     },
+    /// A snapshot that was loaded is not wanted any more: removes it, so that an older one, of another leader, can come in
+    /// its place, and drops its state. Answered by [`SnapshotDone::Discarded`].
+    Refuse {
+        /// Which.
+        id: SnapshotId,
+        /// Its state.
+        machine: Box<Machine>,
+    },
 }
 
 /// What became of a task.
@@ -160,7 +168,8 @@ impl SnapshotTask {
             | SnapshotTask::Receive { id, .. }
             | SnapshotTask::Remove { id }
             | SnapshotTask::Load { id }
-            | SnapshotTask::Discard { id, .. } => *id,
+            | SnapshotTask::Discard { id, .. }
+            | SnapshotTask::Refuse { id, .. } => *id,
         }
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! Write, Write, … Finish    ──► .part ──► synced ──► renamed ──► finished ──► Read, Read, … to a follower
-//! Receive, Receive, … Load  ──► .recv ──► verified, synced ──► renamed ──► finished, and its state handed out ──► Discard
+//! Receive, Receive, … Load  ──► .recv ──► verified, synced ──► renamed ──► finished, and its state handed out ──► Discard, or Refuse
 //! ```
 //!
 //! Invariants:
 //! - A file with the name of a finished snapshot was complete and durable when it got that name.
-//! - The newest finished snapshot of a shard stays until a newer one is finished.
+//! - The newest finished snapshot of a shard stays until a newer one is finished, unless the core refuses it.
 //! - A shard has two files at most: the newest finished one, and either one that grows or the finished one before it.
 //!   That one stays only while it is of use: a follower is in the midst of receiving it, or the newest was received and
 //!   is not in place yet. So the files of a shard take no more than twice the largest state that it had at its last two
@@ -191,6 +191,13 @@ impl<D: Disk> SnapshotFiles<D> {
             SnapshotTask::Discard { machine, .. } => {
                 drop(machine);
                 self.remove_before(id);
+                (Ok(SnapshotDone::Discarded { id }), None)
+            }
+            SnapshotTask::Refuse { machine, .. } => {
+                drop(machine);
+                self.files(id.shard).finished.remove(&id);
+                // What cannot be removed now goes with the next one.
+                let _ = self.sweep(id.shard);
                 (Ok(SnapshotDone::Discarded { id }), None)
             }
         };

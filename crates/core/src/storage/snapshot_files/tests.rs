@@ -181,6 +181,23 @@ fn a_shard_has_two_files_at_most() {
 }
 
 #[test]
+fn a_refused_snapshot_makes_way_for_an_older_one() {
+    let disk = MemoryDisk::new(1);
+    let mut files = open(&disk);
+    make(&mut files, id(1), &mut machine(1, 1));
+    receive(&mut files, id(4), 0, &made_elsewhere(id(4), 1).0);
+    files.run(SnapshotTask::Load { id: id(4) });
+    let older = made_elsewhere(id(3), 1).0;
+    let part = SnapshotTask::Receive { id: id(3), offset: 0, bytes: older.clone().into() };
+    assert!(reason(files.run(part)).contains("newer"));
+    let done = files.run(SnapshotTask::Refuse { id: id(4), machine: Box::new(machine(4, 1)) });
+    assert!(matches!(done, SnapshotDone::Discarded { .. }), "{done:?}");
+    assert_eq!(names(&disk), [(1, Stage::Finished)]);
+    receive(&mut files, id(3), 0, &older);
+    assert!(matches!(files.run(SnapshotTask::Load { id: id(3) }), SnapshotDone::Loaded { .. }));
+}
+
+#[test]
 fn other_shards_and_other_files_are_left_alone() {
     let disk = MemoryDisk::new(1);
     let other = SnapshotId { shard: ShardId(4), ..id(1) };
