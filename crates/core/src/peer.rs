@@ -16,7 +16,7 @@ use crate::command::{
 use crate::raft::{Outcome, RequestId, SnapshotPart};
 use crate::storage::snapshot::SnapshotId;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, Version};
-pub(crate) use reads::{ReadMessage, put_read, put_read_answer, read_message};
+pub(crate) use reads::{Question, ReadMessage, put_read, put_read_answer, read_message};
 
 /// First byte of a payload: raft messages, each behind its shard.
 pub(crate) const KIND_RAFT: u8 = 1;

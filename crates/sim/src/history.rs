@@ -41,8 +41,9 @@ pub struct Operation {
     pub outcome: Outcome,
     /// Whether it belongs to the final inspection of a healed cluster.
     pub is_final: bool,
-    /// Whether another node may have answered, because the one that was asked does not replicate every shard.
-    pub may_be_forwarded: bool,
+    /// The version of the slot map by which the node that was asked owned all keys, when it was asked; `None` also if that
+    /// was not so at the answer. Then another node may have answered.
+    pub whole_map: Option<u64>,
 }
 
 /// What became of an operation, as far as its client could know if it waited for ever.
@@ -90,16 +91,15 @@ impl History {
         let token = self.next_token();
         let invoked = self.moment();
         let outcome = Outcome::Open;
-        let may_be_forwarded = false;
-        self.operations.push(Operation { token, at, request, invoked, outcome, is_final, may_be_forwarded });
+        let whole_map = Some(0);
+        self.operations.push(Operation { token, at, request, invoked, outcome, is_final, whole_map });
         token
     }
 
     /// Records a reply. Returns `false` if the operation was not open, and records nothing then.
     pub fn answer(&mut self, token: Token, reply: Reply) -> bool {
         let at = self.moment();
-        let operation = (token.0 as usize).checked_sub(1).and_then(|index| self.operations.get_mut(index));
-        match operation {
+        match self.operation_mut(token) {
             Some(operation) if operation.outcome == Outcome::Open => {
                 operation.outcome = Outcome::Answered { at, reply };
                 true
@@ -108,10 +108,24 @@ impl History {
         }
     }
 
-    /// Records that another node may have answered.
-    pub fn forwarded(&mut self, token: Token) {
-        let operation = (token.0 as usize).checked_sub(1).and_then(|index| self.operations.get_mut(index));
-        operation.into_iter().for_each(|operation| operation.may_be_forwarded = true);
+    /// Records whether a node could answer by itself when it was asked, and by which slot map.
+    pub fn asked_of(&mut self, token: Token, whole_map: Option<u64>) {
+        if let Some(operation) = self.operation_mut(token) {
+            operation.whole_map = whole_map;
+        }
+    }
+
+    /// Records the same for the moment of its answer. What was frozen, moved and owned again in between has another map.
+    pub fn answered_with(&mut self, token: Token, whole_map: Option<u64>) {
+        if let Some(operation) =
+            self.operation_mut(token).filter(|operation| operation.whole_map != whole_map)
+        {
+            operation.whole_map = None;
+        }
+    }
+
+    fn operation_mut(&mut self, token: Token) -> Option<&mut Operation> {
+        (token.0 as usize).checked_sub(1).and_then(|index| self.operations.get_mut(index))
     }
 
     /// Records that a process died: what was open there is never answered.
@@ -172,7 +186,10 @@ impl Operation {
 
     /// The replicas whose memory a stale read shows: those of the process that was asked, or nobody knows whose.
     pub fn answered_by(&self) -> Incarnation {
-        if self.may_be_forwarded { Incarnation { node: NodeId(0), life: self.token.0 } } else { self.at }
+        match self.whole_map {
+            Some(_) => self.at,
+            None => Incarnation { node: NodeId(0), life: self.token.0 },
+        }
     }
 
     /// The write, if it is one.

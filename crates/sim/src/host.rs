@@ -207,9 +207,9 @@ impl Host {
         Some(self.process.as_ref()?.node.registry_view())
     }
 
-    /// Whether it can answer for every key from its own memory.
-    pub fn holds_all_keys(&self) -> bool {
-        self.process.as_ref().is_some_and(|process| process.node.holds_all_keys())
+    /// The version of its slot map, if it can answer for every key from its own memory.
+    pub fn whole_map(&self) -> Option<u64> {
+        self.process.as_ref()?.node.whole_map()
     }
 
     /// It announces itself with other tags, from its next life on.

@@ -226,9 +226,8 @@ impl<'p> World<'p> {
         let (at, ticks) = (host.incarnation(), host.ticks());
         let token = self.history.invoke(at, request.clone(), is_final);
         self.replies.asked(node, token, ticks);
-        if !self.host(node).holds_all_keys() {
-            self.history.forwarded(token);
-        }
+        let whole_map = self.host(node).whole_map();
+        self.history.asked_of(token, whole_map);
         self.note(&[1, node.0, token.0], || format!("node {node} <- {token}: {}", brief(&request)));
         self.post(node, Event::Request { token, request });
         token
@@ -404,9 +403,8 @@ impl<'p> World<'p> {
         }
         self.operator_hears(node, token, &reply)?;
         self.watcher_hears(token, &reply);
-        if !self.host(node).holds_all_keys() {
-            self.history.forwarded(token);
-        }
+        let whole_map = self.host(node).whole_map();
+        self.history.answered_with(token, whole_map);
         let was_open = self.history.answer(token, reply);
         self.replies.answered(node, token, was_open)
     }

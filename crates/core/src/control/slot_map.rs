@@ -2,13 +2,14 @@
 //!
 //! Owns the map as a value. How a key comes by its slot is `router::slots`' business.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::codec::{self, DecodeError, Decoder};
 use crate::control::slot_set::SlotSet;
 use crate::router::slots::{SLOTS, slots_of};
-use crate::types::ShardId;
+use crate::types::{MigrationId, ShardId};
 
 /// Every slot has one shard. Ranges are in order, without gaps, and neighbours differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,13 +18,16 @@ pub struct SlotMap {
     pub version: u64,
     /// Where each range begins, and whose it is.
     ranges: Vec<(u16, ShardId)>,
+    /// The last move that brought each shard to what it holds here, without those that have what they began with.
+    moves: BTreeMap<ShardId, MigrationId>,
 }
 
 impl SlotMap {
     /// The founding shards share the slots evenly, in order.
     pub fn founded(data_shards: u64) -> SlotMap {
         let first = |shard| (slots_of(shard, data_shards).start, shard);
-        SlotMap { version: 1, ranges: (1..=data_shards).map(ShardId).map(first).collect() }
+        let ranges = (1..=data_shards).map(ShardId).map(first).collect();
+        SlotMap { version: 1, ranges, moves: BTreeMap::new() }
     }
 
     /// The shard that holds a slot.
@@ -49,8 +53,15 @@ impl SlotMap {
         SlotSet::of(self.ranges().filter(|(_, owner)| *owner == shard).map(|(range, _)| range))
     }
 
-    /// Slots belong to another shard from now on.
-    pub(crate) fn give(&mut self, slots: &SlotSet, to: ShardId) {
+    /// How many moves of slots a replica must have come through to hold what the map says. One that is behind may show
+    /// what was true before a key went away and came back.
+    pub fn last_move(&self, shard: ShardId) -> MigrationId {
+        self.moves.get(&shard).copied().unwrap_or_default()
+    }
+
+    /// Slots belong to another shard from now on, by this move.
+    pub(crate) fn give(&mut self, id: MigrationId, slots: &SlotSet, (from, to): (ShardId, ShardId)) {
+        self.moves.extend([(from, id), (to, id)]);
         let mut owners: Vec<(Range<u16>, ShardId)> = Vec::new();
         for (range, shard) in self.ranges() {
             let kept = SlotSet::of([range]).without(slots);
@@ -78,6 +89,11 @@ impl SlotMap {
             codec::put_varint(out, u64::from(*first));
             codec::put_varint(out, shard.0);
         }
+        codec::put_varint(out, self.moves.len() as u64);
+        for (shard, id) in &self.moves {
+            codec::put_varint(out, shard.0);
+            codec::put_varint(out, id.0);
+        }
     }
 
     pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<SlotMap, DecodeError> {
@@ -91,7 +107,9 @@ impl SlotMap {
             }
             ranges.push((first, ShardId(decoder.varint()?)));
         }
-        Ok(SlotMap { version, ranges })
+        let count = decoder.varint()?;
+        let moves = (0..count).map(|_| Ok((ShardId(decoder.varint()?), MigrationId(decoder.varint()?))));
+        Ok(SlotMap { version, ranges, moves: moves.collect::<Result<_, DecodeError>>()? })
     }
 }
 
@@ -108,7 +126,8 @@ mod tests {
             let start = random.u16(..SLOTS);
             let slots = SlotSet::of([start..start + random.u16(1..=SLOTS - start), 0..random.u16(..9)]);
             let to = ShardId(random.u64(1..6));
-            map.give(&slots, to);
+            map.give(MigrationId(version), &slots, (ShardId(9), to));
+            assert_eq!(map.last_move(to), MigrationId(version));
             assert_eq!(map.version, version);
             for slot in 0..SLOTS {
                 let wanted = if slots.contains(slot) { to } else { before.shard_of(slot) };
@@ -128,6 +147,8 @@ mod tests {
             for (range, shard) in map.ranges() {
                 assert_eq!((map.shard_of(range.start), map.shard_of(range.end - 1)), (shard, shard));
             }
+            let mut map = map;
+            map.give(MigrationId(300), &SlotSet::of([0..2]), (ShardId(1), ShardId(9)));
             let mut bytes = Vec::new();
             map.encode(&mut bytes);
             assert_eq!(SlotMap::decode(&mut Decoder::new(&bytes)), Ok(map));

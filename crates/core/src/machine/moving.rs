@@ -135,9 +135,16 @@ impl Data {
     fn import(&mut self, migration: MigrationId, import: &Import, faults: Faults) -> MoveReply {
         let Some(ownership) = &mut self.kv.ownership else { return MoveReply::Outdated };
         let last = ownership.last;
-        let Stage::Arriving(arrival) = &mut ownership.stage else { return MoveReply::Outdated };
+        if migration > last {
+            return MoveReply::Outdated;
+        }
+        // The answer to `Own` may be lost, and a key expire at the giver before it asks again.
+        let arrival = match &mut ownership.stage {
+            Stage::Arriving(arrival) if migration == last => arrival,
+            _ => return MoveReply::Owned,
+        };
         let is_believed = faults.has(Fault::OldAttemptBelieved);
-        if migration != last || (import.attempt != arrival.attempt && !is_believed) {
+        if import.attempt != arrival.attempt && !is_believed {
             return MoveReply::Outdated;
         }
         if import.attempt == arrival.attempt {

@@ -14,6 +14,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::Node;
+use crate::control::registry::tables::Shard;
 use crate::event::NodeOptions;
 use crate::machine::Machine;
 use crate::membership::founding_replicas;
@@ -110,8 +111,11 @@ impl Node {
             .into_iter()
             .filter(|(replica, shard)| {
                 let ended = self.carrying.ended.get(shard).is_some_and(|ended| ended >= replica);
+                // The others of a new shard wait for the vote of each that it was founded with, even of one that is to go.
+                let founds = |row: &Shard| row.founding.iter().any(|(founding, _)| founding == replica);
+                let is_founding = registry.shards().get(shard).is_some_and(founds);
                 let is_wanted = registry.replicas()[replica].wanted.is_some();
-                is_wanted
+                (is_wanted || is_founding)
                     && !ended
                     && self.groups.find(*shard).is_none()
                     && !self.carrying.closing.contains_key(shard)
@@ -179,8 +183,15 @@ impl Node {
         self.elsewhere.extend(before.into_iter().filter(|range| !self.was_elsewhere.contains(range)));
     }
 
-    /// Whether every key is replicated here, so that this node can answer for all of them by itself.
-    pub fn holds_all_keys(&self) -> bool {
-        self.registry().slots().shards().into_iter().all(|shard| self.groups.member(shard).is_some())
+    /// The version of the slot map, if the replicas here own every slot as it says, so that this node can answer for all
+    /// keys by itself.
+    pub fn whole_map(&self) -> Option<u64> {
+        let map = self.router.slot_map();
+        let owns = |shard: ShardId| {
+            let Some(member) = self.groups.member(shard) else { return false };
+            let owned = self.owned_slots(shard).is_some_and(|(owned, _)| map.share(shard).is_within(&owned));
+            owned && member.machine().last_move().0 >= map.last_move(shard)
+        };
+        map.shards().into_iter().all(owns).then_some(map.version)
     }
 }

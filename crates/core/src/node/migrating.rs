@@ -298,6 +298,7 @@ impl Node {
             (Phase::Opening | Phase::Copying, Reply::Move(MoveReply::Owned)) => {
                 let is_counted = copy.phase == Phase::Copying;
                 copy.phase = Phase::Telling;
+                copy.part = None;
                 if !is_counted {
                     let slots = copy.slots.clone();
                     self.begin_copy(errand.shard, &slots);

@@ -14,30 +14,37 @@ use crate::command::{
 use crate::control::slot_set::SlotSet;
 use crate::limits;
 use crate::raft::RequestId;
-use crate::types::{ShardId, Version};
+use crate::types::{MigrationId, ShardId, Version};
 
 /// One message of a [`KIND_READS`](super::KIND_READS) payload.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ReadMessage {
     /// Please read this of a shard that you carry.
-    Ask { request: RequestId, shard: ShardId, read: Read, consistency: Consistency },
+    Ask { question: Question, read: Read, consistency: Consistency },
     /// The answer to your question about a shard; `None`: it is not carried here.
     Answer { request: RequestId, shard: ShardId, reply: Option<Reply> },
+}
+
+/// What is asked of whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    /// Names it for the one that asks.
+    pub(crate) request: RequestId,
+    /// A shard that the receiver carries.
+    pub(crate) shard: ShardId,
+    /// The move of slots that its replica must have come through, if the read may be stale.
+    pub(crate) since: MigrationId,
 }
 
 const TAG_ASK: u8 = 1;
 const TAG_ANSWER: u8 = 2;
 
 /// Appends a read of a shard that the receiver carries.
-pub(crate) fn put_read(
-    out: &mut Vec<u8>,
-    request: RequestId,
-    shard: ShardId,
-    (read, consistency): (&Read, Consistency),
-) {
+pub(crate) fn put_read(out: &mut Vec<u8>, question: Question, (read, consistency): (&Read, Consistency)) {
     out.push(TAG_ASK);
-    codec::put_varint(out, request.0);
-    codec::put_varint(out, shard.0);
+    for number in [question.request.0, question.shard.0, question.since.0] {
+        codec::put_varint(out, number);
+    }
     out.push(u8::from(consistency == Consistency::Stale));
     match read {
         Read::Get { key } => {
@@ -137,8 +144,9 @@ pub(crate) fn read_message(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<R
     if !is_question {
         return Ok(ReadMessage::Answer { request, shard, reply: reply(decoder, owner)? });
     }
+    let question = Question { request, shard, since: MigrationId(decoder.varint()?) };
     let consistency = if decoder.bool()? { Consistency::Stale } else { Consistency::Linearizable };
-    Ok(ReadMessage::Ask { request, shard, read: read(decoder, owner)?, consistency })
+    Ok(ReadMessage::Ask { question, read: read(decoder, owner)?, consistency })
 }
 
 fn read(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Read, DecodeError> {
@@ -306,12 +314,13 @@ mod tests {
         let (request, shard, consistency) = (RequestId(7), ShardId(2), Consistency::Stale);
         let (reads, replies) = (reads(), replies());
         let mut out = vec![];
-        reads.iter().for_each(|read| put_read(&mut out, request, shard, (read, consistency)));
+        let question = Question { request, shard, since: MigrationId(300) };
+        reads.iter().for_each(|read| put_read(&mut out, question, (read, consistency)));
         replies.iter().for_each(|reply| put_read_answer(&mut out, (request, shard), reply.as_ref()));
         let bytes = Bytes::from(out);
         let mut decoder = Decoder::new(&bytes);
         for read in reads {
-            let asked = ReadMessage::Ask { request, shard, read, consistency };
+            let asked = ReadMessage::Ask { question, read, consistency };
             assert_eq!(read_message(&mut decoder, &bytes), Ok(asked));
         }
         for reply in replies {

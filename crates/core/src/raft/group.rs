@@ -26,7 +26,7 @@ use crate::machine::Machine;
 use crate::membership::{Membership, Role};
 use crate::storage::snapshot::SnapshotId;
 use crate::storage::{LogEntry, RecoveredLog, RecoveredShard};
-use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, Ticks, UnixMillis};
+use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, Ticks, UnixMillis};
 
 /// Longest wait, in ticks, before a follower stands for election once its connection to the leader broke. A broken
 /// connection is a strong hint that the leader's process is gone; pre-vote keeps a wrong hint harmless.
@@ -360,8 +360,11 @@ impl Group {
         self.machine.data_mut()
     }
 
-    /// Answers from what is applied here.
-    pub fn read_stale(&self, read: &Read) -> Reply {
+    /// Answers from what is applied here, unless the replica has not come through the move of slots `since`.
+    pub fn read_stale(&self, read: &Read, since: MigrationId) -> Reply {
+        if self.machine.last_move().0 < since {
+            return Reply::Refused(Refusal::NotHere);
+        }
         self.machine.read(read)
     }
 

@@ -11,7 +11,7 @@ use super::{Open, Router, Work, parts, slots};
 use crate::command::{Consistency, Operations, Page, Read, Refusal, Reply};
 use crate::control::slot_set::SlotSet;
 use crate::limits;
-use crate::peer::{self, ReadMessage};
+use crate::peer::{self, Question, ReadMessage};
 use crate::raft::{Groups, LinkNumber, ReadDone, RequestId};
 use crate::types::{NodeId, ShardId, Token};
 
@@ -118,7 +118,7 @@ impl Router {
             Err(unasked) => self.finish(request, unasked.into()),
             Ok(Scope::Shard(shard)) => match (groups.member(shard), consistency) {
                 (Some(group), Consistency::Stale) => {
-                    let reply = group.read_stale(&read);
+                    let reply = group.read_stale(&read, self.slots.last_move(shard));
                     match self.settle(&read, shard, reply) {
                         Some(reply) => self.finish(request, reply),
                         None => self.displace(request, read, consistency),
@@ -179,7 +179,8 @@ impl Router {
         for shard in here {
             if consistency == Consistency::Linearizable {
                 groups.with(shard, |group| group.read(request, read.clone()));
-            } else if let Some(reply) = groups.member(shard).map(|group| group.read_stale(&read)) {
+            } else if let Some(group) = groups.member(shard) {
+                let reply = group.read_stale(&read, self.slots.last_move(shard));
                 self.part_done(request, shard, reply);
             }
         }
@@ -191,13 +192,17 @@ impl Router {
     pub(crate) fn read_stale(&self, read: &Read, groups: &Groups) -> Option<Reply> {
         match self.scope(read) {
             Err(unasked) => Some(unasked.into()),
-            Ok(Scope::Shard(shard)) => self.settle(read, shard, groups.member(shard)?.read_stale(read)),
+            Ok(Scope::Shard(shard)) => {
+                let reply = groups.member(shard)?.read_stale(read, self.slots.last_move(shard));
+                self.settle(read, shard, reply)
+            }
             Ok(Scope::All) => {
                 let shards = self.slots.shards();
                 let mut gather = Gather::new(read, shards.len());
                 let mut whole = None;
                 for shard in shards {
-                    let (owned, reply) = self.part(shard, groups.member(shard)?.read_stale(read));
+                    let reply = groups.member(shard)?.read_stale(read, self.slots.last_move(shard));
+                    let (owned, reply) = self.part(shard, reply);
                     whole = gather.add(owned, reply);
                 }
                 whole?.ok().filter(|reply| !matches!(reply, Reply::Page(page) if page.items.is_empty() && page.next.is_some()))
@@ -292,8 +297,9 @@ impl Router {
                 is_held = true;
                 continue;
             };
-            let frame = peer.read_frame();
-            peer::put_read(frame, request, remote.shard, (&remote.read, remote.consistency));
+            let since = self.slots.last_move(remote.shard);
+            let question = Question { request, shard: remote.shard, since };
+            peer::put_read(peer.read_frame(), question, (&remote.read, remote.consistency));
             self.counters.forwarded += 1;
         }
         if is_held {
@@ -304,13 +310,13 @@ impl Router {
     /// A peer asks or answers.
     pub(crate) fn read_message(&mut self, from: NodeId, message: ReadMessage, groups: &mut Groups) {
         match message {
-            ReadMessage::Ask { request, shard, read, consistency } => {
+            ReadMessage::Ask { question: Question { request, shard, since }, read, consistency } => {
                 let Some(peer) = self.peers.iter().find(|peer| peer.node == from) else { return };
                 let served = Served { node: from, link: peer.link, request, shard };
                 match (groups.member(shard), consistency) {
                     (None, _) => self.put_answer(&served, None),
                     (Some(group), Consistency::Stale) => {
-                        let reply = group.read_stale(&read);
+                        let reply = group.read_stale(&read, since);
                         self.put_answer(&served, Some(&reply));
                     }
                     (Some(_), Consistency::Linearizable) => {

@@ -133,7 +133,7 @@ impl Registry {
     /// The receiver of a move owns its slots.
     pub fn finish_migration(&mut self, index: LogIndex, id: MigrationId) -> Reply {
         if let Some(migration) = self.migrations.remove(&id) {
-            self.slots.give(&migration.slots, migration.to);
+            self.slots.give(id, &migration.slots, (migration.from, migration.to));
             self.changed = index;
         }
         Reply::HostChanged

@@ -114,6 +114,13 @@ impl Retention {
         *released = up_to.min(noted).max(*released);
     }
 
+    /// The same, of an earlier life of the replica that there is: nothing that says so may be left here.
+    pub fn recall_release(&mut self, shard: ShardId, up_to: LogIndex) {
+        let noted = self.noted.entry(shard).or_default();
+        *noted = up_to.max(*noted);
+        self.release(shard, up_to);
+    }
+
     /// The number of the first segment that must stay. The last always stays.
     pub fn first_needed(&self) -> u64 {
         let found = self.kept.iter().find(|kept| self.holder(kept).is_some()).or(self.kept.back());

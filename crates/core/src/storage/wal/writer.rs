@@ -167,7 +167,7 @@ impl<D: Disk> Writer<D> {
     /// Takes note of what was released in an earlier life. What that frees goes with the next release: starting needs no
     /// room, and to free a segment may need some.
     pub(in crate::storage) fn note_released(&mut self, shard: ShardId, up_to: LogIndex) {
-        self.retention.release(shard, up_to);
+        self.retention.recall_release(shard, up_to);
     }
 
     /// What is kept of the log. Changes when a segment is full and when something is released.

@@ -310,6 +310,28 @@ fn replaced_entries_hold_on_to_nothing() {
     assert_eq!(writer.held(), LogHeld::default());
 }
 
+/// A replaced tail may end where a snapshot does whose entries are long gone.
+#[test]
+fn what_an_earlier_life_released_holds_on_to_nothing() {
+    let disk = MemoryDisk::new(1);
+    let (mut writer, _) = open_log(&disk);
+    commit(&mut writer, entries(5, 1, &[b"in a snapshot", b"in a snapshot"]));
+    commit_large(&mut writer, 1, 10);
+    writer.release(ShardId(5), LogIndex(2)).unwrap();
+    writer.release(ShardId(0), LogIndex(10)).unwrap();
+    let (mut writer, recovery) = open_log(&disk);
+    assert!(!recovery.logs.contains_key(&ShardId(5)));
+    writer.note_released(ShardId(5), LogIndex(2));
+    commit(&mut writer, entries(5, 3, &[b"replaced"]));
+    commit_large(&mut writer, 11, 10);
+    commit(&mut writer, entries(5, 3, &[b"instead"]));
+    commit_large(&mut writer, 21, 10);
+    writer.release(ShardId(0), LogIndex(30)).unwrap();
+    assert_eq!(writer.held().holder, Some((ShardId(5), LogIndex(3))));
+    writer.release(ShardId(5), LogIndex(3)).unwrap();
+    assert_eq!(writer.held(), LogHeld::default());
+}
+
 #[test]
 fn a_group_that_began_in_a_released_segment_is_skipped() {
     let disk = MemoryDisk::new(1);
