@@ -33,6 +33,8 @@ pub struct History {
     pipelines: Vec<Mutex<Pipeline>>,
     /// How often each kind of client got what it asked for.
     progress: BTreeMap<&'static str, AtomicUsize>,
+    /// A client saw what must not be.
+    is_wrong: AtomicBool,
 }
 
 /// What is known of one counter.
@@ -113,6 +115,7 @@ impl History {
             counters,
             pipelines: pipelines.into_iter().map(Mutex::new).collect(),
             progress: kinds.into_iter().map(|kind| (kind, AtomicUsize::new(0))).collect(),
+            is_wrong: AtomicBool::new(false),
         }
     }
 
@@ -143,11 +146,11 @@ impl History {
             for client in clients {
                 // One that found a fault stops the others, and with them the test.
                 scope.spawn(move || {
-                    let _over = Over(&load.over);
+                    let _over = Over { over: &load.over, is_wrong: &self.is_wrong };
                     client();
                 });
             }
-            let _over = Over(&load.over);
+            let _over = Over { over: &load.over, is_wrong: &self.is_wrong };
             during(self)
         })
     }
@@ -157,6 +160,7 @@ impl History {
         for (kind, progress) in &self.progress {
             let target = progress.load(Ordering::Relaxed) + more;
             eventually(&format!("there is another {kind}"), || {
+                assert!(!self.is_wrong.load(Ordering::Relaxed), "a client saw what must not be");
                 (progress.load(Ordering::Relaxed) >= target).then_some(())
             });
         }
@@ -197,11 +201,16 @@ impl Load<'_> {
     }
 }
 
-struct Over<'a>(&'a AtomicBool);
+/// Ends a load, whoever ends first.
+struct Over<'a> {
+    over: &'a AtomicBool,
+    is_wrong: &'a AtomicBool,
+}
 
 impl Drop for Over<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.over.store(true, Ordering::Relaxed);
+        self.is_wrong.fetch_or(thread::panicking(), Ordering::Relaxed);
     }
 }
 
