@@ -1,0 +1,74 @@
+//! The command line of `backup`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::{ClientArgs, Output};
+
+/// Arguments of `backup`.
+#[derive(Debug, Args)]
+#[command(after_help = "Every night, from any node, while clients read and write:\n  \
+    tidelock backup save --url http://10.0.0.1:8001 --out tidelock-$(date +%F).backup\n\n\
+    Into a fresh cluster, of any number of nodes and shards:\n  \
+    tidelock backup restore tidelock-2026-11-20.backup --url http://10.0.1.1:8001")]
+pub struct BackupArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: BackupCommand,
+}
+
+/// The commands of `backup`.
+#[derive(Debug, Subcommand)]
+pub enum BackupCommand {
+    /// Save the state of every shard to a file
+    ///
+    /// Everything that was acknowledged before is in it; writes go on meanwhile. Of each shard it holds one consistent
+    /// state. The file gets its name when it is complete, verified and on disk; until then an earlier one stays.
+    Save(SaveArgs),
+    /// Bring a backup into a fresh cluster
+    ///
+    /// The file is read and verified first. Keys get the versions that they had, and every version given out afterwards
+    /// is above all that the old cluster gave out. A cluster that was ever written to refuses. Keep clients away until
+    /// it is done; if it is interrupted, run it again.
+    Restore(RestoreArgs),
+    /// Read all of a backup, check every checksum, and that it could be restored; exit 1 if not
+    Verify(FileArgs),
+    /// Show what a backup holds: cluster, time, shards, versions, numbers of keys, sizes
+    Inspect(FileArgs),
+}
+
+/// Arguments of `backup save`.
+#[derive(Debug, Args)]
+pub struct SaveArgs {
+    /// How to reach the cluster.
+    #[command(flatten)]
+    pub client: ClientArgs,
+    /// Where to; - is standard output
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Save what the node itself has, without asking the others: for a cluster that has lost its majority.
+    /// Acknowledged writes may be missing
+    #[arg(long)]
+    pub stale: bool,
+}
+
+/// Arguments of `backup restore`.
+#[derive(Debug, Args)]
+pub struct RestoreArgs {
+    /// How to reach the cluster.
+    #[command(flatten)]
+    pub client: ClientArgs,
+    /// The backup
+    pub file: PathBuf,
+}
+
+/// Arguments of `backup verify` and `backup inspect`.
+#[derive(Debug, Args)]
+pub struct FileArgs {
+    /// The backup
+    pub file: PathBuf,
+    /// For people or for programs
+    #[arg(long, env = "TIDELOCK_OUTPUT", value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+}

@@ -1,0 +1,181 @@
+//! The command line of `cluster`.
+
+use clap::{Args, Subcommand};
+
+use super::ClientArgs;
+
+/// Arguments of `cluster`.
+#[derive(Debug, Args)]
+#[command(after_help = "Replace node 3 by a new one, which is given the number 4:\n  \
+    tidelock serve --join 10.0.0.1:9001 --data-dir DIR --http ADDR --peer ADDR\n  \
+    tidelock cluster add 4\n  tidelock cluster remove 3")]
+pub struct ClusterArgs {
+    /// How to reach the cluster.
+    #[command(flatten)]
+    pub client: ClientArgs,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: ClusterCommand,
+}
+
+/// The commands of `cluster`.
+#[derive(Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Hosts, shards with their leaders, and how far each replica has come, as one node sees it
+    Status(StatusArgs),
+    /// Give a node a vote in every shard, once it has caught up
+    ///
+    /// A node that has joined follows without a vote; this lets it count. It also ends a drain. Keep 3 or 5 voters:
+    /// an even number survives no more failures than the odd one below it.
+    Add(HostArgs),
+    /// Take a node's vote away and keep it as a follower
+    Follow(HostArgs),
+    /// Empty a node: it leads nothing, and carries nothing that others can carry in its place
+    ///
+    /// For a node on a slow disk or a busy machine, or before it is removed. What no other node could take over stays.
+    /// To stop one, SIGTERM is enough: it hands over by itself.
+    Drain(DrainArgs),
+    /// Take a node out of the cluster for good, whether it is up or not
+    ///
+    /// What it leads is handed over first. A running node then stops by itself, with exit code 0. Its number is never
+    /// given out again: to use the host again, start it with an empty data directory and --join.
+    Remove(HostArgs),
+    /// Let another node lead a shard
+    Transfer(TransferArgs),
+    /// The tables of the registry, one JSON object a line: a header, then hosts, shards and replicas
+    Dump,
+    /// Why each replica of a shard is where it is, and why other nodes have none
+    Explain(ExplainArgs),
+    /// Set or take away tags of a shard, its placement policies among them
+    ///
+    /// The cluster begins to move replicas at once, a few at a time; `cluster explain` shows where to.
+    Set(SetArgs),
+    /// Give the cluster another data shard, which holds nothing until slots are moved there
+    ///
+    /// `cluster rebalance` gives it its share.
+    AddShard(AddShardArgs),
+    /// Move slots until every data shard holds as many as any other
+    ///
+    /// As few as that takes, one move of a shard at a time, while clients go on. Waits until that is done, and
+    /// what was wanted before it.
+    Rebalance(WaitForMoves),
+    /// Move slots to a shard, and wait until it is done
+    MoveSlots(MoveSlotsArgs),
+    /// Which shard holds which slots, and which are on their way
+    Slots,
+}
+
+/// Arguments of `cluster add-shard`.
+#[derive(Debug, Args)]
+pub struct AddShardArgs {
+    /// Its name, for people; made of its number if there is none
+    #[arg(long)]
+    pub name: Option<String>,
+    /// A tag, such as a placement policy; may be given several times
+    #[arg(long = "tag", value_name = "NAME=VALUE")]
+    pub tags: Vec<String>,
+}
+
+/// How long to wait for slots to move.
+#[derive(Debug, Args)]
+pub struct WaitForMoves {
+    /// How long to wait, in seconds; 0: not at all. The moves go on either way
+    #[arg(long, value_name = "SECONDS", default_value_t = 3_600)]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=86_400))]
+    pub wait_s: u64,
+}
+
+/// Arguments of `cluster move-slots`.
+#[derive(Debug, Args)]
+pub struct MoveSlotsArgs {
+    /// Which of the 16384, such as 0-99,200; the shard may hold some of them already
+    pub slots: String,
+    /// The shard that shall hold them
+    #[arg(long, value_name = "SHARD")]
+    pub to: u64,
+    /// How long to wait.
+    #[command(flatten)]
+    pub wait: WaitForMoves,
+}
+
+/// Arguments of `cluster explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// The shard
+    pub shard: u64,
+}
+
+/// Arguments of `cluster set`.
+#[derive(Debug, Args)]
+#[command(after_help = "Three voters in one region, each in a zone of its own:\n  \
+    tidelock cluster set 1 'placement:member=3;geo:region=us-central1' placement:vary=geo:zone\n\n\
+    Two more replicas without a vote on hosts with large disks, and one on every host in another region:\n  \
+    tidelock cluster set 1 'placement:replica:reports=2;disk=large' placement:cover=geo:region=us-east1\n\n\
+    NAME= takes a tag away.")]
+pub struct SetArgs {
+    /// The shard
+    pub shard: u64,
+    /// Tags to set
+    #[arg(required = true, value_name = "NAME=VALUE")]
+    pub tags: Vec<String>,
+}
+
+/// Arguments of `cluster status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Compare the replicas of every shard instead: each makes a snapshot at the same place of the log, and the
+    /// checksums must be equal. Writes go on meanwhile. Exit 1 if any differ, or cannot be compared
+    #[arg(long)]
+    pub verify: bool,
+    /// How long --verify waits for the replicas to report, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, requires = "verify")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub wait_s: u64,
+}
+
+/// Arguments of `cluster` commands about one node.
+#[derive(Debug, Args)]
+pub struct HostArgs {
+    /// The node's number
+    pub node: u64,
+    /// How long to wait.
+    #[command(flatten)]
+    pub wait: WaitArgs,
+}
+
+/// Arguments of `cluster drain`.
+#[derive(Debug, Args)]
+pub struct DrainArgs {
+    /// The node's number
+    pub node: u64,
+    /// Let it lead again
+    #[arg(long)]
+    pub undo: bool,
+    /// How long to wait.
+    #[command(flatten)]
+    pub wait: WaitArgs,
+}
+
+/// Arguments of `cluster transfer`.
+#[derive(Debug, Args)]
+pub struct TransferArgs {
+    /// The shard's number
+    pub shard: u64,
+    /// The number of the node that should lead it, one that votes
+    pub node: u64,
+    /// How long to wait.
+    #[command(flatten)]
+    pub wait: WaitArgs,
+}
+
+/// How long a command waits for what it has asked for.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct WaitArgs {
+    /// Return as soon as the cluster has taken note of it
+    #[arg(long)]
+    pub no_wait: bool,
+    /// By when it must be true, in seconds; after that, exit 1 and say what is missing
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, conflicts_with = "no_wait")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub wait_s: u64,
+}

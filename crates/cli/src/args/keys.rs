@@ -1,0 +1,170 @@
+//! The command line of `kv` and `atomic`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::ClientArgs;
+use crate::keys::KeyArg;
+
+/// Arguments of `kv`.
+#[derive(Debug, Args)]
+#[command(after_help = "Every key has a version, which rises with every write of it:\n  \
+    tidelock kv put config v1                  created, version 6\n  \
+    tidelock kv put config v2 --if-version 6   replaced, version 8\n  \
+    tidelock kv put config v3 --if-version 6   fails: the version is 8\n\n\
+    A key is bytes, passed as they are; write -- before one that starts with a hyphen.")]
+pub struct KvArgs {
+    /// How to reach the cluster.
+    #[command(flatten)]
+    pub client: ClientArgs,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: KvCommand,
+}
+
+/// The commands of `kv`.
+#[derive(Debug, Subcommand)]
+pub enum KvCommand {
+    /// Print a key's value; exit 1 if there is no such key
+    ///
+    /// On a terminal the value is followed by a line break and its version. Into a pipe or file go exactly the
+    /// bytes of the value. --output json has the version too; bytes that are not UTF-8 stand there as val_b64.
+    Get(GetArgs),
+    /// Store a value under a key
+    ///
+    /// Replaces what is there, unless a condition says otherwise. Prints the version that the value got.
+    Put(PutArgs),
+    /// Delete a key; exit 1 if there is no such key
+    #[command(visible_alias = "delete")]
+    Del(DelArgs),
+    /// List keys in byte order
+    #[command(visible_alias = "ls")]
+    List(ListArgs),
+}
+
+/// Arguments of `kv get`.
+#[derive(Debug, Args)]
+pub struct GetArgs {
+    /// The key
+    pub key: KeyArg,
+    /// Answer from the node's own memory at once, without asking the others: it may lag behind
+    #[arg(long)]
+    pub stale: bool,
+    /// Exactly the bytes of the value, on a terminal too
+    #[arg(long, conflicts_with = "output")]
+    pub raw: bool,
+}
+
+/// Arguments of `kv put`.
+#[derive(Debug, Args)]
+pub struct PutArgs {
+    /// The key
+    pub key: KeyArg,
+    /// The value; - reads it from standard input
+    #[arg(required_unless_present = "file", allow_negative_numbers = true)]
+    pub value: Option<OsString>,
+    /// Take the value from this file, byte for byte
+    #[arg(long, value_name = "FILE", conflicts_with = "value")]
+    pub file: Option<PathBuf>,
+    /// Only if this is the key's version now
+    #[arg(long, value_name = "VERSION")]
+    pub if_version: Option<u64>,
+    /// Only if there is no such key
+    #[arg(long, conflicts_with = "if_version")]
+    pub if_absent: bool,
+}
+
+/// Arguments of `kv del`.
+#[derive(Debug, Args)]
+pub struct DelArgs {
+    /// The key
+    pub key: KeyArg,
+    /// Only if this is the key's version now
+    #[arg(long, value_name = "VERSION")]
+    pub if_version: Option<u64>,
+}
+
+/// Arguments of `kv list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Only keys that start with this
+    pub prefix: Option<KeyArg>,
+    /// Keys alone, one a line
+    #[arg(long)]
+    pub keys: bool,
+    /// Most keys on one page [default: 1000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub limit: Option<u32>,
+    /// Only keys after this one
+    #[arg(long, value_name = "KEY")]
+    pub after: Option<KeyArg>,
+    /// All pages, not only the first
+    #[arg(long)]
+    pub all: bool,
+    /// Answer from the node's own memory at once, without asking the others: it may lag behind
+    #[arg(long)]
+    pub stale: bool,
+}
+
+/// Arguments of `atomic`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A register is the key of its name, holding a decimal number of 64 bits; an absent one holds 0:\n  \
+    tidelock atomic cas counter 0 1      exchanged\n  \
+    tidelock atomic cas counter 0 1      fails: the value is 1\n  \
+    tidelock atomic exchange counter -5  exchanged, the value was 1"
+)]
+pub struct AtomicArgs {
+    /// How to reach the cluster.
+    #[command(flatten)]
+    pub client: ClientArgs,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: AtomicCommand,
+}
+
+/// The commands of `atomic`.
+#[derive(Debug, Subcommand)]
+pub enum AtomicCommand {
+    /// Print a register's value; 0 if it was never written
+    Get(AtomicGetArgs),
+    /// Store a value and print the one that was there
+    Exchange(AtomicExchangeArgs),
+    /// Store a value if the register holds the expected one; exit 1 if it does not
+    Cas(AtomicCasArgs),
+}
+
+/// Arguments of `atomic get`.
+#[derive(Debug, Args)]
+pub struct AtomicGetArgs {
+    /// The register's name
+    pub id: KeyArg,
+    /// Answer from the node's own memory at once, without asking the others: it may lag behind
+    #[arg(long)]
+    pub stale: bool,
+}
+
+/// Arguments of `atomic exchange`.
+#[derive(Debug, Args)]
+pub struct AtomicExchangeArgs {
+    /// The register's name
+    pub id: KeyArg,
+    /// The new value
+    #[arg(allow_negative_numbers = true)]
+    pub value: i64,
+}
+
+/// Arguments of `atomic cas`.
+#[derive(Debug, Args)]
+pub struct AtomicCasArgs {
+    /// The register's name
+    pub id: KeyArg,
+    /// What it must hold
+    #[arg(allow_negative_numbers = true)]
+    pub expected: i64,
+    /// The new value
+    #[arg(allow_negative_numbers = true)]
+    pub new: i64,
+}
