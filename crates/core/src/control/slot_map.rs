@@ -148,7 +148,7 @@ mod tests {
                 assert_eq!((map.shard_of(range.start), map.shard_of(range.end - 1)), (shard, shard));
             }
             let mut map = map;
-            map.give(MigrationId(300), &SlotSet::of([0..2]), (ShardId(1), ShardId(9)));
+            map.give(MigrationId(300), &SlotSet::from(0..2), (ShardId(1), ShardId(9)));
             let mut bytes = Vec::new();
             map.encode(&mut bytes);
             assert_eq!(SlotMap::decode(&mut Decoder::new(&bytes)), Ok(map));
