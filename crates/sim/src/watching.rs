@@ -103,13 +103,17 @@ impl Watcher {
         }
     }
 
-    /// Looks at what its node holds, unless it waits for an answer.
-    fn look(&mut self, host: &mut Host) {
+    /// Looks at what its node holds, unless it waits for an answer. Whether that was enough: while slots move, the node may
+    /// have to wait or to ask another one.
+    fn look(&mut self, host: &mut Host) -> bool {
         self.is_due = self.asked.is_some();
-        while !self.is_due
-            && let Some(reply) = host.look(self.question())
-            && self.hear(&reply) > 0
-        {}
+        while !self.is_due {
+            match host.look(self.question()) {
+                Some(reply) if self.hear(&reply) > 0 => {}
+                found => return found.is_some(),
+            }
+        }
+        true
     }
 
     /// Takes an answer. Returns how many events there were.
@@ -130,16 +134,28 @@ impl Watcher {
 impl World<'_> {
     /// Watchers at a node look if they are told to. Those without a node come to the first one that does something.
     pub(crate) fn tell_watchers(&mut self, node: NodeId, news: &[ConfigNews]) {
-        let host = &mut self.hosts[(node.0 - 1) as usize];
-        for watcher in &mut self.watchers {
+        for position in 0..self.watchers.len() {
+            let watcher = &mut self.watchers[position];
             let comes = watcher.node.is_none();
             let concerned = watcher.node == Some(node) && news.iter().any(|news| watcher.cares(news));
-            if !comes && !concerned {
-                continue;
+            if comes || concerned {
+                watcher.node = Some(node);
+                self.look(position, node);
             }
-            watcher.node = Some(node);
-            watcher.look(host);
         }
+    }
+
+    /// A watcher looks, and asks if its node cannot say at once.
+    fn look(&mut self, position: usize, node: NodeId) {
+        if !self.watchers[position].look(&mut self.hosts[(node.0 - 1) as usize]) {
+            self.ask_for(position, node);
+        }
+    }
+
+    fn ask_for(&mut self, position: usize, node: NodeId) {
+        let read = Read::Config(self.watchers[position].question());
+        let request = Request::Read { read, consistency: Consistency::Stale };
+        self.watchers[position].asked = Some(self.ask(node, request, false));
     }
 
     /// Watchers at a node ask for what it does not carry, unless they have asked already.
@@ -147,24 +163,24 @@ impl World<'_> {
         for position in 0..self.watchers.len() {
             let watcher = &self.watchers[position];
             if watcher.node == Some(node) && watcher.asked.is_none() && watcher.is_in(slots) {
-                let read = Read::Config(watcher.question());
-                let request = Request::Read { read, consistency: Consistency::Stale };
-                self.watchers[position].asked = Some(self.ask(node, request, false));
+                self.ask_for(position, node);
             }
         }
     }
 
     /// A question was answered, perhaps a watcher's.
     pub(crate) fn watcher_hears(&mut self, token: Token, reply: &Reply) {
-        let asked = |watcher: &&mut Watcher| watcher.asked == Some(token);
-        if let Some(watcher) = self.watchers.iter_mut().find(asked) {
-            watcher.asked = None;
-            if !matches!(reply, Reply::Refused(_)) {
-                watcher.hear(reply);
-            }
-            if let (true, Some(node)) = (watcher.is_due, watcher.node) {
-                watcher.look(&mut self.hosts[(node.0 - 1) as usize]);
-            }
+        let Some(position) = self.watchers.iter().position(|watcher| watcher.asked == Some(token)) else {
+            return;
+        };
+        let watcher = &mut self.watchers[position];
+        watcher.asked = None;
+        let is_refused = matches!(reply, Reply::Refused(_));
+        if !is_refused {
+            watcher.hear(reply);
+        }
+        if let (true, Some(node)) = (watcher.is_due || is_refused, watcher.node) {
+            self.look(position, node);
         }
     }
 }
