@@ -53,8 +53,8 @@ impl SlotMap {
         SlotSet::of(self.ranges().filter(|(_, owner)| *owner == shard).map(|(range, _)| range))
     }
 
-    /// How many moves of slots a replica must have come through to hold what the map says. One that is behind may show
-    /// what was true before a key went away and came back.
+    /// The last move of slots that a replica of the shard must have come through to hold what the map says. One that is
+    /// behind it may lack keys, or show what was true before a key went away and came back.
     pub fn last_move(&self, shard: ShardId) -> MigrationId {
         self.moves.get(&shard).copied().unwrap_or_default()
     }

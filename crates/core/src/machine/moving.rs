@@ -275,8 +275,9 @@ impl Data {
         self.outgoing_config = None;
     }
 
-    /// The next part of the copy, as part `sequence` of `attempt`, found by looking at `limit` keys at most. An empty one says that the receiver has everything as it
-    /// is now, if the walk is complete; otherwise only that none of the keys that it looked at was to be copied.
+    /// The next part of the copy, as part `sequence` of `attempt`, found by looking at `limit` keys at most. An empty one
+    /// says that the receiver has everything as it is now, if the walk is complete; otherwise only that none of the keys
+    /// that it looked at was to be copied.
     pub fn next_part(&mut self, (attempt, sequence): (u64, u64), limit: usize) -> Import {
         let revision = self.kv.revision;
         let mut rows = self.kv.walk_outgoing(limit);
