@@ -1,12 +1,19 @@
 //! Taking clients in and sending them off, the same for every protocol.
 //!
 //! Owns which worker serves a connection, what happens when one cannot be accepted, and how a client is told why its connection
-//! ends. Who is let in, and how many, each server decides.
+//! ends. Who is let in, and how many, each server decides, within the descriptors that clients may have.
+//!
+//! If the process has no descriptor left all the same, because the system has none or the limit was lowered, a spare
+//! one is given up for the moment that it takes to accept a client and to refuse it. Without that, clients would wait
+//! in the backlog for an answer that does not come.
 
 use std::convert::Infallible;
+use std::fs::File;
+use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,14 +22,16 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use crate::counters::Counter;
+use crate::descriptors::{ClientDescriptors, DescriptorPermit, is_shortage};
 use crate::metrics::raise;
 
 /// How long accepting rests after the system had no descriptor or memory for another connection: long enough not to
 /// spin, short enough that a client's connect does not time out.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
-/// Clients of one server that are being told why their connections end, at a time. Those above end without a word.
-const FAREWELLS_MAX: usize = 64;
+/// Clients of one server that are being told why their connections end, at a time. Those above do not get the time
+/// to read it. Each holds a descriptor beyond those of [`ClientDescriptors`].
+pub(crate) const REFUSALS_MAX: usize = 64;
 
 /// How long a client may take to read why its connection ends.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -32,27 +41,24 @@ const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 /// do, and more of them leave the owner to the node.
 const OWNER_WEIGHT: usize = 3;
 
-/// Connections of one protocol, wherever they are served: as many clones as there are.
-#[derive(Clone, Debug)]
-pub(crate) struct Seat(Arc<()>);
+/// A connection counts, among those of its worker and among those of the node, for as long as its seat lives.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    _load: Arc<()>,
+    _descriptor: DescriptorPermit,
+}
 
-/// The connections that one worker serves. Its own clone is not among them.
+/// The connections of one protocol that one worker serves. Its own clone is not among them.
 #[derive(Debug, Default)]
-struct Load(Seat);
+struct Load(Arc<()>);
 
 impl Load {
-    fn seat(&self) -> Seat {
-        self.0.clone()
+    fn seat(&self, descriptor: DescriptorPermit) -> Seat {
+        Seat { _load: self.0.clone(), _descriptor: descriptor }
     }
 
     fn count(&self) -> usize {
-        Arc::strong_count(&self.0.0) - 1
-    }
-}
-
-impl Default for Seat {
-    fn default() -> Seat {
-        Seat(Arc::new(()))
+        Arc::strong_count(&self.0) - 1
     }
 }
 
@@ -77,6 +83,8 @@ pub struct Entrance(Side);
 enum Side {
     Accepts {
         listener: TcpListener,
+        /// Of all protocols.
+        descriptors: ClientDescriptors,
         /// By worker; the first is this one.
         loads: Vec<Load>,
         others: Vec<mpsc::UnboundedSender<Arrival>>,
@@ -95,8 +103,11 @@ pub(crate) trait Host {
     /// Whether one more may come where `open` are, on all workers.
     fn has_room(&self, open: usize) -> bool;
 
-    /// Sends away whom there is no room for.
-    fn refuse(&self, stream: TcpStream);
+    /// What a client is told that there is no room for. It is called once for each of them.
+    fn refusal(&self) -> Vec<u8>;
+
+    /// Those who are being told.
+    fn farewells(&self) -> &Farewells;
 
     /// Serves a connection. It counts as long as `seat` lives; `number` is its own on the whole node.
     fn admit(&self, stream: TcpStream, seat: Seat, number: u64);
@@ -105,24 +116,29 @@ pub(crate) trait Host {
 impl From<TcpListener> for Entrance {
     /// Of a server that runs on one worker.
     fn from(listener: TcpListener) -> Entrance {
-        let [entrance] = Entrance::split(listener, 1).try_into().expect("invariant: one for each worker");
+        let unlimited = ClientDescriptors::default();
+        let [entrance] =
+            Entrance::split(listener, 1, unlimited).try_into().expect("invariant: one for each worker");
         entrance
     }
 }
 
 impl Entrance {
-    /// One for each of so many workers, at least one; the first accepts for all.
-    pub fn split(listener: TcpListener, workers: usize) -> Vec<Entrance> {
+    /// One for each of so many workers, at least one; the first accepts for all. `descriptors` are those of all
+    /// protocols.
+    pub fn split(listener: TcpListener, workers: usize, descriptors: ClientDescriptors) -> Vec<Entrance> {
         let (others, given): (Vec<_>, Vec<_>) = (1..workers).map(|_| mpsc::unbounded_channel()).unzip();
         let loads = (0..=others.len()).map(|_| Load::default()).collect();
-        let accepts = Entrance(Side::Accepts { listener, loads, others });
+        let accepts = Entrance(Side::Accepts { listener, descriptors, loads, others });
         [accepts].into_iter().chain(given.into_iter().map(|given| Entrance(Side::IsGiven(given)))).collect()
     }
 
     /// Lets connections in to `host` for ever.
     pub(crate) async fn welcome<H: Host>(&mut self, host: &H) -> Infallible {
         match &mut self.0 {
-            Side::Accepts { listener, loads, others } => accept(listener, host, (loads, others)).await,
+            Side::Accepts { listener, descriptors, loads, others } => {
+                accept(listener, host, (loads, others, descriptors)).await
+            }
             Side::IsGiven(given) => {
                 while let Some(arrival) = given.recv().await {
                     match TcpStream::from_std(arrival.stream) {
@@ -140,26 +156,32 @@ impl Entrance {
     }
 }
 
-type Workers<'a> = (&'a [Load], &'a [mpsc::UnboundedSender<Arrival>]);
+type Workers<'a> = (&'a [Load], &'a [mpsc::UnboundedSender<Arrival>], &'a ClientDescriptors);
 
-async fn accept<H: Host>(listener: &TcpListener, host: &H, (loads, others): Workers<'_>) -> Infallible {
-    let mut resting = false;
+async fn accept<H: Host>(
+    listener: &TcpListener,
+    host: &H,
+    (loads, others, descriptors): Workers<'_>,
+) -> Infallible {
+    let mut shortage = Shortage::default();
     let (mut number, mut last) = (0, 0);
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                resting = false;
+                shortage.ended(H::PROTOCOL);
                 // Small answers must not wait for the client's delayed acknowledgement. Failing only costs latency.
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%error, "cannot set TCP_NODELAY");
                 }
-                if !host.has_room(loads.iter().map(Load::count).sum()) {
-                    host.refuse(stream);
+                let open = loads.iter().map(Load::count).sum();
+                let permit = host.has_room(open).then(|| descriptors.permit(open)).flatten();
+                let Some(descriptor) = permit else {
+                    host.farewells().say(stream, host.refusal());
                     continue;
-                }
+                };
                 number += 1;
                 last = choose(loads, last);
-                let seat = loads[last].seat();
+                let seat = loads[last].seat(descriptor);
                 match last.checked_sub(1) {
                     None => host.admit(stream, seat, number),
                     Some(other) => hand_over(stream, (seat, number), &others[other], host.errors()),
@@ -170,15 +192,71 @@ async fn accept<H: Host>(listener: &TcpListener, host: &H, (loads, others): Work
                 if concerns_one_connection(&error) {
                     continue;
                 }
-                // Said once for each spell: it repeats ten times a second while it lasts.
-                if !resting {
-                    tracing::warn!(%error, protocol = H::PROTOCOL, "cannot accept connections; trying again");
+                shortage.noted(H::PROTOCOL, &error);
+                if !is_shortage(&error) || !shortage.refuse_one(listener, host).await {
+                    sleep(ACCEPT_REST).await;
                 }
-                resting = true;
-                sleep(ACCEPT_REST).await;
             }
         }
     }
+}
+
+/// A time in which connections cannot be accepted for want of descriptors or memory.
+struct Shortage {
+    is_noted: bool,
+    /// Given up to accept a connection only to refuse it.
+    spare: Option<File>,
+}
+
+impl Default for Shortage {
+    fn default() -> Shortage {
+        Shortage { is_noted: false, spare: open_spare() }
+    }
+}
+
+impl Shortage {
+    /// Logs the first error; the next ones follow as fast as clients come.
+    fn noted(&mut self, protocol: &str, error: &io::Error) {
+        if !std::mem::replace(&mut self.is_noted, true) {
+            tracing::warn!(%error, protocol, "cannot accept connections: clients are refused until it can");
+        }
+    }
+
+    fn ended(&mut self, protocol: &str) {
+        if std::mem::take(&mut self.is_noted) {
+            tracing::info!(protocol, "connections are accepted again");
+        }
+        if self.spare.is_none() {
+            self.spare = open_spare();
+        }
+    }
+
+    /// Tells one client that there is no room, with the spare descriptor. Returns false if there is none now, so that
+    /// nothing can be done for a while.
+    async fn refuse_one<H: Host>(&mut self, listener: &TcpListener, host: &H) -> bool {
+        if let Some(spare) = self.spare.take() {
+            drop(spare);
+            let accepted = poll_fn(|context| Poll::Ready(listener.poll_accept(context))).await;
+            if let Poll::Ready(Ok((stream, _))) = accepted {
+                tell_and_close(&stream, &host.refusal());
+            }
+        }
+        self.spare = open_spare();
+        self.spare.is_some()
+    }
+}
+
+/// Closes a connection at once, because its descriptor is wanted back. The text is in the client's socket before the
+/// end. What the client has sent is read first: closing on unread bytes would reset the connection, and the reset could
+/// overtake the text. A client whose bytes come later sees the reset behind the text.
+fn tell_and_close(stream: &TcpStream, text: &[u8]) {
+    // Whatever happens, the connection is over.
+    let _ = stream.try_write(text);
+    let _ = stream.try_read(&mut [0; 4096]);
+}
+
+fn open_spare() -> Option<File> {
+    File::open("/dev/null").ok()
 }
 
 /// The worker with the least to do; of several, the next behind `last`, so that connections which come one after the other
@@ -218,9 +296,14 @@ pub(crate) struct Farewells(Rc<()>);
 
 impl Farewells {
     /// Sends `text`, which may be empty, and closes when the client has read it, or has had its time.
-    pub fn say(&self, mut stream: TcpStream, text: Vec<u8>) {
-        if Rc::strong_count(&self.0) > FAREWELLS_MAX {
-            return;
+    pub fn say(&self, stream: TcpStream, text: Vec<u8>) {
+        self.say_and_keep(stream, text, None);
+    }
+
+    /// The same for a connection that was served: it counts until it is closed.
+    pub fn say_and_keep(&self, mut stream: TcpStream, text: Vec<u8>, seat: Option<Seat>) {
+        if Rc::strong_count(&self.0) > REFUSALS_MAX {
+            return tell_and_close(&stream, &text);
         }
         let farewell = self.0.clone();
         tokio::task::spawn_local(async move {
@@ -234,7 +317,7 @@ impl Farewells {
             };
             // Whatever happened, the connection is over.
             let _ = timeout(FAREWELL_TIMEOUT, telling).await;
-            drop(farewell);
+            drop((farewell, seat));
         });
     }
 }
@@ -256,6 +339,7 @@ mod tests {
     struct Keeper {
         errors: Counter,
         refused: Counter,
+        farewells: Farewells,
         admitted: RefCell<Vec<(TcpStream, Seat, u64)>>,
     }
 
@@ -270,8 +354,13 @@ mod tests {
             open < ROOM
         }
 
-        fn refuse(&self, _: TcpStream) {
+        fn refusal(&self) -> Vec<u8> {
             raise(&self.refused);
+            b"no room".to_vec()
+        }
+
+        fn farewells(&self) -> &Farewells {
+            &self.farewells
         }
 
         fn admit(&self, stream: TcpStream, seat: Seat, number: u64) {
@@ -284,7 +373,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let keepers = <[Rc<Keeper>; 3]>::default();
-        let welcoming = Entrance::split(listener, 3).into_iter().zip(keepers.clone());
+        let welcoming =
+            Entrance::split(listener, 3, ClientDescriptors::default()).into_iter().zip(keepers.clone());
         let tasks = LocalSet::new();
         for (mut entrance, keeper) in welcoming {
             tasks.spawn_local(async move { entrance.welcome(&*keeper).await });

@@ -21,6 +21,7 @@ use crate::accept::Entrance;
 use crate::backup::BackupSource;
 use crate::clock::WallClock;
 use crate::counters::PerWorker;
+use crate::descriptors;
 use crate::http::{self, Documents, HttpContext, HttpOptions, NodeAddresses};
 use crate::metrics::{DiskCounters, HttpCounters, SnapshotCounters};
 use crate::remote::{HandoverCounters, Link, Remote};
@@ -33,6 +34,7 @@ use crate::worker::Worker;
 #[derive(Clone)]
 pub(crate) struct Surroundings {
     pub workers: usize,
+    pub descriptors: descriptors::Budget,
     pub addresses: NodeAddresses,
     pub warnings: Vec<String>,
     pub disk_error: Arc<Mutex<Option<String>>>,
@@ -71,15 +73,18 @@ impl Post {
     /// # Panics
     /// Outside of a [`LocalSet`].
     pub fn serve<S: Store>(self, store: S) -> Servers {
-        let Surroundings { workers, stopping, .. } = self.surroundings.clone();
+        let Surroundings { workers, descriptors, stopping, .. } = self.surroundings.clone();
         let clock = WallClock::default();
-        let options =
-            RespOptions { held_bytes_max: resp::HELD_BYTES_MAX / workers, ..RespOptions::default() };
+        let options = RespOptions {
+            connections_max: descriptors.resp_max,
+            held_bytes_max: resp::HELD_BYTES_MAX / workers,
+            ..RespOptions::default()
+        };
         let mut resp = RespContext::new(options, clock);
         (resp.counters, resp.started) = (self.resp.clone(), self.started);
         let surroundings = self.surroundings;
         let http = HttpContext {
-            options: HttpOptions::default(),
+            options: HttpOptions { connections_max: descriptors.http_max, ..HttpOptions::default() },
             addresses: surroundings.addresses,
             warnings: surroundings.warnings,
             disk_error: surroundings.disk_error,

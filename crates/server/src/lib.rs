@@ -6,6 +6,7 @@ pub mod clock;
 pub mod config;
 pub mod counters;
 mod crew;
+pub mod descriptors;
 pub mod disk;
 mod exchange;
 pub mod http;

@@ -36,6 +36,7 @@ use crate::backup::BackupSource;
 use crate::clock::{Ticker, WallClock};
 use crate::config::Settings;
 use crate::crew::{Crew, Post, Servers, Surroundings};
+use crate::descriptors::{self, ClientDescriptors, TooFewDescriptors};
 use crate::disk::{DiskThread, FsDisk, SnapshotPaces, SnapshotThread};
 use crate::http::NodeAddresses;
 use crate::identity::{self, IdentityError, IdentityStore, remembered_peers};
@@ -77,6 +78,9 @@ pub enum ServeError {
     /// The log can no longer be written: the node stopped rather than promise what it cannot keep.
     #[error("stopped: the write-ahead log failed: {0}")]
     Log(WalError),
+    /// The process may open too few files.
+    #[error(transparent)]
+    Descriptors(#[from] TooFewDescriptors),
     /// A worker that serves clients is gone: the node stopped rather than leave them hanging.
     #[error("stopped: worker {0} ended by itself")]
     Worker(usize),
@@ -89,12 +93,17 @@ pub enum ServeError {
 /// When the node cannot start, or its disk fails.
 pub fn run(settings: Settings) -> Result<(), ServeError> {
     let signals = shutdown::listen()?;
+    let descriptors = descriptors::claim(settings.workers)?;
     // Not a `LocalSet`, which is a scheduler inside of the scheduler: each turn would go through both.
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
-    runtime.block_on(serve(settings, signals))
+    runtime.block_on(serve(settings, descriptors, signals))
 }
 
-async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> Result<(), ServeError> {
+async fn serve(
+    settings: Settings,
+    descriptors: descriptors::Budget,
+    signals: watch::Receiver<Option<Signal>>,
+) -> Result<(), ServeError> {
     let disk = FsDisk::open(&settings.data_dir)?;
     let mut identity = tokio::select! {
         biased;
@@ -141,6 +150,7 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     let (stop, stopping) = watch::channel(false);
     let surroundings = Surroundings {
         workers: settings.workers,
+        descriptors,
         addresses: addresses(&settings),
         warnings: warnings(&settings),
         disk_error: worker.disk_error(),
@@ -150,7 +160,8 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
         backup: Arc::new(backup),
         stopping,
     };
-    let entrances = |listener| Entrance::split(listener, settings.workers);
+    let clients = ClientDescriptors::new(descriptors.clients_max);
+    let entrances = |listener| Entrance::split(listener, settings.workers, clients.clone());
     let mut posts =
         Post::split(surroundings, entrances(listeners.http), entrances(listeners.resp)).into_iter();
     let own = posts.next().expect("invariant: there is a post for each worker");
@@ -333,13 +344,19 @@ async fn remember_hosts(
     period: Duration,
 ) {
     let mut interval = tokio::time::interval(period);
+    let mut has_failed = false;
     loop {
         interval.tick().await;
         if worker.status().await.removed {
             removal.send_replace(true);
         }
-        if let Err(error) = store.remember(worker.known_hosts()) {
-            tracing::warn!(%error, "the control file could not be updated; trying again");
+        match store.remember(worker.known_hosts()) {
+            Ok(()) => has_failed = false,
+            // The next errors follow every period while the cause lasts.
+            Err(error) if !std::mem::replace(&mut has_failed, true) => {
+                tracing::warn!(%error, "the control file could not be updated; trying again");
+            }
+            Err(_) => {}
         }
     }
 }

@@ -66,6 +66,8 @@ struct Faults {
     free_bytes: Option<u64>,
     /// Nothing can be changed; what was written before can still be synced.
     read_only: bool,
+    /// The process has no descriptor for another file.
+    no_descriptors: bool,
     fail_next_sync: bool,
     /// The process dies inside the operation that makes this zero.
     operations_to_live: Option<u64>,
@@ -113,6 +115,8 @@ impl SimDisk {
         state.session += 1;
         state.faults.dead = false;
         state.faults.operations_to_live = None;
+        // The next process has descriptors of its own.
+        state.faults.no_descriptors = false;
         let names = &state.names;
         state.inodes.retain(|inode, _| names.values().any(|named| named == inode));
     }
@@ -156,6 +160,11 @@ impl SimDisk {
     /// Makes the file system read-only, or writable again.
     pub fn set_read_only(&self, read_only: bool) {
         self.state.borrow_mut().faults.read_only = read_only;
+    }
+
+    /// Takes the process' last descriptor, or gives some back.
+    pub fn set_no_descriptors(&self, no_descriptors: bool) {
+        self.state.borrow_mut().faults.no_descriptors = no_descriptors;
     }
 
     /// The next sync fails, and what it should have covered is kept in part, in an order nobody knows.
@@ -208,6 +217,7 @@ impl Disk for SimDisk {
 
     fn create(&self, name: &str, bytes: u64) -> Result<SimFile, DiskError> {
         let mut state = self.state.borrow_mut();
+        state.expect_descriptor("create", name)?;
         let fate = state.begin("create", name)?;
         if state.names.contains_key(name) {
             return Err(error("create", name, "the file exists"));
@@ -226,7 +236,8 @@ impl Disk for SimDisk {
     }
 
     fn open(&self, name: &str) -> Result<SimFile, DiskError> {
-        let state = self.state.borrow();
+        let mut state = self.state.borrow_mut();
+        state.expect_descriptor("open", name)?;
         let inode = *state.names.get(name).ok_or_else(|| error("open", name, "no such file"))?;
         Ok(self.file(name, inode, state.session))
     }
@@ -377,6 +388,15 @@ impl State {
             }
         }
         Ok(Fate::Lives)
+    }
+
+    fn expect_descriptor(&mut self, operation: &'static str, file: &str) -> Result<(), DiskError> {
+        if self.faults.no_descriptors {
+            self.counters.refusals += 1;
+            let kind = DiskErrorKind::NoDescriptors;
+            return Err(DiskError { kind, ..error(operation, file, "too many open files") });
+        }
+        Ok(())
     }
 
     fn inode(&mut self, operation: &'static str, file: &SimFile) -> Result<&mut Inode, DiskError> {

@@ -93,6 +93,11 @@ pub enum Fault {
         /// Whose.
         target: Target,
     },
+    /// No file can be opened or created, for want of descriptors. The process waits, as on a full disk.
+    NoDescriptors {
+        /// Whose.
+        target: Target,
+    },
     /// A clock runs fast or slow.
     SkewClock {
         /// Whose.
@@ -162,6 +167,7 @@ impl Fault {
             | Fault::FailSync { target }
             | Fault::FullDisk { target, .. }
             | Fault::ReadOnlyDisk { target }
+            | Fault::NoDescriptors { target }
             | Fault::SkewClock { target, .. }
             | Fault::SetClock { target, .. } => Some(target),
             Fault::Blackout | Fault::Partition { .. } | Fault::BreakLinks { .. } | Fault::Lossy { .. } => {
@@ -239,6 +245,25 @@ pub fn draw_stalls(severity: Severity, random: &mut fastrand::Rng) -> Vec<Schedu
             };
             faults.push(ScheduledFault { at, lasts, fault });
         }
+    }
+}
+
+/// Draws further faults for one run in three: processes without file descriptors. They have a row of their own for the
+/// same reason.
+pub fn draw_shortages(severity: Severity, random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
+    let mut faults = Vec::new();
+    if random.u8(0..3) > 0 {
+        return faults;
+    }
+    let mut at = severity.from;
+    loop {
+        at = at + Micros(random.u64(1..=2 * severity.interval_max.0));
+        if at >= severity.until {
+            return faults;
+        }
+        let lasts = Micros(random.u64(1_000..=severity.lasts_max.0));
+        let target = draw_target(severity, random);
+        faults.push(ScheduledFault { at, lasts, fault: Fault::NoDescriptors { target } });
     }
 }
 

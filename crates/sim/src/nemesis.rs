@@ -128,6 +128,7 @@ impl World<'_> {
             Fault::FailSync { .. } => self.host(node).disk().fail_next_sync(),
             Fault::FullDisk { free_bytes, .. } => self.host(node).disk().set_free_bytes(Some(free_bytes)),
             Fault::ReadOnlyDisk { .. } => self.host(node).disk().set_read_only(true),
+            Fault::NoDescriptors { .. } => self.host(node).disk().set_no_descriptors(true),
             Fault::SkewClock { percent, .. } => {
                 self.host(node).tick = Micros(self.plan.tick.0 * percent / 100);
             }
@@ -205,6 +206,7 @@ impl World<'_> {
             Fault::FailSync { .. } => self.host(node).disk().forgive_sync(),
             Fault::FullDisk { .. } => self.host(node).disk().set_free_bytes(None),
             Fault::ReadOnlyDisk { .. } => self.host(node).disk().set_read_only(false),
+            Fault::NoDescriptors { .. } => self.host(node).disk().set_no_descriptors(false),
             Fault::SkewClock { .. } => self.host(node).tick = self.plan.tick,
             Fault::SetClock { .. } => self.host(node).clock_ahead_ms = 0,
             _ => {}

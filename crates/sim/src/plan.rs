@@ -143,6 +143,7 @@ impl Plan {
 fn draw_faults(seed: u64, severity: Severity) -> Vec<ScheduledFault> {
     let mut faults = faults::draw(severity, &mut generator(seed, "faults"));
     faults.extend(faults::draw_stalls(severity, &mut generator(seed, "stalls")));
+    faults.extend(faults::draw_shortages(severity, &mut generator(seed, "descriptors")));
     faults.extend(faults::draw_clocks(severity, &mut generator(seed, "clocks")));
     faults
 }
@@ -227,7 +228,7 @@ mod tests {
                 debug.split(' ').next().unwrap().to_owned()
             })
             .collect();
-        assert_eq!(names.len(), 14, "{names:?}");
+        assert_eq!(names.len(), 15, "{names:?}");
         assert!(plans.iter().any(|plan| plan.faults.is_empty()));
     }
 }

@@ -12,6 +12,7 @@ mod bench;
 mod bytes;
 mod commands;
 mod config;
+mod descriptors;
 mod dev;
 mod dialects;
 mod disk;

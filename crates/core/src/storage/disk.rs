@@ -31,6 +31,9 @@ pub enum DiskErrorKind {
     NoRoom,
     /// The file system takes no changes.
     ReadOnly,
+    /// The process or the system has no file descriptor left, so no file can be opened or created. Files that
+    /// are open work on.
+    NoDescriptors,
     /// Anything else. A failed sync is always of this kind, whatever the system gave as its reason: what it should have
     /// made durable may be gone.
     Other,
@@ -40,7 +43,7 @@ impl DiskErrorKind {
     /// Whether the cause may go away without the process: the operation may then be done again.
     pub fn is_retryable(self) -> bool {
         match self {
-            DiskErrorKind::NoRoom | DiskErrorKind::ReadOnly => true,
+            DiskErrorKind::NoRoom | DiskErrorKind::ReadOnly | DiskErrorKind::NoDescriptors => true,
             DiskErrorKind::Other => false,
         }
     }

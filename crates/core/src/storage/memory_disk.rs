@@ -35,6 +35,7 @@ struct State {
     room: u64,
     failing_syncs: bool,
     refusal: Option<Refusal>,
+    no_descriptors: bool,
 }
 
 /// How changes other than syncs are refused.
@@ -74,6 +75,7 @@ impl MemoryDisk {
             room: u64::MAX,
             failing_syncs: false,
             refusal: None,
+            no_descriptors: false,
         })))
     }
 
@@ -104,6 +106,11 @@ impl MemoryDisk {
 
     pub fn allow_changes(&self) {
         self.0.borrow_mut().refusal = None;
+    }
+
+    /// Whether there is no descriptor left, so that files can neither be opened nor created.
+    pub fn set_no_descriptors(&self, no_descriptors: bool) {
+        self.0.borrow_mut().no_descriptors = no_descriptors;
     }
 
     /// The disk after a crash.
@@ -193,6 +200,14 @@ impl State {
         }
     }
 
+    fn expect_descriptor(&self, operation: &'static str, file: &str) -> Result<(), DiskError> {
+        if self.no_descriptors {
+            let kind = DiskErrorKind::NoDescriptors;
+            return Err(DiskError { kind, ..error(operation, file, "too many open files") });
+        }
+        Ok(())
+    }
+
     fn expect_allowed(&mut self, operation: &'static str, file: &str) -> Result<(), DiskError> {
         match &mut self.refusal {
             None => Ok(()),
@@ -248,6 +263,7 @@ impl Disk for MemoryDisk {
     }
 
     fn create(&self, name: &str, bytes: u64) -> Result<MemoryFile, DiskError> {
+        self.0.borrow().expect_descriptor("create", name)?;
         self.change("create", name, |state| {
             if state.names.contains_key(name) {
                 return Err(error("create", name, "it exists"));
@@ -264,6 +280,7 @@ impl Disk for MemoryDisk {
     }
 
     fn open(&self, name: &str) -> Result<MemoryFile, DiskError> {
+        self.0.borrow().expect_descriptor("open", name)?;
         match self.0.borrow().names.get(name) {
             Some(&id) => Ok(self.file(name, id)),
             None => Err(error("open", name, "there is no such file")),

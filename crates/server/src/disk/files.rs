@@ -16,6 +16,8 @@ use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::io::Errno;
 use tidelock_core::storage::disk::{Disk, DiskError, DiskErrorKind, DiskFile};
 
+use crate::descriptors::is_shortage;
+
 /// Holds the lock; never written to.
 const LOCK_NAME: &str = "LOCK";
 
@@ -182,6 +184,7 @@ fn reserve(file: &File, offset: u64, bytes: u64) -> rustix::io::Result<()> {
 
 fn failed(operation: &'static str, file: &str, error: &io::Error) -> DiskError {
     let kind = match error.kind() {
+        _ if is_shortage(error) => DiskErrorKind::NoDescriptors,
         _ if operation == "sync" => DiskErrorKind::Other,
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DiskErrorKind::NoRoom,
         io::ErrorKind::ReadOnlyFilesystem => DiskErrorKind::ReadOnly,
@@ -236,6 +239,8 @@ mod tests {
             ("write", Errno::NOSPC, DiskErrorKind::NoRoom),
             ("resize", Errno::DQUOT, DiskErrorKind::NoRoom),
             ("create", Errno::ROFS, DiskErrorKind::ReadOnly),
+            ("create", Errno::MFILE, DiskErrorKind::NoDescriptors),
+            ("open", Errno::NFILE, DiskErrorKind::NoDescriptors),
             ("write", Errno::IO, DiskErrorKind::Other),
             ("sync", Errno::NOSPC, DiskErrorKind::Other),
             ("sync", Errno::ROFS, DiskErrorKind::Other),

@@ -128,13 +128,15 @@ impl<S: Store> Host for Server<S> {
         });
     }
 
-    /// Tells a client that there is no room, without parsing what it sends.
-    fn refuse(&self, stream: TcpStream) {
+    /// An answer to a request that is not parsed.
+    fn refusal(&self) -> Vec<u8> {
         raise(&self.context.counters.connections_refused);
-        let limit = self.context.options.connections_max;
-        let detail = format!("{limit} connections are open, as many as this node serves; nothing was done");
-        let answer = Problem::new(ProblemKind::TooManyConnections, detail).into_raw_answer();
-        self.refusals.say(stream, answer);
+        let detail = "as many connections are open as this node serves; nothing was done".to_owned();
+        Problem::new(ProblemKind::TooManyConnections, detail).into_raw_answer()
+    }
+
+    fn farewells(&self) -> &Farewells {
+        &self.refusals
     }
 }
 

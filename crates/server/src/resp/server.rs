@@ -107,7 +107,7 @@ impl Server {
         }
     }
 
-    async fn serve_connection(&self, mut connection: Connection, cut: &Notify) {
+    async fn serve_connection(&self, mut connection: Connection, (cut, seat): (&Notify, Seat)) {
         let mut order = self.order.subscribe();
         let served = tokio::select! {
             biased;
@@ -132,7 +132,7 @@ impl Server {
             End::Orderly => {}
             End::Protocol => {
                 raise(&self.context.counters.protocol_errors);
-                self.farewells.say(stream, Vec::new());
+                self.farewells.say_and_keep(stream, Vec::new(), Some(seat));
             }
             End::Failed(error) => tracing::debug!(%error, "a Redis connection ended in an error"),
         }
@@ -150,10 +150,13 @@ impl Host for Rc<Server> {
         open < self.context.options.connections_max
     }
 
-    fn refuse(&self, stream: TcpStream) {
+    fn refusal(&self) -> Vec<u8> {
         raise(&self.context.counters.connections_refused);
-        let limit = self.context.options.connections_max;
-        self.farewells.say(stream, format!("-ERR max number of clients reached: {limit}\r\n").into_bytes());
+        b"-ERR max number of clients reached\r\n".to_vec()
+    }
+
+    fn farewells(&self) -> &Farewells {
+        &self.farewells
     }
 
     fn admit(&self, stream: TcpStream, seat: Seat, number: u64) {
@@ -166,11 +169,10 @@ impl Host for Rc<Server> {
         let connection = Connection::new(stream, session, place.stalled_since);
         let server = self.clone();
         tokio::task::spawn_local(async move {
-            server.serve_connection(connection, &place.cut).await;
+            server.serve_connection(connection, (&place.cut, seat)).await;
             server.places.borrow_mut().remove(position);
             server.context.counters.connections_open.set(server.places.borrow().len() as u64);
             server.all_closed.notify_one();
-            drop(seat);
         });
     }
 }

@@ -44,12 +44,19 @@ pub(super) async fn run(links: Rc<Links>, listener: TcpListener) {
         complaints: Complaints::default(),
     });
     let mut connections = JoinSet::new();
+    let mut has_failed = false;
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, remote)) => desk.clone().admit(&mut connections, stream, remote),
+                Ok((stream, remote)) => {
+                    has_failed = false;
+                    desk.clone().admit(&mut connections, stream, remote);
+                }
                 Err(error) => {
-                    tracing::error!(%error, "cannot accept peer connections");
+                    // The next errors follow ten times a second while the cause lasts.
+                    if !std::mem::replace(&mut has_failed, true) {
+                        tracing::error!(%error, "cannot accept connections of peers; trying again");
+                    }
                     sleep(ACCEPT_RETRY_AFTER).await;
                 }
             },

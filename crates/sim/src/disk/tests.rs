@@ -115,6 +115,21 @@ fn a_full_disk_refuses_growth_but_not_writes_into_reserved_space() {
 }
 
 #[test]
+fn without_descriptors_open_files_work_on_and_others_wait_for_the_next_process() {
+    let disk = SimDisk::new(1);
+    let mut file = disk.create("log", 1024).unwrap();
+    disk.set_no_descriptors(true);
+    let refused = [disk.create("next", 0).map(drop), disk.open("log").map(drop)];
+    for result in refused {
+        assert_eq!(result.unwrap_err().kind, DiskErrorKind::NoDescriptors);
+    }
+    file.write_at(0, &[1; 512]).unwrap();
+    file.sync().unwrap();
+    disk.kill();
+    assert_eq!(read(&disk, "log", 0, 512), [1; 512]);
+}
+
+#[test]
 fn a_read_only_disk_refuses_changes_and_keeps_what_was_written() {
     let disk = SimDisk::new(1);
     let mut file = disk.create("log", 1024).unwrap();

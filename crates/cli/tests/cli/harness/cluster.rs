@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -40,6 +40,8 @@ struct Node {
     arguments: Vec<String>,
     /// How it comes by its cluster: `--peers`, `--join`, or nothing.
     origin: Vec<String>,
+    /// Its limit of open files, soft and hard, if not that of this process.
+    open_files: Option<u64>,
     child: Option<Child>,
 }
 
@@ -53,7 +55,7 @@ impl Node {
             arguments.extend([flag.to_owned(), address(offset).to_string()]);
         }
         let log = directory.with_extension("log");
-        Node { address: address(0), directory, log, arguments, origin: vec![], child: None }
+        Node { address: address(0), directory, log, arguments, origin: vec![], open_files: None, child: None }
     }
 }
 
@@ -170,6 +172,33 @@ impl Cluster {
         self.node_mut(number).arguments.extend(flags.iter().map(ToString::to_string));
     }
 
+    /// From its next start on, a node may open so many files and cannot raise that.
+    pub fn limit_open_files(&mut self, number: usize, open_files: u64) {
+        self.node_mut(number).open_files = Some(open_files);
+    }
+
+    /// Sets the soft limit of open files of a running node: descriptors from that number on cannot be made.
+    pub fn set_open_files(&self, number: usize, open_files: u64) {
+        let limits = fs::read_to_string(self.process_file(number, "limits")).expect("the node is running");
+        let row = limits.lines().find(|line| line.starts_with("Max open files")).expect("it is listed");
+        let maximum = row.split_whitespace().nth(4).and_then(|hard| hard.parse().ok());
+        let process = Pid::from_child(self.node(number).child.as_ref().expect("the node is running"));
+        let limit = Rlimit { current: Some(open_files), maximum };
+        prlimit(Some(process), Resource::Nofile, limit).expect("the hard limit stays as it is");
+    }
+
+    /// The numbers of a running node's descriptors.
+    pub fn descriptors(&self, number: usize) -> Vec<u64> {
+        let entries = fs::read_dir(self.process_file(number, "fd")).expect("the node is running");
+        let name = |entry: std::io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+        entries.filter_map(name).collect()
+    }
+
+    fn process_file(&self, number: usize, name: &str) -> PathBuf {
+        let child = self.node(number).child.as_ref().expect("the node is running");
+        PathBuf::from(format!("/proc/{}/{name}", child.id()))
+    }
+
     /// From its next start on, a node is told this of its cluster, instead of what it was told.
     pub fn set_origin(&mut self, number: usize, flags: &[&str]) {
         self.node_mut(number).origin = flags.iter().map(ToString::to_string).collect();
@@ -222,8 +251,16 @@ impl Cluster {
 
     /// The command line that a node is started with.
     pub fn command(&self, number: usize) -> Command {
-        let mut command = tidelock();
         let node = self.node(number);
+        let mut command = match node.open_files {
+            None => tidelock(),
+            Some(limit) => {
+                let mut shell = Command::new("sh");
+                shell.args(["-c", &format!("ulimit -n {limit}; exec \"$0\" \"$@\"")]);
+                shell.arg(tidelock().get_program());
+                shell
+            }
+        };
         command.args(&node.arguments).args(&node.origin).stdin(Stdio::null());
         command
     }

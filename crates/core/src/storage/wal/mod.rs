@@ -90,6 +90,9 @@ pub enum WalError {
     /// The file system was made read-only.
     #[error("the write-ahead log cannot be written, the file system is read-only: {0}")]
     ReadOnly(#[source] DiskError),
+    /// No file descriptor is left to open the next segment with.
+    #[error("the write-ahead log cannot open its next segment, no file descriptor is left: {0}")]
+    NoDescriptors(#[source] DiskError),
     /// The disk failed.
     #[error("the write-ahead log cannot be written: {0}")]
     Disk(#[source] DiskError),
@@ -102,7 +105,7 @@ impl WalError {
     /// Whether the log is as it was before the operation, which may be done again when the cause is gone.
     pub fn is_retryable(&self) -> bool {
         match self {
-            WalError::NoRoom(_) | WalError::ReadOnly(_) => true,
+            WalError::NoRoom(_) | WalError::ReadOnly(_) | WalError::NoDescriptors(_) => true,
             WalError::Disk(_) | WalError::Poisoned => false,
         }
     }
@@ -113,6 +116,7 @@ impl From<DiskError> for WalError {
         match error.kind {
             DiskErrorKind::NoRoom => WalError::NoRoom(error),
             DiskErrorKind::ReadOnly => WalError::ReadOnly(error),
+            DiskErrorKind::NoDescriptors => WalError::NoDescriptors(error),
             DiskErrorKind::Other => WalError::Disk(error),
         }
     }

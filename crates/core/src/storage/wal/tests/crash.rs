@@ -63,12 +63,14 @@ impl History {
             25..50 => Some(DiskErrorKind::ReadOnly),
             _ => None,
         };
+        self.disk.set_no_descriptors(self.rng.u8(..) < 20);
         if let Some(kind) = kind {
             self.disk.refuse_changes(kind, self.rng.u64(0..8));
         }
         let before = self.possible.len();
         let result = self.step(writer);
         self.disk.allow_changes();
+        self.disk.set_no_descriptors(false);
         match result {
             Ok(()) => true,
             Err(error) if error.is_retryable() => {

@@ -121,6 +121,47 @@ fn a_full_disk_stalls_the_log_and_loses_nothing() {
 }
 
 #[test]
+fn without_descriptors_the_log_stalls_and_goes_on_when_there_are_some() {
+    let disk = MemoryDisk::new(1);
+    let (mut writer, _) = open_log(&disk);
+    let mut index = 0;
+    // Fills the current segment; the first segment after it needs a descriptor.
+    disk.set_no_descriptors(true);
+    let refused = loop {
+        let next = [batch(vec![entries(0, index + 1, &[&[7; 3000]])])];
+        match writer.append(&next) {
+            Ok(()) => index += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(index > 0 && refused.is_retryable(), "{refused}");
+    assert!(matches!(&refused, WalError::NoDescriptors(cause) if cause.operation == "create"), "{refused}");
+    writer.sync().unwrap();
+    assert!(matches!(writer.ensure_room(), Err(WalError::NoDescriptors(_))));
+    assert!(writer.prepare_next().is_err_and(|error| error.is_retryable()));
+
+    disk.set_no_descriptors(false);
+    writer.ensure_room().unwrap();
+    commit(&mut writer, entries(0, index + 1, &[b"the one that was refused"]));
+    // Spare files are opened, not created: the same holds for them.
+    commit_large(&mut writer, index + 2, 12);
+    writer.release(ShardId(0), LogIndex(index + 8)).unwrap();
+    disk.set_no_descriptors(true);
+    let next = index + 14;
+    let refused = loop {
+        if let Err(error) = writer.append(&[batch(vec![entries(0, next, &[&[7; 3000]])])]) {
+            break error;
+        }
+        index += 1;
+        assert!(index < 1000, "segments change");
+    };
+    assert!(refused.is_retryable(), "{refused}");
+    disk.set_no_descriptors(false);
+    let (_, recovery) = open_log(&disk);
+    assert!(recovery.report.torn_tail.is_none());
+}
+
+#[test]
 fn a_group_that_finds_no_room_for_all_of_it_writes_nothing() {
     let disk = MemoryDisk::new(1);
     disk.set_room(4 * SEGMENT_BYTES);
