@@ -50,8 +50,9 @@ pub enum Command {
     /// With --join it becomes a member of a cluster that is there: it asks the members listed until one of them takes it
     /// in.
     ///
-    /// The first start writes the cluster's identity to the data directory. From then on --peers, --join, --cluster-name
-    /// and --shards are ignored, and the node needs its own disk and a majority, never a particular peer.
+    /// The first start writes the cluster's identity to the data directory. From then on the node needs its own disk and a
+    /// majority, never a particular peer. --peers, --join, --cluster-name and --shards may stay as they were at the first
+    /// start or be left out; the node does not start if they contradict its directory.
     ///
     /// A flag wins over its environment variable, which wins over --config.
     #[command(after_help = "One node:\n  tidelock serve --data-dir /var/lib/tidelock\n\n\

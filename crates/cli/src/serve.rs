@@ -27,7 +27,10 @@ pub fn run(args: ServeArgs) -> Result<(), CliError> {
 
 /// Runs the server with its settings until it has stopped.
 fn start(settings: Settings) -> Result<(), CliError> {
-    tidelock_server::serve::run(settings).map_err(|error| CliError::Node(with_causes(&error)))
+    tidelock_server::serve::run(settings).map_err(|error| {
+        let text = with_causes(&error);
+        if error.is_usage() { CliError::Usage(text) } else { CliError::Node(text) }
+    })
 }
 
 fn raw(args: &ServeArgs) -> RawSettings {

@@ -1,8 +1,8 @@
 //! What a node is told at its start: raw settings as they were given, validated once into [`Settings`].
 //!
 //! Owns names, defaults, precedence and validation. It does not own the command line (the binary passes what flags
-//! and environment gave as [`RawSettings`]), nor what the data directory remembers: that overrules `peers`,
-//! `join`, `cluster_name` and `shards` once a node has founded or joined its cluster.
+//! and environment gave as [`RawSettings`]), nor what the data directory remembers: once a node has founded or
+//! joined its cluster, `identity` compares `peers`, `join`, `cluster_name` and `shards` with it.
 //!
 //! Precedence: flag, environment, file, default. A setting counts as a whole: tags given by flags replace those of
 //! the file. Invariants: every default stands once, here; past [`Settings::new`] nothing is checked again.
@@ -271,7 +271,7 @@ pub struct Settings {
     pub log_format: LogFormat,
     /// Which log lines there are; not empty. Its grammar is the log subscriber's.
     pub log_filter: String,
-    /// Sorted, without duplicates, this node's among them.
+    /// Sorted, without duplicates.
     founders: Vec<Address>,
     /// `None` for a cluster of one.
     cluster_id: Option<Uuid>,
@@ -279,6 +279,8 @@ pub struct Settings {
     join: Vec<Address>,
     /// As it was given.
     cluster_name: Option<String>,
+    /// Whether `shards` was given.
+    has_shards: bool,
     force_new_cluster: Option<Uuid>,
 }
 
@@ -325,7 +327,7 @@ impl Settings {
         let shards = in_range("shards", raw.shards.unwrap_or(DEFAULT_SHARDS), 1..=SHARDS_MAX)?;
         let (founders, cluster_id) = match raw.peers {
             Some(list) => {
-                let founders = founders::parse(&list, &peer)?;
+                let founders = founders::parse(&list)?;
                 let texts: Vec<&str> = founders.iter().map(Address::as_str).collect();
                 let id = cluster_id(&texts, cluster_name, shards);
                 (founders, Some(id))
@@ -368,6 +370,7 @@ impl Settings {
             cluster_id,
             join,
             cluster_name: given_name,
+            has_shards: raw.shards.is_some(),
             force_new_cluster: raw.force_new_cluster.as_deref().map(parse_cluster_id).transpose()?,
         })
     }
@@ -383,9 +386,32 @@ impl Settings {
     }
 
     /// This node's number among the founders: its position in [`Settings::founders`], from 1.
-    pub fn node_id(&self) -> NodeId {
+    ///
+    /// # Errors
+    /// When the node's own address is not among them. Only a node that founds its cluster needs it there: a founder that
+    /// has moved to another address since is still started with the list of the founding.
+    pub fn founder_number(&self) -> Result<NodeId, ConfigError> {
         let position = self.founders.iter().position(|founder| *founder == self.peer);
-        NodeId(position.expect("invariant: the own address is among the founders") as u64 + 1)
+        let number = position.map(|position| NodeId(position as u64 + 1));
+        number.ok_or_else(|| ConfigError::NotAFounder {
+            own: self.peer.to_string(),
+            founders: self.founders().join(", "),
+        })
+    }
+
+    /// The founders that `peers` lists, sorted; `None` if it was not given.
+    pub fn given_founders(&self) -> Option<Vec<String>> {
+        self.cluster_id.map(|_| self.founders())
+    }
+
+    /// The number of data shards, if it was given.
+    pub fn given_shards(&self) -> Option<u64> {
+        self.has_shards.then_some(self.shards)
+    }
+
+    /// The name of a cluster that is founded with these settings.
+    pub fn founding_name(&self) -> &str {
+        self.cluster_name().unwrap_or(DEFAULT_CLUSTER_NAME)
     }
 
     /// The id of the cluster that `peers` and `cluster_name` describe. `None` for a cluster of one, whose id is

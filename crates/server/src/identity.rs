@@ -1,9 +1,11 @@
 //! Who this node is: read from its data directory, or decided at its first start, and kept up from then on.
 //!
-//! Owns the control file of a running node, and the rule that what a directory knows beats the settings. It neither
-//! writes the log nor knows the registry; what there is to remember it is told.
+//! Owns the control file of a running node, and the rule that settings which contradict a directory refuse the start. It
+//! neither writes the log nor knows the registry; what there is to remember it is told.
 //!
 //! Invariant: what [`IdentityStore::identity`] says is on the disk.
+
+mod contradiction;
 
 use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
@@ -12,10 +14,11 @@ use tidelock_core::storage::control_file::{self, ControlFileError, Identity, Kno
 use tidelock_core::types::NodeId;
 use uuid::Uuid;
 
-use crate::config::Settings;
+use crate::config::{ConfigError, Settings};
 use crate::disk::FsDisk;
 use crate::join::become_member;
 use crate::transport::join::AskError;
+pub use contradiction::Contradiction;
 
 /// Why a node cannot say who it is.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +49,12 @@ pub enum IdentityError {
         /// What the directory knows.
         known: Uuid,
     },
+    /// The settings mean another cluster, or another place in it.
+    #[error("data directory: {0}")]
+    Contradiction(#[from] Contradiction),
+    /// A cluster cannot be founded with these settings.
+    #[error(transparent)]
+    Settings(#[from] ConfigError),
     /// There is nothing to go on with.
     #[error("--force-new-cluster: the data directory holds no node; it is for one that lost the others")]
     ForceNothing,
@@ -69,6 +78,7 @@ pub async fn identify(disk: &FsDisk, settings: &Settings) -> Result<Identity, Id
             if given != known.cluster_id {
                 return Err(IdentityError::ForceMismatch { given, known: known.cluster_id });
             }
+            contradiction::check(settings, &known)?;
             known
         }
         (_, Some(_)) => return Err(IdentityError::ForceNothing),
@@ -114,10 +124,13 @@ async fn identify_member(
         }
         Some(known) if known.is_joining() => become_member(settings, known.host_uuid).await?,
         Some(known) => {
-            log_ignored(settings, &known);
+            contradiction::check(settings, &known)?;
+            if !settings.join().is_empty() {
+                tracing::info!(node = known.node.0, cluster = %known.cluster_id, "--join is not needed any more: this node has joined");
+            }
             known
         }
-        None if settings.join().is_empty() => found(settings),
+        None if settings.join().is_empty() => found(settings)?,
         None => {
             let host_uuid = Uuid::new_v4();
             control_file::store(disk, &Identity::joining(host_uuid))?;
@@ -126,30 +139,15 @@ async fn identify_member(
     })
 }
 
-fn found(settings: &Settings) -> Identity {
-    Identity {
+fn found(settings: &Settings) -> Result<Identity, ConfigError> {
+    Ok(Identity {
         cluster_id: settings.cluster_id().unwrap_or_else(Uuid::new_v4),
-        node: settings.node_id(),
+        node: settings.founder_number()?,
+        cluster_name: settings.founding_name().to_owned(),
         founders: settings.founders(),
         data_shards: settings.shards,
         ..Identity::joining(Uuid::new_v4())
-    }
-}
-
-/// A node that joined is started with the same flags again, so for it `--join` is no contradiction.
-fn log_ignored(settings: &Settings, known: &Identity) {
-    if settings.cluster_id().is_some_and(|id| id != known.cluster_id) {
-        tracing::warn!(
-            "--peers, --cluster-name or --shards differ from what the data directory knows, and are ignored"
-        );
-    }
-    match (settings.join().is_empty(), is_founder(known)) {
-        (true, _) => {}
-        (false, true) => tracing::warn!("--join is ignored: the data directory is that of a founder"),
-        (false, false) => {
-            tracing::info!("--join is not needed any more: the data directory knows its cluster")
-        }
-    }
+    })
 }
 
 /// Where the peers of a node were when it last heard of them, its own number included: what it goes by until the
@@ -287,6 +285,7 @@ mod tests {
     fn welcome() -> Welcome {
         Welcome {
             cluster: CLUSTER,
+            cluster_name: "blue".into(),
             node: NodeId(4),
             replica: tidelock_core::types::ReplicaId(19),
             founders: vec!["a:1".into()],
@@ -311,6 +310,7 @@ mod tests {
             .await;
             let first = identify(&disk, &joining(address)).await.unwrap();
             assert_eq!((first.cluster_id, first.node, first.data_shards), (CLUSTER, NodeId(4), 9));
+            assert_eq!(first.cluster_name, "blue");
             assert_eq!(
                 (&first.founders, &first.hosts, first.boots),
                 (&welcome().founders, &welcome().hosts, 1)
@@ -367,8 +367,30 @@ mod tests {
         let first = identify(&disk, &settings(&["a:1", "b:1"])).await.unwrap();
         assert_eq!((first.node, first.boots, first.has_log), (NodeId(2), 1, false));
         assert_eq!(Some(first.cluster_id), settings(&["a:1", "b:1"]).cluster_id());
-        let second = identify(&disk, &settings(&["b:1", "c:1"])).await.unwrap();
-        assert_eq!(second, Identity { boots: 2, ..first });
+        let second = identify(&disk, &settings(&["b:1", "a:1"])).await.unwrap();
+        assert_eq!(second, Identity { boots: 2, ..first.clone() });
+        let third = identify(&disk, &settings(&[])).await.unwrap();
+        assert_eq!(third, Identity { boots: 3, ..first });
+        let refused = identify(&disk, &settings(&["b:1", "c:1"])).await.unwrap_err();
+        assert!(matches!(refused, IdentityError::Contradiction(Contradiction::Founders { .. })), "{refused}");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_node_that_was_started_alone_is_no_founder_of_several() {
+        let (_directory, disk) = directory();
+        let alone = identify(&disk, &settings(&[])).await.unwrap();
+        let refused = identify(&disk, &settings(&["a:1", "b:1"])).await.unwrap_err();
+        let held = matches!(&refused, IdentityError::Contradiction(Contradiction::Founders { held, .. }) if held == "b:1");
+        assert!(held, "{refused}");
+        assert_eq!(identify(&disk, &settings(&["b:1"])).await.unwrap(), Identity { boots: 2, ..alone });
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_node_that_is_not_listed_founds_nothing() {
+        let (_directory, disk) = directory();
+        let refused = identify(&disk, &settings(&["a:1", "c:1"])).await.unwrap_err();
+        assert!(matches!(refused, IdentityError::Settings(ConfigError::NotAFounder { .. })), "{refused}");
+        assert_eq!(control_file::load(&disk), Ok(None));
     }
 
     #[tokio::test(flavor = "current_thread")]

@@ -9,9 +9,9 @@ use std::rc::Rc;
 use tidelock_core::command::{HostInfo, Refusal, Reply, Request, Write};
 use tidelock_core::storage::control_file::Identity;
 use tidelock_core::types::{NodeId, ReplicaId};
-use uuid::{Uuid, Version};
+use uuid::Uuid;
 
-use crate::config::{Address, Settings, cluster_id};
+use crate::config::{Address, Settings};
 use crate::identity::IdentityStore;
 use crate::store::Store;
 use crate::transport::join::{AskError, JoinDesk, JoinRefusal, JoinRequest, Welcome, ask};
@@ -37,6 +37,7 @@ pub fn host_info(settings: &Settings, node: NodeId, uuid: Uuid) -> HostInfo {
 pub async fn become_member(settings: &Settings, host_uuid: Uuid) -> Result<Identity, AskError> {
     let request = JoinRequest {
         cluster_name: settings.cluster_name().map(str::to_owned),
+        data_shards: settings.given_shards(),
         host: host_info(settings, NodeId(0), host_uuid),
     };
     let welcome = ask(&settings.join(), &request).await?;
@@ -45,6 +46,7 @@ pub async fn become_member(settings: &Settings, host_uuid: Uuid) -> Result<Ident
         cluster_id: welcome.cluster,
         node: welcome.node,
         prime_replica: welcome.replica,
+        cluster_name: welcome.cluster_name,
         founders: welcome.founders,
         data_shards: welcome.data_shards,
         hosts: welcome.hosts,
@@ -68,12 +70,12 @@ pub fn desk(worker: &Worker, store: &Rc<IdentityStore>) -> JoinDesk {
 /// What can be said without the registry.
 fn check(identity: &Identity, request: &JoinRequest) -> Result<(), JoinRefusal> {
     let refused = |reason| Err(JoinRefusal::Refused(reason));
-    // A cluster that was founded as one of a single node has a random id, and no name that could be compared.
-    let is_named = identity.cluster_id.get_version() == Some(Version::Sha1);
-    if let Some(name) = request.cluster_name.as_deref().filter(|_| is_named)
-        && cluster_id(&identity.founders, name, identity.data_shards) != identity.cluster_id
-    {
-        return refused(format!("the cluster's name is not `{name}`"));
+    let name = &identity.cluster_name;
+    if let Some(given) = request.cluster_name.as_ref().filter(|given| *given != name) {
+        return refused(format!("the cluster's name is not `{given}`: it is `{name}`"));
+    }
+    if let Some(given) = request.data_shards.filter(|given| *given != identity.data_shards) {
+        return refused(format!("the cluster was founded with {} data shards, not {given}", identity.data_shards));
     }
     let address = &request.host.peer_address;
     if !Address::parse("peer", address).is_ok_and(|address| address.is_reachable()) {
@@ -96,6 +98,7 @@ async fn register(worker: &Worker, host: HostInfo) -> Result<(NodeId, ReplicaId)
 fn welcome(worker: &Worker, identity: &Identity, (node, replica): (NodeId, ReplicaId)) -> Welcome {
     Welcome {
         cluster: identity.cluster_id,
+        cluster_name: identity.cluster_name.clone(),
         node,
         replica,
         founders: identity.founders.clone(),
@@ -107,11 +110,12 @@ fn welcome(worker: &Worker, identity: &Identity, (node, replica): (NodeId, Repli
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::RawSettings;
+    use crate::config::{RawSettings, cluster_id};
 
     fn identity(cluster_id: Uuid) -> Identity {
         Identity {
             cluster_id,
+            cluster_name: "blue".into(),
             node: NodeId(1),
             founders: vec!["a:1".into(), "b:1".into()],
             data_shards: 4,
@@ -123,18 +127,24 @@ mod tests {
         let settings = Settings::new(RawSettings::default()).unwrap();
         let host = host_info(&settings, NodeId(0), Uuid::from_u128(2));
         let host = HostInfo { peer_address: peer_address.into(), ..host };
-        JoinRequest { cluster_name: cluster_name.map(str::to_owned), host }
+        JoinRequest { cluster_name: cluster_name.map(str::to_owned), data_shards: None, host }
     }
 
     #[test]
-    fn a_name_must_be_the_clusters_if_it_is_given() {
-        let blue = identity(cluster_id(&["a:1", "b:1"], "blue", 4));
-        assert_eq!(check(&blue, &request(Some("blue"), "c:1")), Ok(()));
-        assert_eq!(check(&blue, &request(None, "c:1")), Ok(()));
-        let wrong = Err(JoinRefusal::Refused("the cluster's name is not `green`".into()));
-        assert_eq!(check(&blue, &request(Some("green"), "c:1")), wrong);
-        let nameless = identity(Uuid::from_u128(0x4321_0000_0000_4000_8000_0000_0000_0001));
-        assert_eq!(check(&nameless, &request(Some("green"), "c:1")), Ok(()));
+    fn name_and_shards_must_be_the_clusters_if_they_are_given() {
+        // The random id of a cluster that was founded by one node, or forced; and one of several founders.
+        let random = Uuid::from_u128(0x4321_0000_0000_4000_8000_0000_0000_0001);
+        for id in [random, cluster_id(&["a:1", "b:1"], "blue", 4)] {
+            let blue = identity(id);
+            assert_eq!(check(&blue, &request(Some("blue"), "c:1")), Ok(()));
+            assert_eq!(check(&blue, &request(None, "c:1")), Ok(()));
+            let wrong = Err(JoinRefusal::Refused("the cluster's name is not `green`: it is `blue`".into()));
+            assert_eq!(check(&blue, &request(Some("green"), "c:1")), wrong);
+            let expecting = |shards| JoinRequest { data_shards: Some(shards), ..request(None, "c:1") };
+            assert_eq!(check(&blue, &expecting(4)), Ok(()));
+            let wrong = "the cluster was founded with 4 data shards, not 8";
+            assert_eq!(check(&blue, &expecting(8)), Err(JoinRefusal::Refused(wrong.into())));
+        }
     }
 
     #[test]

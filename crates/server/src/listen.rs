@@ -1,6 +1,10 @@
-//! Binds a listening socket to an address that may be a name.
+//! Binds a socket to an address that may be a name, and listens on it later.
 //!
 //! Owns the choice among the addresses of a name; owns no protocol.
+//!
+//! Binding and listening are two steps because a start takes time: it reads the log, or waits until a cluster takes the
+//! host in. A bound port is this process's own, so a start that cannot have its ports fails before anything is written.
+//! Clients and probes are refused at once until the node listens, instead of waiting in the backlog.
 //!
 //! One socket is bound, not one for each address. `localhost` is the name that matters: it commonly means both `::1`
 //! and `127.0.0.1`, with `::1` first, while everything that Tidelock prints and defaults to says `127.0.0.1`. So IPv4
@@ -11,21 +15,59 @@
 use std::io;
 use std::net::SocketAddr;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
+
+/// Connections that the kernel completes before they are accepted; as the standard library and tokio have it.
+const BACKLOG: u32 = 1_024;
 
 /// Binds `address` (`HOST:PORT`, port 0 for any), resolving a name. The first of its addresses that can be bound is
 /// taken, IPv4 loopback before others. `SO_REUSEADDR` is set, so that a restart need not wait for old connections.
 ///
 /// # Errors
 /// When the name does not resolve or none of its addresses can be bound; the text names the address.
-pub async fn bind(address: &str) -> io::Result<TcpListener> {
-    let in_context =
-        |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
-    let mut candidates: Vec<SocketAddr> =
-        tokio::net::lookup_host(address).await.map_err(in_context)?.collect();
+pub async fn bind(address: &str) -> io::Result<BoundPort> {
+    let looked_up = tokio::net::lookup_host(address).await.map_err(|error| in_context(address, &error))?;
+    let mut candidates: Vec<SocketAddr> = looked_up.collect();
     prefer_ipv4_loopback(&mut candidates);
-    // tokio binds the first that works and sets SO_REUSEADDR.
-    TcpListener::bind(&candidates[..]).await.map_err(in_context)
+    let mut outcome = Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+    for candidate in candidates {
+        outcome = bind_to(candidate);
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    match outcome {
+        Ok(socket) => Ok(BoundPort { socket, address: address.to_owned() }),
+        Err(error) => Err(in_context(address, &error)),
+    }
+}
+
+fn bind_to(candidate: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if candidate.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(candidate)?;
+    Ok(socket)
+}
+
+fn in_context(address: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
+}
+
+/// A port that belongs to this process and takes no connections yet.
+pub struct BoundPort {
+    socket: TcpSocket,
+    /// As it was written.
+    address: String,
+}
+
+impl BoundPort {
+    /// Takes connections from now on.
+    ///
+    /// # Errors
+    /// When another process has begun to listen on the port in between; the text names the address.
+    pub fn listen(self) -> io::Result<TcpListener> {
+        self.socket.listen(BACKLOG).map_err(|error| in_context(&self.address, &error))
+    }
 }
 
 /// Stable, so that the resolver's order decides otherwise.
@@ -51,17 +93,27 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn names_and_literals_are_bound() {
         for address in ["localhost:0", "127.0.0.1:0"] {
-            let bound = bind(address).await.unwrap().local_addr().unwrap();
+            let bound = bind(address).await.unwrap().listen().unwrap().local_addr().unwrap();
             assert!(bound.ip().is_loopback() && bound.port() != 0, "{bound}");
         }
     }
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_port_in_use_is_an_error_that_names_it() {
-        let taken = bind("127.0.0.1:0").await.unwrap();
+        let taken = bind("127.0.0.1:0").await.unwrap().listen().unwrap();
         let address = taken.local_addr().unwrap().to_string();
-        let error = bind(&address).await.unwrap_err();
+        let Err(error) = bind(&address).await else { panic!("the port is taken") };
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         assert!(error.to_string().contains(&address), "{error}");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_bound_port_refuses_connections_until_it_listens() {
+        let bound = bind("127.0.0.1:0").await.unwrap();
+        let address = bound.socket.local_addr().unwrap();
+        let refused = tokio::net::TcpStream::connect(address).await.unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        let _listener = bound.listen().unwrap();
+        tokio::net::TcpStream::connect(address).await.unwrap();
     }
 }

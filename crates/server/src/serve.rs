@@ -2,7 +2,8 @@
 //!
 //! Owns the order of start and stop. Parts know nothing of each other beyond what is handed to them here.
 //!
-//! Start: lock and read the disk, then listen, then serve. A node restarts from its own disk: it needs no peer to be
+//! Start: lock the disk, bind the ports, read the disk, then listen, then serve. Ports are bound before the directory is
+//! given an identity, so that a first start which cannot have them leaves nothing behind. A node restarts from its own disk: it needs no peer to be
 //! up, only a quorum before it can promise anything. A new one that is to join a cluster first waits for its answer.
 //!
 //! This thread owns the node and serves clients; where there are more workers they serve clients, too (`crew`).
@@ -41,7 +42,7 @@ use crate::disk::{DiskThread, FsDisk, SnapshotPaces, SnapshotThread};
 use crate::http::NodeAddresses;
 use crate::identity::{self, IdentityError, IdentityStore, remembered_peers};
 use crate::join;
-use crate::listen;
+use crate::listen::{self, BoundPort};
 use crate::metrics::DiskCounters;
 use crate::shutdown::{self, Signal};
 use crate::store::Store;
@@ -86,6 +87,13 @@ pub enum ServeError {
     Worker(usize),
 }
 
+impl ServeError {
+    /// Whether the settings are to blame: another start with them fails in the same way.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, ServeError::Identity(IdentityError::Contradiction(_) | IdentityError::Settings(_)))
+    }
+}
+
 /// Runs a node until the first SIGTERM or SIGINT, or until its cluster has removed it. A second signal ends the
 /// process at once.
 ///
@@ -105,6 +113,7 @@ async fn serve(
     signals: watch::Receiver<Option<Signal>>,
 ) -> Result<(), ServeError> {
     let disk = FsDisk::open(&settings.data_dir)?;
+    let ports = Ports::bind(&settings).await?;
     let mut identity = tokio::select! {
         biased;
         identity = identity::identify(&disk, &settings) => identity?,
@@ -127,7 +136,7 @@ async fn serve(
         identity.forget_others().map_err(IdentityError::from)?;
     }
 
-    let listeners = Listeners::bind(&settings).await?;
+    let listeners = ports.listen()?;
     let reports = Arc::new(DiskReports::default());
     let (log_report, snapshot_report) = (reports.clone(), reports.clone());
     let log =
@@ -321,17 +330,27 @@ impl Outlets for Outlet {
     }
 }
 
+struct Ports {
+    http: BoundPort,
+    resp: BoundPort,
+    peer: BoundPort,
+}
+
 struct Listeners {
     http: TcpListener,
     resp: TcpListener,
     peer: TcpListener,
 }
 
-impl Listeners {
-    async fn bind(settings: &Settings) -> Result<Listeners, ServeError> {
+impl Ports {
+    async fn bind(settings: &Settings) -> Result<Ports, ServeError> {
         let http = listen::bind(settings.http.as_str()).await?;
         let resp = listen::bind(settings.resp.as_str()).await?;
-        Ok(Listeners { http, resp, peer: listen::bind(settings.peer.as_str()).await? })
+        Ok(Ports { http, resp, peer: listen::bind(settings.peer.as_str()).await? })
+    }
+
+    fn listen(self) -> Result<Listeners, ServeError> {
+        Ok(Listeners { http: self.http.listen()?, resp: self.resp.listen()?, peer: self.peer.listen()? })
     }
 }
 

@@ -18,6 +18,7 @@ mod dialects;
 mod disk;
 mod documents;
 mod faults;
+mod founding;
 mod full_disk;
 mod harness;
 mod joining;

@@ -23,7 +23,7 @@ pub const NAME: &str = "control";
 const TEMPORARY_NAME: &str = "control.new";
 const MAGIC: &[u8; 8] = b"TIDECTRL";
 const HEADER_BYTES: usize = 20;
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// No control file comes near this; a larger one is not read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -40,6 +40,8 @@ pub struct Identity {
     pub host_uuid: Uuid,
     /// The replica of the prime shard that a host which joined was given; 0 of a founder, whose follows from its number.
     pub prime_replica: ReplicaId,
+    /// The name that the cluster was founded with; empty while the node joins.
+    pub cluster_name: String,
     /// Peer addresses of all founders, sorted.
     pub founders: Vec<String>,
     /// Data shards that the cluster was founded with.
@@ -74,6 +76,7 @@ impl Identity {
             node: NodeId(0),
             host_uuid,
             prime_replica: ReplicaId(0),
+            cluster_name: String::new(),
             founders: Vec::new(),
             data_shards: 0,
             boots: 0,
@@ -154,6 +157,7 @@ fn encode(identity: &Identity) -> Vec<u8> {
     codec::put_varint(&mut body, identity.prime_replica.0);
     codec::put_varint(&mut body, identity.data_shards);
     codec::put_varint(&mut body, identity.boots);
+    codec::put_bytes(&mut body, identity.cluster_name.as_bytes());
     codec::put_varint(&mut body, identity.founders.len() as u64);
     for founder in &identity.founders {
         codec::put_bytes(&mut body, founder.as_bytes());
@@ -204,6 +208,7 @@ fn decode_body(body: &[u8]) -> Result<Identity, DecodeError> {
     let prime_replica = ReplicaId(decoder.varint()?);
     let data_shards = decoder.varint()?;
     let boots = decoder.varint()?;
+    let cluster_name = decoder.text()?;
     let mut founders = Vec::new();
     for _ in 0..decoder.varint()? {
         founders.push(decoder.text()?);
@@ -222,6 +227,7 @@ fn decode_body(body: &[u8]) -> Result<Identity, DecodeError> {
         node,
         host_uuid,
         prime_replica,
+        cluster_name,
         founders,
         data_shards,
         boots,
@@ -250,6 +256,7 @@ mod tests {
             cluster_id: Uuid::from_u128(1 << 100),
             node: NodeId(2),
             host_uuid: Uuid::from_u128(7),
+            cluster_name: "blue".into(),
             founders: vec!["10.0.0.1:9001".into(), "[::1]:9001".into()],
             data_shards: 4,
             boots,
@@ -333,7 +340,7 @@ mod tests {
     #[test]
     fn an_unknown_version_is_told_from_damage() {
         let disk = MemoryDisk::new(1);
-        for version in [1, 2, 3, 5] {
+        for version in [1, 2, 3, 4, 6] {
             let mut bytes = encode(&identity(1));
             bytes[8] = version;
             let crc = checksum(&bytes[..16], &bytes[HEADER_BYTES..]);

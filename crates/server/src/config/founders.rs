@@ -15,8 +15,8 @@ pub const FOUNDERS_MAX: usize = 7;
 /// Namespace of cluster ids (RFC 9562, version 5). Drawn once at random; to change it would rename all clusters.
 const CLUSTER_NAMESPACE: Uuid = Uuid::from_u128(0x8c1f_6c0e_52a7_4d0b_9a61_f3b5_0d2e_7743);
 
-/// Sorted, checked, `own` among them.
-pub(super) fn parse(list: &[String], own: &Address) -> Result<Vec<Address>, ConfigError> {
+/// Sorted and checked.
+pub(super) fn parse(list: &[String]) -> Result<Vec<Address>, ConfigError> {
     let mut founders = vec![];
     for text in list.iter().flat_map(|element| element.split(',')) {
         let founder = Address::parse("peers", text)?;
@@ -31,10 +31,6 @@ pub(super) fn parse(list: &[String], own: &Address) -> Result<Vec<Address>, Conf
     founders.sort();
     if let Some(pair) = founders.windows(2).find(|pair| pair[0] == pair[1]) {
         return Err(ConfigError::FounderTwice(pair[0].to_string()));
-    }
-    if !founders.contains(own) {
-        let founders = founders.iter().map(Address::as_str).collect::<Vec<_>>().join(", ");
-        return Err(ConfigError::NotAFounder { own: own.to_string(), founders });
     }
     Ok(founders)
 }

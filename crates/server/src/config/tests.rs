@@ -34,7 +34,7 @@ fn defaults_are_those_of_the_documents() {
     assert_eq!(settings.timing(), expected);
     assert_eq!((settings.log_format, settings.log_filter.as_str()), (LogFormat::Text, "info"));
     assert!(settings.tags.is_empty() && settings.exposed().is_empty());
-    assert_eq!((settings.founders(), settings.node_id()), (vec!["127.0.0.1:9001".to_owned()], NodeId(1)));
+    assert_eq!((settings.founders(), settings.founder_number().unwrap()), (vec!["127.0.0.1:9001".to_owned()], NodeId(1)));
     assert_eq!(settings.cluster_id(), None);
 }
 
@@ -61,7 +61,7 @@ fn every_setting_of_a_file_counts() {
     assert_eq!(settings.data_dir, PathBuf::from("/var/lib/tidelock"));
     assert_eq!((settings.http.as_str(), settings.resp.as_str()), ("0.0.0.0:80", "[::1]:6379"));
     assert_eq!(
-        (settings.founders(), settings.node_id()),
+        (settings.founders(), settings.founder_number().unwrap()),
         (vec!["a:1".to_owned(), "b:1".to_owned()], NodeId(2))
     );
     assert_eq!(settings.cluster_id(), Some(cluster_id(&["a:1", "b:1"], "blue", 512)));
@@ -162,8 +162,6 @@ fn every_invalid_value_is_refused_with_advice() {
         ("peers = ['a:1,b:1,c:1,d:1,e:1,f:1,g:1,h:1']", "8 founders; list 1 to 7"),
         ("peers = ['127.0.0.1:9001', '127.0.0.1:0']", "127.0.0.1:0 has no fixed port"),
         ("peers = ['127.0.0.1:9001', ' 127.0.0.1:9001']", "127.0.0.1:9001 is listed more than once"),
-        ("peers = ['b:1', 'a:1']", "own peer address 127.0.0.1:9001 is not among the founders (a:1, b:1)"),
-        ("peers = ['localhost:9001']", "spelt the same"),
         ("peers = ['127.0.0.1:9001']\njoin = ['a:1']", "join: peers is given too"),
         ("join = []", "join: 0 addresses; list the peer addresses of 1 to 16"),
         ("join = ['']", "join: `` is not an address"),
@@ -189,6 +187,27 @@ fn every_invalid_value_is_refused_with_advice() {
         let message = error(toml);
         assert!(message.contains(advice), "{toml} said: {message}");
     }
+}
+
+#[test]
+fn only_a_listed_node_can_found_a_cluster() {
+    for (toml, advice) in [
+        ("peers = ['b:1', 'a:1']", "own peer address 127.0.0.1:9001 is not among the founders (a:1, b:1)"),
+        ("peers = ['localhost:9001']", "spelt the same"),
+    ] {
+        let message = settings(toml).founder_number().unwrap_err().to_string();
+        assert!(message.contains(advice), "{toml} said: {message}");
+    }
+}
+
+#[test]
+fn what_was_given_is_told_from_defaults() {
+    let silent = settings("");
+    assert_eq!((silent.given_founders(), silent.given_shards(), silent.cluster_name()), (None, None, None));
+    assert_eq!(silent.founding_name(), DEFAULT_CLUSTER_NAME);
+    let stated = settings("peers = ['127.0.0.1:9001']\nshards = 4\ncluster_name = 'tidelock'");
+    assert_eq!(stated.given_founders(), Some(vec!["127.0.0.1:9001".to_owned()]));
+    assert_eq!((stated.given_shards(), stated.cluster_name()), (Some(4), Some(DEFAULT_CLUSTER_NAME)));
 }
 
 #[test]
@@ -230,7 +249,7 @@ fn founders_agree_however_they_list_themselves() {
         for (peer, number) in [("a:1", 1), ("b:1", 2), ("c:1", 3)] {
             let settings = of(list, peer);
             assert_eq!(settings.founders(), ["a:1", "b:1", "c:1"]);
-            assert_eq!(settings.node_id(), NodeId(number));
+            assert_eq!(settings.founder_number().unwrap(), NodeId(number));
             assert_eq!(settings.cluster_id(), of(lists[0], "a:1").cluster_id());
         }
     }

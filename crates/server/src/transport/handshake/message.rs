@@ -332,7 +332,7 @@ pub(super) mod tests {
     fn messages() -> Vec<Message> {
         let refusals = REFUSAL_CODES.iter().map(|(refusal, _)| *refusal);
         let refusals = refusals.chain([HandshakeRefusal::Other(250)]).map(Message::Refuse);
-        let nameless = JoinRequest { cluster_name: None, ..join_request(0) };
+        let nameless = JoinRequest { cluster_name: None, data_shards: None, ..join_request(0) };
         let join = [join_request(64), nameless]
             .map(|request| Message::Join { versions: VersionRange { min: 1, max: 258 }, request });
         let join_refusals =
@@ -359,7 +359,7 @@ pub(super) mod tests {
             resp_address: "10.0.0.4:7001".into(),
             tags: (0..tags).map(|tag| (format!("{tag:03}"), "v".repeat(252))).collect(),
         };
-        JoinRequest { cluster_name: Some("blue".into()), host }
+        JoinRequest { cluster_name: Some("blue".into()), data_shards: Some(7), host }
     }
 
     fn welcome(hosts: u64) -> Welcome {
@@ -369,6 +369,7 @@ pub(super) mod tests {
         };
         Welcome {
             cluster: Uuid::from_u128(7),
+            cluster_name: "blue".into(),
             node: NodeId(300),
             replica: tidelock_core::types::ReplicaId(19),
             founders: vec!["10.0.0.1:9001".into(), "[::1]:9001".into()],
@@ -416,6 +417,7 @@ pub(super) mod tests {
             Welcome { node: NodeId(0), ..whole.clone() },
             Welcome { founders: vec![], ..whole.clone() },
             Welcome { data_shards: 0, ..whole.clone() },
+            Welcome { cluster_name: String::new(), ..whole.clone() },
             Welcome { data_shards: 513, ..whole },
         ] {
             let mut buffer = BytesMut::from(&Message::Welcome(broken).encode()[..]);

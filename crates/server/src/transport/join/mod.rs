@@ -14,9 +14,10 @@
 //!
 //! ```text
 //! 4 Join          versions min, max (u16 LE each), host uuid (16 bytes), cluster name (bytes, empty for none),
-//!                 peer, http and resp address (bytes), number of tags, each a name and a value (bytes)
+//!                 peer, http and resp address (bytes), number of tags, each a name and a value (bytes), data shards
+//!                 that the cluster must have been founded with (0 for any)
 //! 5 Welcome       cluster id (16 bytes), node, data shards, number of founders, each its address (bytes), number of
-//!                 hosts, each its node, uuid (16 bytes) and peer address (bytes)
+//!                 hosts, each its node, uuid (16 bytes) and peer address (bytes), cluster name (bytes)
 //! 6 JoinRefused   a code (u8: 1 no leader, 2 busy, 3 for good), reason (bytes, UTF-8)
 //! ```
 
@@ -65,8 +66,10 @@ pub type JoinDesk = Rc<dyn Fn(JoinRequest) -> LocalBoxFuture<Result<Welcome, Joi
 /// What a newcomer says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinRequest {
-    /// The cluster that it was told to join, if it was told a name.
+    /// The name of the cluster that it is to join, if its settings give one.
     pub cluster_name: Option<String>,
+    /// How many data shards its settings expect the cluster to have been founded with, if they say.
+    pub data_shards: Option<u64>,
     /// The host. Its number is not known yet and 0.
     pub host: HostInfo,
 }
@@ -76,6 +79,8 @@ pub struct JoinRequest {
 pub struct Welcome {
     /// The cluster.
     pub cluster: Uuid,
+    /// Its name.
+    pub cluster_name: String,
     /// The newcomer's number, not 0.
     pub node: NodeId,
     /// Its replica of the prime shard, not 0.
@@ -121,6 +126,7 @@ impl JoinRequest {
             put_bytes(body, name.as_bytes());
             put_bytes(body, value.as_bytes());
         }
+        put_varint(body, self.data_shards.unwrap_or(0));
     }
 
     pub(super) fn decode(body: &[u8]) -> Option<(VersionRange, JoinRequest)> {
@@ -141,7 +147,8 @@ impl JoinRequest {
             host.tags.insert(name, read_text(&mut decoder)?);
         }
         let cluster_name = (!name.is_empty()).then_some(name);
-        Some((versions, JoinRequest { cluster_name, host }))
+        let data_shards = decoder.varint().ok().map(|shards| (shards > 0).then_some(shards))?;
+        Some((versions, JoinRequest { cluster_name, data_shards, host }))
     }
 }
 
@@ -161,6 +168,7 @@ impl Welcome {
             body.put_slice(host.uuid.as_bytes());
             put_bytes(body, host.peer_address.as_bytes());
         }
+        put_bytes(body, self.cluster_name.as_bytes());
     }
 
     /// `None` also for what nobody could start from.
@@ -173,6 +181,7 @@ impl Welcome {
             data_shards: decoder.bounded(SHARDS_MAX, "number of shards").ok()?,
             founders: vec![],
             hosts: BTreeMap::new(),
+            cluster_name: String::new(),
         };
         for _ in 0..decoder.varint().ok()? {
             welcome.founders.push(read_text(&mut decoder)?);
@@ -182,9 +191,11 @@ impl Welcome {
             let uuid = read_uuid(&mut decoder)?;
             welcome.hosts.insert(node, KnownHost { uuid, peer_address: read_text(&mut decoder)? });
         }
+        welcome.cluster_name = read_text(&mut decoder)?;
         let has_numbers = welcome.node.0 > 0 && welcome.replica.0 > 0;
         let is_whole = !welcome.cluster.is_nil() && has_numbers && welcome.data_shards > 0;
-        (is_whole && !welcome.founders.is_empty()).then_some(welcome)
+        let has_texts = !welcome.founders.is_empty() && !welcome.cluster_name.is_empty();
+        (is_whole && has_texts).then_some(welcome)
     }
 }
 

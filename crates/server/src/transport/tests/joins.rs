@@ -18,13 +18,14 @@ fn request() -> JoinRequest {
         resp_address: "d:7001".into(),
         tags: [("zone".to_owned(), "a".to_owned())].into(),
     };
-    JoinRequest { cluster_name: Some("blue".into()), host }
+    JoinRequest { cluster_name: Some("blue".into()), data_shards: None, host }
 }
 
 fn welcome(hosts: u64) -> Welcome {
     let known = |node| KnownHost { uuid: host(node), peer_address: format!("10.0.0.{node}:9001") };
     Welcome {
         cluster: CLUSTER,
+        cluster_name: "blue".into(),
         node: NodeId(4),
         replica: tidelock_core::types::ReplicaId(19),
         founders: vec!["10.0.0.1:9001".into()],

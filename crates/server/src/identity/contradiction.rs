@@ -1,0 +1,148 @@
+//! Settings that contradict the data directory.
+//!
+//! Owns the comparison of `--peers`, `--shards`, `--cluster-name` and `--join` with the cluster that the directory belongs
+//! to, and the texts that name both sides. A node that ignored such a setting would serve another cluster than the one
+//! that its operator means. A setting that is left out contradicts nothing, and neither does the one that the cluster was
+//! founded with, whatever has changed in the cluster since: nodes are restarted with the flags of their first start.
+
+use tidelock_core::storage::control_file::Identity;
+use tidelock_core::types::NodeId;
+use uuid::Uuid;
+
+use super::is_founder;
+use crate::config::Settings;
+
+/// A setting, and what the directory says instead.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Contradiction {
+    /// Other founders than those of the cluster.
+    #[error(
+        "--peers is {given}, but the data directory holds node {node} of cluster {cluster}, which was founded by {held}. \
+         The founders of a cluster never change: leave --peers out, or write {held}. To add nodes to this cluster, start \
+         them on empty directories with --join; to found another cluster, use an empty directory"
+    )]
+    Founders {
+        /// What the settings list.
+        given: String,
+        /// What the directory holds.
+        held: String,
+        /// The node of the directory.
+        node: NodeId,
+        /// The cluster of the directory.
+        cluster: Uuid,
+    },
+    /// Another number of data shards than the cluster was founded with.
+    #[error(
+        "--shards is {given}, but the data directory belongs to cluster {cluster}, which was founded with {held} data \
+         shards. Leave --shards out, or write {held}; `tidelock cluster add-shard` adds shards to a running cluster"
+    )]
+    Shards {
+        /// What the settings say.
+        given: u64,
+        /// What the directory holds.
+        held: u64,
+        /// The cluster of the directory.
+        cluster: Uuid,
+    },
+    /// Another name.
+    #[error(
+        "--cluster-name is `{given}`, but the data directory belongs to cluster {cluster} of the name `{held}`. Leave \
+         --cluster-name out, or write {held}; for a node of another cluster, use an empty directory"
+    )]
+    Name {
+        /// What the settings say.
+        given: String,
+        /// What the directory holds.
+        held: String,
+        /// The cluster of the directory.
+        cluster: Uuid,
+    },
+    /// A founder is asked to join.
+    #[error(
+        "--join is given, but the data directory holds node {node}, which founded cluster {cluster}. Leave --join out to \
+         start that node; to join another cluster, use an empty directory"
+    )]
+    Join {
+        /// The node of the directory.
+        node: NodeId,
+        /// The cluster of the directory.
+        cluster: Uuid,
+    },
+}
+
+/// Compares settings with a directory whose node is a member of its cluster.
+///
+/// # Errors
+/// The first setting that contradicts the directory.
+pub fn check(settings: &Settings, identity: &Identity) -> Result<(), Contradiction> {
+    let (node, cluster) = (identity.node, identity.cluster_id);
+    if let Some(given) = settings.given_founders().filter(|given| *given != identity.founders) {
+        let (given, held) = (given.join(","), identity.founders.join(","));
+        return Err(Contradiction::Founders { given, held, node, cluster });
+    }
+    if let Some(given) = settings.given_shards().filter(|given| *given != identity.data_shards) {
+        return Err(Contradiction::Shards { given, held: identity.data_shards, cluster });
+    }
+    if let Some(given) = settings.cluster_name().filter(|given| *given != identity.cluster_name) {
+        let (given, held) = (given.to_owned(), identity.cluster_name.clone());
+        return Err(Contradiction::Name { given, held, cluster });
+    }
+    if !settings.join().is_empty() && is_founder(identity) {
+        return Err(Contradiction::Join { node, cluster });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::RawSettings;
+
+    fn identity(node: u64) -> Identity {
+        Identity {
+            cluster_id: Uuid::from_u128(9),
+            node: NodeId(node),
+            cluster_name: "blue".into(),
+            founders: vec!["a:1".into(), "b:1".into()],
+            data_shards: 4,
+            ..Identity::joining(Uuid::from_u128(1))
+        }
+    }
+
+    fn checked(toml: &str, identity: &Identity) -> Result<(), String> {
+        let raw: RawSettings = toml::from_str(toml).unwrap();
+        check(&Settings::new(raw).unwrap(), identity).map_err(|contradiction| contradiction.to_string())
+    }
+
+    #[test]
+    fn what_is_left_out_and_what_the_cluster_was_founded_with_is_no_contradiction() {
+        for toml in [
+            "",
+            "peers = ['b:1', 'a:1']\npeer = 'a:1'",
+            // A founder that has moved, and a node that took over another founder's address.
+            "peers = ['b:1', 'a:1']\npeer = 'c:1'",
+            "shards = 4\ncluster_name = 'blue'",
+        ] {
+            assert_eq!(checked(toml, &identity(1)), Ok(()), "{toml}");
+            assert_eq!(checked(toml, &identity(3)), Ok(()), "{toml}");
+        }
+        assert_eq!(checked("join = ['x:1']", &identity(3)), Ok(()), "it has joined");
+    }
+
+    #[test]
+    fn contradictions_name_both_sides_and_what_to_do() {
+        let cluster = Uuid::from_u128(9).to_string();
+        for (toml, clues) in [
+            ("peers = ['a:1', 'b:1', 'c:1']\npeer = 'a:1'", ["a:1,b:1,c:1", "founded by a:1,b:1", "--join"]),
+            ("peers = ['a:1']\npeer = 'a:1'", ["--peers is a:1,", "write a:1,b:1", "node 1"]),
+            ("shards = 8", ["--shards is 8", "4 data shards", "add-shard"]),
+            ("cluster_name = 'green'", ["`green`", "`blue`", "leave --cluster-name out"]),
+            ("join = ['x:1']", ["--join is given", "node 1, which founded", "empty directory"]),
+        ] {
+            let message = checked(toml, &identity(1)).unwrap_err();
+            for clue in clues.iter().copied().chain([cluster.as_str()]) {
+                assert!(message.to_lowercase().contains(&clue.to_lowercase()), "{toml} said: {message}");
+            }
+        }
+    }
+}
