@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tidelock_core::command::config::{Change, Datatype, Field, Item, Refers, Value, validate_fields};
 
 use super::error::ApiError;
+use super::formats::check_numbers;
 use super::path::parse_key;
 use super::values::{Untyped, typed};
 
@@ -21,8 +22,12 @@ pub(super) struct Object {
 impl Object {
     /// Reads a body of JSON.
     pub fn of_json(what: &'static str, body: &[u8]) -> Result<Object, ApiError> {
-        let Untyped(value) = serde_json::from_slice(body)
-            .map_err(|error| ApiError::invalid(format!("the body is not the JSON of {what}: {error}")))?;
+        let not_json = |error: &dyn std::fmt::Display| {
+            ApiError::invalid(format!("the body is not the JSON of {what}: {error}"))
+        };
+        let text = std::str::from_utf8(body).map_err(|error| not_json(&error))?;
+        let Untyped(value) = serde_json::from_str(text).map_err(|error| not_json(&error))?;
+        check_numbers(text)?;
         Object::of(what, value)
     }
 

@@ -19,9 +19,10 @@ use tidelock_core::command::config::{
 use super::super::response::{self, Response};
 use super::super::service::Call;
 use super::error::ApiError;
-use super::formats::Format;
+use super::formats::{Document, Format, Notes};
 use super::path::parse_key;
 use super::reads;
+use super::show::Show;
 use super::writes::{Terms, done, read_body, submit};
 use super::{ask_store, text};
 use crate::store::Store;
@@ -143,7 +144,7 @@ fn export_tree(namespace: &Name, export: &Export) -> Value {
     ])
 }
 
-async fn read_file<S: Store>(call: &mut Call<'_, S>) -> Result<Value, ApiError> {
+async fn read_file<S: Store>(call: &mut Call<'_, S>) -> Result<Document, ApiError> {
     let format = format(call)?;
     let body = read_body(call).await?;
     let file = std::str::from_utf8(&body).map_err(|_| ApiError::format("the file is not UTF-8"))?;
@@ -171,7 +172,7 @@ async fn publish_over<S: Store>(
     namespace: &Name,
     create: bool,
     changes: impl Fn(&Export) -> Result<Vec<Change>, ApiError>,
-) -> Result<Response, ApiError> {
+) -> Result<(u64, bool), ApiError> {
     let mut attempts = 0;
     loop {
         let export = current(call.store(), namespace).await?;
@@ -180,7 +181,7 @@ async fn publish_over<S: Store>(
         terms.expected = Some(asked.unwrap_or(export.revision));
         let deed = Deed::Publish { changes: changes(&export)?, create };
         match submit(call.store(), namespace.clone(), terms, deed).await {
-            Ok(published) => return Ok(done(published)),
+            Ok(published) => return Ok(published),
             Err(error) if asked.is_none() && error.is_revision_mismatch() && attempts < ATTEMPTS_MAX => {
                 attempts += 1;
             }
@@ -196,9 +197,9 @@ pub(super) async fn import_namespace<S: Store>(
     namespace: Name,
 ) -> Result<Response, ApiError> {
     let replace = call.parameters().flag("replace")?;
-    let tree = read_file(&mut call).await?;
-    let file = super::input::namespace(tree)?;
-    publish_over(&call, &namespace, true, |export| {
+    let Document { value, notes } = read_file(&mut call).await?;
+    let file = super::input::namespace(value)?;
+    let published = publish_over(&call, &namespace, true, |export| {
         let mut changes = file.clone();
         if replace {
             let kept: BTreeSet<Item> = changes.iter().map(item_of).collect();
@@ -208,7 +209,8 @@ pub(super) async fn import_namespace<S: Store>(
         }
         Ok(changes)
     })
-    .await
+    .await?;
+    Ok(imported(published, notes))
 }
 
 fn item_of(change: &Change) -> Item {
@@ -225,12 +227,26 @@ pub(super) async fn import_container<S: Store>(
     namespace: Name,
     key: Arc<str>,
 ) -> Result<Response, ApiError> {
-    let tree = read_file(&mut call).await?;
-    let Value::Dict(document) = tree else {
+    let Document { value, notes } = read_file(&mut call).await?;
+    let Value::Dict(document) = value else {
         return Err(ApiError::format("a document is a dict of fields"));
     };
     let create = call.parameters().flag("create")?;
-    publish_over(&call, &namespace, create, |export| changes_for(&key, &document, export)).await
+    let published =
+        publish_over(&call, &namespace, create, |export| changes_for(&key, &document, export)).await?;
+    Ok(imported(published, notes))
+}
+
+/// `{"revision":…,"changed":…}`, with `"notes"` if there are some.
+fn imported((revision, changed): (u64, bool), notes: Notes) -> Response {
+    let lines = notes.into_lines();
+    if lines.is_empty() {
+        return done((revision, changed));
+    }
+    let lines = Value::List(lines.iter().map(|line| Value::text(line)).collect()).to_json();
+    let mut show = Show::success();
+    show.raw(&format!(r#"{{"revision":{revision},"changed":{changed},"notes":{lines}}}"#));
+    show.respond()
 }
 
 /// The changes that make a container resolve to a document.

@@ -1,4 +1,4 @@
-//! Values out of what clients send: any format that serde reads, and the datatype that the client names.
+//! Values out of JSON that clients send, and the datatype that the client names.
 //!
 //! Owns how numbers become ints or floats, and what no value can be. A key that comes twice is refused: one of the two
 //! would be lost without a word.
@@ -24,9 +24,6 @@ impl<'de> Deserialize<'de> for Untyped {
 }
 
 struct Builder;
-
-/// The name under which the toml crate passes dates through serde.
-const TOML_DATETIME: &str = "$__toml_private_datetime";
 
 impl<'de> Visitor<'de> for Builder {
     type Value = Value;
@@ -92,9 +89,6 @@ impl<'de> Visitor<'de> for Builder {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut dict: BTreeMap<Arc<str>, Value> = BTreeMap::new();
         while let Some((key, Untyped(value))) = entries.next_entry::<String, Untyped>()? {
-            if key == TOML_DATETIME {
-                return Err(A::Error::custom("a date is no datatype; write it as a string"));
-            }
             if dict.contains_key(&*key) {
                 return Err(A::Error::custom(format!("key {key:?} comes twice")));
             }
