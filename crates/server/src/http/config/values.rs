@@ -114,29 +114,15 @@ pub(super) fn typed(value: Value, datatype: Option<u64>) -> Result<Value, ApiErr
 
 /// Whole numbers are floats where one is asked for, because many clients write `1.0` as `1`; nothing else is bent.
 fn cast(value: Value, datatype: Datatype) -> Result<Value, ApiError> {
-    match (datatype, value) {
-        (Datatype::Float, Value::Int(number)) if number.unsigned_abs() <= 1 << 53 => {
-            Ok(Value::float(number as f64).unwrap_or(Value::Int(number)))
-        }
-        (_, value) if value.datatype() == datatype => Ok(value),
-        (_, value) => Err(ApiError::value(format!(
+    match value.int_as_float() {
+        Some(float) if datatype == Datatype::Float => Ok(float),
+        _ if value.datatype() == datatype => Ok(value),
+        _ => Err(ApiError::value(format!(
             "the value is {}, not {} (datatype {})",
-            phrase(value.datatype()),
-            phrase(datatype),
+            value.datatype().with_article(),
+            datatype.with_article(),
             datatype as u8
         ))),
-    }
-}
-
-fn phrase(datatype: Datatype) -> &'static str {
-    match datatype {
-        Datatype::Empty => "null",
-        Datatype::Int => "an int",
-        Datatype::Text => "a string",
-        Datatype::Float => "a float",
-        Datatype::Bool => "a bool",
-        Datatype::List => "a list",
-        Datatype::Dict => "a dict",
     }
 }
 

@@ -19,6 +19,7 @@ use tidelock_core::command::config::Value;
 use super::error::ApiError;
 pub(super) use json::check_numbers;
 pub(super) use numbers::Notes;
+pub(super) use properties::text_of;
 
 /// What a file holds.
 #[derive(Debug)]
