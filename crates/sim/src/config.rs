@@ -165,7 +165,12 @@ impl Deeds {
         match self.random.u8(0..12) {
             0..=6 => {
                 let number = if self.random.bool() { token.0 as i64 } else { self.random.i64(0..3) };
-                Change::PutPair { key: self.key(), value: Value::Int(number) }
+                let value = match self.random.u8(0..16) {
+                    0 => Value::text("text"),
+                    1 => Value::float(0.5).expect("a finite number"),
+                    _ => Value::Int(number),
+                };
+                Change::PutPair { key: self.key(), value, retype: self.random.bool() }
             }
             7..=9 => {
                 let list = (0..self.random.u8(0..3)).map(|_| self.key()).collect();
@@ -173,7 +178,7 @@ impl Deeds {
                     Field { key: "a".into(), refers: Refers::One(self.key()) },
                     Field { key: "b".into(), refers: Refers::List(list) },
                 ];
-                Change::PutContainer { key: self.container(), fields }
+                Change::PutContainer { key: self.container(), fields, retype: self.random.bool() }
             }
             10 => Change::Delete(Item::Pair(self.key())),
             _ => Change::Delete(Item::Container(self.container())),

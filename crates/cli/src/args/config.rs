@@ -141,7 +141,8 @@ pub enum PairCommand {
     },
     /// Create or replace a pair
     ///
-    /// The value is JSON; what is no JSON is text. --type says which datatype it must be.
+    /// The value is JSON. What is no JSON is text, and so is a number that would be printed otherwise than it is written,
+    /// such as 1.10. --type says which datatype it must be. A pair keeps its datatype unless --type names another one.
     Set {
         /// The namespace
         namespace: String,
@@ -210,6 +211,9 @@ pub enum ContainerCommand {
         /// Take the fields from this file; - reads standard input
         #[arg(long, value_name = "FILE", conflicts_with = "fields")]
         file: Option<PathBuf>,
+        /// Fields may come to refer to pairs of another datatype
+        #[arg(long)]
+        retype: bool,
         /// Who and why.
         #[command(flatten)]
         terms: TermsArgs,
@@ -285,6 +289,9 @@ pub struct PublishArgs {
     /// Create the namespace if there is none
     #[arg(long)]
     pub create: bool,
+    /// Pairs and fields may become ones of other datatypes
+    #[arg(long)]
+    pub retype: bool,
     /// Who and why.
     #[command(flatten)]
     pub terms: TermsArgs,
@@ -378,6 +385,9 @@ pub struct ImportArgs {
     /// Delete what the file does not hold
     #[arg(long, conflicts_with = "container")]
     pub replace: bool,
+    /// Pairs and fields may become ones of other datatypes
+    #[arg(long)]
+    pub retype: bool,
     /// Who and why.
     #[command(flatten)]
     pub terms: TermsArgs,

@@ -129,6 +129,10 @@ impl Session {
     fn change(&self, method: Method, target: Target, body: &[u8]) -> Result<(), CliError> {
         let call = Call { method, target: target.into_text(), condition: None, body, may_repeat: false };
         let done = data(&self.client.ask(&call)?)?;
+        if self.format == Output::Text {
+            let notes = done["notes"].as_array().map(Vec::as_slice).unwrap_or_default();
+            notes.iter().filter_map(Value::as_str).for_each(|note| eprintln!("note: {note}"));
+        }
         match self.format {
             Output::Json => output::line(&done.to_string()),
             Output::Text if done["changed"] == true => {
@@ -243,7 +247,7 @@ impl Session {
                 let target = target.with("format", Some(name_of(format))).with("revision", revision);
                 output::write(&self.download(target)?)
             }
-            ContainerCommand::Set { namespace, key, fields, file, terms } => {
+            ContainerCommand::Set { namespace, key, fields, file, retype, terms } => {
                 let body = match file {
                     Some(file) => read_file(&file)?,
                     None => {
@@ -253,7 +257,7 @@ impl Session {
                     }
                 };
                 let target = Target::of(&[&namespace, "containers", &key]).with_terms(&terms);
-                self.change(Method::POST, target, &body)
+                self.change(Method::POST, target.with("retype", retype.then_some(true)), &body)
             }
             ContainerCommand::Del { namespace, key, terms } => {
                 let target = Target::of(&[&namespace, "containers", &key]).with_terms(&terms);
@@ -264,6 +268,7 @@ impl Session {
 
     fn publish(&self, args: &PublishArgs) -> Result<(), CliError> {
         let target = Target::of(&[&args.namespace, "publish"]).with("create", args.create.then_some(true));
+        let target = target.with("retype", args.retype.then_some(true));
         self.change(Method::POST, target.with_terms(&args.terms), &read_file(&args.file)?)
     }
 
@@ -297,6 +302,7 @@ impl Session {
             None => Target::of(&[&args.namespace, "import"]).with("replace", args.replace.then_some(true)),
         };
         let target = target.with("format", Some(name_of(args.format.unwrap_or(by_name))));
+        let target = target.with("retype", args.retype.then_some(true));
         self.change(Method::POST, target.with_terms(&args.terms), &read_file(&args.file)?)
     }
 
@@ -335,13 +341,28 @@ fn name_of(format: Format) -> &'static str {
 }
 
 /// The body that sets a pair. JSON goes out as it was written, so that no digit is lost on the way.
+///
+/// Without a datatype a number is one only if it is printed as it was written: `1.10` may be a version and `7e4` a commit.
 fn pair_body(value: &str, datatype: Option<Datatype>) -> String {
-    let is_text = datatype == Some(Datatype::String) && !value.starts_with('"');
+    let is_text = match datatype {
+        Some(Datatype::String) => !value.starts_with('"'),
+        Some(_) => false,
+        None => is_number_printed_otherwise(value),
+    };
     let is_json = !is_text && serde_json::from_str::<serde::de::IgnoredAny>(value).is_ok();
     let shown = if is_json { value.to_owned() } else { Value::from(value).to_string() };
     match datatype {
         Some(datatype) => format!(r#"{{"value":{shown},"datatype":{}}}"#, datatype as u8),
         None => format!(r#"{{"value":{shown}}}"#),
+    }
+}
+
+fn is_number_printed_otherwise(text: &str) -> bool {
+    let Ok(Value::Number(number)) = serde_json::from_str(text) else { return false };
+    match number.as_i64() {
+        Some(number) => number.to_string() != text,
+        // Debug, because that is how a node prints floats: with a point or an exponent.
+        None => number.as_f64().is_none_or(|number| format!("{number:?}") != text),
     }
 }
 
@@ -387,7 +408,14 @@ mod tests {
     fn values_are_json_or_else_text() {
         for (value, datatype, body) in [
             ("30", None, r#"{"value":30}"#),
-            ("1.50", None, r#"{"value":1.50}"#),
+            ("1.5", None, r#"{"value":1.5}"#),
+            ("1.10", None, r#"{"value":"1.10"}"#),
+            ("7e4", None, r#"{"value":"7e4"}"#),
+            ("-0", None, r#"{"value":"-0"}"#),
+            ("1e300", None, r#"{"value":1e300}"#),
+            ("9223372036854775808", None, r#"{"value":"9223372036854775808"}"#),
+            ("1.10", Some(Datatype::Float), r#"{"value":1.10,"datatype":3}"#),
+            ("[1.10]", None, r#"{"value":[1.10]}"#),
             ("prod", None, r#"{"value":"prod"}"#),
             ("a \"b\"", None, r#"{"value":"a \"b\""}"#),
             ("[1,2]", None, r#"{"value":[1,2]}"#),

@@ -264,6 +264,9 @@ fn from_the_command_line() {
     let used = shell.failed(&["config", "pair", "del", "shop", "zone"]);
     assert!(used.contains("pair \"zone\" is used by container \"app\""), "{used}");
 
+    let refused = shell.failed(&["config", "pair", "set", "shop", "timeout", "30s"]);
+    assert!(refused.contains("is an int, and would become a string") && refused.contains("--type string"));
+
     let directory = tempfile::tempdir().expect("a directory");
     let file = |name: &str| directory.path().join(name).to_str().expect("text").to_owned();
     let changes = file("changes.json");
@@ -320,6 +323,47 @@ fn from_the_command_line() {
     assert_eq!(text(&["config", "ns", "policy", "copy", "--revisions", "5"]), "revision 3\n");
     assert!(shell.failed(&["config", "ns", "delete", "copy"]).contains("force"));
     assert_eq!(text(&["config", "ns", "delete", "copy", "--force"]), "revision 3\n");
+}
+
+#[test]
+fn datatypes_change_only_when_that_is_stated() {
+    let cluster = Cluster::start(1);
+    let shell = Shell::of(&cluster);
+    let text = |arguments: &[&str]| String::from_utf8(shell.done(arguments)).expect("text");
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = |name: &str, content: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, content).expect("a file");
+        path.to_str().expect("text").to_owned()
+    };
+    shell.done(&["config", "ns", "create", "ns"]);
+    // A version is no number.
+    shell.done(&["config", "pair", "set", "ns", "version", "1.10"]);
+    assert_eq!(text(&["config", "pair", "get", "ns", "version"]), "1.10\n");
+    shell.done(&["config", "pair", "set", "ns", "timeout", "30"]);
+    shell.done(&["config", "pair", "set", "ns", "timeout", "30s", "--type", "string"]);
+    shell.done(&["config", "container", "set", "ns", "app", "timeout=timeout"]);
+
+    let publication = file("changes.json", r#"{"changes":[{"pair":"timeout","value":30}]}"#);
+    let publish = ["config", "publish", "ns", &publication];
+    assert!(shell.failed(&publish).contains("is a string, and would become an int"));
+    shell.done(&[&publish[..], &["--retype"]].concat());
+    let set = ["config", "container", "set", "ns", "app", "timeout=version"];
+    assert!(shell.failed(&set).contains("field \"timeout\" of container \"app\" is an int"));
+    shell.done(&[&set[..], &["--retype"]].concat());
+
+    let document = file("app.yaml", "timeout: 1.50\n");
+    let import = ["config", "import", "ns", &document, "--container", "app"];
+    assert!(shell.failed(&import).contains("would become a float"));
+    let mut command = shell.command(&[&import[..], &["--retype"]].concat());
+    let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "note: line 1: 1.50 was read as the float 1.5; put it in quotes to keep the text\n"
+    );
+    let without = shell.failed(&["config", "import", "ns", &document]);
+    assert!(without.contains("--container KEY"), "{without}");
 }
 
 #[test]

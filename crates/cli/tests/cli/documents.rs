@@ -52,9 +52,12 @@ fn without_numbers(text: &str) -> String {
 }
 
 fn run_examples(name: &str, document: &str) {
+    run_examples_on(&Cluster::start(3), name, document);
+}
+
+fn run_examples_on(cluster: &Cluster, name: &str, document: &str) {
     let examples = examples(document);
     assert!(!examples.is_empty(), "{name} has no console examples");
-    let cluster = Cluster::start(3);
     let binary = std::path::Path::new(env!("CARGO_BIN_EXE_tidelock"));
     let path = std::env::var("PATH").unwrap_or_default();
     let path = format!("{}:{path}", binary.parent().expect("a directory").display());
@@ -83,19 +86,17 @@ fn run_examples(name: &str, document: &str) {
     }
 }
 
+/// The page on configuration is read after the README, on the same cluster.
 #[test]
-fn readme() {
-    run_examples("README.md", include_str!("../../../../README.md"));
+fn readme_then_configuration() {
+    let cluster = Cluster::start(3);
+    run_examples_on(&cluster, "README.md", include_str!("../../../../README.md"));
+    run_examples_on(&cluster, "docs/config.md", include_str!("../../../../docs/config.md"));
 }
 
 #[test]
 fn consistency() {
     run_examples("docs/consistency.md", include_str!("../../../../docs/consistency.md"));
-}
-
-#[test]
-fn configuration() {
-    run_examples("docs/config.md", include_str!("../../../../docs/config.md"));
 }
 
 #[test]

@@ -348,7 +348,7 @@ mod tests {
     fn publish(machine: &mut Machine, pair: u64, number: i64) {
         use crate::command::config::{Change, ConfigWrite, Deed, Name, Stamp, Value};
         let key = alloc::format!("{pair}").into();
-        let changes = vec![Change::PutPair { key, value: Value::Int(number) }];
+        let changes = vec![Change::PutPair { key, value: Value::Int(number), retype: false }];
         let deed = Deed::Publish { changes, create: true };
         let namespace = Name::new("ns").expect("a name");
         let write = ConfigWrite { namespace, stamp: Stamp::default(), expected: None, deed };

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidelock_core::command::config::{
-    Action, Change, ConfigReply, Content, Deed, Item, Name, Query, RevisionView, Value,
+    Action, Change, ConfigReply, Content, Datatype, Deed, Item, Name, Query, RevisionView, Value,
 };
 use tidelock_core::command::config::{Container, Found, Pair, Refers};
 use tidelock_core::command::{ConfigWrite, Consistency, Read, Reply, Request, Write};
@@ -262,6 +262,10 @@ impl<'a> Account<'a> {
         match (&write.deed, view.action) {
             (Deed::Publish { changes, .. }, Action::Publish) => {
                 changes.iter().for_each(|change| expected.change(change));
+                if !expected.hold_types(before, changes) {
+                    let text = format!("revision {} of {author} gave away a datatype: {write:?}", view.number);
+                    return violation(name, text);
+                }
             }
             (Deed::Rollback { to, item: None }, Action::Rollback { to: told }) if *to == told => {
                 let Some(target) = states.at(*to) else { return Ok(()) };
@@ -444,14 +448,71 @@ impl State {
 
     pub fn change(&mut self, change: &Change) {
         match change {
-            Change::PutPair { key, value } => {
+            Change::PutPair { key, value, .. } => {
                 self.pairs.insert(key.clone(), value.clone());
             }
-            Change::PutContainer { key, fields } => {
+            Change::PutContainer { key, fields, .. } => {
                 let fields = fields.iter().map(|field| (field.key.clone(), field.refers.clone()));
                 self.containers.insert(key.clone(), fields.collect());
             }
             Change::Delete(item) => self.put(item, None),
+        }
+    }
+
+    /// Holds pairs and fields to the datatypes that they had before these changes, which led here: whether they kept
+    /// them, or may have others. An int for a pair that held a float becomes one.
+    pub fn hold_types(&mut self, before: &State, changes: &[Change]) -> bool {
+        // The last change of an item counts.
+        let mut may_differ: BTreeMap<Item, bool> = BTreeMap::new();
+        for change in changes {
+            match change {
+                Change::PutPair { key, retype, .. } => may_differ.insert(Item::Pair(key.clone()), *retype),
+                Change::PutContainer { key, retype, .. } => {
+                    may_differ.insert(Item::Container(key.clone()), *retype)
+                }
+                Change::Delete(item) => may_differ.insert(item.clone(), true),
+            };
+        }
+        let held: Vec<&Item> =
+            may_differ.iter().filter(|(_, may_differ)| !**may_differ).map(|(item, _)| item).collect();
+        for item in &held {
+            let Item::Pair(key) = item else { continue };
+            let (Some(old), Some(new)) = (before.pairs.get(key), self.pairs.get_mut(key)) else { continue };
+            match (old, &*new) {
+                (Value::Float(_), Value::Int(number)) => match Value::float(*number as f64) {
+                    Some(float) => *new = float,
+                    None => return false,
+                },
+                (old, new) if old.datatype() != new.datatype() => return false,
+                _ => {}
+            }
+        }
+        held.iter().all(|item| match item {
+            Item::Pair(_) => true,
+            Item::Container(key) => self.fields_keep_types(before, key),
+        })
+    }
+
+    fn fields_keep_types(&self, before: &State, container: &str) -> bool {
+        let (Some(old), Some(new)) = (before.containers.get(container), self.containers.get(container)) else {
+            return true;
+        };
+        new.iter().all(|(key, refers)| {
+            let old = old.iter().find(|(old, _)| old == key).map(|(_, old)| old);
+            let Some(old) = old.filter(|old| *old != refers) else { return true };
+            match (before.datatype(old), self.datatype(refers)) {
+                (Some(old), Some(new)) => old == new,
+                _ => true,
+            }
+        })
+    }
+
+    /// The datatype that a field resolves to, if its pair is there.
+    fn datatype(&self, refers: &Refers) -> Option<Datatype> {
+        match refers {
+            Refers::One(pair) => self.pairs.get(pair).map(Value::datatype),
+            Refers::List(_) => Some(Datatype::List),
+            Refers::Dict(_) => Some(Datatype::Dict),
         }
     }
 

@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 
 use super::layout::{option, put_option, text};
 use super::{
-    Action, ChangeView, Changes, ConfigError, ConfigRead, ConfigReply, Container, Content, Event, Export,
-    Found, HistoryPage, Item, Name, NamespaceView, Pair, Policy, Query, RevisionView, Selection, Stamp,
+    Action, ChangeView, Changes, ConfigError, ConfigRead, ConfigReply, Container, Content, Datatype, Event,
+    Export, Found, HistoryPage, Item, Name, NamespaceView, Pair, Policy, Query, RevisionView, Selection, Stamp,
 };
 use crate::codec::{self, DecodeError, Decoder};
 
@@ -290,6 +290,12 @@ impl ConfigError {
             ConfigError::TooManyContainers => put(12, &[], &[]),
             ConfigError::NamespaceFull => put(13, &[], &[]),
             ConfigError::DocumentsTooLong => put(14, &[], &[]),
+            ConfigError::PairRetyped { pair, now, wanted } => {
+                put(15, &[pair], &[*now as u64, *wanted as u64]);
+            }
+            ConfigError::FieldRetyped { container, field, now, wanted } => {
+                put(16, &[container, field], &[*now as u64, *wanted as u64]);
+            }
         }
     }
 
@@ -312,9 +318,22 @@ impl ConfigError {
             12 => ConfigError::TooManyContainers,
             13 => ConfigError::NamespaceFull,
             14 => ConfigError::DocumentsTooLong,
+            15 => {
+                let (pair, now) = (text(decoder)?, datatype(decoder)?);
+                ConfigError::PairRetyped { pair, now, wanted: datatype(decoder)? }
+            }
+            16 => {
+                let (container, field) = (text(decoder)?, text(decoder)?);
+                let now = datatype(decoder)?;
+                ConfigError::FieldRetyped { container, field, now, wanted: datatype(decoder)? }
+            }
             _ => return Err(DecodeError::UnknownTag("refusal of a change")),
         })
     }
+}
+
+fn datatype(decoder: &mut Decoder<'_>) -> Result<Datatype, DecodeError> {
+    Datatype::of(decoder.varint()?).ok_or(DecodeError::UnknownTag("datatype"))
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
@@ -417,6 +436,17 @@ mod tests {
             failed(ConfigError::TooManyContainers),
             failed(ConfigError::NamespaceFull),
             failed(ConfigError::DocumentsTooLong),
+            failed(ConfigError::PairRetyped {
+                pair: "p".into(),
+                now: Datatype::Int,
+                wanted: Datatype::Empty,
+            }),
+            failed(ConfigError::FieldRetyped {
+                container: "c".into(),
+                field: "f".into(),
+                now: Datatype::Dict,
+                wanted: Datatype::Text,
+            }),
             ConfigReply::Namespace(view),
             ConfigReply::Pairs { revision: 1, total: 9, items: vec![("p".into(), pair.clone())] },
             ConfigReply::Pair { revision: 1, pair },

@@ -227,13 +227,13 @@ impl Action {
 impl Change {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Change::PutPair { key, value } => {
-                out.push(1);
+            Change::PutPair { key, value, retype } => {
+                out.push(if *retype { 1 } else { 4 });
                 codec::put_bytes(out, key.as_bytes());
                 value.encode(out);
             }
-            Change::PutContainer { key, fields } => {
-                out.push(2);
+            Change::PutContainer { key, fields, retype } => {
+                out.push(if *retype { 2 } else { 5 });
                 codec::put_bytes(out, key.as_bytes());
                 encode_fields(fields, out);
             }
@@ -246,8 +246,15 @@ impl Change {
 
     fn decode(decoder: &mut Decoder<'_>) -> Result<Change, DecodeError> {
         match decoder.u8()? {
-            1 => Ok(Change::PutPair { key: text(decoder)?, value: Value::decode(decoder)? }),
-            2 => Ok(Change::PutContainer { key: text(decoder)?, fields: decode_fields(decoder)? }),
+            // Entries of the log that were written before pairs kept their datatype have 1 and 2.
+            code @ (1 | 4) => {
+                let key = text(decoder)?;
+                Ok(Change::PutPair { key, value: Value::decode(decoder)?, retype: code == 1 })
+            }
+            code @ (2 | 5) => {
+                let key = text(decoder)?;
+                Ok(Change::PutContainer { key, fields: decode_fields(decoder)?, retype: code == 2 })
+            }
             3 => Ok(Change::Delete(Item::decode(decoder)?)),
             _ => Err(DecodeError::UnknownTag("change of configuration")),
         }
@@ -353,8 +360,10 @@ mod tests {
             Field { key: "c".into(), refers: Refers::Dict([("x".into(), "q".into())].into()) },
         ];
         let changes = vec![
-            Change::PutPair { key: "p".into(), value: Value::Int(-3) },
-            Change::PutContainer { key: "c".into(), fields },
+            Change::PutPair { key: "p".into(), value: Value::Int(-3), retype: false },
+            Change::PutPair { key: "p".into(), value: Value::Bool(true), retype: true },
+            Change::PutContainer { key: "c".into(), fields: fields.clone(), retype: false },
+            Change::PutContainer { key: "c".into(), fields, retype: true },
             Change::Delete(Item::Pair("q".into())),
             Change::Delete(Item::Container("d".into())),
         ];

@@ -222,6 +222,9 @@ pub enum Change {
         key: Arc<str>,
         /// What it holds from now on.
         value: Value,
+        /// Whether the pair may become one of another datatype. Without it a whole number for a pair that holds a float
+        /// becomes a float, and any other datatype than that of the pair is refused.
+        retype: bool,
     },
     /// Creates or replaces a container.
     PutContainer {
@@ -229,6 +232,8 @@ pub enum Change {
         key: Arc<str>,
         /// By key, each once.
         fields: Vec<Field>,
+        /// Whether a field may refer to something of another datatype than before.
+        retype: bool,
     },
     /// Removes what is there.
     Delete(Item),
@@ -388,12 +393,12 @@ fn validate_changes(changes: &[Change]) -> Result<(), Refusal> {
     let mut bytes = 0;
     for change in changes {
         match change {
-            Change::PutPair { key, value } => {
+            Change::PutPair { key, value, .. } => {
                 check_key(key).map_err(invalid_key)?;
                 value.validate().map_err(|_| Refusal::Invalid("a value that no pair can hold"))?;
                 bytes += key.len() + value.json_bytes();
             }
-            Change::PutContainer { key, fields } => {
+            Change::PutContainer { key, fields, .. } => {
                 check_key(key).map_err(invalid_key)?;
                 validate_fields(fields)?;
                 bytes += key.len() + fields_bytes(fields);

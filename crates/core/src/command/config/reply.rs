@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::value::write_json_text;
+use super::value::{Datatype, write_json_text};
 use super::{Container, Item, Pair, Policy, Refers};
 
 /// An answer of the configuration centre.
@@ -104,6 +104,31 @@ pub enum ConfigError {
         pair: Arc<str>,
         /// One that uses it.
         container: Arc<str>,
+    },
+    /// A pair would hold another datatype, and the change does not say that it may.
+    #[error("pair {pair:?} is {}, and would become {}", .now.with_article(), .wanted.with_article())]
+    PairRetyped {
+        /// Which.
+        pair: Arc<str>,
+        /// The datatype that it holds.
+        now: Datatype,
+        /// The datatype of the value that was sent.
+        wanted: Datatype,
+    },
+    /// A field of a container would resolve to another datatype, and the change does not say that it may.
+    #[error(
+        "field {field:?} of container {container:?} is {}, and would become {}",
+        .now.with_article(), .wanted.with_article()
+    )]
+    FieldRetyped {
+        /// Which.
+        container: Arc<str>,
+        /// Which.
+        field: Arc<str>,
+        /// The datatype that it resolves to.
+        now: Datatype,
+        /// The datatype that it would resolve to.
+        wanted: Datatype,
     },
     /// The namespace is not at the expected revision.
     #[error("the namespace is at revision {current}")]

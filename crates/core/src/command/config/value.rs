@@ -60,7 +60,23 @@ impl Datatype {
             Datatype::Dict => "dict",
         }
     }
+
+    /// What people call one of it.
+    pub fn with_article(self) -> &'static str {
+        match self {
+            Datatype::Empty => "null",
+            Datatype::Int => "an int",
+            Datatype::Text => "a string",
+            Datatype::Float => "a float",
+            Datatype::Bool => "a bool",
+            Datatype::List => "a list",
+            Datatype::Dict => "a dict",
+        }
+    }
 }
+
+/// Whole numbers up to this are exact as floats.
+const FLOAT_INT_MAX: u64 = 1 << 53;
 
 /// A finite number of double precision. Two are equal if their bits are, so `-0.0` differs from `0.0`, as its text does.
 #[derive(Clone, Copy, Debug)]
@@ -146,6 +162,14 @@ impl Value {
             Value::Bool(_) => Datatype::Bool,
             Value::List(_) => Datatype::List,
             Value::Dict(_) => Datatype::Dict,
+        }
+    }
+
+    /// The same number as a float, if it is a whole number that a float holds exactly. Many clients write `1.0` as `1`.
+    pub fn int_as_float(&self) -> Option<Value> {
+        match self {
+            Value::Int(number) if number.unsigned_abs() <= FLOAT_INT_MAX => Value::float(*number as f64),
+            _ => None,
         }
     }
 

@@ -10,7 +10,9 @@ use alloc::vec::Vec;
 
 use super::history::{Revision, Undo};
 use super::namespace::{Contents, Namespace, container_bytes, pair_bytes, resolve, unresolved};
-use crate::command::config::{Action, Change, ConfigError, Container, Content, Item, Pair, Stamp};
+use crate::command::config::{
+    Action, Change, ConfigError, Container, Content, Datatype, Field, Item, Pair, Refers, Stamp,
+};
 use crate::limits;
 
 /// What is to stand under keys; `None`: nothing.
@@ -18,9 +20,20 @@ use crate::limits;
 struct Staged {
     pairs: BTreeMap<Arc<str>, Option<Arc<Pair>>>,
     containers: BTreeMap<Arc<str>, Option<Arc<Container>>>,
+    /// Pairs and containers whose datatypes must not become others.
+    typed: BTreeSet<Item>,
 }
 
 impl Staged {
+    /// Notes whether the last change of an item may give it another datatype.
+    fn hold_type(&mut self, item: Item, retype: bool) {
+        if retype {
+            self.typed.remove(&item);
+        } else {
+            self.typed.insert(item);
+        }
+    }
+
     fn pair<'a>(&'a self, contents: &'a Contents, key: &str) -> Option<&'a Pair> {
         match self.pairs.get(key) {
             Some(staged) => staged.as_deref(),
@@ -41,11 +54,13 @@ impl Namespace {
         let target = self.at(to)?;
         let put = |item: &Item| match target.get(item) {
             Some(Content::Pair(pair)) => {
-                Change::PutPair { key: item.key().clone(), value: pair.value.clone() }
+                Change::PutPair { key: item.key().clone(), value: pair.value.clone(), retype: true }
             }
-            Some(Content::Container(container)) => {
-                Change::PutContainer { key: item.key().clone(), fields: container.fields.clone() }
-            }
+            Some(Content::Container(container)) => Change::PutContainer {
+                key: item.key().clone(),
+                fields: container.fields.clone(),
+                retype: true,
+            },
             None => Change::Delete(item.clone()),
         };
         let items: BTreeSet<Item> = match item {
@@ -76,10 +91,12 @@ impl Namespace {
         let mut staged = Staged::default();
         for change in changes {
             match change {
-                Change::PutPair { key, value } => {
+                Change::PutPair { key, value, retype } => {
+                    staged.hold_type(Item::Pair(key.clone()), retype);
                     staged.pairs.insert(key, Some(Arc::new(Pair { value, revision: number })));
                 }
-                Change::PutContainer { key, fields } => {
+                Change::PutContainer { key, fields, retype } => {
+                    staged.hold_type(Item::Container(key.clone()), retype);
                     staged.containers.insert(key, Some(Arc::new(unresolved(fields, number))));
                 }
                 Change::Delete(Item::Pair(key)) => {
@@ -99,6 +116,7 @@ impl Namespace {
                 }
             }
         }
+        self.hold_pair_types(&mut staged)?;
         staged.pairs.retain(|key, pair| {
             let now = self.contents.pairs.get(key);
             now.map(|now| &now.value) != pair.as_ref().map(|pair| &pair.value)
@@ -116,6 +134,7 @@ impl Namespace {
             return Ok(());
         }
         self.judge_references(&staged)?;
+        self.judge_field_types(&staged)?;
         self.judge_sizes(&staged)?;
         let number = self.numbered + 1;
         // Everything that history has to undo, before checksums of other containers are touched: those follow.
@@ -130,6 +149,50 @@ impl Namespace {
             self.set_container(&key, container);
         }
         self.remember(Revision { number, stamp, action, undo });
+        Ok(())
+    }
+
+    /// Pairs keep their datatypes, unless the change says otherwise: programs read them as what they are. An int for a pair
+    /// that holds a float becomes one.
+    fn hold_pair_types(&self, staged: &mut Staged) -> Result<(), ConfigError> {
+        for (key, pair) in &mut staged.pairs {
+            let (Some(pair), Some(held)) = (pair, self.contents.pairs.get(key)) else { continue };
+            let (now, wanted) = (held.value.datatype(), pair.value.datatype());
+            if now == wanted || !staged.typed.contains(&Item::Pair(key.clone())) {
+                continue;
+            }
+            match pair.value.int_as_float() {
+                Some(value) if now == Datatype::Float => {
+                    *pair = Arc::new(Pair { value, revision: pair.revision });
+                }
+                _ => return Err(ConfigError::PairRetyped { pair: key.clone(), now, wanted }),
+            }
+        }
+        Ok(())
+    }
+
+    /// A field that refers to something else keeps its datatype, too, unless the change says otherwise.
+    fn judge_field_types(&self, staged: &Staged) -> Result<(), ConfigError> {
+        for (key, container) in &staged.containers {
+            let (Some(container), Some(old)) = (container, self.contents.containers.get(key)) else { continue };
+            if !staged.typed.contains(&Item::Container(key.clone())) {
+                continue;
+            }
+            for field in &container.fields {
+                let same_key = |old: &&Field| old.key == field.key;
+                let Some(old) = old.fields.iter().find(same_key).filter(|old| old.refers != field.refers) else {
+                    continue;
+                };
+                let now = datatype_of(&old.refers, |pair| self.contents.pairs.get(pair).map(|pair| &**pair));
+                let wanted = datatype_of(&field.refers, |pair| staged.pair(&self.contents, pair));
+                if let (Some(now), Some(wanted)) = (now, wanted)
+                    && now != wanted
+                {
+                    let (container, field) = (key.clone(), field.key.clone());
+                    return Err(ConfigError::FieldRetyped { container, field, now, wanted });
+                }
+            }
+        }
         Ok(())
     }
 
@@ -215,5 +278,14 @@ impl Namespace {
         }
         staged.containers.extend(resolved);
         Ok(())
+    }
+}
+
+/// The datatype that a field resolves to.
+fn datatype_of<'a>(refers: &Refers, pair: impl Fn(&str) -> Option<&'a Pair>) -> Option<Datatype> {
+    match refers {
+        Refers::One(key) => pair(key).map(|pair| pair.value.datatype()),
+        Refers::List(_) => Some(Datatype::List),
+        Refers::Dict(_) => Some(Datatype::Dict),
     }
 }

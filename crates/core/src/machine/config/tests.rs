@@ -7,7 +7,7 @@ use alloc::vec;
 
 use super::*;
 use crate::command::config::{
-    Action, Change, Changes, Event, Field, Item, Policy, Query, Refers, Selection, Stamp, Value,
+    Action, Change, Changes, Datatype, Event, Field, Item, Policy, Query, Refers, Selection, Stamp, Value,
 };
 
 fn name() -> Name {
@@ -46,7 +46,7 @@ fn ask(config: &Config, query: Query) -> ConfigReply {
 }
 
 fn put(key: &str, value: Value) -> Change {
-    Change::PutPair { key: key.into(), value }
+    Change::PutPair { key: key.into(), value, retype: false }
 }
 
 fn int(key: &str, number: i64) -> Change {
@@ -58,7 +58,7 @@ fn one(field: &str, pair: &str) -> Field {
 }
 
 fn container(key: &str, fields: Vec<Field>) -> Change {
-    Change::PutContainer { key: key.into(), fields }
+    Change::PutContainer { key: key.into(), fields, retype: false }
 }
 
 fn delete_pair(key: &str) -> Change {
@@ -181,6 +181,75 @@ fn what_changes_nothing_is_no_revision() {
     assert_eq!(apply(&mut config, Deed::Rollback { to: 2, item: None }), Ok((2, false)));
     assert_eq!(apply(&mut config, Deed::SetPolicy(Policy::default())), Ok((2, false)));
     assert_eq!(config.digest(0), before);
+}
+
+#[test]
+fn a_pair_keeps_its_datatype_unless_the_change_says_otherwise() {
+    let stating = |key: &str, value| Change::PutPair { key: key.into(), value, retype: true };
+    let float = |number| Value::float(number).expect("finite");
+    let mut config = sample();
+    publish(&mut config, vec![put("ratio", float(0.5)), put("host", Value::text("a"))]).expect("published");
+    let before = config.digest(0);
+    let refused = |pair: &str, now, wanted| Err(ConfigError::PairRetyped { pair: pair.into(), now, wanted });
+    for (changes, expected) in [
+        (vec![put("p", Value::text("30s"))], refused("p", Datatype::Int, Datatype::Text)),
+        (vec![put("p", Value::Empty)], refused("p", Datatype::Int, Datatype::Empty)),
+        (vec![put("p", float(1.0))], refused("p", Datatype::Int, Datatype::Float)),
+        (vec![put("p", Value::List(vec![]))], refused("p", Datatype::Int, Datatype::List)),
+        (vec![put("host", Value::Int(1))], refused("host", Datatype::Text, Datatype::Int)),
+        (vec![put("ratio", Value::Int(i64::MAX))], refused("ratio", Datatype::Float, Datatype::Int)),
+        // The whole publication is refused, and it is the last change of a pair that counts.
+        (vec![int("q", 1), put("p", Value::Bool(true))], refused("p", Datatype::Int, Datatype::Bool)),
+        (
+            vec![stating("p", Value::Int(3)), put("p", Value::text("x"))],
+            refused("p", Datatype::Int, Datatype::Text),
+        ),
+    ] {
+        assert_eq!(publish(&mut config, changes), expected);
+        assert_eq!(config.digest(0), before, "nothing changed");
+    }
+    assert_eq!(publish(&mut config, vec![put("p", Value::text("x")), int("p", 2)]), Ok((4, true)));
+    assert_eq!(publish(&mut config, vec![put("ratio", Value::Int(2))]), Ok((5, true)), "2 is 2.0 here");
+    let pair = |config: &Config, key: &str| match ask(config, Query::Pair { key: key.into(), at: None }) {
+        ConfigReply::Pair { pair, .. } => pair.value.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(pair(&config, "ratio"), float(2.0));
+    assert_eq!(publish(&mut config, vec![stating("p", Value::text("30s"))]), Ok((6, true)));
+    assert_eq!(document(&config, "c", None).as_deref(), Ok(r#"{"f":"30s"}"#));
+    assert_eq!(publish(&mut config, vec![int("p", 5)]), refused("p", Datatype::Text, Datatype::Int));
+    assert_eq!(apply(&mut config, Deed::Rollback { to: 5, item: None }), Ok((7, true)), "goes back");
+    assert_eq!(pair(&config, "p"), Value::Int(2));
+    publish(&mut config, vec![delete_pair("host")]).expect("deleted");
+    assert_eq!(publish(&mut config, vec![int("host", 1)]), Ok((9, true)), "a new pair is of any datatype");
+}
+
+#[test]
+fn a_field_keeps_its_datatype_unless_the_change_says_otherwise() {
+    let mut config = sample();
+    publish(&mut config, vec![int("q", 2), put("text", Value::text("x"))]).expect("published");
+    let list = Field { key: "f".into(), refers: Refers::List(vec!["p".into()]) };
+    let refused = |wanted| {
+        let (container, field) = ("c".into(), "f".into());
+        Err(ConfigError::FieldRetyped { container, field, now: Datatype::Int, wanted })
+    };
+    let before = config.digest(0);
+    for (changes, expected) in [
+        (vec![container("c", vec![one("f", "text")])], refused(Datatype::Text)),
+        (vec![container("c", vec![list.clone()])], refused(Datatype::List)),
+        (
+            vec![container("c", vec![one("f", "new")]), put("new", Value::Bool(true))],
+            refused(Datatype::Bool),
+        ),
+    ] {
+        assert_eq!(publish(&mut config, changes), expected);
+        assert_eq!(config.digest(0), before, "nothing changed");
+    }
+    assert_eq!(publish(&mut config, vec![container("c", vec![one("f", "q"), one("g", "text")])]), Ok((4, true)));
+    let stated = Change::PutContainer { key: "c".into(), fields: vec![list], retype: true };
+    assert_eq!(publish(&mut config, vec![stated]), Ok((5, true)));
+    assert_eq!(document(&config, "c", None).as_deref(), Ok(r#"{"f":[1]}"#));
+    assert_eq!(publish(&mut config, vec![container("d", vec![one("f", "text")])]), Ok((6, true)));
 }
 
 #[test]

@@ -200,7 +200,7 @@ impl World {
         } else {
             let pair = format!("p{}", self.random.u8(..3)).into();
             Deed::Publish {
-                changes: vec![Change::PutPair { key: pair, value: Value::Int(number) }],
+                changes: vec![Change::PutPair { key: pair, value: Value::Int(number), retype: false }],
                 create: true,
             }
         };

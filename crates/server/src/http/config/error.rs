@@ -91,6 +91,12 @@ impl ApiError {
         self
     }
 
+    /// The same, and what to do about it.
+    pub fn with(mut self, hint: &str) -> ApiError {
+        self.errmsg = format!("{}; {hint}", self.errmsg).into();
+        self
+    }
+
     pub fn into_response(self) -> Response {
         let mut body = format!(r#"{{"errcode":{},"errmsg":"#, self.errcode);
         write_json_text(&self.errmsg, &mut body);
@@ -119,6 +125,7 @@ impl From<ConfigError> for ApiError {
             ConfigError::NamespaceNotEmpty { .. } => (StatusCode::CONFLICT, 40901),
             ConfigError::PairInUse { .. } => (StatusCode::CONFLICT, 40902),
             ConfigError::RevisionMismatch { .. } => (StatusCode::CONFLICT, 40903),
+            ConfigError::PairRetyped { .. } | ConfigError::FieldRetyped { .. } => (StatusCode::CONFLICT, 40904),
             ConfigError::TooManyNamespaces => (StatusCode::PAYLOAD_TOO_LARGE, 41310),
             ConfigError::TooManyPairs => (StatusCode::PAYLOAD_TOO_LARGE, 41311),
             ConfigError::TooManyContainers => (StatusCode::PAYLOAD_TOO_LARGE, 41312),
@@ -126,6 +133,17 @@ impl From<ConfigError> for ApiError {
             ConfigError::DocumentsTooLong => (StatusCode::PAYLOAD_TOO_LARGE, 41314),
         };
         let mut errmsg = error.to_string();
+        match &error {
+            ConfigError::PairRetyped { wanted, .. } => errmsg.push_str(&format!(
+                "; to change its datatype, state it (\"datatype\":{}, --type {}) or ask for retype=true (--retype)",
+                *wanted as u8,
+                wanted.name()
+            )),
+            ConfigError::FieldRetyped { .. } => {
+                errmsg.push_str("; to change its datatype, ask for retype=true (--retype)");
+            }
+            _ => {}
+        }
         if (40900..41000).contains(&errcode) || status == StatusCode::PAYLOAD_TOO_LARGE {
             errmsg.push_str("; nothing was changed");
         }

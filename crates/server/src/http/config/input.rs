@@ -9,8 +9,13 @@ use std::sync::Arc;
 use tidelock_core::command::config::{Change, Datatype, Field, Item, Refers, Value, validate_fields};
 
 use super::error::ApiError;
+use super::formats::check_numbers;
 use super::path::parse_key;
 use super::values::{Untyped, typed};
+
+/// What most people want who import a file that holds neither pairs nor containers.
+const DOCUMENT_HINT: &str = "this is no exported namespace; to import a document, name the container that it is for \
+    (POST …/containers/KEY/import, tidelock config import --container KEY)";
 
 /// A dict whose entries are taken out one by one.
 pub(super) struct Object {
@@ -21,8 +26,12 @@ pub(super) struct Object {
 impl Object {
     /// Reads a body of JSON.
     pub fn of_json(what: &'static str, body: &[u8]) -> Result<Object, ApiError> {
-        let Untyped(value) = serde_json::from_slice(body)
-            .map_err(|error| ApiError::invalid(format!("the body is not the JSON of {what}: {error}")))?;
+        let not_json = |error: &dyn std::fmt::Display| {
+            ApiError::invalid(format!("the body is not the JSON of {what}: {error}"))
+        };
+        let text = std::str::from_utf8(body).map_err(|error| not_json(&error))?;
+        let Untyped(value) = serde_json::from_str(text).map_err(|error| not_json(&error))?;
+        check_numbers(text)?;
         Object::of(what, value)
     }
 
@@ -96,20 +105,28 @@ impl Object {
     }
 }
 
-/// `{"value":…,"datatype":…}`.
-pub(super) fn pair(mut object: Object) -> Result<Value, ApiError> {
-    let value = pair_value(&mut object)?;
-    object.finish()?;
-    Ok(value)
+/// What a pair is to hold.
+#[derive(Debug)]
+pub(super) struct PairContent {
+    pub value: Value,
+    /// Whether the client names the datatype: then the pair may become one of another.
+    pub states_datatype: bool,
 }
 
-fn pair_value(object: &mut Object) -> Result<Value, ApiError> {
+/// `{"value":…,"datatype":…}`.
+pub(super) fn pair(mut object: Object) -> Result<PairContent, ApiError> {
+    let content = pair_content(&mut object)?;
+    object.finish()?;
+    Ok(content)
+}
+
+fn pair_content(object: &mut Object) -> Result<PairContent, ApiError> {
     let datatype = object.number("datatype")?;
     let value = match object.take("value") {
         None if datatype == Some(Datatype::Empty as u64) => Value::Empty,
         value => object.required("value", value)?,
     };
-    typed(value, datatype)
+    Ok(PairContent { value: typed(value, datatype)?, states_datatype: datatype.is_some() })
 }
 
 /// `{"fields":[{"key","fieldType","value"}]}`.
@@ -169,19 +186,20 @@ fn field(value: Value) -> Result<Field, ApiError> {
     Ok(Field { key, refers })
 }
 
-/// One of many changes: `{"pair":…}` or `{"container":…}` with what it becomes, or with `"delete":true`.
-pub(super) fn change(value: Value) -> Result<Change, ApiError> {
+/// One of many changes: `{"pair":…}` or `{"container":…}` with what it becomes, or with `"delete":true`. `retype` says that
+/// all of them may change datatypes.
+pub(super) fn change(value: Value, retype: bool) -> Result<Change, ApiError> {
     let mut object = Object::of("a change", value)?;
     let (pair, container) = (object.text("pair")?, object.text("container")?);
     let delete = object.flag("delete")?;
     let change = match (pair, container) {
         (Some(key), None) if delete => Change::Delete(Item::Pair(parse_key(&key)?)),
         (None, Some(key)) if delete => Change::Delete(Item::Container(parse_key(&key)?)),
-        (Some(key), None) => Change::PutPair { key: parse_key(&key)?, value: pair_value(&mut object)? },
+        (Some(key), None) => put_pair(parse_key(&key)?, pair_content(&mut object)?, retype),
         (None, Some(key)) => {
             let fields = object.list("fields")?;
             let fields = self::fields(object.required("fields", fields)?)?;
-            Change::PutContainer { key: parse_key(&key)?, fields }
+            Change::PutContainer { key: parse_key(&key)?, fields, retype }
         }
         _ => return Err(ApiError::invalid("a change names either a pair or a container")),
     };
@@ -189,25 +207,31 @@ pub(super) fn change(value: Value) -> Result<Change, ApiError> {
     Ok(change)
 }
 
+/// The change that gives a pair what a client sent.
+pub(super) fn put_pair(key: Arc<str>, content: PairContent, retype: bool) -> Change {
+    Change::PutPair { key, value: content.value, retype: retype || content.states_datatype }
+}
+
 /// A whole namespace, as it is exported. Its name and revision there are only told to people.
-pub(super) fn namespace(value: Value) -> Result<Vec<Change>, ApiError> {
+pub(super) fn namespace(value: Value, retype: bool) -> Result<Vec<Change>, ApiError> {
     let mut object = Object::of("a namespace", value)?;
     object.text("namespace")?;
     object.number("revision")?;
-    let pairs = object.list("pairs")?.unwrap_or_default();
-    let containers = object.list("containers")?.unwrap_or_default();
-    object.finish()?;
+    let (pairs, containers) = (object.list("pairs")?, object.list("containers")?);
+    let is_document = pairs.is_none() && containers.is_none();
+    let (pairs, containers) = (pairs.unwrap_or_default(), containers.unwrap_or_default());
+    object.finish().map_err(|error| if is_document { error.with(DOCUMENT_HINT) } else { error })?;
     let named_pair = |value| {
         let mut object = Object::of("a pair", value)?;
         let key = object.text("key")?;
         let key = parse_key(&object.required("key", key)?)?;
-        Ok(Change::PutPair { key, value: pair(object)? })
+        Ok(put_pair(key, pair(object)?, retype))
     };
     let named_container = |value| {
         let mut object = Object::of("a container", value)?;
         let key = object.text("key")?;
         let key = parse_key(&object.required("key", key)?)?;
-        Ok(Change::PutContainer { key, fields: container(object)? })
+        Ok(Change::PutContainer { key, fields: container(object)?, retype })
     };
     let changes = pairs.into_iter().map(named_pair).chain(containers.into_iter().map(named_container));
     changes.collect::<Result<_, ApiError>>()

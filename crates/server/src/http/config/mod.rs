@@ -7,7 +7,7 @@
 //! ```text
 //! path      what a path names
 //! input     bodies -> changes;  values: any value that serde reads
-//! reads writes transfer stream      routes by kind; transfer: files in and out; stream: watchers
+//! reads writes transfer imports stream      routes by kind; transfer: files out; imports: files in; stream: watchers
 //! formats   JSON, YAML, TOML, properties, env
 //! show      replies -> JSON;  cache: containers that were shown before
 //! error     refusals
@@ -16,6 +16,7 @@
 mod cache;
 mod error;
 mod formats;
+mod imports;
 mod input;
 mod path;
 mod reads;
@@ -102,9 +103,9 @@ async fn posts<S: Store>(call: Call<'_, S>, place: Place) -> Result<Response, Ap
             writes::roll_back(call, namespace, Some(item)).await
         }
         Place::Verb(namespace, Verb::Policy) => writes::set_policy(call, namespace).await,
-        Place::Verb(namespace, Verb::Import) => transfer::import_namespace(call, namespace).await,
+        Place::Verb(namespace, Verb::Import) => imports::import_namespace(call, namespace).await,
         Place::ItemVerb(namespace, Item::Container(key), Verb::Import) => {
-            transfer::import_container(call, namespace, key).await
+            imports::import_container(call, namespace, key).await
         }
         place => Err(unless_allowed(&place)),
     }

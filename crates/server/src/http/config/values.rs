@@ -1,4 +1,4 @@
-//! Values out of what clients send: any format that serde reads, and the datatype that the client names.
+//! Values out of JSON that clients send, and the datatype that the client names.
 //!
 //! Owns how numbers become ints or floats, and what no value can be. A key that comes twice is refused: one of the two
 //! would be lost without a word.
@@ -24,9 +24,6 @@ impl<'de> Deserialize<'de> for Untyped {
 }
 
 struct Builder;
-
-/// The name under which the toml crate passes dates through serde.
-const TOML_DATETIME: &str = "$__toml_private_datetime";
 
 impl<'de> Visitor<'de> for Builder {
     type Value = Value;
@@ -92,9 +89,6 @@ impl<'de> Visitor<'de> for Builder {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut dict: BTreeMap<Arc<str>, Value> = BTreeMap::new();
         while let Some((key, Untyped(value))) = entries.next_entry::<String, Untyped>()? {
-            if key == TOML_DATETIME {
-                return Err(A::Error::custom("a date is no datatype; write it as a string"));
-            }
             if dict.contains_key(&*key) {
                 return Err(A::Error::custom(format!("key {key:?} comes twice")));
             }
@@ -120,29 +114,15 @@ pub(super) fn typed(value: Value, datatype: Option<u64>) -> Result<Value, ApiErr
 
 /// Whole numbers are floats where one is asked for, because many clients write `1.0` as `1`; nothing else is bent.
 fn cast(value: Value, datatype: Datatype) -> Result<Value, ApiError> {
-    match (datatype, value) {
-        (Datatype::Float, Value::Int(number)) if number.unsigned_abs() <= 1 << 53 => {
-            Ok(Value::float(number as f64).unwrap_or(Value::Int(number)))
-        }
-        (_, value) if value.datatype() == datatype => Ok(value),
-        (_, value) => Err(ApiError::value(format!(
+    match value.int_as_float() {
+        Some(float) if datatype == Datatype::Float => Ok(float),
+        _ if value.datatype() == datatype => Ok(value),
+        _ => Err(ApiError::value(format!(
             "the value is {}, not {} (datatype {})",
-            phrase(value.datatype()),
-            phrase(datatype),
+            value.datatype().with_article(),
+            datatype.with_article(),
             datatype as u8
         ))),
-    }
-}
-
-fn phrase(datatype: Datatype) -> &'static str {
-    match datatype {
-        Datatype::Empty => "null",
-        Datatype::Int => "an int",
-        Datatype::Text => "a string",
-        Datatype::Float => "a float",
-        Datatype::Bool => "a bool",
-        Datatype::List => "a list",
-        Datatype::Dict => "a dict",
     }
 }
 

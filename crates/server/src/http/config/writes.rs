@@ -110,12 +110,13 @@ pub(super) async fn put<S: Store>(
     item: Item,
 ) -> Result<Response, ApiError> {
     let terms = Terms::of(&call)?;
+    let retype = call.parameters().flag("retype")?;
     let body = read_body(&mut call).await?;
     let change = match item {
-        Item::Pair(key) => Change::PutPair { key, value: input::pair(Object::of_json("a pair", &body)?)? },
+        Item::Pair(key) => input::put_pair(key, input::pair(Object::of_json("a pair", &body)?)?, retype),
         Item::Container(key) => {
             let fields = input::container(Object::of_json("a container", &body)?)?;
-            Change::PutContainer { key, fields }
+            Change::PutContainer { key, fields, retype }
         }
     };
     let deed = Deed::Publish { changes: vec![change], create: call.parameters().flag("create")? };
@@ -133,16 +134,17 @@ pub(super) async fn delete<S: Store>(
     submit_and_show(&call, namespace, terms, deed).await
 }
 
-/// `POST /namespaces/:ns/publish {"changes":[…],"author","message","expected","create"}`.
+/// `POST /namespaces/:ns/publish {"changes":[…],"author","message","expected","create","retype"}`.
 pub(super) async fn publish<S: Store>(mut call: Call<'_, S>, namespace: Name) -> Result<Response, ApiError> {
     let body = read_body(&mut call).await?;
     let mut object = Object::of_json("a publication", &body)?;
     let terms = Terms::with_body(&call, &mut object)?;
     let changes = object.list("changes")?.ok_or_else(|| ApiError::invalid("a publication has no changes"))?;
     let create = object.flag("create")? || call.parameters().flag("create")?;
+    let retype = object.flag("retype")? || call.parameters().flag("retype")?;
     object.finish()?;
     let numbered = changes.into_iter().enumerate().map(|(position, change)| {
-        input::change(change).map_err(|error| error.at(&format!("change {position}")))
+        input::change(change, retype).map_err(|error| error.at(&format!("change {position}")))
     });
     let changes = numbered.collect::<Result<_, _>>()?;
     submit_and_show(&call, namespace, terms, Deed::Publish { changes, create }).await

@@ -70,6 +70,10 @@ fn short(characters: usize) -> Value {
     json!({ "type": "string", "maxLength": characters })
 }
 
+fn retype() -> Parameter {
+    query("retype", flag(), "Pairs and fields may become ones of other datatypes")
+}
+
 fn create() -> Parameter {
     query("create", flag(), "Make the namespace if there is none")
 }
@@ -128,7 +132,7 @@ fn pairs() -> Vec<Operation> {
             "Creates or replaces a pair",
         ))
         .asks(terms())
-        .asks([create()])
+        .asks([create(), retype()])
         .takes_json(schema("PairContent"))
         .fails([404, 409, 413]),
         done(operation(
@@ -161,7 +165,7 @@ fn containers() -> Vec<Operation> {
             "Creates or replaces a container",
         ))
         .asks(terms())
-        .asks([create()])
+        .asks([create(), retype()])
         .takes_json(schema("ContainerContent"))
         .fails([404, 409, 413]),
         done(operation(
@@ -186,7 +190,7 @@ fn containers() -> Vec<Operation> {
             "Makes a container resolve to a document",
         ))
         .asks(terms())
-        .asks([format(READ), create()])
+        .asks([format(READ), create(), retype()])
         .takes(file(READ))
         .fails([404, 409, 413]),
         operation(
@@ -222,7 +226,7 @@ fn changes_of_many() -> Vec<Operation> {
             "Many changes as one revision, or none",
         ))
         .asks(terms())
-        .asks([create()])
+        .asks([create(), retype()])
         .takes_json(schema("Publication"))
         .fails([404, 409, 413]),
         rollback(
@@ -258,7 +262,7 @@ fn changes_of_many() -> Vec<Operation> {
             "A whole namespace from a file",
         ))
         .asks(terms())
-        .asks([format(READ), query("replace", flag(), "Delete what the file does not hold")])
+        .asks([format(READ), query("replace", flag(), "Delete what the file does not hold"), retype()])
         .takes(file(READ))
         .fails([409, 413]),
     ]

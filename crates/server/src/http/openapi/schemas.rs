@@ -263,7 +263,7 @@ fn config_requests() -> Named {
     );
     vec![
         ("Change", change),
-        ("Publication", with_terms(&[("changes", list(schema("Change")))], &[("create", flag())])),
+        ("Publication", with_terms(&[("changes", list(schema("Change")))], &[("create", flag()), ("retype", flag())])),
         ("RollbackRequest", with_terms(&[("revision", number())], &[])),
         (
             "PolicyRequest",
@@ -306,7 +306,7 @@ fn config_answers() -> Named {
     );
     vec![
         ("ConfigError", error),
-        ("Done", object(&[("revision", number()), ("changed", flag())], &[])),
+        ("Done", object(&[("revision", number()), ("changed", flag())], &[("notes", list(text()))])),
         ("Namespace", namespace),
         ("Event", event),
         ("Changes", object(&[("index", number()), ("gap", flag()), ("changes", list(schema("Event")))], &[])),

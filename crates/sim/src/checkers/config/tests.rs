@@ -43,7 +43,7 @@ impl Story {
 
     fn publish(&mut self, number: i64) -> Token {
         let stamp = Stamp { author: self.history.next_token().0.to_string().into(), ..Stamp::default() };
-        let changes = vec![Change::PutPair { key: "p".into(), value: Value::Int(number) }];
+        let changes = vec![Change::PutPair { key: "p".into(), value: Value::Int(number), retype: false }];
         let deed = Deed::Publish { changes, create: false };
         self.ask(Request::Write(Write::Config(ConfigWrite {
             namespace: name(),
@@ -219,6 +219,32 @@ fn a_revision_that_did_something_else_is_noticed() {
     story.done(token, 3);
     story.revision(3, token, (21, 30));
     blamed(story, "says that");
+}
+
+#[test]
+fn a_pair_that_did_not_keep_its_datatype_is_noticed() {
+    let story = |retype| {
+        let mut story = Story::two();
+        let token = story.history.next_token();
+        let stamp = Stamp { author: token.0.to_string().into(), ..Stamp::default() };
+        let value = Value::text("x");
+        let deed = Deed::Publish {
+            changes: vec![Change::PutPair { key: "p".into(), value: value.clone(), retype }],
+            create: false,
+        };
+        let write = ConfigWrite { namespace: name(), stamp: stamp.clone(), expected: None, deed };
+        story.ask(Request::Write(Write::Config(write)));
+        story.done(token, 3);
+        let change = ChangeView {
+            item: Item::Pair("p".into()),
+            before: Some(Content::Pair(pair(20))),
+            after: Some(Content::Pair(Arc::new(Pair { value, revision: 3 }))),
+        };
+        story.revisions.push(RevisionView { number: 3, stamp, action: Action::Publish, changes: vec![change] });
+        story
+    };
+    assert_eq!(story(true).judge(), Ok(()));
+    blamed(story(false), "gave away a datatype");
 }
 
 #[test]

@@ -216,7 +216,7 @@ fn published(before: &State, changes: &[Change]) -> Option<State> {
         }
         after.change(change);
     }
-    after.is_whole().then_some(after)
+    (after.hold_types(before, changes) && after.is_whole()).then_some(after)
 }
 
 impl State {

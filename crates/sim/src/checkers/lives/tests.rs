@@ -27,12 +27,12 @@ fn name() -> Name {
 }
 
 fn put(number: i64) -> Change {
-    Change::PutPair { key: "p".into(), value: Value::Int(number) }
+    Change::PutPair { key: "p".into(), value: Value::Int(number), retype: false }
 }
 
 fn container() -> Change {
     let fields = vec![Field { key: "f".into(), refers: Refers::One("p".into()) }];
-    Change::PutContainer { key: "c".into(), fields }
+    Change::PutContainer { key: "c".into(), fields, retype: false }
 }
 
 fn publish(changes: Vec<Change>) -> Deed {

@@ -28,7 +28,15 @@ impl Walk {
 
     fn change(&mut self) -> Change {
         match self.random.u8(..10) {
-            0..5 => Change::PutPair { key: self.key("p"), value: Value::Int(self.random.i64(..4)) },
+            0..5 => {
+                let number = self.random.i64(..4);
+                let value = match self.random.u8(..12) {
+                    0 => Value::text("text"),
+                    1 => Value::float(0.5).expect("finite"),
+                    _ => Value::Int(number),
+                };
+                Change::PutPair { key: self.key("p"), value, retype: self.random.bool() }
+            }
             5..7 => {
                 let mut refers = |kind| match kind {
                     0 => Refers::One(self.key("p")),
@@ -39,7 +47,8 @@ impl Walk {
                 };
                 let fields = ["a", "b", "c"].map(|key| (key, refers(key.len() as u8 % 3)));
                 let fields = fields.map(|(key, refers)| Field { key: key.into(), refers });
-                Change::PutContainer { key: self.key("c"), fields: fields.into() }
+                let retype = self.random.bool();
+                Change::PutContainer { key: self.key("c"), fields: fields.into(), retype }
             }
             7 | 8 => Change::Delete(Item::Pair(self.key("p"))),
             _ => Change::Delete(Item::Container(self.key("c"))),

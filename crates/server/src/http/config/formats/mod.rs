@@ -2,15 +2,31 @@
 //!
 //! Owns what each can carry: what goes out comes back as it was, or does not go out, with words that say why. (env is not
 //! read: it has no types, and its names are not those of fields.)
+//!
+//! What comes in is not changed in silence. In properties, where everything is text, a text becomes a number only if the
+//! number is shown as the same text. The other formats say themselves what is a number; see `numbers`.
 
 mod env;
+mod json;
+mod numbers;
 mod properties;
+mod toml;
+mod yaml;
 
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use tidelock_core::command::config::Value;
 
 use super::error::ApiError;
-use super::values::Untyped;
+pub(super) use json::check_numbers;
+pub(super) use numbers::Notes;
+pub(super) use properties::text_of;
+
+/// What a file holds.
+#[derive(Debug)]
+pub(super) struct Document {
+    pub value: Value,
+    pub notes: Notes,
+}
 
 /// A format of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +89,7 @@ impl Format {
                 if let Some(path) = path_of_null(document) {
                     return Err(ApiError::format(format!("{path} is null, which TOML cannot carry")));
                 }
-                toml::to_string(&Plain(document)).map_err(|error| cannot("TOML", &error))?
+                ::toml::to_string(&Plain(document)).map_err(|error| cannot("TOML", &error))?
             }
             Format::Properties => properties::write(document)?,
             Format::Env => env::write(document)?,
@@ -85,25 +101,19 @@ impl Format {
     }
 
     /// The document that a file holds.
-    pub fn read(self, file: &str) -> Result<Value, ApiError> {
+    pub(in crate::http::config) fn read(self, file: &str) -> Result<Document, ApiError> {
         match self {
-            Format::Json => {
-                serde_json::from_str(file).map(of_untyped).map_err(|error| no_file("JSON", &error))
+            Format::Json => json::read(file),
+            Format::Yaml => yaml::read(file),
+            Format::Toml => toml::read(file),
+            Format::Properties => {
+                Ok(Document { value: properties::read(file)?, notes: Notes::default() })
             }
-            Format::Yaml => {
-                serde_saphyr::from_str(file).map(of_untyped).map_err(|error| no_file("YAML", &error))
-            }
-            Format::Toml => toml::from_str(file).map(of_untyped).map_err(|error| no_file("TOML", &error)),
-            Format::Properties => properties::read(file),
             Format::Env => Err(ApiError::format(
                 "env is written for shells and not read: it has no datatypes; import json, yaml, toml or properties",
             )),
         }
     }
-}
-
-fn of_untyped(Untyped(value): Untyped) -> Value {
-    value
 }
 
 fn cannot(format: &str, error: &dyn std::fmt::Display) -> ApiError {

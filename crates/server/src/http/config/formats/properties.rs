@@ -97,27 +97,21 @@ fn path_of(key: &str) -> Option<Vec<Step>> {
     Some(path)
 }
 
-/// The value that text looks like.
+/// The value that text looks like: a number only if it is shown as that very text, so that `1.10` stays a version, `7e4` a
+/// commit and `007` what it is.
 fn guess(text: &str) -> Value {
     match text {
         "true" => return Value::Bool(true),
         "false" => return Value::Bool(false),
         _ => {}
     }
-    if let Ok(number) = text.parse::<i64>()
-        && number.to_string() == text
-    {
-        return Value::Int(number);
-    }
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    let is_number =
-        digits.starts_with(|first: char| first.is_ascii_digit()) && digits.contains(['.', 'e', 'E']);
-    let number = is_number.then(|| text.parse().ok().and_then(Value::float)).flatten();
-    number.unwrap_or_else(|| Value::text(text))
+    let int = text.parse().ok().map(Value::Int);
+    let number = int.or_else(|| text.parse().ok().and_then(Value::float));
+    number.filter(|number| number.to_json() == text).unwrap_or_else(|| Value::text(text))
 }
 
 /// The text of a scalar.
-pub(super) fn text_of(value: &Value) -> String {
+pub(in super::super) fn text_of(value: &Value) -> String {
     match value {
         Value::Text(text) => text.to_string(),
         Value::Int(_) | Value::Float(_) | Value::Bool(_) => value.to_json(),
@@ -265,13 +259,15 @@ fn unescape(text: &str) -> Result<String, ApiError> {
 }
 
 fn read_as(datatype: &str, key: &str, text: String) -> Result<Value, ApiError> {
-    let guessed = guess(&text);
+    let number = |number: Option<Value>| number.unwrap_or_else(|| Value::text(&text));
     let value = match datatype {
         "string" => Value::text(&text),
+        "int" => number(text.parse().ok().map(Value::Int)),
+        "float" => number(text.parse().ok().and_then(Value::float)),
         "empty" if text.is_empty() => Value::Empty,
         "list" if text.is_empty() => Value::List(Vec::new()),
         "dict" if text.is_empty() => Value::Dict(BTreeMap::new()),
-        _ => guessed,
+        _ => guess(&text),
     };
     if value.datatype().name() != datatype {
         return Err(ApiError::format(format!("key {key:?} is said to be of type {datatype}, and is not")));

@@ -72,8 +72,21 @@ fn document() -> impl Strategy<Value = Value> {
 fn round_trips(format: Format, document: &Value) -> Result<(), TestCaseError> {
     let file = format.write(document).map_err(|error| TestCaseError::fail(format!("{error:?}")))?;
     let read = format.read(&file).map_err(|error| TestCaseError::fail(format!("{error:?}\n{file}")))?;
-    prop_assert_eq!(&read, document, "{}", file);
+    prop_assert_eq!(&read.value, document, "{}", file);
+    prop_assert_eq!(read.notes.into_lines(), Vec::<String>::new(), "{}", file);
     Ok(())
+}
+
+/// Text that some format might take for something else: numbers in all their spellings, words, and what is nearly such.
+fn lookalike() -> impl Strategy<Value = String> {
+    prop_oneof![
+        4 => "[+-]?[0-9_]{0,6}(\\.[0-9]{0,4})?([eE][+-]?[0-9]{0,3})?",
+        1 => "[+-]?0[xXoObB][0-9a-fA-F]{0,4}",
+        1 => "[+-]?\\.?(inf|Inf|INF|nan|NaN|infinity)",
+        1 => "(true|True|TRUE|false|yes|No|on|off|y|n|null|Null|NULL|~|)",
+        1 => any::<u128>().prop_map(|number| number.to_string()),
+        1 => "[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?",
+    ]
 }
 
 fn has_list_in_list(value: &Value) -> bool {
@@ -114,8 +127,148 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2048, ..ProptestConfig::default() })]
+
+    /// In properties all is text: what is shown is what was written, in lists and dicts, too.
+    #[test]
+    fn properties_show_what_was_written(text in lookalike()) {
+        let file = format!("a={text}\nl[0]={text}\nd.k[0].x={text}\n");
+        let read = Format::Properties.read(&file).map_err(|error| TestCaseError::fail(format!("{error:?}")))?;
+        let mut shown = vec![];
+        for (_, value) in properties::flatten(&read.value).unwrap() {
+            shown.push(properties::text_of(value));
+        }
+        prop_assert_eq!(shown, vec![text.clone(), text.clone(), text]);
+    }
+
+    /// In a format with types a plain scalar is refused, or shown as it was written, or another reader of the format reads
+    /// the same number and there is a note.
+    #[test]
+    fn typed_formats_say_what_they_show_otherwise(text in lookalike()) {
+        for (format, file) in [
+            (Format::Yaml, format!("a: {text}\n")),
+            (Format::Toml, format!("a = {text}\n")),
+            (Format::Json, format!("{{\"a\": {text}}}\n")),
+        ] {
+            let Ok(read) = format.read(&file) else { continue };
+            let Value::Dict(entries) = &read.value else { unreachable!() };
+            let value = &entries["a"];
+            let is_word = matches!(value, Value::Empty | Value::Bool(_));
+            let is_number = matches!(value, Value::Int(_) | Value::Float(_));
+            let is_same = properties::text_of(value) == text;
+            let notes = read.notes.into_lines();
+            prop_assert_eq!(notes.len(), usize::from(is_number && !is_same), "{:?}: {}", notes, file);
+            prop_assert!(is_word || is_same || is_number, "{value:?} of {file}");
+            if let (Value::Float(number), Format::Yaml) = (value, format) {
+                prop_assert_eq!(Ok(number.get()), text.parse::<f64>());
+            }
+        }
+    }
+}
+
 fn of_json(json: &str) -> Value {
-    Format::Json.read(json).unwrap()
+    Format::Json.read(json).unwrap().value
+}
+
+/// Every text through every format: what it is read as, as JSON; `!` if it is refused; `*` if there is a note.
+#[test]
+fn texts_become_numbers_only_by_the_rules_of_their_format() {
+    // Text, properties, YAML, TOML, JSON.
+    for (text, expected) in [
+        ("30", ["30", "30", "30", "30"]),
+        ("-7", ["-7", "-7", "-7", "-7"]),
+        ("1.5", ["1.5", "1.5", "1.5", "1.5"]),
+        ("1.0", ["1.0", "1.0", "1.0", "1.0"]),
+        ("1.10", ["\"1.10\"", "1.1*", "1.1*", "1.1*"]),
+        ("7e4", ["\"7e4\"", "70000.0*", "70000.0*", "70000.0*"]),
+        ("1e10", ["\"1e10\"", "10000000000.0*", "10000000000.0*", "10000000000.0*"]),
+        ("1E5", ["\"1E5\"", "100000.0*", "100000.0*", "100000.0*"]),
+        ("1e300", ["1e300", "1e300", "1e300", "1e300"]),
+        ("1e999", ["\"1e999\"", "!", "!", "!"]),
+        ("01234", ["\"01234\"", "\"01234\"", "!", "!"]),
+        ("0777", ["\"0777\"", "\"0777\"", "!", "!"]),
+        ("-007", ["\"-007\"", "\"-007\"", "!", "!"]),
+        ("00.5", ["\"00.5\"", "\"00.5\"", "!", "!"]),
+        ("01e2", ["\"01e2\"", "\"01e2\"", "!", "!"]),
+        ("00", ["\"00\"", "\"00\"", "!", "!"]),
+        ("0", ["0", "0", "0", "0"]),
+        ("0.50", ["\"0.50\"", "0.5*", "0.5*", "0.5*"]),
+        ("-0", ["\"-0\"", "0*", "0*", "-0.0*"]),
+        ("-0.0", ["-0.0", "-0.0", "-0.0", "-0.0"]),
+        ("+5", ["\"+5\"", "5*", "5*", "!"]),
+        (".5", ["\".5\"", "0.5*", "!", "!"]),
+        ("5.", ["\"5.\"", "5.0*", "!", "!"]),
+        ("0x1F", ["\"0x1F\"", "31*", "31*", "!"]),
+        ("0o17", ["\"0o17\"", "15*", "15*", "!"]),
+        ("0b11", ["\"0b11\"", "\"0b11\"", "3*", "!"]),
+        ("1_000", ["\"1_000\"", "\"1_000\"", "1000*", "!"]),
+        ("12:30:45", ["\"12:30:45\"", "\"12:30:45\"", "!", "!"]),
+        ("2026-11-21", ["\"2026-11-21\"", "\"2026-11-21\"", "!", "!"]),
+        ("1.2.3", ["\"1.2.3\"", "\"1.2.3\"", "!", "!"]),
+        ("9223372036854775807", ["9223372036854775807"; 4]),
+        ("9223372036854775808", ["\"9223372036854775808\"", "!", "!", "!"]),
+        (
+            "123456789012345678901234567890",
+            ["\"123456789012345678901234567890\"", "!", "!", "!"],
+        ),
+        ("true", ["true", "true", "true", "true"]),
+        ("True", ["\"True\"", "true", "!", "!"]),
+        ("yes", ["\"yes\"", "\"yes\"", "!", "!"]),
+        ("no", ["\"no\"", "\"no\"", "!", "!"]),
+        ("on", ["\"on\"", "\"on\"", "!", "!"]),
+        ("null", ["\"null\"", "null", "!", "null"]),
+        ("~", ["\"~\"", "null", "!", "!"]),
+        (".inf", ["\".inf\"", "!", "!", "!"]),
+        ("nan", ["\"nan\"", "\"nan\"", "!", "!"]),
+    ] {
+        let [properties, yaml, toml, json] = expected;
+        for (format, nested, expected) in [
+            (Format::Properties, "a=T\nd.k=T\nl[0]=T\nl[1]=T\n", properties),
+            (Format::Yaml, "a: T\nd:\n  k: T\nl: [T, T]\n", yaml),
+            (Format::Toml, "a = T\nd = {k = T}\nl = [T, T]\n", toml),
+            (Format::Json, "{\"a\":T,\"d\":{\"k\": T},\"l\":[T,\nT]}", json),
+        ] {
+            let shown = match format.read(&nested.replace('T', text)) {
+                Err(_) => "!".to_owned(),
+                Ok(Document { value, notes }) => {
+                    let (plain, star) = match expected.strip_suffix('*') {
+                        Some(plain) => (plain, "*"),
+                        None => (expected, ""),
+                    };
+                    let everywhere = format!(r#"{{"a":{plain},"d":{{"k":{plain}}},"l":[{plain},{plain}]}}"#);
+                    assert_eq!(value.to_json(), everywhere, "{format:?}: {text}");
+                    let notes = notes.into_lines();
+                    assert_eq!(notes.len(), 4 * star.len(), "{format:?}: {text}: {notes:?}");
+                    expected.to_owned()
+                }
+            };
+            assert_eq!(shown, expected, "{format:?}: {text}");
+        }
+    }
+}
+
+#[test]
+fn notes_name_the_line_and_are_counted_beyond_a_bound() {
+    let notes = |format: Format, file: &str| format.read(file).unwrap().notes.into_lines();
+    let expected = "line 3: 1.10 was read as the float 1.1; put it in quotes to keep the text";
+    assert_eq!(notes(Format::Yaml, "a: ü\n# 1.20\nv: 1.10\ns: \"1.30\"\n"), [expected]);
+    assert_eq!(notes(Format::Toml, "a = \"ü\"\n# 1.20\nv = 1.10\ns = \"1.30\"\n"), [expected]);
+    assert_eq!(notes(Format::Json, "{\"a\":\"ü \\\" 1.20\",\n\n\"v\": 1.10}"), [expected]);
+    // What an anchor stands for was written where it is defined.
+    assert_eq!(notes(Format::Yaml, "a: &v 1.10\nb: *v\n").len(), 2);
+    let many = format!("[{}]", vec!["1.10"; 50].join(","));
+    let many = notes(Format::Json, &many);
+    assert_eq!(many.len(), 21);
+    assert_eq!(many[20], "30 more numbers are shown otherwise than the file writes them");
+    assert_eq!(notes(Format::Yaml, "a: !!float 1\nb: !!str 1.10\nc: !!int \"7\"\n").len(), 2);
+}
+
+#[test]
+fn a_type_that_is_stated_counts_in_properties() {
+    let file = "#@ {\"type\":\"float\"}\na=1.10\n#@ {\"type\":\"int\"}\nb=007\n#@ {\"type\":\"string\"}\nc=5\n";
+    let read = Format::Properties.read(file).unwrap().value;
+    assert_eq!(read, of_json(r#"{"a":1.1,"b":7,"c":"5"}"#));
 }
 
 /// The document of the reference, in every format.
@@ -158,7 +311,7 @@ fn what_a_format_cannot_carry_is_refused() {
         assert_eq!(format.write(&empty).is_ok(), can, "{format:?}");
         if can && format != Format::Env {
             let file = format.write(&empty).unwrap();
-            assert_eq!(format.read(&file).unwrap(), empty, "{format:?}");
+            assert_eq!(format.read(&file).unwrap().value, empty, "{format:?}");
         }
     }
     let nested = of_json(r#"{"a":[[1],[2]]}"#);
@@ -193,7 +346,7 @@ fn properties_are_read_as_java_does() {
     let file = "# a comment\n! another\n\n  key.one = value \n".to_owned()
         + "colon:value\nspace value\nlong=a\\\n   b\\\\\nesc\\=aped\\:=\\u00fc\\uD83D\\uDE00\nempty\nlist[1]=2\nlist[0]=1\n";
     let expected = r#"{"colon":"value","empty":"","esc=aped:":"ü😀","key":{"one":"value "},"list":[1,2],"long":"ab\\","space":"value"}"#;
-    assert_eq!(Format::Properties.read(&file).unwrap(), of_json(expected));
+    assert_eq!(Format::Properties.read(&file).unwrap().value, of_json(expected));
 }
 
 #[test]

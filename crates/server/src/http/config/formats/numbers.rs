@@ -1,0 +1,70 @@
+//! Numbers of JSON, YAML and TOML: what one becomes, and notes on those that are shown otherwise than they were written.
+//!
+//! A format with types says what is a number, and that is kept to: YAML's `1.10` is the float 1.1. People who wrote a
+//! version there should hear of it, so the answer to an import names the lines. A whole number beyond 64 bits is refused:
+//! as a float it would be another number.
+
+use tidelock_core::command::config::Value;
+
+use super::super::error::ApiError;
+
+/// Most notes in one answer. The rest is counted: a file of a million such numbers must not make an answer of its size.
+const NOTES_MAX: usize = 20;
+
+/// Numbers of a file that are shown otherwise than they were written there.
+#[derive(Debug, Default)]
+pub(in super::super) struct Notes {
+    shown: Vec<String>,
+    more: usize,
+}
+
+impl Notes {
+    /// Compares a number with how the file writes it. `line` is computed only if there is something to say.
+    pub(super) fn compare(&mut self, written: &str, number: &Value, line: impl FnOnce() -> usize) {
+        let shown = number.to_json();
+        if shown == written {
+            return;
+        }
+        if self.shown.len() == NOTES_MAX {
+            self.more += 1;
+            return;
+        }
+        let datatype = number.datatype().name();
+        self.shown.push(format!(
+            "line {}: {written} was read as the {datatype} {shown}; put it in quotes to keep the text",
+            line()
+        ));
+    }
+
+    /// The notes, as people read them.
+    pub fn into_lines(self) -> Vec<String> {
+        let mut lines = self.shown;
+        if self.more > 0 {
+            lines.push(format!("{} more numbers are shown otherwise than the file writes them", self.more));
+        }
+        lines
+    }
+}
+
+/// The line of a byte, counted from 1.
+pub(super) fn line_of(file: &str, byte: usize) -> usize {
+    1 + file.as_bytes()[..byte.min(file.len())].iter().filter(|byte| **byte == b'\n').count()
+}
+
+/// A whole number that does not fit.
+pub(super) fn too_large(written: &str, line: usize) -> ApiError {
+    // Digits without end are not repeated to whoever sent them.
+    let shown: String = written.chars().take(40).collect();
+    ApiError::format(format!(
+        "line {line}: {shown} does not fit a signed integer of 64 bits; put it in quotes to keep the text"
+    ))
+}
+
+/// A float, unless it is infinite.
+pub(super) fn float(written: &str, line: impl FnOnce() -> usize) -> Result<Value, ApiError> {
+    let number = written.parse().ok().and_then(Value::float);
+    number.ok_or_else(|| {
+        let shown: String = written.chars().take(40).collect();
+        ApiError::format(format!("line {}: {shown} is no finite float", line()))
+    })
+}

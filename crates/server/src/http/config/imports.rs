@@ -1,0 +1,300 @@
+//! Files in: a document for a container, or a whole namespace.
+//!
+//! Owns how a plain document becomes pairs and fields again. A field whose value stays keeps the pairs that it refers to;
+//! any other gets pairs of the container's own, `<container>.<field>`, so that an import never changes what other
+//! containers resolve to. An import reads, and publishes on the condition that nothing came between; if something did, it
+//! reads again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tidelock_core::command::Consistency;
+use tidelock_core::command::config::{
+    Change, ConfigReply, Deed, Export, Field, Item, Name, Query, Refers, Value,
+};
+
+use super::super::response::Response;
+use super::super::service::Call;
+use super::ask_store;
+use super::error::ApiError;
+use super::formats::{Document, Format, Notes, text_of};
+use super::path::parse_key;
+use super::show::Show;
+use super::transfer::format;
+use super::writes::{Terms, done, read_body, submit};
+use crate::store::Store;
+
+/// How often an import reads anew because something came between.
+const ATTEMPTS_MAX: usize = 8;
+
+async fn read_file<S: Store>(call: &mut Call<'_, S>) -> Result<Document, ApiError> {
+    let format = format(call)?;
+    let body = read_body(call).await?;
+    let file = std::str::from_utf8(&body).map_err(|_| ApiError::format("the file is not UTF-8"))?;
+    format.read(file)
+}
+
+/// What a namespace holds now; nothing if it is not there.
+async fn current<S: Store>(store: &S, namespace: &Name) -> Result<Export, ApiError> {
+    match ask_store(store, namespace, Query::Export { at: None }, Consistency::Linearizable).await {
+        Ok(ConfigReply::Export(export)) => Ok(export),
+        Ok(_) => Err(ApiError::mismatched_reply()),
+        Err(error) if error.is_no_namespace() => Ok(Export {
+            revision: 0,
+            policy: tidelock_core::command::config::Policy::default(),
+            pairs: BTreeMap::new(),
+            containers: BTreeMap::new(),
+        }),
+        Err(error) => Err(error),
+    }
+}
+
+/// Publishes what `changes` makes of the present content, if that is still the content then.
+async fn publish_over<S: Store>(
+    call: &Call<'_, S>,
+    namespace: &Name,
+    create: bool,
+    changes: impl Fn(&Export) -> Result<Vec<Change>, ApiError>,
+) -> Result<(u64, bool), ApiError> {
+    let mut attempts = 0;
+    loop {
+        let export = current(call.store(), namespace).await?;
+        let mut terms = Terms::of(call)?;
+        let asked = terms.expected;
+        terms.expected = Some(asked.unwrap_or(export.revision));
+        let deed = Deed::Publish { changes: changes(&export)?, create };
+        match submit(call.store(), namespace.clone(), terms, deed).await {
+            Ok(published) => return Ok(published),
+            Err(error) if asked.is_none() && error.is_revision_mismatch() && attempts < ATTEMPTS_MAX => {
+                attempts += 1;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// `POST /namespaces/:ns/import?format=&replace=`: a namespace as it was exported. Makes the namespace if there is none;
+/// `replace` removes what the file does not hold.
+pub(super) async fn import_namespace<S: Store>(
+    mut call: Call<'_, S>,
+    namespace: Name,
+) -> Result<Response, ApiError> {
+    let (replace, retype) = (call.parameters().flag("replace")?, call.parameters().flag("retype")?);
+    let Document { value, notes } = read_file(&mut call).await?;
+    let file = super::input::namespace(value, retype)?;
+    let published = publish_over(&call, &namespace, true, |export| {
+        let mut changes = file.clone();
+        if replace {
+            let kept: BTreeSet<Item> = changes.iter().map(item_of).collect();
+            let pairs = export.pairs.keys().cloned().map(Item::Pair);
+            let all = pairs.chain(export.containers.keys().cloned().map(Item::Container));
+            changes.extend(all.filter(|item| !kept.contains(item)).map(Change::Delete));
+        }
+        Ok(changes)
+    })
+    .await?;
+    Ok(imported(published, notes))
+}
+
+fn item_of(change: &Change) -> Item {
+    match change {
+        Change::PutPair { key, .. } => Item::Pair(key.clone()),
+        Change::PutContainer { key, .. } => Item::Container(key.clone()),
+        Change::Delete(item) => item.clone(),
+    }
+}
+
+/// `POST …/containers/:key/import?format=`: the container resolves to the document from then on.
+pub(super) async fn import_container<S: Store>(
+    mut call: Call<'_, S>,
+    namespace: Name,
+    key: Arc<str>,
+) -> Result<Response, ApiError> {
+    let format = format(&call)?;
+    let Document { value, notes } = read_file(&mut call).await?;
+    let Value::Dict(document) = value else {
+        return Err(ApiError::format("a document is a dict of fields"));
+    };
+    let create = call.parameters().flag("create")?;
+    let retype = call.parameters().flag("retype")?;
+    let import = ContainerImport { container: key, document, has_types: format != Format::Properties, retype };
+    let published = publish_over(&call, &namespace, create, |export| import.changes(export)).await?;
+    Ok(imported(published, notes))
+}
+
+/// `{"revision":…,"changed":…}`, with `"notes"` if there are some.
+fn imported((revision, changed): (u64, bool), notes: Notes) -> Response {
+    let lines = notes.into_lines();
+    if lines.is_empty() {
+        return done((revision, changed));
+    }
+    let lines = Value::List(lines.iter().map(|line| Value::text(line)).collect()).to_json();
+    let mut show = Show::success();
+    show.raw(&format!(r#"{{"revision":{revision},"changed":{changed},"notes":{lines}}}"#));
+    show.respond()
+}
+
+/// A document on its way into a container.
+struct ContainerImport {
+    container: Arc<str>,
+    document: BTreeMap<Arc<str>, Value>,
+    /// Whether the file's format says what is text and what is a number.
+    has_types: bool,
+    /// Whether fields may become ones of other datatypes.
+    retype: bool,
+}
+
+impl ContainerImport {
+    /// The changes that make the container resolve to the document.
+    fn changes(&self, export: &Export) -> Result<Vec<Change>, ApiError> {
+        let container = &self.container;
+        let old = export.containers.get(container);
+        let old_fields: BTreeMap<&Arc<str>, &Refers> =
+            old.iter().flat_map(|old| &old.fields).map(|field| (&field.key, &field.refers)).collect();
+        let mut import = Import { container, export, retype: self.retype, changes: Vec::new() };
+        let mut fields = Vec::new();
+        for (key, value) in &self.document {
+            let key = parse_key(key)?;
+            let old = old_fields.get(&key).and_then(|refers| Some((*refers, resolve(refers, export)?)));
+            let value = match &old {
+                Some((_, old)) if !self.retype => fitted(value, old, self.has_types),
+                _ => value.clone(),
+            };
+            let refers = match old {
+                Some((refers, old)) if old == value => refers.clone(),
+                _ => import.field(&key, &value)?,
+            };
+            fields.push(Field { key, refers });
+        }
+        let used: BTreeSet<&Arc<str>> = fields.iter().flat_map(|field| field.refers.pairs()).collect();
+        let own = format!("{container}.");
+        let unused = old
+            .iter()
+            .flat_map(|old| old.pairs())
+            .filter(|pair| pair.starts_with(&own) && !used.contains(pair));
+        let unused: BTreeSet<Arc<str>> =
+            unused.filter(|pair| !is_used_elsewhere(pair, container, export)).cloned().collect();
+        let mut changes = import.changes;
+        changes.extend(unused.into_iter().map(|pair| Change::Delete(Item::Pair(pair))));
+        changes.push(Change::PutContainer { key: container.clone(), fields, retype: self.retype });
+        Ok(changes)
+    }
+}
+
+/// A value as the datatype that stands there now, where that loses nothing: an int as a float, and what a format without
+/// types writes like a number or like `true` as a string.
+fn fitted(value: &Value, old: &Value, has_types: bool) -> Value {
+    match (value, old) {
+        (Value::Int(_), Value::Float(_)) => value.int_as_float().unwrap_or_else(|| value.clone()),
+        (Value::Int(_) | Value::Float(_) | Value::Bool(_), Value::Text(_)) if !has_types => {
+            Value::text(&text_of(value))
+        }
+        (Value::List(items), Value::List(old)) => {
+            // Items beyond the old ones are of the datatype of the last.
+            let item = |(position, item)| match old.get(position).or(old.last()) {
+                Some(old) => fitted(item, old, has_types),
+                None => Value::clone(item),
+            };
+            Value::List(items.iter().enumerate().map(item).collect())
+        }
+        (Value::Dict(entries), Value::Dict(old)) => {
+            let entry = |(key, value): (&Arc<str>, &Value)| match old.get(key) {
+                Some(old) => (key.clone(), fitted(value, old, has_types)),
+                None => (key.clone(), value.clone()),
+            };
+            Value::Dict(entries.iter().map(entry).collect())
+        }
+        _ => value.clone(),
+    }
+}
+
+fn is_used_elsewhere(pair: &Arc<str>, container: &Arc<str>, export: &Export) -> bool {
+    let mut others = export.containers.iter().filter(|(key, _)| *key != container);
+    others.any(|(_, other)| other.pairs().any(|used| used == pair))
+}
+
+/// What a field resolves to.
+fn resolve(refers: &Refers, export: &Export) -> Option<Value> {
+    let value = |pair: &Arc<str>| export.pairs.get(pair).map(|pair| pair.value.clone());
+    Some(match refers {
+        Refers::One(pair) => value(pair)?,
+        Refers::List(pairs) => Value::List(pairs.iter().map(value).collect::<Option<_>>()?),
+        Refers::Dict(pairs) => {
+            let entry = |(name, pair): (&Arc<str>, &Arc<str>)| Some((name.clone(), value(pair)?));
+            Value::Dict(pairs.iter().map(entry).collect::<Option<_>>()?)
+        }
+    })
+}
+
+/// Fields on their way into pairs of the container's own.
+struct Import<'a> {
+    container: &'a Arc<str>,
+    export: &'a Export,
+    retype: bool,
+    changes: Vec<Change>,
+}
+
+impl Import<'_> {
+    /// A value that one pair can hold gets one; a list or a dict that none can gets one for each of its items.
+    fn field(&mut self, field: &Arc<str>, value: &Value) -> Result<Refers, ApiError> {
+        match (value.validate(), value) {
+            (Ok(()), value) => Ok(Refers::One(self.pair(field, value)?)),
+            (Err(_), Value::List(items)) => {
+                let items = items.iter().enumerate();
+                let pairs = items.map(|(position, item)| self.pair(&format!("{field}.{position}"), item));
+                Ok(Refers::List(pairs.collect::<Result<_, ApiError>>()?))
+            }
+            (Err(_), Value::Dict(entries)) => {
+                let pairs = entries
+                    .iter()
+                    .map(|(name, item)| Ok((parse_key(name)?, self.pair(&format!("{field}.{name}"), item)?)));
+                Ok(Refers::Dict(pairs.collect::<Result<_, ApiError>>()?))
+            }
+            (Err(error), _) => Err(ApiError::value(format!("field {field:?}: {error}"))),
+        }
+    }
+
+    fn pair(&mut self, name: &str, value: &Value) -> Result<Arc<str>, ApiError> {
+        value.validate().map_err(|error| ApiError::value(format!("{name:?}: {error}")))?;
+        let key = parse_key(&format!("{}.{name}", self.container))?;
+        let is_other = self.export.pairs.get(&key).is_some_and(|pair| pair.value != *value);
+        if is_other && is_used_elsewhere(&key, self.container, self.export) {
+            let text = format!("pair {key:?} would change, and another container uses it");
+            return Err(ApiError::format(text));
+        }
+        let (value, retype) = (value.clone(), self.retype);
+        self.changes.push(Change::PutPair { key: key.clone(), value, retype });
+        Ok(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_json(json: &str) -> Value {
+        Format::Json.read(json).unwrap().value
+    }
+
+    #[test]
+    fn values_fit_what_stands_there_where_that_loses_nothing() {
+        // The file's value, what stands there, with types, without.
+        for (value, old, typed, untyped) in [
+            ("2", "1.5", "2.0", "2.0"),
+            ("1.5", "2", "1.5", "1.5"),
+            ("2", "\"1.10\"", "2", "\"2\""),
+            ("1.2", "\"1.10\"", "1.2", "\"1.2\""),
+            ("true", "\"x\"", "true", "\"true\""),
+            ("\"30s\"", "30", "\"30s\"", "\"30s\""),
+            ("null", "\"x\"", "null", "null"),
+            ("[1,2,3]", "[\"x\"]", "[1,2,3]", "[\"1\",\"2\",\"3\"]"),
+            ("[1]", "[]", "[1]", "[1]"),
+            ("[1,2]", "[0.5]", "[1.0,2.0]", "[1.0,2.0]"),
+            ("{\"a\":1,\"b\":1}", "{\"a\":\"x\"}", "{\"a\":1,\"b\":1}", "{\"a\":\"1\",\"b\":1}"),
+        ] {
+            let (value, old) = (of_json(value), of_json(old));
+            assert_eq!(fitted(&value, &old, true).to_json(), typed);
+            assert_eq!(fitted(&value, &old, false).to_json(), untyped);
+        }
+    }
+}
