@@ -21,7 +21,7 @@ use crate::accept::Entrance;
 use crate::backup::BackupSource;
 use crate::clock::WallClock;
 use crate::counters::PerWorker;
-use crate::http::{self, Documents, HttpContext, HttpOptions, NodeAddresses};
+use crate::http::{self, AllowedHosts, Documents, HttpContext, HttpOptions, NodeAddresses};
 use crate::metrics::{DiskCounters, HttpCounters, SnapshotCounters};
 use crate::remote::{HandoverCounters, Link, Remote};
 use crate::resp::{self, RespContext, RespCounters, RespOptions};
@@ -34,6 +34,7 @@ use crate::worker::Worker;
 pub(crate) struct Surroundings {
     pub workers: usize,
     pub addresses: NodeAddresses,
+    pub allowed_hosts: AllowedHosts,
     pub warnings: Vec<String>,
     pub disk_error: Arc<Mutex<Option<String>>>,
     pub disk: DiskCounters,
@@ -80,6 +81,7 @@ impl Post {
         let surroundings = self.surroundings;
         let http = HttpContext {
             options: HttpOptions::default(),
+            allowed_hosts: surroundings.allowed_hosts,
             addresses: surroundings.addresses,
             warnings: surroundings.warnings,
             disk_error: surroundings.disk_error,

@@ -37,7 +37,7 @@ use crate::clock::{Ticker, WallClock};
 use crate::config::Settings;
 use crate::crew::{Crew, Post, Servers, Surroundings};
 use crate::disk::{DiskThread, FsDisk, SnapshotPaces, SnapshotThread};
-use crate::http::NodeAddresses;
+use crate::http::{AllowedHosts, NodeAddresses};
 use crate::identity::{self, IdentityError, IdentityStore, remembered_peers};
 use crate::join;
 use crate::listen;
@@ -142,6 +142,7 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     let surroundings = Surroundings {
         workers: settings.workers,
         addresses: addresses(&settings),
+        allowed_hosts: AllowedHosts::new(settings.http_hosts()),
         warnings: warnings(&settings),
         disk_error: worker.disk_error(),
         disk: log.counters(),
