@@ -99,6 +99,9 @@ pub struct ServeArgs {
     /// Address for the other nodes, and this node's name in --peers [default: 127.0.0.1:9001]
     #[arg(long, env = "TIDELOCK_PEER", value_name = "ADDR")]
     pub peer: Option<String>,
+    /// Names besides those of the addresses above under which HTTP clients reach this node, such as a load balancer's
+    #[arg(long, env = "TIDELOCK_ALLOWED_HOSTS", value_name = "NAME,…", value_delimiter = ',')]
+    pub allowed_hosts: Option<Vec<String>>,
     /// Peer addresses of all founders, this node's included, the same list on each of them
     #[arg(long, env = "TIDELOCK_PEERS", value_name = "ADDR,…", value_delimiter = ',')]
     pub peers: Option<Vec<String>>,

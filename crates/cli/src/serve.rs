@@ -40,6 +40,7 @@ fn raw(args: &ServeArgs) -> RawSettings {
         http: args.http,
         resp: args.resp,
         peer: args.peer,
+        allowed_hosts: args.allowed_hosts,
         peers: args.peers,
         join: args.join,
         cluster_name: args.cluster_name,
@@ -107,7 +108,7 @@ mod tests {
     #[test]
     fn every_flag_arrives() {
         let given = raw_of(
-            "tidelock serve --data-dir d --http h:1 --resp r:2 --peer p:3 --peers p:3,q:3 --join m:4,n:4 \
+            "tidelock serve --data-dir d --http h:1 --resp r:2 --peer p:3 --allowed-hosts x.example,y --peers p:3,q:3 --join m:4,n:4 \
              --cluster-name c --force-new-cluster x --shards 8 --tag a=1 --tag b=2 --sync false --election-timeout-ms 500 --request-timeout-ms 900 --dead-after-s 60 --workers 3 --log-format json \
              --log debug",
         );
@@ -118,6 +119,7 @@ mod tests {
             http: text("h:1"),
             resp: text("r:2"),
             peer: text("p:3"),
+            allowed_hosts: list(&["x.example", "y"]),
             peers: list(&["p:3", "q:3"]),
             join: list(&["m:4", "n:4"]),
             cluster_name: text("c"),
@@ -142,6 +144,7 @@ mod tests {
             ("http", config::DEFAULT_HTTP.to_owned()),
             ("resp", config::DEFAULT_RESP.to_owned()),
             ("peer", config::DEFAULT_PEER.to_owned()),
+            ("allowed-hosts", String::new()),
             ("peers", String::new()),
             ("join", String::new()),
             ("cluster-name", config::DEFAULT_CLUSTER_NAME.to_owned()),

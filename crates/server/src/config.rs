@@ -7,12 +7,14 @@
 //! Precedence: flag, environment, file, default. A setting counts as a whole: tags given by flags replace those of
 //! the file. Invariants: every default stands once, here; past [`Settings::new`] nothing is checked again.
 
+mod allowed_hosts;
 mod error;
 mod founders;
 mod join;
 #[cfg(test)]
 mod tests;
 
+pub use allowed_hosts::ALLOWED_HOSTS_MAX;
 pub use error::ConfigError;
 pub use founders::{FOUNDERS_MAX, cluster_id};
 pub use join::JOIN_ADDRESSES_MAX;
@@ -106,6 +108,8 @@ pub struct RawSettings {
     /// Peer addresses of members of a cluster that a new node asks to take it in. An element may be a comma-separated
     /// list. Not together with `peers`.
     pub join: Option<Vec<String>>,
+    /// Names besides its own addresses under which HTTP clients reach this node. An element may be a comma-separated list.
+    pub allowed_hosts: Option<Vec<String>>,
     /// Tells clusters with the same founders apart.
     pub cluster_name: Option<String>,
     /// The id of the cluster that this node leaves, to go on alone.
@@ -152,6 +156,7 @@ impl RawSettings {
             peer: self.peer.or(fallback.peer),
             peers: self.peers.or(fallback.peers),
             join: self.join.or(fallback.join),
+            allowed_hosts: self.allowed_hosts.or(fallback.allowed_hosts),
             cluster_name: self.cluster_name.or(fallback.cluster_name),
             force_new_cluster: self.force_new_cluster.or(fallback.force_new_cluster),
             shards: self.shards.or(fallback.shards),
@@ -205,6 +210,11 @@ impl Address {
         self.text.rsplit_once(':').expect("invariant: an address was parsed as HOST:PORT")
     }
 
+    /// The host without its port.
+    pub fn host(&self) -> &str {
+        self.parts().0
+    }
+
     /// Whether the system chooses the port.
     pub fn has_any_port(&self) -> bool {
         self.parts().1.bytes().all(|byte| byte == b'0')
@@ -253,6 +263,9 @@ pub struct Settings {
     pub resp: Address,
     /// For the other nodes.
     pub peer: Address,
+    /// Names besides those of [`Settings::http`], [`Settings::resp`] and [`Settings::peer`] under which HTTP clients reach
+    /// this node.
+    pub allowed_hosts: Vec<String>,
     /// Data shards that a new cluster is founded with, 1 to [`SHARDS_MAX`].
     pub shards: u64,
     /// Tags of this node.
@@ -354,6 +367,7 @@ impl Settings {
             in_range("dead_after_s", raw.dead_after_s.unwrap_or(DEFAULT_DEAD_AFTER_S), 1..=DEAD_AFTER_S_MAX)?;
         Ok(Settings {
             data_dir: parse_data_dir(raw.data_dir)?,
+            allowed_hosts: allowed_hosts::parse(&raw.allowed_hosts.unwrap_or_default())?,
             http,
             resp,
             peer,
@@ -378,6 +392,12 @@ impl Settings {
     /// The id of the cluster that this node leaves behind to go on alone, if it is to do that.
     pub fn force_new_cluster(&self) -> Option<Uuid> {
         self.force_new_cluster
+    }
+
+    /// Every host name that this node answers HTTP for.
+    pub fn http_hosts(&self) -> impl Iterator<Item = String> {
+        let own = [&self.http, &self.resp, &self.peer].map(|address| address.host().to_owned());
+        own.into_iter().chain(self.allowed_hosts.clone())
     }
 
     /// Peer addresses of all founders, sorted by their bytes, 1 to [`FOUNDERS_MAX`].

@@ -22,7 +22,7 @@ use crate::backup::BackupSource;
 use crate::clock::WallClock;
 use crate::counters::PerWorker;
 use crate::descriptors;
-use crate::http::{self, Documents, HttpContext, HttpOptions, NodeAddresses};
+use crate::http::{self, AllowedHosts, Documents, HttpContext, HttpOptions, NodeAddresses};
 use crate::metrics::{DiskCounters, HttpCounters, SnapshotCounters};
 use crate::remote::{HandoverCounters, Link, Remote};
 use crate::resp::{self, RespContext, RespCounters, RespOptions};
@@ -36,6 +36,7 @@ pub(crate) struct Surroundings {
     pub workers: usize,
     pub descriptors: descriptors::Budget,
     pub addresses: NodeAddresses,
+    pub allowed_hosts: AllowedHosts,
     pub warnings: Vec<String>,
     pub disk_error: Arc<Mutex<Option<String>>>,
     pub disk: DiskCounters,
@@ -85,6 +86,7 @@ impl Post {
         let surroundings = self.surroundings;
         let http = HttpContext {
             options: HttpOptions { connections_max: descriptors.http_max, ..HttpOptions::default() },
+            allowed_hosts: surroundings.allowed_hosts,
             addresses: surroundings.addresses,
             warnings: surroundings.warnings,
             disk_error: surroundings.disk_error,

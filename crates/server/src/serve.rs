@@ -39,7 +39,7 @@ use crate::config::Settings;
 use crate::crew::{Crew, Post, Servers, Surroundings};
 use crate::descriptors::{self, ClientDescriptors, TooFewDescriptors};
 use crate::disk::{DiskThread, FsDisk, SnapshotPaces, SnapshotThread};
-use crate::http::NodeAddresses;
+use crate::http::{AllowedHosts, NodeAddresses};
 use crate::identity::{self, IdentityError, IdentityStore, remembered_peers};
 use crate::join;
 use crate::listen::{self, BoundPort};
@@ -161,6 +161,7 @@ async fn serve(
         workers: settings.workers,
         descriptors,
         addresses: addresses(&settings),
+        allowed_hosts: AllowedHosts::new(settings.http_hosts()),
         warnings: warnings(&settings),
         disk_error: worker.disk_error(),
         disk: log.counters(),

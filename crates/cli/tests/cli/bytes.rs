@@ -54,13 +54,13 @@ fn keys_of_any_bytes() {
     for (number, (path, _)) in keys.iter().enumerate() {
         let body = number.to_string();
         let request = format!(
-            "PUT /v1/keys/{path} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}",
+            "PUT /v1/keys/{path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );
         assert_eq!(raw(&cluster, request.as_bytes()).0, 201, "{path}");
     }
     for (number, (path, _)) in keys.iter().enumerate() {
-        let request = format!("GET /v1/keys/{path} HTTP/1.1\r\nhost: x\r\n\r\n");
+        let request = format!("GET /v1/keys/{path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
         assert_eq!(raw(&cluster, request.as_bytes()), (200, number.to_string().into_bytes()), "{path}");
     }
     let listed = cluster.get(1, "/v1/keys?keys=true").json();
@@ -78,7 +78,7 @@ fn keys_of_any_bytes() {
 fn an_encoded_slash_is_a_slash() {
     let cluster = Cluster::start(1);
     assert_eq!(cluster.put(1, "/v1/keys/a%2Fb", b"1").status, 201);
-    let request = b"GET /v1/keys/a/b HTTP/1.1\r\nhost: x\r\n\r\n";
+    let request = b"GET /v1/keys/a/b HTTP/1.1\r\nhost: localhost\r\n\r\n";
     assert_eq!(raw(&cluster, request), (200, b"1".to_vec()));
 }
 
@@ -101,15 +101,21 @@ fn a_body_of_nine_mebibytes_is_413() {
     const BYTES: usize = 9 << 20;
     let cluster = Cluster::start(1);
     for (name, head) in [
-        ("announced", format!("PUT /v1/keys/huge HTTP/1.1\r\nhost: x\r\ncontent-length: {BYTES}\r\n\r\n")),
+        (
+            "announced",
+            format!("PUT /v1/keys/huge HTTP/1.1\r\nhost: localhost\r\ncontent-length: {BYTES}\r\n\r\n"),
+        ),
         (
             "in chunks",
-            "PUT /v1/keys/huge HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n".to_owned(),
+            "PUT /v1/keys/huge HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n".to_owned(),
         ),
-        ("in the kv1 dialect", format!("PUT /huge HTTP/1.1\r\nhost: x\r\ncontent-length: {BYTES}\r\n\r\n")),
+        (
+            "in the kv1 dialect",
+            format!("PUT /huge HTTP/1.1\r\nhost: localhost\r\ncontent-length: {BYTES}\r\n\r\n"),
+        ),
         (
             "in the raftdb dialect",
-            format!("POST /db/huge HTTP/1.1\r\nhost: x\r\ncontent-length: {BYTES}\r\n\r\n"),
+            format!("POST /db/huge HTTP/1.1\r\nhost: localhost\r\ncontent-length: {BYTES}\r\n\r\n"),
         ),
     ] {
         let mut connection = Raw::connect(cluster.address(1)).expect("the node accepts");

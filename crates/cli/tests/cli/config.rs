@@ -145,7 +145,7 @@ fn publish_once(address: SocketAddr, body: &str) -> Option<u16> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     let head = format!(
-        "POST /api/namespaces/big/publish HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n",
+        "POST /api/namespaces/big/publish HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all((head + body).as_bytes()).ok()?;
@@ -178,8 +178,9 @@ fn watch_once(
     let Ok(mut stream) = TcpStream::connect(address) else { return Ok(()) };
     stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
     let resume = last.map(|last| format!("last-event-id: {last}\r\n")).unwrap_or_default();
-    let request =
-        format!("GET /api/namespaces/{namespace}/containers/c/watch HTTP/1.1\r\nhost: x\r\n{resume}\r\n");
+    let request = format!(
+        "GET /api/namespaces/{namespace}/containers/c/watch HTTP/1.1\r\nhost: localhost\r\n{resume}\r\n"
+    );
     if stream.write_all(request.as_bytes()).is_err() {
         return Ok(());
     }

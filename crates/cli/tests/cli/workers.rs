@@ -21,7 +21,8 @@ fn connect(cluster: &Cluster) -> Vec<Raw> {
 }
 
 fn begin(connection: &mut Raw, line: &str, body: &str) {
-    let request = format!("{line} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let request =
+        format!("{line} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     connection.write(request.as_bytes()).expect("the node reads");
 }
 
@@ -99,7 +100,7 @@ fn every_worker_answers_what_it_has_begun_before_the_end() {
     let mut clients = connect(&cluster);
     for (number, client) in clients.iter_mut().enumerate() {
         let head = format!(
-            "PUT /v1/keys/slow{number} HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\nexpect: 100-continue\r\n\r\n"
+            "PUT /v1/keys/slow{number} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\nexpect: 100-continue\r\n\r\n"
         );
         client.write(head.as_bytes()).expect("the node reads");
         // The node asks for the body, so the request has begun beyond doubt.

@@ -3,7 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::{CLUSTER_NAME_BYTES_MAX, FOUNDERS_MAX, JOIN_ADDRESSES_MAX, TAG_BYTES_MAX, TAGS_MAX};
+use super::{
+    ALLOWED_HOSTS_MAX, CLUSTER_NAME_BYTES_MAX, FOUNDERS_MAX, JOIN_ADDRESSES_MAX, TAG_BYTES_MAX, TAGS_MAX,
+};
 
 /// Why a node does not start. A mistake of usage, found before anything was touched.
 #[derive(Debug, thiserror::Error)]
@@ -100,6 +102,15 @@ pub enum ConfigError {
          cluster reach it"
     )]
     JoinPeer(String),
+    /// Not the name of a host.
+    #[error(
+        "allowed_hosts: `{0}` is not the name of a host; write names without scheme and port, such as \
+         tidelock.example.com"
+    )]
+    AllowedHost(String),
+    /// Too many names of hosts.
+    #[error("allowed_hosts: {0} are too many; give at most {ALLOWED_HOSTS_MAX}")]
+    TooManyAllowedHosts(usize),
     /// Not a name.
     #[error(
         "cluster_name: `{0}` is not a name; write 1 to {CLUSTER_NAME_BYTES_MAX} letters, digits, dots, dashes and \

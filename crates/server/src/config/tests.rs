@@ -43,6 +43,7 @@ const EVERY_SETTING: &str = r#"
     http = "0.0.0.0:80"
     resp = "[::1]:6379"
     peer = "b:1"
+    allowed_hosts = ["kv.example., b ,lb", "kv.example"]
     peers = ["a:1", "b:1"]
     cluster_name = "blue"
     shards = 512
@@ -64,6 +65,9 @@ fn every_setting_of_a_file_counts() {
         (settings.founders(), settings.founder_number().unwrap()),
         (vec!["a:1".to_owned(), "b:1".to_owned()], NodeId(2))
     );
+    assert_eq!(settings.allowed_hosts, ["kv.example", "b", "lb"]);
+    let hosts: Vec<String> = settings.http_hosts().collect();
+    assert_eq!(hosts, ["0.0.0.0", "[::1]", "b", "kv.example", "b", "lb"]);
     assert_eq!(settings.cluster_id(), Some(cluster_id(&["a:1", "b:1"], "blue", 512)));
     assert_eq!((settings.shards, settings.sync), (512, false));
     let tags: Vec<_> = settings.tags.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
@@ -96,6 +100,7 @@ fn what_is_given_overrules_the_file_setting_by_setting() {
         http = "h:1"
         resp = "r:1"
         peer = "p:1"
+        allowed_hosts = ["h"]
         peers = ["p:1"]
         join = ["m:1"]
         cluster_name = "green"
@@ -169,6 +174,10 @@ fn every_invalid_value_is_refused_with_advice() {
         ("join = ['a:1']\npeer = 'b:0'", "peer: b:0 does not say where this node is"),
         ("join = ['a:1']\npeer = '0.0.0.0:1'", "peer: 0.0.0.0:1 does not say where"),
         ("join = ['a:1']\npeer = '[::]:1'", "peer: [::]:1 does not say where"),
+        ("allowed_hosts = ['']", "allowed_hosts: `` is not the name of a host"),
+        ("allowed_hosts = ['a:1']", "allowed_hosts: `a:1` is not the name"),
+        ("allowed_hosts = ['http://a']", "write names without scheme and port"),
+        ("allowed_hosts = ['*']", "allowed_hosts: `*`"),
         ("cluster_name = ''", "cluster_name: "),
         ("cluster_name = 'a\\b'", "cluster_name: "),
         ("shards = 0", "shards: 0 is out of range; write a number from 1 to 512"),
@@ -226,6 +235,11 @@ fn lengths_are_bounded_on_both_sides() {
     };
     assert_eq!(settings(&members(JOIN_ADDRESSES_MAX)).join().len(), JOIN_ADDRESSES_MAX);
     assert!(error(&members(JOIN_ADDRESSES_MAX + 1)).contains("17 addresses"));
+    let hosts = |count: usize| {
+        format!("allowed_hosts = [{}]", (0..count).map(|number| format!("'h{number}',")).collect::<String>())
+    };
+    assert_eq!(settings(&hosts(ALLOWED_HOSTS_MAX)).allowed_hosts.len(), ALLOWED_HOSTS_MAX);
+    assert!(error(&hosts(ALLOWED_HOSTS_MAX + 1)).contains("65 are too many"));
     let tags =
         |count: usize| format!("tags = [{}]", (0..count).map(|n| format!("'{n}=v',")).collect::<String>());
     assert_eq!(settings(&tags(TAGS_MAX)).tags.len(), TAGS_MAX);

@@ -9,6 +9,7 @@
 //! server      accepts, bounds and ends connections; `connections` knows what each is doing, and for how long;
 //!             `carry` writes answers that go on as things happen
 //! service     one request: limit of the head, route, counting, letting go of the body
+//! authority cross_origin          which hosts a request may name, and which pages may change something
 //! route       path -> part of the interface
 //! native atomics list cluster membership checkpoint backup restore | config | kv1 form | raftdb | health openapi      the parts, one room each
 //!     uri          keys and parameters
@@ -21,6 +22,7 @@
 //! error answer can be read by the client that caused it, even while it is still sending.
 
 mod atomics;
+mod authority;
 mod backup;
 mod body;
 mod carry;
@@ -29,6 +31,7 @@ mod cluster;
 mod conditions;
 mod config;
 mod connections;
+mod cross_origin;
 mod form;
 mod health;
 mod json;
@@ -49,6 +52,7 @@ mod slots;
 mod ttl;
 mod uri;
 
+pub use authority::AllowedHosts;
 pub use config::Documents;
 pub use server::serve;
 
@@ -138,6 +142,8 @@ pub struct NodeAddresses {
 pub struct HttpContext {
     /// Limits.
     pub options: HttpOptions,
+    /// The names that this node answers for.
+    pub allowed_hosts: AllowedHosts,
     /// Shown on the welcome page.
     pub addresses: NodeAddresses,
     /// What an operator should know and is not a fault, such as listening beyond loopback without TLS. Shown by

@@ -19,6 +19,7 @@ const TYPE_PREFIX: &str = "https://tidelock.dev/problems/";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProblemKind {
     InvalidRequest,
+    CrossOrigin,
     NotFound,
     NoSuchRoute,
     UnknownHost,
@@ -34,6 +35,7 @@ pub(super) enum ProblemKind {
     KeyTooLong,
     ValueTooLarge,
     BodyTooLarge,
+    MisdirectedRequest,
     HeadTooLarge,
     Internal,
     NoLeader,
@@ -49,6 +51,7 @@ impl ProblemKind {
     fn parts(self) -> (StatusCode, &'static str, &'static str) {
         match self {
             ProblemKind::InvalidRequest => (StatusCode::BAD_REQUEST, "invalid-request", "Invalid request"),
+            ProblemKind::CrossOrigin => (StatusCode::FORBIDDEN, "cross-origin", "Cross-origin request"),
             ProblemKind::NotFound => (StatusCode::NOT_FOUND, "not-found", "Not found"),
             ProblemKind::NoSuchRoute => (StatusCode::NOT_FOUND, "no-such-route", "No such route"),
             ProblemKind::UnknownHost => (StatusCode::NOT_FOUND, "unknown-host", "Unknown host"),
@@ -72,6 +75,9 @@ impl ProblemKind {
                 (StatusCode::PAYLOAD_TOO_LARGE, "value-too-large", "Value too large")
             }
             ProblemKind::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "Body too large"),
+            ProblemKind::MisdirectedRequest => {
+                (StatusCode::MISDIRECTED_REQUEST, "misdirected-request", "Misdirected request")
+            }
             ProblemKind::HeadTooLarge => (
                 StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
                 "head-too-large",
@@ -212,6 +218,7 @@ impl Problem {
         let body = self.body();
         let mut out = format!(
             "HTTP/1.1 {} {title}\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\n\
+             x-content-type-options: nosniff\r\n\
              retry-after: {RETRY_AFTER_SECONDS}\r\nconnection: close\r\n\r\n",
             status.as_u16(),
             body.len()

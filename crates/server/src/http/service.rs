@@ -1,24 +1,25 @@
 //! One request: from its head to its answer.
 //!
-//! Owns the order of things that hold for every request: the head's limit, the route, the counting, and letting go
-//! of the body. It is generic over the store and free of allocation; what a route costs is its own affair.
+//! Owns the order of things that hold for every request: the head's limit, the host that it names and the page that it may
+//! come from, the route, the counting, and letting go of the body. It is generic over the store and free of allocation; what a route costs is its own affair.
 
 use std::time::Instant;
 
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_LENGTH, HeaderValue};
+use hyper::header::{CONTENT_LENGTH, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode};
 use tidelock_core::command::{Reply, Request};
 
+use super::authority::Authority;
 use super::body::{BodyLimit, RequestBody};
 use super::problem::{Problem, ProblemKind};
 use super::response::Response;
 use super::route::Route;
 use super::uri::Parameters;
 use super::{
-    HttpContext, atomics, backup, checkpoint, cluster, config, health, kv1, list, membership, native,
-    openapi, raftdb, registry, restore, slots,
+    HttpContext, atomics, backup, checkpoint, cluster, config, cross_origin, health, kv1, list, membership,
+    native, openapi, raftdb, registry, restore, slots,
 };
 use crate::metrics::{Kind, MethodClass, Observation, StatusClass};
 use crate::store::Store;
@@ -74,12 +75,17 @@ pub(super) async fn answer<S: Store>(
     let (head, incoming) = request.into_parts();
     let mut body = RequestBody::new(incoming, &head.headers, context.options.body_read_timeout);
     let route = Route::of(head.uri.path());
-    let result = match check_head(&head, context.options.head_bytes_max) {
+    let result = match check_head(&head, context) {
         Ok(()) => dispatch(Call { store, context, head: &head, body: &mut body }, route).await,
         Err(problem) => Err(problem),
     };
     body.finish();
-    let mut response = result.unwrap_or_else(Problem::into_response);
+    let mut response = result.unwrap_or_else(|problem| match route {
+        Route::Config(_) => config::refusal(problem),
+        _ => problem.into_response(),
+    });
+    // Values are what clients put there: a browser must not take one for a page or a script.
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if head.method == Method::HEAD {
         state_empty_length(&mut response);
     }
@@ -138,9 +144,19 @@ pub(super) fn only_posts(method: &Method) -> Result<(), Problem> {
     if *method == Method::POST { Ok(()) } else { Err(Problem::method_not_allowed("POST")) }
 }
 
+/// What must hold before a request's meaning is looked at.
+fn check_head(head: &Parts, context: &HttpContext) -> Result<(), Problem> {
+    check_length(head, context.options.head_bytes_max)?;
+    let authority = Authority::of(head)?;
+    if let Some(authority) = authority {
+        context.allowed_hosts.check(authority)?;
+    }
+    cross_origin::check(head, authority)
+}
+
 /// The parser's own limit is higher, so that a head that is only a little too long gets an answer which names the
 /// limit, on a connection that stays usable.
-fn check_head(head: &Parts, bytes_max: usize) -> Result<(), Problem> {
+fn check_length(head: &Parts, bytes_max: usize) -> Result<(), Problem> {
     const SEPARATORS_BYTES: usize = ": \r\n".len();
     const REQUEST_LINE_BYTES: usize = "  HTTP/1.1\r\n\r\n".len();
     let target_bytes = head.uri.path_and_query().map_or(0, |target| target.as_str().len());

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use tidelock_core::types::UnixMillis;
 use tidelock_server::clock::WallClock;
-use tidelock_server::http::{HttpContext, HttpOptions, NodeAddresses, serve};
+use tidelock_server::http::{AllowedHosts, HttpContext, HttpOptions, NodeAddresses, serve};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -80,6 +80,7 @@ impl Drop for Server {
 fn context(options: HttpOptions) -> HttpContext {
     HttpContext {
         options,
+        allowed_hosts: AllowedHosts::new(["tidelock.example".to_owned()]),
         clock: WallClock(|| UnixMillis(1_795_219_200_000)),
         addresses: NodeAddresses {
             http: "127.0.0.1:8001".to_owned(),

@@ -20,7 +20,7 @@ fn serve() -> Server {
 
 /// A request whose head has exactly this many bytes.
 fn request_of(head_bytes: usize) -> Vec<u8> {
-    let (before, behind) = ("GET /livez HTTP/1.1\r\nx: ", "\r\n\r\n");
+    let (before, behind) = ("GET /livez HTTP/1.1\r\nhost: localhost\r\nx: ", "\r\n\r\n");
     let padding = "p".repeat(head_bytes - before.len() - behind.len());
     format!("{before}{padding}{behind}").into_bytes()
 }
@@ -50,8 +50,9 @@ fn a_head_far_over_the_limit_ends_the_connection() {
 fn a_head_may_have_100_headers() {
     let server = serve();
     let request = |headers: usize| {
-        let headers: String = (0..headers).map(|number| format!("h{number}: v\r\n")).collect();
-        format!("GET /livez HTTP/1.1\r\n{headers}\r\n").into_bytes()
+        // `Host` is the first.
+        let headers: String = (1..headers).map(|number| format!("h{number}: v\r\n")).collect();
+        format!("GET /livez HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n").into_bytes()
     };
     let mut client = Client::connect(server.address);
     assert_eq!(client.ask(&request(100)).status(), 200);
@@ -64,7 +65,7 @@ fn a_client_may_stop_sending_and_still_be_answered() {
     let server = serve();
     let arrivals = server.store.hold();
     let mut client = Client::connect(server.address);
-    client.send(b"GET /v1/keys/k HTTP/1.1\r\n\r\n").unwrap();
+    client.send(b"GET /v1/keys/k HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
     client.stop_sending();
     arrivals.recv().unwrap();
     server.store.release();
@@ -85,9 +86,13 @@ fn bytes_that_are_not_http_end_the_connection() {
 fn pipelined_requests_are_answered_in_order() {
     let server = serve();
     let mut client = Client::connect(server.address);
-    let put =
-        |value: &str| format!("PUT /v1/keys/k HTTP/1.1\r\ncontent-length: {}\r\n\r\n{value}", value.len());
-    let get = "GET /v1/keys/k HTTP/1.1\r\n\r\n";
+    let put = |value: &str| {
+        format!(
+            "PUT /v1/keys/k HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{value}",
+            value.len()
+        )
+    };
+    let get = "GET /v1/keys/k HTTP/1.1\r\nhost: localhost\r\n\r\n";
     client.send(format!("{}{get}{}{get}", put("one"), put("two")).as_bytes()).unwrap();
     let answers: Vec<_> = (0..4).map(|_| client.read_answer(false).unwrap()).collect();
     assert_eq!(answers.iter().map(|answer| answer.status()).collect::<Vec<_>>(), [201, 200, 200, 200]);
@@ -99,7 +104,9 @@ fn a_client_that_asks_first_is_invited_only_to_send_what_will_be_taken() {
     let server = serve();
     let mut client = Client::connect(server.address);
     let head = |length: usize| {
-        format!("PUT /v1/keys/k HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: {length}\r\n\r\n")
+        format!(
+            "PUT /v1/keys/k HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: {length}\r\n\r\n"
+        )
     };
     client.send(head(5).as_bytes()).unwrap();
     assert_eq!(client.read_answer(false).unwrap().status(), 100);
@@ -115,21 +122,21 @@ fn a_client_that_asks_first_is_invited_only_to_send_what_will_be_taken() {
 fn a_malformed_body_stores_nothing() {
     let server = serve();
     let mut client = Client::connect(server.address);
-    let request = b"PUT /v1/keys/k HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n5\r\nvalue\r\nzz\r\n";
+    let request = b"PUT /v1/keys/k HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n5\r\nvalue\r\nzz\r\n";
     assert_eq!(client.ask(request).status(), 400);
     let mut client = Client::connect(server.address);
-    assert_eq!(client.ask(b"GET /v1/keys/k HTTP/1.1\r\n\r\n").status(), 404);
+    assert_eq!(client.ask(b"GET /v1/keys/k HTTP/1.1\r\nhost: localhost\r\n\r\n").status(), 404);
 }
 
 #[test]
 fn a_body_that_is_cut_short_stores_nothing() {
     let server = serve();
     let mut client = Client::connect(server.address);
-    client.send(b"PUT /v1/keys/k HTTP/1.1\r\ncontent-length: 10\r\n\r\nvalue").unwrap();
+    client.send(b"PUT /v1/keys/k HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\nvalue").unwrap();
     drop(client);
     let mut client = Client::connect(server.address);
     // The end of the other connection is handled before or after this request; neither may store.
-    assert_eq!(client.ask(b"GET /v1/keys/k HTTP/1.1\r\n\r\n").status(), 404);
+    assert_eq!(client.ask(b"GET /v1/keys/k HTTP/1.1\r\nhost: localhost\r\n\r\n").status(), 404);
     drop(client);
     let store = server.store.clone();
     drop(server);
@@ -140,7 +147,7 @@ fn a_body_that_is_cut_short_stores_nothing() {
 fn a_body_that_does_not_arrive_is_given_up() {
     let server = Server::start(HttpOptions { body_read_timeout: SHORT, ..HttpOptions::default() });
     let mut client = Client::connect(server.address);
-    let answer = client.ask(b"PUT /v1/keys/k HTTP/1.1\r\ncontent-length: 10\r\n\r\nvalue");
+    let answer = client.ask(b"PUT /v1/keys/k HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\nvalue");
     assert_eq!(answer.status(), 408);
     client.expect_closed();
 }
@@ -149,7 +156,7 @@ fn a_body_that_does_not_arrive_is_given_up() {
 fn a_slow_head_is_cut() {
     let server = Server::start(HttpOptions { head_read_timeout: SHORT, ..HttpOptions::default() });
     let mut client = Client::connect(server.address);
-    assert_eq!(client.ask(b"GET /livez HTTP/1.1\r\n\r\n").status(), 200);
+    assert_eq!(client.ask(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").status(), 200);
     client.send(b"GET /livez HTTP/1.1\r\nhost: loc").unwrap();
     client.expect_closed();
     assert_eq!(server.with_context(|context| context.counters.connections_timed_out.get()), 1);
@@ -159,7 +166,7 @@ fn a_slow_head_is_cut() {
 fn an_idle_connection_is_closed() {
     let server = Server::start(HttpOptions { idle_timeout: SHORT, ..HttpOptions::default() });
     let mut client = Client::connect(server.address);
-    assert_eq!(client.ask(b"GET /livez HTTP/1.1\r\n\r\n").status(), 200);
+    assert_eq!(client.ask(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").status(), 200);
     client.expect_closed();
 }
 
@@ -169,7 +176,7 @@ fn a_request_that_is_being_answered_is_not_idle() {
     let server = Server::start(options);
     let arrivals = server.store.hold();
     let mut waiting = Client::connect(server.address);
-    waiting.send(b"GET /v1/keys/k HTTP/1.1\r\n\r\n").unwrap();
+    waiting.send(b"GET /v1/keys/k HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
     arrivals.recv().unwrap();
     // Another connection that is cut as idle shows that the sweep has passed, more than once.
     for _ in 0..3 {
@@ -183,22 +190,24 @@ fn a_request_that_is_being_answered_is_not_idle() {
 fn a_connection_over_the_limit_is_told_so() {
     let server = Server::start(HttpOptions { connections_max: 1, ..HttpOptions::default() });
     let mut first = Client::connect(server.address);
-    assert_eq!(first.ask(b"GET /livez HTTP/1.1\r\n\r\n").status(), 200);
+    assert_eq!(first.ask(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").status(), 200);
 
     let mut second = Client::connect(server.address);
-    let answer = second.ask(b"GET /livez HTTP/1.1\r\n\r\n");
+    let answer = second.ask(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n");
     assert_eq!(answer.status(), 503);
     assert_eq!(answer.header("retry-after"), Some("1"));
     assert_eq!(answer.header("content-type"), Some("application/problem+json"));
     assert!(answer.text().contains("https://tidelock.dev/problems/too-many-connections"));
     second.expect_closed();
-    assert_eq!(first.ask(b"GET /livez HTTP/1.1\r\n\r\n").status(), 200);
+    assert_eq!(first.ask(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").status(), 200);
     assert_eq!(server.with_context(|context| context.counters.connections_refused.get()), 1);
 
     // The end of the first makes room, as soon as the server has seen it.
     drop(first);
     let deadline = std::time::Instant::now() + Duration::from_secs(20);
-    while Client::connect(server.address).ask(b"GET /livez HTTP/1.1\r\n\r\n").status() != 200 {
+    while Client::connect(server.address).ask(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").status()
+        != 200
+    {
         assert!(std::time::Instant::now() < deadline, "the place is never vacated");
     }
 }
@@ -208,23 +217,23 @@ fn a_client_that_leaves_does_not_disturb_others() {
     let server = serve();
     let arrivals = server.store.hold();
     let mut leaving = Client::connect(server.address);
-    leaving.send(b"PUT /v1/keys/k HTTP/1.1\r\ncontent-length: 1\r\n\r\nx").unwrap();
+    leaving.send(b"PUT /v1/keys/k HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\nx").unwrap();
     arrivals.recv().unwrap();
     drop(leaving);
     server.store.release();
     let mut client = Client::connect(server.address);
-    assert_eq!(client.ask(b"GET /livez HTTP/1.1\r\n\r\n").status(), 200);
+    assert_eq!(client.ask(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").status(), 200);
 }
 
 #[test]
 fn a_shutdown_finishes_what_is_in_flight_and_closes_the_rest() {
     let mut server = serve();
     let mut idle = Client::connect(server.address);
-    assert_eq!(idle.ask(b"GET /livez HTTP/1.1\r\n\r\n").status(), 200);
+    assert_eq!(idle.ask(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").status(), 200);
     let mut fresh = Client::connect(server.address);
     let arrivals = server.store.hold();
     let mut working = Client::connect(server.address);
-    working.send(b"PUT /v1/keys/k HTTP/1.1\r\ncontent-length: 1\r\n\r\nx").unwrap();
+    working.send(b"PUT /v1/keys/k HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\nx").unwrap();
     arrivals.recv().unwrap();
 
     server.request_shutdown();
@@ -245,7 +254,7 @@ fn a_shutdown_does_not_wait_for_ever() {
     let mut server = Server::start(HttpOptions { drain_timeout: SHORT, ..HttpOptions::default() });
     let arrivals = server.store.hold();
     let mut stuck = Client::connect(server.address);
-    stuck.send(b"GET /v1/keys/k HTTP/1.1\r\n\r\n").unwrap();
+    stuck.send(b"GET /v1/keys/k HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
     arrivals.recv().unwrap();
     server.request_shutdown();
     stuck.expect_closed();
@@ -256,11 +265,11 @@ fn a_shutdown_does_not_wait_for_ever() {
 fn metrics_count_what_was_asked() {
     let server = serve();
     let mut client = Client::connect(server.address);
-    client.ask(b"PUT /v1/keys/k HTTP/1.1\r\ncontent-length: 1\r\n\r\nx");
-    client.ask(b"GET /v1/keys/k?stale=true HTTP/1.1\r\n\r\n");
-    client.ask(b"GET /absent HTTP/1.1\r\n\r\n");
-    client.ask(b"BREW /absent HTTP/1.1\r\n\r\n");
-    let answer = client.ask(b"GET /metrics HTTP/1.1\r\n\r\n");
+    client.ask(b"PUT /v1/keys/k HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\nx");
+    client.ask(b"GET /v1/keys/k?stale=true HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    client.ask(b"GET /absent HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    client.ask(b"BREW /absent HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    let answer = client.ask(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n");
     let media_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     assert_eq!(answer.header("content-type"), Some(media_type));
     for line in [
@@ -296,4 +305,56 @@ fn the_documents_state_the_limits() {
     ] {
         assert!(text.contains(&row), "{row}");
     }
+}
+
+/// Every combination of what a browser may say, by the rules of Go's `CrossOriginProtection`.
+#[test]
+fn changes_need_a_page_of_the_same_origin_or_none() {
+    let server = serve();
+    let mut client = Client::connect(server.address);
+    let header =
+        |name: &str, value: Option<&str>| value.map_or(String::new(), |value| format!("{name}: {value}\r\n"));
+    let sites = [None, Some("same-origin"), Some("none"), Some("same-site"), Some("cross-site"), Some("")];
+    let origins = [
+        None,
+        Some("http://localhost:8001"),
+        Some("https://localhost:8001"),
+        Some("http://localhost"),
+        Some("null"),
+    ];
+    for (site, origin) in sites.iter().flat_map(|site| origins.map(|origin| (*site, origin))) {
+        let is_own_origin = origin.is_none_or(|origin| origin.ends_with("//localhost:8001"));
+        let may_change = match site {
+            None => is_own_origin,
+            Some(site) => ["same-origin", "none"].contains(&site),
+        };
+        let headers = header("sec-fetch-site", site) + &header("origin", origin);
+        for (method, is_change) in [
+            ("PUT", true),
+            ("POST", true),
+            ("DELETE", true),
+            ("PATCH", true),
+            ("GET", false),
+            ("HEAD", false),
+        ] {
+            let head = format!(
+                "{method} /db/k HTTP/1.1\r\nhost: localhost:8001\r\ncontent-length: 0\r\n{headers}\r\n"
+            );
+            let is_refused = client.ask(head.as_bytes()).status() == 403;
+            assert_eq!(is_refused, is_change && !may_change, "{head}");
+        }
+    }
+}
+
+#[test]
+fn the_host_of_an_absolute_target_counts() {
+    let server = serve();
+    let mut client = Client::connect(server.address);
+    let mut status = |target: &str, host: &str| {
+        client.ask(format!("GET {target} HTTP/1.1\r\nhost: {host}\r\n\r\n").as_bytes()).status()
+    };
+    assert_eq!(status("http://localhost:1/livez", "evil.example"), 200);
+    assert_eq!(status("http://evil.example/livez", "localhost"), 421);
+    assert_eq!(status("http://user@localhost/livez", "localhost"), 400);
+    assert_eq!(status("http://localhost/livez", "local host"), 400);
 }

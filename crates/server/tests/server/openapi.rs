@@ -10,7 +10,7 @@ use crate::client::{Answer, Client};
 use crate::harness::Server;
 
 /// Statuses that any request may get, which the document states once.
-const ANY_REQUEST: [u16; 7] = [400, 408, 413, 431, 500, 503, 504];
+const ANY_REQUEST: [u16; 9] = [400, 403, 408, 413, 421, 431, 500, 503, 504];
 
 /// First segments that are never keys.
 const RESERVED: [&str; 13] = [
@@ -32,7 +32,8 @@ const RESERVED: [&str; 13] = [
 /// As a server serves it.
 static DOCUMENT: LazyLock<Document> = LazyLock::new(|| {
     let server = Server::start(HttpOptions::default());
-    let answer = Client::connect(server.address).ask(b"GET /openapi.json HTTP/1.1\r\n\r\n");
+    let answer =
+        Client::connect(server.address).ask(b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n");
     assert_eq!((answer.status(), answer.header("content-type")), (200, Some("application/json")));
     Document(serde_json::from_slice(&answer.body).unwrap())
 });
@@ -99,7 +100,7 @@ pub fn check(method: &str, target: &str, answer: &Answer) -> Result<(), String> 
                 || body["type"].as_str().is_some_and(|name| name.ends_with("/no-such-route"))
         });
     let Some(operation) = DOCUMENT.operation(method, path) else {
-        let is_refused = is_no_route || matches!(status, 400 | 405 | 431);
+        let is_refused = is_no_route || matches!(status, 400 | 403 | 405 | 421 | 431);
         return if is_refused { Ok(()) } else { Err(wrong("not described")) };
     };
     // What is encoded may still lead to a reserved path, and this server has nothing to back up.
@@ -135,13 +136,42 @@ fn each_path_takes_the_methods_that_are_described() {
         let path = ["{node}", "{shard}"].iter().fold(template.clone(), |path, name| path.replace(name, "1"));
         let path = path.replace("{namespace}", "ns").replace("{key}", "k").replace("{id}", "k");
         for method in ["GET", "PUT", "POST", "DELETE", "PATCH"] {
-            let answer =
-                client.ask(format!("{method} {path} HTTP/1.1\r\ncontent-length: 0\r\n\r\n").as_bytes());
+            let answer = client.ask(
+                format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n")
+                    .as_bytes(),
+            );
             let is_described = DOCUMENT.operation(method, &path).is_some();
             assert_eq!(answer.status() != 405, is_described, "{method} {path}: {}", answer.text());
             check(method, &path, &answer).unwrap();
         }
     }
+}
+
+/// A page of another site reaches no route that changes something, and a page whose name is bound to this node's address
+/// reaches none at all.
+#[test]
+fn no_path_is_open_to_pages_of_others() {
+    let server = Server::start(HttpOptions::default());
+    let mut client = Client::connect(server.address);
+    for (template, item) in DOCUMENT.paths() {
+        let path = ["{node}", "{shard}"].iter().fold(template.clone(), |path, name| path.replace(name, "1"));
+        let path = path.replace("{namespace}", "ns").replace("{key}", "k").replace("{id}", "k");
+        for method in ["get", "put", "post", "delete"].iter().filter(|method| item.get(**method).is_some()) {
+            let method = method.to_uppercase();
+            let mut ask = |headers: &str| {
+                let request = format!("{method} {path} HTTP/1.1\r\n{headers}\r\ncontent-length: 0\r\n\r\n");
+                let answer = client.ask(request.as_bytes());
+                check(&method, &path, &answer).unwrap();
+                assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{method} {path}");
+                answer.status()
+            };
+            assert_eq!(ask("host: evil.example"), 421, "{method} {path}");
+            if method != "GET" {
+                assert_eq!(ask("host: localhost\r\nsec-fetch-site: cross-site"), 403, "{method} {path}");
+            }
+        }
+    }
+    assert_eq!(server.store.state().len(), 0);
 }
 
 #[test]

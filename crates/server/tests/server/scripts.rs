@@ -1,7 +1,9 @@
 //! Runs the golden scripts of HTTP: each file against a fresh server, over one connection for as long as it stands.
 //!
 //! ```text
-//! METHOD "/target" [body="text"] [hex=ff00] [chunked=true] [Header-Name="value"]…    one request, one answer
+//! METHOD "/target" [body="text"] [hex=ff00] [chunked=true] [hosts="one|two"] [version=1.0] [Header-Name="value"]…
+//!                                                      one request, one answer; its Host is localhost unless hosts says
+//!                                                      which ones there are
 //! refuse no-leader|unknown-outcome|overloaded          what the store answers from now on
 //! accept                                               no more of that
 //! registry                                             what is wanted of each host, and who leads each shard
@@ -11,8 +13,8 @@
 //!
 //! Every answer must be one that `/openapi.json` tells of.
 //!
-//! `{x*100}` in any text stands for a hundred times `x`. The date is left out of answers; bytes of a body that are not
-//! printable ASCII are shown as escapes.
+//! `{x*100}` in any text stands for a hundred times `x`. The date and the header that every answer must have are left out
+//! of answers; bytes of a body that are not printable ASCII are shown as escapes.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -68,6 +70,7 @@ scripts! {
     dialects_share_keys
     head_answers_like_get_without_a_body
     health_is_reported
+    hosts_are_those_that_the_node_answers_for
     keys_are_any_bytes
     keys_are_limited
     keys_expire
@@ -83,6 +86,7 @@ scripts! {
     native_values_are_stored_and_read
     native_writes_are_conditional
     openapi_is_only_read
+    pages_of_other_origins_change_nothing
     raftdb_stores_raw_bodies
     refusals_tell_what_happened
     reserved_paths_are_never_keys
@@ -121,17 +125,22 @@ impl Runner {
         let target = expand(arguments.next_pos().ok_or("a request needs a target")?);
         let mut body = None;
         let mut chunked = false;
-        let mut head = format!("{} {target} HTTP/1.1\r\nhost: localhost\r\n", command.name);
+        let (mut hosts, mut version) = ("localhost".to_owned(), "1.1".to_owned());
+        let mut headers = String::new();
         for argument in arguments {
             let Argument::KeyValue(name, value) = argument else { return Err("one target, please".into()) };
             match name.as_str() {
                 "body" => body = Some(expand(value).into_bytes()),
                 "hex" => body = Some(decode_hex(value)?),
                 "chunked" => chunked = value.parse()?,
-                header => write!(head, "{header}: {}\r\n", expand(value))?,
+                "hosts" => hosts = expand(value),
+                "version" => value.clone_into(&mut version),
+                header => write!(headers, "{header}: {}\r\n", expand(value))?,
             }
         }
-        let mut request = head.into_bytes();
+        let hosts = hosts.split_terminator('|').map(|host| format!("host: {host}\r\n")).collect::<String>();
+        let mut request =
+            format!("{} {target} HTTP/{version}\r\n{hosts}{headers}", command.name).into_bytes();
         match body {
             Some(body) if chunked => {
                 request.extend_from_slice(b"transfer-encoding: chunked\r\n\r\n");
@@ -150,6 +159,9 @@ impl Runner {
         }
         let answer = self.client.ask(&request);
         openapi::check(&command.name, &target, &answer)?;
+        if answer.header("x-content-type-options") != Some("nosniff") {
+            return Err(format!("a browser may guess what this is: {answer:?}").into());
+        }
         Ok(show(&answer))
     }
 
@@ -260,7 +272,7 @@ fn decode_hex(text: &str) -> Result<Vec<u8>, Box<dyn Error>> {
 fn show(answer: &Answer) -> String {
     let mut out = format!("{}\n", answer.status_line);
     for (name, value) in &answer.headers {
-        if name != "date" {
+        if !["date", "x-content-type-options"].contains(&name.as_str()) {
             writeln!(out, "{name}: {value}").unwrap();
         }
     }

@@ -15,7 +15,10 @@ fn serve() -> (Server, Client) {
 }
 
 fn post(client: &mut Client, target: &str, body: &str) {
-    let head = format!("POST /api/namespaces/{target} HTTP/1.1\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "POST /api/namespaces/{target} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
     let answer = client.ask((head + body).as_bytes());
     assert_eq!(answer.status(), 200, "{}", answer.text());
 }
@@ -27,7 +30,8 @@ fn set(client: &mut Client, pair: &str, number: u32) {
 /// Begins to watch.
 fn watch(server: &Server, headers: &str) -> Client {
     let mut watcher = Client::connect(server.address);
-    let request = format!("GET /api/namespaces/ns/containers/c/watch HTTP/1.1\r\n{headers}\r\n");
+    let request =
+        format!("GET /api/namespaces/ns/containers/c/watch HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");
     watcher.send(request.as_bytes()).unwrap();
     let head = watcher.read_head().unwrap();
     assert_eq!(head.status(), 200);
@@ -73,7 +77,7 @@ fn a_watcher_hears_what_is_and_what_becomes_of_it() {
     set(&mut client, "p", 9);
     set(&mut client, "q", 4);
     assert_eq!(change(&mut first), (8, 4));
-    let answer = client.ask(b"DELETE /api/namespaces/ns/containers/c HTTP/1.1\r\n\r\n");
+    let answer = client.ask(b"DELETE /api/namespaces/ns/containers/c HTTP/1.1\r\nhost: localhost\r\n\r\n");
     assert_eq!(answer.status(), 200);
     let (name, id, data) = event(&mut first);
     assert_eq!((name.as_str(), id, &data["deleted"]), ("deleted", Some(9), &serde_json::Value::Bool(true)));
@@ -140,7 +144,7 @@ fn a_node_that_stops_lets_its_watchers_go() {
 fn a_long_poll_is_answered_when_something_happens() {
     let (server, mut client) = serve();
     let mut watcher = Client::connect(server.address);
-    watcher.send(b"GET /api/namespaces/ns/containers/c/watch?index=1&wait=300s HTTP/1.1\r\n\r\n").unwrap();
+    watcher.send(b"GET /api/namespaces/ns/containers/c/watch?index=1&wait=300s HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
     while server.store.hub_count() == 0 {
         std::thread::yield_now();
     }
@@ -170,7 +174,7 @@ fn watchers_do_not_count_among_other_connections() {
         assert_eq!((change(watcher), change(watcher)), ((1, 1), (2, 2)));
     }
     let mut other = Client::connect(server.address);
-    assert_eq!(other.ask(b"GET /livez HTTP/1.1\r\n\r\n").status(), 200);
+    assert_eq!(other.ask(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").status(), 200);
     let mut refused = Client::connect(server.address);
     assert_eq!(refused.read_answer(false).unwrap().status(), 503);
 }
@@ -195,18 +199,18 @@ fn a_client_without_chunks_is_told_the_same() {
 fn the_head_alone_leaves_the_connection_as_it_is() {
     let (server, mut client) = serve();
     let mut other = Client::connect(server.address);
-    let head = other.ask(b"HEAD /api/namespaces/ns/containers/c/watch HTTP/1.1\r\n\r\n");
+    let head = other.ask(b"HEAD /api/namespaces/ns/containers/c/watch HTTP/1.1\r\nhost: localhost\r\n\r\n");
     assert_eq!((head.status(), head.header("content-type")), (200, Some("text/event-stream")));
     set(&mut client, "p", 2);
-    assert_eq!(other.ask(b"GET /livez HTTP/1.1\r\n\r\n").status(), 200);
+    assert_eq!(other.ask(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").status(), 200);
 }
 
 #[test]
 fn what_follows_on_a_connection_that_carries_events_is_not_answered() {
     let (mut server, mut client) = serve();
     let mut watcher = Client::connect(server.address);
-    let request = "GET /api/namespaces/ns/containers/c/watch HTTP/1.1\r\n\r\n";
-    watcher.send(format!("{request}GET /livez HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
+    let request = "GET /api/namespaces/ns/containers/c/watch HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    watcher.send(format!("{request}GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").as_bytes()).unwrap();
     let head = watcher.read_head().unwrap();
     assert_eq!(head.header("connection"), Some("close"), "and it says so");
     assert_eq!(watcher.read_chunk().unwrap(), "retry: 1000\n\n");
@@ -224,7 +228,7 @@ fn a_watcher_hears_that_the_namespace_went_and_came_back() {
     let (server, mut client) = serve();
     let mut watcher = watch(&server, "");
     assert_eq!(change(&mut watcher), (1, 1));
-    let delete = b"DELETE /api/namespaces/ns?force=true HTTP/1.1\r\n\r\n";
+    let delete = b"DELETE /api/namespaces/ns?force=true HTTP/1.1\r\nhost: localhost\r\n\r\n";
     assert_eq!(client.ask(delete).status(), 200);
     let gone = |watcher: &mut Client| {
         let (name, id, data) = event(watcher);
@@ -243,7 +247,7 @@ fn a_watcher_hears_that_the_namespace_went_and_came_back() {
     // A long poll ends with it, too.
     let mut poller = Client::connect(server.address);
     let before = server.store.hub_count();
-    poller.send(b"GET /api/namespaces/ns/containers/c/watch?index=2&wait=300s HTTP/1.1\r\n\r\n").unwrap();
+    poller.send(b"GET /api/namespaces/ns/containers/c/watch?index=2&wait=300s HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
     while server.store.hub_count() == before {
         std::thread::yield_now();
     }

@@ -72,7 +72,7 @@ impl Load<'_> {
         let connection = connection.as_mut()?;
         let value = value.to_string();
         let request = format!(
-            "PUT /v1/keys/{key} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{value}",
+            "PUT /v1/keys/{key} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{value}",
             value.len()
         );
         connection.write(request.as_bytes()).ok()?;

@@ -33,6 +33,7 @@ use tidelock_core::command::config::{ConfigReply, Item, Name, Query, Stamp};
 use tidelock_core::command::{ConfigRead, Consistency, Read, Reply, Request};
 use tidelock_core::limits;
 
+use super::problem::Problem;
 use super::response::Response;
 use super::service::Call;
 use super::uri::{self, Parameters};
@@ -49,6 +50,11 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>, rest: &str) -> Response 
         Ok(response) => response,
         Err(error) => error.into_response(),
     }
+}
+
+/// Answers a request that was refused before its path was looked at.
+pub(super) fn refusal(problem: Problem) -> Response {
+    ApiError::from(problem).into_response()
 }
 
 async fn route<S: Store>(call: Call<'_, S>, rest: &str) -> Result<Response, ApiError> {

@@ -48,7 +48,7 @@ impl<'a, 'b> Connections<'a, 'b> {
             thread::sleep(PAUSE);
             return Sent::Not;
         };
-        let request = format!("{request} HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n");
+        let request = format!("{request} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n");
         match connection.write(request.as_bytes()).and_then(|()| connection.read()) {
             Ok((status, body)) => Sent::Answer(status, body),
             Err(_) => {

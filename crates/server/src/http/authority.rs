@@ -1,0 +1,192 @@
+//! Which host a request is addressed to, and whether this node answers for it.
+//!
+//! A web page may bind a name of its own to this node's address (DNS rebinding): its requests are then of the page's own
+//! origin, and only their `Host` tells. So a node answers for IP addresses, `localhost`, the names that it listens on and
+//! those of `--allowed-hosts`, as etcd does with `--host-whitelist`. Anything else is 421: the request may be right, but
+//! not at this server (RFC 9110 section 15.5.20), which tells it apart from the 403 of [`super::cross_origin`].
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use hyper::Version;
+use hyper::header::HOST;
+use hyper::http::request::Parts;
+
+use super::problem::{Problem, ProblemKind};
+use crate::config::HOST_BYTES_MAX;
+
+/// `host[:port]` of a request, well formed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Authority<'a> {
+    text: &'a str,
+    host: &'a str,
+}
+
+impl<'a> Authority<'a> {
+    /// Of a request: that of an absolute target, otherwise `Host`. `None` for HTTP/1.0 without `Host`, which no browser
+    /// sends.
+    ///
+    /// # Errors
+    /// 400 if `Host` is missing, malformed, or there more than once (RFC 9112 section 3.2).
+    pub fn of(head: &'a Parts) -> Result<Option<Authority<'a>>, Problem> {
+        let mut fields = head.headers.get_all(HOST).iter();
+        let field = match (fields.next(), fields.next()) {
+            (Some(field), None) => field,
+            (None, _) if head.version < Version::HTTP_11 => return Ok(None),
+            (None, _) => return Err(Problem::invalid("the header Host is missing")),
+            (Some(_), Some(_)) => return Err(Problem::invalid("the header Host is there more than once")),
+        };
+        let malformed = || Problem::invalid("the header Host is not HOST or HOST:PORT");
+        let of_field = field.to_str().ok().and_then(Authority::parse).ok_or_else(malformed)?;
+        match head.uri.authority() {
+            None => Ok(Some(of_field)),
+            Some(target) => {
+                let of_target = Authority::parse(target.as_str());
+                of_target.map(Some).ok_or_else(|| Problem::invalid("the target's host is malformed"))
+            }
+        }
+    }
+
+    fn parse(text: &'a str) -> Option<Authority<'a>> {
+        let (host, port) = match text.rfind([':', ']']) {
+            Some(at) if text.as_bytes()[at] == b':' => (&text[..at], &text[at + 1..]),
+            _ => (text, ""),
+        };
+        let port_is_valid = port.bytes().all(|byte| byte.is_ascii_digit())
+            && (port.is_empty() || port.parse::<u16>().is_ok());
+        let host_is_valid = match host.strip_prefix('[') {
+            Some(bracketed) => bracketed.strip_suffix(']').is_some_and(is_ipv6),
+            None => !host.is_empty() && host.bytes().all(is_of_name),
+        };
+        (port_is_valid && host_is_valid).then_some(Authority { text, host })
+    }
+
+    /// As it was written.
+    pub fn as_str(self) -> &'a str {
+        self.text
+    }
+
+    /// A name cannot be bound to an address by a page if it is an address.
+    fn is_ip(self) -> bool {
+        self.host.starts_with('[') || self.host.parse::<Ipv4Addr>().is_ok()
+    }
+}
+
+fn is_ipv6(text: &str) -> bool {
+    text.parse::<Ipv6Addr>().is_ok()
+}
+
+/// A byte of a registered name, RFC 3986 section 3.2.2.
+fn is_of_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(&byte)
+}
+
+/// The names that a node answers for.
+#[derive(Clone, Debug, Default)]
+pub struct AllowedHosts {
+    names: Vec<String>,
+}
+
+impl AllowedHosts {
+    /// IP addresses and `localhost` are always allowed.
+    pub fn new(names: impl IntoIterator<Item = String>) -> AllowedHosts {
+        AllowedHosts { names: names.into_iter().collect() }
+    }
+
+    /// # Errors
+    /// 421 if this node does not answer for that host.
+    pub(super) fn check(&self, authority: Authority<'_>) -> Result<(), Problem> {
+        if authority.is_ip() {
+            return Ok(());
+        }
+        // The root's dot is part of a name, and resolvers take it.
+        let name = authority.host.strip_suffix('.').unwrap_or(authority.host);
+        let is_allowed = name.eq_ignore_ascii_case("localhost")
+            || self.names.iter().any(|allowed| allowed.eq_ignore_ascii_case(name));
+        if is_allowed { Ok(()) } else { Err(misdirected(name)) }
+    }
+}
+
+fn misdirected(name: &str) -> Problem {
+    let (host, name) = if name.len() <= HOST_BYTES_MAX { (name, name) } else { ("of this request", "NAME") };
+    let detail = format!(
+        "this node does not answer for the host {host}; address it by IP address, as localhost, or by a name that it \
+         listens on, or start it with --allowed-hosts {name}; nothing was done"
+    );
+    Problem::new(ProblemKind::MisdirectedRequest, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authority_is_a_host_and_perhaps_a_port() {
+        for (text, host) in [
+            ("localhost", "localhost"),
+            ("localhost:", "localhost"),
+            ("a.example.:8001", "a.example."),
+            ("a_b~%41!:1", "a_b~%41!"),
+            ("127.0.0.1:65535", "127.0.0.1"),
+            ("[::1]", "[::1]"),
+            ("[fe80::1]:8001", "[fe80::1]"),
+        ] {
+            assert_eq!(Authority::parse(text), Some(Authority { text, host }));
+        }
+        for text in [
+            "",
+            ":8001",
+            "a b",
+            "a,b c",
+            "a/b",
+            "user@a",
+            "http://a",
+            "a:b",
+            "a:-1",
+            "a:+1",
+            "a:65536",
+            "a:1:2",
+            "::1",
+            "[::1",
+            "::1]",
+            "[::1]x",
+            "[]",
+            "[a]",
+            "[fe80::1%25eth0]",
+            "[v1.a]",
+            "a\"b",
+            "\u{e4}",
+        ] {
+            assert_eq!(Authority::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_addresses_localhost_and_listed_names_are_answered_for() {
+        let hosts = AllowedHosts::new(["tidelock.example".to_owned()]);
+        let is_allowed = |text| hosts.check(Authority::parse(text).unwrap()).is_ok();
+        for text in [
+            "127.0.0.1",
+            "10.0.0.1:8001",
+            "[::1]:8001",
+            "localhost",
+            "LocalHost.:1",
+            "tidelock.example",
+            "TIDELOCK.example.:8001",
+        ] {
+            assert!(is_allowed(text), "{text}");
+        }
+        for text in [
+            "evil.example",
+            "tidelock.example.evil",
+            "x.tidelock.example",
+            "tidelock.example..",
+            "localhost.evil",
+            "127.0.0.1.evil",
+            "2130706433",
+            "0x7f.1",
+            ".",
+        ] {
+            assert!(!is_allowed(text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Refuses changes that a web page of another origin asks for.
+//!
+//! A browser sends forms, beacons and simple fetches of any page to any address, this machine's own included, without
+//! asking the server first. It says so in `Sec-Fetch-Site`, which pages cannot set; browsers leave it out towards plain HTTP
+//! beyond loopback, where `Origin` has to do. The rules are those of `CrossOriginProtection` in Go's `net/http`. Programs
+//! send neither header and are not affected. Reads are left alone: without CORS headers a page cannot see their answers.
+
+use hyper::Method;
+use hyper::header::{HeaderName, HeaderValue, ORIGIN};
+use hyper::http::request::Parts;
+
+use super::authority::Authority;
+use super::problem::{Problem, ProblemKind};
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// # Errors
+/// 403 for an unsafe method if the browser says, or lets suspect, that another origin's page sent the request.
+pub(super) fn check(head: &Parts, authority: Option<Authority<'_>>) -> Result<(), Problem> {
+    if matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS) {
+        return Ok(());
+    }
+    let mut sites = head.headers.get_all(SEC_FETCH_SITE).iter().peekable();
+    if sites.peek().is_some() {
+        let is_own = |site: &HeaderValue| site == "same-origin" || site == "none";
+        return if sites.all(is_own) { Ok(()) } else { Err(refused()) };
+    }
+    let is_own = |origin: &HeaderValue| authority.is_some_and(|authority| is_origin_of(origin, authority));
+    if head.headers.get_all(ORIGIN).iter().all(is_own) { Ok(()) } else { Err(refused()) }
+}
+
+/// Whether an origin has this host and port. The scheme cannot be compared: a proxy in front may have taken TLS off.
+fn is_origin_of(origin: &HeaderValue, authority: Authority<'_>) -> bool {
+    let host = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
+    host.is_some_and(|host| host.eq_ignore_ascii_case(authority.as_str()))
+}
+
+fn refused() -> Problem {
+    let detail = "a web page of another origin asked for this change; nothing was done";
+    Problem::new(ProblemKind::CrossOrigin, detail)
+}
