@@ -28,5 +28,6 @@ mod moving;
 mod placement;
 mod replacement;
 mod resp;
+mod scans;
 mod snapshots;
 mod workers;
