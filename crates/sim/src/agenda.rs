@@ -102,6 +102,8 @@ pub enum Happening {
     },
     /// A client takes its next step.
     Client(usize),
+    /// A scanner takes its next step.
+    Scan(usize),
     /// The fault of this number in the plan strikes.
     Fault(usize),
     /// The fault of this number ends.

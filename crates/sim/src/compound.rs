@@ -185,7 +185,10 @@ impl Compound {
                     1 => SetCondition::Differs(b"0"),
                     _ => SetCondition::Version(condition),
                 };
-                let expiry = *choose(random, &[Expiry::Never, Expiry::Keep, Expiry::At(at), Expiry::At(at)]);
+                let expiry = *choose(
+                    random,
+                    &[Expiry::Never, Expiry::Keep, Expiry::At(at), Expiry::At(at), Expiry::At(UnixMillis(0))],
+                );
                 Operation::Set(Set { key, value, condition, expiry, previous: random.bool() })
             }
             6 => Operation::Delete { key, condition },

@@ -7,8 +7,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::sync::Arc;
 
 use tidelock_core::command::{ConfigRead, HostInfo, Read, RegistryView, Reply, Standing, Write as Command};
+use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::control::slot_set::SlotSet;
 use tidelock_core::event::{Actions, ConfigNews, Event, NodeOptions, NodeStatus, OutgoingFrame};
 use tidelock_core::membership::Membership;
@@ -205,6 +207,11 @@ impl Host {
     /// The tables of the registry, as far as it knows.
     pub fn registry(&self) -> Option<RegistryView> {
         Some(self.process.as_ref()?.node.registry_view())
+    }
+
+    /// Which shard holds which slots, as far as it knows.
+    pub fn slot_map(&self) -> Option<Arc<SlotMap>> {
+        Some(self.process.as_ref()?.node.slot_map().clone())
     }
 
     /// The version of its slot map, if it can answer for every key from its own memory.

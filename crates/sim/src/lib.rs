@@ -33,6 +33,7 @@ pub mod net;
 pub mod operator;
 pub mod plan;
 pub mod run;
+pub mod scanning;
 pub mod shrink;
 pub mod slots;
 pub mod trace;

@@ -60,6 +60,8 @@ pub struct DiskPace {
 pub struct Load {
     /// How many there are; each has one operation at a time that it waits for.
     pub clients: usize,
+    /// Further clients, which iterate over all keys.
+    pub scanners: usize,
     /// Keys for each shard: few, so that clients contend.
     pub keys_per_shard: usize,
     /// Longest pause of a client between two operations.
@@ -120,6 +122,7 @@ impl Plan {
             load: draw_load(
                 random,
                 (&mut generator(seed, "operations"), &mut generator(seed, "configuration")),
+                &mut generator(seed, "scans"),
             ),
             duration,
             faults: draw_faults(seed, severity),
@@ -185,9 +188,11 @@ fn draw_disk(random: &mut fastrand::Rng) -> DiskPace {
 fn draw_load(
     random: &mut fastrand::Rng,
     (operations, config): (&mut fastrand::Rng, &mut fastrand::Rng),
+    scans: &mut fastrand::Rng,
 ) -> Load {
     Load {
         clients: random.usize(1..=12),
+        scanners: *choose(scans, &[0, 0, 1, 2]),
         keys_per_shard: random.usize(1..=4),
         pause_max: Micros::MILLISECOND * random.u64(1..=200),
         patience: Micros::MILLISECOND * random.u64(100..=5_000),

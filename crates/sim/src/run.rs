@@ -46,6 +46,8 @@ pub struct Tally {
     pub removed: u64,
     /// Replicas that came after another one of the same shard on the same node.
     pub replaced: u64,
+    /// Iterations over all keys that came to their end.
+    pub iterations: u64,
     /// Checkpoints of a replica that were compared with another's at the same index.
     pub checkpoints: u64,
     /// Times that a disk took no writes, and its process waited until it did.
@@ -73,6 +75,7 @@ impl Tally {
         self.joined += other.joined;
         self.removed += other.removed;
         self.replaced += other.replaced;
+        self.iterations += other.iterations;
         self.checkpoints += other.checkpoints;
         self.snapshots_made += other.snapshots_made;
         self.snapshots_received += other.snapshots_received;
@@ -128,7 +131,7 @@ fn play(plan: &Plan, world: &mut World<'_>) -> Result<(), Violation> {
     world.inspect()?;
     // Keys of one shard have one revision only while none moves.
     let state_shards = (!crate::operator::moves(&plan.deeds)).then_some(plan.data_shards);
-    checkers::judge(world.history(), world.ledger(), state_shards)?;
+    checkers::judge((world.history(), &world.iterations), world.ledger(), state_shards)?;
     checkers::config::check(world.history(), &world.watchers)?;
     if state_shards.is_some() {
         checkers::lives::check(world.history(), world.ledger(), &world.watchers)?;

@@ -29,6 +29,7 @@ use crate::net::{Direction, Network};
 use crate::operator::{Operators, ZONES};
 use crate::plan::{DiskPace, Plan};
 use crate::run::{Report, Tally};
+use crate::scanning::{Iteration, Scanner};
 use crate::trace::{Detail, Trace, digest};
 use crate::watching::Watcher;
 use crate::workload::Workload;
@@ -41,6 +42,9 @@ pub struct World<'p> {
     pub(crate) hosts: Vec<Host>,
     pub(crate) workload: Workload,
     pub(crate) watchers: Vec<Watcher>,
+    pub(crate) scanners: Vec<Scanner>,
+    /// What scanners returned.
+    pub(crate) iterations: Vec<Iteration>,
     pub(crate) history: History,
     pub(crate) nemesis: Nemesis,
     pub(crate) disk_pace: DiskPace,
@@ -97,6 +101,10 @@ impl<'p> World<'p> {
             net: Network::new(plan.hosts(), plan.weather, plan.generator("network").u64(..)),
             hosts: hosts.collect(),
             watchers: Watcher::all(&workload.namespaces()),
+            scanners: (0..plan.load.scanners)
+                .map(|number| Scanner::new(number, plan.generator(&format!("scanner {number}"))))
+                .collect(),
+            iterations: Vec::new(),
             workload,
             history: History::default(),
             nemesis: Nemesis::new(plan.generator("nemesis")),
@@ -135,6 +143,7 @@ impl<'p> World<'p> {
             let pause = self.workload.pause();
             self.agenda.after(pause, Happening::Client(client));
         }
+        self.start_scanners();
         for (index, scheduled) in self.plan.faults.iter().enumerate() {
             self.agenda.at(scheduled.at, Happening::Fault(index));
         }
@@ -174,6 +183,7 @@ impl<'p> World<'p> {
             refused: count(&|outcome| matches!(outcome, Outcome::Answered { reply: Reply::Refused(_), .. })),
             lost: count(&|outcome| *outcome == Outcome::Lost),
             crashes: self.crashes,
+            iterations: self.iterations.len() as u64,
             checkpoints: self.checkpoints,
             snapshots_made: self.snapshots_made,
             snapshots_received: self.snapshots_received,
@@ -306,12 +316,14 @@ impl<'p> World<'p> {
             Happening::Connect(link) => self.meet(link),
             Happening::GiveUp { link, connection } => self.net.give_up(link, connection, &mut self.agenda),
             Happening::Client(client) if self.is_loaded => self.client(client),
+            Happening::Scan(scanner) if self.is_loaded => self.scan(scanner),
             Happening::Fault(index) if self.is_loaded => self.strike(index),
             Happening::Relief(index) if self.is_loaded => return self.relieve(index),
             Happening::Deed(index) => self.try_deed(index),
             Happening::Started(node) if !self.host(node).is_up() => return self.start_host(node),
             Happening::Started(_) => {}
-            Happening::Client(_) | Happening::Fault(_) | Happening::Relief(_) => {}
+            Happening::Client(_) | Happening::Scan(_) => {}
+            Happening::Fault(_) | Happening::Relief(_) => {}
         }
         Ok(())
     }
@@ -405,7 +417,8 @@ impl<'p> World<'p> {
         self.watcher_hears(token, &reply);
         let whole_map = self.host(node).whole_map();
         self.history.answered_with(token, whole_map);
-        let was_open = self.history.answer(token, reply);
+        let was_open = self.history.answer(token, reply.clone());
+        self.scanner_hears(node, token, reply);
         self.replies.answered(node, token, was_open)
     }
 

@@ -32,11 +32,12 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     plan.load.pause_max = Micros::MILLISECOND * 20;
     plan.load.value_bytes_max = plan.load.value_bytes_max.min(2_000);
     plan.load.config_per_mille = 0;
+    plan.load.scanners = if fault == Fault::ScanByLaterMap { 2 } else { 0 };
     match fault {
         Fault::NewsOfLeaderAlone => plan.load.config_per_mille = 800,
         Fault::ExpiredByLeaderAlone => plan.load.operations_per_mille = 900,
         // Slots go to and fro under load; a copy takes a while, and its leader is often another one.
-        Fault::OwnedBeforeLastRows | Fault::OldAttemptBelieved => {
+        Fault::OwnedBeforeLastRows | Fault::OldAttemptBelieved | Fault::ScanByLaterMap => {
             plan.data_shards = 2;
             plan.load.keys_per_shard = 4;
             plan.load.pause_max = Micros::MILLISECOND * 4;
@@ -136,6 +137,10 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::AppliedOutOfOrder
         | Fault::NewsOfLeaderAlone
         | Fault::ExpiredByLeaderAlone => [isolate, partition, pause, slow],
+        // What starts again knows an old slot map, and learns the newer one while it waits for its shards.
+        Fault::ScanByLaterMap => {
+            [Strike::Crash { target, loss: Loss::Process, inside_operations: None }, isolate, pause, slow]
+        }
         Fault::OwnedBeforeLastRows | Fault::OldAttemptBelieved => [isolate, pause, slow, break_links],
         Fault::StaleSnapshotInstalled | Fault::CheckpointTakenLate => [isolate, pause, slow, break_links],
         Fault::DeposedSessionAnswered | Fault::OvertakenTriedAgain | Fault::OutcomeThroughLaterLink => {
@@ -212,6 +217,11 @@ fn owned_before_last_rows_is_caught() {
 #[test]
 fn old_attempt_believed_is_caught() {
     caught(Fault::OldAttemptBelieved, &["durability", "linearizability", "lineage", "operations"]);
+}
+
+#[test]
+fn scan_by_later_map_is_caught() {
+    caught(Fault::ScanByLaterMap, &["scans"]);
 }
 
 #[test]

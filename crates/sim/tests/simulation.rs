@@ -54,6 +54,7 @@ fn a_row_of_seeds_holds_and_tests_something() {
         total.refused > SEEDS && total.lost > 0 && total.sectors_lost > 0,
         "faults bit nobody: {total:?}"
     );
+    assert!(total.iterations > SEEDS, "hardly any iteration over all keys ended: {total:?}");
     assert!(total.checkpoints > SEEDS, "replicas were hardly compared: {total:?}");
     assert!(
         total.snapshots_made > 10 * SEEDS && total.snapshots_received > SEEDS,

@@ -30,5 +30,6 @@ mod moving;
 mod placement;
 mod replacement;
 mod resp;
+mod scans;
 mod snapshots;
 mod workers;

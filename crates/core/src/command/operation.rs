@@ -126,7 +126,7 @@ pub enum Expiry {
     Never,
     /// When it would have.
     Keep,
-    /// Then.
+    /// Then. [`UnixMillis`] 0 has passed by any clock: the key does not exist after the set.
     At(UnixMillis),
 }
 

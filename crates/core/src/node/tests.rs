@@ -2,6 +2,7 @@
 
 mod alone;
 mod membership;
+mod scans;
 mod stalls;
 
 use alloc::collections::{BTreeMap, BTreeSet};

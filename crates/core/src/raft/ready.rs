@@ -394,7 +394,7 @@ impl Group {
             for waiter in waiters {
                 let reply = self.machine.read(&waiter.read);
                 let is_moving = matches!(reply, Reply::Part { .. } | Reply::Refused(Refusal::NotHere));
-                let read = is_moving.then_some(waiter.read);
+                let read = (is_moving || matches!(waiter.read, Read::Scan { .. })).then_some(waiter.read);
                 out.reads.push(ReadDone { request: waiter.request, shard: self.shard, reply, read });
             }
         }

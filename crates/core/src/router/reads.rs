@@ -10,6 +10,7 @@ use super::gather::{Gather, NotWhole};
 use super::{Open, Router, Work, parts, slots};
 use crate::command::{Consistency, Operations, Page, Read, Refusal, Reply};
 use crate::control::slot_set::SlotSet;
+use crate::deliberate::Fault;
 use crate::limits;
 use crate::peer::{self, Question, ReadMessage};
 use crate::raft::{Groups, LinkNumber, ReadDone, RequestId};
@@ -154,12 +155,17 @@ impl Router {
         }
     }
 
-    /// A shard's answer to a read of it alone, as the client gets it; `None` if it must be asked again, because slots moved.
-    /// A step of a walk counts only if the shard has all that the map says: what it does not have, no other may show.
+    /// A shard's answer to a read of it alone, as the client gets it; `None` if it must be asked again, because slots
+    /// moved. A step of a scan counts only if the shard owned all that the map of the scan gives it: what it does not own,
+    /// no other shard shows. The map may have changed since the step was asked for; what the new one says then proves
+    /// nothing, because a shard that gave all of its slots away owns exactly its share by it.
     fn settle(&self, read: &Read, shard: ShardId, reply: Reply) -> Option<Reply> {
         match read {
             _ if reply == Reply::Refused(Refusal::NotHere) => None,
-            Read::Scan { .. } if !matches!(reply, Reply::Refused(_)) => {
+            Read::Scan { version, .. } if !matches!(reply, Reply::Refused(_)) => {
+                if *version != self.slots.version && !self.faults.has(Fault::ScanByLaterMap) {
+                    return Some(Reply::SlotsMoved);
+                }
                 let (owned, reply) = self.part(shard, reply);
                 (owned == self.slots.share(shard)).then_some(reply)
             }

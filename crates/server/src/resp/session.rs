@@ -280,7 +280,9 @@ impl Session {
         keys: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
     ) -> Result<Action, Failure> {
         if self.multi.is_some() {
-            return Err("ERR WATCH inside MULTI is not allowed".into());
+            // As in Redis, this does not spoil the transaction.
+            self.owe(|encoder| encoder.error("ERR WATCH inside MULTI is not allowed"));
+            return Ok(Action::Done);
         }
         let count = keys.len();
         if self.watches.len() + count > limits::WATCHES_MAX {

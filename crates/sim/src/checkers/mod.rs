@@ -2,7 +2,7 @@
 //!
 //! Two kinds. *Online* checkers look at the nodes while the run goes on: [`agreement`], [`leaders`], [`replicas`],
 //! [`replies`]. *Offline* ones judge the finished [`History`], which is all that a client
-//! of the shipped binary could see: [`linearizability`], [`staleness`], [`durability`], [`lists`]; they share
+//! of the shipped binary could see: [`linearizability`], [`staleness`], [`durability`], [`lists`], [`scans`]; they share
 //! [`lineage`], which orders what happened to each key by version. [`operations`] judges with the log in hand what a history
 //! alone does not tell, [`config`] judges configuration by its revisions, [`lives`] namespaces that come and go by the log.
 //!
@@ -19,6 +19,7 @@ pub mod lives;
 pub mod operations;
 pub mod replicas;
 pub mod replies;
+pub mod scans;
 pub mod staleness;
 
 #[cfg(test)]
@@ -27,6 +28,7 @@ mod fixture;
 use tidelock_core::types::Version;
 
 use crate::history::History;
+use crate::scanning::Iteration;
 
 /// A property that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,7 +50,7 @@ impl Violation {
 /// Judges a finished history with every offline checker; `data_shards` tells which keys share a state; `None`: none
 /// do for long, because slots move.
 pub fn judge(
-    history: &History,
+    (history, iterations): (&History, &[Iteration]),
     ledger: &operations::Ledger,
     data_shards: Option<u64>,
 ) -> Result<(), Violation> {
@@ -57,7 +59,8 @@ pub fn judge(
     durability::check(history, &lineages)?;
     linearizability::check(&lineages)?;
     staleness::check(&lineages)?;
-    lists::check(history, &lineages, data_shards)
+    lists::check(history, &lineages, data_shards)?;
+    scans::check(iterations, &lineages)
 }
 
 /// A key and what is seen of it, for messages.

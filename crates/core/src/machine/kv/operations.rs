@@ -135,7 +135,11 @@ impl KeyValue {
                 Expiry::Keep => self.expiries.of(set.key),
                 Expiry::At(at) => Some(at),
             };
-            self.store(set.key, set.value, expires).0
+            let version = self.store(set.key, set.value, expires).0;
+            if expires == Some(PASSED) {
+                self.remove(set.key);
+            }
+            version
         });
         let created = current == Version::ABSENT;
         answer(&match version {

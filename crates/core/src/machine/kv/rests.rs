@@ -1,4 +1,4 @@
-//! Where a walk over all keys can rest, so that 44 bits name the place on every replica and after every restart.
+//! Where a walk over all keys can rest, so that 40 bits name the place on every replica and after every restart.
 //!
 //! The cursor of Redis' `SCAN` is a number, and nobody may have to remember what it stands for. A key does not fit into a number, its
 //! hash does; but finding a key by its hash takes an index, and one of all keys would cost a third of their memory. So only
@@ -18,9 +18,7 @@ use core::ops::Bound;
 use super::{KeyValue, Record};
 use crate::command::{Refusal, Reply};
 use crate::limits::{LIST_PAGE_BYTES_MAX, SCAN_KEYS_MAX, SCAN_REST_ONE_IN};
-
-/// Bits of a place of rest. The others of a 64-bit cursor tell the shard, and the version of the map of slots.
-const PLACE_BITS: u32 = 44;
+use crate::scan::PLACE_BITS;
 
 /// Removed places that are remembered: walks that remove what they meet are common.
 const REMOVED_MAX: usize = 4_096;

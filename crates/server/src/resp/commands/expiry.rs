@@ -15,29 +15,33 @@ type Result<T = Action> = std::result::Result<T, Failure>;
 /// `EXPIRE key seconds [NX|XX|GT|LT]`
 pub fn expire(session: &mut Session, arguments: Arguments<'_>) -> Result {
     let now = session.context.clock.now();
-    change(session, arguments, (1_000, now))
+    change(session, arguments, (1_000, now, "expire"))
 }
 
 /// `PEXPIRE key milliseconds [NX|XX|GT|LT]`
 pub fn pexpire(session: &mut Session, arguments: Arguments<'_>) -> Result {
     let now = session.context.clock.now();
-    change(session, arguments, (1, now))
+    change(session, arguments, (1, now, "pexpire"))
 }
 
 /// `EXPIREAT key unix-seconds [NX|XX|GT|LT]`
 pub fn expireat(session: &mut Session, arguments: Arguments<'_>) -> Result {
-    change(session, arguments, (1_000, UnixMillis(0)))
+    change(session, arguments, (1_000, UnixMillis(0), "expireat"))
 }
 
 /// `PEXPIREAT key unix-milliseconds [NX|XX|GT|LT]`
 pub fn pexpireat(session: &mut Session, arguments: Arguments<'_>) -> Result {
-    change(session, arguments, (1, UnixMillis(0)))
+    change(session, arguments, (1, UnixMillis(0), "pexpireat"))
 }
 
-fn change(session: &mut Session, arguments: Arguments<'_>, (unit_ms, begin): (i64, UnixMillis)) -> Result {
+fn change(
+    session: &mut Session,
+    arguments: Arguments<'_>,
+    (unit_ms, begin, command): (i64, UnixMillis, &str),
+) -> Result {
     let end =
         integer(&arguments[2])?.checked_mul(unit_ms).and_then(|millis| millis.checked_add(begin.0 as i64));
-    let end = end.ok_or("ERR invalid expire time in 'expire' command")?;
+    let end = end.ok_or_else(|| Failure::from(format!("ERR invalid expire time in '{command}' command")))?;
     let condition = condition(arguments)?;
     // What has passed by our clock has passed: the key goes at once, and not when the leader next looks at its own.
     let has_passed = end <= session.context.clock.now().0 as i64;

@@ -1,13 +1,10 @@
-//! Walks over all keys: `SCAN`, `KEYS`, `DBSIZE`.
+//! Reads of all keys: `SCAN`, `KEYS`, `DBSIZE`.
 //!
-//! A cursor is the shard (its number less one, in the upper 10 bits), the version of the map of slots with which the walk began
-//! (its lower 10 bits) and the place in the shard at which the walk rests (44 bits, see `tidelock_core::machine::kv`). It means
-//! the same on every node and after every restart; nobody remembers it. A walk that finds another map begins anew, since
-//! keys may have come to shards that it has been through: it then meets keys twice, and misses none.
+//! What a cursor says, and which shard the next step of an iteration reads, `tidelock_core::scan` decides.
 
 use tidelock_core::command::{Consistency, Read, Reply, Request};
 use tidelock_core::limits::{LIST_PAGE_ITEMS_MAX, SCAN_KEYS_MAX};
-use tidelock_core::types::ShardId;
+use tidelock_core::scan::{self, Scan};
 
 use super::super::access::Access;
 use super::super::encode::{Encoder, Protocol};
@@ -20,11 +17,7 @@ use std::rc::Rc;
 
 type Result<T = Action> = std::result::Result<T, Failure>;
 
-/// Bits of a cursor that tell the place inside of a shard.
-const PLACE_BITS: u32 = 44;
-
-/// Bits of a cursor that tell the version of the map.
-const VERSION_BITS: u32 = 10;
+const INVALID_CURSOR: &str = "ERR invalid cursor";
 
 /// Keys that a step looks at unless the client says otherwise. (Redis' own default.)
 const COUNT_DEFAULT: usize = 10;
@@ -39,7 +32,7 @@ pub fn scan(session: &mut Session, arguments: Arguments<'_>) -> Result {
     let is_number = !cursor.is_empty() && cursor.iter().all(u8::is_ascii_digit);
     let cursor: Option<u64> =
         std::str::from_utf8(cursor).ok().filter(|_| is_number).and_then(|text| text.parse().ok());
-    let step = Step::read(cursor.ok_or("ERR invalid cursor")?, arguments)?;
+    let step = Step::read(cursor.ok_or(INVALID_CURSOR)?, arguments)?;
     let (store, protocol) = (session.store.clone(), session.protocol);
     let consistency = consistency(session);
     Ok(Action::Wait(Box::pin(async move {
@@ -58,12 +51,9 @@ pub fn scan(session: &mut Session, arguments: Arguments<'_>) -> Result {
     })))
 }
 
-/// One step of a walk.
+/// One `SCAN` command.
 struct Step {
-    shard: ShardId,
-    after: u64,
-    /// What the cursor tells of the version of the map; `None` when the walk begins.
-    version: Option<u64>,
+    cursor: u64,
     count: usize,
     pattern: Option<Vec<u8>>,
     /// Every key holds a string: any other type matches none.
@@ -72,11 +62,7 @@ struct Step {
 
 impl Step {
     fn read(cursor: u64, arguments: Arguments<'_>) -> Result<Step> {
-        let shard = ShardId((cursor >> (PLACE_BITS + VERSION_BITS)) + 1);
-        let after = cursor & ((1 << PLACE_BITS) - 1);
-        let version = (cursor != 0).then(|| version_bits(cursor >> PLACE_BITS));
-        let mut step =
-            Step { shard, after, version, count: COUNT_DEFAULT, pattern: None, matches_type: true };
+        let mut step = Step { cursor, count: COUNT_DEFAULT, pattern: None, matches_type: true };
         let mut rest = arguments.from(2);
         while let (Some(option), Some(value)) = (rest.next(), rest.next()) {
             if is(option, "match") {
@@ -93,59 +79,33 @@ impl Step {
         if arguments.len().is_multiple_of(2) { Ok(step) } else { syntax() }
     }
 
-    /// Walks until enough keys were looked at, through as many shards as that takes.
-    async fn run(mut self, store: &dyn Access, consistency: Consistency) -> Result<(u64, Vec<bytes::Bytes>)> {
+    /// Reads until enough keys were looked at, through as many shards as that takes. Returns the next cursor and the keys
+    /// that match.
+    async fn run(self, store: &dyn Access, consistency: Consistency) -> Result<(u64, Vec<bytes::Bytes>)> {
+        let mut scan = Scan::resume(self.cursor, store.slot_map()).map_err(|_| INVALID_CURSOR)?;
         let (mut found, mut looked_at) = (Vec::new(), 0);
-        let mut slots = store.slot_map();
-        let mut shards = slots.shards();
-        if self.version != Some(version_bits(slots.version)) {
-            self.begin(&shards);
-        } else if !shards.contains(&self.shard) {
-            return Err("ERR invalid cursor".into());
-        }
-        loop {
-            let version = slots.version;
-            // At least one: what was met before the map changed counts, too.
-            let count = self.count.saturating_sub(looked_at).max(1);
-            let read = Read::Scan { shard: self.shard, after: self.after, count, version };
-            let (keys, next) = match store.ask(Request::Read { read, consistency }).await {
-                Reply::Scanned { keys, next } => (keys, next),
-                Reply::SlotsMoved => {
-                    slots = store.slot_map();
-                    shards = slots.shards();
-                    self.begin(&shards);
-                    continue;
+        while !scan.is_complete() {
+            // At least one: what was found before the map changed counts, too.
+            let read = scan.read(self.count.saturating_sub(looked_at).max(1));
+            let reply = store.ask(Request::Read { read, consistency }).await;
+            match scan.take(reply, store.slot_map()) {
+                scan::Step::Keys(keys) => {
+                    looked_at += keys.len();
+                    found.extend(keys.into_iter().filter(|key| self.matches(key)));
+                    if looked_at >= self.count || scan.is_inside_shard() {
+                        break;
+                    }
                 }
-                other => return Err(failure(other)),
-            };
-            looked_at += keys.len();
-            found.extend(keys.into_iter().filter(|key| self.matches(key)));
-            let following = shards.iter().copied().find(|shard| *shard > self.shard);
-            let cursor = |shard: ShardId, place: u64| {
-                ((shard.0 - 1) << VERSION_BITS | version_bits(version)) << PLACE_BITS | place
-            };
-            match (next, following) {
-                (Some(place), _) => return Ok((cursor(self.shard, place), found)),
-                (None, None) => return Ok((0, found)),
-                (None, Some(shard)) if looked_at >= self.count => return Ok((cursor(shard, 0), found)),
-                (None, Some(shard)) => (self.shard, self.after) = (shard, 0),
+                scan::Step::StartedOver => {}
+                scan::Step::Failed(other) => return Err(failure(other)),
             }
         }
-    }
-
-    /// Goes to where every walk begins.
-    fn begin(&mut self, shards: &[ShardId]) {
-        (self.shard, self.after) = (shards.first().copied().unwrap_or(ShardId(1)), 0);
+        Ok((scan.cursor(), found))
     }
 
     fn matches(&self, key: &[u8]) -> bool {
         self.matches_type && self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, key))
     }
-}
-
-/// What a cursor holds of the version of a map.
-fn version_bits(version: u64) -> u64 {
-    version & ((1 << VERSION_BITS) - 1)
 }
 
 /// `KEYS pattern`

@@ -107,14 +107,16 @@ struct Life {
 impl Life {
     /// The end, as a time. Relative ones end here, by this node's clock.
     fn end(self, session: &Session, text: &[u8], command: &str) -> Result<UnixMillis> {
-        let begin = if self.absolute { 0 } else { session.context.clock.now().0 as i64 };
+        let now = session.context.clock.now().0 as i64;
+        let begin = if self.absolute { 0 } else { now };
         let end = integer(text)?
             .checked_mul(self.unit_ms)
             .filter(|millis| *millis > 0)
             .and_then(|millis| millis.checked_add(begin));
         let end =
             end.ok_or_else(|| Failure::from(format!("ERR invalid expire time in '{command}' command")))?;
-        Ok(UnixMillis(end as u64))
+        // A time that has passed by this clock has passed: the key must not be seen until the leader's clock says so.
+        Ok(UnixMillis(if end <= now { 0 } else { end as u64 }))
     }
 }
 

@@ -306,6 +306,10 @@ impl Model {
             Expiry::At(at) => Some(at),
         };
         let version = holds.then(|| self.write(set.key, set.value, expires));
+        if holds && expires == Some(UnixMillis(0)) {
+            self.keys.remove(set.key);
+            self.next();
+        }
         match version {
             _ if set.previous => OperationReply::Replaced { version, previous: value },
             Some(version) => OperationReply::Written { version, created: before.is_none() },

@@ -94,6 +94,24 @@ fn sets_and_when_keys_expire() {
 }
 
 #[test]
+fn a_set_whose_time_has_passed_leaves_no_key() {
+    let passed = Set { expiry: Expiry::At(UnixMillis(0)), ..set(b"new") };
+    for mut kv in [KeyValue::default(), holding(b"old")] {
+        let created = kv.record_count() == 0;
+        let written = OperationReply::Written { version: Version(kv.revision.0 + 1), created };
+        gives(&mut kv, Operation::Set(passed), written);
+        assert_eq!((kv.record_count(), kv.expires(KEY)), (0, None));
+    }
+    let mut kv = holding(b"old");
+    let previous = OperationReply::Replaced { version: Some(Version(2)), previous: Some(b"old") };
+    gives(&mut kv, Operation::Set(Set { previous: true, ..passed }), previous);
+    assert_eq!(kv.record_count(), 0);
+    let mut kv = holding(b"old");
+    run(&mut kv, Operation::Set(Set { condition: SetCondition::Differs(b"old"), ..passed }));
+    holds(&kv, b"old", None);
+}
+
+#[test]
 fn when_a_key_expires_can_be_changed() {
     let expire =
         |at: Option<u64>, condition| Operation::Expire { key: KEY, at: at.map(UnixMillis), condition };

@@ -1,0 +1,104 @@
+//! An iteration over all keys returns every key that existed from its beginning to its end.
+//!
+//! It may return more, and keys twice: what is written or deleted meanwhile may or may not be met.
+
+use super::lineage::{Lineage, Lineages};
+use super::{Violation, describe};
+use crate::scanning::Iteration;
+use tidelock_core::types::Version;
+
+const CHECKER: &str = "scans";
+
+/// Judges every finished iteration.
+pub fn check(iterations: &[Iteration], lineages: &Lineages) -> Result<(), Violation> {
+    for iteration in iterations {
+        let missed = lineages
+            .iter()
+            .filter(|(key, _)| !iteration.keys.contains(*key))
+            .find_map(|(key, lineage)| Some((key, existed_throughout(lineage, iteration)?)));
+        if let Some((key, version)) = missed {
+            let Iteration { begun, ended, keys } = iteration;
+            let text = format!(
+                "the iteration from {} to {} returned {} keys without {}",
+                begun.0,
+                ended.0,
+                keys.len(),
+                describe(key, version)
+            );
+            return Err(Violation::new(CHECKER, text));
+        }
+    }
+    Ok(())
+}
+
+/// The version at which a key certainly existed when the iteration began, if it certainly was not deleted before its
+/// end.
+fn existed_throughout(lineage: &Lineage, iteration: &Iteration) -> Option<Version> {
+    let acknowledged = lineage.mutations.iter().rposition(|known| known.completed < iteration.begun)?;
+    let latest = &lineage.mutations[acknowledged];
+    let later = &lineage.mutations[acknowledged + 1..];
+    let may_be_deleted = later.iter().any(|later| !later.is_put && later.invoked < iteration.ended)
+        || lineage.unknown_deletes.iter().any(|delete| delete.invoked < iteration.ended);
+    (latest.is_put && !may_be_deleted).then_some(latest.version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkers::fixture::{KEY, Story, always};
+    use crate::checkers::lineage::lineages;
+    use crate::history::Moment;
+
+    /// An iteration over the whole of what `during` does.
+    fn verdict<T>(
+        story: &mut Story,
+        during: impl FnOnce(&mut Story) -> T,
+        returned: bool,
+    ) -> Result<(), Violation> {
+        let moment = |story: &mut Story| {
+            let asked = story.get_stale();
+            story.history.operation(asked).unwrap().invoked
+        };
+        let begun = moment(story);
+        during(story);
+        let ended: Moment = moment(story);
+        let keys = returned.then_some(KEY).into_iter().collect();
+        check(&[Iteration { begun, ended, keys }], &lineages(&story.history).unwrap())
+    }
+
+    #[test]
+    fn a_key_that_is_missed_is_noticed() {
+        let mut story = Story::default();
+        story.puts(1, true);
+        assert!(verdict(&mut story, |_| (), false).unwrap_err().message.contains("without key \"key\""));
+        assert_eq!(verdict(&mut story, |_| (), true), Ok(()));
+    }
+
+    #[test]
+    fn a_key_that_is_only_overwritten_must_be_returned() {
+        let mut story = Story::default();
+        story.puts(1, true);
+        let overwrite = |story: &mut Story| story.puts(2, false);
+        assert!(verdict(&mut story, overwrite, false).is_err());
+    }
+
+    #[test]
+    fn a_key_that_came_or_went_meanwhile_may_be_missing() {
+        let mut story = Story::default();
+        assert_eq!(verdict(&mut story, |story| story.puts(1, true), false), Ok(()));
+        assert_eq!(verdict(&mut story, |story| story.deletes(2), false), Ok(()));
+        assert_eq!(verdict(&mut story, |_| (), false), Ok(()), "it is deleted");
+        story.puts(3, true);
+        let unknown = |story: &mut Story| story.delete(always());
+        assert_eq!(verdict(&mut story, unknown, false), Ok(()));
+    }
+
+    #[test]
+    fn a_key_that_was_created_again_before_must_be_returned() {
+        let mut story = Story::default();
+        story.puts(1, true);
+        story.deletes(2);
+        story.puts(3, true);
+        assert!(verdict(&mut story, |_| (), false).is_err());
+    }
+}
