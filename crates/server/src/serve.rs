@@ -42,6 +42,7 @@ use crate::identity::{self, IdentityError, IdentityStore, remembered_peers};
 use crate::join;
 use crate::listen;
 use crate::metrics::DiskCounters;
+use crate::offload::Offload;
 use crate::shutdown::{self, Signal};
 use crate::store::Store;
 use crate::transport::handshake::{self, HandshakeRefusal};
@@ -148,6 +149,7 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
         snapshots: snapshots.counters(),
         transport: transport.counters(),
         backup: Arc::new(backup),
+        offload: Offload::default(),
         stopping,
     };
     let entrances = |listener| Entrance::split(listener, settings.workers);
