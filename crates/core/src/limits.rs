@@ -179,6 +179,10 @@ pub const CONFIG_HISTORY_BYTES_MAX: usize = 32 << 20;
 /// Most bytes of one command of the configuration centre.
 pub const CONFIG_WRITE_BYTES_MAX: usize = 8 << 20;
 
+/// Most values in the pairs of one command, each item of a list and each entry of a dict counted: they are what applying it
+/// costs, and 8 MiB of lists of digits would be four million.
+pub const CONFIG_WRITE_VALUES_MAX: usize = 250_000;
+
 /// Longest name of an author.
 pub const CONFIG_AUTHOR_CHARACTERS_MAX: usize = 128;
 

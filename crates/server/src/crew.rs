@@ -24,6 +24,7 @@ use crate::counters::PerWorker;
 use crate::descriptors;
 use crate::http::{self, AllowedHosts, Documents, HttpContext, HttpOptions, NodeAddresses};
 use crate::metrics::{DiskCounters, HttpCounters, SnapshotCounters};
+use crate::offload::Offload;
 use crate::remote::{HandoverCounters, Link, Remote};
 use crate::resp::{self, RespContext, RespCounters, RespOptions};
 use crate::store::Store;
@@ -43,6 +44,7 @@ pub(crate) struct Surroundings {
     pub snapshots: SnapshotCounters,
     pub transport: Arc<TransportCounters>,
     pub backup: Arc<BackupSource>,
+    pub offload: Offload,
     pub stopping: watch::Receiver<bool>,
 }
 
@@ -98,6 +100,7 @@ impl Post {
             snapshots: surroundings.snapshots,
             transport: surroundings.transport,
             documents: Documents::for_one_of(workers),
+            offload: surroundings.offload,
             backup: Some(surroundings.backup),
         };
         let (for_http, for_resp) = self.entrances;

@@ -14,6 +14,7 @@ pub mod identity;
 pub mod join;
 pub mod listen;
 pub mod metrics;
+pub mod offload;
 pub mod remote;
 pub mod resp;
 pub mod serve;

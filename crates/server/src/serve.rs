@@ -44,6 +44,7 @@ use crate::identity::{self, IdentityError, IdentityStore, remembered_peers};
 use crate::join;
 use crate::listen::{self, BoundPort};
 use crate::metrics::DiskCounters;
+use crate::offload::Offload;
 use crate::shutdown::{self, Signal};
 use crate::store::Store;
 use crate::transport::handshake::{self, HandshakeRefusal};
@@ -168,6 +169,7 @@ async fn serve(
         snapshots: snapshots.counters(),
         transport: transport.counters(),
         backup: Arc::new(backup),
+        offload: Offload::default(),
         stopping,
     };
     let clients = ClientDescriptors::new(descriptors.clients_max);

@@ -63,6 +63,7 @@ use crate::backup::BackupSource;
 use crate::clock::WallClock;
 use crate::counters::PerWorker;
 use crate::metrics::{DiskCounters, HttpCounters, SnapshotCounters};
+use crate::offload::Offload;
 use crate::remote::HandoverCounters;
 use crate::resp::RespCounters;
 use crate::transport::TransportCounters;
@@ -167,6 +168,8 @@ pub struct HttpContext {
     pub transport: Arc<TransportCounters>,
     /// Containers that were shown before.
     pub documents: Documents,
+    /// Where large documents are read and written.
+    pub offload: Offload,
     /// Where backups come from; without it there are none.
     pub backup: Option<Arc<BackupSource>>,
 }

@@ -1,6 +1,8 @@
 //! What scripts of one request after another cannot say: limits to the byte, two things at once, time, and the end.
 
 use std::net::TcpStream;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use tidelock_core::limits;
@@ -8,6 +10,10 @@ use tidelock_server::http::{
     BODY_BYTES_MAX, BODY_READ_TIMEOUT, CONNECTIONS_MAX, DRAIN_TIMEOUT, HEAD_BYTES_MAX, HEAD_READ_TIMEOUT,
     HttpOptions, IDLE_TIMEOUT,
 };
+
+use tidelock_server::offload::{Offload, QUEUE_JOBS_MAX};
+use tokio::sync::oneshot;
+use tokio::task::{LocalSet, spawn_local, yield_now};
 
 use crate::client::Client;
 use crate::harness::Server;
@@ -357,4 +363,74 @@ fn the_host_of_an_absolute_target_counts() {
     assert_eq!(status("http://evil.example/livez", "localhost"), 421);
     assert_eq!(status("http://user@localhost/livez", "localhost"), 400);
     assert_eq!(status("http://localhost/livez", "local host"), 400);
+}
+
+/// Gives the thread for large documents as much work as it takes, which lasts until `released` says so.
+fn occupy(offload: &Offload, full: &mpsc::Sender<()>, released: mpsc::Receiver<()>) {
+    const LARGE: usize = 1 << 20;
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    LocalSet::new().block_on(&runtime, async move {
+        let (began, has_begun) = oneshot::channel();
+        let handle = offload.clone();
+        let work = move || {
+            began.send(()).unwrap();
+            released.recv().ok();
+        };
+        let mut tasks = vec![spawn_local(async move { handle.run(LARGE, work).await })];
+        has_begun.await.unwrap();
+        for _ in 0..QUEUE_JOBS_MAX {
+            let handle = offload.clone();
+            tasks.push(spawn_local(async move { handle.run(LARGE, || ()).await }));
+        }
+        yield_now().await;
+        full.send(()).unwrap();
+        for task in tasks {
+            task.await.unwrap().unwrap();
+        }
+    });
+}
+
+#[test]
+fn large_documents_hold_up_nobody_and_are_refused_when_too_many_wait() {
+    let server = serve();
+    let (release, released) = mpsc::channel();
+    let (full, is_full) = mpsc::channel();
+    let offload = server.with_context(|context| context.offload.clone());
+    let occupied = thread::spawn(move || occupy(&offload, &full, released));
+    is_full.recv().unwrap();
+
+    let post = |target: &str, body: &str| {
+        format!("POST {target} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    };
+    let text = "x".repeat(20_000);
+    let (document, pair) = (format!("{{\"a\":\"{text}\"}}"), format!("{{\"value\":\"{text}\"}}"));
+    let publication = format!("{{\"changes\":[{{\"pair\":\"p\",\"value\":\"{text}\"}}]}}");
+    let large = [
+        post("/api/namespaces/ns/containers/app/import?create=true", &document),
+        post("/api/namespaces/ns/pairs/large?create=true", &pair),
+        post("/api/namespaces/ns/publish?create=true", &publication),
+    ];
+    let mut client = Client::connect(server.address);
+    for request in &large {
+        let answer = client.ask(request);
+        assert_eq!(answer.status(), 503, "{}", answer.text());
+        assert!(answer.text().contains(r#""errcode":50301"#), "{}", answer.text());
+    }
+    // Everything else goes on, short documents included.
+    assert_eq!(client.ask(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").status(), 200);
+    let short = post("/api/namespaces/ns/containers/short/import?create=true", r#"{"a":1}"#);
+    assert_eq!(client.ask(&short).status(), 200);
+    release.send(()).unwrap();
+    occupied.join().unwrap();
+    for request in &large {
+        let answer = client.ask(request);
+        assert_eq!(answer.status(), 200, "{}", answer.text());
+    }
+    let export = b"GET /api/namespaces/ns/export?format=yaml HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    assert!(client.ask(export).text().contains(&text));
+    for short in ["rollback", "policy"] {
+        let body = format!("{{\"message\":\"{text}\"}}");
+        let answer = client.ask(&post(&format!("/api/namespaces/ns/{short}"), &body));
+        assert_eq!(answer.status(), 413, "{}", answer.text());
+    }
 }

@@ -390,13 +390,14 @@ fn validate_changes(changes: &[Change]) -> Result<(), Refusal> {
         return Err(Refusal::Invalid("more changes at a time than a namespace can hold items"));
     }
     let invalid_key = |_| Refusal::Invalid("a key that is empty, too long, or holds control characters");
-    let mut bytes = 0;
+    let (mut bytes, mut values) = (0, 0);
     for change in changes {
         match change {
             Change::PutPair { key, value, .. } => {
                 check_key(key).map_err(invalid_key)?;
                 value.validate().map_err(|_| Refusal::Invalid("a value that no pair can hold"))?;
                 bytes += key.len() + value.json_bytes();
+                values += value.count();
             }
             Change::PutContainer { key, fields, .. } => {
                 check_key(key).map_err(invalid_key)?;
@@ -408,6 +409,9 @@ fn validate_changes(changes: &[Change]) -> Result<(), Refusal> {
     }
     if bytes > limits::CONFIG_WRITE_BYTES_MAX {
         return Err(Refusal::Invalid("more than 8 MiB of changes at a time"));
+    }
+    if values > limits::CONFIG_WRITE_VALUES_MAX {
+        return Err(Refusal::Invalid("more than 250,000 values at a time"));
     }
     Ok(())
 }
@@ -464,5 +468,26 @@ impl ConfigRestoration {
     /// The namespaces inside.
     pub fn namespaces(&self) -> BTreeSet<Name> {
         crate::machine::config::namespaces_of(&self.block).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn values_of_a_change_are_bounded() {
+        let list = |values: usize| Value::List(vec![Value::Int(1); values - 1]);
+        let changes = |values: usize| {
+            let most = 25_000;
+            let full = (0..values / most).map(|_| list(most));
+            let values = full.chain((values % most > 1).then(|| list(values % most)));
+            let put = |value| Change::PutPair { key: "p".into(), value, retype: false };
+            values.map(put).collect::<Vec<_>>()
+        };
+        assert_eq!(validate_changes(&changes(limits::CONFIG_WRITE_VALUES_MAX)), Ok(()));
+        let refused = Err(Refusal::Invalid("more than 250,000 values at a time"));
+        assert_eq!(validate_changes(&changes(limits::CONFIG_WRITE_VALUES_MAX + 2)), refused);
     }
 }

@@ -206,6 +206,15 @@ impl Value {
         }
     }
 
+    /// How many values it is: itself, and all inside.
+    pub fn count(&self) -> usize {
+        1 + match self {
+            Value::List(items) => items.iter().map(Value::count).sum(),
+            Value::Dict(entries) => entries.values().map(Value::count).sum(),
+            _ => 0,
+        }
+    }
+
     /// Appends its canonical JSON.
     pub fn write_json(&self, out: &mut String) {
         match self {
@@ -448,6 +457,14 @@ mod tests {
         let long = |bytes| Value::text(&"x".repeat(bytes - 2));
         assert_eq!(long(limits::CONFIG_VALUE_BYTES_MAX).validate(), Ok(()));
         assert_eq!(long(limits::CONFIG_VALUE_BYTES_MAX + 1).validate(), Err(ValueError::TooLong));
+    }
+
+    #[test]
+    fn values_inside_are_counted() {
+        let list = Value::List(vec![Value::Int(1), Value::Int(2)]);
+        let dict = [("a", list), ("b", Value::Dict(BTreeMap::new()))];
+        let dict = Value::Dict(dict.map(|(key, value)| (key.into(), value)).into());
+        assert_eq!((dict.count(), Value::Empty.count()), (5, 1));
     }
 
     #[test]

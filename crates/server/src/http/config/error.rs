@@ -12,6 +12,7 @@ use tidelock_core::command::{Refusal, config::write_json_text};
 
 use super::super::problem::Problem;
 use super::super::response::{self, Response};
+use crate::offload::Busy;
 
 /// A refusal that is about to be an answer.
 #[derive(Debug)]
@@ -159,6 +160,12 @@ impl From<Problem> for ApiError {
             other => u32::from(other.as_u16()) * 100,
         };
         ApiError { allow: problem.allow(), ..ApiError::new(status, errcode, problem.into_detail()) }
+    }
+}
+
+impl From<Busy> for ApiError {
+    fn from(busy: Busy) -> ApiError {
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, 50301, busy.to_string())
     }
 }
 

@@ -12,26 +12,38 @@ use tidelock_core::command::Consistency;
 use tidelock_core::command::config::{
     Change, ConfigReply, Deed, Export, Field, Item, Name, Query, Refers, Value,
 };
+use tidelock_core::limits;
 
 use super::super::response::Response;
 use super::super::service::Call;
-use super::ask_store;
 use super::error::ApiError;
 use super::formats::{Document, Format, Notes, text_of};
 use super::path::parse_key;
 use super::show::Show;
 use super::transfer::format;
+use super::values::FILE_VALUES_MAX;
 use super::writes::{Terms, done, read_body, submit};
+use super::{ask_store, measured_export, offload};
 use crate::store::Store;
 
 /// How often an import reads anew because something came between.
 const ATTEMPTS_MAX: usize = 8;
 
-async fn read_file<S: Store>(call: &mut Call<'_, S>) -> Result<Document, ApiError> {
+/// Reads the body as a file and makes something of it. Also returns the length of the file.
+async fn read_file<S: Store, T: Send + 'static>(
+    call: &mut Call<'_, S>,
+    values_max: usize,
+    make: impl FnOnce(Format, Value) -> Result<T, ApiError> + Send + 'static,
+) -> Result<(T, Notes, usize), ApiError> {
     let format = format(call)?;
     let body = read_body(call).await?;
-    let file = std::str::from_utf8(&body).map_err(|_| ApiError::format("the file is not UTF-8"))?;
-    format.read(file)
+    let bytes = body.len();
+    let read = move || {
+        let file = std::str::from_utf8(&body).map_err(|_| ApiError::format("the file is not UTF-8"))?;
+        let Document { value, notes } = format.read(file, values_max)?;
+        Ok((make(format, value)?, notes, bytes))
+    };
+    offload(call, bytes, read).await
 }
 
 /// What a namespace holds now; nothing if it is not there.
@@ -49,26 +61,42 @@ async fn current<S: Store>(store: &S, namespace: &Name) -> Result<Export, ApiErr
     }
 }
 
-/// Publishes what `changes` makes of the present content, if that is still the content then.
-async fn publish_over<S: Store>(
-    call: &Call<'_, S>,
-    namespace: &Name,
+/// What an import makes of a namespace's present content.
+trait Changes: Send + Sync + 'static {
+    fn changes(&self, export: &Export) -> Result<Vec<Change>, ApiError>;
+}
+
+/// An import on its way: which namespace it is for, whether it may make that, and the length of its file.
+struct Publication<C> {
+    namespace: Name,
     create: bool,
-    changes: impl Fn(&Export) -> Result<Vec<Change>, ApiError>,
-) -> Result<(u64, bool), ApiError> {
-    let mut attempts = 0;
-    loop {
-        let export = current(call.store(), namespace).await?;
-        let mut terms = Terms::of(call)?;
-        let asked = terms.expected;
-        terms.expected = Some(asked.unwrap_or(export.revision));
-        let deed = Deed::Publish { changes: changes(&export)?, create };
-        match submit(call.store(), namespace.clone(), terms, deed).await {
-            Ok(published) => return Ok(published),
-            Err(error) if asked.is_none() && error.is_revision_mismatch() && attempts < ATTEMPTS_MAX => {
-                attempts += 1;
+    bytes: usize,
+    changes: Arc<C>,
+}
+
+impl<C: Changes> Publication<C> {
+    /// Publishes the changes to the present content, if that is still the content then.
+    async fn publish<S: Store>(self, call: &Call<'_, S>) -> Result<(u64, bool), ApiError> {
+        let Publication { namespace, create, bytes, changes: import } = self;
+        let mut attempts = 0;
+        loop {
+            let export = current(call.store(), &namespace).await?;
+            let mut terms = Terms::of(call)?;
+            let asked = terms.expected;
+            terms.expected = Some(asked.unwrap_or(export.revision));
+            let import = import.clone();
+            let bytes = bytes.max(measured_export(&export));
+            let changes = offload(call, bytes, move || import.changes(&export)).await?;
+            let deed = Deed::Publish { changes, create };
+            match submit(call.store(), namespace.clone(), terms, deed).await {
+                Ok(published) => return Ok(published),
+                Err(error)
+                    if asked.is_none() && error.is_revision_mismatch() && attempts < ATTEMPTS_MAX =>
+                {
+                    attempts += 1;
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) => return Err(error),
         }
     }
 }
@@ -80,20 +108,31 @@ pub(super) async fn import_namespace<S: Store>(
     namespace: Name,
 ) -> Result<Response, ApiError> {
     let (replace, retype) = (call.parameters().flag("replace")?, call.parameters().flag("retype")?);
-    let Document { value, notes } = read_file(&mut call).await?;
-    let file = super::input::namespace(value, retype)?;
-    let published = publish_over(&call, &namespace, true, |export| {
-        let mut changes = file.clone();
-        if replace {
+    let make = move |_, value| super::input::namespace(value, retype);
+    let (file, notes, bytes) = read_file(&mut call, FILE_VALUES_MAX, make).await?;
+    let changes = Arc::new(NamespaceImport { file, replace });
+    let published = Publication { namespace, create: true, bytes, changes }.publish(&call).await?;
+    Ok(imported(published, notes))
+}
+
+/// An exported namespace on its way into one.
+struct NamespaceImport {
+    file: Vec<Change>,
+    /// Whether to delete what the file does not hold.
+    replace: bool,
+}
+
+impl Changes for NamespaceImport {
+    fn changes(&self, export: &Export) -> Result<Vec<Change>, ApiError> {
+        let mut changes = self.file.clone();
+        if self.replace {
             let kept: BTreeSet<Item> = changes.iter().map(item_of).collect();
             let pairs = export.pairs.keys().cloned().map(Item::Pair);
             let all = pairs.chain(export.containers.keys().cloned().map(Item::Container));
             changes.extend(all.filter(|item| !kept.contains(item)).map(Change::Delete));
         }
         Ok(changes)
-    })
-    .await?;
-    Ok(imported(published, notes))
+    }
 }
 
 fn item_of(change: &Change) -> Item {
@@ -110,16 +149,21 @@ pub(super) async fn import_container<S: Store>(
     namespace: Name,
     key: Arc<str>,
 ) -> Result<Response, ApiError> {
-    let format = format(&call)?;
-    let Document { value, notes } = read_file(&mut call).await?;
-    let Value::Dict(document) = value else {
-        return Err(ApiError::format("a document is a dict of fields"));
+    let (create, retype) = (call.parameters().flag("create")?, call.parameters().flag("retype")?);
+    let make = move |format, value| match value {
+        Value::Dict(document) if document.len() > limits::CONFIG_FIELDS_MAX => Err(ApiError::format(format!(
+            "the document has {} fields, and a container at most {}",
+            document.len(),
+            limits::CONFIG_FIELDS_MAX
+        ))),
+        Value::Dict(document) => {
+            Ok(ContainerImport { container: key, document, has_types: format != Format::Properties, retype })
+        }
+        _ => Err(ApiError::format("a document is a dict of fields")),
     };
-    let create = call.parameters().flag("create")?;
-    let retype = call.parameters().flag("retype")?;
-    let import = ContainerImport { container: key, document, has_types: format != Format::Properties, retype };
-    let published = publish_over(&call, &namespace, create, |export| import.changes(export)).await?;
-    Ok(imported(published, notes))
+    let (import, notes, bytes) = read_file(&mut call, limits::CONFIG_WRITE_VALUES_MAX, make).await?;
+    let publication = Publication { namespace, create, bytes, changes: Arc::new(import) };
+    Ok(imported(publication.publish(&call).await?, notes))
 }
 
 /// `{"revision":…,"changed":…}`, with `"notes"` if there are some.
@@ -144,7 +188,7 @@ struct ContainerImport {
     retype: bool,
 }
 
-impl ContainerImport {
+impl Changes for ContainerImport {
     /// The changes that make the container resolve to the document.
     fn changes(&self, export: &Export) -> Result<Vec<Change>, ApiError> {
         let container = &self.container;
@@ -273,7 +317,7 @@ mod tests {
     use super::*;
 
     fn of_json(json: &str) -> Value {
-        Format::Json.read(json).unwrap().value
+        Format::Json.read(json, 100).unwrap().value
     }
 
     #[test]

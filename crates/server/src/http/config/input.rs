@@ -11,7 +11,7 @@ use tidelock_core::command::config::{Change, Datatype, Field, Item, Refers, Valu
 use super::error::ApiError;
 use super::formats::check_numbers;
 use super::path::parse_key;
-use super::values::{Untyped, typed};
+use super::values::{FILE_VALUES_MAX, read_json, typed};
 
 /// What most people want who import a file that holds neither pairs nor containers.
 const DOCUMENT_HINT: &str = "this is no exported namespace; to import a document, name the container that it is for \
@@ -30,7 +30,7 @@ impl Object {
             ApiError::invalid(format!("the body is not the JSON of {what}: {error}"))
         };
         let text = std::str::from_utf8(body).map_err(|error| not_json(&error))?;
-        let Untyped(value) = serde_json::from_str(text).map_err(|error| not_json(&error))?;
+        let value = read_json(text, FILE_VALUES_MAX).map_err(|error| not_json(&error))?;
         check_numbers(text)?;
         Object::of(what, value)
     }

@@ -29,7 +29,7 @@ mod writes;
 use std::sync::Arc;
 
 use hyper::Method;
-use tidelock_core::command::config::{ConfigReply, Item, Name, Query, Stamp};
+use tidelock_core::command::config::{ConfigReply, Export, Item, Name, Query, Stamp};
 use tidelock_core::command::{ConfigRead, Consistency, Read, Reply, Request};
 use tidelock_core::limits;
 
@@ -37,6 +37,7 @@ use super::problem::Problem;
 use super::response::Response;
 use super::service::Call;
 use super::uri::{self, Parameters};
+use crate::offload::INLINE_BYTES_MAX;
 use crate::store::Store;
 pub use cache::Documents;
 use error::ApiError;
@@ -171,6 +172,34 @@ async fn ask_store<S: Store>(
         Reply::Refused(refusal) => Err(refusal.into()),
         _ => Err(ApiError::mismatched_reply()),
     }
+}
+
+/// Does work on a document of `bytes` where it holds up no shard and no other client.
+async fn offload<S: Store, T: Send + 'static>(
+    call: &Call<'_, S>,
+    bytes: usize,
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    call.context.offload.run(bytes, work).await?
+}
+
+/// The sum of sizes, as far as it matters to [`offload`].
+fn measured(sizes: impl Iterator<Item = usize>) -> usize {
+    let mut total = 0;
+    for size in sizes {
+        total += size;
+        if total > INLINE_BYTES_MAX {
+            break;
+        }
+    }
+    total
+}
+
+/// The size of what a namespace holds, as far as it matters to [`offload`].
+fn measured_export(export: &Export) -> usize {
+    let pairs = export.pairs.iter().map(|(key, pair)| key.len() + pair.value.json_bytes());
+    let containers = export.containers.values().map(|container| container.document_bytes);
+    measured(pairs.chain(containers))
 }
 
 /// A parameter as text.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
 use tidelock_core::command::config::{
-    ConfigReply, Content, Export, Found, Item, Name, Query, Selection, Value,
+    ConfigReply, Content, Export, Found, HistoryPage, Item, Name, Query, Selection, Value,
 };
 use tidelock_core::command::{Page, Read, Reply, Request};
 use tidelock_core::limits;
@@ -17,7 +17,7 @@ use super::super::service::Call;
 use super::cache::Document;
 use super::error::ApiError;
 use super::show::Show;
-use super::{ask, limit, number, offset, text};
+use super::{ask, limit, measured, measured_export, number, offload, offset, text, transfer};
 use crate::store::Store;
 
 /// Items on a page of pairs, containers or revisions, unless asked otherwise.
@@ -179,9 +179,23 @@ pub(super) async fn history<S: Store>(
     else {
         return Err(ApiError::mismatched_reply());
     };
-    let mut show = Show::success();
-    show.history(&page, with_content);
-    Ok(show.respond())
+    let bytes = if with_content { measured_history(&page) } else { page.revisions.len() };
+    let write = move || {
+        let mut show = Show::success();
+        show.history(&page, with_content);
+        Ok(show.finish())
+    };
+    Ok(response::json(offload(&call, bytes, write).await?.into_bytes()))
+}
+
+/// The size of a page's contents, as far as it matters to [`offload`].
+fn measured_history(page: &HistoryPage) -> usize {
+    let changes = page.revisions.iter().flat_map(|revision| &revision.changes);
+    let contents = changes.flat_map(|change| [&change.before, &change.after]).flatten();
+    measured(contents.map(|content| match content {
+        Content::Pair(pair) => pair.value.json_bytes(),
+        Content::Container(container) => container.pairs().map(|pair| pair.len()).sum(),
+    }))
 }
 
 /// Between which revisions; the second one is the newest unless told.
@@ -212,6 +226,12 @@ pub(super) async fn namespace_diff<S: Store>(
 ) -> Result<Response, ApiError> {
     let (from, to) = range(&call, &namespace).await?;
     let (before, after) = (export(&call, &namespace, from).await?, export(&call, &namespace, to).await?);
+    let bytes = measured_export(&before).max(measured_export(&after));
+    let write = move || Ok(show_namespace_diff((from, &before), (to, &after)).finish());
+    Ok(response::json(offload(&call, bytes, write).await?.into_bytes()))
+}
+
+fn show_namespace_diff((from, before): (u64, &Export), (to, after): (u64, &Export)) -> Show {
     let content = |export: &Export, item: &Item| match item {
         Item::Pair(key) => export.pairs.get(key).cloned().map(Content::Pair),
         Item::Container(key) => export.containers.get(key).cloned().map(Content::Container),
@@ -223,11 +243,11 @@ pub(super) async fn namespace_diff<S: Store>(
             .chain(export.containers.keys().cloned().map(Item::Container))
             .collect::<BTreeSet<_>>()
     };
-    let all: BTreeSet<Item> = items(&before).union(&items(&after)).cloned().collect();
+    let all: BTreeSet<Item> = items(before).union(&items(after)).cloned().collect();
     let mut show = Show::success();
     show.raw(&format!(r#"{{"from":{from},"to":{to},"changes":"#));
     let changed = all.into_iter().filter_map(|item| {
-        let (was, is) = (content(&before, &item), content(&after, &item));
+        let (was, is) = (content(before, &item), content(after, &item));
         let shown = |content: &Option<Content>| {
             let mut show = Show(String::new());
             show.content(content.as_ref());
@@ -244,7 +264,7 @@ pub(super) async fn namespace_diff<S: Store>(
         show.raw(&format!(r#","action":"{}","before":{was},"after":{is}}}"#, action(was_there, is_there)));
     });
     show.raw("}");
-    Ok(show.respond())
+    show
 }
 
 fn action(was_there: bool, is_there: bool) -> &'static str {
@@ -267,14 +287,23 @@ pub(super) async fn container_diff<S: Store>(
     if before.is_none() && after.is_none() {
         return Err(tidelock_core::command::config::ConfigError::NoContainer(key).into());
     }
+    let bytes = measured([&before, &after].into_iter().flatten().map(|found| found.container.document_bytes));
+    let write = move || {
+        let (before, after) = (before.as_ref().map(transfer::tree), after.as_ref().map(transfer::tree));
+        Ok(show_container_diff((from, before.as_ref()), (to, after.as_ref())).finish())
+    };
+    Ok(response::json(offload(&call, bytes, write).await?.into_bytes()))
+}
+
+fn show_container_diff((from, before): (u64, Option<&Value>), (to, after): (u64, Option<&Value>)) -> Show {
     let mut differences = Vec::new();
-    compare(&mut Vec::new(), (before.as_ref(), after.as_ref()), &mut differences);
+    compare(&mut Vec::new(), (before, after), &mut differences);
     let shown = |value: Option<&Value>| value.map_or("null".to_owned(), Value::to_json);
     let mut show = Show::success();
     show.raw(&format!(r#"{{"from":{from},"to":{to},"before":"#));
-    show.raw(&shown(before.as_ref()));
+    show.raw(&shown(before));
     show.raw(r#","after":"#);
-    show.raw(&shown(after.as_ref()));
+    show.raw(&shown(after));
     show.raw(r#","changes":"#);
     show.list(differences, |show, (path, was, is)| {
         show.raw(r#"{"path":"#);
@@ -286,19 +315,19 @@ pub(super) async fn container_diff<S: Store>(
         show.raw("}");
     });
     show.raw("}");
-    Ok(show.respond())
+    show
 }
 
-/// What a container resolved to as of a revision; `None` if it was not there.
+/// A container as of a revision; `None` if it was not there.
 async fn resolved<S: Store>(
     call: &Call<'_, S>,
     namespace: &Name,
     key: &Arc<str>,
     at: u64,
-) -> Result<Option<Value>, ApiError> {
+) -> Result<Option<Found>, ApiError> {
     let query = Query::Container { key: key.clone(), at: Some(at), known: None };
     match ask(call, namespace, query).await {
-        Ok(ConfigReply::Container(found)) => Ok(Some(super::transfer::tree(&found))),
+        Ok(ConfigReply::Container(found)) => Ok(Some(found)),
         Ok(_) => Err(ApiError::mismatched_reply()),
         Err(error) if error.is_no_container() => Ok(None),
         Err(error) => Err(error),

@@ -12,7 +12,7 @@ use super::super::service::Call;
 use super::error::ApiError;
 use super::formats::Format;
 use super::reads;
-use super::text;
+use super::{measured_export, offload, text};
 use crate::store::Store;
 
 /// The format that a request names.
@@ -44,14 +44,16 @@ pub(super) async fn download<S: Store>(
 ) -> Result<Response, ApiError> {
     let format = format(&call)?;
     let found = reads::found(&call, &namespace, &key).await?;
-    let file = match format {
-        Format::Json => found.document() + "\n",
-        other => other.write(&tree(&found))?,
+    let (bytes, checksum) = (found.container.document_bytes, found.container.checksum);
+    let write = move || match format {
+        Format::Json => Ok(found.document() + "\n"),
+        other => other.write(&tree(&found)),
     };
+    let file = offload(&call, bytes, write).await?;
     let name = text(call.parameters(), "filename")?;
     let name =
         name.filter(|name| !name.is_empty()).unwrap_or_else(|| format!("{key}.{}", format.extension()));
-    let etag = super::cache::etag(&found.container.checksum);
+    let etag = super::cache::etag(&checksum);
     // Another format of the same content is another representation.
     let etag = match format {
         Format::Json => etag,
@@ -92,8 +94,10 @@ pub(super) async fn export<S: Store>(call: Call<'_, S>, namespace: Name) -> Resu
     let ConfigReply::Export(export) = super::ask(&call, &namespace, Query::Export { at }).await? else {
         return Err(ApiError::mismatched_reply());
     };
-    let file = format.write(&export_tree(&namespace, &export))?;
-    Ok(attachment(format, &format!("{namespace}.{}", format.extension()), file))
+    let name = format!("{namespace}.{}", format.extension());
+    let bytes = measured_export(&export);
+    let file = offload(&call, bytes, move || format.write(&export_tree(&namespace, &export))).await?;
+    Ok(attachment(format, &name, file))
 }
 
 fn export_tree(namespace: &Name, export: &Export) -> Value {

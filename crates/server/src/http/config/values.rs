@@ -3,29 +3,58 @@
 //! Owns how numbers become ints or floats, and what no value can be. A key that comes twice is refused: one of the two
 //! would be lost without a word.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::Deserialize;
-use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use tidelock_core::command::config::{Datatype, Value};
 
 use super::error::ApiError;
 
-/// What a client wrote, before anything is asked of it beyond that it is a value.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Untyped(pub Value);
+/// Most values of a file or body: 8 MiB of JSON can hold four million, which take ten times their room as values. A
+/// namespace of the most fields that fit has fewer.
+pub(super) const FILE_VALUES_MAX: usize = 1_000_000;
 
-impl<'de> Deserialize<'de> for Untyped {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Untyped, D::Error> {
-        deserializer.deserialize_any(Builder).map(Untyped)
+/// What a refusal for too many values says.
+pub(super) fn too_many_values(max: usize) -> String {
+    format!("it holds more than {max} values")
+}
+
+/// Reads JSON of up to `values_max` values.
+pub(super) fn read_json(text: &str, values_max: usize) -> serde_json::Result<Value> {
+    let budget = Budget { max: values_max, left: Cell::new(values_max) };
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let value = Builder(&budget).deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(value)
+}
+
+/// How many values may still come.
+struct Budget {
+    max: usize,
+    left: Cell<usize>,
+}
+
+/// Builds a value of what a client wrote, before anything is asked of it beyond that it is one.
+#[derive(Clone, Copy)]
+struct Builder<'b>(&'b Budget);
+
+impl<'de> DeserializeSeed<'de> for Builder<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        let left = self.0.left.get();
+        if left == 0 {
+            return Err(D::Error::custom(too_many_values(self.0.max)));
+        }
+        self.0.left.set(left - 1);
+        deserializer.deserialize_any(self)
     }
 }
 
-struct Builder;
-
-impl<'de> Visitor<'de> for Builder {
+impl<'de> Visitor<'de> for Builder<'_> {
     type Value = Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -41,7 +70,7 @@ impl<'de> Visitor<'de> for Builder {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(Builder)
+        deserializer.deserialize_any(self)
     }
 
     fn visit_bool<E: Error>(self, truth: bool) -> Result<Value, E> {
@@ -80,7 +109,7 @@ impl<'de> Visitor<'de> for Builder {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(Untyped(item)) = items.next_element()? {
+        while let Some(item) = items.next_element_seed(self)? {
             list.push(item);
         }
         Ok(Value::List(list))
@@ -88,7 +117,8 @@ impl<'de> Visitor<'de> for Builder {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut dict: BTreeMap<Arc<str>, Value> = BTreeMap::new();
-        while let Some((key, Untyped(value))) = entries.next_entry::<String, Untyped>()? {
+        while let Some(key) = entries.next_key::<String>()? {
+            let value = entries.next_value_seed(self)?;
             if dict.contains_key(&*key) {
                 return Err(A::Error::custom(format!("key {key:?} comes twice")));
             }
@@ -131,7 +161,7 @@ mod tests {
     use super::*;
 
     fn read(json: &str) -> Result<Value, String> {
-        serde_json::from_str::<Untyped>(json).map(|untyped| untyped.0).map_err(|error| error.to_string())
+        read_json(json, 4).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -145,6 +175,8 @@ mod tests {
         assert!(read("1e999").is_err());
         assert!(read("NaN").is_err());
         assert!(read("{\"a\":1,\"a\":2}").unwrap_err().contains("comes twice"));
+        assert!(read("{\"a\":[1,2]}").is_ok());
+        assert!(read("{\"a\":[1,2,3]}").unwrap_err().contains("more than 4 values"));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Changes of the configuration centre. Each is one command, and answered with the namespace's revision then.
 
+use std::sync::Arc;
+
 use tidelock_core::command::config::{Change, ConfigReply, Deed, Item, Name, Policy, Stamp};
 use tidelock_core::command::{ConfigWrite, Reply, Request, Write};
 use tidelock_core::limits;
@@ -10,7 +12,7 @@ use super::super::service::Call;
 use super::error::ApiError;
 use super::input::{self, Object};
 use super::show::Show;
-use super::{number, stamp};
+use super::{number, offload, stamp};
 use crate::store::Store;
 
 /// Milliseconds of a day.
@@ -28,17 +30,34 @@ impl Terms {
         Ok(Terms { stamp: stamp(call)?, expected: number(call.parameters(), "expected")? })
     }
 
-    /// From parameters, or else from the body.
-    fn with_body<S: Store>(call: &Call<'_, S>, object: &mut Object) -> Result<Terms, ApiError> {
+    /// From the body, or else from parameters.
+    fn with_body<S: Store>(call: &Call<'_, S>, body: BodyTerms) -> Result<Terms, ApiError> {
         let mut terms = Terms::of(call)?;
-        if let Some(author) = object.text("author")? {
+        if let Some(author) = body.author {
             terms.stamp.author = author;
         }
-        if let Some(message) = object.text("message")? {
+        if let Some(message) = body.message {
             terms.stamp.message = message;
         }
-        terms.expected = object.number("expected")?.or(terms.expected);
+        terms.expected = body.expected.or(terms.expected);
         Ok(terms)
+    }
+}
+
+/// Who, and on what condition, as a body says.
+struct BodyTerms {
+    author: Option<Arc<str>>,
+    message: Option<Arc<str>>,
+    expected: Option<u64>,
+}
+
+impl BodyTerms {
+    fn take(object: &mut Object) -> Result<BodyTerms, ApiError> {
+        Ok(BodyTerms {
+            author: object.text("author")?,
+            message: object.text("message")?,
+            expected: object.number("expected")?,
+        })
     }
 }
 
@@ -88,6 +107,15 @@ pub(super) async fn read_body<S: Store>(call: &mut Call<'_, S>) -> Result<bytes:
     Ok(call.read_body(BodyLimit::Form(limit)).await?)
 }
 
+/// The longest body of a rollback or a policy: a message of 1,024 characters, all of them escaped, and some numbers. It is
+/// read by the worker itself.
+const SHORT_BODY_BYTES_MAX: usize = 16 << 10;
+
+async fn read_short_body<S: Store>(call: &mut Call<'_, S>) -> Result<bytes::Bytes, ApiError> {
+    let limit = call.context.options.body_bytes_max.min(SHORT_BODY_BYTES_MAX);
+    Ok(call.read_body(BodyLimit::Form(limit)).await?)
+}
+
 /// `POST /namespaces/:ns`.
 pub(super) async fn create<S: Store>(call: Call<'_, S>, namespace: Name) -> Result<Response, ApiError> {
     let terms = Terms::of(&call)?;
@@ -112,13 +140,14 @@ pub(super) async fn put<S: Store>(
     let terms = Terms::of(&call)?;
     let retype = call.parameters().flag("retype")?;
     let body = read_body(&mut call).await?;
-    let change = match item {
-        Item::Pair(key) => input::put_pair(key, input::pair(Object::of_json("a pair", &body)?)?, retype),
+    let read = move |body: &[u8]| match item {
+        Item::Pair(key) => Ok(input::put_pair(key, input::pair(Object::of_json("a pair", body)?)?, retype)),
         Item::Container(key) => {
-            let fields = input::container(Object::of_json("a container", &body)?)?;
-            Change::PutContainer { key, fields, retype }
+            let fields = input::container(Object::of_json("a container", body)?)?;
+            Ok(Change::PutContainer { key, fields, retype })
         }
     };
+    let change = offload(&call, body.len(), move || read(&body)).await?;
     let deed = Deed::Publish { changes: vec![change], create: call.parameters().flag("create")? };
     submit_and_show(&call, namespace, terms, deed).await
 }
@@ -137,17 +166,37 @@ pub(super) async fn delete<S: Store>(
 /// `POST /namespaces/:ns/publish {"changes":[…],"author","message","expected","create","retype"}`.
 pub(super) async fn publish<S: Store>(mut call: Call<'_, S>, namespace: Name) -> Result<Response, ApiError> {
     let body = read_body(&mut call).await?;
-    let mut object = Object::of_json("a publication", &body)?;
-    let terms = Terms::with_body(&call, &mut object)?;
-    let changes = object.list("changes")?.ok_or_else(|| ApiError::invalid("a publication has no changes"))?;
-    let create = object.flag("create")? || call.parameters().flag("create")?;
-    let retype = object.flag("retype")? || call.parameters().flag("retype")?;
-    object.finish()?;
-    let numbered = changes.into_iter().enumerate().map(|(position, change)| {
-        input::change(change, retype).map_err(|error| error.at(&format!("change {position}")))
+    let publication = offload(&call, body.len(), {
+        let retype = call.parameters().flag("retype")?;
+        move || Publication::of_body(&body, retype)
     });
-    let changes = numbered.collect::<Result<_, _>>()?;
+    let Publication { terms, changes, create } = publication.await?;
+    let terms = Terms::with_body(&call, terms)?;
+    let create = create || call.parameters().flag("create")?;
     submit_and_show(&call, namespace, terms, Deed::Publish { changes, create }).await
+}
+
+/// The body of a publication.
+struct Publication {
+    terms: BodyTerms,
+    changes: Vec<Change>,
+    create: bool,
+}
+
+impl Publication {
+    fn of_body(body: &[u8], retype: bool) -> Result<Publication, ApiError> {
+        let mut object = Object::of_json("a publication", body)?;
+        let terms = BodyTerms::take(&mut object)?;
+        let changes =
+            object.list("changes")?.ok_or_else(|| ApiError::invalid("a publication has no changes"))?;
+        let create = object.flag("create")?;
+        let retype = object.flag("retype")? || retype;
+        object.finish()?;
+        let numbered = changes.into_iter().enumerate().map(|(position, change)| {
+            input::change(change, retype).map_err(|error| error.at(&format!("change {position}")))
+        });
+        Ok(Publication { terms, changes: numbered.collect::<Result<_, _>>()?, create })
+    }
 }
 
 /// `POST …/rollback {"revision":…,"author","message","expected"}`, of a namespace or of one item.
@@ -156,9 +205,9 @@ pub(super) async fn roll_back<S: Store>(
     namespace: Name,
     item: Option<Item>,
 ) -> Result<Response, ApiError> {
-    let body = read_body(&mut call).await?;
+    let body = read_short_body(&mut call).await?;
     let mut object = Object::of_json("a rollback", &body)?;
-    let terms = Terms::with_body(&call, &mut object)?;
+    let terms = Terms::with_body(&call, BodyTerms::take(&mut object)?)?;
     let to = object.number("revision")?.ok_or_else(|| ApiError::invalid("a rollback has no revision"))?;
     object.finish()?;
     submit_and_show(&call, namespace, terms, Deed::Rollback { to, item }).await
@@ -169,9 +218,9 @@ pub(super) async fn set_policy<S: Store>(
     mut call: Call<'_, S>,
     namespace: Name,
 ) -> Result<Response, ApiError> {
-    let body = read_body(&mut call).await?;
+    let body = read_short_body(&mut call).await?;
     let mut object = Object::of_json("a policy", &body)?;
-    let terms = Terms::with_body(&call, &mut object)?;
+    let terms = Terms::with_body(&call, BodyTerms::take(&mut object)?)?;
     let (revisions, days, age_ms) =
         (object.number("revisions")?, object.number("days")?, object.number("ageMs")?);
     object.finish()?;

@@ -3,13 +3,13 @@
 use tidelock_core::command::config::Value;
 
 use super::super::error::ApiError;
-use super::super::values::Untyped;
+use super::super::values::read_json;
 use super::Document;
 use super::numbers::{Notes, float, line_of, too_large};
 
 /// Reads a document.
-pub(super) fn read(file: &str) -> Result<Document, ApiError> {
-    let Untyped(value) = serde_json::from_str(file).map_err(|error| super::no_file("JSON", &error))?;
+pub(super) fn read(file: &str, values_max: usize) -> Result<Document, ApiError> {
+    let value = read_json(file, values_max).map_err(|error| super::no_file("JSON", &error))?;
     Ok(Document { value, notes: check_numbers(file)? })
 }
 

@@ -100,14 +100,14 @@ impl Format {
         Ok(out)
     }
 
-    /// The document that a file holds.
-    pub(in crate::http::config) fn read(self, file: &str) -> Result<Document, ApiError> {
+    /// The document that a file holds, of up to `values_max` values.
+    pub(in crate::http::config) fn read(self, file: &str, values_max: usize) -> Result<Document, ApiError> {
         match self {
-            Format::Json => json::read(file),
-            Format::Yaml => yaml::read(file),
-            Format::Toml => toml::read(file),
+            Format::Json => json::read(file, values_max),
+            Format::Yaml => yaml::read(file, values_max),
+            Format::Toml => toml::read(file, values_max),
             Format::Properties => {
-                Ok(Document { value: properties::read(file)?, notes: Notes::default() })
+                Ok(Document { value: properties::read(file, values_max)?, notes: Notes::default() })
             }
             Format::Env => Err(ApiError::format(
                 "env is written for shells and not read: it has no datatypes; import json, yaml, toml or properties",

@@ -10,10 +10,13 @@ use std::sync::Arc;
 use tidelock_core::command::config::Value;
 
 use super::super::error::ApiError;
-use super::super::values::Untyped;
+use super::super::values::{read_json, too_many_values};
 
 /// What begins a comment that says how to read the next line.
 const HINT: &str = "#@ ";
+
+/// Most values in such a comment: the steps of the deepest path, and what is around them.
+const HINT_VALUES_MAX: usize = PATH_STEPS_MAX + 8;
 
 /// A step from a document to one of its scalars.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -173,8 +176,9 @@ fn escape(text: &str, is_key: bool, out: &mut String) {
 }
 
 /// Reads a document.
-pub(super) fn read(file: &str) -> Result<Value, ApiError> {
+pub(super) fn read(file: &str, values_max: usize) -> Result<Value, ApiError> {
     let mut root = Node::default();
+    let mut values = 0;
     let mut hint: Option<Hint> = None;
     let mut lines = file.lines();
     while let Some(first) = lines.next() {
@@ -191,6 +195,10 @@ pub(super) fn read(file: &str) -> Result<Value, ApiError> {
             line.pop();
             let Some(next) = lines.next() else { break };
             line.push_str(next.trim_start_matches([' ', '\t', '\u{c}']));
+        }
+        values += 1;
+        if values > values_max {
+            return Err(super::no_file("properties", &too_many_values(values_max)));
         }
         let (key, text) = split(&line)?;
         let hint = hint.take();
@@ -284,7 +292,7 @@ struct Hint {
 impl Hint {
     fn of(text: &str) -> Result<Hint, ApiError> {
         let wrong = || ApiError::format(format!("{HINT}{text} is no note on the next line"));
-        let Ok(Untyped(Value::Dict(mut entries))) = serde_json::from_str(text) else { return Err(wrong()) };
+        let Ok(Value::Dict(mut entries)) = read_json(text, HINT_VALUES_MAX) else { return Err(wrong()) };
         let path = match entries.remove("path") {
             None => None,
             Some(Value::List(steps)) => {

@@ -69,9 +69,13 @@ fn document() -> impl Strategy<Value = Value> {
     prop::collection::btree_map(key(), field, 0..5).prop_map(Value::Dict)
 }
 
+fn read(format: Format, file: &str) -> Result<Document, ApiError> {
+    format.read(file, 1_000)
+}
+
 fn round_trips(format: Format, document: &Value) -> Result<(), TestCaseError> {
     let file = format.write(document).map_err(|error| TestCaseError::fail(format!("{error:?}")))?;
-    let read = format.read(&file).map_err(|error| TestCaseError::fail(format!("{error:?}\n{file}")))?;
+    let read = read(format, &file).map_err(|error| TestCaseError::fail(format!("{error:?}\n{file}")))?;
     prop_assert_eq!(&read.value, document, "{}", file);
     prop_assert_eq!(read.notes.into_lines(), Vec::<String>::new(), "{}", file);
     Ok(())
@@ -134,10 +138,10 @@ proptest! {
     #[test]
     fn properties_show_what_was_written(text in lookalike()) {
         let file = format!("a={text}\nl[0]={text}\nd.k[0].x={text}\n");
-        let read = Format::Properties.read(&file).map_err(|error| TestCaseError::fail(format!("{error:?}")))?;
+        let read = read(Format::Properties, &file).map_err(|error| TestCaseError::fail(format!("{error:?}")))?;
         let mut shown = vec![];
         for (_, value) in properties::flatten(&read.value).unwrap() {
-            shown.push(properties::text_of(value));
+            shown.push(text_of(value));
         }
         prop_assert_eq!(shown, vec![text.clone(), text.clone(), text]);
     }
@@ -151,12 +155,12 @@ proptest! {
             (Format::Toml, format!("a = {text}\n")),
             (Format::Json, format!("{{\"a\": {text}}}\n")),
         ] {
-            let Ok(read) = format.read(&file) else { continue };
+            let Ok(read) = read(format, &file) else { continue };
             let Value::Dict(entries) = &read.value else { unreachable!() };
             let value = &entries["a"];
             let is_word = matches!(value, Value::Empty | Value::Bool(_));
             let is_number = matches!(value, Value::Int(_) | Value::Float(_));
-            let is_same = properties::text_of(value) == text;
+            let is_same = text_of(value) == text;
             let notes = read.notes.into_lines();
             prop_assert_eq!(notes.len(), usize::from(is_number && !is_same), "{:?}: {}", notes, file);
             prop_assert!(is_word || is_same || is_number, "{value:?} of {file}");
@@ -168,7 +172,7 @@ proptest! {
 }
 
 fn of_json(json: &str) -> Value {
-    Format::Json.read(json).unwrap().value
+    read(Format::Json, json).unwrap().value
 }
 
 /// Every text through every format: what it is read as, as JSON; `!` if it is refused; `*` if there is a note.
@@ -229,7 +233,7 @@ fn texts_become_numbers_only_by_the_rules_of_their_format() {
             (Format::Toml, "a = T\nd = {k = T}\nl = [T, T]\n", toml),
             (Format::Json, "{\"a\":T,\"d\":{\"k\": T},\"l\":[T,\nT]}", json),
         ] {
-            let shown = match format.read(&nested.replace('T', text)) {
+            let shown = match read(format, &nested.replace('T', text)) {
                 Err(_) => "!".to_owned(),
                 Ok(Document { value, notes }) => {
                     let (plain, star) = match expected.strip_suffix('*') {
@@ -250,7 +254,7 @@ fn texts_become_numbers_only_by_the_rules_of_their_format() {
 
 #[test]
 fn notes_name_the_line_and_are_counted_beyond_a_bound() {
-    let notes = |format: Format, file: &str| format.read(file).unwrap().notes.into_lines();
+    let notes = |format: Format, file: &str| read(format, file).unwrap().notes.into_lines();
     let expected = "line 3: 1.10 was read as the float 1.1; put it in quotes to keep the text";
     assert_eq!(notes(Format::Yaml, "a: ü\n# 1.20\nv: 1.10\ns: \"1.30\"\n"), [expected]);
     assert_eq!(notes(Format::Toml, "a = \"ü\"\n# 1.20\nv = 1.10\ns = \"1.30\"\n"), [expected]);
@@ -267,7 +271,7 @@ fn notes_name_the_line_and_are_counted_beyond_a_bound() {
 #[test]
 fn a_type_that_is_stated_counts_in_properties() {
     let file = "#@ {\"type\":\"float\"}\na=1.10\n#@ {\"type\":\"int\"}\nb=007\n#@ {\"type\":\"string\"}\nc=5\n";
-    let read = Format::Properties.read(file).unwrap().value;
+    let read = read(Format::Properties, file).unwrap().value;
     assert_eq!(read, of_json(r#"{"a":1.1,"b":7,"c":"5"}"#));
 }
 
@@ -311,7 +315,7 @@ fn what_a_format_cannot_carry_is_refused() {
         assert_eq!(format.write(&empty).is_ok(), can, "{format:?}");
         if can && format != Format::Env {
             let file = format.write(&empty).unwrap();
-            assert_eq!(format.read(&file).unwrap().value, empty, "{format:?}");
+            assert_eq!(read(format, &file).unwrap().value, empty, "{format:?}");
         }
     }
     let nested = of_json(r#"{"a":[[1],[2]]}"#);
@@ -337,7 +341,7 @@ fn what_a_format_cannot_carry_is_refused() {
         (Format::Properties, "#@ {\"type\":\"int\"}\na=x"),
         (Format::Env, "A=1"),
     ] {
-        assert!(format.read(file).is_err(), "{format:?}: {file}");
+        assert!(read(format, file).is_err(), "{format:?}: {file}");
     }
 }
 
@@ -346,19 +350,32 @@ fn properties_are_read_as_java_does() {
     let file = "# a comment\n! another\n\n  key.one = value \n".to_owned()
         + "colon:value\nspace value\nlong=a\\\n   b\\\\\nesc\\=aped\\:=\\u00fc\\uD83D\\uDE00\nempty\nlist[1]=2\nlist[0]=1\n";
     let expected = r#"{"colon":"value","empty":"","esc=aped:":"ü😀","key":{"one":"value "},"list":[1,2],"long":"ab\\","space":"value"}"#;
-    assert_eq!(Format::Properties.read(&file).unwrap().value, of_json(expected));
+    assert_eq!(read(Format::Properties, &file).unwrap().value, of_json(expected));
 }
 
 #[test]
 fn aliases_and_depth_cannot_exhaust_a_node() {
     let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
-    assert!(Format::Json.read(&deep).is_err());
-    assert!(Format::Yaml.read(&deep).is_err());
-    assert!(Format::Toml.read(&format!("a = {deep}")).is_err());
+    assert!(read(Format::Json, &deep).is_err());
+    assert!(read(Format::Yaml, &deep).is_err());
+    assert!(read(Format::Toml, &format!("a = {deep}")).is_err());
     let mut laughs = String::from("a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol, lol]\n");
     for level in 1..9 {
         let items = vec![format!("*a{}", level - 1); 10].join(", ");
         laughs.push_str(&format!("a{level}: &a{level} [{items}]\n"));
     }
-    assert!(Format::Yaml.read(&laughs).is_err());
+    assert!(read(Format::Yaml, &laughs).is_err());
+}
+
+#[test]
+fn values_are_counted_while_they_are_read() {
+    for (format, file) in [
+        (Format::Json, r#"{"a":[1,2,{"b":3}]}"#),
+        (Format::Yaml, "a: [1, 2, {b: 3}]"),
+        (Format::Toml, "a = [1, 2, {b = 3}]"),
+        (Format::Properties, "a[0]=1\na[1]=2\na[2].b=3\n"),
+    ] {
+        assert!(format.read(file, 6).is_ok(), "{format:?}");
+        assert!(format.read(file, 2).is_err(), "{format:?}");
+    }
 }

@@ -5,13 +5,14 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::super::error::ApiError;
+use super::super::values::too_many_values;
 use super::Document;
 use super::numbers::{Notes, float, line_of, too_large};
 
 /// Reads a document.
-pub(super) fn read(file: &str) -> Result<Document, ApiError> {
+pub(super) fn read(file: &str, values_max: usize) -> Result<Document, ApiError> {
     let table = DeTable::parse(file).map_err(|error| super::no_file("TOML", &error))?;
-    let mut reader = Reader { file, notes: Notes::default() };
+    let mut reader = Reader { file, notes: Notes::default(), values: 0, values_max };
     let value = reader.table(table.into_inner())?;
     Ok(Document { value, notes: reader.notes })
 }
@@ -19,6 +20,8 @@ pub(super) fn read(file: &str) -> Result<Document, ApiError> {
 struct Reader<'a> {
     file: &'a str,
     notes: Notes,
+    values: usize,
+    values_max: usize,
 }
 
 impl Reader<'_> {
@@ -31,6 +34,10 @@ impl Reader<'_> {
     }
 
     fn value(&mut self, value: Spanned<DeValue<'_>>) -> Result<Value, ApiError> {
+        self.values += 1;
+        if self.values > self.values_max {
+            return Err(super::no_file("TOML", &too_many_values(self.values_max)));
+        }
         let span = value.span();
         let file = self.file;
         let line = || line_of(file, span.start);

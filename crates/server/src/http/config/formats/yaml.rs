@@ -18,16 +18,18 @@ use super::Document;
 use super::numbers::{Notes, float, line_of, too_large};
 
 /// Reads a document.
-pub(super) fn read(file: &str) -> Result<Document, ApiError> {
+pub(super) fn read(file: &str, values_max: usize) -> Result<Document, ApiError> {
     let root: Node =
-        serde_saphyr::from_str_with_options(file, options()).map_err(|error| super::no_file("YAML", &error))?;
+        serde_saphyr::from_str_with_options(file, options(values_max)).map_err(|error| super::no_file("YAML", &error))?;
     let mut reader = Reader { file, notes: Notes::default() };
     let value = reader.value(root)?;
     Ok(Document { value, notes: reader.notes })
 }
 
-fn options() -> Options {
+fn options(values_max: usize) -> Options {
     serde_saphyr::options! {
+        // Keys count, too, and each list or dict is two events.
+        budget: serde_saphyr::budget! { max_nodes: 2 * values_max, max_events: 4 * values_max },
         strict_booleans: true,
         leading_zero_numbers_as_strings: true,
         underscored_numbers_as_strings: true,
