@@ -4,6 +4,8 @@
 //! nanoseconds: a scrape copies everything into one [`Scrape`] and formats that, so no counter is behind a lock
 //! or a map. Every label has a fixed set of values: no key, address or path ever becomes one.
 
+mod plain;
+
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -276,10 +278,18 @@ pub struct Scrape<'a> {
     pub disk_stalled: bool,
 }
 
-/// The media type of [`Scrape::encode`].
+/// The media type of OpenMetrics.
 pub const OPEN_METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The media type of the older text format.
+pub const PROMETHEUS_TEXT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 impl Scrape<'_> {
+    /// The text of one of the two media types.
+    pub fn encode_as(&self, media_type: &str) -> String {
+        let open = self.encode();
+        if media_type == PROMETHEUS_TEXT_TYPE { plain::of_open_metrics(&open) } else { open }
+    }
+
     /// The OpenMetrics text.
     pub fn encode(&self) -> String {
         let mut registry = Registry::with_prefix("tidelock");

@@ -45,7 +45,10 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>, raw: &str) -> Result<Res
             (_, Some(raw_id)) => compare_exchange(call, uri::key(raw_id)?).await,
             (None, None) => Err(Problem::method_not_allowed("GET, HEAD")),
         },
-        _ => Err(Problem::method_not_allowed("GET, HEAD, POST")),
+        _ if raw.ends_with("/exchange") || raw.ends_with("/compare-exchange") => {
+            Err(Problem::method_not_allowed("GET, HEAD, POST"))
+        }
+        _ => Err(Problem::method_not_allowed("GET, HEAD")),
     }
 }
 

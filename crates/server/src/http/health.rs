@@ -7,13 +7,15 @@ use std::fmt::Write;
 use std::sync::PoisonError;
 
 use hyper::StatusCode;
+use hyper::header::{HeaderValue, VARY};
 use tidelock_core::event::NodeStatus;
 
 use super::HttpContext;
+use super::negotiate;
 use super::problem::Problem;
 use super::response::{self, Response};
 use super::service::{self, Call};
-use crate::metrics::{HttpCounters, OPEN_METRICS_TYPE, Scrape};
+use crate::metrics::{HttpCounters, OPEN_METRICS_TYPE, PROMETHEUS_TEXT_TYPE, Scrape};
 use crate::resp::RespCounters;
 use crate::store::Store;
 
@@ -71,7 +73,10 @@ pub(super) async fn metrics<S: Store>(call: &Call<'_, S>) -> Result<Response, Pr
         transport: &context.transport,
         disk_stalled: disk_error(context).is_some(),
     };
-    Ok(response::typed(StatusCode::OK, OPEN_METRICS_TYPE, scrape.encode()))
+    let media_type = negotiate::choose(call.headers(), &[OPEN_METRICS_TYPE, PROMETHEUS_TEXT_TYPE]);
+    let mut response = response::typed(StatusCode::OK, media_type, scrape.encode_as(media_type));
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+    Ok(response)
 }
 
 /// Why the disk takes no writes, while it takes none.

@@ -15,6 +15,7 @@
 //!     uri          keys and parameters
 //!     conditions   If-Match and If-None-Match
 //!     body         read up to a limit, or thrown away
+//!     negotiate    Accept
 //! response problem json                                 what goes back
 //! ```
 //!
@@ -39,6 +40,7 @@ mod kv1;
 mod list;
 mod membership;
 mod native;
+mod negotiate;
 mod openapi;
 mod problem;
 mod raftdb;

@@ -276,6 +276,11 @@ fn metrics_count_what_was_asked() {
     client.ask(b"GET /absent HTTP/1.1\r\nhost: localhost\r\n\r\n");
     client.ask(b"BREW /absent HTTP/1.1\r\nhost: localhost\r\n\r\n");
     let answer = client.ask(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    let plain = client
+        .ask(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\naccept: text/plain;version=0.0.4;q=0.5,*/*;q=0.1\r\n\r\n");
+    assert_eq!(plain.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    assert!(plain.text().contains("\n# TYPE tidelock_http_requests_total counter\n"), "{}", plain.text());
+    assert!(!plain.text().contains("# UNIT") && !plain.text().contains("# EOF"));
     let media_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     assert_eq!(answer.header("content-type"), Some(media_type));
     for line in [

@@ -5,7 +5,7 @@ use tidelock_core::limits;
 
 use super::native::{bytes, stale};
 use super::operation::{
-    Failures, JSON, Operation, Parameter, Tag, flag, header, number, query, schema, text,
+    Failures, JSON, Operation, Parameter, Tag, flag, header, matching, number, query, schema, text,
 };
 use super::schemas::{envelope, list, object};
 use crate::http::config::Format;
@@ -54,7 +54,7 @@ fn format(formats: &[Format]) -> Parameter {
 }
 
 fn if_none_match() -> Parameter {
-    header("If-None-Match", "304 if the content still has this checksum, quoted")
+    header("If-None-Match", text(), "304 if the content still has this checksum, quoted")
 }
 
 /// Who changes something, why, and on what condition.
@@ -199,9 +199,9 @@ fn containers() -> Vec<Operation> {
             "What a container resolves to, whenever that changes",
         )
         .asks([
-            header("Last-Event-ID", "Go on behind this revision"),
+            header("Last-Event-ID", matching("^[0-9]{1,20}$"), "Go on behind this revision"),
             query("index", number(), "A long poll: what happened behind this revision"),
-            query("wait", text(), "A long poll: how long at most, such as 30s or 1500ms"),
+            query("wait", matching("^[0-9]{1,16}(ms|s|m|h|d)$"), "A long poll: how long at most, such as 30s or 1500ms"),
         ])
         .gives(
             200,

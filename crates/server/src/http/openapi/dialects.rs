@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::native::{bytes, stale};
-use super::operation::{Failures, OCTETS, Operation, TEXT, Tag, query, schema, text};
+use super::operation::{Failures, OCTETS, Operation, TEXT, Tag, matching, number, query, schema, text};
 
 const DIALECTS: Tag = Tag("dialects", Failures::Problems);
 
@@ -17,7 +17,7 @@ pub(super) fn operations() -> Vec<Operation> {
     };
     let form = json!({
         "type": "object",
-        "properties": { "val": { "type": "string" }, "ver": { "type": "string" } },
+        "properties": { "val": { "type": "string" }, "ver": matching("^[0-9]{1,20}$") },
     });
     vec![
         DIALECTS
@@ -40,7 +40,7 @@ pub(super) fn operations() -> Vec<Operation> {
             .operation("put /{key}", "putVersioned", "Writes a key if it has the version that is named")
             .asks([
                 query("val", text(), "The value; the body wins"),
-                query("ver", text(), "The key's version; 0, as when it is left out, for none"),
+                query("ver", number(), "The key's version; 0, as when it is left out, for none"),
             ])
             .takes([("application/x-www-form-urlencoded", form.clone()), ("multipart/form-data", form)])
             .or_nothing()

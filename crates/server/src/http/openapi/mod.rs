@@ -25,6 +25,9 @@ const DESCRIPTION: &str = "A replicated key-value store and configuration centre
     linearizable unless `stale` is asked for. HEAD works wherever GET does. Keys in paths are percent-encoded; outside of \
     `/api` they are the rest of the path, slashes included.";
 
+/// Characters that names and keys of configuration may hold: any but control characters.
+pub(super) const NAME_PATTERN: &str = r"^[^\x00-\x1f\x7f-\x9f]+$";
+
 /// What is said of keys that may hold slashes.
 const REST_OF_PATH: &str = "Any bytes, percent-encoded; slashes belong to it.";
 
@@ -94,13 +97,10 @@ fn path_item(path: &str) -> Value {
 fn path_schema(path: &str, name: &str) -> Value {
     use tidelock_core::limits;
     match name {
-        "node" | "shard" => json!({ "type": "integer", "minimum": 0 }),
-        "namespace" => {
-            json!({ "type": "string", "minLength": 1, "maxLength": limits::CONFIG_NAMESPACE_CHARACTERS_MAX })
-        }
-        _ if path.starts_with("/api/") => {
-            json!({ "type": "string", "minLength": 1, "maxLength": limits::CONFIG_KEY_CHARACTERS_MAX })
-        }
+        "node" => operation::number_in(1, i64::MAX.unsigned_abs()),
+        "shard" => operation::number(),
+        "namespace" => schemas::name(limits::CONFIG_NAMESPACE_CHARACTERS_MAX),
+        _ if path.starts_with("/api/") => schemas::name(limits::CONFIG_KEY_CHARACTERS_MAX),
         _ => json!({ "type": "string", "minLength": 1 }),
     }
 }

@@ -4,12 +4,13 @@ use serde_json::{Value, json};
 use tidelock_core::limits;
 
 use super::operation::{
-    Failures, JSON, OCTETS, Operation, Parameter, TEXT, Tag, flag, header, number, query,
+    Failures, JSON, OCTETS, Operation, Parameter, TEXT, Tag, base64, flag, header, matching, number_in,
+    query, schema, text,
 };
-use super::operation::{schema, text};
 
 const KEYS: Tag = Tag("keys", Failures::Problems);
 const REGISTERS: Tag = Tag("registers", Failures::Problems);
+const REVISION_MAX: u64 = 1 << 62;
 const CLUSTER: Tag = Tag("cluster", Failures::Problems);
 const OPERATIONS: Tag = Tag("operations", Failures::Problems);
 
@@ -20,6 +21,11 @@ pub(super) fn operations() -> Vec<Operation> {
     all.extend(operators());
     all
 }
+
+/// One version in quotes, or any.
+const ONE_VERSION: &str = r#"^(\*|"[0-9]{1,20}")$"#;
+/// Several.
+const VERSIONS: &str = r#"^(\*|(W/)?"[0-9]{1,20}"( *, *(W/)?"[0-9]{1,20}")*)$"#;
 
 /// `stale` of reads.
 pub(super) fn stale() -> Parameter {
@@ -34,8 +40,12 @@ pub(super) fn bytes() -> Value {
 fn keys() -> Vec<Operation> {
     let writes = || {
         [
-            header("If-Match", "Only if the key has this version, `\"6\"`, or exists, `*`"),
-            header("If-None-Match", "`*`: only if there is no such key"),
+            header(
+                "If-Match",
+                matching(ONE_VERSION),
+                "Only if the key has this version, `\"6\"`, or exists, `*`",
+            ),
+            header("If-None-Match", matching(r"^\*$"), "`*`: only if there is no such key"),
         ]
     };
     let page = json!({ "type": "integer", "minimum": 1, "maximum": limits::LIST_PAGE_ITEMS_MAX });
@@ -45,8 +55,8 @@ fn keys() -> Vec<Operation> {
         KEYS.operation("get /v1/keys/{key}", "getKey", "The value of a key")
             .asks([
                 stale(),
-                header("If-Match", "412 unless the key has one of these versions"),
-                header("If-None-Match", "304 if the key has one of these versions"),
+                header("If-Match", matching(VERSIONS), "412 unless the key has one of these versions"),
+                header("If-None-Match", matching(VERSIONS), "304 if the key has one of these versions"),
             ])
             .gives(200, [(OCTETS, bytes())], "The value")
             .with_header(200, "ETag", version)
@@ -55,7 +65,11 @@ fn keys() -> Vec<Operation> {
             .fails([404, 412]),
         KEYS.operation("put /v1/keys/{key}", "putKey", "Writes a key")
             .asks(writes())
-            .asks([query("ttl", text(), "How long it lives: a whole number with ms, s, m, h or d")])
+            .asks([query(
+                "ttl",
+                matching("^[0-9]{1,16}(ms|s|m|h|d)$"),
+                "How long it lives: a whole number with ms, s, m, h or d",
+            )])
             .takes([(OCTETS, bytes())])
             .or_nothing()
             .gives_nothing(200, "It was replaced")
@@ -70,9 +84,9 @@ fn keys() -> Vec<Operation> {
         KEYS.operation("get /v1/keys", "listKeys", "A page of keys, in byte order over all shards")
             .asks([
                 query("prefix", text(), "Only keys that begin with this"),
-                query("prefix_b64", text(), "The same, in base64"),
+                query("prefix_b64", base64(), "The same, in base64"),
                 query("after", text(), "Only keys behind this one"),
-                query("after_b64", text(), "The same, in base64"),
+                query("after_b64", base64(), "The same, in base64"),
                 query("limit", page, "Most items"),
                 query("keys", flag(), "Leave values out"),
                 stale(),
@@ -156,7 +170,7 @@ fn cluster() -> Vec<Operation> {
             .gives_json(schema("Moves"), "As the node that answers knows"),
         CLUSTER
             .operation("post /v1/cluster/shards", "addShard", "Adds a data shard, which holds no slots")
-            .takes_json(schema("NewShard"))
+            .takes_json(schema("AddShardRequest"))
             .or_nothing()
             .gives(202, [(JSON, schema("TaggedShard"))], "Its number"),
         CLUSTER
@@ -174,7 +188,7 @@ fn cluster() -> Vec<Operation> {
                 "transferShard",
                 "Asks a node to lead a shard",
             )
-            .asks([query("to", number(), "The node").required()])
+            .asks([query("to", number_in(1, i64::MAX.unsigned_abs()), "The node").required()])
             .gives(202, [(JSON, schema("WantedOfShard"))], "What was asked for"),
         CLUSTER
             .operation(
@@ -192,7 +206,7 @@ fn cluster() -> Vec<Operation> {
             .operation("post /v1/restore", "restore", "Puts keys of a backup into a fresh cluster")
             .asks([
                 query("backup", json!({ "type": "string", "format": "uuid" }), "Names the source").required(),
-                query("revision", number(), "What revisions are lifted to").required(),
+                query("revision", number_in(0, REVISION_MAX), "What revisions are lifted to").required(),
                 query("expiring", flag(), "The rows say when each key expires"),
             ])
             .takes([(OCTETS, bytes())])
@@ -222,8 +236,8 @@ fn operators() -> Vec<Operation> {
             .gives(503, report(), "It is not: the checks that fail"),
         OPERATIONS.operation("get /metrics", "metrics", "Numbers for Prometheus").gives(
             200,
-            [(crate::metrics::OPEN_METRICS_TYPE, text())],
-            "OpenMetrics text",
+            [(crate::metrics::OPEN_METRICS_TYPE, text()), (crate::metrics::PROMETHEUS_TEXT_TYPE, text())],
+            "OpenMetrics, or the older text format for clients that prefer it or state no preference",
         ),
         OPERATIONS
             .operation("get /openapi.json", "openapi", "This document")

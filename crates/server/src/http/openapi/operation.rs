@@ -22,6 +22,11 @@ pub(super) enum Failures {
     Envelope,
 }
 
+/// Bytes in base64, of either alphabet.
+pub(super) fn base64() -> Value {
+    matching("^[A-Za-z0-9+/_-]*={0,2}$")
+}
+
 /// A parameter of the query, or a header.
 #[derive(Clone, Debug)]
 pub(super) struct Parameter {
@@ -38,8 +43,8 @@ pub(super) fn query(name: &'static str, schema: Value, description: &'static str
 }
 
 /// A header of the request.
-pub(super) fn header(name: &'static str, description: &'static str) -> Parameter {
-    Parameter { name, place: "header", is_required: false, description, schema: text() }
+pub(super) fn header(name: &'static str, schema: Value, description: &'static str) -> Parameter {
+    Parameter { name, place: "header", is_required: false, description, schema }
 }
 
 impl Parameter {
@@ -64,9 +69,19 @@ pub(super) fn text() -> Value {
     json!({ "type": "string" })
 }
 
-/// A whole number that is not negative.
+/// Text of this form, a regular expression that JavaScript, Python, Go and Rust read alike.
+pub(super) fn matching(pattern: &str) -> Value {
+    json!({ "type": "string", "pattern": pattern })
+}
+
+/// A whole number that is not negative. Generators take a format that they do not know, such as uint64, for 32 bits.
 pub(super) fn number() -> Value {
-    json!({ "type": "integer", "format": "uint64", "minimum": 0 })
+    json!({ "type": "integer", "format": "int64", "minimum": 0 })
+}
+
+/// A whole number in this range.
+pub(super) fn number_in(min: u64, max: u64) -> Value {
+    json!({ "type": "integer", "format": "int64", "minimum": min, "maximum": max })
 }
 
 /// `true` or `false`; in a query its bare name says `true`.

@@ -5,7 +5,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::operation::{flag, number, schema, text};
+use tidelock_core::limits;
+
+use super::NAME_PATTERN;
+use super::operation::{base64, flag, matching, number, number_in, schema, text};
 
 /// All of them.
 pub(super) fn all() -> Map<String, Value> {
@@ -31,7 +34,11 @@ pub(super) fn list(items: Value) -> Value {
 /// A success of the configuration centre.
 pub(super) fn envelope(data: Value) -> Value {
     object(
-        &[("errcode", json!({ "const": 0 })), ("errmsg", json!({ "const": "success" })), ("data", data)],
+        &[
+            ("errcode", json!({ "type": "integer", "enum": [0] })),
+            ("errmsg", one_of(&["success"])),
+            ("data", data),
+        ],
         &[],
     )
 }
@@ -40,8 +47,23 @@ fn map_of(values: Value) -> Value {
     json!({ "type": "object", "additionalProperties": values })
 }
 
-fn or_null(schema: Value) -> Value {
-    json!({ "anyOf": [schema, { "type": "null" }] })
+/// A schema with a type of its own, or null. Generators know this better than an `anyOf` with null.
+fn or_null(mut schema: Value) -> Value {
+    schema["type"] = json!([schema["type"], "null"]);
+    schema
+}
+
+/// A name or key of configuration.
+pub(super) fn name(characters_max: usize) -> Value {
+    json!({ "type": "string", "minLength": 1, "maxLength": characters_max, "pattern": NAME_PATTERN })
+}
+
+fn config_key() -> Value {
+    name(limits::CONFIG_KEY_CHARACTERS_MAX)
+}
+
+fn at_most(characters: usize) -> Value {
+    json!({ "type": "string", "maxLength": characters })
 }
 
 fn one_of(texts: &[&str]) -> Value {
@@ -59,7 +81,7 @@ fn any() -> Value {
 }
 
 fn keys() -> Named {
-    let b64 = |name: &'static str| (name, json!({ "type": "string", "contentEncoding": "base64" }));
+    let b64 = |name: &'static str| (name, base64());
     let problem = object(
         &[
             ("type", json!({ "type": "string", "format": "uri" })),
@@ -149,6 +171,8 @@ fn cluster() -> Named {
         &[],
     );
     let place = object(&[("id", number()), ("index", number())], &[]);
+    let shard_name = json!({ "type": "string", "minLength": 1, "maxLength": limits::SHARD_NAME_BYTES_MAX });
+    let tags = |values| json!({ "type": "object", "additionalProperties": values, "propertyNames": { "minLength": 1 } });
     vec![
         ("Host", host),
         ("Shard", shard),
@@ -168,10 +192,14 @@ fn cluster() -> Named {
         ("WantedOfHost", object(&[("node", number())], &[("standing", standing()), ("draining", flag())])),
         ("WantedOfShard", object(&[("shard", number()), ("leader", number())], &[])),
         ("Explanation", object(&[("shard", number()), ("hosts", list(reasoned))], &[])),
-        ("ShardTags", map_of(or_null(text()))),
+        ("ShardTags", tags(or_null(text()))),
         ("TaggedShard", object(&[("shard", number())], &[])),
-        ("NewShard", object(&[], &[("name", or_null(text())), ("tags", map_of(text()))])),
-        ("WantedSlots", object(&[("slots", text())], &[])),
+        // Not `NewShard`: that is the name of the constructor of `Shard` in Go.
+        ("AddShardRequest", object(&[], &[("name", or_null(shard_name)), ("tags", tags(text()))])),
+        (
+            "WantedSlots",
+            object(&[("slots", matching("^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$"))], &[]),
+        ),
         ("Moving", object(&[("moves", number()), ("last", number())], &[])),
         (
             "Moves",
@@ -222,9 +250,9 @@ fn config_content() -> Named {
     );
     let field_content = object(
         &[
-            ("key", text()),
+            ("key", config_key()),
             ("fieldType", field_type()),
-            ("value", json!({ "anyOf": [text(), list(text()), map_of(text())] })),
+            ("value", json!({ "anyOf": [config_key(), list(config_key()), map_of(config_key())] })),
         ],
         &[],
     );
@@ -245,7 +273,11 @@ fn config_content() -> Named {
 }
 
 fn config_requests() -> Named {
-    let terms = || [("author", text()), ("message", text()), ("expected", number())];
+    let terms = || {
+        let author = at_most(limits::CONFIG_AUTHOR_CHARACTERS_MAX);
+        let message = at_most(limits::CONFIG_MESSAGE_CHARACTERS_MAX);
+        [("author", author), ("message", message), ("expected", number())]
+    };
     let with_terms = |required: &[(&str, Value)], optional: &[(&str, Value)]| {
         let optional: Vec<_> = optional.iter().cloned().chain(terms()).collect();
         object(required, &optional)
@@ -253,21 +285,23 @@ fn config_requests() -> Named {
     let change = object(
         &[],
         &[
-            ("pair", text()),
+            ("pair", config_key()),
             ("value", any()),
             ("datatype", datatype()),
-            ("container", text()),
+            ("container", config_key()),
             ("fields", list(schema("FieldContent"))),
             ("delete", flag()),
         ],
     );
+    let at_least_one = || number_in(1, i64::MAX.unsigned_abs());
+    let revisions = number_in(limits::CONFIG_HISTORY_REVISIONS_MIN, limits::CONFIG_HISTORY_REVISIONS_MAX);
     vec![
         ("Change", change),
         ("Publication", with_terms(&[("changes", list(schema("Change")))], &[("create", flag()), ("retype", flag())])),
         ("RollbackRequest", with_terms(&[("revision", number())], &[])),
         (
             "PolicyRequest",
-            with_terms(&[], &[("revisions", number()), ("days", number()), ("ageMs", number())]),
+            with_terms(&[], &[("revisions", revisions), ("days", at_least_one()), ("ageMs", at_least_one())]),
         ),
     ]
 }
@@ -277,7 +311,8 @@ fn config_answers() -> Named {
         &[
             ("errcode", json!({ "type": "integer", "minimum": 40000, "maximum": 59999 })),
             ("errmsg", text()),
-            ("data", json!({ "type": "null" })),
+            // Always null: generators know no type of that alone.
+            ("data", json!({ "type": ["object", "null"] })),
         ],
         &[],
     );
@@ -300,7 +335,7 @@ fn config_answers() -> Named {
             ("revision", number()),
             ("checkSum", checksum()),
             ("data", json!({ "type": "object" })),
-            ("deleted", json!({ "const": true })),
+            ("deleted", json!({ "type": "boolean", "enum": [true] })),
             ("after", number()),
         ],
     );
@@ -314,8 +349,9 @@ fn config_answers() -> Named {
 }
 
 fn config_history() -> Named {
-    let content =
-        || json!({ "anyOf": [schema("PairContent"), schema("ContainerContent"), { "type": "null" }] });
+    // Null as an object that cannot be, because generators know no null of its own.
+    let none = json!({ "type": ["object", "null"], "maxProperties": 0 });
+    let content = || json!({ "anyOf": [schema("PairContent"), schema("ContainerContent"), none] });
     let action = || one_of(&["create", "update", "delete"]);
     let change = object(
         &[("kind", one_of(&["pair", "container"])), ("key", text()), ("action", action())],
