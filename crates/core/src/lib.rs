@@ -17,6 +17,7 @@ pub mod command;
 pub mod control;
 pub mod deliberate;
 pub mod event;
+pub mod fairness;
 pub mod limits;
 pub mod machine;
 pub mod membership;

@@ -52,6 +52,10 @@ newtype! {
     Token
 }
 newtype! {
+    /// A connection of a client of this node, in whose name requests are made. [`ClientId::NODE`] stands for the node.
+    ClientId
+}
+newtype! {
     /// Logical time in ticks since the node started; the shell decides how long one is.
     Ticks
 }
@@ -64,6 +68,11 @@ newtype! {
     /// The number of a batch handed to the write-ahead log, from 1, rising by one. What it names is durable
     /// when the shell reports it or a later one.
     WalSequence
+}
+
+impl ClientId {
+    /// The node itself: what it asks does not wait behind clients.
+    pub const NODE: ClientId = ClientId(0);
 }
 
 impl ShardId {

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use tidelock_core::types::ClientId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -154,6 +155,16 @@ impl Entrance {
             }
         }
     }
+}
+
+/// Names the connection of an HTTP client on the whole node.
+pub(crate) fn http_client(number: u64) -> ClientId {
+    ClientId(2 * number)
+}
+
+/// Names the connection of a Redis client on the whole node.
+pub(crate) fn resp_client(number: u64) -> ClientId {
+    ClientId(2 * number + 1)
 }
 
 type Workers<'a> = (&'a [Load], &'a [mpsc::UnboundedSender<Arrival>], &'a ClientDescriptors);

@@ -14,14 +14,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidelock_core::command::{Reply, Request};
 use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::event::{ConfigNews, NodeStatus};
-use tidelock_core::types::Token;
+use tidelock_core::types::{ClientId, Token};
 use tokio::sync::{Notify, oneshot};
 
 /// What another worker wants of the node.
 #[derive(Debug)]
 pub(crate) enum Ask {
     /// Exactly one [`Word::Reply`] will carry the token.
-    Request { token: Token, request: Request },
+    Request { client: ClientId, token: Token, request: Request },
     /// What the node says about itself.
     Status(oneshot::Sender<NodeStatus>),
 }

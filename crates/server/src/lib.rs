@@ -21,6 +21,7 @@ pub mod serve;
 pub mod shutdown;
 pub mod store;
 pub mod transport;
+mod turns;
 mod waiting;
 pub mod watch;
 pub mod worker;

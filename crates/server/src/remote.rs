@@ -19,7 +19,7 @@ use tidelock_core::command::{Refusal, Reply, Request};
 use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::event::NodeStatus;
 use tidelock_core::slots::slot_of;
-use tidelock_core::types::{ShardId, Token};
+use tidelock_core::types::{ClientId, ShardId, Token};
 use tokio::sync::oneshot;
 
 use crate::counters::{Counter, PerWorker};
@@ -28,21 +28,9 @@ use crate::store::{Mailbox, Store};
 use crate::waiting::Waiting;
 use crate::watch::Hub;
 
-/// The bits of a token above those of its own worker's numbers: which worker's it is. The node's own has 0.
-const WORKER_SHIFT: u32 = 48;
-
-/// Most workers of a node, as far as tokens go.
-pub(crate) const WORKERS_MAX: u64 = 1 << (u64::BITS - WORKER_SHIFT);
-
-/// The worker that a token is of; 0 is the node's own.
-pub(crate) fn worker_of(token: Token) -> usize {
-    (token.0 >> WORKER_SHIFT) as usize
-}
-
 /// What a worker needs to reach the node of another one. Dropping it closes the exchange.
 #[derive(Debug)]
 pub struct Link {
-    pub(crate) worker: usize,
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) slots: Arc<SlotMap>,
     pub(crate) hub: Arc<Hub>,
@@ -65,7 +53,7 @@ pub struct HandoverCounters {
 
 /// A handle to the node's worker for the tasks of another one.
 #[derive(Clone)]
-pub struct Remote(Rc<Inner>);
+pub struct Remote(Rc<Inner>, ClientId);
 
 struct Inner {
     link: Link,
@@ -82,7 +70,8 @@ impl Remote {
     pub fn new(link: Link, counters: PerWorker<HandoverCounters>) -> Remote {
         let slots = RefCell::new(link.slots.clone());
         let (waiting, asks) = (Waiting::default(), RefCell::default());
-        Remote(Rc::new(Inner { link, waiting, asks, slots, is_closed: Cell::new(false), counters }))
+        let inner = Inner { link, waiting, asks, slots, is_closed: Cell::new(false), counters };
+        Remote(Rc::new(inner), ClientId::NODE)
     }
 
     /// Hands batches over in both directions until the node's side is gone.
@@ -95,7 +84,11 @@ impl Remote {
             for word in taken.drain(..) {
                 match word {
                     Word::Reply(token, reply) => {
-                        self.0.waiting.answer(token.0 & ((1 << WORKER_SHIFT) - 1), reply);
+                        let crossing = self.0.waiting.answer(token.0, reply);
+                        debug_assert!(
+                            crossing.is_none(),
+                            "invariant: only the node's worker hands replies on"
+                        );
                     }
                     Word::News(news) => self.0.link.hub.tell(&news),
                     Word::Elsewhere(slots) => self.0.link.hub.tell_slots(&slots),
@@ -126,12 +119,15 @@ impl Remote {
     }
 
     fn request(&self, number: u64, request: Request) {
-        let token = Token((self.0.link.worker as u64) << WORKER_SHIFT | number);
-        self.ask(Ask::Request { token, request });
+        self.ask(Ask::Request { client: self.1, token: Token(number), request });
     }
 }
 
 impl Store for Remote {
+    fn for_client(&self, client: ClientId) -> Remote {
+        Remote(self.0.clone(), client)
+    }
+
     fn submit(&self, request: Request) -> impl Future<Output = Reply> {
         let (number, receiver) = self.0.waiting.in_task();
         self.request(number, request);

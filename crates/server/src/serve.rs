@@ -179,7 +179,8 @@ async fn serve(
     let own = posts.next().expect("invariant: there is a post for each worker");
     let mut crew = Crew::start(&worker, posts)?;
     let clients = Clients { stop, servers: own.serve(worker.clone()) };
-    tokio::task::spawn_local(tick(worker.clone(), settings.tick(), log.counters()));
+    let period = (settings.tick(), settings.request_timeout);
+    tokio::task::spawn_local(tick(worker.clone(), period, log.counters()));
     let period = settings.election_timeout;
     tokio::task::spawn_local(remember_hosts(worker.clone(), identity.clone(), removal, period));
     log_start(&settings, &identity.identity());
@@ -292,7 +293,7 @@ async fn leads_with_followers(worker: &Worker) -> bool {
 }
 
 /// Tells the node of time, and of what that brought in the log.
-async fn tick(worker: Worker, period: Duration, log: DiskCounters) {
+async fn tick(worker: Worker, (period, patience): (Duration, Duration), log: DiskCounters) {
     let mut ticker = Ticker::start(period);
     let clock = WallClock::default();
     let mut held = LogHeld::default();
@@ -302,6 +303,7 @@ async fn tick(worker: Worker, period: Duration, log: DiskCounters) {
         for _ in 0..ticks {
             worker.tell(Event::Tick);
         }
+        worker.tick_turns(patience);
         let now = log.held();
         if std::mem::replace(&mut held, now) != now {
             worker.tell(Event::LogHeld(now));

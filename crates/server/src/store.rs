@@ -16,12 +16,19 @@ use std::task::{Context, Waker};
 use tidelock_core::command::{Reply, Request};
 use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::event::NodeStatus;
-use tidelock_core::types::ShardId;
+use tidelock_core::types::{ClientId, ShardId};
 
 use crate::watch::Hub;
 
 /// A cheap handle to the worker of this thread.
 pub trait Store: Clone + 'static {
+    /// A handle for the requests of one client, which take turns with those of others. A store without turns has one
+    /// handle for all.
+    #[must_use]
+    fn for_client(&self, _client: ClientId) -> Self {
+        self.clone()
+    }
+
     /// Hands `request` to the store. It gets exactly one reply, by its deadline; dropping the future abandons the
     /// reply, not the request.
     fn submit(&self, request: Request) -> impl Future<Output = Reply>;

@@ -5,6 +5,9 @@
 //! one turn of the event loop (from 64 connections, two peers and the disk) becomes one raft entry a shard, one log batch
 //! and one frame a peer, without any timer.
 //!
+//! What one client asks does not decide what others wait for: requests that the node should not take yet wait for their
+//! turn in `turns`, and each drive makes room for the next ones.
+//!
 //! Other workers, where there are any, hand over what one turn of theirs gathered, which joins the same drive (see `exchange`).
 //!
 //! It decides nothing about requests. A log that failed ends it: what its state is then, nobody knows, and a node that
@@ -18,25 +21,28 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tidelock_core::command::{Consistency, Refusal, Reply, Request};
 use tidelock_core::control::registry::Seat;
 use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::event::{Actions, Event, NodeStatus, OutgoingFrame};
+use tidelock_core::fairness::Ticket;
 use tidelock_core::node::Node;
 use tidelock_core::storage::WalBatch;
 use tidelock_core::storage::control_file::KnownHost;
 use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
 use tidelock_core::storage::wal::WalError;
-use tidelock_core::types::{NodeId, ShardId, Token, WalSequence};
+use tidelock_core::types::{ClientId, NodeId, ShardId, Token, WalSequence};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
 use crate::disk::DiskReport;
 use crate::exchange::{Ask, Exchange, Word};
-use crate::remote::{Link, WORKERS_MAX, worker_of};
+use crate::remote::Link;
 use crate::store::{Mailbox, Store};
-use crate::waiting::Waiting;
+use crate::turns::{Turn, TurnGauges, Turns};
+use crate::waiting::{Crossing, Waiting};
 use crate::watch::Hub;
 
 /// Where a worker's actions go.
@@ -101,18 +107,14 @@ impl DiskReports {
 }
 
 /// A handle to the worker of this thread.
-pub struct Worker(Rc<Inner>);
-
-impl Clone for Worker {
-    fn clone(&self) -> Self {
-        Worker(self.0.clone())
-    }
-}
+#[derive(Clone)]
+pub struct Worker(Rc<Inner>, ClientId);
 
 struct Inner {
     node: RefCell<Node>,
-    /// Who waits for which token, of those of this thread.
+    /// Who waits for which token.
     waiting: Waiting,
+    turns: Turns,
     /// The other workers, by their numbers less one.
     others: RefCell<Vec<Other>>,
     /// Which slots the other workers believe in.
@@ -137,10 +139,11 @@ struct Other {
 impl Worker {
     /// A worker for `node`, which hears of its disk through `reports`.
     pub fn new(node: Node, reports: Arc<DiskReports>) -> Worker {
-        Worker(Rc::new(Inner {
+        let inner = Inner {
             slots: RefCell::new(node.slot_map().clone()),
             node: RefCell::new(node),
             waiting: Waiting::default(),
+            turns: Turns::default(),
             others: RefCell::default(),
             actions: RefCell::new(Actions::default()),
             reports,
@@ -148,20 +151,19 @@ impl Worker {
             durable_seen: Cell::new(0),
             told: Cell::new(0),
             disk_error: Arc::default(),
-        }))
+        };
+        Worker(Rc::new(inner), ClientId::NODE)
     }
 
     /// Lets one more worker reach the node, through what this returns.
     ///
     /// # Panics
-    /// When there are more than tokens tell apart, or while the node is driven.
+    /// While the node is driven.
     pub fn attach(&self) -> Link {
         let mut others = self.0.others.borrow_mut();
-        let worker = others.len() + 1;
-        assert!((worker as u64) < WORKERS_MAX, "tokens tell so many workers apart");
         let exchange = Arc::new(Exchange::new(self.0.reports.wake.clone()));
         others.push(Other { exchange: exchange.clone(), words: Vec::new() });
-        Link { worker, exchange, slots: self.0.slots.borrow().clone(), hub: self.0.hub.beside().into() }
+        Link { exchange, slots: self.0.slots.borrow().clone(), hub: self.0.hub.beside().into() }
     }
 
     /// Lets no other worker reach the node any more; they hear of it.
@@ -174,6 +176,54 @@ impl Worker {
         self.0.node.borrow_mut().handle(event);
         self.0.told.set(self.0.told.get() + 1);
         self.0.reports.wake.notify_one();
+    }
+
+    /// How requests wait for their turns; kept up to date.
+    pub fn turn_gauges(&self) -> Arc<TurnGauges> {
+        self.0.turns.gauges()
+    }
+
+    /// A tick has passed: requests that have waited for longer than `patience` are refused.
+    pub fn tick_turns(&self, patience: Duration) {
+        for turn in self.0.turns.tick(patience) {
+            self.answer(turn.token, Reply::Refused(Refusal::Overloaded));
+        }
+        self.0.reports.wake.notify_one();
+    }
+
+    /// Lets the node take a request, now or when it is its client's turn. The drive follows soon, if there is
+    /// something to do.
+    fn request(&self, client: ClientId, turn: Turn) {
+        if self.offer(client, turn) || self.0.turns.is_ready() {
+            self.0.told.set(self.0.told.get() + 1);
+            self.0.reports.wake.notify_one();
+        }
+    }
+
+    /// Returns whether the node has taken the request.
+    fn offer(&self, client: ClientId, turn: Turn) -> bool {
+        let Some((ticket, turn)) = self.0.turns.offer(client, turn) else { return false };
+        self.take(ticket, turn);
+        true
+    }
+
+    fn take(&self, ticket: Ticket, Turn { token, request }: Turn) {
+        self.0.waiting.set_ticket(token.0, ticket);
+        self.0.node.borrow_mut().handle(Event::Request { token, request });
+    }
+
+    /// Lets the node take those whose turn has come.
+    fn take_turns(&self) {
+        while let Some((ticket, turn)) = self.0.turns.next() {
+            self.take(ticket, turn);
+        }
+    }
+
+    /// Hands a reply to whom it belongs, on whichever worker.
+    fn answer(&self, token: Token, reply: Reply) {
+        if let Some(Crossing { worker, token, reply }) = self.0.waiting.answer(token.0, reply) {
+            self.0.others.borrow_mut()[worker].words.push(Word::Reply(token, reply));
+        }
     }
 
     /// Why the disk takes no writes, while it takes none; kept up to date.
@@ -223,21 +273,29 @@ impl Worker {
                 self.0.node.borrow_mut().handle(Event::Snapshot(done));
             }
             self.take_asks(&mut asks);
+            self.take_turns();
             self.drive(&outlets);
             self.tell_others();
+            if self.0.turns.is_ready() {
+                // The next turns, behind the tasks that are ready by now: what those ask takes part.
+                self.0.told.set(2);
+                self.0.reports.wake.notify_one();
+            }
         }
     }
 
     /// Takes what other workers handed over.
     fn take_asks(&self, asks: &mut Vec<Ask>) {
-        for other in &*self.0.others.borrow() {
+        for (worker, other) in self.0.others.borrow().iter().enumerate() {
             other.exchange.asks().take(asks);
             for ask in asks.drain(..) {
-                let mut node = self.0.node.borrow_mut();
                 match ask {
-                    Ask::Request { token, request } => node.handle(Event::Request { token, request }),
+                    Ask::Request { client, token, request } => {
+                        let token = Token(self.0.waiting.at_worker(worker, token));
+                        self.offer(client, Turn { token, request });
+                    }
                     // Its client may have gone away.
-                    Ask::Status(sender) => drop(sender.send(node.status())),
+                    Ask::Status(sender) => drop(sender.send(self.0.node.borrow().status())),
                 }
             }
         }
@@ -310,10 +368,8 @@ impl Worker {
             outlets.set_peers(peers);
         }
         for (token, reply) in actions.replies.drain(..) {
-            match worker_of(token) {
-                0 => self.0.waiting.answer(token.0, reply),
-                other => self.0.others.borrow_mut()[other - 1].words.push(Word::Reply(token, reply)),
-            }
+            self.0.turns.answered(self.0.waiting.ticket(token.0));
+            self.answer(token, reply);
         }
         // Behind the replies: who made the change does not wait until ten thousand watchers have looked at it.
         for news in actions.config.drain(..) {
@@ -329,12 +385,16 @@ impl Worker {
 }
 
 impl Store for Worker {
+    fn for_client(&self, client: ClientId) -> Worker {
+        Worker(self.0.clone(), client)
+    }
+
     fn submit(&self, request: Request) -> impl Future<Output = Reply> {
         let pending = match self.answer_at_once(&request) {
             Some(reply) => Pending::Answered(reply),
             None => {
                 let (number, receiver) = self.0.waiting.in_task();
-                self.tell(Event::Request { token: Token(number), request });
+                self.request(self.1, Turn { token: Token(number), request });
                 Pending::Waiting(receiver)
             }
         };
@@ -354,7 +414,7 @@ impl Store for Worker {
             Some(reply) => mailbox.deliver(tag, reply),
             None => {
                 let token = Token(self.0.waiting.at_mailbox(mailbox, tag));
-                self.tell(Event::Request { token, request });
+                self.request(self.1, Turn { token, request });
             }
         }
     }

@@ -24,7 +24,7 @@ use super::config::Events;
 use super::connections::{Connections, Order, Patience, Place, WatchedStream};
 use super::problem::{Problem, ProblemKind};
 use super::{HttpContext, service};
-use crate::accept::{Entrance, Farewells, Host, Seat};
+use crate::accept::{self, Entrance, Farewells, Host, Seat};
 use crate::counters::Counter;
 use crate::metrics::raise;
 use crate::store::Store;
@@ -107,13 +107,13 @@ impl<S: Store> Host for Server<S> {
         open.saturating_sub(self.store.hub().count()) < self.context.options.connections_max
     }
 
-    fn admit(&self, stream: TcpStream, seat: Seat, _: u64) {
+    fn admit(&self, stream: TcpStream, seat: Seat, number: u64) {
         let counters = &self.context.counters;
         raise(&counters.connections_accepted);
         let place = self.connections.admit(Instant::now());
         counters.connections_open.set(self.connections.len() as u64);
-        let (store, context, connections) =
-            (self.store.clone(), self.context.clone(), self.connections.clone());
+        let store = self.store.for_client(accept::http_client(number));
+        let (context, connections) = (self.context.clone(), self.connections.clone());
         tokio::task::spawn_local(async move {
             match serve_connection(stream, place, &store, &context).await {
                 // A task of its own, because this one keeps room for the parser until it ends.

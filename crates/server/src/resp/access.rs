@@ -8,12 +8,15 @@ use std::sync::Arc;
 use tidelock_core::command::{Reply, Request};
 use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::event::NodeStatus;
-use tidelock_core::types::ShardId;
+use tidelock_core::types::{ClientId, ShardId};
 
 use crate::store::{Mailbox, Store};
 
 /// A [`Store`] behind a pointer.
 pub trait Access {
+    /// See [`Store::for_client`].
+    fn for_client(&self, client: ClientId) -> Rc<dyn Access>;
+
     /// See [`Store::submit`].
     fn ask(&self, request: Request) -> Pin<Box<dyn Future<Output = Reply>>>;
 
@@ -31,6 +34,10 @@ pub trait Access {
 }
 
 impl<S: Store> Access for S {
+    fn for_client(&self, client: ClientId) -> Rc<dyn Access> {
+        Rc::new(Store::for_client(self, client))
+    }
+
     fn ask(&self, request: Request) -> Pin<Box<dyn Future<Output = Reply>>> {
         let store = self.clone();
         Box::pin(async move { store.submit(request).await })

@@ -17,7 +17,7 @@ use super::RespContext;
 use super::access::Access;
 use super::connection::{Connection, End};
 use super::session::Session;
-use crate::accept::{Entrance, Farewells, Host, Seat};
+use crate::accept::{self, Entrance, Farewells, Host, Seat};
 use crate::counters::Counter;
 use crate::metrics::raise;
 use crate::store::Store;
@@ -165,7 +165,8 @@ impl Host for Rc<Server> {
         let place = Place::default();
         let position = self.places.borrow_mut().insert(place.clone());
         counters.connections_open.set(self.places.borrow().len() as u64);
-        let session = Session::new(number, context.clone(), self.store.clone());
+        let store = self.store.for_client(accept::resp_client(number));
+        let session = Session::new(number, context.clone(), store);
         let connection = Connection::new(stream, session, place.stalled_since);
         let server = self.clone();
         tokio::task::spawn_local(async move {

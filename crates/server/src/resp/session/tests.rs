@@ -15,7 +15,7 @@ use super::*;
 use crate::clock::WallClock;
 use crate::resp::RespOptions;
 use crate::store::Mailbox;
-use tidelock_core::types::UnixMillis;
+use tidelock_core::types::{ClientId, UnixMillis};
 
 const SHARDS: u64 = 2;
 
@@ -32,6 +32,10 @@ impl MapAlone {
 }
 
 impl Access for MapAlone {
+    fn for_client(&self, _: ClientId) -> Rc<dyn Access> {
+        unreachable!("a session is given its own store")
+    }
+
     fn ask(&self, _: Request) -> Pin<Box<dyn Future<Output = Reply>>> {
         unreachable!("no command here takes more than its lane")
     }

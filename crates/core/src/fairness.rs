@@ -1,0 +1,548 @@
+//! Whose request a node takes next when it has more of them than it can work off at once.
+//!
+//! All that a node has taken goes into the next entries of the log together, and whoever comes later waits for all of
+//! it. So a client with thousands of requests would decide what everybody waits. Here requests wait *before* the node
+//! takes them, in a queue of each client. The node takes them in turns, by deficit round robin (Shreedhar and Varghese,
+//! 1995): a turn is worth a [`QUANTUM`] of cost, whether a client spends it on many small requests or on few large ones.
+//! Clients that were quiet come first, as new flows do in FQ-CoDel (RFC 8290), so what a quiet client waits for does
+//! not depend on how many others have something queued.
+//!
+//! What is taken and not answered yet is bounded by a window, so that the queue forms here, where it is fair, and not
+//! behind it. Three rules keep the window from costing throughput:
+//! - It is large enough for what a node works off in a few milliseconds.
+//! - Requests that are unanswered for two ticks no longer count: they wait for a leader or a disk, not for this node.
+//! - If requests wait here while the node is idle, latency is not its doing (a slow disk, peers far away), and the
+//!   window doubles with each tick. When the node is busy, it shrinks again.
+//!
+//! Time comes from the shell, as a number. Nothing here decides about the order of one client's requests: they leave as
+//! they came.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use crate::command::{Read, Request, Write};
+use crate::types::ClientId;
+
+/// What a command costs beyond its operations and bytes. A cost is about a microsecond of processor time.
+const COMMAND_COST: usize = 32;
+
+/// So many bytes cost as much as an operation.
+const BYTES_PER_COST: usize = 256;
+
+/// What a client may spend in one turn: one burst of a few hundred small operations, or a dozen single requests.
+pub const QUANTUM: i64 = 512;
+
+/// The least window: 248 single requests, or bursts of 8,192 operations. It is as much as keeps batches efficient.
+pub const WINDOW_MIN: u64 = 8_192;
+
+/// The largest window: beyond it the queues of shards bound what waits.
+const WINDOW_MAX: u64 = 1 << 22;
+
+/// Quiet clients may exceed the window by one part in so many, because they should not wait for others' answers.
+const PART_FOR_QUIET: u64 = 4;
+
+/// After so many requests of quiet clients in a row, one of the others goes first, so that they always proceed.
+const QUIET_IN_A_ROW: u32 = 8;
+
+/// A client is quiet if it had nothing queued or unanswered for so long. A client that asks again as soon as it is
+/// answered is back much sooner.
+pub const QUIET_MICROS: u64 = 4_000;
+
+/// The share of a tick, in percent, below which a node counts as idle and above which it counts as busy.
+const IDLE_PERCENT: u64 = 50;
+const BUSY_PERCENT: u64 = 80;
+
+/// What a request costs the node, about.
+pub fn cost(request: &Request) -> u32 {
+    let (operations, bytes) = match request {
+        Request::Write(Write::Transaction(transaction)) => {
+            (transaction.operations.len(), transaction.operations.encoded_bytes())
+        }
+        Request::Read { read: Read::Operations(operations), .. } => {
+            (operations.len(), operations.encoded_bytes())
+        }
+        Request::Write(Write::Put { key, value, .. }) => (1, key.len() + value.len()),
+        _ => (1, 0),
+    };
+    u32::try_from(COMMAND_COST + operations + bytes / BYTES_PER_COST).unwrap_or(u32::MAX)
+}
+
+/// What counts until a request that was taken is answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ticket {
+    client: ClientId,
+    cost: u32,
+    /// The tick in which it was taken.
+    tick: u64,
+    /// Whether its client was known when it was taken.
+    is_tracked: bool,
+}
+
+/// Requests that wait for their turn, and the window of those that were taken.
+#[derive(Debug)]
+pub struct FairQueue<T> {
+    clients: BTreeMap<ClientId, Client<T>>,
+    /// Clients with something queued that were quiet before, in the order of their turns.
+    quiet: VecDeque<ClientId>,
+    /// The other clients with something queued.
+    busy: VecDeque<ClientId>,
+    waiting: usize,
+    /// Requests of quiet clients that went first since one of the others did.
+    quiet_in_a_row: u32,
+    /// Cost of what was taken in this tick and in the one before, and is not answered.
+    in_flight: [u64; 2],
+    tick: u64,
+    window: u64,
+    /// Whether something had to wait since the last tick.
+    has_waited: bool,
+}
+
+#[derive(Debug)]
+struct Client<T> {
+    queue: VecDeque<Queued<T>>,
+    /// What it may still spend in its turn; negative if it spent more.
+    deficit: i64,
+    unanswered: u32,
+    /// When it was last answered, in microseconds.
+    answered_at: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Queued<T> {
+    item: T,
+    cost: u32,
+    since: u64,
+}
+
+impl<T> Default for FairQueue<T> {
+    fn default() -> FairQueue<T> {
+        FairQueue {
+            clients: BTreeMap::new(),
+            quiet: VecDeque::new(),
+            busy: VecDeque::new(),
+            waiting: 0,
+            quiet_in_a_row: 0,
+            in_flight: [0; 2],
+            tick: 0,
+            window: WINDOW_MIN,
+            has_waited: false,
+        }
+    }
+}
+
+impl<T> FairQueue<T> {
+    /// Takes a request without queueing it, if nothing waits and the window has room. What the node asks of itself is
+    /// always taken.
+    pub fn take_at_once(&mut self, client: ClientId, cost: u32) -> Option<Ticket> {
+        if client == ClientId::NODE {
+            return Some(Ticket::default());
+        }
+        (self.waiting == 0 && self.has_room(self.window)).then(|| self.ticket(client, cost, false))
+    }
+
+    /// Queues a request behind those of its client; `now` is in microseconds.
+    pub fn queue(&mut self, client: ClientId, (cost, now): (u32, u64), item: T) {
+        self.has_waited = true;
+        self.waiting += 1;
+        let entry = self.clients.entry(client).or_insert_with(|| Client {
+            queue: VecDeque::new(),
+            deficit: 0,
+            unanswered: 0,
+            answered_at: None,
+        });
+        if entry.queue.is_empty() {
+            if entry.is_quiet(now) {
+                entry.deficit = QUANTUM;
+                self.quiet.push_back(client);
+            } else {
+                self.busy.push_back(client);
+            }
+        }
+        entry.queue.push_back(Queued { item, cost, since: now });
+    }
+
+    /// The next request to take, if the window has room.
+    #[expect(clippy::should_implement_trait, reason = "it takes from a queue, and there may be more later")]
+    pub fn next(&mut self) -> Option<(Ticket, T)> {
+        loop {
+            let is_quiet_turn =
+                !self.quiet.is_empty() && (self.quiet_in_a_row < QUIET_IN_A_ROW || self.busy.is_empty());
+            let (list, window) = if is_quiet_turn {
+                (&mut self.quiet, self.window + self.window / PART_FOR_QUIET)
+            } else {
+                (&mut self.busy, self.window)
+            };
+            let client = *list.front()?;
+            if self.in_flight.iter().sum::<u64>() >= window {
+                if is_quiet_turn || self.quiet.is_empty() {
+                    return None;
+                }
+                // Only quiet clients have room left.
+                self.quiet_in_a_row = 0;
+                continue;
+            }
+            let entry = self.clients.get_mut(&client).expect("invariant: a listed client is known");
+            if entry.deficit <= 0 {
+                // Its turn is over. Whoever was quiet is so no longer.
+                entry.deficit += QUANTUM;
+                list.pop_front();
+                self.busy.push_back(client);
+                continue;
+            }
+            let queued = entry.queue.pop_front().expect("invariant: a listed client has something queued");
+            entry.deficit -= i64::from(queued.cost);
+            entry.unanswered += 1;
+            if entry.queue.is_empty() {
+                list.pop_front();
+            }
+            self.quiet_in_a_row = if is_quiet_turn { self.quiet_in_a_row + 1 } else { 0 };
+            self.waiting -= 1;
+            return Some((self.ticket(client, queued.cost, true), queued.item));
+        }
+    }
+
+    /// A request that was taken is answered; `now` is asked for if it matters.
+    pub fn answered(&mut self, ticket: Ticket, now: impl FnOnce() -> u64) {
+        let age = self.tick - ticket.tick;
+        if let Some(in_flight) = usize::try_from(age).ok().and_then(|age| self.in_flight.get_mut(age)) {
+            *in_flight -= u64::from(ticket.cost);
+        }
+        if ticket.is_tracked
+            && let Some(entry) = self.clients.get_mut(&ticket.client)
+        {
+            entry.unanswered -= 1;
+            entry.answered_at = Some(now());
+        }
+    }
+
+    /// A tick has passed, in which the node was busy for so many percent of the time.
+    pub fn tick(&mut self, now: u64, busy_percent: u64) {
+        self.tick += 1;
+        self.in_flight = [0, self.in_flight[0]];
+        if busy_percent >= BUSY_PERCENT {
+            self.window = (self.window - self.window / 4).max(WINDOW_MIN);
+        } else if busy_percent < IDLE_PERCENT && self.has_waited {
+            self.window = (self.window * 2).min(WINDOW_MAX);
+        }
+        self.has_waited = self.waiting > 0;
+        self.clients.retain(|_, client| !client.queue.is_empty() || !client.is_quiet(now));
+    }
+
+    /// Removes the requests that have waited since before `since`, in microseconds.
+    pub fn expire(&mut self, since: u64) -> Vec<T> {
+        let mut expired = Vec::new();
+        if self.waiting == 0 {
+            return expired;
+        }
+        for client in self.clients.values_mut() {
+            while client.queue.front().is_some_and(|queued| queued.since < since) {
+                expired.extend(client.queue.pop_front().map(|queued| queued.item));
+            }
+        }
+        if !expired.is_empty() {
+            self.waiting -= expired.len();
+            let clients = &self.clients;
+            let has_queued = |client: &ClientId| !clients[client].queue.is_empty();
+            self.quiet.retain(has_queued);
+            self.busy.retain(has_queued);
+        }
+        expired
+    }
+
+    /// Requests that wait for their turn.
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// What may be taken and unanswered, in cost.
+    pub fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// Whether [`FairQueue::next`] would return something.
+    pub fn is_ready(&self) -> bool {
+        let window =
+            if self.quiet.is_empty() { self.window } else { self.window + self.window / PART_FOR_QUIET };
+        self.waiting > 0 && self.has_room(window)
+    }
+
+    fn has_room(&self, window: u64) -> bool {
+        self.in_flight.iter().sum::<u64>() < window
+    }
+
+    fn ticket(&mut self, client: ClientId, cost: u32, is_tracked: bool) -> Ticket {
+        self.in_flight[0] += u64::from(cost);
+        Ticket { client, cost, tick: self.tick, is_tracked }
+    }
+}
+
+impl<T> Client<T> {
+    fn is_quiet(&self, now: u64) -> bool {
+        self.unanswered == 0 && self.answered_at.is_none_or(|then| now.saturating_sub(then) >= QUIET_MICROS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    const SINGLE: u32 = COMMAND_COST as u32 + 1;
+    const BURST: u32 = COMMAND_COST as u32 + 512;
+
+    fn client(number: u64) -> ClientId {
+        ClientId(number)
+    }
+
+    /// Fills the window, so that what comes next is queued.
+    fn fill(queue: &mut FairQueue<u64>) -> Vec<Ticket> {
+        core::iter::from_fn(|| queue.take_at_once(client(1), BURST)).collect()
+    }
+
+    fn drain(queue: &mut FairQueue<u64>) -> Vec<u64> {
+        let mut taken = vec![];
+        while let Some((ticket, item)) = queue.next() {
+            taken.push(item);
+            queue.answered(ticket, || 0);
+        }
+        taken
+    }
+
+    #[test]
+    fn without_load_nothing_is_queued() {
+        let mut queue: FairQueue<u64> = FairQueue::default();
+        for _ in 0..10_000 {
+            let ticket = queue.take_at_once(client(1), SINGLE).expect("there is room");
+            queue.answered(ticket, || unreachable!("no time is asked for"));
+        }
+        assert!(queue.clients.is_empty() && queue.in_flight == [0, 0]);
+    }
+
+    #[test]
+    fn what_the_node_asks_of_itself_never_waits() {
+        let mut queue: FairQueue<u64> = FairQueue::default();
+        fill(&mut queue);
+        assert!(queue.take_at_once(client(2), SINGLE).is_none());
+        let ticket = queue.take_at_once(ClientId::NODE, BURST).expect("it is taken");
+        queue.answered(ticket, || 0);
+    }
+
+    #[test]
+    fn turns_are_worth_the_same_whatever_they_are_spent_on() {
+        let mut queue = FairQueue::default();
+        let filling = fill(&mut queue);
+        // Both come back at once after an answer, so neither is quiet. One has bursts, the other single requests.
+        for round in 0..400 {
+            queue.queue(client(2), (BURST, round), 2);
+            queue.queue(client(3), (SINGLE, round), 3);
+        }
+        for ticket in filling {
+            queue.answered(ticket, || 0);
+        }
+        let (mut bursts, mut singles) = (0, 0);
+        while singles < 300 {
+            let (ticket, item) = queue.next().expect("there is room");
+            queue.answered(ticket, || 0);
+            if item == 2 { bursts += 1 } else { singles += 1 }
+        }
+        let (of_bursts, of_singles) = (bursts * BURST, singles * SINGLE);
+        assert!(of_bursts.abs_diff(of_singles) <= 2 * BURST, "{of_bursts} and {of_singles}");
+    }
+
+    #[test]
+    fn requests_of_one_client_keep_their_order() {
+        let mut queue = FairQueue::default();
+        let filling = fill(&mut queue);
+        (0..100).for_each(|item| queue.queue(client(2), (BURST, 0), item));
+        filling.into_iter().for_each(|ticket| queue.answered(ticket, || 0));
+        assert!(drain(&mut queue).into_iter().eq(0..100));
+    }
+
+    #[test]
+    fn a_client_that_asks_again_at_once_is_not_quiet() {
+        let mut queue = FairQueue::default();
+        let filling = fill(&mut queue);
+        let mut now = 0;
+        for number in 2..200 {
+            queue.queue(client(number), (SINGLE, now), number);
+        }
+        filling.into_iter().for_each(|ticket| queue.answered(ticket, || 0));
+        // Each asks again a moment after its answer, while others wait.
+        for _ in 0..1000 {
+            now += 10;
+            let (ticket, item) = queue.next().expect("there is room");
+            queue.answered(ticket, || now);
+            queue.queue(client(item), (SINGLE, now + 100), item);
+        }
+        assert!(queue.quiet.is_empty());
+        queue.queue(client(1_000), (SINGLE, now), 1_000);
+        assert_eq!(queue.next().map(|(_, item)| item), Some(1_000));
+    }
+
+    #[test]
+    fn quiet_clients_go_first_and_others_proceed_all_the_same() {
+        let mut queue = FairQueue::default();
+        let filling = fill(&mut queue);
+        queue.queue(client(2), (SINGLE, 0), 2);
+        filling.into_iter().for_each(|ticket| queue.answered(ticket, || 0));
+        let (ticket, _) = queue.next().expect("there is room");
+        let filling = fill(&mut queue);
+        queue.queue(client(2), (SINGLE, 1), 2);
+        (10..40).for_each(|number| queue.queue(client(number), (SINGLE, 1), number));
+        queue.answered(ticket, || 1);
+        filling.into_iter().for_each(|ticket| queue.answered(ticket, || 1));
+        let order = drain(&mut queue);
+        assert_eq!(order.iter().position(|&item| item == 2), Some(QUIET_IN_A_ROW as usize - 1), "{order:?}");
+        assert_eq!(order.len(), 31);
+    }
+
+    #[test]
+    fn what_is_not_answered_for_two_ticks_makes_room() {
+        let mut queue = FairQueue::default();
+        let stuck = fill(&mut queue);
+        queue.queue(client(2), (SINGLE, 0), 2);
+        queue.queue(client(3), (BURST, 0), 3);
+        queue.tick(0, 100);
+        assert!(!queue.has_room(queue.window));
+        queue.tick(0, 100);
+        assert_eq!(drain(&mut queue), vec![2, 3]);
+        stuck.into_iter().for_each(|ticket| queue.answered(ticket, || 0));
+        assert_eq!(queue.in_flight, [0, 0], "late answers count for nothing");
+    }
+
+    #[test]
+    fn the_window_grows_while_an_idle_node_lets_requests_wait() {
+        let mut queue = FairQueue::default();
+        fill(&mut queue);
+        queue.tick(0, 10);
+        assert_eq!(queue.window(), WINDOW_MIN, "nothing had to wait");
+        queue.queue(client(2), (SINGLE, 0), 2);
+        queue.tick(0, 10);
+        assert_eq!(queue.window(), 2 * WINDOW_MIN);
+        queue.tick(0, 60);
+        assert_eq!(queue.window(), 2 * WINDOW_MIN);
+        (0..10).for_each(|_| queue.tick(0, 100));
+        assert_eq!(queue.window(), WINDOW_MIN);
+        (0..100).for_each(|_| {
+            queue.has_waited = true;
+            queue.tick(0, 0);
+        });
+        assert_eq!(queue.window(), WINDOW_MAX);
+    }
+
+    #[test]
+    fn what_waits_too_long_is_handed_back() {
+        let mut queue = FairQueue::default();
+        let filling = fill(&mut queue);
+        (2..6).for_each(|number| queue.queue(client(number), (SINGLE, number * 10), number));
+        let mut expired = queue.expire(40);
+        expired.sort_unstable();
+        assert_eq!((expired, queue.waiting()), (vec![2, 3], 2));
+        filling.into_iter().for_each(|ticket| queue.answered(ticket, || 0));
+        assert_eq!(drain(&mut queue), vec![4, 5]);
+        assert!(queue.expire(1_000).is_empty());
+    }
+
+    #[test]
+    fn clients_that_are_gone_are_forgotten() {
+        let mut queue = FairQueue::default();
+        let filling = fill(&mut queue);
+        (2..1_000).for_each(|number| queue.queue(client(number), (SINGLE, 0), number));
+        filling.into_iter().for_each(|ticket| queue.answered(ticket, || 0));
+        drain(&mut queue);
+        queue.tick(QUIET_MICROS, 0);
+        assert!(queue.clients.is_empty());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Whatever others have queued, a quiet client's request is among the next few to be taken, and as soon as it
+        /// comes if the window has not overflowed by what is reserved for the quiet.
+        #[test]
+        fn the_wait_of_a_quiet_client_is_bounded(
+            queued in prop::collection::vec((2_u64..100, 1_u32..5_000), 1..400),
+            answers in 0_usize..50,
+        ) {
+            let mut queue = FairQueue::default();
+            let mut in_flight = fill(&mut queue);
+            for &(number, cost) in &queued {
+                queue.queue(client(number), (cost, 0), number);
+            }
+            // Suppose that all of them ask again at once whenever they are answered.
+            let others = core::mem::take(&mut queue.quiet);
+            queue.busy.extend(others);
+            for _ in 0..answers {
+                if let Some(ticket) = in_flight.pop() {
+                    queue.answered(ticket, || 1);
+                }
+                in_flight.extend(queue.next().map(|(ticket, _)| ticket));
+            }
+            queue.queue(client(1_000), (SINGLE, QUIET_MICROS / 2), 1_000);
+            let mut ahead = 0;
+            while let Some((ticket, item)) = {
+                while !queue.is_ready() {
+                    let Some(ticket) = in_flight.pop() else { break };
+                    queue.answered(ticket, || 2);
+                }
+                queue.next()
+            } {
+                in_flight.push(ticket);
+                if item == 1_000 {
+                    break;
+                }
+                ahead += 1;
+            }
+            prop_assert!(ahead <= 1, "{ahead} requests of others went first");
+        }
+
+        /// Everything that was queued leaves once, in the order of its client, and the accounts are even at the end.
+        #[test]
+        fn nothing_is_lost_or_taken_twice(
+            steps in prop::collection::vec((0_u8..4, 2_u64..8, 1_u32..3_000), 1..300),
+        ) {
+            let mut queue: FairQueue<(u64, usize)> = FairQueue::default();
+            let (mut in_flight, mut left) = (vec![], vec![]);
+            let mut now = 0;
+            let mut offered = 0;
+            for (number, &(step, of, cost)) in steps.iter().enumerate() {
+                now += u64::from(cost);
+                match step {
+                    0 | 1 => {
+                        offered += 1;
+                        match queue.take_at_once(client(of), cost) {
+                            Some(ticket) => {
+                                left.push((of, number));
+                                in_flight.push(ticket);
+                            }
+                            None => queue.queue(client(of), (cost, now), (of, number)),
+                        }
+                    }
+                    2 => while let Some((ticket, item)) = queue.next() {
+                        left.push(item);
+                        in_flight.push(ticket);
+                    },
+                    _ => {
+                        in_flight.drain(..in_flight.len() / 2).for_each(|ticket| queue.answered(ticket, || now));
+                        if cost % 7 == 0 {
+                            queue.tick(now, u64::from(cost % 100));
+                        }
+                    }
+                }
+            }
+            loop {
+                in_flight.drain(..).for_each(|ticket| queue.answered(ticket, || now));
+                let Some((ticket, item)) = queue.next() else { break };
+                left.push(item);
+                in_flight.push(ticket);
+            }
+            prop_assert_eq!(left.len(), offered);
+            prop_assert_eq!((queue.waiting(), queue.in_flight), (0, [0, 0]));
+            for of in 2..8 {
+                let of_client = left.iter().filter(|(client, _)| *client == of);
+                prop_assert!(of_client.clone().zip(of_client.skip(1)).all(|(one, next)| one.1 < next.1));
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The turns of clients, on the node's worker: the core's [`FairQueue`] with a clock.
+//!
+//! Owns time and how busy this thread is, and what is shown of both. Whose turn it is, the core decides.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidelock_core::command::Request;
+use tidelock_core::fairness::{self, FairQueue, Ticket};
+use tidelock_core::types::{ClientId, Token};
+use tokio::runtime::Handle;
+
+use crate::counters::Counter;
+
+/// A request on its way to the node.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    pub token: Token,
+    pub request: Request,
+}
+
+/// What is shown of the turns.
+#[derive(Debug, Default)]
+pub struct TurnGauges {
+    /// Requests that wait for their turn.
+    pub waiting: Counter,
+    /// Requests that had to wait for it.
+    pub waited: Counter,
+    /// Requests that were refused because they waited too long.
+    pub expired: Counter,
+    /// What may be taken and unanswered, in cost.
+    pub window: Counter,
+}
+
+/// Requests that wait for their turn.
+pub(crate) struct Turns {
+    queue: RefCell<FairQueue<Turn>>,
+    gauges: Arc<TurnGauges>,
+    started: Instant,
+    /// When the last tick was, and how long this thread had been busy by then.
+    last_tick: Cell<(Instant, Duration)>,
+}
+
+impl Default for Turns {
+    fn default() -> Turns {
+        let now = Instant::now();
+        let (queue, gauges) = (RefCell::default(), Arc::default());
+        Turns { queue, gauges, started: now, last_tick: Cell::new((now, Duration::ZERO)) }
+    }
+}
+
+impl Turns {
+    /// What is shown.
+    pub fn gauges(&self) -> Arc<TurnGauges> {
+        self.gauges.clone()
+    }
+
+    /// Returns the request if the node should take it now; otherwise it waits.
+    pub fn offer(&self, client: ClientId, turn: Turn) -> Option<(Ticket, Turn)> {
+        let cost = fairness::cost(&turn.request);
+        let mut queue = self.queue.borrow_mut();
+        if let Some(ticket) = queue.take_at_once(client, cost) {
+            return Some((ticket, turn));
+        }
+        queue.queue(client, (cost, self.now()), turn);
+        self.gauges.waited.add(1);
+        None
+    }
+
+    /// The next request that the node should take.
+    pub fn next(&self) -> Option<(Ticket, Turn)> {
+        self.queue.borrow_mut().next()
+    }
+
+    /// Whether there is one.
+    pub fn is_ready(&self) -> bool {
+        self.queue.borrow().is_ready()
+    }
+
+    /// A request that the node took is answered.
+    pub fn answered(&self, ticket: Ticket) {
+        self.queue.borrow_mut().answered(ticket, || self.now());
+    }
+
+    /// A tick has passed. Returns the requests that have waited for longer than `patience`.
+    pub fn tick(&self, patience: Duration) -> Vec<Turn> {
+        let mut queue = self.queue.borrow_mut();
+        let now = self.now();
+        queue.tick(now, self.busy_percent());
+        let expired = queue.expire(now.saturating_sub(micros(patience)));
+        self.gauges.expired.add(expired.len() as u64);
+        self.gauges.waiting.set(queue.waiting() as u64);
+        self.gauges.window.set(queue.window());
+        expired
+    }
+
+    /// The share of the time since the last call in which this thread did not wait for events.
+    fn busy_percent(&self) -> u64 {
+        let (now, busy) = (Instant::now(), Handle::current().metrics().worker_total_busy_duration(0));
+        let (then, busy_then) = self.last_tick.replace((now, busy));
+        let elapsed = now.duration_since(then).as_micros().max(1);
+        let busy = busy.saturating_sub(busy_then).as_micros();
+        u64::try_from(busy * 100 / elapsed).unwrap_or(100)
+    }
+
+    fn now(&self) -> u64 {
+        micros(self.started.elapsed())
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
