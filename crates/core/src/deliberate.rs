@@ -45,6 +45,10 @@ pub enum Fault {
     OwnedBeforeLastRows,
     /// The receiver of slots takes parts of a copy that a later leader of the giver began anew.
     OldAttemptBelieved,
+    /// That the disk is slow or hangs changes nothing: who leads goes on leading.
+    SlowDiskIgnored,
+    /// The same, and nothing is answered that is not on the disk of the node that leads.
+    HangingDiskAwaited,
 }
 
 /// The fault that a node has, if any.
@@ -57,7 +61,7 @@ pub struct Faults {
 impl Faults {
     /// All faults there are.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 17] = [
+    pub const ALL: [Fault; 19] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -75,6 +79,8 @@ impl Faults {
         Fault::ExpiredByLeaderAlone,
         Fault::OwnedBeforeLastRows,
         Fault::OldAttemptBelieved,
+        Fault::SlowDiskIgnored,
+        Fault::HangingDiskAwaited,
     ];
 
     /// A store without faults of this list.

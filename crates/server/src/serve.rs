@@ -36,7 +36,7 @@ use crate::backup::BackupSource;
 use crate::clock::{Ticker, WallClock};
 use crate::config::Settings;
 use crate::crew::{Crew, Post, Servers, Surroundings};
-use crate::disk::{DiskThread, FsDisk, SnapshotPaces, SnapshotThread};
+use crate::disk::{DiskThread, FsDisk, SlowDiskWatch, SnapshotPaces, SnapshotThread};
 use crate::http::NodeAddresses;
 use crate::identity::{self, IdentityError, IdentityStore, remembered_peers};
 use crate::join;
@@ -156,7 +156,8 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     let own = posts.next().expect("invariant: there is a post for each worker");
     let mut crew = Crew::start(&worker, posts)?;
     let clients = Clients { stop, servers: own.serve(worker.clone()) };
-    tokio::task::spawn_local(tick(worker.clone(), settings.tick(), log.counters()));
+    let watch = log.watch(settings.timing().election_ticks);
+    tokio::task::spawn_local(tick(worker.clone(), settings.tick(), (log.counters(), watch)));
     let period = settings.election_timeout;
     tokio::task::spawn_local(remember_hosts(worker.clone(), identity.clone(), removal, period));
     log_start(&settings, &identity.identity());
@@ -268,8 +269,8 @@ async fn leads_with_followers(worker: &Worker) -> bool {
     status.links.iter().any(|(_, up)| *up) && status.shards.iter().any(|shard| shard.leads)
 }
 
-/// Tells the node of time, and of what that brought in the log.
-async fn tick(worker: Worker, period: Duration, log: DiskCounters) {
+/// Tells the node of time, of what that brought in the log, and of a disk that is slow.
+async fn tick(worker: Worker, period: Duration, (log, mut disk): (DiskCounters, SlowDiskWatch)) {
     let mut ticker = Ticker::start(period);
     let clock = WallClock::default();
     let mut held = LogHeld::default();
@@ -277,6 +278,9 @@ async fn tick(worker: Worker, period: Duration, log: DiskCounters) {
         let ticks = ticker.ticks().await;
         worker.tell(Event::Clock(clock.now()));
         for _ in 0..ticks {
+            if let Some(slow) = disk.tick() {
+                worker.set_disk_slow(slow);
+            }
             worker.tell(Event::Tick);
         }
         let now = log.held();

@@ -28,5 +28,6 @@ mod moving;
 mod placement;
 mod replacement;
 mod resp;
+mod slow_disk;
 mod snapshots;
 mod workers;

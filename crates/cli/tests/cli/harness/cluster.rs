@@ -40,6 +40,7 @@ struct Node {
     arguments: Vec<String>,
     /// How it comes by its cluster: `--peers`, `--join`, or nothing.
     origin: Vec<String>,
+    environment: Vec<(&'static str, PathBuf)>,
     child: Option<Child>,
 }
 
@@ -53,7 +54,15 @@ impl Node {
             arguments.extend([flag.to_owned(), address(offset).to_string()]);
         }
         let log = directory.with_extension("log");
-        Node { address: address(0), directory, log, arguments, origin: vec![], child: None }
+        Node {
+            address: address(0),
+            directory,
+            log,
+            arguments,
+            origin: vec![],
+            environment: vec![],
+            child: None,
+        }
     }
 }
 
@@ -175,6 +184,11 @@ impl Cluster {
         self.node_mut(number).origin = flags.iter().map(ToString::to_string).collect();
     }
 
+    /// From its next start on, a node has these variables in its environment.
+    pub fn set_environment(&mut self, number: usize, variables: &[(&'static str, PathBuf)]) {
+        self.node_mut(number).environment = variables.to_vec();
+    }
+
     /// 1 to N.
     pub fn numbers(&self) -> Vec<usize> {
         (1..=self.nodes.len()).collect()
@@ -225,6 +239,7 @@ impl Cluster {
         let mut command = tidelock();
         let node = self.node(number);
         command.args(&node.arguments).args(&node.origin).stdin(Stdio::null());
+        command.envs(node.environment.iter().map(|(name, value)| (name, value)));
         command
     }
 
