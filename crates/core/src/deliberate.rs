@@ -47,6 +47,10 @@ pub enum Fault {
     OldAttemptBelieved,
     /// A step of a scan is held against the slot map as it is when the shard answers, not against the one of the scan.
     ScanByLaterMap,
+    /// That the disk is slow or hangs changes nothing: who leads goes on leading.
+    SlowDiskIgnored,
+    /// The same, and nothing is answered that is not on the disk of the node that leads.
+    HangingDiskAwaited,
 }
 
 /// The fault that a node has, if any.
@@ -59,7 +63,7 @@ pub struct Faults {
 impl Faults {
     /// All faults there are.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 18] = [
+    pub const ALL: [Fault; 20] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -78,6 +82,8 @@ impl Faults {
         Fault::OwnedBeforeLastRows,
         Fault::OldAttemptBelieved,
         Fault::ScanByLaterMap,
+        Fault::SlowDiskIgnored,
+        Fault::HangingDiskAwaited,
     ];
 
     /// A store without faults of this list.

@@ -98,7 +98,7 @@ pub enum Event {
     Durable(WalSequence),
     /// The log takes no commands for now: a batch that holds some, and all that follow it, waits for room, say, until
     /// [`Event::DiskRecovered`]. Others may still become durable. Repeating it changes nothing.
-    DiskStalled,
+    DiskStalled(StallReason),
     /// The log takes commands again, and has taken what waited.
     DiskRecovered,
     /// What became of a task of [`Actions::snapshots`].
@@ -107,6 +107,16 @@ pub enum Event {
     LogHeld(LogHeld),
     /// The node is about to stop: hand leadership over, take no new leadership.
     Retire,
+}
+
+/// Why the log takes no commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StallReason {
+    /// The disk refuses writes: it is full or read-only.
+    Refused,
+    /// An operation has been under way for longer than an election timeout, as
+    /// [`SlowDiskDetector`](crate::storage::slow_disk::SlowDiskDetector) tells it.
+    Slow,
 }
 
 /// What the node wants done. The shell drains it after each [`drive`](crate::node::Node::drive).
@@ -164,8 +174,10 @@ pub struct NodeStatus {
     pub retiring: bool,
     /// Whether it was removed from the cluster: it has nothing more to do, and should stop for good.
     pub removed: bool,
-    /// Whether its disk takes no writes for now.
+    /// Whether its disk takes no writes for now, or is slow.
     pub disk_stalled: bool,
+    /// Whether its disk was slow until recently, so that the node leads only what no other node can.
+    pub disk_unsteady: bool,
     /// Peers that say so of their disks.
     pub peers_stalled: Vec<NodeId>,
     /// Requests not answered yet.

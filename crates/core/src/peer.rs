@@ -13,7 +13,7 @@ use crate::codec::{self, DecodeError, Decoder};
 use crate::command::{
     Checkpoint, ConfigReply, Denial, Exchange, MoveReply, OperationReplies, Refusal, Rejection, Reply, Write,
 };
-use crate::raft::{Outcome, RequestId, SnapshotPart};
+use crate::raft::{DiskState, Outcome, RequestId, SnapshotPart};
 use crate::storage::snapshot::SnapshotId;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, Version};
 pub(crate) use reads::{Question, ReadMessage, put_read, put_read_answer, read_message};
@@ -211,8 +211,8 @@ fn outcome(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Outcome, DecodeEr
 }
 
 /// A whole [`KIND_REPORT`] payload.
-pub(crate) fn report(disk_stalled: bool, positions: impl Iterator<Item = Position>) -> Vec<u8> {
-    let mut out = alloc::vec![KIND_REPORT, u8::from(disk_stalled)];
+pub(crate) fn report(disk: DiskState, positions: impl Iterator<Item = Position>) -> Vec<u8> {
+    let mut out = alloc::vec![KIND_REPORT, disk.code()];
     for position in positions {
         codec::put_varint(&mut out, position.shard.0);
         codec::put_varint(&mut out, position.term.0);
@@ -228,13 +228,9 @@ pub(crate) fn report(disk_stalled: bool, positions: impl Iterator<Item = Positio
     out
 }
 
-/// Reads what comes before the positions of a [`KIND_REPORT`] payload: whether the sender's disk takes no writes.
-pub(crate) fn disk_stalled(decoder: &mut Decoder<'_>) -> Result<bool, DecodeError> {
-    match decoder.u8()? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(DecodeError::Invalid("state of a disk")),
-    }
+/// Reads what comes before the positions of a [`KIND_REPORT`] payload: the state of the sender's disk.
+pub(crate) fn disk_state(decoder: &mut Decoder<'_>) -> Result<DiskState, DecodeError> {
+    DiskState::from_code(decoder.u8()?).ok_or(DecodeError::Invalid("state of a disk"))
 }
 
 /// Reads the next position of a [`KIND_REPORT`] payload.
@@ -383,11 +379,14 @@ mod tests {
         let sent = Position { shard, term, applied, remembered, leads, checkpoint: None };
         let checkpoint = Some(Checkpoint { index: LogIndex(499), checksum: u32::MAX });
         let compared = Position { checkpoint, ..sent };
-        let payload = report(true, [sent, compared].into_iter());
-        let mut decoder = Decoder::new(&payload[1..]);
-        assert_eq!(disk_stalled(&mut decoder), Ok(true));
-        assert_eq!(position(&mut decoder), Ok(sent));
-        assert_eq!(position(&mut decoder), Ok(compared));
-        assert!(decoder.is_empty());
+        for disk in [DiskState::Healthy, DiskState::Stalled, DiskState::Unsteady] {
+            let payload = report(disk, [sent, compared].into_iter());
+            let mut decoder = Decoder::new(&payload[1..]);
+            assert_eq!(disk_state(&mut decoder), Ok(disk));
+            assert_eq!(position(&mut decoder), Ok(sent));
+            assert_eq!(position(&mut decoder), Ok(compared));
+            assert!(decoder.is_empty());
+        }
+        assert_eq!(disk_state(&mut Decoder::new(&[3])), Err(DecodeError::Invalid("state of a disk")));
     }
 }

@@ -7,7 +7,7 @@
 mod plain;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -36,6 +36,10 @@ pub struct DiskCounters {
     pub bytes_written: Arc<AtomicU64>,
     /// Times that the disk began to take no writes.
     pub stalls: Arc<AtomicU64>,
+    /// Times that the disk began to be slow.
+    pub slow_stalls: Arc<AtomicU64>,
+    /// Whether the disk is slow.
+    pub is_slow: Arc<AtomicBool>,
     /// Bytes of all files of the log.
     pub file_bytes: Arc<AtomicU64>,
     /// What is kept of the log beyond the segment being written.
@@ -274,7 +278,7 @@ pub struct Scrape<'a> {
     pub snapshots: &'a SnapshotCounters,
     /// Of the links to peers.
     pub transport: &'a TransportCounters,
-    /// Whether the disk takes no writes.
+    /// Whether the disk takes no writes or is slow.
     pub disk_stalled: bool,
 }
 
@@ -336,6 +340,7 @@ impl Scrape<'_> {
             ("wal_fsyncs", "Calls of fdatasync on the log", load(&self.disk.fsyncs)),
             ("wal_bytes_written", "Bytes written to the log", load(&self.disk.bytes_written)),
             ("disk_stalls", "Times that the disk began to take no writes", load(&self.disk.stalls)),
+            ("disk_slow_stalls", "Times that the disk began to be slow", load(&self.disk.slow_stalls)),
             ("snapshots_made", "Snapshots that replicas made of themselves", load(&self.snapshots.made)),
             (
                 "snapshots_received",
@@ -396,7 +401,17 @@ impl Scrape<'_> {
         vec![
             ("node_id", "The number of this node in its cluster", self.status.node.0),
             ("retiring", "Whether the node is about to stop", u64::from(self.status.retiring)),
-            ("disk_stalled", "Whether the disk takes no writes", u64::from(self.disk_stalled)),
+            ("disk_stalled", "Whether the disk takes no writes, or is slow", u64::from(self.disk_stalled)),
+            (
+                "disk_slow",
+                "Whether a write or sync of the log takes longer than an election timeout",
+                u64::from(self.disk.is_slow.load(Ordering::Relaxed)),
+            ),
+            (
+                "disk_unsteady",
+                "Whether the disk was slow until recently, so that the node leads only what no other node can",
+                u64::from(self.status.disk_unsteady),
+            ),
             (
                 "snapshots_in_progress",
                 "Snapshots that replicas are making of themselves",

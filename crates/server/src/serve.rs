@@ -38,7 +38,7 @@ use crate::clock::{Ticker, WallClock};
 use crate::config::Settings;
 use crate::crew::{Crew, Post, Servers, Surroundings};
 use crate::descriptors::{self, ClientDescriptors, TooFewDescriptors};
-use crate::disk::{DiskThread, FsDisk, SnapshotPaces, SnapshotThread};
+use crate::disk::{DiskThread, FsDisk, SlowDiskWatch, SnapshotPaces, SnapshotThread};
 use crate::http::{AllowedHosts, NodeAddresses};
 use crate::identity::{self, IdentityError, IdentityStore, remembered_peers};
 use crate::join;
@@ -179,8 +179,9 @@ async fn serve(
     let own = posts.next().expect("invariant: there is a post for each worker");
     let mut crew = Crew::start(&worker, posts)?;
     let clients = Clients { stop, servers: own.serve(worker.clone()) };
+    let watch = log.watch(settings.timing().election_ticks);
     let period = (settings.tick(), settings.request_timeout);
-    tokio::task::spawn_local(tick(worker.clone(), period, log.counters()));
+    tokio::task::spawn_local(tick(worker.clone(), period, (log.counters(), watch)));
     let period = settings.election_timeout;
     tokio::task::spawn_local(remember_hosts(worker.clone(), identity.clone(), removal, period));
     log_start(&settings, &identity.identity());
@@ -292,8 +293,13 @@ async fn leads_with_followers(worker: &Worker) -> bool {
     status.links.iter().any(|(_, up)| *up) && status.shards.iter().any(|shard| shard.leads)
 }
 
-/// Tells the node of time, and of what that brought in the log.
-async fn tick(worker: Worker, (period, patience): (Duration, Duration), log: DiskCounters) {
+/// Tells the node of time, of what that brought in the log, and of a disk that is slow. Requests
+/// that have waited for their turn for longer than `patience` are refused.
+async fn tick(
+    worker: Worker,
+    (period, patience): (Duration, Duration),
+    (log, mut disk): (DiskCounters, SlowDiskWatch),
+) {
     let mut ticker = Ticker::start(period);
     let clock = WallClock::default();
     let mut held = LogHeld::default();
@@ -301,6 +307,9 @@ async fn tick(worker: Worker, (period, patience): (Duration, Duration), log: Dis
         let ticks = ticker.ticks().await;
         worker.tell(Event::Clock(clock.now()));
         for _ in 0..ticks {
+            if let Some(slow) = disk.tick() {
+                worker.set_disk_slow(slow);
+            }
             worker.tell(Event::Tick);
         }
         worker.tick_turns(patience);

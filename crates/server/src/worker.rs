@@ -11,22 +11,22 @@
 //! Other workers, where there are any, hand over what one turn of theirs gathered, which joins the same drive (see `exchange`).
 //!
 //! It decides nothing about requests. A log that failed ends it: what its state is then, nobody knows, and a node that
-//! cannot keep its promise stops and says why. That the disk takes no writes for a while, the core and the health checks
-//! are told, and it goes on.
+//! cannot keep its promise stops and says why. That the disk takes no writes for a while, or is slow, the core and the health
+//! checks are told, and it goes on.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::{Future, ready};
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidelock_core::command::{Consistency, Refusal, Reply, Request};
 use tidelock_core::control::registry::Seat;
 use tidelock_core::control::slot_map::SlotMap;
-use tidelock_core::event::{Actions, Event, NodeStatus, OutgoingFrame};
+use tidelock_core::event::{Actions, Event, NodeStatus, OutgoingFrame, StallReason};
 use tidelock_core::fairness::Ticket;
 use tidelock_core::node::Node;
 use tidelock_core::storage::WalBatch;
@@ -44,6 +44,9 @@ use crate::store::{Mailbox, Store};
 use crate::turns::{Turn, TurnGauges, Turns};
 use crate::waiting::{Crossing, Waiting};
 use crate::watch::Hub;
+
+/// What `/readyz` says of a slow disk.
+const SLOW: &str = "a write or sync of the log takes longer than the election timeout";
 
 /// Where a worker's actions go.
 pub trait Outlets {
@@ -67,6 +70,8 @@ pub struct DiskReports {
     failure: Mutex<Option<WalError>>,
     /// Why the disk takes no writes now, if it does not.
     stall: Mutex<Option<WalError>>,
+    /// Whether the disk is slow.
+    slow: AtomicBool,
     snapshots: Mutex<Vec<SnapshotDone>>,
     /// What the worker waits on, for whatever reason.
     wake: Arc<Notify>,
@@ -87,6 +92,12 @@ impl DiskReports {
         self.wake.notify_one();
     }
 
+    /// The disk begins or ceases to be slow.
+    pub fn set_slow(&self, slow: bool) {
+        self.slow.store(slow, Ordering::Relaxed);
+        self.wake.notify_one();
+    }
+
     /// A task on snapshot files is done. Called on the thread that does them.
     pub fn snapshot(&self, done: SnapshotDone) {
         self.snapshots.lock().unwrap_or_else(PoisonError::into_inner).push(done);
@@ -97,8 +108,12 @@ impl DiskReports {
         std::mem::take(&mut *self.snapshots.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn stall(&self) -> Option<WalError> {
-        self.stall.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Why the log takes no commands now, in the core's words and for people.
+    fn stall(&self) -> Option<(StallReason, String)> {
+        let refused =
+            self.stall.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(WalError::to_string);
+        let slow = || self.slow.load(Ordering::Relaxed).then(|| (StallReason::Slow, SLOW.to_owned()));
+        refused.map(|text| (StallReason::Refused, text)).or_else(slow)
     }
 
     fn take_failure(&self) -> Option<WalError> {
@@ -226,7 +241,12 @@ impl Worker {
         }
     }
 
-    /// Why the disk takes no writes, while it takes none; kept up to date.
+    /// The disk begins or ceases to be slow.
+    pub fn set_disk_slow(&self, slow: bool) {
+        self.0.reports.set_slow(slow);
+    }
+
+    /// Why the disk takes no writes, or not in time, while it does not; kept up to date.
     pub fn disk_error(&self) -> Arc<Mutex<Option<String>>> {
         self.0.disk_error.clone()
     }
@@ -340,14 +360,14 @@ impl Worker {
 
     /// Tells the node when its disk begins or ceases to take writes.
     fn tell_disk(&self) {
-        let error = self.0.reports.stall().map(|error| error.to_string());
+        let stall = self.0.reports.stall();
         let mut told = self.0.disk_error.lock().unwrap_or_else(PoisonError::into_inner);
-        if *told == error {
+        if *told == stall.as_ref().map(|(_, text)| text.clone()) {
             return;
         }
-        let event = if error.is_some() { Event::DiskStalled } else { Event::DiskRecovered };
+        let event = stall.as_ref().map_or(Event::DiskRecovered, |(reason, _)| Event::DiskStalled(*reason));
         self.0.node.borrow_mut().handle(event);
-        *told = error;
+        *told = stall.map(|(_, text)| text);
     }
 
     fn drive(&self, outlets: &impl Outlets) {

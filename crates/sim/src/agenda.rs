@@ -74,6 +74,8 @@ pub enum Happening {
         node: NodeId,
         /// Of which life of it.
         life: u64,
+        /// The transitions of its disk thread when this was begun.
+        operation: u64,
     },
     /// Its disk thread tries again what a stalled disk did not take.
     Retried {
@@ -88,6 +90,8 @@ pub enum Happening {
         node: NodeId,
         /// Of which life of it.
         life: u64,
+        /// Which task it is, of those of this life.
+        task: u64,
     },
     /// The head of one direction of a link may be due.
     Deliver(Direction),

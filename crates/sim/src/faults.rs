@@ -76,6 +76,13 @@ pub enum Fault {
         /// How many times longer.
         factor: u64,
     },
+    /// Syncs hang: each takes so much longer until the fault is relieved.
+    HangDisk {
+        /// Whose.
+        target: Target,
+        /// How much longer.
+        longer: Micros,
+    },
     /// The next sync fails; a host that stopped for it starts when the fault is relieved.
     FailSync {
         /// Whose.
@@ -164,6 +171,7 @@ impl Fault {
             | Fault::Pause { target }
             | Fault::Isolate { target, .. }
             | Fault::SlowDisk { target, .. }
+            | Fault::HangDisk { target, .. }
             | Fault::FailSync { target }
             | Fault::FullDisk { target, .. }
             | Fault::ReadOnlyDisk { target }
@@ -265,6 +273,56 @@ pub fn draw_shortages(severity: Severity, random: &mut fastrand::Rng) -> Vec<Sch
         let target = draw_target(severity, random);
         faults.push(ScheduledFault { at, lasts, fault: Fault::NoDescriptors { target } });
     }
+}
+
+/// Draws further faults for one run in three: disks that are slow or hang. They have a row of their own for the same reason.
+pub fn draw_hangs(severity: Severity, random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
+    let mut faults = Vec::new();
+    if random.u8(0..3) > 0 {
+        return faults;
+    }
+    let mut at = severity.from;
+    loop {
+        at = at + Micros(random.u64(1..=4 * severity.interval_max.0));
+        if at >= severity.until {
+            return faults;
+        }
+        let lasts = Micros(random.u64(1_000..=4 * severity.lasts_max.0));
+        faults.push(ScheduledFault { at, lasts, fault: draw_hang(draw_target(severity, random), random) });
+    }
+}
+
+/// Draws disks that hang, of fewer than half of the nodes at a time, one time after the other.
+pub fn draw_slow_disks(
+    nodes: u64,
+    data_shards: u64,
+    until: Micros,
+    random: &mut fastrand::Rng,
+) -> Vec<ScheduledFault> {
+    let mut faults = Vec::new();
+    let mut at = Micros::MILLISECOND * random.u64(2_000..8_000);
+    while at < until {
+        let lasts = Micros::MILLISECOND * random.u64(100..12_000);
+        let first = match random.bool() {
+            true => Target::LeaderOf(ShardId(random.u64(0..=data_shards))),
+            false => Target::Node(NodeId(random.u64(1..=nodes))),
+        };
+        let others = random.u64(0..nodes.div_ceil(2) - 1);
+        let others = (0..others).map(|_| Target::Node(NodeId(random.u64(1..=nodes)))).collect::<Vec<_>>();
+        for target in [first].into_iter().chain(others) {
+            faults.push(ScheduledFault { at, lasts, fault: draw_hang(target, random) });
+        }
+        // Often the next disk hangs when the last one has hardly recovered.
+        let pause_max_ms = *choose(random, &[10, 500, 5_000]);
+        at = at + lasts + Micros::MILLISECOND * random.u64(1..=pause_max_ms);
+    }
+    faults
+}
+
+/// From a little slower than a heartbeat to longer than any run.
+pub fn draw_hang(target: Target, random: &mut fastrand::Rng) -> Fault {
+    let longest_ms = *choose(random, &[100, 1_000, 10_000, 60_000]);
+    Fault::HangDisk { target, longer: Micros::MILLISECOND * random.u64(50..=longest_ms) }
 }
 
 /// Draws further faults for one run in two: clocks that jump. They have a row of their own for the same reason.

@@ -12,9 +12,10 @@ use std::sync::Arc;
 use tidelock_core::command::{ConfigRead, HostInfo, Read, RegistryView, Reply, Standing, Write as Command};
 use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::control::slot_set::SlotSet;
-use tidelock_core::event::{Actions, ConfigNews, Event, NodeOptions, NodeStatus, OutgoingFrame};
+use tidelock_core::event::{Actions, ConfigNews, Event, NodeOptions, NodeStatus, OutgoingFrame, StallReason};
 use tidelock_core::membership::Membership;
 use tidelock_core::node::Node;
+use tidelock_core::storage::slow_disk::SlowDiskDetector;
 use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
 use tidelock_core::storage::snapshot_files::SnapshotFiles;
 use tidelock_core::storage::wal::{self, WalOptions};
@@ -47,6 +48,8 @@ pub struct Host {
     pub clock_ahead_ms: i64,
     /// How many times longer syncs take than planned.
     pub slowness: u64,
+    /// How much longer syncs take besides.
+    pub hang: Micros,
     /// How many pauses hold the process.
     pub pauses: u32,
     /// Whether it is one of the cluster's.
@@ -70,7 +73,14 @@ struct Process {
     inbox: Vec<Event>,
     awake: bool,
     queued: Vec<WalBatch>,
-    writing: Option<WalSequence>,
+    writing: Option<Writing>,
+    /// How often the disk thread has begun or ended to work: odd while it does.
+    transitions: u64,
+    /// Finds that the disk is slow, as the shell does.
+    detector: SlowDiskDetector,
+    is_slow: bool,
+    /// What the node was last told of its disk.
+    told: Option<StallReason>,
     /// What it releases once it is durable.
     releasing: Vec<(ShardId, LogIndex)>,
     /// The disk takes no commands.
@@ -79,6 +89,8 @@ struct Process {
     tasks: VecDeque<SnapshotTask>,
     /// What the snapshot thread is at.
     filing: Option<SnapshotTask>,
+    /// How many tasks the snapshot thread has begun.
+    filings: u64,
     /// What the node was last told of the log.
     held: LogHeld,
     ticks: Ticks,
@@ -106,6 +118,15 @@ pub enum Write {
     Nothing,
     /// It took everything up to this batch, which is durable after a sync.
     Begun(WalSequence),
+}
+
+/// What the disk thread is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writing {
+    /// Everything up to this batch is written, and is being synced.
+    Batch(WalSequence),
+    /// A probe of a slow disk.
+    Probe,
 }
 
 /// Why a process is no more.
@@ -137,6 +158,7 @@ impl Host {
             tick,
             clock_ahead_ms: 0,
             slowness: 1,
+            hang: Micros(0),
             pauses: 0,
             presence: Presence::Member,
         }
@@ -269,11 +291,16 @@ impl Host {
             awake: false,
             queued: Vec::new(),
             writing: None,
+            transitions: 0,
+            detector: SlowDiskDetector::new(self.options.timing.election_ticks),
+            is_slow: false,
+            told: None,
             releasing: Vec::new(),
             stalled: false,
             files: opened.snapshots,
             tasks: VecDeque::new(),
             filing: None,
+            filings: 0,
             held: LogHeld::default(),
             ticks: Ticks(0),
         });
@@ -370,7 +397,8 @@ impl Host {
             _ => Write::Nothing,
         };
         if let Write::Begun(last) = write {
-            process.writing = Some(last);
+            process.writing = Some(Writing::Batch(last));
+            process.transitions += 1;
             process.releasing = released_by(&std::mem::take(&mut process.queued));
         }
         // What holds no commands may find room on a stalled disk, which it still is then.
@@ -383,14 +411,22 @@ impl Host {
     }
 
     /// The disk thread syncs what it took, and then, if nothing waits for it, takes up to `steps` of preparation.
-    pub fn finish_write(&mut self, steps: u32) -> Result<WalSequence, Stop> {
+    /// Returns the last batch that is durable by that, if it was no probe.
+    pub fn finish_write(&mut self, steps: u32) -> Result<Option<WalSequence>, Stop> {
         let process = self.process.as_mut().expect("invariant: only a process writes");
+        process.transitions += 1;
+        let sequence = match process.writing.take().expect("invariant: a sync ends what an append began") {
+            Writing::Batch(sequence) => sequence,
+            Writing::Probe => {
+                let probed = unless_final(process.log.probe());
+                return probed.map(|()| None).map_err(|error| self.stopped(&error));
+            }
+        };
         let released = std::mem::take(&mut process.releasing);
         let synced = process.log.sync().and_then(|()| release(&mut process.log, released));
-        let sequence = process.writing.take().expect("invariant: a sync ends what an append began");
         let idle = process.queued.is_empty();
         let prepared = synced.and_then(|()| if idle { prepare(&mut process.log, steps) } else { Ok(()) });
-        prepared.map(|()| sequence).map_err(|error| self.stopped(&error))
+        prepared.map(|()| Some(sequence)).map_err(|error| self.stopped(&error))
     }
 
     /// Breaks the contract: forgets what a stalled disk did not take.
@@ -403,6 +439,45 @@ impl Host {
     /// Whether its disk takes no commands.
     pub fn is_stalled(&self) -> bool {
         self.process.as_ref().is_some_and(|process| process.stalled)
+    }
+
+    /// The disk thread probes a slow disk, if it has nothing else to do. Returns whether it does.
+    pub fn begin_probe(&mut self) -> bool {
+        let Some(process) = &mut self.process else { return false };
+        let is_idle = process.writing.is_none() && process.queued.is_empty() && !process.stalled;
+        if !process.is_slow || !is_idle {
+            return false;
+        }
+        process.writing = Some(Writing::Probe);
+        process.transitions += 1;
+        true
+    }
+
+    /// Names what the disk thread is at, if it is at something.
+    pub fn disk_operation(&self) -> Option<u64> {
+        let process = self.process.as_ref()?;
+        process.writing.map(|_| process.transitions)
+    }
+
+    /// Looks whether the disk is slow, as the shell does at each tick.
+    pub fn look_at_disk(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.is_slow = process.detector.tick(process.transitions);
+        }
+    }
+
+    /// Whether its process has found its disk slow.
+    pub fn is_slow(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| process.is_slow)
+    }
+
+    /// What the node is to hear of its disk, if that is news: why it takes no commands, or that it does again.
+    pub fn disk_news(&mut self) -> Option<Event> {
+        let process = self.process.as_mut()?;
+        let slow = process.is_slow.then_some(StallReason::Slow);
+        let stall = if process.stalled { Some(StallReason::Refused) } else { slow };
+        let is_news = std::mem::replace(&mut process.told, stall) != stall;
+        is_news.then(|| stall.map_or(Event::DiskRecovered, Event::DiskStalled))
     }
 
     /// What is kept of the log.
@@ -427,7 +502,14 @@ impl Host {
         let is_next = |task: &SnapshotTask| !(puts_off && matches!(task, SnapshotTask::Read { .. }));
         let next = process.tasks.iter().position(is_next).unwrap_or(0);
         process.filing = process.tasks.remove(next);
+        process.filings += u64::from(process.filing.is_some());
         process.filing.is_some()
+    }
+
+    /// Names the task that the snapshot thread is at, if it is at one.
+    pub fn task_under_way(&self) -> Option<u64> {
+        let process = self.process.as_ref()?;
+        process.filing.as_ref().map(|_| process.filings)
     }
 
     /// The snapshot thread does the task that it took.

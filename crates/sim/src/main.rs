@@ -37,6 +37,9 @@ struct Arguments {
     /// With --seed: if it fails, look for a shorter run that fails in the same way, and show that.
     #[arg(long, requires = "seed", conflicts_with = "trace")]
     shrink: bool,
+    /// Let nothing go wrong but the disks of a minority, and check that the cluster serves all the time.
+    #[arg(long)]
+    slow_disks: bool,
     /// How many runs at a time; as many as there are processors if not given.
     #[arg(long)]
     jobs: Option<usize>,
@@ -54,18 +57,24 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     std::panic::set_hook(Box::new(|panic| eprintln!("seed {}: {panic}", SEED.get())));
     let passed = match arguments.seed {
-        Some(seed) if arguments.shrink => shrink_one(seed),
-        Some(seed) => run_one(seed, arguments.trace),
+        Some(seed) if arguments.shrink => shrink_one(arguments.plan(seed)),
+        Some(seed) => run_one(arguments.plan(seed), arguments.trace),
         None => run_many(&arguments),
     };
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn run_one(seed: u64, trace: bool) -> bool {
+impl Arguments {
+    fn plan(&self, seed: u64) -> Plan {
+        if self.slow_disks { Plan::draw_slow_disks(seed) } else { Plan::draw(seed) }
+    }
+}
+
+fn run_one(plan: Plan, trace: bool) -> bool {
+    let seed = plan.seed;
     SEED.set(seed);
-    let plan = Plan::draw(seed);
     println!("{plan:#?}");
-    let result = if trace { run::run(&plan, Detail::Print) } else { run::run_seed(seed) };
+    let result = if trace { run::run(&plan, Detail::Print) } else { run::run_traced(&plan) };
     match result {
         Ok(report) => {
             println!("seed {seed} holds, hash {:016x}\n{:#?}", report.hash, report.tally);
@@ -82,8 +91,8 @@ fn run_one(seed: u64, trace: bool) -> bool {
 const SHRINK_ATTEMPTS_MAX: u32 = 500;
 
 /// Needs a build in which panics unwind, if a panic is what the seed finds.
-fn shrink_one(seed: u64) -> bool {
-    let plan = Plan::draw(seed);
+fn shrink_one(plan: Plan) -> bool {
+    let seed = plan.seed;
     // Each attempt may panic as the run did; the last one is shown.
     std::panic::set_hook(Box::new(|_| {}));
     let Some(Shrunk { plan: shorter, attempts, .. }) = shrink(&plan, SHRINK_ATTEMPTS_MAX) else {
@@ -138,7 +147,7 @@ fn run_many(arguments: &Arguments) -> bool {
     let began = Instant::now();
     thread::scope(|scope| {
         for _ in 0..jobs {
-            scope.spawn(|| work(&progress, end, arguments.keep_going));
+            scope.spawn(|| work(&progress, end, arguments));
         }
     });
     let totals = progress.totals.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -147,21 +156,21 @@ fn run_many(arguments: &Arguments) -> bool {
     totals.failed.is_empty()
 }
 
-fn work(progress: &Progress, end: u64, keep_going: bool) {
+fn work(progress: &Progress, end: u64, arguments: &Arguments) {
     while !progress.stop.load(Ordering::Relaxed) {
         let seed = progress.next.fetch_add(1, Ordering::Relaxed);
         if seed >= end {
             return;
         }
         SEED.set(seed);
-        let result = run::run_seed(seed);
+        let result = run::run_traced(&arguments.plan(seed));
         let mut totals = progress.totals.lock().unwrap_or_else(PoisonError::into_inner);
         match result {
             Ok(report) => totals.add(&report),
             Err(failure) => {
                 print_failure(&failure);
                 totals.failed.push(seed);
-                progress.stop.store(!keep_going, Ordering::Relaxed);
+                progress.stop.store(!arguments.keep_going, Ordering::Relaxed);
             }
         }
     }
@@ -190,12 +199,13 @@ fn summarise(totals: &Totals, seconds: f64) {
         tally.requests, tally.acknowledged, tally.refused, tally.lost, tally.iterations, tally.frames
     );
     println!(
-        "{} crashes, {} of them stops on a failing disk; {} disk stalls; {} sectors lost; {} leaderships; \
+        "{} crashes, {} of them stops on a failing disk; {} disk stalls, {} slow disks; {} sectors lost; {} leaderships; \
          {} snapshots made, {} received; {} checkpoints compared; {} hosts joined, {} removed, {} \
          replicas replaced",
         tally.crashes,
         tally.disk_stops,
         tally.disk_stalls,
+        tally.slow_disks,
         tally.sectors_lost,
         tally.leaderships,
         tally.snapshots_made,

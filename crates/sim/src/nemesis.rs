@@ -11,6 +11,7 @@ use tidelock_core::types::NodeId;
 use crate::agenda::{Happening, Micros};
 use crate::checkers::Violation;
 use crate::faults::{Fault, Loss, Target, Way};
+use crate::host::Host;
 use crate::net::{Direction, Weather};
 use crate::world::World;
 
@@ -101,6 +102,36 @@ impl World<'_> {
         Ok(())
     }
 
+    /// What hangs on a disk ends now.
+    fn resume_disk(&mut self, node: NodeId) {
+        let host = self.host(node);
+        let life = host.incarnation().life;
+        let (operation, task) = (host.disk_operation(), host.task_under_way());
+        if let Some(operation) = operation {
+            self.agenda.after(Micros(0), Happening::Synced { node, life, operation });
+        }
+        if let Some(task) = task {
+            self.agenda.after(Micros(0), Happening::Filed { node, life, task });
+        }
+    }
+
+    /// Whether nothing is wrong but the disks of a minority: what remains is enough to serve.
+    pub(crate) fn only_few_disks_are_slow(&self) -> bool {
+        let plan = self.plan;
+        let is_about_disks = |index: &usize| {
+            matches!(plan.faults[*index].fault, Fault::HangDisk { .. } | Fault::SlowDisk { .. })
+        };
+        let is_slow = |host: &&Host| host.hang > Micros(0) || host.slowness > 1;
+        let slow = self.hosts.iter().filter(is_slow).count() as u64;
+        let Weather { delay_max, spikes_per_mille, drops_per_mille, .. } = plan.weather;
+        let is_calm = spikes_per_mille + drops_per_mille == 0 && delay_max * 8 < plan.election_timeout();
+        is_calm
+            && plan.deeds.is_empty()
+            && 2 * slow < plan.nodes
+            && self.nemesis.active.keys().all(is_about_disks)
+            && self.hosts.iter().all(Host::is_running)
+    }
+
     fn resolve(&self, target: Target) -> Option<NodeId> {
         match target {
             Target::Node(node) => self.nodes().contains(&node).then_some(node),
@@ -125,6 +156,7 @@ impl World<'_> {
                 self.net.set_reachable(node, false);
             }
             Fault::SlowDisk { factor, .. } => self.host(node).slowness = factor,
+            Fault::HangDisk { longer, .. } => self.host(node).hang = longer,
             Fault::FailSync { .. } => self.host(node).disk().fail_next_sync(),
             Fault::FullDisk { free_bytes, .. } => self.host(node).disk().set_free_bytes(Some(free_bytes)),
             Fault::ReadOnlyDisk { .. } => self.host(node).disk().set_read_only(true),
@@ -203,6 +235,10 @@ impl World<'_> {
                 }
             }
             Fault::SlowDisk { .. } => self.host(node).slowness = 1,
+            Fault::HangDisk { .. } => {
+                self.host(node).hang = Micros(0);
+                self.resume_disk(node);
+            }
             Fault::FailSync { .. } => self.host(node).disk().forgive_sync(),
             Fault::FullDisk { .. } => self.host(node).disk().set_free_bytes(None),
             Fault::ReadOnlyDisk { .. } => self.host(node).disk().set_read_only(false),

@@ -132,6 +132,45 @@ impl Plan {
         }
     }
 
+    /// Draws a plan in which nothing goes wrong but disks, of fewer than half of the nodes at a time. The cluster must then
+    /// acknowledge writes all the time (see [`availability`](crate::checkers::availability)).
+    pub fn draw_slow_disks(seed: u64) -> Plan {
+        let random = &mut generator(seed, "slow disks");
+        let drawn = Plan::draw(seed);
+        let nodes = *choose(random, &[3, 3, 5]);
+        let data_shards = random.u64(1..=2);
+        let duration = Micros::SECOND * 30;
+        let load = Load {
+            clients: random.usize(4..=12),
+            pause_max: Micros::MILLISECOND * random.u64(1..=100),
+            patience: Micros::MILLISECOND * random.u64(100..=1_000),
+            config_per_mille: 0,
+            ..drawn.load
+        };
+        Plan {
+            nodes,
+            data_shards,
+            duration,
+            load,
+            timing: draw_timing(random.u64(15..30), random),
+            weather: Weather {
+                delay_min: Micros(50),
+                delay_max: Micros(random.u64(100..2_000)),
+                spikes_per_mille: 0,
+                drops_per_mille: 0,
+                stragglers_per_mille: 0,
+            },
+            faults: faults::draw_slow_disks(nodes, data_shards, duration, random),
+            deeds: Vec::new(),
+            ..drawn
+        }
+    }
+
+    /// How long the nodes wait for a leader, without jitter.
+    pub fn election_timeout(&self) -> Micros {
+        self.tick * self.timing.election_ticks
+    }
+
     /// Hosts that there are in the course of the run: founders, and those that join.
     pub fn hosts(&self) -> u64 {
         self.nodes + operator::joins(&self.deeds)
@@ -148,6 +187,7 @@ fn draw_faults(seed: u64, severity: Severity) -> Vec<ScheduledFault> {
     faults.extend(faults::draw_stalls(severity, &mut generator(seed, "stalls")));
     faults.extend(faults::draw_shortages(severity, &mut generator(seed, "descriptors")));
     faults.extend(faults::draw_clocks(severity, &mut generator(seed, "clocks")));
+    faults.extend(faults::draw_hangs(severity, &mut generator(seed, "hangs")));
     faults
 }
 

@@ -52,6 +52,10 @@ pub struct Tally {
     pub checkpoints: u64,
     /// Times that a disk took no writes, and its process waited until it did.
     pub disk_stalls: u64,
+    /// Times that a process found its disk slow.
+    pub slow_disks: u64,
+    /// Ticks at which the cluster had to serve although a disk was slow.
+    pub served_on_slow_disks: u64,
     /// Snapshots that replicas made of themselves.
     pub snapshots_made: u64,
     /// Snapshots that followers received whole.
@@ -81,6 +85,8 @@ impl Tally {
         self.snapshots_received += other.snapshots_received;
         self.disk_stops += other.disk_stops;
         self.disk_stalls += other.disk_stalls;
+        self.slow_disks += other.slow_disks;
+        self.served_on_slow_disks += other.served_on_slow_disks;
         self.leaderships += other.leaderships;
         self.frames += other.frames;
         self.sectors_lost += other.sectors_lost;
@@ -117,8 +123,12 @@ pub fn run(plan: &Plan, detail: Detail) -> Result<Report, Box<Failure>> {
 
 /// Runs a seed; if it fails, runs it again for the last lines of its trace.
 pub fn run_seed(seed: u64) -> Result<Report, Box<Failure>> {
-    let plan = Plan::draw(seed);
-    run(&plan, Detail::Hash).or_else(|_| run(&plan, Detail::Tail(TAIL_LINES)))
+    run_traced(&Plan::draw(seed))
+}
+
+/// Runs a plan; if it fails, runs it again for the last lines of its trace.
+pub fn run_traced(plan: &Plan) -> Result<Report, Box<Failure>> {
+    run(plan, Detail::Hash).or_else(|_| run(plan, Detail::Tail(TAIL_LINES)))
 }
 
 /// Lines of trace that a failure shows.

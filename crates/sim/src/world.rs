@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use tidelock_core::command::{HostInfo, Reply, Request};
-use tidelock_core::event::{Event, NodeOptions};
+use tidelock_core::event::{Event, NodeOptions, StallReason};
 use tidelock_core::storage::snapshot::SnapshotDone;
 use tidelock_core::types::{NodeId, ReplicaId, ShardId, Token};
 use uuid::Uuid;
@@ -15,6 +15,7 @@ use uuid::Uuid;
 use crate::agenda::{Agenda, Happening, Micros};
 use crate::checkers::Violation;
 use crate::checkers::agreement::Agreement;
+use crate::checkers::availability::Availability;
 use crate::checkers::leaders::Leaders;
 use crate::checkers::operations::Ledger;
 use crate::checkers::replicas::Replicas;
@@ -30,6 +31,7 @@ use crate::operator::{Operators, ZONES};
 use crate::plan::{DiskPace, Plan};
 use crate::run::{Report, Tally};
 use crate::scanning::{Iteration, Scanner};
+use crate::slots::shard_of;
 use crate::trace::{Detail, Trace, digest};
 use crate::watching::Watcher;
 use crate::workload::Workload;
@@ -63,6 +65,7 @@ pub struct World<'p> {
     /// How often it was another one than before.
     replaced: u64,
     agreement: Agreement,
+    availability: Availability,
     leaders: Leaders,
     replies: Replies,
     ledger: Ledger,
@@ -76,6 +79,7 @@ pub struct World<'p> {
     snapshots_received: u64,
     disk_stops: u64,
     disk_stalls: u64,
+    slow_disks: u64,
     trace: Trace,
 }
 
@@ -118,6 +122,7 @@ impl<'p> World<'p> {
             carried: BTreeMap::new(),
             replaced: 0,
             agreement: Agreement::default(),
+            availability: Availability::new(plan.election_timeout()),
             leaders: Leaders::default(),
             replies: Replies::new(plan.timing.request_ticks),
             ledger: Ledger::default(),
@@ -129,6 +134,7 @@ impl<'p> World<'p> {
             snapshots_received: 0,
             disk_stops: 0,
             disk_stalls: 0,
+            slow_disks: 0,
             trace: Trace::new(detail),
         }
     }
@@ -192,6 +198,8 @@ impl<'p> World<'p> {
             removed: self.removed,
             replaced: self.replaced,
             disk_stalls: self.disk_stalls,
+            slow_disks: self.slow_disks,
+            served_on_slow_disks: self.availability.looks(),
             leaderships: self.leaders.count() as u64,
             frames: self.net.counters().delivered,
             sectors_lost: self.hosts.iter().map(|host| host.disk().counters().sectors_lost).sum(),
@@ -238,6 +246,9 @@ impl<'p> World<'p> {
         self.replies.asked(node, token, ticks);
         let whole_map = self.host(node).whole_map();
         self.history.asked_of(token, whole_map);
+        if let Some(shard) = self.written_shard(token) {
+            self.availability.asked(self.agenda.now(), shard);
+        }
         self.note(&[1, node.0, token.0], || format!("node {node} <- {token}: {}", brief(&request)));
         self.post(node, Event::Request { token, request });
         token
@@ -288,16 +299,21 @@ impl<'p> World<'p> {
         self.replies.forget(node);
         self.replicas.forget(node);
         self.agreement.forget(node);
+        self.availability.disk(self.agenda.now(), node, false);
         self.net.node_died(node, &mut self.agenda);
     }
 
     fn happen(&mut self, happening: Happening) -> Result<(), Violation> {
         match happening {
-            Happening::Tick { node, life } if self.lives(node, life) => self.tick(node, life),
+            Happening::Tick { node, life } if self.lives(node, life) => return self.tick(node, life),
             Happening::Wake { node, life } if self.lives(node, life) => return self.wake(node),
-            Happening::Synced { node, life } if self.lives(node, life) => return self.synced(node, life),
+            Happening::Synced { node, life, operation } if self.lives(node, life) => {
+                return self.synced(node, life, operation);
+            }
             Happening::Retried { node, life } if self.lives(node, life) => return self.retried(node, life),
-            Happening::Filed { node, life } if self.lives(node, life) => return self.filed(node, life),
+            Happening::Filed { node, life, task } if self.lives(node, life) => {
+                return self.filed(node, life, task);
+            }
             Happening::Tick { .. }
             | Happening::Wake { .. }
             | Happening::Synced { .. }
@@ -333,7 +349,7 @@ impl<'p> World<'p> {
         host.is_up() && host.incarnation().life == life
     }
 
-    fn tick(&mut self, node: NodeId, life: u64) {
+    fn tick(&mut self, node: NodeId, life: u64) -> Result<(), Violation> {
         let tick = self.host(node).tick;
         self.agenda.after(tick, Happening::Tick { node, life });
         // A process that does not run misses its ticks: timers do not pile up.
@@ -342,9 +358,43 @@ impl<'p> World<'p> {
             let now = self.agenda.now();
             let time = self.host(node).clock(now);
             self.ledger.clock(time);
+            self.host(node).look_at_disk();
+            self.tell_disk(node);
             self.post(node, Event::Clock(time));
             self.post(node, Event::Tick);
+            if self.host(node).begin_probe() {
+                self.arrange_sync(node);
+            }
         }
+        let (now, is_fair) = (self.agenda.now(), self.is_loaded && self.only_few_disks_are_slow());
+        self.availability.conditions(now, is_fair);
+        self.availability.look(now)
+    }
+
+    /// Tells a process if its disk begins or ceases to take writes in time.
+    fn tell_disk(&mut self, node: NodeId) {
+        let (now, is_slow) = (self.agenda.now(), self.host(node).is_slow());
+        self.availability.disk(now, node, is_slow);
+        let Some(news) = self.host(node).disk_news() else { return };
+        self.disk_stalls += u64::from(matches!(news, Event::DiskStalled(StallReason::Refused)));
+        self.slow_disks += u64::from(matches!(news, Event::DiskStalled(StallReason::Slow)));
+        let state = match news {
+            Event::DiskStalled(StallReason::Refused) => 1,
+            Event::DiskStalled(StallReason::Slow) => 2,
+            _ => 0,
+        };
+        self.note(&[11, node.0, state], || format!("node {node}: {news:?}"));
+        self.post(node, news);
+    }
+
+    /// What the disk thread has begun ends after a while.
+    fn arrange_sync(&mut self, node: NodeId) {
+        let DiskPace { sync_min, sync_max, .. } = self.disk_pace;
+        let random = Micros(self.pace.u64(sync_min.0..=sync_max.0));
+        let host = self.host(node);
+        let (sync, life) = (random * host.slowness + host.hang, host.incarnation().life);
+        let operation = host.disk_operation().expect("invariant: it has begun");
+        self.agenda.after(sync, Happening::Synced { node, life, operation });
     }
 
     fn wake(&mut self, node: NodeId) -> Result<(), Violation> {
@@ -415,11 +465,22 @@ impl<'p> World<'p> {
         }
         self.operator_hears(node, token, &reply)?;
         self.watcher_hears(token, &reply);
+        if !matches!(reply, Reply::Refused(_))
+            && let Some(shard) = self.written_shard(token)
+        {
+            self.availability.served(shard);
+        }
         let whole_map = self.host(node).whole_map();
         self.history.answered_with(token, whole_map);
         let was_open = self.history.answer(token, reply.clone());
         self.scanner_hears(node, token, reply);
         self.replies.answered(node, token, was_open)
+    }
+
+    /// The shard of the key that an operation writes, if it writes one.
+    fn written_shard(&self, token: Token) -> Option<ShardId> {
+        let key = self.history.operation(token)?.write()?.key()?;
+        Some(shard_of(key, self.plan.data_shards))
     }
 
     /// Lets the disk thread take what is queued.
@@ -442,22 +503,14 @@ impl<'p> World<'p> {
         if is_stalled && self.plan.sabotage == Some(Sabotage::StalledBatchesForgotten) {
             self.host(node).forget_queued();
         }
-        if is_stalled != was_stalled {
-            self.disk_stalls += u64::from(is_stalled);
-            self.note(&[11, node.0, u64::from(is_stalled)], || {
-                format!("node {node}: {}", if is_stalled { "the disk stalls" } else { "the disk recovers" })
-            });
-            self.post(node, if is_stalled { Event::DiskStalled } else { Event::DiskRecovered });
-        }
+        self.tell_disk(node);
         if is_stalled && !was_stalled {
             self.agenda.after(STALL_RETRY, Happening::Retried { node, life });
         }
         match written {
             Ok(Write::Nothing) => Ok(()),
             Ok(Write::Begun(sequence)) => {
-                let DiskPace { sync_min, sync_max, .. } = self.disk_pace;
-                let sync = Micros(self.pace.u64(sync_min.0..=sync_max.0)) * self.host(node).slowness;
-                self.agenda.after(sync, Happening::Synced { node, life });
+                self.arrange_sync(node);
                 if self.plan.sabotage == Some(Sabotage::DurableBeforeSync) {
                     self.post(node, Event::Durable(sequence));
                 }
@@ -488,18 +541,26 @@ impl<'p> World<'p> {
         }
     }
 
-    fn synced(&mut self, node: NodeId, life: u64) -> Result<(), Violation> {
+    fn synced(&mut self, node: NodeId, life: u64, operation: u64) -> Result<(), Violation> {
+        if self.host(node).disk_operation() != Some(operation) {
+            // It ended when the disk ceased to hang.
+            return Ok(());
+        }
         if !self.host(node).is_running() {
             // The disk thread is paused with its process, and finds the sync done when it goes on.
-            self.agenda.after(Micros::MILLISECOND * 10, Happening::Synced { node, life });
+            self.agenda.after(Micros::MILLISECOND * 10, Happening::Synced { node, life, operation });
             return Ok(());
         }
         let refusals = self.host(node).disk().counters().refusals;
         let steps = self.pace.u32(0..4);
         match self.host(node).finish_write(steps) {
             Ok(sequence) => {
-                self.note(&[8, node.0, sequence.0], || format!("node {node}: batch {sequence} is durable"));
-                self.post(node, Event::Durable(sequence));
+                if let Some(sequence) = sequence {
+                    self.note(&[8, node.0, sequence.0], || {
+                        format!("node {node}: batch {sequence} is durable")
+                    });
+                    self.post(node, Event::Durable(sequence));
+                }
                 self.tell_held(node);
                 self.write(node)
             }
@@ -511,15 +572,21 @@ impl<'p> World<'p> {
     fn file(&mut self, node: NodeId) {
         let puts_off = self.pace.bool();
         if self.host(node).begin_task(puts_off) {
-            let task = Micros(self.pace.u64(0..=self.disk_pace.sync_max.0)) * self.host(node).slowness;
-            let life = self.host(node).incarnation().life;
-            self.agenda.after(task, Happening::Filed { node, life });
+            let random = Micros(self.pace.u64(0..=self.disk_pace.sync_max.0));
+            let host = self.host(node);
+            let (duration, life) = (random * host.slowness + host.hang, host.incarnation().life);
+            let task = host.task_under_way().expect("invariant: it has begun");
+            self.agenda.after(duration, Happening::Filed { node, life, task });
         }
     }
 
-    fn filed(&mut self, node: NodeId, life: u64) -> Result<(), Violation> {
+    fn filed(&mut self, node: NodeId, life: u64, task: u64) -> Result<(), Violation> {
+        if self.host(node).task_under_way() != Some(task) {
+            // It ended when the disk ceased to hang.
+            return Ok(());
+        }
         if !self.host(node).is_running() {
-            self.agenda.after(Micros::MILLISECOND * 10, Happening::Filed { node, life });
+            self.agenda.after(Micros::MILLISECOND * 10, Happening::Filed { node, life, task });
             return Ok(());
         }
         let refusals = self.host(node).disk().counters().refusals;
@@ -598,6 +665,7 @@ impl<'p> World<'p> {
             self.ledger.observe(shard.shard, shard.committed, writes);
             if shard.leads {
                 self.leaders.observe(node, shard.shard, shard.term)?;
+                self.availability.leads(self.agenda.now(), node, shard.shard)?;
             }
             if let Some(checkpoint) = shard.checkpoint {
                 self.checkpoints +=

@@ -24,6 +24,10 @@ const HELD_SEEDS: u64 = 5;
 
 /// A run of the store as it is, short and hard: few keys, small logs, and what the fault needs strikes often.
 fn plan(seed: u64, fault: Fault) -> Plan {
+    // Only a cluster in which nothing else is wrong has to serve all the time.
+    if matches!(fault, Fault::SlowDiskIgnored | Fault::HangingDiskAwaited) {
+        return Plan::draw_slow_disks(seed);
+    }
     let drawn = Plan::draw(seed);
     let duration = Micros::SECOND * 10;
     let mut plan =
@@ -145,6 +149,9 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         Fault::StaleSnapshotInstalled | Fault::CheckpointTakenLate => [isolate, pause, slow, break_links],
         Fault::DeposedSessionAnswered | Fault::OvertakenTriedAgain | Fault::OutcomeThroughLaterLink => {
             [isolate, partition, pause, slow]
+        }
+        Fault::SlowDiskIgnored | Fault::HangingDiskAwaited => {
+            unreachable!("their plans have strikes of their own")
         }
     };
     choose(random, &strikes).clone()
@@ -290,6 +297,16 @@ fn overtaken_tried_again_is_caught() {
 #[test]
 fn checkpoint_taken_late_is_caught() {
     caught(Fault::CheckpointTakenLate, &["checkpoints"]);
+}
+
+#[test]
+fn slow_disk_ignored_is_caught() {
+    caught(Fault::SlowDiskIgnored, &["availability"]);
+}
+
+#[test]
+fn hanging_disk_awaited_is_caught() {
+    caught(Fault::HangingDiskAwaited, &["availability"]);
 }
 
 #[test]

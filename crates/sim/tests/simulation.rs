@@ -17,16 +17,24 @@ use tidelock_sim::trace::Detail;
 /// Seeds of the fixed row. `tidelock-sim` runs fresh ones; these make sure that a change is judged at all.
 const SEEDS: u64 = 300;
 
+/// Seeds of runs in which nothing goes wrong but disks.
+const SLOW_DISK_SEEDS: u64 = 60;
+
 /// Seeds within which a deliberate fault must be caught.
 const SEEDS_TO_CATCH: u64 = 200;
 
 /// Runs seeds on all processors, and panics with the trace of one that fails.
 fn hold(seeds: &[u64]) -> Tally {
+    hold_plans(seeds, Plan::draw)
+}
+
+/// The same with plans of another kind.
+fn hold_plans(seeds: &[u64], draw: impl Fn(u64) -> Plan + Sync) -> Tally {
     let next = AtomicU64::new(0);
     let worker = || {
         let mut tally = Tally::default();
         while let Some(&seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
-            match run::run_seed(seed) {
+            match run::run_traced(&draw(seed)) {
                 Ok(report) => tally.add(&report.tally),
                 Err(failure) => panic!("{}\nseed {seed}: {}", failure.lines.join("\n"), failure.violation),
             }
@@ -35,7 +43,7 @@ fn hold(seeds: &[u64]) -> Tally {
     };
     thread::scope(|scope| {
         let workers = thread::available_parallelism().map_or(1, usize::from);
-        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(&worker)).collect();
         let mut total = Tally::default();
         for worker in workers {
             total.add(&worker.join().expect("a seed fails"));
@@ -50,6 +58,7 @@ fn a_row_of_seeds_holds_and_tests_something() {
     assert!(total.acknowledged > 100 * SEEDS, "clients hardly wrote: {total:?}");
     assert!(total.crashes > SEEDS && total.disk_stops > SEEDS / 10, "nodes hardly died: {total:?}");
     assert!(total.disk_stalls > SEEDS / 2, "disks hardly stalled: {total:?}");
+    assert!(total.slow_disks > SEEDS / 10, "disks were hardly slow: {total:?}");
     assert!(
         total.refused > SEEDS && total.lost > 0 && total.sectors_lost > 0,
         "faults bit nobody: {total:?}"
@@ -60,6 +69,14 @@ fn a_row_of_seeds_holds_and_tests_something() {
         total.snapshots_made > 10 * SEEDS && total.snapshots_received > SEEDS,
         "logs were hardly cut, or nobody needed a snapshot: {total:?}"
     );
+}
+
+#[test]
+fn writes_go_on_while_the_disks_of_a_minority_hang() {
+    let total = hold_plans(&(0..SLOW_DISK_SEEDS).collect::<Vec<_>>(), Plan::draw_slow_disks);
+    assert!(total.acknowledged > 100 * SLOW_DISK_SEEDS, "clients hardly wrote: {total:?}");
+    assert!(total.slow_disks > SLOW_DISK_SEEDS, "disks were hardly slow: {total:?}");
+    assert!(total.served_on_slow_disks > 100 * SLOW_DISK_SEEDS, "hardly anything was checked: {total:?}");
 }
 
 #[test]

@@ -31,5 +31,6 @@ mod placement;
 mod replacement;
 mod resp;
 mod scans;
+mod slow_disk;
 mod snapshots;
 mod workers;

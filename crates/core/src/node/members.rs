@@ -156,13 +156,12 @@ impl Node {
     }
 
     /// Peers that could take the leadership of a shard over: those whose replicas are to vote, so that nobody is handed what
-    /// it would have to hand back. Those that are draining or cannot write only if `must` and there is nobody else.
+    /// it would have to hand back. Those that are draining or have no steady disk only if `must` and there is nobody else.
     pub(super) fn heirs(&self, shard: ShardId, must: bool) -> Vec<NodeId> {
         let voters = self.registry().wanted(shard).filter(|(_, _, role)| *role == Some(Role::Voter));
         let able = voters.map(|(_, node, _)| node).filter(|&node| self.router.is_up(node));
         let is_unfit = |node: &NodeId| {
-            self.seat(*node).is_none_or(|seat| seat.draining || !seat.stays())
-                || self.disks.peers_stalled.contains(node)
+            self.seat(*node).is_none_or(|seat| seat.draining || !seat.stays()) || !self.disks.may_lead(*node)
         };
         let (unfit, willing): (Vec<NodeId>, Vec<NodeId>) = able.partition(is_unfit);
         if willing.is_empty() && must { unfit } else { willing }
@@ -243,9 +242,10 @@ impl Node {
         let newest = hosts.clone().map(|host| host.created).max().unwrap_or_default();
         let knows = |node: NodeId| {
             let position = self.reports.get(&(node, ShardId::PRIME));
-            position.is_some_and(|position| position.applied >= newest)
+            let own = (node == self.options.host.node).then(|| self.groups.prime().applied_and_durable());
+            own.or(position.map(|position| position.applied)).is_some_and(|applied| applied >= newest)
         };
-        hosts.map(|host| host.info.node).all(|node| node == self.options.host.node || knows(node))
+        hosts.map(|host| host.info.node).all(knows)
     }
 
     /// Asks the leader of a shard, here or elsewhere, to let another node lead.

@@ -5,6 +5,7 @@
 
 pub mod alone;
 mod carrying;
+mod disks;
 mod members;
 mod migrating;
 mod placing;
@@ -32,12 +33,13 @@ use crate::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame, Shard
 use crate::limits;
 use crate::machine::Machine;
 use crate::peer::{self, Position, RequestMessage};
-use crate::raft::{self, Disks, Group, Groups, Output};
+use crate::raft::{self, DiskState, Disks, Group, Groups, Output};
 use crate::router::Router;
 use crate::storage::snapshot::SnapshotDone;
 use crate::storage::{RecoveredShards, WalBatch};
 use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, UnixMillis, WalSequence};
 use carrying::Carrying;
+use disks::DiskHistory;
 use members::Roster;
 use migrating::Migrating;
 use placing::Watch;
@@ -55,8 +57,9 @@ pub struct Node {
     carrying: Carrying,
     watch: Watch,
     migrating: Migrating,
-    /// Whether the disk here, and which peers' disks, take no writes.
+    /// The disk here, and those of peers.
     disks: Disks,
+    disk_history: DiskHistory,
     groups: Groups,
     router: Router,
     output: Output,
@@ -103,6 +106,7 @@ impl Node {
             watch: Watch::default(),
             migrating: Migrating::default(),
             disks: Disks::default(),
+            disk_history: DiskHistory::default(),
             leaders: Vec::new(),
             groups,
             router: Router::new(&options),
@@ -133,11 +137,11 @@ impl Node {
             Event::LinkUp(peer) => {
                 self.router.link_up(peer);
                 self.introduce(peer);
-                self.report_due |= self.disks.own_stalled;
+                self.report_due |= self.disks.own() != DiskState::Healthy;
             }
             Event::LinkDown(peer) => {
                 self.router.link_down(peer);
-                self.disk_changed(peer, false);
+                self.peer_disk_changed(peer, DiskState::Healthy);
                 self.groups.for_each(|group| group.link_lost(peer));
             }
             Event::Tick => self.tick(),
@@ -152,8 +156,8 @@ impl Node {
                 self.look_at_snapshots();
             }
             Event::LogHeld(held) => self.log_held(held),
-            Event::DiskStalled => self.disk_changed(self.options.host.node, true),
-            Event::DiskRecovered => self.disk_changed(self.options.host.node, false),
+            Event::DiskStalled(reason) => self.disk_stalled(reason),
+            Event::DiskRecovered => self.disk_recovered(),
             Event::Retire => self.retiring = true,
         }
     }
@@ -238,8 +242,9 @@ impl Node {
             now: self.now,
             retiring: self.retiring,
             removed: self.removed,
-            disk_stalled: self.disks.own_stalled,
-            peers_stalled: self.disks.peers_stalled.clone(),
+            disk_stalled: self.disks.own() == DiskState::Stalled,
+            disk_unsteady: self.disks.own() == DiskState::Unsteady,
+            peers_stalled: self.disks.peers_stalled(),
             requests_open: self.router.open_count(),
             shards: self.groups.iter().map(Group::status).collect(),
             links: self.router.peers().iter().map(|peer| (peer.node, peer.up)).collect(),
@@ -334,8 +339,8 @@ impl Node {
                 self.groups.with(id.shard, |group| group.snapshot_receipt(from, id, next_offset, output));
             }
             peer::KIND_REPORT => {
-                let stalled = peer::disk_stalled(&mut decoder)?;
-                self.disk_changed(from, stalled);
+                let state = peer::disk_state(&mut decoder)?;
+                self.peer_disk_changed(from, state);
                 while !decoder.is_empty() {
                     let position = peer::position(&mut decoder)?;
                     self.reports.insert((from, position.shard), position);
@@ -372,10 +377,7 @@ impl Node {
         if self.retiring || self.seat(self.options.host.node).is_some_and(|seat| seat.draining) {
             self.hand_over(self.retiring);
         }
-        if self.disks.own_stalled {
-            let router = &self.router;
-            self.groups.for_each(|group| group.leave_stalled_disk(|node| router.is_up(node)));
-        }
+        self.tick_disk();
         self.release_logs();
         self.look_at_snapshots();
         self.reconcile();
@@ -423,29 +425,6 @@ impl Node {
         }
     }
 
-    /// The disk of `node`, this one or a peer, takes no writes, or takes them (again).
-    fn disk_changed(&mut self, node: NodeId, stalled: bool) {
-        let is_news = if node == self.options.host.node {
-            core::mem::replace(&mut self.disks.own_stalled, stalled) != stalled
-        } else {
-            self.disks.set_peer(node, stalled)
-        };
-        if !is_news {
-            return;
-        }
-        self.report_due |= node == self.options.host.node;
-        // What a snapshot lets go of may be the room that is missing.
-        self.look_at_snapshots();
-        let shards: Vec<ShardId> = self.groups.iter().map(Group::shard).collect();
-        let router = &self.router;
-        for shard in shards {
-            self.groups.with(shard, |group| {
-                group.set_disks(&self.disks);
-                group.leave_stalled_disk(|node| router.is_up(node));
-            });
-        }
-    }
-
     fn durable(&mut self, sequence: WalSequence) {
         while self.batches.front().is_some_and(|(batch, _)| *batch <= sequence) {
             let (batch, shards) = self.batches.pop_front().expect("invariant: there is a front");
@@ -487,7 +466,7 @@ impl Node {
         }
         if core::mem::take(&mut self.report_due) {
             let positions = self.groups.iter().map(position);
-            let payload = Bytes::from(peer::report(self.disks.own_stalled, positions));
+            let payload = Bytes::from(peer::report(self.disks.own(), positions));
             let links = self.router.peers().iter().filter(|peer| peer.up);
             let frames =
                 links.map(|peer| OutgoingFrame { to: peer.node, payload: payload.clone(), droppable: true });
@@ -512,6 +491,7 @@ impl Node {
 }
 
 fn position(group: &Group) -> Position {
-    let ShardStatus { shard, term, applied, checkpoint, leads, .. } = group.status();
+    let ShardStatus { shard, term, checkpoint, leads, .. } = group.status();
+    let applied = group.applied_and_durable();
     Position { shard, term, applied, remembered: group.remembered(), leads, checkpoint }
 }

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::command::{Condition, Consistency, Refusal};
-use crate::event::Timing;
+use crate::event::{StallReason, Timing};
 use crate::limits;
 use crate::storage::memory_disk::MemoryDisk;
 use crate::storage::snapshot::SnapshotTask;
@@ -37,6 +37,8 @@ struct Cluster {
     links: BTreeSet<(NodeId, NodeId)>,
     /// Of nodes whose disk takes no commands: the last batch that waits for it, 0 for none.
     stalled: BTreeMap<u64, WalSequence>,
+    /// Of nodes whose disk hangs: the last batch that waits for it, 0 for none.
+    hanging: BTreeMap<u64, WalSequence>,
     next_token: u64,
     replies: BTreeMap<Token, Reply>,
     /// Where snapshots go, in the tests that want them done; otherwise none is ever finished.
@@ -56,6 +58,7 @@ impl Cluster {
             peers: alloc::vec![Vec::new(); count as usize],
             links: BTreeSet::new(),
             stalled: BTreeMap::new(),
+            hanging: BTreeMap::new(),
             next_token: 0,
             replies: BTreeMap::new(),
             files: Vec::new(),
@@ -121,11 +124,15 @@ impl Cluster {
                 moved = true;
                 let mut actions = Actions::default();
                 self.nodes[index].drive(&mut actions);
-                if let Some(batch) = actions.wal {
+                if let Some(batch) = &actions.wal
+                    && let Some(waiting) = self.hanging.get_mut(&(index as u64 + 1))
+                {
+                    *waiting = batch.sequence;
+                } else if let Some(batch) = actions.wal {
                     match self.stalled.get_mut(&(index as u64 + 1)) {
                         Some(waiting) if *waiting > WalSequence(0) || stalls::holds_data(&batch) => {
                             *waiting = batch.sequence;
-                            self.nodes[index].handle(Event::DiskStalled);
+                            self.nodes[index].handle(Event::DiskStalled(StallReason::Refused));
                         }
                         _ => self.nodes[index].handle(Event::Durable(batch.sequence)),
                     }

@@ -87,7 +87,7 @@ impl Node {
 
     /// Lets the logs of all shards be cut behind their snapshots.
     pub(super) fn release_logs(&mut self) {
-        let spares = self.pressure() < Pressure::High && !self.disks.own_stalled;
+        let spares = self.pressure() < Pressure::High && !self.is_disk_full();
         let output = &mut self.output;
         self.groups.for_each(|group| group.release_log(spares, output));
     }
@@ -99,7 +99,7 @@ impl Node {
         {
             return;
         }
-        let (pressure, stalled) = (self.pressure(), self.disks.own_stalled);
+        let (pressure, stalled) = (self.pressure(), self.is_disk_full());
         let is_urgent = pressure == Pressure::Urgent;
         for shard in self.shards_where(Group::wants_newer_snapshot) {
             if self.begin_snapshot(shard, None, is_urgent) {

@@ -32,7 +32,7 @@ pub use proposals::Outcome;
 pub(crate) use proposals::encode_writes;
 pub use ready::{Output, ReadDone};
 pub(crate) use snapshots::SnapshotPart;
-pub(crate) use stalls::Disks;
+pub(crate) use stalls::{DiskState, Disks};
 pub(crate) use wire::skip as skip_message;
 
 use crate::types::NodeId;

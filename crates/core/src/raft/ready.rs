@@ -5,8 +5,13 @@
 //!    its vote for itself is durable.
 //! 2. Committed entries are applied. The engine only hands out what is durable here.
 //! 3. New entries become visible in the log store, and go to the write-ahead log together with term and vote.
-//! 4. Messages that promise something (votes, acknowledgements of entries) are held until the log batch that
+//! 4. Committed entries that are not durable here are applied too: a majority of other disks has them, and a client need
+//!    not wait for the slowest. A replica that crashes then restarts behind, and applies them once more.
+//! 5. Messages that promise something (votes, acknowledgements of entries) are held until the log batch that
 //!    they depend on is durable.
+//!
+//! What is applied but not durable here must not be relied on where a restart would take it back. So changes of membership
+//! wait for the disk, the log is released and cut only up to what is durable, and peers are told of durable entries only.
 //!
 //! Several `Ready`s may wait for the disk at a time; they are released in order.
 
@@ -226,13 +231,42 @@ impl Group {
         for state in ready.take_read_states() {
             self.reads.confirmed(&state.request_ctx, LogIndex(state.index));
         }
-        let committed = ready.take_committed_entries();
+        let mut committed = ready.take_committed_entries();
+        if committed.first().is_some_and(|entry| entry.index <= self.applied.0) {
+            committed.retain(|entry| entry.index > self.applied.0);
+        }
         self.apply(committed, out);
         self.persist(ready, held, out);
         if self.faults.has(Fault::AcknowledgedBeforeSync) {
             self.durable(out.sequence, out);
         }
-        self.raft.advance_apply_to(self.applied.0);
+        self.apply_before_durable(out);
+        // The engine's own index never passes what is durable: it neither allows the next change of membership nor an
+        // election before.
+        let durable = self.raft.raft.raft_log.persisted;
+        self.raft.advance_apply_to(self.applied.0.min(durable));
+    }
+
+    /// Applies what is committed and not durable here, up to the first change of membership. Right behind
+    /// `advance_append_async` the log store holds just what the engine's log does, so no entry that was replaced since is
+    /// taken for a committed one.
+    fn apply_before_durable(&mut self, out: &mut Output) {
+        let log = &self.raft.raft.raft_log;
+        let (committed, durable) = (log.committed, log.persisted);
+        let is_nothing_new = committed <= durable.max(self.applied.0);
+        if is_nothing_new || self.is_installing() || self.faults.has(Fault::HangingDiskAwaited) {
+            return;
+        }
+        let waits = |entry: &Entry| entry.index > durable && is_change(entry);
+        let store = self.raft.store();
+        let entries = (self.applied.0 + 1..=committed).map_while(|index| store.entry(index));
+        let entries: Vec<Entry> = entries.take_while(|entry| !waits(entry)).cloned().collect();
+        self.apply(entries, out);
+    }
+
+    /// The last entry that is applied and durable here, so that a restart does not take it back.
+    pub fn applied_and_durable(&self) -> LogIndex {
+        LogIndex(self.raft.raft.raft_log.applied)
     }
 
     /// Writes what a `Ready` holds. `messages`, and those that promise something, are sent when that is durable.
@@ -406,6 +440,10 @@ impl Group {
 /// for the disk, provided its term is durable: reads on a follower would otherwise pay for every write's fsync.
 pub(super) fn promises_no_entries(message: &Message) -> bool {
     matches!(message.get_msg_type(), MessageType::MsgReadIndex | MessageType::MsgHeartbeatResponse)
+}
+
+fn is_change(entry: &Entry) -> bool {
+    entry.get_entry_type() != EntryType::EntryNormal
 }
 
 fn to_log(entry: &Entry) -> LogEntry {

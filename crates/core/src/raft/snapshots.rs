@@ -9,7 +9,8 @@
 //! all parts are there. A break costs the part under way, not what was sent before. How fast parts follow each other
 //! is the shell's: it reads them, and knows what else disk and network have to do.
 //!
-//! Invariants: the log is cut only behind a durable snapshot; a received snapshot is loaded and verified whole before
+//! Invariants: the log is cut only behind a durable snapshot and only as far as it is durable itself: a snapshot may contain
+//! entries that the disk does not hold yet, and recovery then begins the log anew behind it; a received snapshot is loaded and verified whole before
 //! the engine hears of it, and replaces the state only when the log's new beginning is durable.
 
 use alloc::boxed::Box;
@@ -331,7 +332,7 @@ impl Group {
     /// Lets the log be cut behind the newest snapshot; if `spares` says so, only as far as no active follower still
     /// needs it.
     pub fn release_log(&mut self, spares: bool, out: &mut Output) {
-        let newest = self.snapshots.newest_index();
+        let newest = self.snapshots.newest_index().min(self.applied_and_durable());
         if newest > self.snapshots.cut_to.max(LogIndex(self.raft.store().begin())) {
             let up_to = if spares { newest.min(self.needed_by_followers()) } else { newest };
             if up_to > self.snapshots.cut_to {

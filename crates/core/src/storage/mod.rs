@@ -9,6 +9,7 @@ mod le;
 #[cfg(test)]
 pub(crate) mod memory_disk;
 pub mod recovery;
+pub mod slow_disk;
 pub mod snapshot;
 pub mod snapshot_files;
 pub mod wal;

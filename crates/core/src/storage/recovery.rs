@@ -6,7 +6,8 @@
 //!    entry from there to beyond the damaged one; otherwise the node does not start.
 //! 2. Entries that the snapshot contains are dropped. The first of the others must follow it.
 //! 3. A crash can fall between a snapshot becoming durable and the log following it: after a snapshot was received,
-//!    before its restart record was durable, or, without syncs, when the end of the log is lost. Then the log ends
+//!    before its restart record was durable; after one was made of entries that were applied before they were durable
+//!    here; or, without syncs, when the end of the log is lost. Then the log ends
 //!    before the snapshot, or holds another entry in the place of its last one. What a snapshot contains is committed,
 //!    so such a log holds nothing behind it that can be: all of it is void, and the restart record is written now.
 //!    Without that, the entries to come would leave a gap behind it, or stand behind entries that never happened.

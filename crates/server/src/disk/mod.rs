@@ -5,10 +5,12 @@
 
 mod files;
 mod pace;
+mod slow;
 mod snapshot_thread;
 mod thread;
 
 pub use files::{FsDisk, FsFile};
 pub use pace::Pace;
+pub use slow::SlowDiskWatch;
 pub use snapshot_thread::{SnapshotPaces, SnapshotThread};
 pub use thread::{DiskReport, DiskThread};

@@ -8,11 +8,14 @@
 //! segments that nobody needs any more are still let go: perhaps that makes the room. A thread that is stopped while it
 //! is stalled drops what it keeps, which was promised to nobody.
 //!
+//! While an operation hangs the thread cannot say so; [`SlowDiskWatch`] sees it. On a disk that was found slow, the thread
+//! probes it whenever there is nothing to write, so that the end of that time is seen as well.
+//!
 //! The queue has no limit of its own: the core hands out at most what its entries in flight and its peers' bounded
 //! appends amount to, nothing proceeds past them until the disk has answered, and during a stall it takes nothing new.
 
 use std::io;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -22,11 +25,16 @@ use tidelock_core::storage::disk::Disk;
 use tidelock_core::storage::wal::{WalError, Writer};
 use tidelock_core::types::WalSequence;
 
+use super::slow::SlowDiskWatch;
 use crate::metrics::DiskCounters;
 
 /// Between two attempts to write to a disk that takes no writes: soon after room was made for people, seldom for a
 /// disk.
 const STALL_RETRY: Duration = Duration::from_millis(500);
+
+/// Between two probes of a slow disk: several within the election timeout by which its end is judged, and next to nothing
+/// for a disk that works.
+const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What the thread has to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,16 +59,21 @@ pub struct DiskThread {
     thread: Option<JoinHandle<()>>,
 }
 
+/// What the thread shares with those who give it work and watch it.
 #[derive(Default)]
-struct Shared {
+pub(super) struct Shared {
     queue: Mutex<Queue>,
     changed: Condvar,
+    /// How often the thread has begun or ended to work on the disk: odd while it does.
+    pub(super) transitions: AtomicU64,
 }
 
 #[derive(Default)]
 struct Queue {
     batches: Vec<WalBatch>,
     stopping: bool,
+    /// The disk is slow: probe it while there is nothing to write.
+    probing: bool,
 }
 
 impl DiskThread {
@@ -102,6 +115,11 @@ impl DiskThread {
         self.counters.clone()
     }
 
+    /// Watches whether the disk is slow: whether the thread works on it for longer than `bound_ticks`.
+    pub fn watch(&self, bound_ticks: u64) -> SlowDiskWatch {
+        SlowDiskWatch::new(self.shared.clone(), self.counters(), bound_ticks)
+    }
+
     /// Writes what is queued, unless the disk is stalled, and ends the thread.
     pub fn stop(mut self) {
         self.join();
@@ -128,6 +146,17 @@ impl Drop for DiskThread {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets the thread probe the disk from now on, or no more.
+    pub(super) fn set_probing(&self, probing: bool) {
+        self.lock().probing = probing;
+        self.changed.notify_one();
+    }
+
+    /// The thread begins or ends to work on the disk.
+    fn transition(&self) {
+        self.transitions.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -156,7 +185,10 @@ struct Stall {
 enum Next {
     /// Something is queued, or it is time to try again what could not be written.
     Commit,
-    Idle,
+    /// Nothing is queued, and there may be something to prepare.
+    Prepare,
+    /// Nothing is queued, and the disk was found slow.
+    Probe,
     Stop,
 }
 
@@ -164,11 +196,15 @@ impl<D: Disk> GroupCommits<D> {
     fn run(&mut self) {
         loop {
             self.measure();
-            let result = match self.next() {
+            let next = self.next();
+            self.shared.transition();
+            let result = match next {
                 Next::Commit => self.commit(),
-                Next::Idle => self.prepare(),
+                Next::Prepare => self.prepare(),
+                Next::Probe => self.writer.probe(),
                 Next::Stop => return self.stopped(),
             };
+            self.shared.transition();
             match result {
                 Ok(()) => self.recovered(),
                 Err(error) if error.is_retryable() => self.stalled(error),
@@ -180,8 +216,9 @@ impl<D: Disk> GroupCommits<D> {
     /// Waits for work, and takes what is queued. That goes before what is only prudent.
     fn next(&mut self) -> Next {
         let mut queue = self.shared.lock();
+        let probe_at = Instant::now() + PROBE_INTERVAL;
         loop {
-            let wait =
+            let mut wait =
                 self.stall.as_ref().map(|stall| stall.next_attempt.saturating_duration_since(Instant::now()));
             if queue.stopping && (queue.batches.is_empty() || self.stall.is_some()) {
                 return Next::Stop;
@@ -192,10 +229,17 @@ impl<D: Disk> GroupCommits<D> {
                 self.pending.append(&mut queue.batches);
                 return Next::Commit;
             }
+            if wait.is_none() && queue.probing {
+                let until_probe = probe_at.saturating_duration_since(Instant::now());
+                if until_probe.is_zero() {
+                    return Next::Probe;
+                }
+                wait = Some(until_probe);
+            }
             let changed = &self.shared.changed;
             queue = match wait {
                 Some(wait) => changed.wait_timeout(queue, wait).unwrap_or_else(PoisonError::into_inner).0,
-                None if self.may_prepare => return Next::Idle,
+                None if self.may_prepare => return Next::Prepare,
                 None => changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
             };
         }
@@ -315,7 +359,7 @@ mod tests {
 
     use bytes::Bytes;
     use tidelock_core::deliberate::Faults;
-    use tidelock_core::storage::disk::{DiskError, DiskErrorKind};
+    use tidelock_core::storage::disk::{DiskError, DiskErrorKind, DiskFile};
     use tidelock_core::storage::wal::{self, WalOptions};
     use tidelock_core::storage::{LogEntry, WalRecord};
     use tidelock_core::types::{LogIndex, ShardId, Term};
@@ -362,30 +406,85 @@ mod tests {
         }
     }
 
-    /// A real disk on which no file can be created while it is full.
+    /// A real disk on which no file can be created while it is full, and syncs do not return while it hangs.
     #[derive(Clone, Debug)]
-    struct FullDisk {
+    struct FaultyDisk {
         disk: FsDisk,
         full: Arc<AtomicBool>,
+        hangs: Arc<Hang>,
     }
 
-    impl Disk for FullDisk {
-        type File = FsFile;
+    #[derive(Debug, Default)]
+    struct Hang {
+        hangs: Mutex<bool>,
+        changed: Condvar,
+    }
+
+    impl Hang {
+        fn set(&self, hangs: bool) {
+            *self.hangs.lock().unwrap() = hangs;
+            self.changed.notify_all();
+        }
+    }
+
+    #[derive(Debug)]
+    struct FaultyFile {
+        file: FsFile,
+        hangs: Arc<Hang>,
+    }
+
+    impl DiskFile for FaultyFile {
+        fn size(&self) -> Result<u64, DiskError> {
+            self.file.size()
+        }
+
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
+            self.file.read_at(offset, buffer)
+        }
+
+        fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+            self.file.write_at(offset, bytes)
+        }
+
+        fn resize(&mut self, bytes: u64) -> Result<(), DiskError> {
+            self.file.resize(bytes)
+        }
+
+        fn sync(&mut self) -> Result<(), DiskError> {
+            let hangs = self.hangs.hangs.lock().unwrap();
+            drop(self.hangs.changed.wait_while(hangs, |hangs| *hangs).unwrap());
+            self.file.sync()
+        }
+    }
+
+    impl FaultyDisk {
+        fn open_at(directory: &Path) -> FaultyDisk {
+            let disk = FsDisk::open(directory).unwrap();
+            FaultyDisk { disk, full: Arc::default(), hangs: Arc::default() }
+        }
+
+        fn file(&self, file: FsFile) -> FaultyFile {
+            FaultyFile { file, hangs: self.hangs.clone() }
+        }
+    }
+
+    impl Disk for FaultyDisk {
+        type File = FaultyFile;
 
         fn list(&self) -> Result<Vec<String>, DiskError> {
             self.disk.list()
         }
 
-        fn create(&self, name: &str, bytes: u64) -> Result<FsFile, DiskError> {
+        fn create(&self, name: &str, bytes: u64) -> Result<FaultyFile, DiskError> {
             if self.full.load(Ordering::Relaxed) {
                 let (operation, file, reason) = ("create", name.to_owned(), "full".to_owned());
                 return Err(DiskError { operation, file, reason, kind: DiskErrorKind::NoRoom });
             }
-            self.disk.create(name, bytes)
+            self.disk.create(name, bytes).map(|file| self.file(file))
         }
 
-        fn open(&self, name: &str) -> Result<FsFile, DiskError> {
-            self.disk.open(name)
+        fn open(&self, name: &str) -> Result<FaultyFile, DiskError> {
+            self.disk.open(name).map(|file| self.file(file))
         }
 
         fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
@@ -416,8 +515,8 @@ mod tests {
 
     impl Filled {
         fn new(directory: &Path) -> Filled {
-            let full = Arc::new(AtomicBool::new(false));
-            let disk = FullDisk { disk: FsDisk::open(directory).unwrap(), full: full.clone() };
+            let disk = FaultyDisk::open_at(directory);
+            let full = disk.full.clone();
             let (writer, _) = wal::open(disk, SMALL).unwrap();
             full.store(true, Ordering::Relaxed);
             let (sender, reports) = mpsc::channel();
@@ -484,5 +583,41 @@ mod tests {
         });
         let promised = promised.max().unwrap_or(filled.durable);
         assert!(entries_found(directory.path()) >= promised);
+    }
+
+    /// Looks at the disk, as the shell does at each tick, until that brings news.
+    fn news(watch: &mut SlowDiskWatch) -> bool {
+        loop {
+            if let Some(slow) = watch.tick() {
+                return slow;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_disk_that_hangs_is_found_slow_and_probed_until_it_keeps_up() {
+        const BOUND_TICKS: u64 = 5;
+        let directory = tempfile::tempdir().unwrap();
+        let disk = FaultyDisk::open_at(directory.path());
+        let hangs = disk.hangs.clone();
+        let (writer, _) = wal::open(disk, SMALL).unwrap();
+        let (sender, reports) = mpsc::channel();
+        let report = Box::new(move |report| sender.send(report).unwrap());
+        let thread = DiskThread::start(writer, true, report).unwrap();
+        let mut watch = thread.watch(BOUND_TICKS);
+        hangs.set(true);
+        thread.submit(batch(1));
+        assert!(news(&mut watch), "an operation outlasts the bound");
+        assert_eq!(thread.counters().slow_stalls.load(Ordering::Relaxed), 1);
+        assert!(thread.counters().is_slow.load(Ordering::Relaxed));
+        assert!((0..100).all(|_| watch.tick().is_none()), "it is slow as long as the operation hangs");
+        assert_eq!(reports.try_recv(), Err(mpsc::TryRecvError::Empty), "nothing is durable");
+        hangs.set(false);
+        assert!(!news(&mut watch), "nothing is written any more, and yet it is seen to keep up");
+        assert!(!thread.counters().is_slow.load(Ordering::Relaxed));
+        assert_eq!(durable(&reports.recv().unwrap()), 1);
+        thread.stop();
+        assert_eq!(entries_found(directory.path()), 1);
     }
 }

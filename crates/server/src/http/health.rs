@@ -79,7 +79,7 @@ pub(super) async fn metrics<S: Store>(call: &Call<'_, S>) -> Result<Response, Pr
     Ok(response)
 }
 
-/// Why the disk takes no writes, while it takes none.
+/// Why the disk takes no writes, or not in time, while it does not.
 fn disk_error(context: &HttpContext) -> Option<String> {
     context.disk_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
@@ -117,6 +117,9 @@ impl Report {
         warnings.extend(down.map(|(peer, _)| format!("no connection to node {peer}")));
         let stalled = status.peers_stalled.iter();
         warnings.extend(stalled.map(|peer| format!("the disk of node {peer} takes no writes")));
+        if status.disk_unsteady {
+            warnings.push("the disk was slow: this node leads nothing that another node can lead".to_owned());
+        }
         Report { checks, warnings }
     }
 

@@ -1,7 +1,7 @@
 //! What must hold, each property in its own room, and none of them trusting the store.
 //!
-//! Two kinds. *Online* checkers look at the nodes while the run goes on: [`agreement`], [`leaders`], [`replicas`],
-//! [`replies`]. *Offline* ones judge the finished [`History`], which is all that a client
+//! Two kinds. *Online* checkers look at the nodes while the run goes on: [`agreement`], [`availability`], [`leaders`],
+//! [`replicas`], [`replies`]. *Offline* ones judge the finished [`History`], which is all that a client
 //! of the shipped binary could see: [`linearizability`], [`staleness`], [`durability`], [`lists`], [`scans`]; they share
 //! [`lineage`], which orders what happened to each key by version. [`operations`] judges with the log in hand what a history
 //! alone does not tell, [`config`] judges configuration by its revisions, [`lives`] namespaces that come and go by the log.
@@ -9,6 +9,7 @@
 //! Each has a test that shows it a violation, because a checker that cannot fail proves nothing.
 
 pub mod agreement;
+pub mod availability;
 pub mod config;
 pub mod durability;
 pub mod leaders;

@@ -42,6 +42,7 @@ struct Node {
     origin: Vec<String>,
     /// Its limit of open files, soft and hard, if not that of this process.
     open_files: Option<u64>,
+    environment: Vec<(&'static str, PathBuf)>,
     child: Option<Child>,
 }
 
@@ -55,7 +56,16 @@ impl Node {
             arguments.extend([flag.to_owned(), address(offset).to_string()]);
         }
         let log = directory.with_extension("log");
-        Node { address: address(0), directory, log, arguments, origin: vec![], open_files: None, child: None }
+        Node {
+            address: address(0),
+            directory,
+            log,
+            arguments,
+            origin: vec![],
+            open_files: None,
+            environment: vec![],
+            child: None,
+        }
     }
 }
 
@@ -204,6 +214,11 @@ impl Cluster {
         self.node_mut(number).origin = flags.iter().map(ToString::to_string).collect();
     }
 
+    /// From its next start on, a node has these variables in its environment.
+    pub fn set_environment(&mut self, number: usize, variables: &[(&'static str, PathBuf)]) {
+        self.node_mut(number).environment = variables.to_vec();
+    }
+
     /// 1 to N.
     pub fn numbers(&self) -> Vec<usize> {
         (1..=self.nodes.len()).collect()
@@ -262,6 +277,7 @@ impl Cluster {
             }
         };
         command.args(&node.arguments).args(&node.origin).stdin(Stdio::null());
+        command.envs(node.environment.iter().map(|(name, value)| (name, value)));
         command
     }
 

@@ -7,6 +7,7 @@ pub mod load;
 pub mod ports;
 pub mod resp;
 pub mod shell;
+pub mod slow_disk;
 pub mod tmpfs;
 
 use std::process::Command;

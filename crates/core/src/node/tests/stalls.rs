@@ -26,7 +26,26 @@ impl Cluster {
     /// The same, and the node hears of it at once.
     fn stall(&mut self, node: u64) {
         self.fill_disk(node);
-        self.nodes[node as usize - 1].handle(Event::DiskStalled);
+        self.nodes[node as usize - 1].handle(Event::DiskStalled(StallReason::Refused));
+        self.settle();
+    }
+
+    /// From now on nothing that the disk of a node is given becomes durable. The node does not know that yet.
+    fn hang(&mut self, node: u64) {
+        self.hanging.insert(node, WalSequence(0));
+    }
+
+    /// The disk of a node has been found to hang.
+    fn find_slow(&mut self, node: u64) {
+        self.nodes[node as usize - 1].handle(Event::DiskStalled(StallReason::Slow));
+        self.settle();
+    }
+
+    /// A disk that hung goes on, and was found to keep up.
+    fn resume(&mut self, node: u64) {
+        let waiting = self.hanging.remove(&node).expect("the disk hangs");
+        self.nodes[node as usize - 1].handle(Event::Durable(waiting));
+        self.nodes[node as usize - 1].handle(Event::DiskRecovered);
         self.settle();
     }
 
@@ -97,7 +116,7 @@ fn commands_that_wait_behind_what_is_in_flight_are_refused() {
     cluster.nodes[0].drive(&mut actions);
     assert!(actions.wal.is_some());
     cluster.nodes[0].handle(Event::Request { token: Token(2), request: put("a", "2", Condition::Always) });
-    cluster.nodes[0].handle(Event::DiskStalled);
+    cluster.nodes[0].handle(Event::DiskStalled(StallReason::Refused));
     cluster.tick(2);
     assert_eq!(cluster.replies.remove(&Token(2)), Some(DISK_UNAVAILABLE));
     assert!(cluster.replies.is_empty());
@@ -118,7 +137,8 @@ fn a_leader_on_a_stalled_disk_hands_over_and_the_cluster_goes_on() {
     }
     cluster.tick(100);
     assert!(!cluster.leads(leader), "nor does it stand for election");
-    assert!(!matches!(cluster.replies.remove(&in_flight), Some(Reply::Written { .. })));
+    let in_flight = cluster.replies.remove(&in_flight);
+    assert!(matches!(in_flight, Some(Reply::Written { .. })), "two disks have it: {in_flight:?}");
     assert_eq!(cluster.answer(leader, get("a")), DISK_UNAVAILABLE, "the others have gone on without it");
     cluster.recover(leader);
     cluster.tick(30);
@@ -210,7 +230,7 @@ fn a_stalled_node_makes_snapshots_so_that_its_log_can_be_cut() {
         shards.pop()
     };
     assert_eq!(begun(&mut cluster), None, "the log is small");
-    cluster.nodes[0].handle(Event::DiskStalled);
+    cluster.nodes[0].handle(Event::DiskStalled(StallReason::Refused));
     let mut made = Vec::new();
     while let Some(id) = begun(&mut cluster) {
         made.push(id.shard);
@@ -269,4 +289,125 @@ fn a_replica_whose_vote_would_wait_for_the_disk_does_not_vote() {
     cluster.tick(100);
     assert!(leads(&cluster) || cluster.leads(follower));
     assert!(matches!(cluster.answer(other, put("a", "2", Condition::Always)), Reply::Written { .. }));
+}
+
+fn is_written(reply: &Reply) -> bool {
+    matches!(reply, Reply::Written { .. })
+}
+
+#[test]
+fn a_leader_acknowledges_what_a_majority_without_it_holds() {
+    let mut cluster = Cluster::elected(3);
+    let leader = cluster.leader(shard_of("a"));
+    cluster.hang(leader);
+    for version in ["1", "2", "3"] {
+        for node in 1..=3 {
+            let written = cluster.answer(node, put("a", version, Condition::Always));
+            assert!(is_written(&written), "through node {node}: {written:?}");
+            assert!(matches!(cluster.answer(leader, get("a")), Reply::Value { .. }));
+        }
+    }
+    assert_eq!(cluster.leader(shard_of("a")), leader, "nobody has found the disk to be slow yet");
+    cluster.resume(leader);
+    cluster.tick(10);
+    cluster.assert_converged();
+}
+
+#[test]
+fn a_leader_whose_disk_is_needed_for_the_majority_waits_for_it() {
+    for nodes in [1, 3] {
+        let mut cluster = Cluster::elected(nodes);
+        let leader = cluster.leader(shard_of("a"));
+        if nodes == 3 {
+            cluster.kill(leader % 3 + 1);
+        }
+        cluster.hang(leader);
+        let token = cluster.ask(leader, put("a", "1", Condition::Always));
+        cluster.tick(3);
+        assert!(!cluster.replies.contains_key(&token), "{nodes} nodes");
+        cluster.resume(leader);
+        assert!(cluster.replies.get(&token).is_some_and(is_written), "{nodes} nodes");
+    }
+}
+
+#[test]
+fn a_slow_leader_hands_over_and_leads_again_only_when_its_disk_was_steady() {
+    let mut cluster = Cluster::elected(3);
+    let leader = cluster.leader(shard_of("a"));
+    cluster.hang(leader);
+    let in_flight = cluster.ask(leader, put("a", "1", Condition::Always));
+    cluster.find_slow(leader);
+    cluster.tick(5);
+    assert!(!cluster.leads(leader) && cluster.nodes[leader as usize - 1].status().disk_stalled);
+    assert!(cluster.replies.remove(&in_flight).is_some_and(|reply| is_written(&reply)));
+    for node in 1..=3 {
+        let written = cluster.answer(node, put("a", "2", Condition::Always));
+        assert!(is_written(&written), "through node {node}: {written:?}");
+    }
+    assert_eq!(cluster.answer(leader, get("a")), DISK_UNAVAILABLE, "the others have gone on without it");
+    cluster.resume(leader);
+    cluster.tick(3);
+    let status = cluster.nodes[leader as usize - 1].status();
+    assert!(status.disk_unsteady && !status.disk_stalled);
+    assert!(matches!(cluster.answer(leader, get("a")), Reply::Value { .. }), "it serves");
+    let taker = cluster.leader(shard_of("a"));
+    cluster.answer(taker, Request::Transfer { shard: shard_of("a"), to: NodeId(leader) });
+    cluster.tick(5);
+    assert!(!cluster.leads(leader), "it gives back what it is given");
+    let election_ticks = cluster.nodes[0].options.timing.election_ticks;
+    cluster.tick(5 * election_ticks);
+    assert!(!cluster.nodes[leader as usize - 1].status().disk_unsteady);
+    let taker = cluster.leader(shard_of("a"));
+    cluster.answer(taker, Request::Transfer { shard: shard_of("a"), to: NodeId(leader) });
+    cluster.tick(5);
+    assert_eq!(cluster.leader(shard_of("a")), leader);
+    cluster.assert_converged();
+}
+
+#[test]
+fn a_leader_on_an_unsteady_disk_stays_if_no_disk_is_better() {
+    let mut cluster = Cluster::elected(3);
+    for node in 1..=3 {
+        cluster.hang(node);
+        cluster.find_slow(node);
+    }
+    let leader = cluster.leader(shard_of("a"));
+    assert_eq!(cluster.answer(leader, put("a", "1", Condition::Always)), DISK_UNAVAILABLE);
+    for node in 1..=3 {
+        cluster.resume(node);
+    }
+    cluster.tick(3);
+    assert_eq!(cluster.leader(shard_of("a")), leader);
+    for node in 1..=3 {
+        assert!(is_written(&cluster.answer(node, put("a", "2", Condition::Always))), "through node {node}");
+    }
+}
+
+#[test]
+fn a_follower_whose_disk_hangs_serves_what_it_was_sent_and_refuses_the_rest() {
+    let mut cluster = Cluster::elected(3);
+    cluster.tick(50);
+    let leader = cluster.leader(shard_of("a"));
+    let follower = leader % 3 + 1;
+    cluster.hang(follower);
+    assert!(is_written(&cluster.answer(leader, put("a", "1", Condition::Always))));
+    cluster.tick(3);
+    assert!(matches!(cluster.answer(follower, get("a")), Reply::Value { .. }), "two others have it");
+    cluster.find_slow(follower);
+    assert!(is_written(&cluster.answer(follower, put("a", "2", Condition::Always))), "the others go on");
+    assert_eq!(cluster.answer(follower, get("a")), DISK_UNAVAILABLE);
+    cluster.resume(follower);
+    cluster.tick(10);
+    assert!(matches!(cluster.answer(follower, get("a")), Reply::Value { .. }));
+    cluster.assert_converged();
+}
+
+#[test]
+fn a_slow_disk_is_no_reason_for_snapshots() {
+    let mut cluster = Cluster::new(1);
+    cluster.settle();
+    cluster.answer(1, put("a", "1", Condition::Always));
+    cluster.find_slow(1);
+    cluster.tick(5);
+    assert!(cluster.tasks.is_empty(), "{:?}", cluster.tasks);
 }

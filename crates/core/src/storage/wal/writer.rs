@@ -120,6 +120,16 @@ impl<D: Disk> Writer<D> {
         self.guarded(Self::prepare_step)
     }
 
+    /// Writes the end mark anew and syncs it: the log stays as it is, and the caller learns how long the disk takes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Writer::sync`]; the write may meet a disk that takes no writes, which is
+    /// [retryable](WalError::is_retryable).
+    pub fn probe(&mut self) -> Result<(), WalError> {
+        self.guarded(Self::mark_end)
+    }
+
     /// Makes sure that there is room for clients' data: in the current segment, or because the next one is ready.
     ///
     /// # Errors
@@ -245,12 +255,15 @@ impl<D: Disk> Writer<D> {
     /// Unless that is durable before another frame stands there, a crash could leave the refused one in its place, and
     /// what follows the other one behind it.
     fn void_remains(&mut self) -> Result<(), DiskError> {
-        if self.has_remains {
-            self.current.file.write_at(self.current.offset, &[0; FRAME_HEADER_BYTES])?;
-            self.current.file.sync().map_err(DiskError::into_final)?;
-            self.durable = self.ordinal;
-            self.has_remains = false;
-        }
+        if self.has_remains { self.mark_end() } else { Ok(()) }
+    }
+
+    /// Puts the end mark behind the last frame, durably.
+    fn mark_end(&mut self) -> Result<(), DiskError> {
+        self.current.file.write_at(self.current.offset, &[0; FRAME_HEADER_BYTES])?;
+        self.current.file.sync().map_err(DiskError::into_final)?;
+        self.durable = self.ordinal;
+        self.has_remains = false;
         Ok(())
     }
 

@@ -104,7 +104,8 @@ impl History {
                 });
                 writer.release(shard, up_to)?;
             }
-            50..60 => self.sync(writer)?,
+            50..57 => self.sync(writer)?,
+            57..60 => self.probe(writer)?,
             60.. => {
                 let mut after = self.last().clone();
                 let mut batches = vec![];
@@ -127,6 +128,17 @@ impl History {
     fn sync(&mut self, writer: &mut Writer<MemoryDisk>) -> Result<(), WalError> {
         writer.sync()?;
         self.possible.drain(..self.possible.len() - 1);
+        Ok(())
+    }
+
+    /// Makes durable what a sync does, and voids what was refused.
+    fn probe(&mut self, writer: &mut Writer<MemoryDisk>) -> Result<(), WalError> {
+        let sizes = |disk: &MemoryDisk| disk.all().into_values().map(|bytes| bytes.len()).collect::<Vec<_>>();
+        let before = sizes(&self.disk);
+        writer.probe()?;
+        assert_eq!(sizes(&self.disk), before, "a probe stays inside the segment");
+        self.possible.drain(..self.possible.len() - 1);
+        self.refused.clear();
         Ok(())
     }
 

@@ -1,0 +1,157 @@
+//! While most disks, all links and all processes are well, a disk that hangs does not stop the cluster: writes are
+//! acknowledged again within [`BOUND_ELECTION_TIMEOUTS`], and a node whose disk was found slow leads nothing by then.
+//!
+//! Owns the clocks of that promise. Whether nothing else is wrong, the world says; whatever is wrong besides suspends the
+//! promise, and it counts anew from its end.
+
+use std::collections::BTreeMap;
+
+use tidelock_core::types::{NodeId, ShardId};
+
+use super::Violation;
+use crate::agenda::Micros;
+
+const CHECKER: &str = "availability";
+
+/// One to find the disk slow, one or two to hand over or elect, as many again if a disk that has just recovered is needed
+/// for the majority.
+pub const BOUND_ELECTION_TIMEOUTS: u64 = 6;
+
+/// Since when what should end soon has lasted.
+#[derive(Debug)]
+pub struct Availability {
+    bound: Micros,
+    /// Since when nothing but disks is wrong.
+    fair_since: Option<Micros>,
+    /// Shards of which a write was asked since the last one was acknowledged, and when.
+    unserved: BTreeMap<ShardId, Micros>,
+    /// Nodes whose disks are slow, and since when.
+    slow: BTreeMap<NodeId, Micros>,
+    /// Looks at a cluster on which the promise was in force while a disk was slow.
+    looks: u64,
+}
+
+impl Availability {
+    /// With elections of this length.
+    pub fn new(election_timeout: Micros) -> Availability {
+        Availability {
+            bound: election_timeout * BOUND_ELECTION_TIMEOUTS,
+            fair_since: None,
+            unserved: BTreeMap::new(),
+            slow: BTreeMap::new(),
+            looks: 0,
+        }
+    }
+
+    /// Whether nothing is wrong now but the disks of a minority.
+    pub fn conditions(&mut self, now: Micros, is_fair: bool) {
+        if !is_fair {
+            self.fair_since = None;
+        } else if self.fair_since.is_none() {
+            self.fair_since = Some(now);
+        }
+    }
+
+    /// A write of a key of this shard was asked.
+    pub fn asked(&mut self, now: Micros, shard: ShardId) {
+        self.unserved.entry(shard).or_insert(now);
+    }
+
+    /// Such a write was done.
+    pub fn served(&mut self, shard: ShardId) {
+        self.unserved.remove(&shard);
+    }
+
+    /// Whether the disk of a node is slow, as its process found.
+    pub fn disk(&mut self, now: Micros, node: NodeId, is_slow: bool) {
+        if is_slow {
+            self.slow.entry(node).or_insert(now);
+        } else {
+            self.slow.remove(&node);
+        }
+    }
+
+    /// How long something has lasted that began at `since`, of which only fair time counts, and only after the cluster had
+    /// time to recover from what was unfair.
+    fn lasted(&self, now: Micros, since: Micros) -> Option<Micros> {
+        let fair_from = self.fair_since?;
+        let from = since.max(fair_from + self.bound);
+        now.0.checked_sub(from.0).map(Micros)
+    }
+
+    /// Time passed: no shard may have been unserved for too long.
+    pub fn look(&mut self, now: Micros) -> Result<(), Violation> {
+        self.looks += u64::from(self.fair_since.is_some() && !self.slow.is_empty());
+        for (shard, &since) in &self.unserved {
+            if self.lasted(now, since).is_some_and(|lasted| lasted > self.bound) {
+                let text =
+                    format!("shard {shard} acknowledges no write since {since}; slow disks: {:?}", self.slow);
+                return Err(Violation::new(CHECKER, text));
+            }
+        }
+        Ok(())
+    }
+
+    /// A node leads a shard. One whose disk has been slow for too long should not.
+    pub fn leads(&self, now: Micros, node: NodeId, shard: ShardId) -> Result<(), Violation> {
+        let Some(&since) = self.slow.get(&node) else { return Ok(()) };
+        if self.lasted(now, since).is_some_and(|lasted| lasted > self.bound) {
+            let text = format!("node {node} leads shard {shard}, and its disk has been slow since {since}");
+            return Err(Violation::new(CHECKER, text));
+        }
+        Ok(())
+    }
+
+    /// How often the promise was in force while a disk was slow.
+    pub fn looks(&self) -> u64 {
+        self.looks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHARD: ShardId = ShardId(1);
+    const NODE: NodeId = NodeId(1);
+
+    fn fair() -> Availability {
+        let mut availability = Availability::new(Micros(100));
+        availability.conditions(Micros(0), true);
+        availability
+    }
+
+    #[test]
+    fn a_shard_that_acknowledges_nothing_is_noticed() {
+        let mut availability = fair();
+        availability.asked(Micros(1_000), SHARD);
+        availability.asked(Micros(1_500), SHARD);
+        availability.look(Micros(1_600)).unwrap();
+        assert!(availability.look(Micros(1_601)).unwrap_err().message.contains("no write since"));
+        availability.served(SHARD);
+        availability.look(Micros(9_000)).unwrap();
+    }
+
+    #[test]
+    fn a_node_that_leads_on_a_slow_disk_is_noticed() {
+        let mut availability = fair();
+        availability.disk(Micros(1_000), NODE, true);
+        availability.disk(Micros(1_500), NODE, true);
+        availability.leads(Micros(1_600), NODE, SHARD).unwrap();
+        assert!(availability.leads(Micros(1_601), NODE, SHARD).is_err());
+        availability.leads(Micros(1_601), NodeId(2), SHARD).unwrap();
+        availability.disk(Micros(1_700), NODE, false);
+        availability.leads(Micros(9_000), NODE, SHARD).unwrap();
+    }
+
+    #[test]
+    fn what_else_goes_wrong_suspends_the_promise() {
+        let mut availability = fair();
+        availability.asked(Micros(1_000), SHARD);
+        availability.conditions(Micros(1_100), false);
+        availability.look(Micros(9_000)).unwrap();
+        availability.conditions(Micros(9_000), true);
+        availability.look(Micros(10_200)).unwrap();
+        assert!(availability.look(Micros(10_201)).is_err());
+    }
+}
