@@ -111,7 +111,6 @@ impl Scan {
             other => Step::Failed(other),
         }
     }
-
 }
 
 fn version_of(cursor: u64) -> u64 {

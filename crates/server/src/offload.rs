@@ -74,7 +74,9 @@ impl Offload {
 fn start() -> Option<SyncSender<Job>> {
     let started = || -> io::Result<SyncSender<Job>> {
         let (queue, jobs) = mpsc::sync_channel::<Job>(QUEUE_JOBS_MAX);
-        thread::Builder::new().name(THREAD_NAME.into()).spawn(move || jobs.into_iter().for_each(|job| job()))?;
+        thread::Builder::new()
+            .name(THREAD_NAME.into())
+            .spawn(move || jobs.into_iter().for_each(|job| job()))?;
         Ok(queue)
     };
     started()
@@ -158,7 +160,9 @@ mod tests {
             let (release, released) = mpsc::channel::<()>();
             let (handle, counted) = (offload.clone(), done.clone());
             let first = tokio::task::spawn_local(async move {
-                handle.run(LARGE, move || released.recv().map(|()| counted.fetch_add(1, Ordering::Relaxed))).await
+                handle
+                    .run(LARGE, move || released.recv().map(|()| counted.fetch_add(1, Ordering::Relaxed)))
+                    .await
             });
             let (handle, counted) = (offload.clone(), done.clone());
             let left = tokio::task::spawn_local(async move {

@@ -405,7 +405,8 @@ fn large_documents_hold_up_nobody_and_are_refused_when_too_many_wait() {
     is_full.recv().unwrap();
 
     let post = |target: &str, body: &str| {
-        format!("POST {target} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
+        format!("POST {target} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+            .into_bytes()
     };
     let text = "x".repeat(20_000);
     let (document, pair) = (format!("{{\"a\":\"{text}\"}}"), format!("{{\"value\":\"{text}\"}}"));

@@ -263,7 +263,8 @@ impl<'a> Account<'a> {
             (Deed::Publish { changes, .. }, Action::Publish) => {
                 changes.iter().for_each(|change| expected.change(change));
                 if !expected.hold_types(before, changes) {
-                    let text = format!("revision {} of {author} gave away a datatype: {write:?}", view.number);
+                    let text =
+                        format!("revision {} of {author} gave away a datatype: {write:?}", view.number);
                     return violation(name, text);
                 }
             }
@@ -494,7 +495,8 @@ impl State {
     }
 
     fn fields_keep_types(&self, before: &State, container: &str) -> bool {
-        let (Some(old), Some(new)) = (before.containers.get(container), self.containers.get(container)) else {
+        let (Some(old), Some(new)) = (before.containers.get(container), self.containers.get(container))
+        else {
             return true;
         };
         new.iter().all(|(key, refers)| {

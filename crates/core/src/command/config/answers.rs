@@ -9,7 +9,8 @@ use alloc::vec::Vec;
 use super::layout::{option, put_option, text};
 use super::{
     Action, ChangeView, Changes, ConfigError, ConfigRead, ConfigReply, Container, Content, Datatype, Event,
-    Export, Found, HistoryPage, Item, Name, NamespaceView, Pair, Policy, Query, RevisionView, Selection, Stamp,
+    Export, Found, HistoryPage, Item, Name, NamespaceView, Pair, Policy, Query, RevisionView, Selection,
+    Stamp,
 };
 use crate::codec::{self, DecodeError, Decoder};
 

@@ -174,13 +174,16 @@ impl Namespace {
     /// A field that refers to something else keeps its datatype, too, unless the change says otherwise.
     fn judge_field_types(&self, staged: &Staged) -> Result<(), ConfigError> {
         for (key, container) in &staged.containers {
-            let (Some(container), Some(old)) = (container, self.contents.containers.get(key)) else { continue };
+            let (Some(container), Some(old)) = (container, self.contents.containers.get(key)) else {
+                continue;
+            };
             if !staged.typed.contains(&Item::Container(key.clone())) {
                 continue;
             }
             for field in &container.fields {
                 let same_key = |old: &&Field| old.key == field.key;
-                let Some(old) = old.fields.iter().find(same_key).filter(|old| old.refers != field.refers) else {
+                let Some(old) = old.fields.iter().find(same_key).filter(|old| old.refers != field.refers)
+                else {
                     continue;
                 };
                 let now = datatype_of(&old.refers, |pair| self.contents.pairs.get(pair).map(|pair| &**pair));

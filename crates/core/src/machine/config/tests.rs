@@ -237,15 +237,15 @@ fn a_field_keeps_its_datatype_unless_the_change_says_otherwise() {
     for (changes, expected) in [
         (vec![container("c", vec![one("f", "text")])], refused(Datatype::Text)),
         (vec![container("c", vec![list.clone()])], refused(Datatype::List)),
-        (
-            vec![container("c", vec![one("f", "new")]), put("new", Value::Bool(true))],
-            refused(Datatype::Bool),
-        ),
+        (vec![container("c", vec![one("f", "new")]), put("new", Value::Bool(true))], refused(Datatype::Bool)),
     ] {
         assert_eq!(publish(&mut config, changes), expected);
         assert_eq!(config.digest(0), before, "nothing changed");
     }
-    assert_eq!(publish(&mut config, vec![container("c", vec![one("f", "q"), one("g", "text")])]), Ok((4, true)));
+    assert_eq!(
+        publish(&mut config, vec![container("c", vec![one("f", "q"), one("g", "text")])]),
+        Ok((4, true))
+    );
     let stated = Change::PutContainer { key: "c".into(), fields: vec![list], retype: true };
     assert_eq!(publish(&mut config, vec![stated]), Ok((5, true)));
     assert_eq!(document(&config, "c", None).as_deref(), Ok(r#"{"f":[1]}"#));

@@ -126,7 +126,9 @@ impl From<ConfigError> for ApiError {
             ConfigError::NamespaceNotEmpty { .. } => (StatusCode::CONFLICT, 40901),
             ConfigError::PairInUse { .. } => (StatusCode::CONFLICT, 40902),
             ConfigError::RevisionMismatch { .. } => (StatusCode::CONFLICT, 40903),
-            ConfigError::PairRetyped { .. } | ConfigError::FieldRetyped { .. } => (StatusCode::CONFLICT, 40904),
+            ConfigError::PairRetyped { .. } | ConfigError::FieldRetyped { .. } => {
+                (StatusCode::CONFLICT, 40904)
+            }
             ConfigError::TooManyNamespaces => (StatusCode::PAYLOAD_TOO_LARGE, 41310),
             ConfigError::TooManyPairs => (StatusCode::PAYLOAD_TOO_LARGE, 41311),
             ConfigError::TooManyContainers => (StatusCode::PAYLOAD_TOO_LARGE, 41312),

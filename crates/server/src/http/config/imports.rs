@@ -90,9 +90,7 @@ impl<C: Changes> Publication<C> {
             let deed = Deed::Publish { changes, create };
             match submit(call.store(), namespace.clone(), terms, deed).await {
                 Ok(published) => return Ok(published),
-                Err(error)
-                    if asked.is_none() && error.is_revision_mismatch() && attempts < ATTEMPTS_MAX =>
-                {
+                Err(error) if asked.is_none() && error.is_revision_mismatch() && attempts < ATTEMPTS_MAX => {
                     attempts += 1;
                 }
                 Err(error) => return Err(error),
@@ -151,11 +149,13 @@ pub(super) async fn import_container<S: Store>(
 ) -> Result<Response, ApiError> {
     let (create, retype) = (call.parameters().flag("create")?, call.parameters().flag("retype")?);
     let make = move |format, value| match value {
-        Value::Dict(document) if document.len() > limits::CONFIG_FIELDS_MAX => Err(ApiError::format(format!(
-            "the document has {} fields, and a container at most {}",
-            document.len(),
-            limits::CONFIG_FIELDS_MAX
-        ))),
+        Value::Dict(document) if document.len() > limits::CONFIG_FIELDS_MAX => {
+            Err(ApiError::format(format!(
+                "the document has {} fields, and a container at most {}",
+                document.len(),
+                limits::CONFIG_FIELDS_MAX
+            )))
+        }
         Value::Dict(document) => {
             Ok(ContainerImport { container: key, document, has_types: format != Format::Properties, retype })
         }

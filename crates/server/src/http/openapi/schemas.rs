@@ -297,7 +297,10 @@ fn config_requests() -> Named {
     let revisions = number_in(limits::CONFIG_HISTORY_REVISIONS_MIN, limits::CONFIG_HISTORY_REVISIONS_MAX);
     vec![
         ("Change", change),
-        ("Publication", with_terms(&[("changes", list(schema("Change")))], &[("create", flag()), ("retype", flag())])),
+        (
+            "Publication",
+            with_terms(&[("changes", list(schema("Change")))], &[("create", flag()), ("retype", flag())]),
+        ),
         ("RollbackRequest", with_terms(&[("revision", number())], &[])),
         (
             "PolicyRequest",

@@ -240,7 +240,12 @@ fn a_pair_that_did_not_keep_its_datatype_is_noticed() {
             before: Some(Content::Pair(pair(20))),
             after: Some(Content::Pair(Arc::new(Pair { value, revision: 3 }))),
         };
-        story.revisions.push(RevisionView { number: 3, stamp, action: Action::Publish, changes: vec![change] });
+        story.revisions.push(RevisionView {
+            number: 3,
+            stamp,
+            action: Action::Publish,
+            changes: vec![change],
+        });
         story
     };
     assert_eq!(story(true).judge(), Ok(()));

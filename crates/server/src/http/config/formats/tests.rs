@@ -212,10 +212,7 @@ fn texts_become_numbers_only_by_the_rules_of_their_format() {
         ("1.2.3", ["\"1.2.3\"", "\"1.2.3\"", "!", "!"]),
         ("9223372036854775807", ["9223372036854775807"; 4]),
         ("9223372036854775808", ["\"9223372036854775808\"", "!", "!", "!"]),
-        (
-            "123456789012345678901234567890",
-            ["\"123456789012345678901234567890\"", "!", "!", "!"],
-        ),
+        ("123456789012345678901234567890", ["\"123456789012345678901234567890\"", "!", "!", "!"]),
         ("true", ["true", "true", "true", "true"]),
         ("True", ["\"True\"", "true", "!", "!"]),
         ("yes", ["\"yes\"", "\"yes\"", "!", "!"]),
@@ -270,7 +267,8 @@ fn notes_name_the_line_and_are_counted_beyond_a_bound() {
 
 #[test]
 fn a_type_that_is_stated_counts_in_properties() {
-    let file = "#@ {\"type\":\"float\"}\na=1.10\n#@ {\"type\":\"int\"}\nb=007\n#@ {\"type\":\"string\"}\nc=5\n";
+    let file =
+        "#@ {\"type\":\"float\"}\na=1.10\n#@ {\"type\":\"int\"}\nb=007\n#@ {\"type\":\"string\"}\nc=5\n";
     let read = read(Format::Properties, file).unwrap().value;
     assert_eq!(read, of_json(r#"{"a":1.1,"b":7,"c":"5"}"#));
 }

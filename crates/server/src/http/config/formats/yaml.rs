@@ -19,8 +19,8 @@ use super::numbers::{Notes, float, line_of, too_large};
 
 /// Reads a document.
 pub(super) fn read(file: &str, values_max: usize) -> Result<Document, ApiError> {
-    let root: Node =
-        serde_saphyr::from_str_with_options(file, options(values_max)).map_err(|error| super::no_file("YAML", &error))?;
+    let root: Node = serde_saphyr::from_str_with_options(file, options(values_max))
+        .map_err(|error| super::no_file("YAML", &error))?;
     let mut reader = Reader { file, notes: Notes::default() };
     let value = reader.value(root)?;
     Ok(Document { value, notes: reader.notes })
@@ -41,7 +41,10 @@ enum Node {
     /// Anything but a number.
     Scalar(Value),
     /// What the parser took for a number.
-    Number { value: Value, location: Location },
+    Number {
+        value: Value,
+        location: Location,
+    },
     List(Vec<Node>),
     Dict(BTreeMap<Arc<str>, Node>),
 }
@@ -154,9 +157,9 @@ impl Reader<'_> {
         let line = || line_of(file, start);
         let value = match Plain::of(written) {
             Plain::Text => return Ok(Value::text(written)),
-            Plain::Int { digits, radix } => i64::from_str_radix(&digits, radix)
-                .map(Value::Int)
-                .map_err(|_| too_large(written, line()))?,
+            Plain::Int { digits, radix } => {
+                i64::from_str_radix(&digits, radix).map(Value::Int).map_err(|_| too_large(written, line()))?
+            }
             Plain::Float => float(written, line)?,
             // With a tag such as `!!float`: what it states was parsed.
             Plain::Tagged => parsed,
@@ -189,7 +192,9 @@ impl Plain {
         }
         let unsigned = written.strip_prefix(['-', '+']).unwrap_or(written);
         let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
-            Some((mantissa, exponent)) => (mantissa, Some(exponent.strip_prefix(['-', '+']).unwrap_or(exponent))),
+            Some((mantissa, exponent)) => {
+                (mantissa, Some(exponent.strip_prefix(['-', '+']).unwrap_or(exponent)))
+            }
             None => (unsigned, None),
         };
         let (whole, fraction) = match mantissa.split_once('.') {
