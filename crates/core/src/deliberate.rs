@@ -45,6 +45,9 @@ pub enum Fault {
     OwnedBeforeLastRows,
     /// The receiver of slots takes parts of a copy that a later leader of the giver began anew.
     OldAttemptBelieved,
+    /// A relative time to live is made absolute by the clock of the node that is asked, not by the
+    /// leader's.
+    TimeOfNodeAsked,
 }
 
 /// The fault that a node has, if any.
@@ -57,7 +60,7 @@ pub struct Faults {
 impl Faults {
     /// All faults there are.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 17] = [
+    pub const ALL: [Fault; 18] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -75,6 +78,7 @@ impl Faults {
         Fault::ExpiredByLeaderAlone,
         Fault::OwnedBeforeLastRows,
         Fault::OldAttemptBelieved,
+        Fault::TimeOfNodeAsked,
     ];
 
     /// A store without faults of this list.

@@ -91,8 +91,11 @@ pub enum Event {
     LinkDown(NodeId),
     /// One tick of time passed.
     Tick,
-    /// What time it is by the shell's clock. Only the leader of a shard goes by it, to propose that overdue keys go: a clock
-    /// that is wrong, jumps or stands still makes keys go early or late, and nothing else.
+    /// What time it is by the shell's clock: with each tick, and before each frame and each request
+    /// that [needs it](Request::needs_clock). The leader of a shard proposes by it which keys are
+    /// overdue and when keys expire that are to live for some time, and nodes compare their clocks
+    /// by it. A clock that is wrong, jumps or stands still makes keys go early or late, and nothing
+    /// else.
     Clock(UnixMillis),
     /// All log batches up to this one are durable (or, without sync, written).
     Durable(WalSequence),
@@ -174,10 +177,31 @@ pub struct NodeStatus {
     pub shards: Vec<ShardStatus>,
     /// Its peers and whether a connection to each stands.
     pub links: Vec<(NodeId, bool)>,
+    /// How far the clocks of peers are from this node's, of those that it could measure.
+    pub clocks: Vec<PeerClock>,
     /// Moves of slots that it drives.
     pub moves: Vec<MoveStatus>,
     /// Totals since it started.
     pub counters: Counters,
+}
+
+/// How far the clock of a peer is from this node's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerClock {
+    /// The peer.
+    pub node: NodeId,
+    /// By how many milliseconds its clock is ahead; negative if it is behind.
+    pub ahead_ms: i64,
+    /// By how much that may be wrong: half of the round trip that it was measured with.
+    pub error_ms: i64,
+}
+
+impl PeerClock {
+    /// Whether it is certain that the clocks are further apart than
+    /// [`crate::limits::CLOCK_OFFSET_MS_MAX`].
+    pub fn is_beyond_limit(&self) -> bool {
+        self.ahead_ms.saturating_abs().saturating_sub(self.error_ms) > crate::limits::CLOCK_OFFSET_MS_MAX
+    }
 }
 
 /// A move of slots, as the leader of its giver sees it.

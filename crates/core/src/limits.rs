@@ -215,3 +215,8 @@ pub const ASSIGNMENTS_MAX: usize = 1_024;
 
 /// Most bytes of a shard's tags, names and values.
 pub const SHARD_TAGS_BYTES_MAX: usize = 4 << 10;
+
+/// Clocks of two nodes that are further apart than this are reported: locks and keys that expire
+/// then live visibly longer or shorter after a change of leader. Kept in step by NTP they are
+/// within a few milliseconds.
+pub const CLOCK_OFFSET_MS_MAX: i64 = 500;

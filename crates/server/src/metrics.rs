@@ -534,6 +534,13 @@ impl Snapshot {
             let value = ConstGauge::new(u64::from(connected));
             value.encode(metric.encode_family(&[("peer", peer.0)])?)?;
         }
+        let help = "By how much the peer's clock is ahead of this node's, as measured";
+        let unit = Some(&Unit::Seconds);
+        let mut metric = encoder.encode_descriptor("peer_clock_offset", help, unit, MetricType::Gauge)?;
+        for clock in &self.status.clocks {
+            let value = ConstGauge::new(clock.ahead_ms as f64 / 1e3);
+            value.encode(metric.encode_family(&[("peer", clock.node.0)])?)?;
+        }
         Ok(())
     }
 
@@ -571,7 +578,7 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidelock_core::event::ShardStatus;
+    use tidelock_core::event::{PeerClock, ShardStatus};
     use tidelock_core::types::{LogIndex, MigrationId, NodeId, ShardId, Term};
 
     fn scrape(status: NodeStatus, http: &HttpCounters) -> String {
@@ -645,8 +652,13 @@ mod tests {
             is_moving: false,
             checkpoint: None,
         };
-        let status =
-            NodeStatus { shards: vec![shard], links: vec![(NodeId(3), true)], ..NodeStatus::default() };
+        let clocks = vec![PeerClock { node: NodeId(3), ahead_ms: -60_000, error_ms: 1 }];
+        let status = NodeStatus {
+            shards: vec![shard],
+            links: vec![(NodeId(3), true)],
+            clocks,
+            ..NodeStatus::default()
+        };
         let text = scrape(status, &HttpCounters::default());
         assert!(text.contains("tidelock_shard_leader{shard=\"2\"} 3"), "{text}");
         assert!(text.contains("tidelock_shard_applied{shard=\"2\"} 8"), "{text}");
@@ -654,5 +666,6 @@ mod tests {
         assert!(text.contains("tidelock_shard_snapshot_bytes{shard=\"2\"} 6"), "{text}");
         assert!(text.contains("tidelock_snapshots_in_progress 1"), "{text}");
         assert!(text.contains("tidelock_peer_connected{peer=\"3\"} 1"), "{text}");
+        assert!(text.contains("tidelock_peer_clock_offset_seconds{peer=\"3\"} -60.0"), "{text}");
     }
 }

@@ -33,7 +33,7 @@ use uuid::Uuid;
 
 use crate::accept::Entrance;
 use crate::backup::BackupSource;
-use crate::clock::{Ticker, WallClock};
+use crate::clock::Ticker;
 use crate::config::Settings;
 use crate::crew::{Crew, Post, Servers, Surroundings};
 use crate::disk::{DiskThread, FsDisk, SnapshotPaces, SnapshotThread};
@@ -271,14 +271,13 @@ async fn leads_with_followers(worker: &Worker) -> bool {
 /// Tells the node of time, and of what that brought in the log.
 async fn tick(worker: Worker, period: Duration, log: DiskCounters) {
     let mut ticker = Ticker::start(period);
-    let clock = WallClock::default();
     let mut held = LogHeld::default();
     loop {
         let ticks = ticker.ticks().await;
-        worker.tell(Event::Clock(clock.now()));
         for _ in 0..ticks {
             worker.tell(Event::Tick);
         }
+        worker.show_leader_clocks();
         let now = log.held();
         if std::mem::replace(&mut held, now) != now {
             worker.tell(Event::LogHeld(now));

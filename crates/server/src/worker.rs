@@ -32,6 +32,7 @@ use tidelock_core::types::{NodeId, ShardId, Token, WalSequence};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
+use crate::clock::{LeaderClocks, WallClock};
 use crate::disk::DiskReport;
 use crate::exchange::{Ask, Exchange, Word};
 use crate::remote::{Link, WORKERS_MAX, worker_of};
@@ -120,6 +121,7 @@ struct Inner {
     actions: RefCell<Actions>,
     reports: Arc<DiskReports>,
     hub: Arc<Hub>,
+    clocks: LeaderClocks,
     durable_seen: Cell<u64>,
     /// Events since the last drive.
     told: Cell<u32>,
@@ -145,6 +147,7 @@ impl Worker {
             actions: RefCell::new(Actions::default()),
             reports,
             hub: Arc::default(),
+            clocks: LeaderClocks::default(),
             durable_seen: Cell::new(0),
             told: Cell::new(0),
             disk_error: Arc::default(),
@@ -161,7 +164,8 @@ impl Worker {
         assert!((worker as u64) < WORKERS_MAX, "tokens tell so many workers apart");
         let exchange = Arc::new(Exchange::new(self.0.reports.wake.clone()));
         others.push(Other { exchange: exchange.clone(), words: Vec::new() });
-        Link { worker, exchange, slots: self.0.slots.borrow().clone(), hub: self.0.hub.beside().into() }
+        let (slots, hub) = (self.0.slots.borrow().clone(), self.0.hub.beside().into());
+        Link { worker, exchange, slots, hub, clocks: self.0.clocks.clone() }
     }
 
     /// Lets no other worker reach the node any more; they hear of it.
@@ -169,11 +173,30 @@ impl Worker {
         self.0.others.borrow_mut().iter().for_each(|other| other.exchange.close());
     }
 
-    /// Hands an event to the node; the drive follows soon.
+    /// Hands an event to the node; the drive follows soon. What depends on the time comes with the
+    /// time.
     pub fn tell(&self, event: Event) {
-        self.0.node.borrow_mut().handle(event);
+        let needs_clock = match &event {
+            Event::Request { request, .. } => request.needs_clock(),
+            Event::Frame { .. } | Event::Tick => true,
+            _ => false,
+        };
+        let mut node = self.0.node.borrow_mut();
+        if needs_clock {
+            node.handle(Event::Clock(WallClock::default().now()));
+        }
+        node.handle(event);
+        drop(node);
         self.0.told.set(self.0.told.get() + 1);
         self.0.reports.wake.notify_one();
+    }
+
+    /// Shows every worker how far the clocks of the shards' leaders are from this node's.
+    pub fn show_leader_clocks(&self) {
+        let node = self.0.node.borrow();
+        for shard in node.slot_map().shards() {
+            self.0.clocks.set(shard, node.leader_clock_ahead_ms(shard));
+        }
     }
 
     /// Why the disk takes no writes, while it takes none; kept up to date.
@@ -235,7 +258,12 @@ impl Worker {
             for ask in asks.drain(..) {
                 let mut node = self.0.node.borrow_mut();
                 match ask {
-                    Ask::Request { token, request } => node.handle(Event::Request { token, request }),
+                    Ask::Request { token, request } => {
+                        if request.needs_clock() {
+                            node.handle(Event::Clock(WallClock::default().now()));
+                        }
+                        node.handle(Event::Request { token, request });
+                    }
                     // Its client may have gone away.
                     Ask::Status(sender) => drop(sender.send(node.status())),
                 }
@@ -365,6 +393,10 @@ impl Store for Worker {
 
     fn slot_map(&self) -> Arc<SlotMap> {
         self.0.node.borrow().slot_map().clone()
+    }
+
+    fn leader_ahead_ms(&self, shard: ShardId) -> i64 {
+        self.0.clocks.ahead_ms(shard)
     }
 
     fn hub(&self) -> &Arc<Hub> {

@@ -1,6 +1,7 @@
 //! Whole nodes over a perfect network and disk: what the parts promise together. Faults are the simulator's.
 
 mod alone;
+mod clocks;
 mod membership;
 mod stalls;
 

@@ -49,6 +49,7 @@ impl Node {
             created,
             updated,
             connected,
+            clock: self.peer_clock(node),
             standing,
             draining,
             dead: seat.is_dead,

@@ -28,7 +28,7 @@ use crate::event::{Counters, NodeOptions};
 use crate::limits;
 use crate::peer;
 use crate::raft::{Groups, LinkNumber, Origin, Outcome, ProposeError, RequestId};
-use crate::types::{NodeId, ShardId, Term, Ticks, Token};
+use crate::types::{NodeId, ShardId, Term, Ticks, Token, UnixMillis};
 use reads::{Displaced, Gathering, Remote, Served};
 use routes::Routes;
 
@@ -41,6 +41,8 @@ pub(crate) struct Router {
     routes: Routes,
     request_ticks: u64,
     now: Ticks,
+    /// What time it is by this node's clock, once the shell said so. Commands are proposed with it.
+    clock: Option<UnixMillis>,
     open: Slab<Open>,
     generation: u32,
     /// In order of their deadlines, because all requests have the same time.
@@ -129,6 +131,7 @@ impl Router {
             routes: Routes::default(),
             request_ticks: options.timing.request_ticks,
             now: Ticks(0),
+            clock: None,
             open: Slab::new(),
             generation: 0,
             deadlines: VecDeque::new(),
@@ -148,6 +151,11 @@ impl Router {
         self.counters.writes += if token.is_some() { writes_in(&write) } else { 0 };
         if let Err(refusal) = write.validate() {
             return self.answer(token, Reply::Refused(refusal));
+        }
+        if self.faults.has(Fault::TimeOfNodeAsked)
+            && let Some(clock) = self.clock
+        {
+            write = write.at(clock);
         }
         let shard = match self.destination(&mut write) {
             Ok(shard) => shard,
@@ -264,7 +272,8 @@ impl Router {
     ) {
         let Some(peer) = self.peers.iter().find(|peer| peer.node == from) else { return };
         let origin = Origin { node: from, link: peer.link, request };
-        let outcome = match groups.with(shard, |group| group.propose(write, origin)) {
+        let clock = self.clock;
+        let outcome = match groups.with(shard, |group| group.propose(write, origin, clock)) {
             Some(Ok(())) => return,
             Some(Err(ProposeError::Refused(refusal))) => Outcome::Done(Reply::Refused(refusal)),
             Some(Err(ProposeError::NotHere)) => Outcome::NotHere,
@@ -339,6 +348,16 @@ impl Router {
             self.expire(request);
         }
         self.retry_held(groups);
+    }
+
+    /// What time it is by this node's clock.
+    pub(crate) fn set_clock(&mut self, time: UnixMillis) {
+        self.clock = Some(time);
+    }
+
+    /// See [`Router::set_clock`].
+    pub(crate) fn clock(&self) -> Option<UnixMillis> {
+        self.clock
     }
 
     /// Held writes are tried again at the next opportunity rather than at the next tick.
@@ -472,7 +491,7 @@ impl Router {
         let Some(open) = self.open.get_mut(key).filter(|open| open.generation == generation) else { return };
         let Work::Write { shard, write, place } = &mut open.work else { return };
         debug_assert!(*place == Place::Held, "invariant: a write is in one place at a time");
-        match groups.with(*shard, |group| group.propose(write, origin)) {
+        match groups.with(*shard, |group| group.propose(write, origin, self.clock)) {
             Some(Ok(())) => *place = Place::Local,
             Some(Err(ProposeError::Refused(refusal))) => self.finish(request, Reply::Refused(refusal)),
             Some(Err(ProposeError::NotHere)) => self.held.push_back(request),

@@ -112,6 +112,12 @@ impl Report {
         warnings.extend(down.map(|(peer, _)| format!("no connection to node {peer}")));
         let stalled = status.peers_stalled.iter();
         warnings.extend(stalled.map(|peer| format!("the disk of node {peer} takes no writes")));
+        let apart = status.clocks.iter().filter(|clock| clock.is_beyond_limit());
+        warnings.extend(apart.map(|clock| {
+            let direction = if clock.ahead_ms > 0 { "ahead of" } else { "behind" };
+            let (node, ms) = (clock.node, clock.ahead_ms.unsigned_abs());
+            format!("the clock of node {node} is {ms} ms {direction} this node's")
+        }));
         Report { checks, warnings }
     }
 

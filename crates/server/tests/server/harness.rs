@@ -4,13 +4,12 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::thread::JoinHandle;
 
-use tidelock_core::types::UnixMillis;
 use tidelock_server::clock::WallClock;
 use tidelock_server::http::{HttpContext, HttpOptions, NodeAddresses, serve};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::store::FakeStore;
+use crate::store::{FakeStore, NOW};
 
 type Job = Box<dyn FnOnce(&HttpContext) + Send>;
 
@@ -80,7 +79,7 @@ impl Drop for Server {
 fn context(options: HttpOptions) -> HttpContext {
     HttpContext {
         options,
-        clock: WallClock(|| UnixMillis(1_795_219_200_000)),
+        clock: WallClock(|| NOW),
         addresses: NodeAddresses {
             http: "127.0.0.1:8001".to_owned(),
             resp: String::new(),
