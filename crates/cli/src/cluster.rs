@@ -7,6 +7,7 @@
 mod change;
 mod goal;
 mod placement;
+mod retry;
 mod slots;
 mod watch;
 

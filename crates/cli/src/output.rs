@@ -20,6 +20,11 @@ pub fn line(text: &str) -> Result<(), CliError> {
     write(format!("{text}\n").as_bytes())
 }
 
+/// Says on standard error why a command takes longer.
+pub fn progress(text: &str) {
+    eprintln!("{text}");
+}
+
 /// Columns without borders, two spaces apart, as wide as their content: easy to read, and to cut with `awk`.
 pub fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
