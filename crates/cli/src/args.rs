@@ -131,6 +131,9 @@ pub struct ServeArgs {
     /// allow that, in seconds [default: 300]
     #[arg(long, env = "TIDELOCK_DEAD_AFTER_S", value_name = "SECONDS")]
     pub dead_after_s: Option<u64>,
+    /// From how long on a request is logged as slow, in milliseconds [default: 1000]
+    #[arg(long, env = "TIDELOCK_SLOW_REQUEST_MS", value_name = "MS")]
+    pub slow_request_ms: Option<u64>,
     /// Threads that serve clients; the first also keeps the shards [default: by the cores]
     #[arg(long, env = "TIDELOCK_WORKERS", value_name = "N")]
     pub workers: Option<u64>,

@@ -320,6 +320,7 @@ impl Scrape<'_> {
                 node.refused_disk_unavailable,
             ),
             ("refused_overloaded", "Requests refused because a queue was full", node.refused_overloaded),
+            ("slow_requests", "Requests that took longer than --slow-request-ms", node.slow_requests),
             ("peer_frames_invalid", "Frames from peers that could not be decoded", node.frames_invalid),
             ("worker_requests", "Requests that came to the node from other workers", self.handovers[0]),
             ("worker_batches", "Batches in which those requests came", self.handovers[1]),
@@ -528,7 +529,7 @@ impl Snapshot {
     }
 
     fn encode_links(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Whether a connection to the peer stands";
+        let help = "Whether a connection to the peer stands and the peer answers";
         let mut metric = encoder.encode_descriptor("peer_connected", help, None, MetricType::Gauge)?;
         for &(peer, connected) in &self.status.links {
             let value = ConstGauge::new(u64::from(connected));

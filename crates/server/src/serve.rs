@@ -12,10 +12,10 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidelock_core::command::Standing;
-use tidelock_core::event::{Event, NodeOptions, OutgoingFrame};
+use tidelock_core::event::{Event, NodeOptions, OutgoingFrame, SlowRequest};
 use tidelock_core::limits;
 use tidelock_core::node::Node;
 use tidelock_core::node::alone::{Survivor, go_on_alone};
@@ -29,6 +29,7 @@ use tidelock_core::types::{NodeId, ReplicaId, WalSequence};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
 use crate::accept::Entrance;
@@ -43,6 +44,7 @@ use crate::join;
 use crate::listen;
 use crate::metrics::DiskCounters;
 use crate::shutdown::{self, Signal};
+use crate::status_log::{Change, SlowRequestLog, StatusLog};
 use crate::store::Store;
 use crate::transport::handshake::{self, HandshakeRefusal};
 use crate::transport::{Transport, TransportLimits, TransportOptions};
@@ -55,6 +57,9 @@ const HANDOVER_ELECTION_TIMEOUTS: u32 = 2;
 /// The log is cut behind snapshots once its full segments take so many bytes, unless snapshots are larger: little beside
 /// a disk, and read again in well under a second.
 const SNAPSHOT_LOG_BYTES_MIN: u64 = 64 << 20;
+
+/// How often the log looks for what has changed.
+const LOOKS_PER_ELECTION_TIMEOUT: u32 = 10;
 
 /// Between two looks at whether leaderships are handed over.
 const HANDOVER_LOOK: Duration = Duration::from_millis(5);
@@ -158,12 +163,18 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
     let clients = Clients { stop, servers: own.serve(worker.clone()) };
     tokio::task::spawn_local(tick(worker.clone(), settings.tick(), log.counters()));
     let period = settings.election_timeout;
+    tokio::task::spawn_local(log_changes(worker.clone(), period));
     tokio::task::spawn_local(remember_hosts(worker.clone(), identity.clone(), removal, period));
     log_start(&settings, &identity.identity());
 
     let (driven, outlets) = (
         worker.clone(),
-        Outlet { log: log.clone(), snapshots: snapshots.clone(), transport: transport.clone() },
+        Outlet {
+            log: log.clone(),
+            snapshots: snapshots.clone(),
+            transport: transport.clone(),
+            slow: SlowRequestLog::new(settings.tick()),
+        },
     );
     // A task of its own, behind those that have something for it, instead of a part of what waits for rare occasions: those
     // would all be looked at again with each drive.
@@ -289,6 +300,7 @@ struct Outlet {
     log: Rc<DiskThread>,
     snapshots: Rc<SnapshotThread>,
     transport: Rc<Transport>,
+    slow: SlowRequestLog,
 }
 
 impl Outlets for Outlet {
@@ -304,8 +316,24 @@ impl Outlets for Outlet {
         self.snapshots.submit(task);
     }
 
+    fn log_slow(&self, requests: &mut Vec<SlowRequest>) {
+        self.slow.log(requests.drain(..), Instant::now());
+    }
+
     fn set_peers(&self, peers: Vec<(NodeId, String)>) {
         self.transport.set_peers(peers);
+    }
+}
+
+/// Logs what changes for this node in the cluster: who leads which shard, and which peers answer.
+async fn log_changes(worker: Worker, election_timeout: Duration) {
+    let mut interval = tokio::time::interval(election_timeout / LOOKS_PER_ELECTION_TIMEOUT);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut log = StatusLog::new(election_timeout);
+    loop {
+        interval.tick().await;
+        let status = worker.status().await;
+        log.look(&status, Instant::now()).iter().for_each(Change::log);
     }
 }
 

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tidelock_core::command::{Consistency, Refusal, Reply, Request};
 use tidelock_core::control::registry::Seat;
 use tidelock_core::control::slot_map::SlotMap;
-use tidelock_core::event::{Actions, Event, NodeStatus, OutgoingFrame};
+use tidelock_core::event::{Actions, Event, NodeStatus, OutgoingFrame, SlowRequest};
 use tidelock_core::node::Node;
 use tidelock_core::storage::WalBatch;
 use tidelock_core::storage::control_file::KnownHost;
@@ -50,6 +50,9 @@ pub trait Outlets {
 
     /// Queues work on snapshot files; word of it comes back through [`DiskReports`].
     fn file(&self, task: SnapshotTask);
+
+    /// Logs requests that took long.
+    fn log_slow(&self, requests: &mut Vec<SlowRequest>);
 
     /// Keeps connections with these peers from now on, and with no others.
     fn set_peers(&self, peers: Vec<(NodeId, String)>);
@@ -342,6 +345,9 @@ impl Worker {
                 0 => self.0.waiting.answer(token.0, reply),
                 other => self.0.others.borrow_mut()[other - 1].words.push(Word::Reply(token, reply)),
             }
+        }
+        if !actions.slow.is_empty() {
+            outlets.log_slow(&mut actions.slow);
         }
         // Behind the replies: who made the change does not wait until ten thousand watchers have looked at it.
         for news in actions.config.drain(..) {

@@ -155,6 +155,7 @@ fn draw_timing(request_ticks: u64, random: &mut fastrand::Rng) -> Timing {
         request_ticks,
         dead_ticks: *choose(random, &[30, 60, 120, 1 << 40]),
         balance_ticks: *choose(random, &[0, 1, 100]),
+        slow_request_ticks: request_ticks / 2,
     }
 }
 

@@ -245,7 +245,14 @@ impl Node {
             peers_stalled: self.disks.peers_stalled.clone(),
             requests_open: self.router.open_count(),
             shards: self.groups.iter().map(Group::status).collect(),
-            links: self.router.peers().iter().map(|peer| (peer.node, peer.up)).collect(),
+            links: self.router.peers().iter().map(|peer| (peer.node, peer.answers)).collect(),
+            silent: self
+                .router
+                .peers()
+                .iter()
+                .filter(|peer| peer.up && !peer.answers)
+                .map(|peer| peer.node)
+                .collect(),
             clocks: self.peer_clocks(),
             moves: self.moves(),
             counters,
@@ -302,6 +309,7 @@ impl Node {
     }
 
     fn frame(&mut self, from: NodeId, payload: &Bytes) -> Result<(), DecodeError> {
+        self.router.heard(from);
         let mut decoder = Decoder::new(payload);
         let output = &mut self.output;
         match decoder.u8()? {
@@ -505,6 +513,7 @@ impl Node {
         }
         self.emit_clocks(&mut actions.frames);
         actions.replies.append(self.router.replies());
+        actions.slow.append(self.router.slow());
         actions.config.append(&mut self.output.config);
         actions.elsewhere.append(&mut self.elsewhere);
         let peers = self.emit_roster(&mut actions.frames);

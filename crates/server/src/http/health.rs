@@ -8,6 +8,7 @@ use std::sync::PoisonError;
 
 use hyper::StatusCode;
 use tidelock_core::event::NodeStatus;
+use tidelock_core::types::NodeId;
 
 use super::HttpContext;
 use super::problem::Problem;
@@ -108,8 +109,11 @@ impl Report {
             checks.push((format!("shard {}", shard.shard), leader));
         }
         let mut warnings = context.warnings.clone();
-        let down = status.links.iter().filter(|(_, connected)| !connected);
+        let is_silent = |peer: &NodeId| status.silent.contains(peer);
+        let down = status.links.iter().filter(|(peer, connected)| !connected && !is_silent(peer));
         warnings.extend(down.map(|(peer, _)| format!("no connection to node {peer}")));
+        let silent = status.silent.iter();
+        warnings.extend(silent.map(|peer| format!("node {peer} is connected and does not answer")));
         let stalled = status.peers_stalled.iter();
         warnings.extend(stalled.map(|peer| format!("the disk of node {peer} takes no writes")));
         let apart = status.clocks.iter().filter(|clock| clock.is_beyond_limit());

@@ -7,7 +7,7 @@
 //! registry                                             what is wanted of each host, and who leads each shard
 //! leader-ahead MILLISECONDS                            by how much the clock of the shard's leader is ahead
 //! finish-moves                                         slots that are on their way arrive
-//! node [retiring=true] [leaderless=SHARD] [unlinked=PEER] [clock=PEER:AHEAD_MS] [disk-error="text"]   what the node says of itself
+//! node [retiring=true] [leaderless=SHARD] [unlinked=PEER] [silent=PEER] [clock=PEER:AHEAD_MS] [disk-error="text"]   what the node says of itself
 //! ```
 //!
 //! Every answer must be one that `/openapi.json` tells of.
@@ -181,6 +181,12 @@ impl Runner {
                 }
                 "unlinked" => {
                     let peer = NodeId(value.parse()?);
+                    let links = &mut state.status.links;
+                    links.iter_mut().find(|(node, _)| *node == peer).ok_or("no such peer")?.1 = false;
+                }
+                "silent" => {
+                    let peer = NodeId(value.parse()?);
+                    state.status.silent.push(peer);
                     let links = &mut state.status.links;
                     links.iter_mut().find(|(node, _)| *node == peer).ok_or("no such peer")?.1 = false;
                 }
