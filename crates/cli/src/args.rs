@@ -172,6 +172,9 @@ pub struct DevArgs {
     /// Peer port of the first node; the next ones follow
     #[arg(long, default_value_t = 9001, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub peer_base: u16,
+    /// Print the registry, as `tidelock cluster dump` does, once all nodes stand in it
+    #[arg(long)]
+    pub dump: bool,
 }
 
 /// How to reach a cluster, and how to print what it says.
