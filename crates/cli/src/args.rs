@@ -135,6 +135,9 @@ pub struct ServeArgs {
     /// allow that, in seconds [default: 300]
     #[arg(long, env = "TIDELOCK_DEAD_AFTER_S", value_name = "SECONDS")]
     pub dead_after_s: Option<u64>,
+    /// From how long on a request is logged as slow, in milliseconds [default: 1000]
+    #[arg(long, env = "TIDELOCK_SLOW_REQUEST_MS", value_name = "MS")]
+    pub slow_request_ms: Option<u64>,
     /// Threads that serve clients; the first also keeps the shards [default: by the cores]
     #[arg(long, env = "TIDELOCK_WORKERS", value_name = "N")]
     pub workers: Option<u64>,
@@ -173,6 +176,9 @@ pub struct DevArgs {
     /// Peer port of the first node; the next ones follow
     #[arg(long, default_value_t = 9001, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub peer_base: u16,
+    /// Print the registry, as `tidelock cluster dump` does, once all nodes stand in it
+    #[arg(long)]
+    pub dump: bool,
 }
 
 /// How to reach a cluster, and how to print what it says.

@@ -7,6 +7,7 @@
 mod change;
 mod goal;
 mod placement;
+mod retry;
 mod slots;
 mod watch;
 
@@ -14,6 +15,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
+use tidelock_core::event::PeerClock;
+use tidelock_core::types::NodeId;
 
 use self::change::Change;
 use self::goal::Goal;
@@ -60,10 +63,29 @@ fn status(client: &Client, format: Output) -> Result<(), CliError> {
     if answer.status != 200 {
         return Err(answer.refusal());
     }
+    let cluster: Cluster = answer.json()?;
     match format {
-        Output::Json => output::line(String::from_utf8_lossy(&answer.body).trim_end()),
-        Output::Text => output::write(render(&answer.json()?).as_bytes()),
+        Output::Json => output::line(String::from_utf8_lossy(&answer.body).trim_end())?,
+        Output::Text => output::write(render(&cluster).as_bytes())?,
     }
+    match leaderless(&cluster) {
+        Some(what) => Err(CliError::Unavailable(what)),
+        None => Ok(()),
+    }
+}
+
+/// What does not work while shards have no leader, if some have none.
+fn leaderless(cluster: &Cluster) -> Option<String> {
+    let leaderless = cluster.shards.iter().filter(|shard| shard.leader.is_none());
+    let leaderless: Vec<String> = leaderless.map(|shard| shard.id.to_string()).collect();
+    (!leaderless.is_empty()).then(|| {
+        format!(
+            "no leader is known of {} of {} shards ({}): their writes and linearizable reads are refused",
+            leaderless.len(),
+            cluster.shards.len(),
+            leaderless.join(", ")
+        )
+    })
 }
 
 /// What a node answers.
@@ -92,8 +114,16 @@ pub struct Host {
     tags: Option<BTreeMap<String, String>>,
     /// Whether the node that answers reaches it.
     pub connected: Option<bool>,
+    clock: Option<Clock>,
     standing: Option<String>,
     draining: Option<bool>,
+}
+
+/// How far the clock of a host is from that of the node that answers.
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct Clock {
+    ahead_ms: i64,
+    error_ms: i64,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -129,7 +159,8 @@ pub struct Checkpoint {
     pub checksum: String,
 }
 
-/// Two tables: the hosts, and the shards with how far each node has applied the log of each.
+/// Two tables: the hosts, and the shards with how far each node has applied the log of each. Behind
+/// them, hosts whose clocks are too far from that of the node that answers.
 fn render(cluster: &Cluster) -> String {
     let hosts = cluster.hosts.iter().map(|host| {
         let connected = match host.connected {
@@ -154,13 +185,27 @@ fn render(cluster: &Cluster) -> String {
         &["NODE", "HTTP", "RESP", "PEER", "CONNECTED", "STANDING", "ID", "TAGS"],
         hosts.collect(),
     );
-    format!("{hosts}\n\n{}\n", render_shards(cluster))
+    format!("{hosts}\n\n{}\n{}", render_shards(cluster), render_clocks(cluster))
 }
 
 /// One word, so that columns can be cut.
 fn standing(host: &Host) -> String {
     let standing = or_dash(host.standing.as_deref());
     if host.draining == Some(true) { format!("{standing},draining") } else { standing }
+}
+
+fn render_clocks(cluster: &Cluster) -> String {
+    let by = cluster.node.map_or_else(|| "the node that answers".to_owned(), |node| format!("node {node}"));
+    let clock = |host: &Host| {
+        let Clock { ahead_ms, error_ms } = host.clock?;
+        let clock = PeerClock { node: NodeId(host.node), ahead_ms, error_ms };
+        clock.is_beyond_limit().then(|| {
+            let direction = if ahead_ms > 0 { "ahead of" } else { "behind" };
+            let ms = ahead_ms.unsigned_abs();
+            format!("\nWARNING: the clock of node {} is {ms} ms {direction} that of {by}\n", host.node)
+        })
+    };
+    cluster.hosts.iter().filter_map(clock).collect()
 }
 
 fn render_shards(cluster: &Cluster) -> String {
@@ -240,6 +285,29 @@ mod tests {
              0      registry  node 1  2     0      9             8\n\
              1      kv        none    5     16384  120           - (no vote)\n"
         );
+    }
+
+    #[test]
+    fn clocks_that_are_apart_are_warned_of() {
+        let cluster = serde_json::from_str(
+            r#"{"node":1,"hosts":[{"node":1,"clock":null},{"node":2,"clock":{"ahead_ms":-60000,"error_ms":2}},
+                {"node":3,"clock":{"ahead_ms":600,"error_ms":200}},{"node":4,"clock":{"ahead_ms":501,"error_ms":0}}]}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            render_clocks(&cluster),
+            "\nWARNING: the clock of node 2 is 60000 ms behind that of node 1\n\
+             \nWARNING: the clock of node 4 is 501 ms ahead of that of node 1\n"
+        );
+    }
+
+    #[test]
+    fn a_shard_without_a_leader_is_a_failure() {
+        let of =
+            |shards: &str| leaderless(&serde_json::from_str(&format!(r#"{{"shards":[{shards}]}}"#)).unwrap());
+        assert_eq!(of(r#"{"id":0,"leader":1},{"id":1,"leader":2}"#), None);
+        let said = of(r#"{"id":0,"leader":1},{"id":1,"leader":null},{"id":2}"#).expect("a failure");
+        assert!(said.starts_with("no leader is known of 2 of 3 shards (1, 2): "), "{said}");
     }
 
     #[test]

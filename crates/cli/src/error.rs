@@ -23,6 +23,9 @@ pub enum CliError {
     /// What was asked for was taken note of, and has not come about in the time that was given to it.
     #[error("{0}")]
     Unfinished(String),
+    /// A node answered, and shows that the cluster does not do its work.
+    #[error("{0}")]
+    Unavailable(String),
     /// No node could be asked. Nothing was done.
     #[error("no node is reachable; nothing was done\n{0}")]
     Unreachable(String),

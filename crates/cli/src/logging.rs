@@ -2,20 +2,21 @@
 //!
 //! Owns the subscriber. What is logged is decided where it happens; standard output stays free for output.
 
-use std::io::{self, IsTerminal};
+use std::io;
 
 use tidelock_server::config::LogFormat;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt;
 
 use crate::error::CliError;
+use crate::output;
 
 /// Installs the subscriber of this process; to be called once.
 pub fn init(format: LogFormat, filter: &str) -> Result<(), CliError> {
     let filter = parse_filter(filter)?;
     let lines = fmt().with_env_filter(filter).with_writer(io::stderr);
     let installed = match format {
-        LogFormat::Text => lines.with_ansi(colours_are_welcome()).try_init(),
+        LogFormat::Text => lines.with_ansi(output::is_coloured(&io::stderr())).try_init(),
         LogFormat::Json => lines.json().flatten_event(true).try_init(),
     };
     installed.map_err(|error| CliError::Node(format!("the log cannot be set up: {error}")))
@@ -28,11 +29,6 @@ fn parse_filter(filter: &str) -> Result<EnvFilter, CliError> {
              info,tidelock_server=debug"
         ))
     })
-}
-
-/// As <https://no-color.org> asks, besides whether anyone is looking.
-fn colours_are_welcome() -> bool {
-    io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Standard output: whole writes, and an end without noise when its reader goes away.
 
-use std::io::{self, Write};
+use std::ffi::OsStr;
+use std::io::{self, IsTerminal, Write};
 
 use comfy_table::{ContentArrangement, Table, presets};
 
@@ -18,6 +19,21 @@ pub fn write(bytes: &[u8]) -> Result<(), CliError> {
 /// Writes one line.
 pub fn line(text: &str) -> Result<(), CliError> {
     write(format!("{text}\n").as_bytes())
+}
+
+/// Whether to colour what goes to a stream: it is a terminal, and its user has not said no
+/// (<https://no-color.org>).
+pub fn is_coloured(stream: &impl IsTerminal) -> bool {
+    may_colour(stream.is_terminal(), std::env::var_os("NO_COLOR").as_deref())
+}
+
+fn may_colour(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
+    is_terminal && no_color.is_none_or(OsStr::is_empty)
+}
+
+/// Says on standard error why a command takes longer.
+pub fn progress(text: &str) {
+    eprintln!("{text}");
 }
 
 /// Columns without borders, two spaces apart, as wide as their content: easy to read, and to cut with `awk`.
@@ -43,6 +59,15 @@ mod tests {
         let rows = vec![vec!["a".to_owned(), "1".to_owned()], vec!["longer".to_owned(), "22".to_owned()]];
         assert_eq!(table(&["KEY", "VERSION"], rows.clone()), "KEY     VERSION\na       1\nlonger  22");
         assert_eq!(table(&[], rows), "a       1\nlonger  22");
+    }
+
+    #[test]
+    fn colours_are_for_terminals_whose_users_want_them() {
+        for (is_terminal, no_color, expected) in
+            [(true, None, true), (true, Some(""), true), (true, Some("1"), false), (false, None, false)]
+        {
+            assert_eq!(may_colour(is_terminal, no_color.map(OsStr::new)), expected, "{no_color:?}");
+        }
     }
 
     #[test]

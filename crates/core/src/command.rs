@@ -521,7 +521,32 @@ pub struct Item {
     pub expires: Option<UnixMillis>,
 }
 
+impl Request {
+    /// Whether what it does depends on the time at which the shard's leader proposes it.
+    pub fn needs_clock(&self) -> bool {
+        matches!(self, Request::Write(write) if write.needs_clock())
+    }
+}
+
 impl Write {
+    /// Whether the shard's leader has to put in the time at which it proposes it.
+    pub fn needs_clock(&self) -> bool {
+        matches!(self, Write::Transaction(transaction) if transaction.operations.needs_clock())
+    }
+
+    /// The write as the log holds it, proposed at `now` by the clock of the shard's leader: see
+    /// [`Operations::at`].
+    pub fn at(&self, now: UnixMillis) -> Write {
+        match self {
+            Write::Transaction(transaction) => {
+                let operations = transaction.operations.at(now);
+                let (shard, watches) = (transaction.shard, transaction.watches.clone());
+                Write::Transaction(Transaction { shard, watches, operations })
+            }
+            write => write.clone(),
+        }
+    }
+
     /// The key that decides the shard, if one does.
     pub fn key(&self) -> Option<&Bytes> {
         match self.target() {

@@ -51,6 +51,9 @@ pub enum Fault {
     SlowDiskIgnored,
     /// The same, and nothing is answered that is not on the disk of the node that leads.
     HangingDiskAwaited,
+    /// A relative time to live is made absolute by the clock of the node that is asked, not by the
+    /// leader's.
+    TimeOfNodeAsked,
 }
 
 /// The fault that a node has, if any.
@@ -63,7 +66,7 @@ pub struct Faults {
 impl Faults {
     /// All faults there are.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 20] = [
+    pub const ALL: [Fault; 21] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -84,6 +87,7 @@ impl Faults {
         Fault::ScanByLaterMap,
         Fault::SlowDiskIgnored,
         Fault::HangingDiskAwaited,
+        Fault::TimeOfNodeAsked,
     ];
 
     /// A store without faults of this list.

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use core::ops::Range;
 
 use crate::command::config::Name;
-use crate::command::{Checkpoint, HostInfo, Reply, Request};
+use crate::command::{Checkpoint, HostInfo, Refusal, Reply, Request};
 use crate::deliberate::Faults;
 use crate::storage::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
 use crate::storage::{LogHeld, WalBatch};
@@ -66,6 +66,8 @@ pub struct Timing {
     pub dead_ticks: u64,
     /// Between two leaderships that a node gives away because it leads more than others; 0: it never does.
     pub balance_ticks: u64,
+    /// A request of a client that takes longer is reported in [`Actions::slow`].
+    pub slow_request_ticks: u64,
 }
 
 /// Something that happened.
@@ -91,8 +93,11 @@ pub enum Event {
     LinkDown(NodeId),
     /// One tick of time passed.
     Tick,
-    /// What time it is by the shell's clock. Only the leader of a shard goes by it, to propose that overdue keys go: a clock
-    /// that is wrong, jumps or stands still makes keys go early or late, and nothing else.
+    /// What time it is by the shell's clock: with each tick, and before each frame and each request
+    /// that [needs it](Request::needs_clock). The leader of a shard proposes by it which keys are
+    /// overdue and when keys expire that are to live for some time, and nodes compare their clocks
+    /// by it. A clock that is wrong, jumps or stands still makes keys go early or late, and nothing
+    /// else.
     Clock(UnixMillis),
     /// All log batches up to this one are durable (or, without sync, written).
     Durable(WalSequence),
@@ -132,6 +137,10 @@ pub struct Actions {
     pub snapshots: Vec<SnapshotTask>,
     /// To be returned to clients.
     pub replies: Vec<(Token, Reply)>,
+    /// To be logged: requests that took longer than [`Timing::slow_request_ticks`], at most
+    /// [`crate::limits::SLOW_REQUESTS_MAX`] a drive. All are counted in
+    /// [`Counters::slow_requests`].
+    pub slow: Vec<SlowRequest>,
     /// Whose configuration changed here. Whoever watches it should look.
     pub config: Vec<ConfigNews>,
     /// Slots whose shards are not replicated here, or were not the last time, told once an election timeout while there
@@ -140,6 +149,21 @@ pub struct Actions {
     /// From now on these are the peers, at these addresses. To be taken in after `frames` were queued: there may be a
     /// farewell among them to one that is no peer any more. The first drive of a node's life has them.
     pub peers: Option<Vec<(NodeId, String)>>,
+}
+
+/// A request of a client that took long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlowRequest {
+    /// `write` or `read`.
+    pub kind: &'static str,
+    /// The shard that it is for, if it is for one.
+    pub shard: Option<ShardId>,
+    /// The peer that it was with when it was answered, or given up.
+    pub peer: Option<NodeId>,
+    /// From its arrival to its answer.
+    pub waited: Ticks,
+    /// Why it was not done, if it was refused.
+    pub refusal: Option<Refusal>,
 }
 
 /// Word of configuration that is not what it was, on this node.
@@ -184,12 +208,37 @@ pub struct NodeStatus {
     pub requests_open: usize,
     /// Its replicas.
     pub shards: Vec<ShardStatus>,
-    /// Its peers and whether a connection to each stands.
+    /// Its peers and whether each can be reached: a connection stands, and the peer sends frames
+    /// through it.
     pub links: Vec<(NodeId, bool)>,
+    /// Peers to which a connection stands, and that have sent nothing for two election timeouts: a
+    /// process that is stopped, or a network that loses everything.
+    pub silent: Vec<NodeId>,
+    /// How far the clocks of peers are from this node's, of those that it could measure.
+    pub clocks: Vec<PeerClock>,
     /// Moves of slots that it drives.
     pub moves: Vec<MoveStatus>,
     /// Totals since it started.
     pub counters: Counters,
+}
+
+/// How far the clock of a peer is from this node's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerClock {
+    /// The peer.
+    pub node: NodeId,
+    /// By how many milliseconds its clock is ahead; negative if it is behind.
+    pub ahead_ms: i64,
+    /// By how much that may be wrong: half of the round trip that it was measured with.
+    pub error_ms: i64,
+}
+
+impl PeerClock {
+    /// Whether it is certain that the clocks are further apart than
+    /// [`crate::limits::CLOCK_OFFSET_MS_MAX`].
+    pub fn is_beyond_limit(&self) -> bool {
+        self.ahead_ms.saturating_abs().saturating_sub(self.error_ms) > crate::limits::CLOCK_OFFSET_MS_MAX
+    }
 }
 
 /// A move of slots, as the leader of its giver sees it.
@@ -279,4 +328,6 @@ pub struct Counters {
     pub refused_disk_unavailable: u64,
     /// Frames from peers that could not be decoded.
     pub frames_invalid: u64,
+    /// Requests of clients that took longer than [`Timing::slow_request_ticks`].
+    pub slow_requests: u64,
 }

@@ -219,3 +219,16 @@ pub const ASSIGNMENTS_MAX: usize = 1_024;
 
 /// Most bytes of a shard's tags, names and values.
 pub const SHARD_TAGS_BYTES_MAX: usize = 4 << 10;
+
+/// Clocks of two nodes that are further apart than this are reported: locks and keys that expire
+/// then live visibly longer or shorter after a change of leader. Kept in step by NTP they are
+/// within a few milliseconds.
+pub const CLOCK_OFFSET_MS_MAX: i64 = 500;
+
+/// Most slow requests that one drive describes: a log line each, at most. When a shard has no
+/// leader, thousands of requests end with the same tick.
+pub const SLOW_REQUESTS_MAX: usize = 16;
+
+/// A peer that sends nothing for so many election timeouts, though its connection stands, counts as
+/// unreachable. Every node sends to every peer once an election timeout.
+pub const SILENT_ELECTION_TIMEOUTS: u64 = 2;

@@ -15,7 +15,7 @@ use crate::command::{
 };
 use crate::raft::{DiskState, Outcome, RequestId, SnapshotPart};
 use crate::storage::snapshot::SnapshotId;
-use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, Version};
+use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, UnixMillis, Version};
 pub(crate) use reads::{Question, ReadMessage, put_read, put_read_answer, read_message};
 
 /// First byte of a payload: raft messages, each behind its shard.
@@ -36,6 +36,8 @@ pub(crate) const KIND_FAREWELL: u8 = 6;
 
 /// First byte of a payload: reads of shards that the sender does not carry, and answers to such.
 pub(crate) const KIND_READS: u8 = 8;
+/// First byte of a payload: what time it is at the sender.
+pub(crate) const KIND_CLOCK: u8 = 9;
 
 /// One message of a [`KIND_REQUESTS`] payload.
 #[derive(Debug, PartialEq, Eq)]
@@ -59,6 +61,16 @@ pub(crate) struct Position {
     /// Whether the sender leads the shard, in this term.
     pub(crate) leads: bool,
     pub(crate) checkpoint: Option<Checkpoint>,
+}
+
+/// The whole of a [`KIND_CLOCK`] payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClockMessage {
+    /// When it was sent, by the sender's clock.
+    pub(crate) sent: UnixMillis,
+    /// When the receiver sent its own last message, by its clock, and when that came, by the
+    /// sender's.
+    pub(crate) heard: Option<(UnixMillis, UnixMillis)>,
 }
 
 const TAG_FORWARD: u8 = 1;
@@ -244,6 +256,29 @@ pub(crate) fn position(decoder: &mut Decoder<'_>) -> Result<Position, DecodeErro
     Ok(Position { shard, term, applied, remembered, leads, checkpoint })
 }
 
+/// A whole [`KIND_CLOCK`] payload.
+pub(crate) fn clock(message: ClockMessage) -> Vec<u8> {
+    let mut out = alloc::vec![KIND_CLOCK];
+    codec::put_varint(&mut out, message.sent.0);
+    out.push(u8::from(message.heard.is_some()));
+    for time in message.heard.iter().flat_map(|(sent, received)| [sent, received]) {
+        codec::put_varint(&mut out, time.0);
+    }
+    out
+}
+
+/// Reads a [`KIND_CLOCK`] payload.
+pub(crate) fn clock_message(decoder: &mut Decoder<'_>) -> Result<ClockMessage, DecodeError> {
+    let sent = UnixMillis(decoder.varint()?);
+    let heard = if decoder.bool()? {
+        let sent = UnixMillis(decoder.varint()?);
+        Some((sent, UnixMillis(decoder.varint()?)))
+    } else {
+        None
+    };
+    Ok(ClockMessage { sent, heard })
+}
+
 /// A whole [`KIND_HOSTS`] payload.
 pub(crate) fn hosts<'a>(known: impl Iterator<Item = (NodeId, &'a str)>) -> Vec<u8> {
     let mut out = alloc::vec![KIND_HOSTS];
@@ -370,6 +405,17 @@ mod tests {
         assert_eq!(decode_snapshot_part(&mut decoder, &payload), Ok(part));
         let payload = snapshot_receipt(id, u64::MAX);
         assert_eq!(decode_snapshot_receipt(&mut Decoder::new(&payload[1..])), Ok((id, u64::MAX)));
+    }
+
+    #[test]
+    fn clocks_round_trip() {
+        for heard in [None, Some((UnixMillis(1), UnixMillis(u64::MAX)))] {
+            let message = ClockMessage { sent: UnixMillis(1 << 41), heard };
+            let payload = clock(message);
+            let mut decoder = Decoder::new(&payload[1..]);
+            assert_eq!(clock_message(&mut decoder), Ok(message));
+            assert!(decoder.is_empty());
+        }
     }
 
     #[test]

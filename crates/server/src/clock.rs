@@ -16,9 +16,12 @@
 //!
 //! Nothing that must be true rests on ticks: late ones cost time, as [`tidelock_core::event`] promises.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use tidelock_core::types::UnixMillis;
+use tidelock_core::limits;
+use tidelock_core::types::{ShardId, UnixMillis};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 /// Most ticks paid at once. An election timeout has 20: it takes five such payments in a row, with the sockets looked
@@ -43,6 +46,38 @@ impl Default for WallClock {
             let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             UnixMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
         })
+    }
+}
+
+/// How far the clocks of the shards' leaders are ahead of this node's, for every worker to read.
+/// What has some time left to live goes by the leader's clock, so what is left is told by that
+/// clock, too.
+#[derive(Clone, Debug)]
+pub struct LeaderClocks(Arc<[AtomicI64]>);
+
+impl Default for LeaderClocks {
+    /// All agree with this node's.
+    fn default() -> LeaderClocks {
+        LeaderClocks((0..=limits::SHARDS_MAX).map(|_| AtomicI64::new(0)).collect())
+    }
+}
+
+impl LeaderClocks {
+    /// Sets by how much the clock of a shard's leader is ahead. Negative: it is behind.
+    pub fn set(&self, shard: ShardId, ahead_ms: i64) {
+        if let Some(clock) = self.of(shard) {
+            clock.store(ahead_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// By how many milliseconds the clock of a shard's leader is ahead of this node's, as far as
+    /// that was measured.
+    pub fn ahead_ms(&self, shard: ShardId) -> i64 {
+        self.of(shard).map_or(0, |clock| clock.load(Ordering::Relaxed))
+    }
+
+    fn of(&self, shard: ShardId) -> Option<&AtomicI64> {
+        self.0.get(usize::try_from(shard.0).ok()?)
     }
 }
 
@@ -112,6 +147,15 @@ mod tests {
         let start = Instant::now();
         let mut ledger = Ledger { period: PERIOD, paid_until: start };
         times.iter().map(|millis| ledger.pay(start + Duration::from_millis(*millis))).collect()
+    }
+
+    #[test]
+    fn clocks_of_leaders_are_told_by_shard() {
+        let clocks = LeaderClocks::default();
+        clocks.set(ShardId(2), -60_000);
+        clocks.set(ShardId(u64::MAX), 1);
+        let ahead = [1, 2, limits::SHARDS_MAX, u64::MAX].map(|shard| clocks.ahead_ms(ShardId(shard)));
+        assert_eq!(ahead, [0, -60_000, 0, 0]);
     }
 
     #[test]

@@ -51,6 +51,9 @@ pub const DEFAULT_ELECTION_TIMEOUT_MS: u64 = 1_000;
 pub const DEFAULT_REQUEST_TIMEOUT_MS: u64 = 2_500;
 /// Default of `dead_after_s`: longer than a host takes to start again.
 pub const DEFAULT_DEAD_AFTER_S: u64 = 300;
+/// Default of `slow_request_ms`: a request that takes longer on a healthy cluster is a fault to
+/// look into.
+pub const DEFAULT_SLOW_REQUEST_MS: u64 = 1_000;
 /// Default of `workers`, for people: it depends on the machine, see [`workers_of_cores`].
 pub const DEFAULT_WORKERS: &str = "by the cores";
 /// Default of `log_format`.
@@ -72,6 +75,8 @@ pub const ELECTION_TIMEOUT_MS_MAX: u64 = 60_000;
 pub const REQUEST_TIMEOUT_MS_MIN: u64 = 100;
 /// Longest request timeout: requests that wait hold memory.
 pub const REQUEST_TIMEOUT_MS_MAX: u64 = 60_000;
+/// Most of `slow_request_ms`: no request takes longer.
+pub const SLOW_REQUEST_MS_MAX: u64 = REQUEST_TIMEOUT_MS_MAX;
 /// Longest time after which a host is dead. Longer ones are a slip of the unit.
 pub const DEAD_AFTER_S_MAX: u64 = 30 * 86_400;
 /// Between two leaderships that a node gives away because it leads more than others: seldom, so that what an operator
@@ -126,6 +131,8 @@ pub struct RawSettings {
     pub request_timeout_ms: Option<u64>,
     /// How long a host may be silent before others take its place, in seconds.
     pub dead_after_s: Option<u64>,
+    /// From how long on a request is logged as slow, in milliseconds.
+    pub slow_request_ms: Option<u64>,
     /// Threads that serve clients.
     pub workers: Option<u64>,
     /// `text` or `json`.
@@ -165,6 +172,7 @@ impl RawSettings {
             election_timeout_ms: self.election_timeout_ms.or(fallback.election_timeout_ms),
             request_timeout_ms: self.request_timeout_ms.or(fallback.request_timeout_ms),
             dead_after_s: self.dead_after_s.or(fallback.dead_after_s),
+            slow_request_ms: self.slow_request_ms.or(fallback.slow_request_ms),
             workers: self.workers.or(fallback.workers),
             log_format: self.log_format.or(fallback.log_format),
             log_filter: self.log_filter.or(fallback.log_filter),
@@ -278,6 +286,8 @@ pub struct Settings {
     pub request_timeout: Duration,
     /// How long a host may be silent before others take its place.
     pub dead_after: Duration,
+    /// From how long on a request is logged as slow.
+    pub slow_request: Duration,
     /// Threads that serve clients, 1 to [`WORKERS_MAX`]. The first one owns the node.
     pub workers: usize,
     /// How log lines look.
@@ -365,6 +375,11 @@ impl Settings {
         )?;
         let dead_after_s =
             in_range("dead_after_s", raw.dead_after_s.unwrap_or(DEFAULT_DEAD_AFTER_S), 1..=DEAD_AFTER_S_MAX)?;
+        let slow_request_ms = in_range(
+            "slow_request_ms",
+            raw.slow_request_ms.unwrap_or(DEFAULT_SLOW_REQUEST_MS),
+            1..=SLOW_REQUEST_MS_MAX,
+        )?;
         Ok(Settings {
             data_dir: parse_data_dir(raw.data_dir)?,
             allowed_hosts: allowed_hosts::parse(&raw.allowed_hosts.unwrap_or_default())?,
@@ -377,6 +392,7 @@ impl Settings {
             election_timeout: Duration::from_millis(election_timeout_ms),
             request_timeout: Duration::from_millis(request_timeout_ms),
             dead_after: Duration::from_secs(dead_after_s),
+            slow_request: Duration::from_millis(slow_request_ms),
             workers: parse_workers(raw.workers)?,
             log_format: parse_log_format(raw.log_format.as_deref().unwrap_or(DEFAULT_LOG_FORMAT))?,
             log_filter: parse_log_filter(raw.log_filter.as_deref().unwrap_or(DEFAULT_LOG_FILTER))?,
@@ -465,6 +481,7 @@ impl Settings {
             request_ticks: ticks(self.request_timeout),
             dead_ticks: ticks(self.dead_after),
             balance_ticks: ticks(BALANCE_INTERVAL),
+            slow_request_ticks: ticks(self.slow_request),
         }
     }
 

@@ -19,6 +19,7 @@ pub mod remote;
 pub mod resp;
 pub mod serve;
 pub mod shutdown;
+mod status_log;
 pub mod store;
 pub mod transport;
 mod turns;

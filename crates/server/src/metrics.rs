@@ -334,6 +334,7 @@ impl Scrape<'_> {
                 node.refused_disk_unavailable,
             ),
             ("refused_overloaded", "Requests refused because a queue was full", node.refused_overloaded),
+            ("slow_requests", "Requests that took longer than --slow-request-ms", node.slow_requests),
             ("peer_frames_invalid", "Frames from peers that could not be decoded", node.frames_invalid),
             ("worker_requests", "Requests that came to the node from other workers", self.handovers[0]),
             ("worker_batches", "Batches in which those requests came", self.handovers[1]),
@@ -553,11 +554,18 @@ impl Snapshot {
     }
 
     fn encode_links(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Whether a connection to the peer stands";
+        let help = "Whether a connection to the peer stands and the peer answers";
         let mut metric = encoder.encode_descriptor("peer_connected", help, None, MetricType::Gauge)?;
         for &(peer, connected) in &self.status.links {
             let value = ConstGauge::new(u64::from(connected));
             value.encode(metric.encode_family(&[("peer", peer.0)])?)?;
+        }
+        let help = "By how much the peer's clock is ahead of this node's, as measured";
+        let unit = Some(&Unit::Seconds);
+        let mut metric = encoder.encode_descriptor("peer_clock_offset", help, unit, MetricType::Gauge)?;
+        for clock in &self.status.clocks {
+            let value = ConstGauge::new(clock.ahead_ms as f64 / 1e3);
+            value.encode(metric.encode_family(&[("peer", clock.node.0)])?)?;
         }
         Ok(())
     }
@@ -596,7 +604,7 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidelock_core::event::ShardStatus;
+    use tidelock_core::event::{PeerClock, ShardStatus};
     use tidelock_core::types::{LogIndex, MigrationId, NodeId, ShardId, Term};
 
     fn scrape(status: NodeStatus, http: &HttpCounters) -> String {
@@ -670,8 +678,13 @@ mod tests {
             is_moving: false,
             checkpoint: None,
         };
-        let status =
-            NodeStatus { shards: vec![shard], links: vec![(NodeId(3), true)], ..NodeStatus::default() };
+        let clocks = vec![PeerClock { node: NodeId(3), ahead_ms: -60_000, error_ms: 1 }];
+        let status = NodeStatus {
+            shards: vec![shard],
+            links: vec![(NodeId(3), true)],
+            clocks,
+            ..NodeStatus::default()
+        };
         let text = scrape(status, &HttpCounters::default());
         assert!(text.contains("tidelock_shard_leader{shard=\"2\"} 3"), "{text}");
         assert!(text.contains("tidelock_shard_applied{shard=\"2\"} 8"), "{text}");
@@ -679,5 +692,6 @@ mod tests {
         assert!(text.contains("tidelock_shard_snapshot_bytes{shard=\"2\"} 6"), "{text}");
         assert!(text.contains("tidelock_snapshots_in_progress 1"), "{text}");
         assert!(text.contains("tidelock_peer_connected{peer=\"3\"} 1"), "{text}");
+        assert!(text.contains("tidelock_peer_clock_offset_seconds{peer=\"3\"} -60.0"), "{text}");
     }
 }

@@ -22,6 +22,7 @@ use tidelock_core::slots::slot_of;
 use tidelock_core::types::{ClientId, ShardId, Token};
 use tokio::sync::oneshot;
 
+use crate::clock::LeaderClocks;
 use crate::counters::{Counter, PerWorker};
 use crate::exchange::{Ask, Exchange, Word};
 use crate::store::{Mailbox, Store};
@@ -34,6 +35,7 @@ pub struct Link {
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) slots: Arc<SlotMap>,
     pub(crate) hub: Arc<Hub>,
+    pub(crate) clocks: LeaderClocks,
 }
 
 impl Drop for Link {
@@ -145,6 +147,10 @@ impl Store for Remote {
 
     fn slot_map(&self) -> Arc<SlotMap> {
         self.0.slots.borrow().clone()
+    }
+
+    fn leader_ahead_ms(&self, shard: ShardId) -> i64 {
+        self.0.link.clocks.ahead_ms(shard)
     }
 
     fn hub(&self) -> &Arc<Hub> {

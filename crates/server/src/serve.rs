@@ -13,10 +13,10 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidelock_core::command::Standing;
-use tidelock_core::event::{Event, NodeOptions, OutgoingFrame};
+use tidelock_core::event::{Event, NodeOptions, OutgoingFrame, SlowRequest};
 use tidelock_core::limits;
 use tidelock_core::node::Node;
 use tidelock_core::node::alone::{Survivor, go_on_alone};
@@ -30,11 +30,12 @@ use tidelock_core::types::{NodeId, ReplicaId, WalSequence};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
 use crate::accept::Entrance;
 use crate::backup::BackupSource;
-use crate::clock::{Ticker, WallClock};
+use crate::clock::Ticker;
 use crate::config::Settings;
 use crate::crew::{Crew, Post, Servers, Surroundings};
 use crate::descriptors::{self, ClientDescriptors, TooFewDescriptors};
@@ -46,6 +47,7 @@ use crate::listen::{self, BoundPort};
 use crate::metrics::DiskCounters;
 use crate::offload::Offload;
 use crate::shutdown::{self, Signal};
+use crate::status_log::{Change, SlowRequestLog, StatusLog};
 use crate::store::Store;
 use crate::transport::handshake::{self, HandshakeRefusal};
 use crate::transport::{Transport, TransportLimits, TransportOptions};
@@ -58,6 +60,9 @@ const HANDOVER_ELECTION_TIMEOUTS: u32 = 2;
 /// The log is cut behind snapshots once its full segments take so many bytes, unless snapshots are larger: little beside
 /// a disk, and read again in well under a second.
 const SNAPSHOT_LOG_BYTES_MIN: u64 = 64 << 20;
+
+/// How often the log looks for what has changed.
+const LOOKS_PER_ELECTION_TIMEOUT: u32 = 10;
 
 /// Between two looks at whether leaderships are handed over.
 const HANDOVER_LOOK: Duration = Duration::from_millis(5);
@@ -183,12 +188,18 @@ async fn serve(
     let period = (settings.tick(), settings.request_timeout);
     tokio::task::spawn_local(tick(worker.clone(), period, (log.counters(), watch)));
     let period = settings.election_timeout;
+    tokio::task::spawn_local(log_changes(worker.clone(), period));
     tokio::task::spawn_local(remember_hosts(worker.clone(), identity.clone(), removal, period));
     log_start(&settings, &identity.identity());
 
     let (driven, outlets) = (
         worker.clone(),
-        Outlet { log: log.clone(), snapshots: snapshots.clone(), transport: transport.clone() },
+        Outlet {
+            log: log.clone(),
+            snapshots: snapshots.clone(),
+            transport: transport.clone(),
+            slow: SlowRequestLog::new(settings.tick()),
+        },
     );
     // A task of its own, behind those that have something for it, instead of a part of what waits for rare occasions: those
     // would all be looked at again with each drive.
@@ -301,11 +312,9 @@ async fn tick(
     (log, mut disk): (DiskCounters, SlowDiskWatch),
 ) {
     let mut ticker = Ticker::start(period);
-    let clock = WallClock::default();
     let mut held = LogHeld::default();
     loop {
         let ticks = ticker.ticks().await;
-        worker.tell(Event::Clock(clock.now()));
         for _ in 0..ticks {
             if let Some(slow) = disk.tick() {
                 worker.set_disk_slow(slow);
@@ -313,6 +322,7 @@ async fn tick(
             worker.tell(Event::Tick);
         }
         worker.tick_turns(patience);
+        worker.show_leader_clocks();
         let now = log.held();
         if std::mem::replace(&mut held, now) != now {
             worker.tell(Event::LogHeld(now));
@@ -324,6 +334,7 @@ struct Outlet {
     log: Rc<DiskThread>,
     snapshots: Rc<SnapshotThread>,
     transport: Rc<Transport>,
+    slow: SlowRequestLog,
 }
 
 impl Outlets for Outlet {
@@ -339,8 +350,24 @@ impl Outlets for Outlet {
         self.snapshots.submit(task);
     }
 
+    fn log_slow(&self, requests: &mut Vec<SlowRequest>) {
+        self.slow.log(requests.drain(..), Instant::now());
+    }
+
     fn set_peers(&self, peers: Vec<(NodeId, String)>) {
         self.transport.set_peers(peers);
+    }
+}
+
+/// Logs what changes for this node in the cluster: who leads which shard, and which peers answer.
+async fn log_changes(worker: Worker, election_timeout: Duration) {
+    let mut interval = tokio::time::interval(election_timeout / LOOKS_PER_ELECTION_TIMEOUT);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut log = StatusLog::new(election_timeout);
+    loop {
+        interval.tick().await;
+        let status = worker.status().await;
+        log.look(&status, Instant::now()).iter().for_each(Change::log);
     }
 }
 

@@ -42,6 +42,10 @@ pub trait Store: Clone + 'static {
     /// Which shard holds which slots, as far as this node knows now.
     fn slot_map(&self) -> Arc<SlotMap>;
 
+    /// By how many milliseconds the clock of a shard's leader is ahead of this node's, as far as
+    /// that was measured.
+    fn leader_ahead_ms(&self, shard: ShardId) -> i64;
+
     /// Those who watch configuration at this node.
     fn hub(&self) -> &Arc<Hub>;
 

@@ -26,7 +26,7 @@ use std::time::Duration;
 use tidelock_core::command::{Consistency, Refusal, Reply, Request};
 use tidelock_core::control::registry::Seat;
 use tidelock_core::control::slot_map::SlotMap;
-use tidelock_core::event::{Actions, Event, NodeStatus, OutgoingFrame, StallReason};
+use tidelock_core::event::{Actions, Event, NodeStatus, OutgoingFrame, SlowRequest, StallReason};
 use tidelock_core::fairness::Ticket;
 use tidelock_core::node::Node;
 use tidelock_core::storage::WalBatch;
@@ -37,6 +37,7 @@ use tidelock_core::types::{ClientId, NodeId, ShardId, Token, WalSequence};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
+use crate::clock::{LeaderClocks, WallClock};
 use crate::disk::DiskReport;
 use crate::exchange::{Ask, Exchange, Word};
 use crate::remote::Link;
@@ -58,6 +59,9 @@ pub trait Outlets {
 
     /// Queues work on snapshot files; word of it comes back through [`DiskReports`].
     fn file(&self, task: SnapshotTask);
+
+    /// Logs requests that took long.
+    fn log_slow(&self, requests: &mut Vec<SlowRequest>);
 
     /// Keeps connections with these peers from now on, and with no others.
     fn set_peers(&self, peers: Vec<(NodeId, String)>);
@@ -137,6 +141,7 @@ struct Inner {
     actions: RefCell<Actions>,
     reports: Arc<DiskReports>,
     hub: Arc<Hub>,
+    clocks: LeaderClocks,
     durable_seen: Cell<u64>,
     /// Events since the last drive.
     told: Cell<u32>,
@@ -163,6 +168,7 @@ impl Worker {
             actions: RefCell::new(Actions::default()),
             reports,
             hub: Arc::default(),
+            clocks: LeaderClocks::default(),
             durable_seen: Cell::new(0),
             told: Cell::new(0),
             disk_error: Arc::default(),
@@ -178,7 +184,8 @@ impl Worker {
         let mut others = self.0.others.borrow_mut();
         let exchange = Arc::new(Exchange::new(self.0.reports.wake.clone()));
         others.push(Other { exchange: exchange.clone(), words: Vec::new() });
-        Link { exchange, slots: self.0.slots.borrow().clone(), hub: self.0.hub.beside().into() }
+        let (slots, hub) = (self.0.slots.borrow().clone(), self.0.hub.beside().into());
+        Link { exchange, slots, hub, clocks: self.0.clocks.clone() }
     }
 
     /// Lets no other worker reach the node any more; they hear of it.
@@ -186,9 +193,20 @@ impl Worker {
         self.0.others.borrow_mut().iter().for_each(|other| other.exchange.close());
     }
 
-    /// Hands an event to the node; the drive follows soon.
+    /// Hands an event to the node; the drive follows soon. What depends on the time comes with the
+    /// time.
     pub fn tell(&self, event: Event) {
-        self.0.node.borrow_mut().handle(event);
+        let needs_clock = match &event {
+            Event::Request { request, .. } => request.needs_clock(),
+            Event::Frame { .. } | Event::Tick => true,
+            _ => false,
+        };
+        let mut node = self.0.node.borrow_mut();
+        if needs_clock {
+            node.handle(Event::Clock(WallClock::default().now()));
+        }
+        node.handle(event);
+        drop(node);
         self.0.told.set(self.0.told.get() + 1);
         self.0.reports.wake.notify_one();
     }
@@ -224,7 +242,11 @@ impl Worker {
 
     fn take(&self, ticket: Ticket, Turn { token, request }: Turn) {
         self.0.waiting.set_ticket(token.0, ticket);
-        self.0.node.borrow_mut().handle(Event::Request { token, request });
+        let mut node = self.0.node.borrow_mut();
+        if request.needs_clock() {
+            node.handle(Event::Clock(WallClock::default().now()));
+        }
+        node.handle(Event::Request { token, request });
     }
 
     /// Lets the node take those whose turn has come.
@@ -244,6 +266,14 @@ impl Worker {
     /// The disk begins or ceases to be slow.
     pub fn set_disk_slow(&self, slow: bool) {
         self.0.reports.set_slow(slow);
+    }
+
+    /// Shows every worker how far the clocks of the shards' leaders are from this node's.
+    pub fn show_leader_clocks(&self) {
+        let node = self.0.node.borrow();
+        for shard in node.slot_map().shards() {
+            self.0.clocks.set(shard, node.leader_clock_ahead_ms(shard));
+        }
     }
 
     /// Why the disk takes no writes, or not in time, while it does not; kept up to date.
@@ -391,6 +421,9 @@ impl Worker {
             self.0.turns.answered(self.0.waiting.ticket(token.0));
             self.answer(token, reply);
         }
+        if !actions.slow.is_empty() {
+            outlets.log_slow(&mut actions.slow);
+        }
         // Behind the replies: who made the change does not wait until ten thousand watchers have looked at it.
         for news in actions.config.drain(..) {
             self.0.hub.tell(&news);
@@ -445,6 +478,10 @@ impl Store for Worker {
 
     fn slot_map(&self) -> Arc<SlotMap> {
         self.0.node.borrow().slot_map().clone()
+    }
+
+    fn leader_ahead_ms(&self, shard: ShardId) -> i64 {
+        self.0.clocks.ahead_ms(shard)
     }
 
     fn hub(&self) -> &Arc<Hub> {

@@ -1,4 +1,5 @@
-//! What clients ask with operations: transactions, numbers, keys that expire.
+//! What clients ask with operations: transactions, numbers, keys that expire at a time or after
+//! one.
 //!
 //! Owns the choice, on keys of its own (`{tag}o/…`), so that the histories of plain keys stay simple enough to be judged without
 //! knowing the log. Every command names the operation of the history that it belongs to: a transaction ends with a look at a
@@ -169,7 +170,9 @@ impl Compound {
         let key = &self.any_key(shard)[..];
         let random = &mut self.random;
         let text = format!("t{}-{}", token.0, random.u8(..));
-        let at = UnixMillis(clock.0 + random.u64(0..LIFE_MS_MAX));
+        let life_ms = random.u64(0..LIFE_MS_MAX);
+        let at = UnixMillis(clock.0 + life_ms);
+        let is_relative = life_ms % 2 == 1;
         let condition = *choose(
             random,
             &[Condition::Always, Condition::Always, Condition::Exists, Condition::Version(Version::ABSENT)],
@@ -185,9 +188,10 @@ impl Compound {
                     1 => SetCondition::Differs(b"0"),
                     _ => SetCondition::Version(condition),
                 };
+                let end = if is_relative { Expiry::After(life_ms) } else { Expiry::At(at) };
                 let expiry = *choose(
                     random,
-                    &[Expiry::Never, Expiry::Keep, Expiry::At(at), Expiry::At(at), Expiry::At(UnixMillis(0))],
+                    &[Expiry::Never, Expiry::Keep, end, end, Expiry::At(UnixMillis(0))],
                 );
                 Operation::Set(Set { key, value, condition, expiry, previous: random.bool() })
             }
@@ -205,7 +209,13 @@ impl Compound {
                     ExpiryCondition::Later,
                     ExpiryCondition::SomeEarlier,
                 ];
-                Operation::Expire { key, at, condition: *choose(random, &conditions) }
+                let condition = *choose(random, &conditions);
+                match at {
+                    Some(UnixMillis(1..)) if is_relative => {
+                        Operation::ExpireAfter { key, after_ms: life_ms, condition }
+                    }
+                    at => Operation::Expire { key, at, condition },
+                }
             }
             11 => Operation::Exchange { key, value: random.i64(-2..3) },
             _ => Operation::CompareExchange { key, expected: random.i64(-2..3), new: random.i64(-2..3) },

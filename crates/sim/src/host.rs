@@ -338,11 +338,13 @@ impl Host {
         }
     }
 
-    /// One turn of the process: works off its inbox, until the node has nothing more to do.
-    pub fn turn(&mut self) -> Turn {
+    /// One turn of the process: works off its inbox, until the node has nothing more to do. `time` is
+    /// what its wall clock shows.
+    pub fn turn(&mut self, time: UnixMillis) -> Turn {
         let mut turn = Turn::default();
         let Some(process) = &mut self.process else { return turn };
         process.awake = false;
+        process.node.handle(Event::Clock(time));
         for event in process.inbox.drain(..) {
             process.ticks.0 += u64::from(matches!(event, Event::Tick));
             process.node.handle(event);

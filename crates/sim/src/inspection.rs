@@ -8,6 +8,7 @@ use tidelock_core::command::{
     Condition, ConfigRead, Consistency, HostInfo, Page, Read, Reply, Request, Standing, Write,
 };
 use tidelock_core::control::slot_set::SlotSet;
+use tidelock_core::event::PeerClock;
 use tidelock_core::limits::{CONFIG_HISTORY_REVISIONS_MAX, LIST_PAGE_ITEMS_MAX};
 use tidelock_core::types::{LogIndex, NodeId, ShardId, Token};
 
@@ -31,6 +32,9 @@ const ELECTIONS_TO_RECONCILE: u64 = 150;
 /// Elections within which the snapshots of a healed cluster are made: after one that failed, ten pass first.
 const ELECTIONS_TO_SETTLE_LOGS: u64 = 25;
 
+/// Elections within which a node measures the clocks of its peers anew, when they were set.
+const ELECTIONS_TO_MEASURE_CLOCKS: u64 = 25;
+
 /// Times that a probe may be refused.
 const PROBES_MAX: u32 = 3;
 
@@ -48,6 +52,7 @@ impl World<'_> {
         self.converge()?;
         self.check_slots()?;
         self.settle_logs()?;
+        self.settle_clocks()?;
         for node in self.nodes() {
             self.check_view(node)?;
         }
@@ -177,6 +182,28 @@ impl World<'_> {
         }
         let held: Vec<_> = self.hosts.iter().map(|host| (host.node(), host.log_held())).collect();
         Err(Violation::new("space", format!("the logs of a healed cluster stay too long: {held:?}")))
+    }
+
+    /// Clocks that are right again are soon measured as such, by every node of every other.
+    fn settle_clocks(&mut self) -> Result<(), Violation> {
+        for _ in 0..ELECTIONS_TO_MEASURE_CLOCKS {
+            if self.clocks_agree() {
+                return Ok(());
+            }
+            self.pass_ticks(self.plan.timing.election_ticks)?;
+        }
+        let clocks: Vec<_> =
+            self.hosts.iter().filter_map(|host| Some((host.node(), host.status()?.clocks))).collect();
+        Err(Violation::new("clocks", format!("nodes of a healed cluster see clocks apart: {clocks:?}")))
+    }
+
+    fn clocks_agree(&self) -> bool {
+        let members: Vec<&Host> = self.hosts.iter().filter(|host| host.is_member()).collect();
+        members.iter().all(|host| {
+            let clocks = host.status().map(|status| status.clocks).unwrap_or_default();
+            let is_right = |clock: &PeerClock| clock.ahead_ms.abs() <= clock.error_ms;
+            clocks.len() + 1 == members.len() && clocks.iter().all(is_right)
+        })
     }
 
     fn has_short_log(&self, host: &Host) -> bool {

@@ -199,6 +199,7 @@ fn draw_timing(request_ticks: u64, random: &mut fastrand::Rng) -> Timing {
         request_ticks,
         dead_ticks: *choose(random, &[30, 60, 120, 1 << 40]),
         balance_ticks: *choose(random, &[0, 1, 100]),
+        slow_request_ticks: request_ticks / 2,
     }
 }
 
@@ -273,7 +274,7 @@ mod tests {
                 debug.split(' ').next().unwrap().to_owned()
             })
             .collect();
-        assert_eq!(names.len(), 15, "{names:?}");
+        assert_eq!(names.len(), 16, "{names:?}");
         assert!(plans.iter().any(|plan| plan.faults.is_empty()));
     }
 }

@@ -355,12 +355,8 @@ impl<'p> World<'p> {
         // A process that does not run misses its ticks: timers do not pile up.
         if self.host(node).is_running() {
             self.note(&[5, node.0], || format!("node {node} ticks"));
-            let now = self.agenda.now();
-            let time = self.host(node).clock(now);
-            self.ledger.clock(time);
             self.host(node).look_at_disk();
             self.tell_disk(node);
-            self.post(node, Event::Clock(time));
             self.post(node, Event::Tick);
             if self.host(node).begin_probe() {
                 self.arrange_sync(node);
@@ -402,7 +398,10 @@ impl<'p> World<'p> {
             self.host(node).doze();
             return Ok(());
         }
-        let turn = self.host(node).turn();
+        let now = self.agenda.now();
+        let time = self.host(node).clock(now);
+        self.ledger.clock(node, time);
+        let turn = self.host(node).turn(time);
         for frame in turn.frames {
             let content = digest(&frame.payload);
             let (to, bytes) = (frame.to, frame.payload.len());
@@ -661,9 +660,13 @@ impl<'p> World<'p> {
             }
             let entry = |index| host.committed_entry(shard.shard, index);
             self.agreement.observe(node, shard.shard, (shard.log_begin, shard.committed), entry)?;
-            let writes = |index| host.committed_writes(shard.shard, index);
+            let writes = |index| {
+                let (term, _) = host.committed_entry(shard.shard, index)?;
+                Some((term, host.committed_writes(shard.shard, index)?))
+            };
             self.ledger.observe(shard.shard, shard.committed, writes);
             if shard.leads {
+                self.ledger.leader(node, shard.shard, shard.term);
                 self.leaders.observe(node, shard.shard, shard.term)?;
                 self.availability.leads(self.agenda.now(), node, shard.shard)?;
             }

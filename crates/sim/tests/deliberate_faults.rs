@@ -39,7 +39,7 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     plan.load.scanners = if fault == Fault::ScanByLaterMap { 2 } else { 0 };
     match fault {
         Fault::NewsOfLeaderAlone => plan.load.config_per_mille = 800,
-        Fault::ExpiredByLeaderAlone => plan.load.operations_per_mille = 900,
+        Fault::ExpiredByLeaderAlone | Fault::TimeOfNodeAsked => plan.load.operations_per_mille = 900,
         // Slots go to and fro under load; a copy takes a while, and its leader is often another one.
         Fault::OwnedBeforeLastRows | Fault::OldAttemptBelieved | Fault::ScanByLaterMap => {
             plan.data_shards = 2;
@@ -146,6 +146,10 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
             [Strike::Crash { target, loss: Loss::Process, inside_operations: None }, isolate, pause, slow]
         }
         Fault::OwnedBeforeLastRows | Fault::OldAttemptBelieved => [isolate, pause, slow, break_links],
+        Fault::TimeOfNodeAsked => {
+            let set = Strike::SetClock { target, ahead_ms: random.i64(-60_000..60_000) };
+            [set.clone(), set.clone(), set, isolate]
+        }
         Fault::StaleSnapshotInstalled | Fault::CheckpointTakenLate => [isolate, pause, slow, break_links],
         Fault::DeposedSessionAnswered | Fault::OvertakenTriedAgain | Fault::OutcomeThroughLaterLink => {
             [isolate, partition, pause, slow]
@@ -239,6 +243,11 @@ fn news_of_the_leader_alone() {
 #[test]
 fn expired_by_leader_alone_is_caught() {
     caught(Fault::ExpiredByLeaderAlone, &["replicas", "operations"]);
+}
+
+#[test]
+fn time_of_node_asked_is_caught() {
+    caught(Fault::TimeOfNodeAsked, &["operations"]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 
 use super::goal::Goal;
+use super::retry;
 use super::watch::{self, Line, Watch};
 use crate::args::{ClientArgs, Output, WaitArgs};
 use crate::client::{Answer, Call, Client};
@@ -39,17 +40,21 @@ impl Change {
             // Only to know whom to ask once a node that leaves has stopped. Whoever cannot be reached is told below.
             let _ = self.watch.look();
         }
-        let accepted = self.ask()?;
+        let limit = Duration::from_secs(if args.no_wait { 0 } else { args.wait_s });
+        let end = Instant::now() + limit;
+        let accepted = self.ask(end)?;
         if args.no_wait {
             return self.say(accepted, false);
         }
-        self.wait(Duration::from_secs(args.wait_s))?;
+        self.wait((end, limit))?;
         self.say(accepted, true)
     }
 
-    /// Asks for the goal; returns what is wanted from now on, as the node put it.
-    fn ask(&self) -> Result<Map<String, Value>, CliError> {
-        let answer = self.client.ask(&Call::post(self.goal.target(), &[])).map_err(nobody_answered)?;
+    /// Asks for the goal until a leader takes note or it is time to give up; returns what is wanted
+    /// from now on, as the node put it.
+    fn ask(&self, end: Instant) -> Result<Map<String, Value>, CliError> {
+        let ask = || self.client.ask(&Call::post(self.goal.target(), &[]));
+        let answer = retry::until(end, None, ask, output::progress).map_err(nobody_answered)?;
         match (answer.status, self.goal) {
             (202, _) => answer.json(),
             (409, Goal::Gone(node)) if is_removed_already(&answer) => {
@@ -60,7 +65,8 @@ impl Change {
         }
     }
 
-    fn wait(&mut self, limit: Duration) -> Result<(), CliError> {
+    /// Waits until it is true; `limit` is what was given to all of the command, up to `end`.
+    fn wait(&mut self, (end, limit): (Instant, Duration)) -> Result<(), CliError> {
         let line = Line::begin();
         let goal = self.goal;
         let mut asked = Instant::now();
@@ -73,7 +79,8 @@ impl Change {
             }
             Ok(missing)
         };
-        let missing = watch::wait(limit, look, |text| line.show(text))?;
+        let missing =
+            watch::wait(end.saturating_duration_since(Instant::now()), look, |text| line.show(text))?;
         drop(line);
         if missing.is_empty() { Ok(()) } else { Err(unfinished(goal, limit, &missing)) }
     }

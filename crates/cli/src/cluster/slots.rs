@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::json;
 
+use super::retry;
 use crate::args::{AddShardArgs, ClientArgs, MoveSlotsArgs, Output, WaitForMoves};
 use crate::client::{Answer, Call, Client};
 use crate::error::CliError;
@@ -74,15 +75,23 @@ pub(super) fn add_shard(args: AddShardArgs, client: ClientArgs) -> Result<(), Cl
 }
 
 pub(super) fn rebalance(wait: &WaitForMoves, client: ClientArgs) -> Result<(), CliError> {
-    let asked = accepted(reach(&client).ask(&Call::post("/v1/cluster/rebalance", b""))?)?;
+    let asked = ask(&Call::post("/v1/cluster/rebalance", b""), wait, &client)?;
     follow(&asked, wait, &client)
 }
 
 pub(super) fn move_slots(args: &MoveSlotsArgs, client: ClientArgs) -> Result<(), CliError> {
     let target = format!("/v1/cluster/shards/{}/slots", args.to);
     let body = json!({ "slots": args.slots }).to_string().into_bytes();
-    let asked = accepted(reach(&client).ask(&Call::post(target, &body))?)?;
+    let asked = ask(&Call::post(target, &body), &args.wait, &client)?;
     follow(&asked, &args.wait, &client)
+}
+
+/// Asks for moves until a leader takes note or the time to wait is over.
+fn ask(call: &Call<'_>, wait: &WaitForMoves, client: &ClientArgs) -> Result<Moving, CliError> {
+    let end = Instant::now() + Duration::from_secs(wait.wait_s);
+    let client = reach(client);
+    let answer = retry::until(end, Some("slots-moving"), || client.ask(call), output::progress)?;
+    accepted(answer)?.json()
 }
 
 pub(super) fn show(client: ClientArgs) -> Result<(), CliError> {
@@ -97,11 +106,11 @@ pub(super) fn show(client: ClientArgs) -> Result<(), CliError> {
 }
 
 /// Waits until all that was wanted up to now is done, and prints each change of what is left of it.
-fn follow(asked: &Answer, wait: &WaitForMoves, client: &ClientArgs) -> Result<(), CliError> {
-    let Moving { moves, last } = asked.json()?;
+fn follow(asked: &Moving, wait: &WaitForMoves, client: &ClientArgs) -> Result<(), CliError> {
+    let &Moving { moves, last } = asked;
     let is_text = client.output == Output::Text;
     if !is_text {
-        output::line(&String::from_utf8_lossy(&asked.body))?;
+        output::line(&json!({ "moves": moves, "last": last }).to_string())?;
     } else if wait.wait_s == 0 {
         output::line(&match moves {
             0 => "no moves beyond those that are under way, if any".to_owned(),

@@ -4,7 +4,7 @@
 //! node says with `--output json`.
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal};
+use std::io;
 
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
@@ -40,7 +40,7 @@ pub fn run(session: &Session, args: &DiffArgs) -> Result<(), CliError> {
 
 /// Whether to colour what is printed: on a terminal, unless its user said no (no-color.org).
 pub fn is_coloured() -> bool {
-    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    output::is_coloured(&io::stdout())
 }
 
 /// A document a line an entry; nothing for one that is not there.

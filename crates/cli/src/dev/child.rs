@@ -26,13 +26,13 @@ pub struct Exit {
 }
 
 /// Starts `node` and leaves a task in `children` that lives as long as it: it stops the child when `stopped`
-/// turns true, and reports to `exits` if the child ends before.
+/// turns true, and reports to `exits` if the child ends before. Returns the number of the process.
 pub fn start(
     node: &NodePlan,
     children: &mut JoinSet<()>,
     stopped: watch::Receiver<bool>,
     exits: mpsc::Sender<Exit>,
-) -> Result<(), CliError> {
+) -> Result<u32, CliError> {
     let mut child = Command::new(&node.executable)
         .args(&node.arguments)
         .arg("--stop-at-stdin-end")
@@ -52,8 +52,9 @@ pub fn start(
     if let Some(stderr) = child.stderr.take() {
         children.spawn(lines::copy(stderr, node.name.clone(), node.place));
     }
+    let pid = child.id().expect("invariant: a child that was not waited for has a number");
     children.spawn(watch_over(child, node.name.clone(), stopped, exits));
-    Ok(())
+    Ok(pid)
 }
 
 async fn watch_over(

@@ -2,10 +2,12 @@
 //!
 //! Owns the cutting of a stream into lines. A line that never ends is cut, so that memory stays bounded.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 use tokio::io::{AsyncRead, AsyncReadExt};
+
+use crate::output;
 
 /// A line is cut after this many bytes.
 const LINE_BYTES_MAX: usize = 64 << 10;
@@ -52,7 +54,7 @@ impl LineBuffer {
 
 /// Copies `stream` to standard output, each line behind the name of the node at `place`, until it ends.
 pub async fn copy(mut stream: impl AsyncRead + Unpin, name: String, place: usize) {
-    let prefix = prefix(&name, place, io::stdout().is_terminal());
+    let prefix = prefix(&name, place, output::is_coloured(&io::stdout()));
     let mut lines = LineBuffer::default();
     let mut chunk = vec![0; 16 << 10];
     loop {

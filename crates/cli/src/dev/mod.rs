@@ -41,7 +41,7 @@ pub fn run(args: &DevArgs) -> Result<(), CliError> {
         .enable_all()
         .build()
         .map_err(CliError::io("the runtime of the supervisor"))?;
-    runtime.block_on(supervise(&plan))
+    runtime.block_on(supervise(&plan, args.dump))
 }
 
 /// This binary, by a path as short as can be: it is shown in commands to type.
@@ -68,20 +68,21 @@ fn refuse_ports_in_use(plan: &Plan) -> Result<(), CliError> {
     Ok(())
 }
 
-async fn supervise(plan: &Plan) -> Result<(), CliError> {
+async fn supervise(plan: &Plan, dumps: bool) -> Result<(), CliError> {
     // Before the first child, so that no signal can leave one behind.
     let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::io("the handler of SIGINT"))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(CliError::io("the handler of SIGTERM"))?;
     let (stop, stopped) = watch::channel(false);
     let (exits_in, mut exits) = mpsc::channel(plan.nodes.len());
     let mut children = JoinSet::new();
+    let mut pids = vec![];
     for node in &plan.nodes {
-        child::start(node, &mut children, stopped.clone(), exits_in.clone())?;
+        pids.push(child::start(node, &mut children, stopped.clone(), exits_in.clone())?);
     }
     drop(exits_in);
 
     let outcome = tokio::select! {
-        outcome = start_and_watch(plan, &mut exits) => outcome,
+        outcome = start_and_watch(plan, (&pids, dumps), &mut exits) => outcome,
         _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
     };
@@ -97,8 +98,13 @@ async fn supervise(plan: &Plan) -> Result<(), CliError> {
     outcome
 }
 
-/// Announces the cluster once it is ready, then reports every node that dies; ends when none is left.
-async fn start_and_watch(plan: &Plan, exits: &mut mpsc::Receiver<Exit>) -> Result<(), CliError> {
+/// Announces the cluster once it is ready and every node stands in the registry, so that the words
+/// are the last thing on the screen, then reports every node that dies; ends when none is left.
+async fn start_and_watch(
+    plan: &Plan,
+    (pids, dumps): (&[u32], bool),
+    exits: &mut mpsc::Receiver<Exit>,
+) -> Result<(), CliError> {
     let timeout_text =
         format!("the nodes were not ready within {} s; see their logs above", READY_TIMEOUT.as_secs());
     tokio::select! {
@@ -112,10 +118,11 @@ async fn start_and_watch(plan: &Plan, exits: &mut mpsc::Receiver<Exit>) -> Resul
             )));
         }
     }
-    output::write(plan.welcome().as_bytes())?;
-    if let Some(dump) = ready::dump(&plan.nodes).await {
-        output::write(format!("The registry (`tidelock cluster dump`):\n\n{dump}\n").as_bytes())?;
+    let dump = ready::dump(&plan.nodes).await;
+    if let Some(dump) = dump.filter(|_| dumps) {
+        output::write(format!("\nThe registry (`tidelock cluster dump`):\n\n{dump}").as_bytes())?;
     }
+    output::write(plan.welcome(pids).as_bytes())?;
     let mut alive = plan.nodes.len();
     while alive > 0 {
         let Some(exit) = exits.recv().await else { break };

@@ -101,13 +101,19 @@ impl Plan {
         Founding { nodes: self.nodes.len(), peer_base: self.nodes[0].peer.port() }
     }
 
-    /// What stands on the screen once all nodes are ready.
-    pub fn welcome(&self) -> String {
-        let rows = self.nodes.iter().map(|node| {
-            let zone = ZONES[node.place % ZONES.len()].to_owned();
-            vec![format!("  {}", node.name), format!("http://{}", node.http), node.peer.to_string(), zone]
+    /// What stands on the screen once all nodes are ready; `pids` are their processes.
+    pub fn welcome(&self, pids: &[u32]) -> String {
+        let rows = self.nodes.iter().zip(pids).map(|(node, pid)| {
+            vec![
+                format!("  {}", node.name),
+                format!("http://{}", node.http),
+                node.resp.to_string(),
+                node.peer.to_string(),
+                ZONES[node.place % ZONES.len()].to_owned(),
+                pid.to_string(),
+            ]
         });
-        let table = output::table(&["  NODE", "HTTP", "PEER", "ZONE"], rows.collect());
+        let table = output::table(&["  NODE", "HTTP", "REDIS", "PEER", "ZONE", "PID"], rows.collect());
         let (first, last) = (&self.nodes[0], &self.nodes[self.nodes.len() - 1]);
         let tidelock = quote(self.executable.as_os_str().to_string_lossy().as_ref());
         let ready = if self.nodes.len() == 1 {
@@ -119,6 +125,7 @@ impl Plan {
         for line in [
             format!("curl -X PUT http://{}/v1/keys/hello -d world", first.http),
             format!("curl http://{}/v1/keys/hello", last.http),
+            format!("redis-cli -p {} GET hello", last.resp.port()),
             format!("{tidelock} cluster status --url http://{}", first.http),
         ] {
             writeln!(text, "  {line}").expect("invariant: writing to a string cannot fail");
@@ -162,6 +169,7 @@ mod tests {
             http_base: 8001,
             resp_base: 7001,
             peer_base: 9001,
+            dump: false,
         }
     }
 
@@ -174,9 +182,13 @@ mod tests {
              --resp 127.0.0.1:7003 --peer 127.0.0.1:9003 --peers 127.0.0.1:9001,127.0.0.1:9002,127.0.0.1:9003 \
              --tag geo:region=us-central1 --tag geo:zone=us-west-1f"
         );
-        let welcome = plan.welcome();
-        for text in ["All 3 nodes are ready", "http://127.0.0.1:8002", "http://127.0.0.1:8003/v1/keys/hello"]
-        {
+        let welcome = plan.welcome(&[11, 12, 13]);
+        for text in [
+            "All 3 nodes are ready",
+            "node-2  http://127.0.0.1:8002  127.0.0.1:7002  127.0.0.1:9002  us-west-1c  12",
+            "http://127.0.0.1:8003/v1/keys/hello",
+            "redis-cli -p 7003 GET hello",
+        ] {
             assert!(welcome.contains(text), "{welcome}");
         }
     }
@@ -185,7 +197,7 @@ mod tests {
     fn one_node_has_no_peers() {
         let plan = Plan::new(&args(1), "tidelock".into()).unwrap();
         assert!(!plan.nodes[0].arguments.contains(&"--peers".into()));
-        assert!(plan.welcome().contains("The node is ready"));
+        assert!(plan.welcome(&[1]).contains("The node is ready"));
     }
 
     #[test]

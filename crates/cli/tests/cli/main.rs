@@ -27,6 +27,7 @@ mod linearizable;
 mod lost_majority;
 mod membership;
 mod moving;
+mod outages;
 mod placement;
 mod replacement;
 mod resp;

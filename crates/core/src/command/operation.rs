@@ -74,6 +74,16 @@ pub enum Operation<'a> {
         /// Checked and acted on in one step.
         condition: ExpiryCondition,
     },
+    /// Sets the time at which a key expires, counted from when the shard's leader proposes it.
+    /// Answered as `Expire` is. No log holds it: see [`Operations::at`].
+    ExpireAfter {
+        /// The key.
+        key: &'a [u8],
+        /// Milliseconds from then on.
+        after_ms: u64,
+        /// Checked and acted on in one step.
+        condition: ExpiryCondition,
+    },
     /// Puts a number into a register: a key that holds a decimal number of 64 bits, an absent one 0. Answered by `Exchanged` or
     /// `Rejected`.
     Exchange {
@@ -128,6 +138,9 @@ pub enum Expiry {
     Keep,
     /// Then. [`UnixMillis`] 0 has passed by any clock: the key does not exist after the set.
     At(UnixMillis),
+    /// So many milliseconds after the shard's leader proposes the set. No log holds it: see
+    /// [`Operations::at`].
+    After(u64),
 }
 
 /// When the time at which a key expires may be changed. A key that never expires counts as one that does so infinitely late.
@@ -154,6 +167,7 @@ pub enum ExpiryCondition {
 pub struct Operations {
     bytes: Bytes,
     count: usize,
+    needs_clock: bool,
 }
 
 /// [`Operations`] in the making.
@@ -161,6 +175,7 @@ pub struct Operations {
 pub struct OperationsBuilder {
     bytes: Vec<u8>,
     count: usize,
+    needs_clock: bool,
 }
 
 const TAG_GET: u8 = 1;
@@ -174,6 +189,10 @@ const TAG_APPEND: u8 = 8;
 const TAG_EXPIRE: u8 = 9;
 const TAG_EXCHANGE: u8 = 10;
 const TAG_COMPARE_EXCHANGE: u8 = 11;
+const TAG_EXPIRE_AFTER: u8 = 12;
+
+/// A time that has passed by any clock.
+const PASSED: UnixMillis = UnixMillis(0);
 
 impl<'a> Operation<'a> {
     /// The key that it is about.
@@ -188,6 +207,7 @@ impl<'a> Operation<'a> {
             | Operation::Add { key, .. }
             | Operation::Append { key, .. }
             | Operation::Expire { key, .. }
+            | Operation::ExpireAfter { key, .. }
             | Operation::Exchange { key, .. }
             | Operation::CompareExchange { key, .. } => key,
         }
@@ -196,6 +216,38 @@ impl<'a> Operation<'a> {
     /// Whether it changes nothing, whatever the state.
     pub fn is_read(&self) -> bool {
         matches!(self, Operation::Get { .. } | Operation::Describe { .. })
+    }
+
+    /// Whether what it does depends on the time at which the shard's leader proposes it.
+    fn needs_clock(&self) -> bool {
+        match *self {
+            Operation::Set(Set { expiry: Expiry::After(_), .. }) | Operation::ExpireAfter { .. } => true,
+            // A time that has passed takes the key at once.
+            Operation::Set(Set { expiry: Expiry::At(at), .. }) | Operation::Expire { at: Some(at), .. } => {
+                at != PASSED
+            }
+            _ => false,
+        }
+    }
+
+    /// The operation as the log holds it, proposed at `now`.
+    fn at(self, now: UnixMillis) -> Operation<'a> {
+        let end = |after_ms: u64| UnixMillis(now.0.saturating_add(after_ms));
+        match self {
+            Operation::Set(set @ Set { expiry: Expiry::After(after_ms), .. }) => {
+                Operation::Set(Set { expiry: Expiry::At(end(after_ms)), ..set })
+            }
+            Operation::Set(set @ Set { expiry: Expiry::At(at), .. }) if at <= now => {
+                Operation::Set(Set { expiry: Expiry::At(PASSED), ..set })
+            }
+            Operation::ExpireAfter { key, after_ms, condition } => {
+                Operation::Expire { key, at: Some(end(after_ms)), condition }
+            }
+            Operation::Expire { key, at: Some(at), condition } if at <= now => {
+                Operation::Expire { key, at: Some(PASSED), condition }
+            }
+            operation => operation,
+        }
     }
 
     /// Checks the limits that every protocol shares.
@@ -243,6 +295,11 @@ impl<'a> Operation<'a> {
                 out.push(condition.code());
                 put_expiry(out, at);
             }
+            Operation::ExpireAfter { key, after_ms, condition } => {
+                put_tagged(out, TAG_EXPIRE_AFTER, key);
+                out.push(condition.code());
+                codec::put_varint(out, after_ms);
+            }
             Operation::Exchange { key, value } => {
                 put_tagged(out, TAG_EXCHANGE, key);
                 codec::put_signed(out, value);
@@ -273,6 +330,10 @@ impl<'a> Operation<'a> {
             TAG_EXPIRE => {
                 let condition = ExpiryCondition::from_code(decoder.u8()?)?;
                 Operation::Expire { key, at: expiry(decoder)?, condition }
+            }
+            TAG_EXPIRE_AFTER => {
+                let condition = ExpiryCondition::from_code(decoder.u8()?)?;
+                Operation::ExpireAfter { key, after_ms: decoder.varint()?, condition }
             }
             TAG_EXCHANGE => Operation::Exchange { key, value: decoder.signed()? },
             TAG_COMPARE_EXCHANGE => {
@@ -309,6 +370,10 @@ impl<'a> Set<'a> {
                 out.push(2);
                 codec::put_varint(out, at);
             }
+            Expiry::After(after_ms) => {
+                out.push(3);
+                codec::put_varint(out, after_ms);
+            }
         }
         codec::put_bytes(out, self.value);
     }
@@ -325,6 +390,7 @@ impl<'a> Set<'a> {
             0 => Expiry::Never,
             1 => Expiry::Keep,
             2 => Expiry::At(UnixMillis(decoder.varint()?)),
+            3 => Expiry::After(decoder.varint()?),
             _ => return Err(DecodeError::UnknownTag("expiry of a set")),
         };
         Ok(Set { key, value: decoder.bytes()?, condition, expiry, previous })
@@ -400,6 +466,20 @@ impl Operations {
         })
     }
 
+    /// Whether the shard's leader has to put in the time at which it proposes them.
+    pub fn needs_clock(&self) -> bool {
+        self.needs_clock
+    }
+
+    /// The operations as the log holds them, proposed at `now` by the clock of the shard's leader:
+    /// what is to expire after some time gets the time at which it does, and what expires at a time
+    /// that has passed does so at once.
+    pub fn at(&self, now: UnixMillis) -> Operations {
+        let mut builder = OperationsBuilder::default();
+        self.iter().for_each(|operation| builder.push(&operation.at(now)));
+        Operations { needs_clock: false, ..builder.finish() }
+    }
+
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         codec::put_varint(out, self.count as u64);
         codec::put_bytes(out, &self.bytes);
@@ -407,9 +487,12 @@ impl Operations {
 
     /// Reads operations and makes sure that each of them decodes.
     pub(crate) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Operations, DecodeError> {
-        let (count, bytes) =
-            decoder.packed(owner, "number of operations", |item| Operation::decode(item).map(drop))?;
-        Ok(Operations { count, bytes })
+        let mut needs_clock = false;
+        let (count, bytes) = decoder.packed(owner, "number of operations", |item| {
+            needs_clock |= Operation::decode(item)?.needs_clock();
+            Ok(())
+        })?;
+        Ok(Operations { count, bytes, needs_clock })
     }
 }
 
@@ -424,6 +507,7 @@ impl OperationsBuilder {
     pub fn push(&mut self, operation: &Operation<'_>) {
         operation.encode(&mut self.bytes);
         self.count += 1;
+        self.needs_clock |= operation.needs_clock();
     }
 
     /// How many there are.
@@ -443,7 +527,7 @@ impl OperationsBuilder {
 
     /// All of them.
     pub fn finish(self) -> Operations {
-        Operations { bytes: self.bytes.into(), count: self.count }
+        Operations { bytes: self.bytes.into(), count: self.count, needs_clock: self.needs_clock }
     }
 }
 
@@ -490,6 +574,12 @@ mod tests {
             Operation::Append { key, suffix: b"s" },
             Operation::Expire { key, at: None, condition: ExpiryCondition::Some },
             Operation::Expire { key, at: Some(UnixMillis(0)), condition: ExpiryCondition::SomeEarlier },
+            Operation::Set(Set {
+                condition: SetCondition::Equals(b"a"),
+                expiry: Expiry::After(1 << 40),
+                ..set
+            }),
+            Operation::ExpireAfter { key, after_ms: 300, condition: ExpiryCondition::Later },
             Operation::Exchange { key, value: -1 },
             Operation::CompareExchange { key, expected: i64::MAX, new: 0 },
         ]
@@ -512,6 +602,36 @@ mod tests {
         miscounted[0] += 1;
         let miscounted = Bytes::from(miscounted);
         assert!(Operations::decode(&mut Decoder::new(&miscounted), &miscounted).is_err());
+    }
+
+    #[test]
+    fn the_leader_makes_times_absolute_and_judges_which_have_passed() {
+        let key = &b"k"[..];
+        let condition = ExpiryCondition::Always;
+        let set = |expiry| {
+            let condition = SetCondition::Version(Condition::Always);
+            Operation::Set(Set { key, value: b"v", condition, expiry, previous: false })
+        };
+        let expire = |at: u64| Operation::Expire { key, at: Some(UnixMillis(at)), condition };
+        let now = UnixMillis(1_000);
+        for (asked, logged) in [
+            (set(Expiry::After(500)), set(Expiry::At(UnixMillis(1_500)))),
+            (set(Expiry::After(u64::MAX)), set(Expiry::At(UnixMillis(u64::MAX)))),
+            (Operation::ExpireAfter { key, after_ms: 500, condition }, expire(1_500)),
+            (set(Expiry::At(UnixMillis(1_001))), set(Expiry::At(UnixMillis(1_001)))),
+            (set(Expiry::At(UnixMillis(1_000))), set(Expiry::At(UnixMillis(0)))),
+            (expire(1_001), expire(1_001)),
+            (expire(1_000), expire(0)),
+        ] {
+            let operations = Operations::of(&[asked]);
+            assert!(operations.needs_clock(), "{asked:?}");
+            assert_eq!(operations.at(now).iter().collect::<Vec<_>>(), [logged], "{asked:?}");
+            assert!(!operations.at(now).needs_clock());
+        }
+        for asked in [set(Expiry::At(UnixMillis(0))), set(Expiry::Keep), expire(0), Operation::Get { key }] {
+            assert!(!Operations::of(&[asked]).needs_clock(), "{asked:?}");
+            assert!(Operations::of(&[asked]).at(now).iter().eq([asked]));
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::control::registry::Seat;
 use crate::control::registry::migrations::Migration;
 use crate::control::registry::tables::{Replica, Shard};
 use crate::control::slot_map::SlotMap;
+use crate::event::PeerClock;
 use crate::membership::Role;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term};
 
@@ -37,6 +38,8 @@ pub struct HostView {
     pub updated: LogIndex,
     /// Whether this node has a connection to it (true for itself).
     pub connected: bool,
+    /// How far its clock is from that of the node that answers, if that was measured.
+    pub clock: Option<PeerClock>,
     /// What is wanted of it.
     pub standing: Standing,
     /// Whether it should lead nothing.

@@ -68,7 +68,7 @@ impl Node {
         let is_gone = |node: NodeId| self.seat(node).is_some_and(|seat| seat.standing == Standing::Removed);
         let is_removed = is_gone(own);
         let gone = self.roster.peers.iter().map(|(node, _)| *node).filter(|&node| is_gone(node));
-        let farewells: Vec<NodeId> = gone.filter(|&node| self.router.is_up(node)).collect();
+        let farewells: Vec<NodeId> = gone.filter(|&node| self.router.is_linked(node)).collect();
         let peers = self.wanted_peers();
         // What the registry says by now need not be remembered from hearsay.
         let registered: Vec<NodeId> = self.known_hosts().map(|(node, _, _)| node).collect();
@@ -190,7 +190,7 @@ impl Node {
             return;
         }
         let up: Vec<NodeId> =
-            self.router.peers().iter().filter(|peer| peer.up).map(|peer| peer.node).collect();
+            self.router.peers().iter().filter(|peer| peer.answers).map(|peer| peer.node).collect();
         for shard in leaders {
             let (wanted, heirs) = (self.wanted(shard), self.heirs(shard, true));
             self.groups.with(shard, |group| {

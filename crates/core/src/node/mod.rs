@@ -5,6 +5,7 @@
 
 pub mod alone;
 mod carrying;
+mod clocks;
 mod disks;
 mod members;
 mod migrating;
@@ -37,8 +38,9 @@ use crate::raft::{self, DiskState, Disks, Group, Groups, Output};
 use crate::router::Router;
 use crate::storage::snapshot::SnapshotDone;
 use crate::storage::{RecoveredShards, WalBatch};
-use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, UnixMillis, WalSequence};
+use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, WalSequence};
 use carrying::Carrying;
+use clocks::PeerClocks;
 use disks::DiskHistory;
 use members::Roster;
 use migrating::Migrating;
@@ -48,8 +50,6 @@ use placing::Watch;
 pub struct Node {
     options: NodeOptions,
     now: Ticks,
-    /// What time it was at the shell, if it ever said so.
-    clock: Option<UnixMillis>,
     retiring: bool,
     /// The cluster goes on without this node.
     removed: bool,
@@ -57,6 +57,7 @@ pub struct Node {
     carrying: Carrying,
     watch: Watch,
     migrating: Migrating,
+    clocks: PeerClocks,
     /// The disk here, and those of peers.
     disks: Disks,
     disk_history: DiskHistory,
@@ -98,13 +99,13 @@ impl Node {
         let (carrying, groups) = Carrying::begin(&options, recovered);
         let mut node = Node {
             now: Ticks(0),
-            clock: None,
             retiring: false,
             removed: false,
             roster: Roster::default(),
             carrying,
             watch: Watch::default(),
             migrating: Migrating::default(),
+            clocks: PeerClocks::default(),
             disks: Disks::default(),
             disk_history: DiskHistory::default(),
             leaders: Vec::new(),
@@ -141,11 +142,12 @@ impl Node {
             }
             Event::LinkDown(peer) => {
                 self.router.link_down(peer);
+                self.clock_lost(peer);
                 self.peer_disk_changed(peer, DiskState::Healthy);
                 self.groups.for_each(|group| group.link_lost(peer));
             }
             Event::Tick => self.tick(),
-            Event::Clock(time) => self.clock = Some(time),
+            Event::Clock(time) => self.router.set_clock(time),
             Event::Durable(sequence) => self.durable(sequence),
             Event::Snapshot(SnapshotDone::Removed { id }) => self.files_removed(id.shard),
             Event::Snapshot(done) => {
@@ -166,6 +168,7 @@ impl Node {
     pub fn has_work(&self) -> bool {
         !self.groups.is_idle()
             || self.report_due
+            || self.has_clocks_due()
             || self.upkeep.is_due()
             || !self.elsewhere.is_empty()
             || self.router.has_output()
@@ -247,7 +250,15 @@ impl Node {
             peers_stalled: self.disks.peers_stalled(),
             requests_open: self.router.open_count(),
             shards: self.groups.iter().map(Group::status).collect(),
-            links: self.router.peers().iter().map(|peer| (peer.node, peer.up)).collect(),
+            links: self.router.peers().iter().map(|peer| (peer.node, peer.answers)).collect(),
+            silent: self
+                .router
+                .peers()
+                .iter()
+                .filter(|peer| peer.up && !peer.answers)
+                .map(|peer| peer.node)
+                .collect(),
+            clocks: self.peer_clocks(),
             moves: self.moves(),
             counters,
         }
@@ -303,6 +314,7 @@ impl Node {
     }
 
     fn frame(&mut self, from: NodeId, payload: &Bytes) -> Result<(), DecodeError> {
+        self.router.heard(from);
         let mut decoder = Decoder::new(payload);
         let output = &mut self.output;
         match decoder.u8()? {
@@ -360,6 +372,11 @@ impl Node {
                     self.heard_of(node, address);
                 }
             }
+            peer::KIND_CLOCK => {
+                let message = peer::clock_message(&mut decoder)?;
+                decoder.finish()?;
+                self.clock_heard(from, message);
+            }
             peer::KIND_FAREWELL => {
                 decoder.finish()?;
                 self.removed = true;
@@ -392,13 +409,14 @@ impl Node {
             self.forget_replicas();
             self.balance();
             self.report_due = true;
+            self.send_clocks();
             self.tell_of_elsewhere();
         }
     }
 
     /// Proposes that overdue keys go, for each shard that this node leads.
     fn expire_keys(&mut self) {
-        let Some(time) = self.clock else { return };
+        let Some(time) = self.router.clock() else { return };
         let due: Vec<(ShardId, usize)> =
             self.groups.iter().filter_map(|group| group.keys_to_expire(time)).collect();
         for (shard, keys) in due {
@@ -472,7 +490,9 @@ impl Node {
                 links.map(|peer| OutgoingFrame { to: peer.node, payload: payload.clone(), droppable: true });
             actions.frames.extend(frames);
         }
+        self.emit_clocks(&mut actions.frames);
         actions.replies.append(self.router.replies());
+        actions.slow.append(self.router.slow());
         actions.config.append(&mut self.output.config);
         actions.elsewhere.append(&mut self.elsewhere);
         let peers = self.emit_roster(&mut actions.frames);

@@ -1,8 +1,10 @@
 //! Whole nodes over a perfect network and disk: what the parts promise together. Faults are the simulator's.
 
 mod alone;
+mod clocks;
 mod membership;
 mod scans;
+mod silence;
 mod stalls;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -14,7 +16,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::command::{Condition, Consistency, Refusal};
-use crate::event::{StallReason, Timing};
+use crate::event::{SlowRequest, StallReason, Timing};
 use crate::limits;
 use crate::storage::memory_disk::MemoryDisk;
 use crate::storage::snapshot::SnapshotTask;
@@ -41,6 +43,8 @@ struct Cluster {
     hanging: BTreeMap<u64, WalSequence>,
     next_token: u64,
     replies: BTreeMap<Token, Reply>,
+    /// Slow requests, with the numbers of their nodes.
+    slow: Vec<(u64, SlowRequest)>,
     /// Where snapshots go, in the tests that want them done; otherwise none is ever finished.
     files: Vec<SnapshotFiles<MemoryDisk>>,
     /// What was asked of those files, in order, and is not done yet.
@@ -61,6 +65,7 @@ impl Cluster {
             hanging: BTreeMap::new(),
             next_token: 0,
             replies: BTreeMap::new(),
+            slow: Vec::new(),
             files: Vec::new(),
             tasks: Vec::new(),
         };
@@ -148,6 +153,7 @@ impl Cluster {
                     }
                 }
                 self.replies.extend(actions.replies);
+                self.slow.extend(actions.slow.into_iter().map(|slow| (index as u64 + 1, slow)));
                 if let Some(peers) = actions.peers {
                     self.peers[index] = peers.into_iter().map(|(node, _)| node).collect();
                     self.connect();
@@ -226,6 +232,7 @@ pub(super) fn options(node: u64, founders: &[String]) -> NodeOptions {
             request_ticks: REQUEST_TICKS,
             dead_ticks: DEAD_TICKS,
             balance_ticks: 0,
+            slow_request_ticks: REQUEST_TICKS / 2,
         },
         snapshot_log_bytes_min: 1 << 20,
         seed: node,

@@ -49,6 +49,7 @@ impl Node {
             created,
             updated,
             connected,
+            clock: self.peer_clock(node),
             standing,
             draining,
             dead: seat.is_dead,
@@ -73,7 +74,10 @@ impl Node {
         let group = self.groups.find(shard);
         // Of a shard that is not replicated here, what its leader last reported.
         let reported = || {
-            let leads = self.reports.iter().filter(|((_, of), position)| *of == shard && position.leads);
+            let leads = self
+                .reports
+                .iter()
+                .filter(|((node, of), position)| *of == shard && position.leads && self.router.is_up(*node));
             leads.map(|((node, _), position)| (position.term, *node)).max()
         };
         let (leader, term) = match group.map(Group::status) {

@@ -315,8 +315,14 @@ impl Group {
     }
 
     /// Takes a command into the queue of the next entry. On success exactly one [`Outcome`] follows, or none if this
-    /// replica never learns.
-    pub fn propose(&mut self, write: &Write, origin: Origin) -> Result<(), ProposeError> {
+    /// replica never learns. Times that are relative become absolute by `clock`, what time it is here: the log holds
+    /// absolute times only, so that no replica has to ask a clock.
+    pub fn propose(
+        &mut self,
+        write: &Write,
+        origin: Origin,
+        clock: Option<UnixMillis>,
+    ) -> Result<(), ProposeError> {
         if self.raft.raft.state != StateRole::Leader || self.raft.raft.lead_transferee.is_some() {
             return Err(ProposeError::NotLeader);
         }
@@ -331,7 +337,13 @@ impl Group {
         if self.refuses_commands() {
             return Err(ProposeError::Refused(Refusal::DiskUnavailable));
         }
-        self.proposals.push(write, origin).map_err(|_| ProposeError::Refused(Refusal::Overloaded))
+        let proposed = match clock {
+            _ if !write.needs_clock() => self.proposals.push(write, origin),
+            Some(now) => self.proposals.push(&write.at(now), origin),
+            // The first tick brings the time.
+            None => return Err(ProposeError::NotLeader),
+        };
+        proposed.map_err(|_| ProposeError::Refused(Refusal::Overloaded))
     }
 
     /// How many keys are overdue, up to what is proposed at a time, if this replica leads and has not just said so.

@@ -24,11 +24,11 @@ use slab::Slab;
 use crate::command::{Refusal, Reply, Target, Write};
 use crate::control::slot_map::SlotMap;
 use crate::deliberate::{Fault, Faults};
-use crate::event::{Counters, NodeOptions};
+use crate::event::{Counters, NodeOptions, SlowRequest};
 use crate::limits;
 use crate::peer;
 use crate::raft::{Groups, LinkNumber, Origin, Outcome, ProposeError, RequestId};
-use crate::types::{NodeId, ShardId, Term, Ticks, Token};
+use crate::types::{NodeId, ShardId, Term, Ticks, Token, UnixMillis};
 use reads::{Displaced, Gathering, Remote, Served};
 use routes::Routes;
 
@@ -40,7 +40,11 @@ pub(crate) struct Router {
     founding: u64,
     routes: Routes,
     request_ticks: u64,
+    election_ticks: u64,
+    slow_request_ticks: u64,
     now: Ticks,
+    /// What time it is by this node's clock, once the shell said so. Commands are proposed with it.
+    clock: Option<UnixMillis>,
     open: Slab<Open>,
     generation: u32,
     /// In order of their deadlines, because all requests have the same time.
@@ -51,6 +55,8 @@ pub(crate) struct Router {
     /// Links that this node has had, with anyone.
     links: u64,
     replies: Vec<(Token, Reply)>,
+    /// To be told: see [`Actions::slow`](crate::event::Actions::slow).
+    slow: Vec<SlowRequest>,
     errands: Vec<(Errand, Reply)>,
     /// A leader changed since held writes were last tried.
     leader_changed: bool,
@@ -64,6 +70,8 @@ struct Open {
     token: Option<Token>,
     /// What the node asks of itself and wants to hear of.
     errand: Option<Errand>,
+    /// When it came.
+    opened: Ticks,
     work: Work,
 }
 
@@ -82,8 +90,8 @@ enum Work {
         write: Write,
         place: Place,
     },
-    /// A read of one shard, which is replicated here.
-    Read,
+    /// A read of one shard, which is replicated here; `None` while it is being looked at.
+    Read(Option<ShardId>),
     /// A read of one shard, which is not.
     RemoteRead(Remote),
     /// A read that has nobody to ask, because its slots are on their way. It is held.
@@ -108,7 +116,12 @@ enum Place {
 /// The link to one peer.
 pub(crate) struct Peer {
     pub(crate) node: NodeId,
+    /// Whether a link stands.
     pub(crate) up: bool,
+    /// Whether a link stands and the peer has sent something lately.
+    pub(crate) answers: bool,
+    /// When it last sent something, or its link came up.
+    heard: Ticks,
     /// Which link this is, or was.
     link: LinkNumber,
     /// Commands and outcomes for the next frames, the last of which is open to more.
@@ -128,7 +141,10 @@ impl Router {
             founding: options.data_shards,
             routes: Routes::default(),
             request_ticks: options.timing.request_ticks,
+            election_ticks: options.timing.election_ticks,
+            slow_request_ticks: options.timing.slow_request_ticks,
             now: Ticks(0),
+            clock: None,
             open: Slab::new(),
             generation: 0,
             deadlines: VecDeque::new(),
@@ -136,6 +152,7 @@ impl Router {
             peers: Vec::new(),
             links: 0,
             replies: Vec::new(),
+            slow: Vec::new(),
             errands: Vec::new(),
             leader_changed: false,
             counters: Counters::default(),
@@ -148,6 +165,11 @@ impl Router {
         self.counters.writes += if token.is_some() { writes_in(&write) } else { 0 };
         if let Err(refusal) = write.validate() {
             return self.answer(token, Reply::Refused(refusal));
+        }
+        if self.faults.has(Fault::TimeOfNodeAsked)
+            && let Some(clock) = self.clock
+        {
+            write = write.at(clock);
         }
         let shard = match self.destination(&mut write) {
             Ok(shard) => shard,
@@ -264,7 +286,8 @@ impl Router {
     ) {
         let Some(peer) = self.peers.iter().find(|peer| peer.node == from) else { return };
         let origin = Origin { node: from, link: peer.link, request };
-        let outcome = match groups.with(shard, |group| group.propose(write, origin)) {
+        let clock = self.clock;
+        let outcome = match groups.with(shard, |group| group.propose(write, origin, clock)) {
             Some(Ok(())) => return,
             Some(Err(ProposeError::Refused(refusal))) => Outcome::Done(Reply::Refused(refusal)),
             Some(Err(ProposeError::NotHere)) => Outcome::NotHere,
@@ -276,8 +299,33 @@ impl Router {
     pub(crate) fn link_up(&mut self, node: NodeId) {
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) {
             self.links += 1;
-            peer.up = true;
+            (peer.up, peer.answers, peer.heard) = (true, true, self.now);
             peer.link = LinkNumber(self.links);
+        }
+    }
+
+    /// A peer sent something.
+    pub(crate) fn heard(&mut self, node: NodeId) {
+        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) {
+            peer.heard = self.now;
+            // What is held may go there now.
+            self.leader_changed |= peer.up && !core::mem::replace(&mut peer.answers, peer.up);
+        }
+    }
+
+    /// Peers that have sent nothing for too long count as unreachable, though their links
+    /// stand; what they were asked to read, others are asked.
+    fn find_silent_peers(&mut self) {
+        let (now, limit) = (self.now.0, limits::SILENT_ELECTION_TIMEOUTS * self.election_ticks);
+        let is_silent = |peer: &Peer| peer.answers && now - peer.heard.0 > limit;
+        let silent: Vec<NodeId> =
+            self.peers.iter().filter(|peer| is_silent(peer)).map(|peer| peer.node).collect();
+        for node in silent {
+            if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) {
+                peer.answers = false;
+            }
+            self.routes.lose(node);
+            self.reads_lost(node);
         }
     }
 
@@ -310,7 +358,7 @@ impl Router {
     /// The link to `node` broke: what was with it may or may not happen.
     pub(crate) fn link_down(&mut self, node: NodeId) {
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) {
-            peer.up = false;
+            (peer.up, peer.answers) = (false, false);
             peer.outgoing.clear();
             peer.reads.clear();
         }
@@ -331,6 +379,7 @@ impl Router {
     /// Time passed: answers what is due, tries again what is held.
     pub(crate) fn tick(&mut self, now: Ticks, groups: &mut Groups) {
         self.now = now;
+        self.find_silent_peers();
         while let Some(&(due, request)) = self.deadlines.front() {
             if due > now {
                 break;
@@ -339,6 +388,16 @@ impl Router {
             self.expire(request);
         }
         self.retry_held(groups);
+    }
+
+    /// What time it is by this node's clock.
+    pub(crate) fn set_clock(&mut self, time: UnixMillis) {
+        self.clock = Some(time);
+    }
+
+    /// See [`Router::set_clock`].
+    pub(crate) fn clock(&self) -> Option<UnixMillis> {
+        self.clock
     }
 
     /// Held writes are tried again at the next opportunity rather than at the next tick.
@@ -419,8 +478,14 @@ impl Router {
         &self.peers
     }
 
-    pub(crate) fn is_up(&self, node: NodeId) -> bool {
+    /// Whether a link to a node stands.
+    pub(crate) fn is_linked(&self, node: NodeId) -> bool {
         self.peers.iter().any(|peer| peer.node == node && peer.up)
+    }
+
+    /// Whether a node can be reached: a link stands, and the node sends something through it.
+    pub(crate) fn is_up(&self, node: NodeId) -> bool {
+        self.peers.iter().any(|peer| peer.node == node && peer.answers)
     }
 
     /// Sets which shard holds which slots, and who carries the shards that this node does not.
@@ -455,7 +520,10 @@ impl Router {
         }
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
-        let request = id(self.open.insert(Open { generation, token, errand: None, work }), generation);
+        let request = id(
+            self.open.insert(Open { generation, token, errand: None, opened: self.now, work }),
+            generation,
+        );
         self.deadlines.push_back((Ticks(self.now.0 + self.request_ticks), request));
         Some(request)
     }
@@ -472,7 +540,7 @@ impl Router {
         let Some(open) = self.open.get_mut(key).filter(|open| open.generation == generation) else { return };
         let Work::Write { shard, write, place } = &mut open.work else { return };
         debug_assert!(*place == Place::Held, "invariant: a write is in one place at a time");
-        match groups.with(*shard, |group| group.propose(write, origin)) {
+        match groups.with(*shard, |group| group.propose(write, origin, self.clock)) {
             Some(Ok(())) => *place = Place::Local,
             Some(Err(ProposeError::Refused(refusal))) => self.finish(request, Reply::Refused(refusal)),
             Some(Err(ProposeError::NotHere)) => self.held.push_back(request),
@@ -482,7 +550,7 @@ impl Router {
             None | Some(Err(ProposeError::NotLeader)) => {
                 let known = groups.member(*shard).map(|group| group.leader());
                 let leader = known.unwrap_or_else(|| self.routes.leader(*shard));
-                let Some(peer) = self.peers.iter_mut().find(|peer| Some(peer.node) == leader && peer.up)
+                let Some(peer) = self.peers.iter_mut().find(|peer| Some(peer.node) == leader && peer.answers)
                 else {
                     self.held.push_back(request);
                     return;
@@ -504,7 +572,7 @@ impl Router {
     fn expire(&mut self, request: RequestId) {
         let Some(open) = self.get(request) else { return };
         let refusal = match open.work {
-            Work::Read
+            Work::Read(_)
             | Work::RemoteRead(_)
             | Work::Displaced(_)
             | Work::Gathering(_)
@@ -521,15 +589,44 @@ impl Router {
             return;
         }
         let open = self.open.remove(key);
+        if open.token.is_some() && self.now.0 - open.opened.0 > self.slow_request_ticks {
+            self.note_slow(&open, &reply);
+        }
         match open.work {
             Work::Write { place, .. } => self.left(place),
             Work::Served(served) => return self.answer_reader(&served, &reply),
-            Work::Read | Work::RemoteRead(_) | Work::Displaced(_) | Work::Gathering(_) => {}
+            Work::Read(_) | Work::RemoteRead(_) | Work::Displaced(_) | Work::Gathering(_) => {}
         }
         if let Some(errand) = open.errand {
             return self.errands.push((errand, reply));
         }
         self.answer(open.token, reply);
+    }
+
+    /// A request of a client took long.
+    #[cold]
+    fn note_slow(&mut self, open: &Open, reply: &Reply) {
+        self.counters.slow_requests += 1;
+        if self.slow.len() >= limits::SLOW_REQUESTS_MAX {
+            return;
+        }
+        let (kind, shard, peer) = match &open.work {
+            Work::Write { shard, place: Place::Forwarded { to, .. }, .. } => {
+                ("write", Some(*shard), Some(*to))
+            }
+            Work::Write { shard, .. } => ("write", Some(*shard), None),
+            Work::Read(shard) => ("read", *shard, None),
+            Work::RemoteRead(remote) => ("read", Some(remote.shard()), remote.asked()),
+            Work::Displaced(_) | Work::Gathering(_) | Work::Served(_) => ("read", None, None),
+        };
+        let refusal = if let Reply::Refused(refusal) = reply { Some(*refusal) } else { None };
+        let waited = Ticks(self.now.0 - open.opened.0);
+        self.slow.push(SlowRequest { kind, shard, peer, waited, refusal });
+    }
+
+    /// Requests that took long, since they were last taken.
+    pub(crate) fn slow(&mut self) -> &mut Vec<SlowRequest> {
+        &mut self.slow
     }
 
     /// A write left the place where it was.
@@ -547,6 +644,8 @@ impl Peer {
         Peer {
             node,
             up: false,
+            answers: false,
+            heard: Ticks(0),
             link: LinkNumber(0),
             outgoing: Vec::new(),
             reads: Vec::new(),

@@ -25,6 +25,16 @@ pub(super) struct Remote {
     asked: Option<NodeId>,
 }
 
+impl Remote {
+    pub(super) fn shard(&self) -> ShardId {
+        self.shard
+    }
+
+    pub(super) fn asked(&self) -> Option<NodeId> {
+        self.asked
+    }
+}
+
 /// A read that is to be asked anew.
 pub(super) struct Displaced {
     read: Read,
@@ -93,7 +103,7 @@ impl Router {
             Ok(Scope::Shard(shard))
                 if consistency == Consistency::Linearizable && groups.member(shard).is_some() =>
             {
-                let Some(request) = self.open(Some(token), Work::Read) else { return };
+                let Some(request) = self.open(Some(token), Work::Read(Some(shard))) else { return };
                 groups.with(shard, |group| group.read(request, read));
             }
             Ok(_) => {
@@ -107,7 +117,7 @@ impl Router {
     /// Asks for a read, or what of it nobody has been asked for; holds it if there is nobody to ask.
     pub(super) fn read_again(&mut self, request: RequestId, groups: &mut Groups) {
         let Some(open) = self.get(request) else { return };
-        let (read, consistency) = match core::mem::replace(&mut open.work, Work::Read) {
+        let (read, consistency) = match core::mem::replace(&mut open.work, Work::Read(None)) {
             Work::Displaced(Displaced { read, consistency }) => (read, consistency),
             Work::RemoteRead(Remote { read, consistency, asked: None, .. }) => (read, consistency),
             other => {
@@ -126,6 +136,9 @@ impl Router {
                     }
                 }
                 (Some(_), Consistency::Linearizable) => {
+                    if let Some(open) = self.get(request) {
+                        open.work = Work::Read(Some(shard));
+                    }
                     groups.with(shard, |group| group.read(request, read));
                 }
                 (None, _) => {
@@ -256,8 +269,8 @@ impl Router {
         let Some(open) = self.get(request) else { return };
         match (&open.work, read) {
             (Work::Gathering(_), _) => self.part_done(request, shard, reply),
-            (Work::Served(_), _) | (Work::Read, None) => self.finish(request, reply),
-            (Work::Read, Some(read)) => match self.settle(&read, shard, reply) {
+            (Work::Served(_), _) | (Work::Read(_), None) => self.finish(request, reply),
+            (Work::Read(_), Some(read)) => match self.settle(&read, shard, reply) {
                 Some(reply) => self.finish(request, reply),
                 None => self.displace(request, read, Consistency::Linearizable),
             },
@@ -293,11 +306,11 @@ impl Router {
         let waiting: &mut [Remote] = match &mut open.work {
             Work::RemoteRead(remote) => core::slice::from_mut(remote),
             Work::Gathering(gathering) => &mut gathering.remote,
-            Work::Write { .. } | Work::Read | Work::Displaced(_) | Work::Served(_) => return,
+            Work::Write { .. } | Work::Read(_) | Work::Displaced(_) | Work::Served(_) => return,
         };
         let mut is_held = false;
         for remote in waiting.iter_mut().filter(|remote| remote.asked.is_none()) {
-            let up = |node: &NodeId| self.peers.iter().any(|peer| peer.node == *node && peer.up);
+            let up = |node: &NodeId| self.peers.iter().any(|peer| peer.node == *node && peer.answers);
             remote.asked = self.routes.readers(remote.shard).find(up);
             let Some(peer) = self.peers.iter_mut().find(|peer| Some(peer.node) == remote.asked) else {
                 is_held = true;
@@ -371,7 +384,7 @@ impl Router {
             let remotes: &mut [Remote] = match work {
                 Work::RemoteRead(remote) => core::slice::from_mut(remote),
                 Work::Gathering(gathering) => &mut gathering.remote,
-                Work::Write { .. } | Work::Read | Work::Displaced(_) | Work::Served(_) => continue,
+                Work::Write { .. } | Work::Read(_) | Work::Displaced(_) | Work::Served(_) => continue,
             };
             for remote in remotes.iter_mut().filter(|remote| remote.asked == Some(node)) {
                 remote.asked = None;

@@ -30,6 +30,7 @@ fn defaults_are_those_of_the_documents() {
         request_ticks: 50,
         dead_ticks: 6_000,
         balance_ticks: 1_200,
+        slow_request_ticks: 20,
     };
     assert_eq!(settings.timing(), expected);
     assert_eq!((settings.log_format, settings.log_filter.as_str()), (LogFormat::Text, "info"));
@@ -112,6 +113,7 @@ fn what_is_given_overrules_the_file_setting_by_setting() {
         sync = true
         election_timeout_ms = 100
         request_timeout_ms = 100
+        slow_request_ms = 50
         workers = 1
         log_format = "text"
         log_filter = "warn"
@@ -192,6 +194,8 @@ fn every_invalid_value_is_refused_with_advice() {
         ("election_timeout_ms = 60001", "from 100 to 60000"),
         ("request_timeout_ms = 99", "from 100 to 60000"),
         ("request_timeout_ms = 60001", "from 100 to 60000"),
+        ("slow_request_ms = 0", "from 1 to 60000"),
+        ("slow_request_ms = 60001", "from 1 to 60000"),
         ("log_format = 'xml'", "write text or json"),
         ("log_filter = ' '", "write a level"),
         ("data_dir = ''", "write a directory"),

@@ -83,6 +83,7 @@ impl SnapshotThread {
             written: VecDeque::new(),
             send: Bucket::new(paces.send, now, log_bytes),
             reads: VecDeque::new(),
+            failures: Failures::default(),
         };
         let thread = Builder::new().name(String::from("snapshots")).spawn(move || work.run())?;
         Ok(SnapshotThread { tasks, counters, thread })
@@ -122,6 +123,33 @@ struct Work<D: Disk, R> {
     send: Bucket,
     /// Parts to be read when they may go.
     reads: VecDeque<SnapshotTask>,
+    failures: Failures,
+}
+
+/// Shards whose snapshots fail, so that a full disk is a line a shard and not one for each attempt.
+#[derive(Debug, Default)]
+struct Failures {
+    /// Why, and how often.
+    shards: BTreeMap<ShardId, (String, u64)>,
+}
+
+impl Failures {
+    /// A step failed. Whether that is news: the shard's first failure since its last success, or
+    /// one for another reason.
+    fn failed(&mut self, shard: ShardId, reason: &str) -> bool {
+        // The names of files in it have the numbers of the attempt.
+        let kind: String = reason.chars().filter(|character| !character.is_ascii_digit()).collect();
+        let (known, count) = self.shards.entry(shard).or_default();
+        *count += 1;
+        let is_news = *known != kind;
+        *known = kind;
+        is_news
+    }
+
+    /// A snapshot is whole. How many steps had failed before it.
+    fn succeeded(&mut self, shard: ShardId) -> u64 {
+        self.shards.remove(&shard).map_or(0, |(_, count)| count)
+    }
 }
 
 impl<D: Disk, R: Fn(SnapshotDone)> Work<D, R> {
@@ -232,18 +260,30 @@ impl<D: Disk, R: Fn(SnapshotDone)> Work<D, R> {
         }
     }
 
-    fn log(&self, done: &SnapshotDone) {
+    fn log(&mut self, done: &SnapshotDone) {
         let id = done.id();
         let (shard, index) = (id.shard.0, id.index.0);
         match done {
             SnapshotDone::Finished { file_bytes, .. } => {
-                let millis = self.making_micros(id) / 1_000;
-                tracing::info!(shard, index, bytes = file_bytes, millis, "snapshot finished");
+                let elapsed_ms = self.making_micros(id) / 1_000;
+                let failures = self.failures.succeeded(id.shard);
+                tracing::info!(shard, index, bytes = file_bytes, elapsed_ms, failures, "snapshot finished");
             }
             SnapshotDone::Loaded { file_bytes, .. } => {
-                tracing::info!(shard, index, bytes = file_bytes, "snapshot received and loaded");
+                let failures = self.failures.succeeded(id.shard);
+                tracing::info!(shard, index, bytes = file_bytes, failures, "snapshot received and loaded");
             }
-            SnapshotDone::Failed { reason, .. } => tracing::warn!(shard, index, reason, "snapshot failed"),
+            SnapshotDone::Failed { reason, .. } if self.failures.failed(id.shard, reason) => {
+                tracing::warn!(
+                    shard,
+                    index,
+                    reason,
+                    "snapshot failed; it is tried again, and the next line about it comes when it succeeds or fails otherwise"
+                );
+            }
+            SnapshotDone::Failed { reason, .. } => {
+                tracing::debug!(shard, index, reason, "snapshot failed again");
+            }
             SnapshotDone::Removed { .. } => {
                 tracing::info!(shard, "snapshots removed: the shard is carried here no more");
             }
@@ -267,6 +307,23 @@ mod tests {
 
     fn start(files: SnapshotFiles<FsDisk>, report: impl Fn(SnapshotDone) + Send + 'static) -> SnapshotThread {
         SnapshotThread::start(files, SnapshotPaces::default(), DiskCounters::default(), report).unwrap()
+    }
+
+    #[test]
+    fn failures_are_news_once_until_a_snapshot_succeeds() {
+        let mut failures = Failures::default();
+        let (one, other) = (ShardId(1), ShardId(2));
+        let said = [
+            failures.failed(one, "create snap-1-70: no room"),
+            failures.failed(one, "create snap-1-71: no room"),
+            failures.failed(other, "create snap-2-9: no room"),
+            failures.failed(one, "create snap-1-72: read-only"),
+            failures.failed(one, "create snap-1-73: read-only"),
+        ];
+        assert_eq!(said, [true, false, true, true, false]);
+        assert_eq!((failures.succeeded(one), failures.succeeded(one)), (4, 0));
+        assert!(failures.failed(one, "create snap-1-74: read-only"));
+        assert!(!failures.failed(other, "create snap-2-10: no room"));
     }
 
     #[test]

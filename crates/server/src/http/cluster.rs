@@ -51,6 +51,8 @@ struct Host<'a> {
     created: u64,
     updated: u64,
     connected: bool,
+    /// How far its clock is from that of the node that answers; `null` if that was not measured.
+    clock: Option<Clock>,
     /// What is wanted of it: `voter`, `learner`, `leaving` or `removed`.
     standing: &'static str,
     draining: bool,
@@ -71,6 +73,7 @@ impl<'a> Host<'a> {
             created: host.created.0,
             updated: host.updated.0,
             connected: host.connected,
+            clock: host.clock.map(|clock| Clock { ahead_ms: clock.ahead_ms, error_ms: clock.error_ms }),
             standing: match host.standing {
                 Standing::Voter => "voter",
                 Standing::Learner => "learner",
@@ -81,6 +84,12 @@ impl<'a> Host<'a> {
             dead: host.dead,
         }
     }
+}
+
+#[derive(Serialize)]
+struct Clock {
+    ahead_ms: i64,
+    error_ms: i64,
 }
 
 #[derive(Serialize)]

@@ -9,6 +9,7 @@ use std::sync::PoisonError;
 use hyper::StatusCode;
 use hyper::header::{HeaderValue, VARY};
 use tidelock_core::event::NodeStatus;
+use tidelock_core::types::NodeId;
 
 use super::HttpContext;
 use super::negotiate;
@@ -113,13 +114,22 @@ impl Report {
             checks.push((format!("shard {}", shard.shard), leader));
         }
         let mut warnings = context.warnings.clone();
-        let down = status.links.iter().filter(|(_, connected)| !connected);
+        let is_silent = |peer: &NodeId| status.silent.contains(peer);
+        let down = status.links.iter().filter(|(peer, connected)| !connected && !is_silent(peer));
         warnings.extend(down.map(|(peer, _)| format!("no connection to node {peer}")));
+        let silent = status.silent.iter();
+        warnings.extend(silent.map(|peer| format!("node {peer} is connected and does not answer")));
         let stalled = status.peers_stalled.iter();
         warnings.extend(stalled.map(|peer| format!("the disk of node {peer} takes no writes")));
         if status.disk_unsteady {
             warnings.push("the disk was slow: this node leads nothing that another node can lead".to_owned());
         }
+        let apart = status.clocks.iter().filter(|clock| clock.is_beyond_limit());
+        warnings.extend(apart.map(|clock| {
+            let direction = if clock.ahead_ms > 0 { "ahead of" } else { "behind" };
+            let (node, ms) = (clock.node, clock.ahead_ms.unsigned_abs());
+            format!("the clock of node {node} is {ms} ms {direction} this node's")
+        }));
         Report { checks, warnings }
     }
 

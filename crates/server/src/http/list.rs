@@ -27,9 +27,11 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
         keys_only: parameters.flag("keys")?,
     };
     let consistency = parameters.consistency()?;
-    let now = call.context.clock.now();
     match call.submit(Request::Read { read, consistency }).await? {
-        Reply::Page(page) => Ok(response::json(encode(&page, now))),
+        Reply::Page(page) => {
+            let now = |key: &[u8]| ttl::leader_time(call.store(), call.context.clock, key);
+            Ok(response::json(encode(&page, now)))
+        }
         _ => Err(Problem::mismatched_reply()),
     }
 }
@@ -43,7 +45,8 @@ fn limit(parameters: Parameters<'_>) -> Result<usize, Problem> {
 }
 
 /// `{"items":[{"key":"a","ver":1,"val":"x"}],"next":null}`; keys that expire have `ttl_ms`, too.
-fn encode(page: &Page, now: UnixMillis) -> Vec<u8> {
+/// `now` is the time by the clock that a key goes by.
+fn encode(page: &Page, now: impl Fn(&[u8]) -> UnixMillis) -> Vec<u8> {
     let item_bytes = |value: &Option<Bytes>| value.as_ref().map_or(0, Bytes::len);
     let bytes: usize = page.items.iter().map(|item| item.key.len() + item_bytes(&item.value) + 48).sum();
     let mut out = Vec::with_capacity(bytes + 64);
@@ -56,7 +59,7 @@ fn encode(page: &Page, now: UnixMillis) -> Vec<u8> {
         json::push_bytes_member(&mut out, "key", &item.key);
         json::push_number_member(&mut out, "ver", item.version.0);
         if let Some(expires) = item.expires {
-            json::push_number_member(&mut out, "ttl_ms", ttl::remaining_ms(expires, now));
+            json::push_number_member(&mut out, "ttl_ms", ttl::remaining_ms(expires, now(&item.key)));
         }
         if let Some(value) = &item.value {
             json::push_bytes_member(&mut out, "val", value);

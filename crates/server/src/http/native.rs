@@ -10,7 +10,7 @@ use tidelock_core::command::{
     Transaction, Write,
 };
 use tidelock_core::limits;
-use tidelock_core::types::{UnixMillis, Version};
+use tidelock_core::types::Version;
 
 use super::body::BodyLimit;
 use super::conditions::{self, ReadConditions, Verdict};
@@ -32,11 +32,13 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>, raw_key: &str) -> Result
 async fn get<S: Store>(call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
     let conditions = ReadConditions::of(call.headers())?;
     let consistency = call.parameters().consistency()?;
-    match call.submit(Request::Read { read: Read::Get { key }, consistency }).await? {
+    let read = Read::Get { key: key.clone() };
+    match call.submit(Request::Read { read, consistency }).await? {
         Reply::Value { version, value, expires } => match conditions.judge(version) {
             Verdict::Proceed => {
                 let response = response::with_etag(response::octets(value), version);
-                Ok(ttl::with_ttl(response, expires, call.context.clock))
+                let now = ttl::leader_time(call.store(), call.context.clock, &key);
+                Ok(ttl::with_ttl(response, expires.map(|expires| ttl::remaining_ms(expires, now))))
             }
             Verdict::NotModified => {
                 Ok(response::with_etag(response::empty(StatusCode::NOT_MODIFIED), version))
@@ -53,12 +55,13 @@ async fn get<S: Store>(call: Call<'_, S>, key: Bytes) -> Result<Response, Proble
 
 async fn put<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
     let condition = conditions::of_write(call.headers())?;
-    let expires = ttl::of_write(call.parameters(), call.context.clock)?;
+    let ttl_ms = ttl::of_write(call.parameters())?;
     let value = read_value(&mut call).await?;
-    let write = match expires {
+    let write = match ttl_ms {
         None => Write::Put { key, value, condition },
-        Some(expires) => put_expiring(&call, (&key, &value), condition, expires),
+        Some(ttl_ms) => put_expiring(&call, (&key, &value), condition, ttl_ms),
     };
+    let asked = call.context.clock.now();
     let (version, created) = match call.submit(Request::Write(write)).await? {
         Reply::Written { version, created } => (version, created),
         Reply::ConditionFailed { current } => return Err(Problem::condition_failed(current)),
@@ -73,7 +76,12 @@ async fn put<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Pr
     };
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     let response = response::with_etag(response::empty(status), version);
-    Ok(ttl::with_ttl(response, expires, call.context.clock))
+    // Counted from the request: the key lives at least as long as a client is told.
+    let answered = call.context.clock.now();
+    Ok(ttl::with_ttl(
+        response,
+        ttl_ms.map(|ttl_ms| ttl_ms.saturating_sub(ttl::remaining_ms(answered, asked))),
+    ))
 }
 
 /// A put of a key that is to expire.
@@ -81,13 +89,13 @@ fn put_expiring<S: Store>(
     call: &Call<'_, S>,
     (key, value): (&Bytes, &Bytes),
     condition: Condition,
-    expires: UnixMillis,
+    ttl_ms: u64,
 ) -> Write {
     let set = Set {
         key,
         value,
         condition: SetCondition::Version(condition),
-        expiry: Expiry::At(expires),
+        expiry: Expiry::After(ttl_ms),
         previous: false,
     };
     let operations = Operations::of(&[Operation::Set(set)]);

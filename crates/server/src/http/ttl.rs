@@ -1,6 +1,7 @@
 //! How long keys have to live: `?ttl=30s` on the way in, `Tidelock-TTL-Ms` on the way out.
 //!
-//! Owns the spelling. A relative time becomes an absolute one here, by this node's clock, and is never relative again.
+//! Owns the spelling. The leader of the key's shard counts what is relative, by its own clock; how
+//! long a key has left is told by that clock, too, as far as this node has measured it.
 
 use hyper::header::{HeaderName, HeaderValue};
 use tidelock_core::types::UnixMillis;
@@ -9,6 +10,7 @@ use super::problem::Problem;
 use super::response::Response;
 use super::uri::{self, Parameters};
 use crate::clock::WallClock;
+use crate::store::Store;
 
 /// Milliseconds that a key has left to live; 0 if it may go at any moment.
 const TTL_MS: HeaderName = HeaderName::from_static("tidelock-ttl-ms");
@@ -19,15 +21,21 @@ const TTL_MS_MAX: u64 = 100 * 366 * 24 * 3_600 * 1_000;
 const UNITS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1_000), ("m", 60 * 1_000), ("h", 3_600 * 1_000), ("d", 24 * 3_600 * 1_000)];
 
-/// When the key that a request writes is to expire, if it says so.
-pub(super) fn of_write(parameters: Parameters<'_>, clock: WallClock) -> Result<Option<UnixMillis>, Problem> {
+/// For how many milliseconds the key that a request writes is to live, if it says so.
+pub(super) fn of_write(parameters: Parameters<'_>) -> Result<Option<u64>, Problem> {
     let Some(text) = parameters.get("ttl")? else { return Ok(None) };
     let millis = parse(&text).filter(|millis| (1..=TTL_MS_MAX).contains(millis)).ok_or_else(|| {
         Problem::invalid(
             "ttl must be a whole number and a unit, such as 1500ms, 30s, 5m, 2h or 7d, up to 36600d",
         )
     })?;
-    Ok(Some(UnixMillis(clock.now().0.saturating_add(millis))))
+    Ok(Some(millis))
+}
+
+/// What time it is by the clock of the leader of a key's shard.
+pub(super) fn leader_time<S: Store>(store: &S, clock: WallClock, key: &[u8]) -> UnixMillis {
+    let ahead_ms = store.leader_ahead_ms(store.shard_of(key));
+    UnixMillis(clock.now().0.saturating_add_signed(ahead_ms))
 }
 
 /// Milliseconds until then.
@@ -35,10 +43,9 @@ pub(super) fn remaining_ms(expires: UnixMillis, now: UnixMillis) -> u64 {
     expires.0.saturating_sub(now.0)
 }
 
-/// Adds how long the key has left, if it expires.
-pub(super) fn with_ttl(mut response: Response, expires: Option<UnixMillis>, clock: WallClock) -> Response {
-    if let Some(expires) = expires {
-        let millis = remaining_ms(expires, clock.now());
+/// Adds how many milliseconds the key has left, if it expires.
+pub(super) fn with_ttl(mut response: Response, remaining_ms: Option<u64>) -> Response {
+    if let Some(millis) = remaining_ms {
         response.headers_mut().insert(TTL_MS, HeaderValue::from(millis));
     }
     response
@@ -74,9 +81,8 @@ mod tests {
         ] {
             assert_eq!(parse(text.as_bytes()), expected, "{text}");
         }
-        let clock = WallClock(|| UnixMillis(1_000));
-        let of = |query: &'static str| of_write(Parameters::new(query.as_bytes()), clock);
-        assert_eq!(of("ttl=2s").unwrap(), Some(UnixMillis(3_000)));
+        let of = |query: &'static str| of_write(Parameters::new(query.as_bytes()));
+        assert_eq!(of("ttl=2s").unwrap(), Some(2_000));
         assert_eq!(of("").unwrap(), None);
         for bad in ["ttl=0s", "ttl=36601d", "ttl"] {
             assert!(of(bad).is_err(), "{bad}");

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use tidelock_core::command::{Condition, Consistency, HostInfo, Read, Write};
 use tidelock_core::deliberate::Faults;
-use tidelock_core::event::{Event, NodeOptions, OutgoingFrame, Timing};
+use tidelock_core::event::{Event, NodeOptions, OutgoingFrame, SlowRequest, Timing};
 use tidelock_core::node::Node;
 use tidelock_core::storage::snapshot::SnapshotTask;
 use tidelock_core::storage::{RecoveredShards, WalBatch};
@@ -32,6 +32,8 @@ impl Outlets for Instantly {
 
     fn file(&self, _: SnapshotTask) {}
 
+    fn log_slow(&self, _: &mut Vec<SlowRequest>) {}
+
     fn set_peers(&self, _: Vec<(NodeId, String)>) {}
 }
 
@@ -55,6 +57,7 @@ fn node() -> Node {
             request_ticks: 50,
             dead_ticks: 6_000,
             balance_ticks: 1_200,
+            slow_request_ticks: 50,
         },
         move_step_keys: 8,
         prime_replica: None,

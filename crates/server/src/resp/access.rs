@@ -29,6 +29,9 @@ pub trait Access {
     /// See [`Store::slot_map`].
     fn slot_map(&self) -> Arc<SlotMap>;
 
+    /// See [`Store::leader_ahead_ms`].
+    fn leader_ahead_ms(&self, shard: ShardId) -> i64;
+
     /// See [`Store::status`].
     fn status(&self) -> Pin<Box<dyn Future<Output = NodeStatus>>>;
 }
@@ -53,6 +56,10 @@ impl<S: Store> Access for S {
 
     fn slot_map(&self) -> Arc<SlotMap> {
         Store::slot_map(self)
+    }
+
+    fn leader_ahead_ms(&self, shard: ShardId) -> i64 {
+        Store::leader_ahead_ms(self, shard)
     }
 
     fn status(&self) -> Pin<Box<dyn Future<Output = NodeStatus>>> {

@@ -32,6 +32,9 @@ pub enum Render {
         millis: bool,
         /// Since 1970 instead of from now.
         absolute: bool,
+        /// By how many milliseconds the clock that the key goes by, that of its shard's leader, is
+        /// ahead of this node's.
+        ahead_ms: i64,
     },
     /// The type of the value.
     Type,
@@ -253,8 +256,9 @@ impl Render {
                 encoder.integer(1)
             }
             (Render::Changed, _) => encoder.integer(0),
-            (Render::Expiry { millis, absolute }, reply) => {
-                encoder.integer(expiry(reply, (millis, absolute), style.now));
+            (Render::Expiry { millis, absolute, ahead_ms }, reply) => {
+                let now = UnixMillis(style.now.0.saturating_add_signed(ahead_ms));
+                encoder.integer(expiry(reply, (millis, absolute), now));
             }
             (Render::Type, OperationReply::Described { .. }) => encoder.simple("string"),
             (Render::Type, _) => encoder.simple("none"),

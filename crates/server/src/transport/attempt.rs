@@ -47,6 +47,13 @@ pub enum AttemptError {
     Handshake(SocketAddr, HandshakeError),
 }
 
+impl AttemptError {
+    /// Whether that may be because the node there does not listen yet.
+    pub(super) fn may_be_starting(&self) -> bool {
+        matches!(self, AttemptError::Connect(_, error) if error.kind() == io::ErrorKind::ConnectionRefused)
+    }
+}
+
 /// One attempt over all addresses of a name (`HOST:PORT`), the first that works; `talk` is what must work once a
 /// connection stands. The name is resolved each time: a node that moved is found under its new address.
 pub(super) async fn attempt<T>(
@@ -172,6 +179,15 @@ mod tests {
             std::array::from_fn::<_, 8, _>(|_| backoff.next_wait())
         };
         assert_ne!(waits(1), waits(2));
+    }
+
+    #[test]
+    fn only_a_refused_connection_may_be_a_node_that_starts() {
+        let address = "127.0.0.1:9001".parse().unwrap();
+        let connect = |kind: io::ErrorKind| AttemptError::Connect(address, kind.into());
+        assert!(connect(io::ErrorKind::ConnectionRefused).may_be_starting());
+        assert!(!connect(io::ErrorKind::TimedOut).may_be_starting());
+        assert!(!AttemptError::NoAddress("a".to_owned()).may_be_starting());
     }
 
     #[test]

@@ -57,6 +57,10 @@ pub(super) fn complain(links: &Links, peer: &Peer, complaint: &mut Complaint, er
     if let AttemptError::Handshake(_, error) = error {
         links.note(error);
     }
+    if error.may_be_starting() && links.is_young() {
+        tracing::debug!(peer = %peer.node, reason = %error, "peer not reached yet");
+        return;
+    }
     match complaint.note(error) {
         (reason, true) => tracing::warn!(peer = %peer.node, reason, "peer not reached; trying on"),
         (reason, false) => tracing::debug!(peer = %peer.node, reason, "peer still not reached"),

@@ -15,6 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tidelock_core::event::{Event, OutgoingFrame};
 use tidelock_core::types::NodeId;
@@ -39,7 +40,12 @@ pub struct Links {
     /// The numbers of the peers.
     numbers: RefCell<BTreeSet<NodeId>>,
     was_removed: Cell<bool>,
+    begun: Instant,
 }
+
+/// The nodes of a cluster are often started together: for so long after its own start, a node does
+/// not complain of one that does not listen yet.
+const START_GRACE: Duration = Duration::from_secs(5);
 
 /// What is known of one peer.
 pub struct Peer {
@@ -154,6 +160,7 @@ impl Links {
             peers: RefCell::default(),
             numbers: RefCell::default(),
             was_removed: Cell::new(false),
+            begun: Instant::now(),
         }
     }
 
@@ -183,6 +190,11 @@ impl Links {
             }
         }
         unsought
+    }
+
+    /// Whether the transport has only just started.
+    pub fn is_young(&self) -> bool {
+        self.begun.elapsed() < START_GRACE
     }
 
     /// What this node holds against introductions.

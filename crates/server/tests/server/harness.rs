@@ -4,13 +4,12 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::thread::JoinHandle;
 
-use tidelock_core::types::UnixMillis;
 use tidelock_server::clock::WallClock;
 use tidelock_server::http::{AllowedHosts, HttpContext, HttpOptions, NodeAddresses, serve};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::store::FakeStore;
+use crate::store::{FakeStore, NOW};
 
 type Job = Box<dyn FnOnce(&HttpContext) + Send>;
 
@@ -81,7 +80,7 @@ fn context(options: HttpOptions) -> HttpContext {
     HttpContext {
         options,
         allowed_hosts: AllowedHosts::new(["tidelock.example".to_owned()]),
-        clock: WallClock(|| UnixMillis(1_795_219_200_000)),
+        clock: WallClock(|| NOW),
         addresses: NodeAddresses {
             http: "127.0.0.1:8001".to_owned(),
             resp: String::new(),

@@ -7,8 +7,9 @@
 //! refuse no-leader|unknown-outcome|overloaded          what the store answers from now on
 //! accept                                               no more of that
 //! registry                                             what is wanted of each host, and who leads each shard
+//! leader-ahead MILLISECONDS                            by how much the clock of the shard's leader is ahead
 //! finish-moves                                         slots that are on their way arrive
-//! node [retiring=true] [leaderless=SHARD] [unlinked=PEER] [disk-error="text"]      what the node says of itself
+//! node [retiring=true] [leaderless=SHARD] [unlinked=PEER] [silent=PEER] [clock=PEER:AHEAD_MS] [disk-error="text"]   what the node says of itself
 //! ```
 //!
 //! Every answer must be one that `/openapi.json` tells of.
@@ -25,7 +26,7 @@ use tidelock_core::command::{
     Checkpoint, ClusterView, HostInfo, HostView, Refusal, ReplicaView, ShardView, Standing,
 };
 use tidelock_core::control::registry::Registry;
-use tidelock_core::event::{NodeStatus, ShardStatus};
+use tidelock_core::event::{NodeStatus, PeerClock, ShardStatus};
 use tidelock_core::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term};
 use tidelock_server::http::HttpOptions;
 
@@ -195,6 +196,17 @@ impl Runner {
                     let links = &mut state.status.links;
                     links.iter_mut().find(|(node, _)| *node == peer).ok_or("no such peer")?.1 = false;
                 }
+                "silent" => {
+                    let peer = NodeId(value.parse()?);
+                    state.status.silent.push(peer);
+                    let links = &mut state.status.links;
+                    links.iter_mut().find(|(node, _)| *node == peer).ok_or("no such peer")?.1 = false;
+                }
+                "clock" => {
+                    let (peer, ahead_ms) = value.split_once(':').ok_or("PEER:AHEAD_MS, please")?;
+                    let (node, ahead_ms) = (NodeId(peer.parse()?), ahead_ms.parse()?);
+                    state.status.clocks.push(PeerClock { node, ahead_ms, error_ms: 1 });
+                }
                 "peer-stalled" => state.status.peers_stalled.push(NodeId(value.parse()?)),
                 "disk-error" => {
                     let reason = Some(value.clone());
@@ -226,6 +238,12 @@ impl goldenscript::Runner for Runner {
             }
             "accept" => {
                 self.server.store.state().refusal = None;
+                Ok(String::new())
+            }
+            "leader-ahead" => {
+                let mut arguments = command.consume_args();
+                let ahead_ms = arguments.next_pos().ok_or("by how much?")?.parse()?;
+                self.server.store.state().leader_ahead_ms = ahead_ms;
                 Ok(String::new())
             }
             "node" => self.change_node(command),
@@ -342,6 +360,7 @@ fn cluster() -> ClusterView {
         created: LogIndex(4),
         updated: LogIndex(5),
         connected: node == 1,
+        clock: None,
         standing: Standing::Voter,
         draining: false,
         dead: false,
@@ -351,6 +370,7 @@ fn cluster() -> ClusterView {
         created: LogIndex(0),
         updated: LogIndex(0),
         connected: false,
+        clock: Some(PeerClock { node: NodeId(2), ahead_ms: -60_000, error_ms: 2 }),
         standing: Standing::Learner,
         draining: true,
         dead: true,

@@ -9,7 +9,7 @@ use tidelock_core::control::registry::Registry;
 use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::event::NodeStatus;
 use tidelock_core::machine::Machine;
-use tidelock_core::types::{LogIndex, MigrationId, ShardId};
+use tidelock_core::types::{LogIndex, MigrationId, ShardId, UnixMillis};
 use tidelock_server::store::{Mailbox, Store};
 use tidelock_server::watch::Hub;
 use tokio::sync::watch;
@@ -30,6 +30,8 @@ pub struct State {
     pub refusal: Option<Refusal>,
     pub status: NodeStatus,
     pub cluster: ClusterView,
+    /// By how much the clock of the shard's leader is ahead of the one that the server goes by.
+    pub leader_ahead_ms: i64,
     /// What is wanted of hosts.
     pub registry: Registry,
     /// Told of each request that arrives while the store is held.
@@ -44,6 +46,7 @@ impl FakeStore {
             refusal: None,
             status: NodeStatus::default(),
             cluster: ClusterView::default(),
+            leader_ahead_ms: 0,
             registry: Registry::default(),
             arrivals: None,
         };
@@ -106,10 +109,17 @@ impl Store for FakeStore {
         Arc::new(SlotMap::founded(1))
     }
 
+    fn leader_ahead_ms(&self, _: ShardId) -> i64 {
+        self.state().leader_ahead_ms
+    }
+
     async fn status(&self) -> NodeStatus {
         self.state().status.clone()
     }
 }
+
+/// What the clock shows that the server goes by.
+pub const NOW: UnixMillis = UnixMillis(1_795_219_200_000);
 
 /// The only shard.
 const SHARD: ShardId = ShardId(1);
@@ -183,7 +193,10 @@ impl State {
                 self.revision += 1;
                 self.registry.change(LogIndex(self.revision), node, change)
             }
-            write => self.machine.apply(LogIndex(1), write),
+            write => {
+                let now = UnixMillis(NOW.0.saturating_add_signed(self.leader_ahead_ms));
+                self.machine.apply(LogIndex(1), write.at(now))
+            }
         }
     }
 }

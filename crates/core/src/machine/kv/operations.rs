@@ -19,6 +19,8 @@ use alloc::vec::Vec;
 /// A time that has passed by any clock.
 const PASSED: UnixMillis = UnixMillis(0);
 
+const RELATIVE: &str = "invariant: the leader made every time absolute before it proposed the command";
+
 impl KeyValue {
     /// Answers operations that change nothing.
     pub(super) fn look(&self, operations: &Operations) -> OperationReplies {
@@ -88,6 +90,7 @@ impl KeyValue {
             Operation::Add { key, delta } => self.add(key, delta),
             Operation::Append { key, suffix } => self.append(key, suffix),
             Operation::Expire { key, at, condition } => self.set_expiry(key, at, condition),
+            Operation::ExpireAfter { .. } => unreachable!("{}", RELATIVE),
             Operation::Exchange { key, value } => exchanged(self.swap(key, None, value)),
             Operation::CompareExchange { key, expected, new } => {
                 exchanged(self.swap(key, Some(expected), new))
@@ -134,6 +137,7 @@ impl KeyValue {
                 Expiry::Never => None,
                 Expiry::Keep => self.expiries.of(set.key),
                 Expiry::At(at) => Some(at),
+                Expiry::After(_) => unreachable!("{}", RELATIVE),
             };
             let version = self.store(set.key, set.value, expires).0;
             if expires == Some(PASSED) {

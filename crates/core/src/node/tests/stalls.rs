@@ -411,3 +411,26 @@ fn a_slow_disk_is_no_reason_for_snapshots() {
     cluster.tick(5);
     assert!(cluster.tasks.is_empty(), "{:?}", cluster.tasks);
 }
+
+/// What docs/consistency.md says of writes: acknowledged once a majority has them and the leader
+/// has applied them, which the node that was asked may not have.
+#[test]
+fn a_forwarded_write_is_acknowledged_before_the_own_replica_shows_it() {
+    let mut cluster = Cluster::elected(3);
+    let stale = || Request::Read { read: Read::Get { key: "a".into() }, consistency: Consistency::Stale };
+    let leader = cluster.leader(shard_of("a"));
+    cluster.answer(leader, put("a", "1", Condition::Always));
+    assert_eq!(cluster.answer(leader, stale()), value(1, "1"), "the leader shows what it acknowledged");
+    let asked = leader % 3 + 1;
+    cluster.stall(asked);
+    let written = cluster.answer(asked, put("a", "2", Condition::Always));
+    assert_eq!(written, Reply::Written { version: Version(2), created: false });
+    assert_eq!(
+        cluster.answer(asked, stale()),
+        value(1, "1"),
+        "a lower version than the write was answered with"
+    );
+    cluster.recover(asked);
+    cluster.tick(REQUEST_TICKS);
+    assert_eq!(cluster.answer(asked, stale()), value(2, "2"));
+}

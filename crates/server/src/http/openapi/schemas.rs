@@ -127,6 +127,7 @@ fn cluster() -> Named {
             ("created", number()),
             ("updated", number()),
             ("connected", flag()),
+            ("clock", or_null(object(&[("ahead_ms", signed()), ("error_ms", signed())], &[]))),
             ("standing", standing()),
             ("draining", flag()),
             ("dead", flag()),

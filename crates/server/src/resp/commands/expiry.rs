@@ -1,6 +1,7 @@
 //! When keys expire: `EXPIRE`, `TTL`, `PERSIST` and their relatives.
 //!
-//! A relative time becomes an absolute one here, by this node's clock.
+//! The leader of the key's shard counts relative times and judges which absolute ones have passed,
+//! by its own clock.
 
 use tidelock_core::command::{ExpiryCondition, Operation};
 use tidelock_core::types::UnixMillis;
@@ -14,39 +15,56 @@ type Result<T = Action> = std::result::Result<T, Failure>;
 
 /// `EXPIRE key seconds [NX|XX|GT|LT]`
 pub fn expire(session: &mut Session, arguments: Arguments<'_>) -> Result {
-    let now = session.context.clock.now();
-    change(session, arguments, (1_000, now, "expire"))
+    change(session, arguments, (1_000, Since::Now, "expire"))
 }
 
 /// `PEXPIRE key milliseconds [NX|XX|GT|LT]`
 pub fn pexpire(session: &mut Session, arguments: Arguments<'_>) -> Result {
-    let now = session.context.clock.now();
-    change(session, arguments, (1, now, "pexpire"))
+    change(session, arguments, (1, Since::Now, "pexpire"))
 }
 
 /// `EXPIREAT key unix-seconds [NX|XX|GT|LT]`
 pub fn expireat(session: &mut Session, arguments: Arguments<'_>) -> Result {
-    change(session, arguments, (1_000, UnixMillis(0), "expireat"))
+    change(session, arguments, (1_000, Since::Epoch, "expireat"))
 }
 
 /// `PEXPIREAT key unix-milliseconds [NX|XX|GT|LT]`
 pub fn pexpireat(session: &mut Session, arguments: Arguments<'_>) -> Result {
-    change(session, arguments, (1, UnixMillis(0), "pexpireat"))
+    change(session, arguments, (1, Since::Epoch, "pexpireat"))
+}
+
+/// What a time is counted from.
+#[derive(Clone, Copy)]
+enum Since {
+    /// When the leader proposes the command.
+    Now,
+    /// 1970.
+    Epoch,
 }
 
 fn change(
     session: &mut Session,
     arguments: Arguments<'_>,
-    (unit_ms, begin, command): (i64, UnixMillis, &str),
+    (unit_ms, since, command): (i64, Since, &str),
 ) -> Result {
-    let end =
-        integer(&arguments[2])?.checked_mul(unit_ms).and_then(|millis| millis.checked_add(begin.0 as i64));
-    let end = end.ok_or_else(|| Failure::from(format!("ERR invalid expire time in '{command}' command")))?;
+    let now_ms = match since {
+        Since::Now => session.context.clock.now().0 as i64,
+        Since::Epoch => 0,
+    };
+    let millis = integer(&arguments[2])?.checked_mul(unit_ms);
+    // A time to live that ends beyond what 64 bits count is an error, as it is for Redis.
+    let millis = millis.filter(|millis| millis.checked_add(now_ms).is_some());
+    let millis =
+        millis.ok_or_else(|| Failure::from(format!("ERR invalid expire time in '{command}' command")))?;
     let condition = condition(arguments)?;
-    // What has passed by our clock has passed: the key goes at once, and not when the leader next looks at its own.
-    let has_passed = end <= session.context.clock.now().0 as i64;
-    let at = Some(UnixMillis(if has_passed { 0 } else { end as u64 }));
-    session.one(&Operation::Expire { key: &arguments[1], at, condition }, Render::Changed)
+    let key = &arguments[1];
+    let operation = match (u64::try_from(millis), since) {
+        (Ok(after_ms @ 1..), Since::Now) => Operation::ExpireAfter { key, after_ms, condition },
+        (Ok(at @ 1..), Since::Epoch) => Operation::Expire { key, at: Some(UnixMillis(at)), condition },
+        // It has passed by any clock.
+        _ => Operation::Expire { key, at: Some(UnixMillis(0)), condition },
+    };
+    session.one(&operation, Render::Changed)
 }
 
 fn condition(arguments: Arguments<'_>) -> Result<ExpiryCondition> {
@@ -99,7 +117,9 @@ pub fn pexpiretime(session: &mut Session, arguments: Arguments<'_>) -> Result {
 }
 
 fn look(session: &mut Session, arguments: Arguments<'_>, (millis, absolute): (bool, bool)) -> Result {
-    session.one(&Operation::Describe { key: &arguments[1] }, Render::Expiry { millis, absolute })
+    let key = &arguments[1];
+    let ahead_ms = session.store.leader_ahead_ms(session.store.shard_of(key));
+    session.one(&Operation::Describe { key }, Render::Expiry { millis, absolute, ahead_ms })
 }
 
 /// `PERSIST key`

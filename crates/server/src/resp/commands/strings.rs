@@ -57,29 +57,29 @@ impl<'a> Options<'a> {
             } else if is(option, "keepttl") {
                 options.set_expiry(Expiry::Keep)?;
             } else if is(option, "ex") {
-                options.set_expiry(Expiry::At(Life { unit_ms: 1_000, absolute: false }.end(
+                options.set_expiry(Life { unit_ms: 1_000, absolute: false }.expiry(
                     session,
                     value()?,
                     "set",
-                )?))?;
+                )?)?;
             } else if is(option, "px") {
-                options.set_expiry(Expiry::At(Life { unit_ms: 1, absolute: false }.end(
+                options.set_expiry(Life { unit_ms: 1, absolute: false }.expiry(
                     session,
                     value()?,
                     "set",
-                )?))?;
+                )?)?;
             } else if is(option, "exat") {
-                options.set_expiry(Expiry::At(Life { unit_ms: 1_000, absolute: true }.end(
+                options.set_expiry(Life { unit_ms: 1_000, absolute: true }.expiry(
                     session,
                     value()?,
                     "set",
-                )?))?;
+                )?)?;
             } else if is(option, "pxat") {
-                options.set_expiry(Expiry::At(Life { unit_ms: 1, absolute: true }.end(
+                options.set_expiry(Life { unit_ms: 1, absolute: true }.expiry(
                     session,
                     value()?,
                     "set",
-                )?))?;
+                )?)?;
             } else {
                 return syntax();
             }
@@ -105,18 +105,18 @@ struct Life {
 }
 
 impl Life {
-    /// The end, as a time. Relative ones end here, by this node's clock.
-    fn end(self, session: &Session, text: &[u8], command: &str) -> Result<UnixMillis> {
-        let now = session.context.clock.now().0 as i64;
-        let begin = if self.absolute { 0 } else { now };
-        let end = integer(text)?
+    /// When the key expires. Relative times are counted by the leader of its shard.
+    fn expiry(self, session: &Session, text: &[u8], command: &str) -> Result<Expiry> {
+        let begin = if self.absolute { 0 } else { session.context.clock.now().0 as i64 };
+        let millis = integer(text)?
             .checked_mul(self.unit_ms)
             .filter(|millis| *millis > 0)
-            .and_then(|millis| millis.checked_add(begin));
-        let end =
-            end.ok_or_else(|| Failure::from(format!("ERR invalid expire time in '{command}' command")))?;
-        // A time that has passed by this clock has passed: the key must not be seen until the leader's clock says so.
-        Ok(UnixMillis(if end <= now { 0 } else { end as u64 }))
+            // A time to live that ends beyond what 64 bits count is an error, as it is for Redis.
+            .filter(|millis| millis.checked_add(begin).is_some());
+        let millis =
+            millis.ok_or_else(|| Failure::from(format!("ERR invalid expire time in '{command}' command")))?;
+        let millis = millis as u64;
+        Ok(if self.absolute { Expiry::At(UnixMillis(millis)) } else { Expiry::After(millis) })
     }
 }
 
@@ -131,12 +131,12 @@ pub fn psetex(session: &mut Session, arguments: Arguments<'_>) -> Result {
 }
 
 fn set_for(session: &mut Session, arguments: Arguments<'_>, (unit_ms, name): (i64, &str)) -> Result {
-    let end = Life { unit_ms, absolute: false }.end(session, &arguments[2], name)?;
+    let expiry = Life { unit_ms, absolute: false }.expiry(session, &arguments[2], name)?;
     let set = Set {
         key: &arguments[1],
         value: &arguments[3],
         condition: SetCondition::Version(Condition::Always),
-        expiry: Expiry::At(end),
+        expiry,
         previous: false,
     };
     session.one(&Operation::Set(set), Render::Ok)

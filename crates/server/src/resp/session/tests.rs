@@ -52,6 +52,10 @@ impl Access for MapAlone {
         Arc::new(self.0.borrow().view().slots)
     }
 
+    fn leader_ahead_ms(&self, _: ShardId) -> i64 {
+        0
+    }
+
     fn status(&self) -> Pin<Box<dyn Future<Output = NodeStatus>>> {
         unreachable!("no command here asks for it")
     }

@@ -4,6 +4,7 @@
 //! NAME argument…                  one command, one reply; `b:` in front: over another connection
 //! raw "bytes" [replies=N]         these bytes, so many replies (1)
 //! clock MILLISECONDS              what time it is from now on
+//! leader-ahead MILLISECONDS       by how much the leaders' clocks are ahead of that one from now on
 //! expire                          what leaders do at a tick
 //! move-slots SLOTS SHARD         they are in that shard from now on
 //! refuse no-leader|unknown-outcome|overloaded|disk-unavailable       what the store answers from now on
@@ -57,6 +58,10 @@ impl goldenscript::Runner for Runner {
         let mut out = String::new();
         match command.name.as_str() {
             "clock" => NOW.store(arguments.next_pos().ok_or("when?")?.parse()?, Ordering::Relaxed),
+            "leader-ahead" => {
+                let ahead_ms = arguments.next_pos().ok_or("by how much?")?.parse()?;
+                self.server.store.state().leader_ahead_ms = ahead_ms;
+            }
             "expire" => self.server.store.state().expire(UnixMillis(NOW.load(Ordering::Relaxed))),
             "move-slots" => {
                 let slots = arguments.next_pos().ok_or("which slots?")?.parse()?;

@@ -1,6 +1,7 @@
 //! A store in memory of four shards, each the real machine, that can be told to refuse or to be silent.
 
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tidelock_core::command::migration::{Move, MoveReply, MoveStep};
@@ -20,6 +21,8 @@ use tidelock_core::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Te
 use tidelock_server::store::{Mailbox, Store};
 use tidelock_server::watch::Hub;
 use uuid::Uuid;
+
+use super::harness::NOW;
 
 const DATA_SHARDS: u64 = 4;
 
@@ -41,13 +44,21 @@ pub struct State {
     pub refusal: Option<Refusal>,
     /// Commands that were handed over, whatever they hold.
     pub commands: usize,
+    /// By how much the clocks of the shards' leaders are ahead of the one that the server goes by.
+    pub leader_ahead_ms: i64,
 }
 
 impl RespStore {
     pub fn new() -> RespStore {
         let machines = (1..=DATA_SHARDS).map(|shard| Machine::new(ShardId(shard), 1, DATA_SHARDS)).collect();
         let registry = Registry::founded(1, DATA_SHARDS);
-        let state = Arc::new(Mutex::new(State { machines, registry, refusal: None, commands: 0 }));
+        let state = Arc::new(Mutex::new(State {
+            machines,
+            registry,
+            refusal: None,
+            commands: 0,
+            leader_ahead_ms: 0,
+        }));
         RespStore { state, hub: Arc::default() }
     }
 
@@ -72,6 +83,10 @@ impl Store for RespStore {
 
     fn slot_map(&self) -> Arc<SlotMap> {
         Arc::new(self.state().registry.view().slots)
+    }
+
+    fn leader_ahead_ms(&self, _: ShardId) -> i64 {
+        self.state().leader_ahead_ms
     }
 
     fn hub(&self) -> &Arc<Hub> {
@@ -153,6 +168,11 @@ impl State {
         }
     }
 
+    /// What time it is by the leaders' clocks.
+    fn leader_time(&self) -> UnixMillis {
+        UnixMillis(NOW.load(Ordering::Relaxed).saturating_add_signed(self.leader_ahead_ms))
+    }
+
     fn step(&mut self, (migration, shard): (MigrationId, ShardId), step: MoveStep) -> MoveReply {
         let reply = self.machine(shard).apply(LogIndex(1), Write::Move(Move { shard, migration, step }));
         let Reply::Move(reply) = reply else { panic!("{reply:?}") };
@@ -195,7 +215,8 @@ impl State {
                     Target::Key(key) => self.shard_of(key),
                     Target::Shard(shard) => shard,
                 };
-                self.machine(shard).apply(LogIndex(1), write)
+                let now = self.leader_time();
+                self.machine(shard).apply(LogIndex(1), write.at(now))
             }
             Request::Read { read: read @ Read::List { .. }, .. } => {
                 let mut items = Vec::new();
@@ -249,6 +270,7 @@ fn cluster() -> ClusterView {
         created: LogIndex(1),
         updated: LogIndex(1),
         connected: node != 3,
+        clock: None,
         standing: Standing::Voter,
         draining: false,
         dead: false,

@@ -8,7 +8,7 @@ use tidelock_core::command::config::{
     Action, Change, Deed, Field, HistoryPage, Item, Pair, Policy, Refers, RevisionView, Stamp, Value,
 };
 use tidelock_core::command::config::{ConfigError, Export};
-use tidelock_core::types::{LogIndex, NodeId};
+use tidelock_core::types::{LogIndex, NodeId, Term};
 
 use super::*;
 use crate::history::Incarnation;
@@ -82,7 +82,7 @@ impl Story {
         let mut ledger = Ledger::default();
         let log = &self.log;
         ledger.observe(ShardId(1), LogIndex(log.len() as u64), |index| {
-            log.get(index.0 as usize - 1).map(|write| vec![write.clone()])
+            log.get(index.0 as usize - 1).map(|write| (Term(1), vec![write.clone()]))
         });
         let node = Some(NodeId(1));
         let (namespace, container, is_without) = (name(), "c".into(), false);

@@ -5,19 +5,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidelock_core::command::Write;
-use tidelock_core::types::{LogIndex, ShardId, UnixMillis};
+use tidelock_core::types::{LogIndex, NodeId, ShardId, Term, UnixMillis};
 
 /// Everything that was committed.
 #[derive(Debug, Default)]
 pub struct Ledger {
     shards: BTreeMap<ShardId, Log>,
-    clocks: BTreeSet<UnixMillis>,
+    leaders: BTreeMap<(ShardId, Term), NodeId>,
+    clocks: BTreeSet<(UnixMillis, NodeId)>,
 }
 
 #[derive(Debug, Default)]
 struct Log {
     entries: u64,
     writes: Vec<Write>,
+    /// The term of each write's entry.
+    terms: Vec<Term>,
 }
 
 impl Ledger {
@@ -26,20 +29,26 @@ impl Ledger {
         &mut self,
         shard: ShardId,
         committed: LogIndex,
-        entry: impl Fn(LogIndex) -> Option<Vec<Write>>,
+        entry: impl Fn(LogIndex) -> Option<(Term, Vec<Write>)>,
     ) {
         let log = self.shards.entry(shard).or_default();
         while log.entries < committed.0
-            && let Some(writes) = entry(LogIndex(log.entries + 1))
+            && let Some((term, writes)) = entry(LogIndex(log.entries + 1))
         {
+            log.terms.extend(writes.iter().map(|_| term));
             log.writes.extend(writes);
             log.entries += 1;
         }
     }
 
     /// A node was told what time it is.
-    pub fn clock(&mut self, time: UnixMillis) {
-        self.clocks.insert(time);
+    pub fn clock(&mut self, node: NodeId, time: UnixMillis) {
+        self.clocks.insert((time, node));
+    }
+
+    /// A node leads a shard in a term.
+    pub fn leader(&mut self, node: NodeId, shard: ShardId, term: Term) {
+        self.leaders.insert((shard, term), node);
     }
 
     /// The writes of each data shard, in their order.
@@ -50,6 +59,21 @@ impl Ledger {
 
     /// Whether a clock ever showed this time.
     pub fn was_shown(&self, time: UnixMillis) -> bool {
-        self.clocks.contains(&time)
+        self.shown(time).next().is_some()
+    }
+
+    /// Whether the clock of the node that proposed a write ever showed this time. `place` counts
+    /// the writes of the shard from 0. Of a leader that was never seen leading, because it died in that
+    /// turn, anything is believed.
+    pub fn was_shown_to_proposer(&self, (shard, place): (ShardId, usize), time: UnixMillis) -> bool {
+        let term = self.shards.get(&shard).and_then(|log| log.terms.get(place));
+        let proposer = term.and_then(|term| self.leaders.get(&(shard, *term)));
+        proposer.is_none_or(|proposer| self.shown(time).any(|node| node == *proposer))
+    }
+
+    /// The nodes whose clocks showed this time.
+    fn shown(&self, time: UnixMillis) -> impl Iterator<Item = NodeId> {
+        let range = (time, NodeId(0))..=(time, NodeId(u64::MAX));
+        self.clocks.range(range).map(|(_, node)| *node)
     }
 }

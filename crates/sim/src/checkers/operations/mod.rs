@@ -7,7 +7,8 @@
 //! 2. The answers and the model: each is what the model says at that place of the log.
 //! 3. The order and real time: what was answered before something else was asked for stands before it. A read has a place, too,
 //!    between two commands, from which its answer follows.
-//! 4. Time: keys only go by a time that the clock of a node has shown.
+//! 4. Time: keys only go by a time that the clock of a node has shown, and a time to live is counted by the clock of the
+//!    leader that proposed it.
 
 mod ledger;
 mod model;
@@ -15,8 +16,10 @@ mod model;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use tidelock_core::command::{Consistency, Operations, Read, Refusal, Reply, Request, Write};
-use tidelock_core::types::{ShardId, Token};
+use tidelock_core::command::{
+    Consistency, Expiry, Operation as Asked, Operations, Read, Refusal, Reply, Request, Set, Write,
+};
+use tidelock_core::types::{ShardId, Token, UnixMillis};
 
 pub use ledger::Ledger;
 use model::{Held, Model};
@@ -85,6 +88,10 @@ fn judge_writes(
             let text = format!("keys of shard {shard} went by {now}, which no clock has shown");
             return Err(Violation::new(CHECKER, text));
         }
+        if is_relative(write) {
+            let text = format!("the log of shard {shard} holds a time that depends on a clock: {write:?}");
+            return Err(Violation::new(CHECKER, text));
+        }
         let before = model.keys.clone();
         let expected = model.apply(write);
         remember(&mut judged.past, place, &before, &model);
@@ -93,7 +100,8 @@ fn judge_writes(
             continue;
         }
         let Some(operation) = token_in(write).and_then(|token| history.operation(token)) else { continue };
-        if !operation.write().is_some_and(|asked| is_same(asked, write))
+        let by_leader = |time| ledger.was_shown_to_proposer((shard, place - 1), time);
+        if !operation.write().is_some_and(|asked| is_same(asked, write, &by_leader))
             || judged.places.insert(operation.token, place).is_some()
         {
             return Err(blame(operation, format!("stands in the log otherwise, or twice: {write:?}")));
@@ -121,12 +129,52 @@ fn judge_writes(
     Ok(judged)
 }
 
+/// Whether a command holds a time to live instead of the time at which it ends.
+fn is_relative(write: &Write) -> bool {
+    let Write::Transaction(transaction) = write else { return false };
+    transaction.operations.iter().any(|operation| {
+        matches!(operation, Asked::ExpireAfter { .. } | Asked::Set(Set { expiry: Expiry::After(_), .. }))
+    })
+}
+
 /// Whether a command of the log is the one that was asked for; where it goes follows from its keys.
-fn is_same(asked: &Write, logged: &Write) -> bool {
+/// `by_leader` says whether the clock of the leader that proposed it showed a time.
+fn is_same(asked: &Write, logged: &Write, by_leader: &impl Fn(UnixMillis) -> bool) -> bool {
     match (asked, logged) {
         (Write::Transaction(asked), Write::Transaction(logged)) => {
-            asked.watches == logged.watches && asked.operations == logged.operations
+            let (asked, watches) = (&asked.operations, asked.watches == logged.watches);
+            let pairs = asked.iter().zip(logged.operations.iter());
+            watches
+                && asked.len() == logged.operations.len()
+                && pairs.into_iter().all(|(asked, logged)| is_same_operation(asked, logged, by_leader))
         }
+        _ => asked == logged,
+    }
+}
+
+/// As [`is_same`]. A time to live stands in the log as the time at which it ends, one that has
+/// passed as 0.
+fn is_same_operation(asked: Asked<'_>, logged: Asked<'_>, by_leader: &impl Fn(UnixMillis) -> bool) -> bool {
+    let counted = |after_ms: u64, at: UnixMillis| {
+        at.0.checked_sub(after_ms).is_some_and(|proposed| by_leader(UnixMillis(proposed)))
+    };
+    match (asked, logged) {
+        (
+            Asked::Set(asked @ Set { expiry: Expiry::After(after_ms), .. }),
+            Asked::Set(logged @ Set { expiry: Expiry::At(at), .. }),
+        ) => counted(after_ms, at) && asked == Set { expiry: asked.expiry, ..logged },
+        (
+            Asked::Set(asked @ Set { expiry: Expiry::At(_), .. }),
+            Asked::Set(logged @ Set { expiry: Expiry::At(UnixMillis(0)), .. }),
+        ) => asked == Set { expiry: asked.expiry, ..logged },
+        (
+            Asked::ExpireAfter { key, after_ms, condition },
+            Asked::Expire { key: logged_key, at: Some(at), condition: logged_condition },
+        ) => counted(after_ms, at) && (key, condition) == (logged_key, logged_condition),
+        (
+            Asked::Expire { key, at: Some(_), condition },
+            Asked::Expire { key: logged_key, at: Some(UnixMillis(0)), condition: logged_condition },
+        ) => (key, condition) == (logged_key, logged_condition),
         _ => asked == logged,
     }
 }

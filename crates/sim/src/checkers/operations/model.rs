@@ -282,6 +282,7 @@ impl Model {
                 let value = before.as_ref().map_or(&[][..], |held| &held.value);
                 OperationReply::Written { version: self.write(key, value, at), created: false }
             }
+            Operation::ExpireAfter { .. } => unreachable!("invariant: the judge refuses such a log"),
             Operation::Exchange { key, value } => answered(self.swap(key, None, value)),
             Operation::CompareExchange { key, expected, new } => {
                 answered(self.swap(key, Some(expected), new))
@@ -304,6 +305,7 @@ impl Model {
             Expiry::Never => None,
             Expiry::Keep => before.and_then(|held| held.expires),
             Expiry::At(at) => Some(at),
+            Expiry::After(_) => unreachable!("invariant: the judge refuses such a log"),
         };
         let version = holds.then(|| self.write(set.key, set.value, expires));
         if holds && expires == Some(UnixMillis(0)) {

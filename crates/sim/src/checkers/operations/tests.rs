@@ -4,10 +4,10 @@ use super::*;
 use crate::checkers::fixture::Story;
 use tidelock_core::command::Condition;
 use tidelock_core::command::{
-    Expiry, Operation as Asked, OperationRepliesBuilder, OperationReply, Set, SetCondition, Transaction,
-    Write,
+    Expiry, ExpiryCondition, Operation as Asked, OperationRepliesBuilder, OperationReply, Set, SetCondition,
+    Transaction, Write,
 };
-use tidelock_core::types::{LogIndex, UnixMillis, Version};
+use tidelock_core::types::{LogIndex, NodeId, Term, UnixMillis, Version};
 
 const SHARD: ShardId = ShardId(1);
 const KEY: &[u8] = b"{0}o/0";
@@ -16,7 +16,8 @@ const KEY: &[u8] = b"{0}o/0";
 struct Run {
     story: Story,
     log: Vec<Write>,
-    clocks: Vec<u64>,
+    /// What was shown, and by whose clock. Node 1 proposes everything.
+    clocks: Vec<(u64, u64)>,
 }
 
 impl Run {
@@ -59,8 +60,9 @@ impl Run {
 
     fn verdict(&self) -> String {
         let mut ledger = Ledger::default();
-        ledger.observe(SHARD, LogIndex(1), |_| Some(self.log.clone()));
-        self.clocks.iter().for_each(|time| ledger.clock(UnixMillis(*time)));
+        ledger.leader(NodeId(1), SHARD, Term(1));
+        ledger.observe(SHARD, LogIndex(1), |_| Some((Term(1), self.log.clone())));
+        self.clocks.iter().for_each(|(node, time)| ledger.clock(NodeId(*node), UnixMillis(*time)));
         check(&self.story.history, &ledger).err().map_or_else(String::new, |violation| violation.message)
     }
 }
@@ -168,7 +170,7 @@ fn keys_that_come_back_or_go_early_are_noticed() {
 
     let mut early = Run::default();
     expiring(&mut early);
-    early.clocks = vec![49];
+    early.clocks = vec![(1, 49)];
     early.log.push(expire(49));
     look(&mut early, OperationReply::Absent);
     assert!(early.verdict().contains("no state from"));
@@ -180,10 +182,36 @@ fn keys_that_come_back_or_go_early_are_noticed() {
 
     let mut back = Run::default();
     expiring(&mut back);
-    back.clocks = vec![50];
+    back.clocks = vec![(2, 50)];
     back.log.push(expire(50));
     look(&mut back, OperationReply::Absent);
     assert_eq!(back.verdict(), "");
     look(&mut back, there);
     assert!(back.verdict().contains("no state from"));
+}
+
+#[test]
+fn a_time_to_live_by_another_clock_than_the_leaders_is_noticed() {
+    let set = |expiry| {
+        let condition = SetCondition::Version(Condition::Always);
+        Asked::Set(Set { key: KEY, value: b"v", condition, expiry, previous: false })
+    };
+    let condition = ExpiryCondition::Always;
+    let relative = [set(Expiry::After(50)), Asked::ExpireAfter { key: KEY, after_ms: 50, condition }];
+    let absolute = |at| [set(Expiry::At(at)), Asked::Expire { key: KEY, at: Some(at), condition }];
+    for position in 0..2 {
+        for (proposed, is_fine) in [(1_000, true), (61_000, false), (1_001, false)] {
+            let mut run = Run { clocks: vec![(1, 1_000), (2, 61_000)], ..Run::default() };
+            let (_, write) = run.asks(relative[position]);
+            let Write::Transaction(transaction) = write else { panic!("not a transaction") };
+            let mark = transaction.operations.iter().last().expect("a mark");
+            let logged = Operations::of(&[absolute(UnixMillis(proposed + 50))[position], mark]);
+            run.log.push(Write::Transaction(Transaction::of(SHARD, logged)));
+            assert_eq!(run.verdict().is_empty(), is_fine, "{:?} at {proposed}", relative[position]);
+        }
+    }
+    let mut relative_in_log = Run { clocks: vec![(1, 1_000)], ..Run::default() };
+    let (_, write) = relative_in_log.asks(relative[0]);
+    relative_in_log.log.push(write);
+    assert!(relative_in_log.verdict().contains("depends on a clock"));
 }

@@ -1,0 +1,177 @@
+//! How far the clocks of peers are from this node's.
+//!
+//! Owns the estimate. Peers send each other timestamps as NTP peers do (RFC 5905, section 8): each
+//! message has the time at which it was sent, and the two times of the last message that came the
+//! other way. Four times give the offset and the round trip; the offset is wrong by at most half of
+//! the round trip, so the sample with the shortest one counts.
+//!
+//! Nothing that must be true rests on it: it warns people, and tells clients how long a key has
+//! left by the leader's clock.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::Node;
+use crate::event::{OutgoingFrame, PeerClock};
+use crate::peer::{self, ClockMessage};
+use crate::types::{NodeId, ShardId, UnixMillis};
+
+/// Samples after which a better one is forgotten: clocks drift.
+const SAMPLES_MAX: u32 = 8;
+
+/// What is known of the clocks of peers.
+#[derive(Debug, Default)]
+pub(super) struct PeerClocks {
+    peers: BTreeMap<NodeId, Exchange>,
+    /// Messages are due.
+    is_due: bool,
+}
+
+/// The exchange of timestamps with one peer.
+#[derive(Debug, Default)]
+struct Exchange {
+    /// When the peer sent its last message, by its clock, and when that came, by ours.
+    last: Option<(UnixMillis, UnixMillis)>,
+    estimate: Option<Estimate>,
+}
+
+/// The best sample so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Estimate {
+    offset_ms: i64,
+    round_trip_ms: i64,
+    /// Samples since.
+    age: u32,
+}
+
+impl Estimate {
+    /// A sample from the times of a message there (`sent`, `received`) and one back (`replied`,
+    /// `arrived`), the two in the middle by the peer's clock. `None` if a clock was set meanwhile,
+    /// so that the times contradict each other.
+    fn of([sent, received, replied, arrived]: [UnixMillis; 4]) -> Option<Estimate> {
+        let between = |from: UnixMillis, to: UnixMillis| i128::from(to.0) - i128::from(from.0);
+        let offset = (between(sent, received) + between(arrived, replied)) / 2;
+        let round_trip = between(sent, arrived) - between(received, replied);
+        let offset_ms = i64::try_from(offset).ok()?;
+        // Times are cut to milliseconds, so a short round trip may come out a little below 0.
+        let round_trip_ms = i64::try_from(round_trip).ok().filter(|round_trip| *round_trip > -2)?;
+        Some(Estimate { offset_ms, round_trip_ms: round_trip_ms.max(0), age: 0 })
+    }
+
+    /// By how much the offset may be wrong. Times are cut to milliseconds, hence the one.
+    fn error_ms(self) -> i64 {
+        self.round_trip_ms / 2 + 1
+    }
+
+    /// The better of an estimate and the next sample. If both cannot be true, a clock was set: the
+    /// sample counts.
+    fn next(self, sample: Estimate) -> Estimate {
+        let distance = i128::from(self.offset_ms) - i128::from(sample.offset_ms);
+        let contradicts = distance.abs() > i128::from(self.error_ms()) + i128::from(sample.error_ms());
+        let is_better = sample.round_trip_ms <= self.round_trip_ms || self.age + 1 >= SAMPLES_MAX;
+        if contradicts || is_better { sample } else { Estimate { age: self.age + 1, ..self } }
+    }
+}
+
+impl Node {
+    /// Peers are due to hear the time.
+    pub(super) fn send_clocks(&mut self) {
+        self.clocks.is_due = true;
+    }
+
+    /// A peer sent its time, and perhaps when our last message reached it. Nothing can be measured
+    /// before the shell has said what time it is here.
+    pub(super) fn clock_heard(&mut self, from: NodeId, message: ClockMessage) {
+        let Some(now) = self.router.clock() else { return };
+        let exchange = self.clocks.peers.entry(from).or_default();
+        exchange.last = Some((message.sent, now));
+        let sample =
+            message.heard.and_then(|(sent, received)| Estimate::of([sent, received, message.sent, now]));
+        if let Some(sample) = sample {
+            let next = exchange.estimate.map_or(sample, |estimate| estimate.next(sample));
+            exchange.estimate = Some(next);
+        }
+    }
+
+    /// The link to a peer broke.
+    pub(super) fn clock_lost(&mut self, peer: NodeId) {
+        self.clocks.peers.remove(&peer);
+    }
+
+    pub(super) fn has_clocks_due(&self) -> bool {
+        self.clocks.is_due && self.router.clock().is_some()
+    }
+
+    pub(super) fn emit_clocks(&mut self, frames: &mut Vec<OutgoingFrame>) {
+        let Some(sent) = self.router.clock().filter(|_| self.clocks.is_due) else { return };
+        self.clocks.is_due = false;
+        for peer in self.router.peers().iter().filter(|peer| peer.up) {
+            let heard = self.clocks.peers.get(&peer.node).and_then(|exchange| exchange.last);
+            let payload = peer::clock(ClockMessage { sent, heard }).into();
+            frames.push(OutgoingFrame { to: peer.node, payload, droppable: true });
+        }
+    }
+
+    /// What is known of the clocks of peers.
+    pub(super) fn peer_clocks(&self) -> Vec<PeerClock> {
+        self.clocks.peers.keys().filter_map(|node| self.peer_clock(*node)).collect()
+    }
+
+    /// What is known of the clock of a peer.
+    pub(super) fn peer_clock(&self, node: NodeId) -> Option<PeerClock> {
+        let estimate = self.clocks.peers.get(&node)?.estimate?;
+        Some(PeerClock { node, ahead_ms: estimate.offset_ms, error_ms: estimate.error_ms() })
+    }
+
+    /// By how many milliseconds the clock of a shard's leader is ahead of this node's: 0 if this
+    /// node leads, or as long as nothing better is known.
+    pub fn leader_clock_ahead_ms(&self, shard: ShardId) -> i64 {
+        let leader =
+            self.groups.find(shard).map_or_else(|| self.router.leader(shard), |group| group.leader());
+        let exchange = leader.and_then(|leader| self.clocks.peers.get(&leader));
+        exchange.and_then(|exchange| exchange.estimate).map_or(0, |estimate| estimate.offset_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(times: [u64; 4]) -> Option<(i64, i64)> {
+        let estimate = Estimate::of(times.map(UnixMillis))?;
+        Some((estimate.offset_ms, estimate.round_trip_ms))
+    }
+
+    #[test]
+    fn four_times_tell_offset_and_round_trip() {
+        for (times, expected) in [
+            // Both clocks agree; 3 ms there, 1 ms back; the answer waits for 200 ms.
+            ([1_000, 1_003, 1_203, 1_204], Some((1, 4))),
+            // The peer's is a minute ahead, then a minute behind.
+            ([1_000, 61_002, 61_202, 1_204], Some((60_000, 4))),
+            ([100_000, 40_002, 40_202, 100_204], Some((-60_000, 4))),
+            // All within a millisecond, which ended while the message was there.
+            ([1_000, 5_000, 5_001, 1_000], Some((4_000, 0))),
+            // The clock here was set back while the message was under way.
+            ([100_000, 100_002, 100_202, 40_204], None),
+            ([0, u64::MAX, u64::MAX, 0], None),
+        ] {
+            assert_eq!(sample(times), expected, "{times:?}");
+        }
+    }
+
+    #[test]
+    fn the_shortest_round_trip_counts_until_it_is_old_or_contradicted() {
+        let estimate = |offset_ms, round_trip_ms| Estimate { offset_ms, round_trip_ms, age: 0 };
+        let good = estimate(10, 2);
+        let busy = estimate(300, 600);
+        let mut kept = good;
+        for _ in 1..SAMPLES_MAX {
+            kept = kept.next(busy);
+            assert_eq!((kept.offset_ms, kept.round_trip_ms), (10, 2));
+        }
+        assert_eq!(kept.next(busy), busy, "it is old");
+        assert_eq!(good.next(estimate(60_010, 600)), estimate(60_010, 600), "a clock was set");
+        assert_eq!(busy.next(good), good);
+    }
+}

@@ -1,0 +1,496 @@
+//! Log lines for what changes in the cluster as this node sees it: leaders, peers that stop
+//! answering, clocks.
+//!
+//! Owns which change is worth a line and which many are one line. It compares one status of the
+//! node with the next, some times an election timeout: what comes and goes in between (a leadership
+//! of a few milliseconds) shows as a higher term. The core decides; this only tells.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use tidelock_core::event::{NodeStatus, PeerClock, ShardStatus, SlowRequest};
+use tidelock_core::limits::SILENT_ELECTION_TIMEOUTS;
+use tidelock_core::types::{NodeId, ShardId, Term};
+
+/// Shards that change in the same way between two looks get a line each up to this number, and one
+/// line together beyond: a node that dies may take hundreds of leaderships with it.
+const LINES_MAX: usize = 8;
+
+/// A shard may be without a leader for so many election timeouts before that is logged: one that
+/// splits once is over by then.
+const LEADERLESS_ELECTION_TIMEOUTS: u32 = 3;
+
+/// At most one line about slow requests in this time.
+const SLOW_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What changed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// This node leads a shard since the last look.
+    Leads { shard: ShardId, term: Term },
+    /// It no longer leads a shard; the new leader, if that is known.
+    LeadsNoMore { shard: ShardId, term: Term, leader: Option<NodeId> },
+    /// Another node leads a shard that this one follows.
+    Follows { shard: ShardId, term: Term, leader: NodeId },
+    /// So many shards changed hands between two looks.
+    LeadersChanged { shards: usize, gained: usize, lost: usize, leads: usize },
+    /// These shards have had no known leader for so long.
+    Leaderless { shards: Vec<ShardId>, elapsed: Duration },
+    /// These shards have leaders again.
+    LedAgain { shards: Vec<ShardId>, elapsed: Duration },
+    /// A peer has sent nothing for a while, though a connection stands.
+    Silent { peer: NodeId, elapsed: Duration },
+    /// It sends again.
+    AnswersAgain { peer: NodeId, elapsed: Duration },
+    /// A peer's clock is too far from this node's.
+    ClockApart(PeerClock),
+    /// It is near enough again.
+    ClockAgrees(PeerClock),
+}
+
+/// What the last look saw.
+#[derive(Debug)]
+pub struct StatusLog {
+    election_timeout: Duration,
+    shards: BTreeMap<ShardId, Seen>,
+    silent: BTreeMap<NodeId, Instant>,
+    apart: Vec<NodeId>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    leads: bool,
+    /// The last leader that was known, and its term.
+    leader: Option<(NodeId, Term)>,
+    leaderless_since: Option<Instant>,
+    /// That the shard has no leader was logged.
+    is_logged: bool,
+}
+
+impl StatusLog {
+    /// Nothing was seen yet.
+    pub fn new(election_timeout: Duration) -> StatusLog {
+        StatusLog { election_timeout, shards: BTreeMap::new(), silent: BTreeMap::new(), apart: Vec::new() }
+    }
+
+    /// What changed since the last look.
+    pub fn look(&mut self, status: &NodeStatus, now: Instant) -> Vec<Change> {
+        let mut changes = self.look_at_leaders(status);
+        changes.extend(self.look_for_leaderless(status, now));
+        changes.extend(self.look_at_peers(status, now));
+        changes.extend(self.look_at_clocks(status));
+        changes
+    }
+
+    fn look_at_leaders(&mut self, status: &NodeStatus) -> Vec<Change> {
+        let mut changes = Vec::new();
+        self.shards.retain(|shard, _| status.shards.iter().any(|carried| carried.shard == *shard));
+        for &ShardStatus { shard, term, leads, leader, .. } in &status.shards {
+            let seen = self.shards.entry(shard).or_default();
+            let led = leader.map(|leader| (leader, term));
+            let is_news = led.is_some() && led != seen.leader;
+            if leads && (is_news || !seen.leads) {
+                changes.push(Change::Leads { shard, term });
+            } else if seen.leads && !leads {
+                changes.push(Change::LeadsNoMore { shard, term, leader });
+            } else if let Some((leader, term)) = led.filter(|_| is_news) {
+                changes.push(Change::Follows { shard, term, leader });
+            }
+            seen.leads = leads;
+            seen.leader = led.or(seen.leader);
+        }
+        if changes.len() <= LINES_MAX {
+            return changes;
+        }
+        let count = |is_it: fn(&Change) -> bool| changes.iter().filter(|change| is_it(change)).count();
+        vec![Change::LeadersChanged {
+            shards: changes.len(),
+            gained: count(|change| matches!(change, Change::Leads { .. })),
+            lost: count(|change| matches!(change, Change::LeadsNoMore { .. })),
+            leads: status.shards.iter().filter(|shard| shard.leads).count(),
+        }]
+    }
+
+    fn look_for_leaderless(&mut self, status: &NodeStatus, now: Instant) -> Vec<Change> {
+        let patience = self.election_timeout * LEADERLESS_ELECTION_TIMEOUTS;
+        let (mut lost, mut back) = (Vec::new(), Vec::new());
+        let (mut lost_for, mut back_after) = (Duration::ZERO, Duration::ZERO);
+        for shard in &status.shards {
+            let seen = self.shards.entry(shard.shard).or_default();
+            if shard.leader.is_some() {
+                let since = seen.leaderless_since.take();
+                if let (true, Some(since)) = (std::mem::take(&mut seen.is_logged), since) {
+                    back_after = back_after.max(now.saturating_duration_since(since));
+                    back.push(shard.shard);
+                }
+                continue;
+            }
+            let elapsed = now.saturating_duration_since(*seen.leaderless_since.get_or_insert(now));
+            if elapsed > self.election_timeout && !seen.is_logged {
+                lost_for = lost_for.max(elapsed);
+                lost.push(shard.shard);
+            }
+        }
+        // A lost majority leaves one shard after the other without a leader, within an election
+        // timeout or so: the first that has waited long enough is logged together with the rest.
+        if lost_for <= patience {
+            lost.clear();
+        }
+        for shard in &lost {
+            self.shards.entry(*shard).or_default().is_logged = true;
+        }
+        let lost = (!lost.is_empty()).then_some(Change::Leaderless { shards: lost, elapsed: lost_for });
+        let back = (!back.is_empty()).then_some(Change::LedAgain { shards: back, elapsed: back_after });
+        lost.into_iter().chain(back).collect()
+    }
+
+    fn look_at_peers(&mut self, status: &NodeStatus, now: Instant) -> Vec<Change> {
+        let noticed_after = self.election_timeout * SILENT_ELECTION_TIMEOUTS as u32;
+        let mut changes = Vec::new();
+        for &peer in &status.silent {
+            self.silent.entry(peer).or_insert_with(|| {
+                changes.push(Change::Silent { peer, elapsed: noticed_after });
+                now
+            });
+        }
+        let answers = |peer: &NodeId| status.links.iter().any(|(node, up)| node == peer && *up);
+        self.silent.retain(|&peer, since| {
+            let is_silent = status.silent.contains(&peer);
+            if !is_silent && answers(&peer) {
+                let elapsed = noticed_after + now.saturating_duration_since(*since);
+                changes.push(Change::AnswersAgain { peer, elapsed });
+            }
+            // If its connection broke instead, the transport said so.
+            is_silent
+        });
+        changes
+    }
+
+    fn look_at_clocks(&mut self, status: &NodeStatus) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for &clock in &status.clocks {
+            let known = self.apart.iter().position(|node| *node == clock.node);
+            match (clock.is_beyond_limit(), known) {
+                (true, None) => {
+                    self.apart.push(clock.node);
+                    changes.push(Change::ClockApart(clock));
+                }
+                (false, Some(position)) => {
+                    self.apart.swap_remove(position);
+                    changes.push(Change::ClockAgrees(clock));
+                }
+                _ => {}
+            }
+        }
+        changes
+    }
+}
+
+impl Change {
+    /// Writes the line.
+    pub fn log(&self) {
+        match self {
+            Change::Leads { shard, term } => {
+                tracing::info!(shard = shard.0, term = term.0, "this node leads the shard now");
+            }
+            Change::LeadsNoMore { shard, term, leader: Some(leader) } => {
+                tracing::info!(
+                    shard = shard.0,
+                    term = term.0,
+                    leader = leader.0,
+                    "this node no longer leads the shard"
+                );
+            }
+            Change::LeadsNoMore { shard, term, leader: None } => {
+                tracing::warn!(
+                    shard = shard.0,
+                    term = term.0,
+                    "this node no longer leads the shard, and knows no other leader yet"
+                );
+            }
+            Change::Follows { shard, term, leader } => {
+                tracing::info!(
+                    shard = shard.0,
+                    term = term.0,
+                    leader = leader.0,
+                    "another node leads the shard now"
+                );
+            }
+            Change::LeadersChanged { shards, gained, lost, leads } => {
+                tracing::info!(shards, gained, lost, leads, "many shards have new leaders");
+            }
+            Change::Leaderless { shards, elapsed } => {
+                tracing::error!(
+                    shards = names(shards),
+                    elapsed_ms = elapsed.as_millis() as u64,
+                    "no leader is known: writes and linearizable reads of these shards wait and are then refused; start the nodes \
+                     that are down, or mend the network between them"
+                );
+            }
+            Change::LedAgain { shards, elapsed } => {
+                tracing::info!(
+                    shards = names(shards),
+                    elapsed_ms = elapsed.as_millis() as u64,
+                    "these shards have leaders again"
+                );
+            }
+            Change::Silent { peer, elapsed } => {
+                tracing::warn!(
+                    peer = peer.0,
+                    elapsed_ms = elapsed.as_millis() as u64,
+                    "the peer is connected and sends nothing: this node goes on without it; look whether its process is stopped, \
+                     swapping or starved"
+                );
+            }
+            Change::AnswersAgain { peer, elapsed } => {
+                tracing::info!(
+                    peer = peer.0,
+                    elapsed_ms = elapsed.as_millis() as u64,
+                    "the peer answers again"
+                );
+            }
+            Change::ClockApart(PeerClock { node, ahead_ms, error_ms }) => {
+                tracing::warn!(
+                    peer = node.0,
+                    ahead_ms,
+                    error_ms,
+                    "the peer's clock and this node's are too far apart: keys may expire early or late when leaders change; see to \
+                     it that NTP runs on both"
+                );
+            }
+            Change::ClockAgrees(PeerClock { node, ahead_ms, error_ms }) => {
+                tracing::info!(
+                    peer = node.0,
+                    ahead_ms,
+                    error_ms,
+                    "the peer's clock agrees with this node's again"
+                );
+            }
+        }
+    }
+}
+
+/// The first of some shards, and how many others there are.
+fn names(shards: &[ShardId]) -> String {
+    let first: Vec<String> = shards.iter().take(LINES_MAX).map(ToString::to_string).collect();
+    let first = first.join(",");
+    match shards.len().saturating_sub(LINES_MAX) {
+        0 => first,
+        others => format!("{first} and {others} more"),
+    }
+}
+
+/// Lines about requests that took long: few, however many there are.
+#[derive(Debug)]
+pub struct SlowRequestLog {
+    tick: Duration,
+    state: RefCell<SlowState>,
+}
+
+#[derive(Debug, Default)]
+struct SlowState {
+    logged: Option<Instant>,
+    /// Slow requests since, that got no line.
+    others: u64,
+}
+
+impl SlowRequestLog {
+    /// For a core whose ticks last so long.
+    pub fn new(tick: Duration) -> SlowRequestLog {
+        SlowRequestLog { tick, state: RefCell::default() }
+    }
+
+    /// Logs the slowest of these requests, unless a line was written a moment ago.
+    pub fn log(&self, requests: impl Iterator<Item = SlowRequest>, now: Instant) {
+        let Some((request, others)) = self.pick(requests, now) else { return };
+        let elapsed_ms = (self.tick * u32::try_from(request.waited.0).unwrap_or(u32::MAX)).as_millis() as u64;
+        tracing::warn!(
+            kind = request.kind,
+            shard = request.shard.map(|shard| shard.0),
+            peer = request.peer.map(|peer| peer.0),
+            elapsed_ms,
+            refusal = request.refusal.map(|refusal| refusal.to_string()),
+            others,
+            "slow request"
+        );
+    }
+
+    /// The request to log now, if there is to be a line, and how many others were slow since the
+    /// last line.
+    fn pick(&self, requests: impl Iterator<Item = SlowRequest>, now: Instant) -> Option<(SlowRequest, u64)> {
+        let mut state = self.state.borrow_mut();
+        let mut slowest: Option<SlowRequest> = None;
+        for request in requests {
+            state.others += 1;
+            if slowest.is_none_or(|slowest| request.waited > slowest.waited) {
+                slowest = Some(request);
+            }
+        }
+        let is_due = state.logged.is_none_or(|logged| now.saturating_duration_since(logged) >= SLOW_INTERVAL);
+        let slowest = slowest.filter(|_| is_due)?;
+        state.logged = Some(now);
+        Some((slowest, std::mem::take(&mut state.others) - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidelock_core::types::{LogIndex, MigrationId, ReplicaId, Ticks};
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_millis(1_000);
+
+    fn shard(shard: u64, leader: Option<u64>, term: u64) -> ShardStatus {
+        ShardStatus {
+            shard: ShardId(shard),
+            replica: ReplicaId(1),
+            leader: leader.map(NodeId),
+            leads: leader == Some(1),
+            term: Term(term),
+            committed: LogIndex(1),
+            applied: LogIndex(1),
+            last: LogIndex(1),
+            log_begin: LogIndex(0),
+            keys: 0,
+            log_bytes: 0,
+            votes: true,
+            snapshot: None,
+            snapshot_bytes: 0,
+            makes_snapshot: false,
+            last_move: MigrationId(0),
+            is_moving: false,
+            checkpoint: None,
+        }
+    }
+
+    /// Shows a log one status after another, each so many milliseconds after the first.
+    fn changes(looks: Vec<(u64, NodeStatus)>) -> Vec<Vec<Change>> {
+        let (begun, mut log) = (Instant::now(), StatusLog::new(TIMEOUT));
+        looks.into_iter().map(|(ms, status)| log.look(&status, begun + Duration::from_millis(ms))).collect()
+    }
+
+    fn shards(shards: Vec<ShardStatus>) -> NodeStatus {
+        NodeStatus { node: NodeId(1), shards, ..NodeStatus::default() }
+    }
+
+    #[test]
+    fn leaders_are_told_when_they_change() {
+        let seen = changes(vec![
+            (0, shards(vec![shard(0, None, 0), shard(1, Some(1), 2)])),
+            (100, shards(vec![shard(0, Some(2), 1), shard(1, Some(1), 2)])),
+            (200, shards(vec![shard(0, Some(2), 1), shard(1, None, 3)])),
+            (300, shards(vec![shard(0, Some(2), 1), shard(1, Some(3), 4)])),
+            (400, shards(vec![shard(0, Some(1), 5), shard(1, Some(1), 6)])),
+            (500, shards(vec![shard(0, Some(1), 5), shard(1, Some(1), 8)])),
+        ]);
+        let leads = |shard, term| Change::Leads { shard: ShardId(shard), term: Term(term) };
+        let follows = |shard, term, leader| Change::Follows {
+            shard: ShardId(shard),
+            term: Term(term),
+            leader: NodeId(leader),
+        };
+        assert_eq!(
+            seen,
+            [
+                vec![leads(1, 2)],
+                vec![follows(0, 1, 2)],
+                vec![Change::LeadsNoMore { shard: ShardId(1), term: Term(3), leader: None }],
+                vec![follows(1, 4, 3)],
+                vec![leads(0, 5), leads(1, 6)],
+                vec![leads(1, 8)],
+            ]
+        );
+    }
+
+    #[test]
+    fn many_shards_that_change_at_once_are_one_line() {
+        let all = |leader, term| shards((0..100).map(|number| shard(number, leader, term)).collect());
+        let seen = changes(vec![(0, all(Some(1), 1)), (100, all(None, 1)), (3_200, all(None, 1))]);
+        let changed = |gained, lost, leads| Change::LeadersChanged { shards: 100, gained, lost, leads };
+        assert_eq!(seen[0], [changed(100, 0, 100)]);
+        assert_eq!(seen[1], [changed(0, 100, 0)]);
+        let [Change::Leaderless { shards, .. }] = &seen[2][..] else { panic!("{seen:?}") };
+        assert_eq!(names(shards), "0,1,2,3,4,5,6,7 and 92 more");
+    }
+
+    #[test]
+    fn a_lost_majority_is_told_once_and_so_is_its_end() {
+        let without = |ms| (ms, shards(vec![shard(1, None, 3)]));
+        let seen = changes(vec![
+            (0, shards(vec![shard(1, Some(2), 2)])),
+            without(100),
+            without(3_100),
+            without(3_101),
+            without(9_000),
+            (10_100, shards(vec![shard(1, Some(2), 4)])),
+        ]);
+        let shards = vec![ShardId(1)];
+        let elapsed = Duration::from_millis(3_001);
+        assert_eq!(seen[1..3], [vec![], vec![]]);
+        assert_eq!(seen[3], [Change::Leaderless { shards: shards.clone(), elapsed }]);
+        assert_eq!(seen[4], []);
+        let again = Change::LedAgain { shards, elapsed: Duration::from_secs(10) };
+        assert!(seen[5].contains(&again), "{seen:?}");
+    }
+
+    #[test]
+    fn silent_peers_are_told_once_and_when_they_answer() {
+        let status = |silent: &[u64], up| NodeStatus {
+            links: vec![(NodeId(2), up)],
+            silent: silent.iter().copied().map(NodeId).collect(),
+            ..NodeStatus::default()
+        };
+        let (peer, elapsed) = (NodeId(2), Duration::from_secs(2));
+        let seen = changes(vec![
+            (0, status(&[], true)),
+            (100, status(&[2], false)),
+            (200, status(&[2], false)),
+            (5_100, status(&[], true)),
+            (6_000, status(&[2], false)),
+            (6_100, status(&[], false)),
+        ]);
+        assert_eq!(seen[1], [Change::Silent { peer, elapsed }]);
+        assert_eq!(seen[2], []);
+        assert_eq!(seen[3], [Change::AnswersAgain { peer, elapsed: Duration::from_secs(7) }]);
+        assert_eq!(seen[5], [], "its connection broke, which the transport tells");
+    }
+
+    #[test]
+    fn clocks_apart_are_told_once_and_when_they_agree() {
+        let status = |ahead_ms, error_ms| NodeStatus {
+            clocks: vec![PeerClock { node: NodeId(2), ahead_ms, error_ms }],
+            ..NodeStatus::default()
+        };
+        let looks = [(500, 0), (900, 500), (-60_000, 1), (-60_000, 1), (3, 1)];
+        let seen = changes(looks.map(|(ahead, error)| (0, status(ahead, error))).to_vec());
+        let clock = |ahead_ms| PeerClock { node: NodeId(2), ahead_ms, error_ms: 1 };
+        assert_eq!(seen[..2], [vec![], vec![]], "it is not certain");
+        assert_eq!(
+            seen[2..],
+            [vec![Change::ClockApart(clock(-60_000))], vec![], vec![Change::ClockAgrees(clock(3))]]
+        );
+    }
+
+    #[test]
+    fn slow_requests_get_a_line_a_second() {
+        let log = SlowRequestLog::new(Duration::from_millis(50));
+        let begun = Instant::now();
+        let request = |waited| SlowRequest {
+            kind: "write",
+            shard: Some(ShardId(1)),
+            peer: None,
+            waited: Ticks(waited),
+            refusal: None,
+        };
+        let pick = |waited: &[u64], ms| {
+            let picked = log.pick(waited.iter().copied().map(request), begun + Duration::from_millis(ms));
+            picked.map(|(request, others)| (request.waited.0, others))
+        };
+        assert_eq!(pick(&[21, 50, 30], 0), Some((50, 2)));
+        assert_eq!(pick(&[40, 41], 999), None);
+        assert_eq!(pick(&[22], 1_000), Some((22, 2)));
+        assert_eq!(pick(&[], 5_000), None);
+    }
+}
