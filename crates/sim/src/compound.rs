@@ -189,10 +189,8 @@ impl Compound {
                     _ => SetCondition::Version(condition),
                 };
                 let end = if is_relative { Expiry::After(life_ms) } else { Expiry::At(at) };
-                let expiry = *choose(
-                    random,
-                    &[Expiry::Never, Expiry::Keep, end, end, Expiry::At(UnixMillis(0))],
-                );
+                let expiry =
+                    *choose(random, &[Expiry::Never, Expiry::Keep, end, end, Expiry::At(UnixMillis(0))]);
                 Operation::Set(Set { key, value, condition, expiry, previous: random.bool() })
             }
             6 => Operation::Delete { key, condition },
