@@ -45,6 +45,8 @@ pub enum Fault {
     OwnedBeforeLastRows,
     /// The receiver of slots takes parts of a copy that a later leader of the giver began anew.
     OldAttemptBelieved,
+    /// A host that was put back to an earlier state of its disk takes part again.
+    OldCopyBelieved,
 }
 
 /// The fault that a node has, if any.
@@ -57,7 +59,7 @@ pub struct Faults {
 impl Faults {
     /// All faults there are.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 17] = [
+    pub const ALL: [Fault; 18] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -75,6 +77,7 @@ impl Faults {
         Fault::ExpiredByLeaderAlone,
         Fault::OwnedBeforeLastRows,
         Fault::OldAttemptBelieved,
+        Fault::OldCopyBelieved,
     ];
 
     /// A store without faults of this list.

@@ -24,6 +24,7 @@ pub mod node;
 mod peer;
 mod raft;
 mod router;
+pub mod starts;
 pub mod storage;
 pub mod types;
 

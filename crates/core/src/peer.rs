@@ -58,6 +58,8 @@ pub(crate) struct Position {
     pub(crate) remembered: LogIndex,
     /// Whether the sender leads the shard, in this term.
     pub(crate) leads: bool,
+    /// Whether another replica's log contradicts what is committed in this one.
+    pub(crate) diverged: bool,
     pub(crate) checkpoint: Option<Checkpoint>,
 }
 
@@ -218,7 +220,7 @@ pub(crate) fn report(disk_stalled: bool, positions: impl Iterator<Item = Positio
         codec::put_varint(&mut out, position.term.0);
         codec::put_varint(&mut out, position.applied.0);
         codec::put_varint(&mut out, position.remembered.0);
-        out.push(u8::from(position.leads));
+        out.push(u8::from(position.leads) | u8::from(position.diverged) << 1);
         // An index is never 0 where there is a checkpoint.
         let Checkpoint { index, checksum } =
             position.checkpoint.unwrap_or(Checkpoint { index: LogIndex(0), checksum: 0 });
@@ -241,11 +243,14 @@ pub(crate) fn disk_stalled(decoder: &mut Decoder<'_>) -> Result<bool, DecodeErro
 pub(crate) fn position(decoder: &mut Decoder<'_>) -> Result<Position, DecodeError> {
     let (shard, term) = (ShardId(decoder.varint()?), Term(decoder.varint()?));
     let (applied, remembered) = (LogIndex(decoder.varint()?), LogIndex(decoder.varint()?));
-    let leads = decoder.bool()?;
+    let (leads, diverged) = match decoder.u8()? {
+        flags @ 0..=3 => (flags & 1 != 0, flags & 2 != 0),
+        _ => return Err(DecodeError::Invalid("state of a replica")),
+    };
     let index = LogIndex(decoder.varint()?);
     let checksum = decoder.bounded(u32::MAX.into(), "checksum")? as u32;
     let checkpoint = (index != LogIndex(0)).then_some(Checkpoint { index, checksum });
-    Ok(Position { shard, term, applied, remembered, leads, checkpoint })
+    Ok(Position { shard, term, applied, remembered, leads, diverged, checkpoint })
 }
 
 /// A whole [`KIND_HOSTS`] payload.
@@ -380,14 +385,16 @@ mod tests {
     fn positions_round_trip() {
         let (applied, remembered) = (LogIndex(500), LogIndex(498));
         let (shard, term, leads) = (ShardId(3), Term(4), true);
-        let sent = Position { shard, term, applied, remembered, leads, checkpoint: None };
+        let sent = Position { shard, term, applied, remembered, leads, diverged: false, checkpoint: None };
         let checkpoint = Some(Checkpoint { index: LogIndex(499), checksum: u32::MAX });
         let compared = Position { checkpoint, ..sent };
-        let payload = report(true, [sent, compared].into_iter());
+        let diverged = Position { leads: false, diverged: true, ..sent };
+        let payload = report(true, [sent, compared, diverged].into_iter());
         let mut decoder = Decoder::new(&payload[1..]);
         assert_eq!(disk_stalled(&mut decoder), Ok(true));
         assert_eq!(position(&mut decoder), Ok(sent));
         assert_eq!(position(&mut decoder), Ok(compared));
+        assert_eq!(position(&mut decoder), Ok(diverged));
         assert!(decoder.is_empty());
     }
 }

@@ -75,7 +75,10 @@ fn check(identity: &Identity, request: &JoinRequest) -> Result<(), JoinRefusal> 
         return refused(format!("the cluster's name is not `{given}`: it is `{name}`"));
     }
     if let Some(given) = request.data_shards.filter(|given| *given != identity.data_shards) {
-        return refused(format!("the cluster was founded with {} data shards, not {given}", identity.data_shards));
+        return refused(format!(
+            "the cluster was founded with {} data shards, not {given}",
+            identity.data_shards
+        ));
     }
     let address = &request.host.peer_address;
     if !Address::parse("peer", address).is_ok_and(|address| address.is_reachable()) {

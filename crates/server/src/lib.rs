@@ -22,6 +22,7 @@ pub mod transport;
 mod waiting;
 pub mod watch;
 pub mod worker;
+mod wrong_port;
 
 const _: () = assert!(
     !tidelock_core::deliberate::ENABLED,

@@ -644,6 +644,7 @@ mod tests {
             last_move: MigrationId(0),
             is_moving: false,
             checkpoint: None,
+            diverged: false,
         };
         let status =
             NodeStatus { shards: vec![shard], links: vec![(NodeId(3), true)], ..NodeStatus::default() };

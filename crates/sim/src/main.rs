@@ -191,7 +191,7 @@ fn summarise(totals: &Totals, seconds: f64) {
     println!(
         "{} crashes, {} of them stops on a failing disk; {} disk stalls; {} sectors lost; {} leaderships; \
          {} snapshots made, {} received; {} checkpoints compared; {} hosts joined, {} removed, {} \
-         replicas replaced",
+         replicas replaced; {} old copies refused",
         tally.crashes,
         tally.disk_stops,
         tally.disk_stalls,
@@ -202,7 +202,8 @@ fn summarise(totals: &Totals, seconds: f64) {
         tally.checkpoints,
         tally.joined,
         tally.removed,
-        tally.replaced
+        tally.replaced,
+        tally.old_copies_refused
     );
     if !failed.is_empty() {
         println!("failing seeds: {failed:?}");

@@ -485,6 +485,8 @@ impl Node {
         for (to, payload) in self.router.take_reads() {
             actions.frames.push(OutgoingFrame { to, payload: payload.into(), droppable: true });
         }
+        // Who stops over a contradiction says so first.
+        self.report_due |= self.output.contradiction.is_some();
         if core::mem::take(&mut self.report_due) {
             let positions = self.groups.iter().map(position);
             let payload = Bytes::from(peer::report(self.disks.own_stalled, positions));
@@ -496,6 +498,7 @@ impl Node {
         actions.replies.append(self.router.replies());
         actions.config.append(&mut self.output.config);
         actions.elsewhere.append(&mut self.elsewhere);
+        actions.contradiction = actions.contradiction.or(self.output.contradiction.take());
         let peers = self.emit_roster(&mut actions.frames);
         if peers.is_some() {
             self.forget_reports();
@@ -512,6 +515,6 @@ impl Node {
 }
 
 fn position(group: &Group) -> Position {
-    let ShardStatus { shard, term, applied, checkpoint, leads, .. } = group.status();
-    Position { shard, term, applied, remembered: group.remembered(), leads, checkpoint }
+    let ShardStatus { shard, term, applied, checkpoint, leads, diverged, .. } = group.status();
+    Position { shard, term, applied, remembered: group.remembered(), leads, diverged, checkpoint }
 }

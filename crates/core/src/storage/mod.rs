@@ -11,6 +11,7 @@ pub(crate) mod memory_disk;
 pub mod recovery;
 pub mod snapshot;
 pub mod snapshot_files;
+pub mod start_counter;
 pub mod wal;
 
 use alloc::collections::BTreeMap;

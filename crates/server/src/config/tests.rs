@@ -34,7 +34,10 @@ fn defaults_are_those_of_the_documents() {
     assert_eq!(settings.timing(), expected);
     assert_eq!((settings.log_format, settings.log_filter.as_str()), (LogFormat::Text, "info"));
     assert!(settings.tags.is_empty() && settings.exposed().is_empty());
-    assert_eq!((settings.founders(), settings.founder_number().unwrap()), (vec!["127.0.0.1:9001".to_owned()], NodeId(1)));
+    assert_eq!(
+        (settings.founders(), settings.founder_number().unwrap()),
+        (vec!["127.0.0.1:9001".to_owned()], NodeId(1))
+    );
     assert_eq!(settings.cluster_id(), None);
 }
 

@@ -308,6 +308,7 @@ fn status() -> NodeStatus {
         last_move: MigrationId(0),
         is_moving: false,
         checkpoint: None,
+        diverged: false,
     };
     NodeStatus {
         node: NodeId(1),
@@ -372,6 +373,7 @@ fn cluster() -> ClusterView {
                 voter: true,
                 applied: Some(LogIndex(9)),
                 checkpoint: Some(Checkpoint { index: LogIndex(8), checksum: 0xbeef }),
+                diverged: false,
             },
             ReplicaView {
                 replica: ReplicaId(2),
@@ -380,6 +382,7 @@ fn cluster() -> ClusterView {
                 voter: false,
                 applied: None,
                 checkpoint: None,
+                diverged: true,
             },
         ],
     }
