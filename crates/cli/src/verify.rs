@@ -188,7 +188,8 @@ fn complaint(shards: &[Comparison]) -> Option<String> {
     let (differs, incomplete) = (of(Verdict::Differs), of(Verdict::Incomplete));
     if !differs.is_empty() {
         return Some(format!(
-            "replicas differ in shard {differs}: this must never be. Make a backup, and report it"
+            "replicas differ in shard {differs}: this must never be. If a data directory was put back to an earlier state, \
+             or copied, see \"Old copies\" in docs/operations.md; if not, make a backup, and report it"
         ));
     }
     if incomplete.is_empty() {

@@ -34,7 +34,7 @@ pub struct SimFile {
 
 /// The files of a disk at one moment.
 #[derive(Debug)]
-pub struct Copy(BTreeMap<String, Vec<u8>>);
+pub struct DiskCopy(BTreeMap<String, Vec<u8>>);
 
 /// What a disk has been asked to do so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,15 +112,15 @@ impl SimDisk {
     }
 
     /// All files as they are now, as a copy of the directory would have them.
-    pub fn copy(&self) -> Copy {
+    pub fn copy(&self) -> DiskCopy {
         let state = self.state.borrow();
         let files =
             state.names.iter().map(|(name, inode)| (name.clone(), state.inodes[inode].visible.clone()));
-        Copy(files.collect())
+        DiskCopy(files.collect())
     }
 
     /// Puts a copy in the place of all files. No process may use the disk.
-    pub fn put_back(&self, copy: Copy) {
+    pub fn put_back(&self, copy: DiskCopy) {
         let state = &mut *self.state.borrow_mut();
         state.session += 1;
         (state.names, state.inodes) = Default::default();

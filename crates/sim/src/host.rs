@@ -26,7 +26,7 @@ use tidelock_core::types::{
 use uuid::Uuid;
 
 use crate::agenda::Micros;
-use crate::disk::{Copy, SimDisk};
+use crate::disk::{DiskCopy, SimDisk};
 use crate::faults::Loss;
 use crate::history::Incarnation;
 use crate::plan::{DiskPace, Plan};
@@ -66,7 +66,7 @@ pub struct Host {
 
 /// A disk as it was, and how often the host had started on it.
 struct Earlier {
-    copy: Copy,
+    copy: DiskCopy,
     starts: u64,
 }
 
@@ -378,10 +378,11 @@ impl Host {
         self.put_back.as_ref().is_some_and(|put_back| !put_back.is_believed)
     }
 
-    /// A host that is down gets back the disk that it had, unless its peers have believed the other one.
+    /// A host that was put back gets back the disk that it had, unless its peers have believed the old copy: then that
+    /// is its disk from now on.
     pub fn get_disk_back(&mut self) {
-        assert!(self.process.is_none(), "nobody uses the disk");
         if let Some(PutBack { original, is_believed: false, .. }) = self.put_back.take() {
+            assert!(self.process.is_none(), "nobody uses the disk");
             self.disk.put_back(original.copy);
             self.starts = original.starts;
         }

@@ -227,8 +227,8 @@ impl World<'_> {
             Fault::OldCopy { .. } => {
                 if self.host(node).awaits_its_disk() {
                     self.crash(node, Loss::Process);
-                    self.host(node).get_disk_back();
                 }
+                self.host(node).get_disk_back();
             }
             _ => {}
         }

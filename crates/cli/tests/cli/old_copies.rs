@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::harness::shell::Shell;
 use crate::harness::{Cluster, eventually, ports, tidelock};
 use crate::membership::await_registered;
 
@@ -108,4 +109,48 @@ fn a_clone_is_refused_while_the_original_runs_and_disturbs_nobody() {
     eventually("it is read through the original", || {
         (cluster.get(3, "/v1/keys/k").text() == "by the original").then_some(())
     });
+}
+
+/// The copy was made since the node's last start, so nobody can tell it from the node. What it has forgotten is lost when
+/// it makes a majority with another that never had it; but the one that knows better stops, and says so.
+#[test]
+fn a_node_whose_committed_log_is_contradicted_stops_and_is_shown_to_differ() {
+    let mut cluster = Cluster::start(3);
+    await_registered(&cluster);
+    let directory = cluster.directory(3).to_owned();
+    let early = directory.with_extension("early");
+    let put_all = |cluster: &Cluster, number: usize, value: &str| {
+        for key in 0..40 {
+            let status = cluster.put(number, &format!("/v1/keys/k{key}"), value.as_bytes()).status;
+            assert!([200, 201].contains(&status), "{status}");
+        }
+    };
+    put_all(&cluster, 1, "early");
+    copy(&directory, &early);
+    cluster.kill(2);
+    put_all(&cluster, 1, "late");
+    for number in [1, 3] {
+        cluster.kill(number);
+    }
+    fs::remove_dir_all(&directory).expect("removed");
+    fs::rename(&early, &directory).expect("put back");
+    for number in [2, 3] {
+        cluster.spawn(number);
+    }
+    for number in [2, 3] {
+        cluster.wait_ready(number);
+    }
+    put_all(&cluster, 2, "after the loss");
+
+    let message = refused(&mut cluster, 1);
+    for clue in ["replicas exclude each other", "is committed here", "put back to an earlier state"] {
+        assert!(message.contains(clue), "{message}");
+    }
+    let verified =
+        Shell::by_way_of(&cluster, &[2]).run(&["cluster", "status", "--verify", "--wait-s", "20"]);
+    let (shown, said) =
+        (String::from_utf8_lossy(&verified.stdout), String::from_utf8_lossy(&verified.stderr));
+    assert_eq!(verified.status.code(), Some(1), "{shown}{said}");
+    assert!(shown.contains("DIFFERS") && shown.contains("contradicted"), "{shown}");
+    assert!(said.contains("replicas differ in shard"), "{said}");
 }
