@@ -148,6 +148,8 @@ pub struct Replica {
     applied: Option<u64>,
     /// The last checkpoint that it has completed.
     pub checkpoint: Option<Checkpoint>,
+    /// Whether its node has stopped because another replica's log contradicts what is committed in this one.
+    pub diverged: bool,
 }
 
 /// A replica's state at one index.

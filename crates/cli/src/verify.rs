@@ -99,12 +99,16 @@ struct Replica {
     connected: bool,
     /// At the index of the comparison; `null` if none is reported.
     checksum: Option<String>,
+    /// Its node has stopped because another replica's log contradicts what is committed in this one.
+    diverged: bool,
 }
 
 impl Comparison {
     /// Whether waiting changes nothing.
     fn is_settled(&self) -> bool {
-        self.replicas.iter().all(|replica| replica.checksum.is_some() || !replica.connected)
+        let is_settled =
+            |replica: &Replica| replica.checksum.is_some() || replica.diverged || !replica.connected;
+        self.replicas.iter().all(is_settled)
     }
 }
 
@@ -126,6 +130,7 @@ fn compare(wanted: &BTreeMap<u64, u64>, cluster: &Cluster) -> Vec<Comparison> {
                 node: replica.node,
                 connected: is_connected(replica.node),
                 checksum: replica.checkpoint.clone().filter(at_index).map(|checkpoint| checkpoint.checksum),
+                diverged: replica.diverged,
             })
             .collect();
         Comparison { shard, index, verdict: verdict(&replicas), replicas }
@@ -136,7 +141,7 @@ fn compare(wanted: &BTreeMap<u64, u64>, cluster: &Cluster) -> Vec<Comparison> {
 fn verdict(replicas: &[Replica]) -> Verdict {
     let mut checksums = replicas.iter().filter_map(|replica| replica.checksum.as_deref());
     let first = checksums.next();
-    if checksums.any(|checksum| Some(checksum) != first) {
+    if checksums.any(|checksum| Some(checksum) != first) || replicas.iter().any(|replica| replica.diverged) {
         Verdict::Differs
     } else if first.is_none() || replicas.iter().any(|replica| replica.checksum.is_none()) {
         Verdict::Incomplete
@@ -152,6 +157,7 @@ fn render(shards: &[Comparison]) -> String {
     nodes.dedup();
     let cell = |shard: &Comparison, node: u64| match shard.replicas.iter().find(|it| it.node == node) {
         None => String::new(),
+        Some(Replica { diverged: true, .. }) => "contradicted".to_owned(),
         Some(Replica { checksum: Some(checksum), .. }) => checksum.clone(),
         Some(Replica { connected: true, .. }) => "not reported".to_owned(),
         Some(Replica { connected: false, .. }) => "unreachable".to_owned(),
@@ -182,7 +188,8 @@ fn complaint(shards: &[Comparison]) -> Option<String> {
     let (differs, incomplete) = (of(Verdict::Differs), of(Verdict::Incomplete));
     if !differs.is_empty() {
         return Some(format!(
-            "replicas differ in shard {differs}: this must never be. Make a backup, and report it"
+            "replicas differ in shard {differs}: this must never be. If a data directory was put back to an earlier state, \
+             or copied, see \"Old copies\" in docs/operations.md; if not, make a backup, and report it"
         ));
     }
     if incomplete.is_empty() {
@@ -238,6 +245,17 @@ mod tests {
             assert!(render(std::slice::from_ref(&comparison)).contains("DIFFERS"));
             assert!(complaint(&[comparison]).is_some_and(|text| text.contains("differ in shard 1")));
         }
+    }
+
+    #[test]
+    fn one_that_stopped_over_a_contradiction_differs_though_it_says_nothing_more() {
+        let mut cluster = cluster(false, [Some((50, "aa")), Some((50, "aa")), None]);
+        cluster.replicas[2].diverged = true;
+        let comparison = compared(&cluster);
+        assert_eq!(comparison.verdict, Verdict::Differs);
+        assert!(comparison.is_settled());
+        let text = render(&[comparison]);
+        assert!(text.contains("contradicted") && text.contains("DIFFERS"), "{text}");
     }
 
     #[test]

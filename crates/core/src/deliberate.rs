@@ -54,6 +54,8 @@ pub enum Fault {
     /// A relative time to live is made absolute by the clock of the node that is asked, not by the
     /// leader's.
     TimeOfNodeAsked,
+    /// A host that was put back to an earlier state of its disk takes part again.
+    OldCopyBelieved,
 }
 
 /// The fault that a node has, if any.
@@ -66,7 +68,7 @@ pub struct Faults {
 impl Faults {
     /// All faults there are.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 21] = [
+    pub const ALL: [Fault; 22] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -88,6 +90,7 @@ impl Faults {
         Fault::SlowDiskIgnored,
         Fault::HangingDiskAwaited,
         Fault::TimeOfNodeAsked,
+        Fault::OldCopyBelieved,
     ];
 
     /// A store without faults of this list.

@@ -15,6 +15,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use core::fmt;
 use core::ops::Range;
 
 use crate::command::config::Name;
@@ -149,6 +150,43 @@ pub struct Actions {
     /// From now on these are the peers, at these addresses. To be taken in after `frames` were queued: there may be a
     /// farewell among them to one that is no peer any more. The first drive of a node's life has them.
     pub peers: Option<Vec<(NodeId, String)>>,
+    /// The node must stop, after it has sent `frames`, which tell the others: its state and that of a peer exclude each
+    /// other, and no later event can mend that.
+    pub contradiction: Option<Contradiction>,
+}
+
+/// Two replicas of a shard that exclude each other: an entry is committed in one, and the other has another one in its place,
+/// or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Contradiction {
+    /// Whose replicas.
+    pub shard: ShardId,
+    /// The other node.
+    pub peer: NodeId,
+    /// The entry.
+    pub index: LogIndex,
+    /// The term of the entry that is committed here; `None` if the entry is committed there and this node, which leads,
+    /// has none.
+    pub held: Option<Term>,
+    /// The term in which the peer has it, or speaks of it.
+    pub sent: Term,
+}
+
+impl fmt::Display for Contradiction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Contradiction { shard, peer, index, held, sent } = self;
+        match held {
+            Some(held) => write!(
+                f,
+                "shard {shard}: entry {index} of term {held} is committed here, and node {peer} sends one of term {sent} in \
+                 its place"
+            ),
+            None => write!(
+                f,
+                "shard {shard}: entry {index} is committed on node {peer}, and this node leads in term {sent} without it"
+            ),
+        }
+    }
 }
 
 /// A request of a client that took long.
@@ -295,6 +333,8 @@ pub struct ShardStatus {
     pub is_moving: bool,
     /// The last checkpoint that was completed since the node started.
     pub checkpoint: Option<Checkpoint>,
+    /// Whether a peer's log contradicts what is committed here.
+    pub diverged: bool,
 }
 
 /// Totals since the node started. Each only rises.

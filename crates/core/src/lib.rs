@@ -26,6 +26,7 @@ mod peer;
 mod raft;
 mod router;
 pub mod scan;
+pub mod starts;
 pub mod storage;
 pub mod types;
 

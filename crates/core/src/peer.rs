@@ -60,6 +60,8 @@ pub(crate) struct Position {
     pub(crate) remembered: LogIndex,
     /// Whether the sender leads the shard, in this term.
     pub(crate) leads: bool,
+    /// Whether another replica's log contradicts what is committed in this one.
+    pub(crate) diverged: bool,
     pub(crate) checkpoint: Option<Checkpoint>,
 }
 
@@ -230,7 +232,7 @@ pub(crate) fn report(disk: DiskState, positions: impl Iterator<Item = Position>)
         codec::put_varint(&mut out, position.term.0);
         codec::put_varint(&mut out, position.applied.0);
         codec::put_varint(&mut out, position.remembered.0);
-        out.push(u8::from(position.leads));
+        out.push(u8::from(position.leads) | u8::from(position.diverged) << 1);
         // An index is never 0 where there is a checkpoint.
         let Checkpoint { index, checksum } =
             position.checkpoint.unwrap_or(Checkpoint { index: LogIndex(0), checksum: 0 });
@@ -249,11 +251,14 @@ pub(crate) fn disk_state(decoder: &mut Decoder<'_>) -> Result<DiskState, DecodeE
 pub(crate) fn position(decoder: &mut Decoder<'_>) -> Result<Position, DecodeError> {
     let (shard, term) = (ShardId(decoder.varint()?), Term(decoder.varint()?));
     let (applied, remembered) = (LogIndex(decoder.varint()?), LogIndex(decoder.varint()?));
-    let leads = decoder.bool()?;
+    let (leads, diverged) = match decoder.u8()? {
+        flags @ 0..=3 => (flags & 1 != 0, flags & 2 != 0),
+        _ => return Err(DecodeError::Invalid("state of a replica")),
+    };
     let index = LogIndex(decoder.varint()?);
     let checksum = decoder.bounded(u32::MAX.into(), "checksum")? as u32;
     let checkpoint = (index != LogIndex(0)).then_some(Checkpoint { index, checksum });
-    Ok(Position { shard, term, applied, remembered, leads, checkpoint })
+    Ok(Position { shard, term, applied, remembered, leads, diverged, checkpoint })
 }
 
 /// A whole [`KIND_CLOCK`] payload.
@@ -422,15 +427,17 @@ mod tests {
     fn positions_round_trip() {
         let (applied, remembered) = (LogIndex(500), LogIndex(498));
         let (shard, term, leads) = (ShardId(3), Term(4), true);
-        let sent = Position { shard, term, applied, remembered, leads, checkpoint: None };
+        let sent = Position { shard, term, applied, remembered, leads, diverged: false, checkpoint: None };
         let checkpoint = Some(Checkpoint { index: LogIndex(499), checksum: u32::MAX });
         let compared = Position { checkpoint, ..sent };
+        let diverged = Position { leads: false, diverged: true, ..sent };
         for disk in [DiskState::Healthy, DiskState::Stalled, DiskState::Unsteady] {
-            let payload = report(disk, [sent, compared].into_iter());
+            let payload = report(disk, [sent, compared, diverged].into_iter());
             let mut decoder = Decoder::new(&payload[1..]);
             assert_eq!(disk_state(&mut decoder), Ok(disk));
             assert_eq!(position(&mut decoder), Ok(sent));
             assert_eq!(position(&mut decoder), Ok(compared));
+            assert_eq!(position(&mut decoder), Ok(diverged));
             assert!(decoder.is_empty());
         }
         assert_eq!(disk_state(&mut Decoder::new(&[3])), Err(DecodeError::Invalid("state of a disk")));

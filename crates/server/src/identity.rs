@@ -10,7 +10,9 @@ mod contradiction;
 use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
 
+use tidelock_core::starts::KnownStart;
 use tidelock_core::storage::control_file::{self, ControlFileError, Identity, KnownHost};
+use tidelock_core::storage::start_counter::{self, StartCounterError};
 use tidelock_core::types::NodeId;
 use uuid::Uuid;
 
@@ -32,6 +34,16 @@ pub enum IdentityError {
          with --join: it becomes a new node"
     )]
     Removed,
+    /// Peers have refused the directory as an old copy, or a clone.
+    #[error(
+        "data directory: it is an old copy, or a clone, of the directory of node {0}, and other nodes have refused it. What \
+         node {0} has promised since is not in it, so it must not take part. If the current directory of node {0} exists, \
+         start that one. If it is lost: `tidelock cluster remove {0}`, empty this directory, and start with --join"
+    )]
+    Superseded(NodeId),
+    /// The starts cannot be counted.
+    #[error("data directory: {0}")]
+    Starts(#[from] StartCounterError),
     /// The node asked a cluster to take it in, and does not know whether it did.
     #[error(
         "data directory: this node was joining a cluster and had no answer yet; start it with --join, or empty the \
@@ -84,9 +96,13 @@ pub async fn identify(disk: &FsDisk, settings: &Settings) -> Result<Identity, Id
         (_, Some(_)) => return Err(IdentityError::ForceNothing),
         (known, None) => identify_member(known, disk, settings).await?,
     };
-    let identity = Identity { boots: identity.boots + 1, ..identity };
+    if !is_known {
+        // First of all files: one that misses it beside others is refused.
+        control_file::store(disk, &identity)?;
+    }
+    let identity = Identity { boots: start_counter::count(disk, identity.boots)?, ..identity };
     match control_file::store(disk, &identity) {
-        // A full disk shall not keep a node from being read. What is lost is the count of its starts.
+        // A full disk shall not keep a node from being read. The count of its starts is durable without it.
         Err(ControlFileError::Disk(error)) if is_known && error.kind.is_retryable() => {
             tracing::warn!(%error, "the control file could not be updated");
         }
@@ -102,7 +118,7 @@ pub async fn identify(disk: &FsDisk, settings: &Settings) -> Result<Identity, Id
 /// # Errors
 /// When the control file cannot be written; then nothing has changed.
 pub fn leave_others(disk: &FsDisk, known: Identity) -> Result<Identity, ControlFileError> {
-    let identity = Identity { cluster_id: Uuid::new_v4(), removed: false, ..known };
+    let identity = Identity { cluster_id: Uuid::new_v4(), removed: false, superseded: false, ..known };
     control_file::store(disk, &identity)?;
     tracing::warn!(
         left = %known.cluster_id, cluster = %identity.cluster_id,
@@ -119,6 +135,7 @@ async fn identify_member(
 ) -> Result<Identity, IdentityError> {
     Ok(match known {
         Some(known) if known.removed => return Err(IdentityError::Removed),
+        Some(known) if known.superseded => return Err(IdentityError::Superseded(known.node)),
         Some(known) if known.is_joining() && settings.join().is_empty() => {
             return Err(IdentityError::Joining);
         }
@@ -172,6 +189,8 @@ pub fn is_founder(identity: &Identity) -> bool {
 pub struct IdentityStore {
     disk: FsDisk,
     identity: RefCell<Identity>,
+    /// Starts of peers that are not on the disk yet, because it takes no writes.
+    unsaved_starts: RefCell<BTreeMap<NodeId, KnownStart>>,
 }
 
 impl IdentityStore {
@@ -182,7 +201,8 @@ impl IdentityStore {
     /// # Errors
     /// When the control file cannot be written.
     pub fn begin(disk: FsDisk, identity: Identity) -> Result<Self, ControlFileError> {
-        let store = IdentityStore { disk, identity: RefCell::new(identity) };
+        let store =
+            IdentityStore { disk, identity: RefCell::new(identity), unsaved_starts: RefCell::default() };
         store.update(|identity| identity.has_log = true)?;
         Ok(store)
     }
@@ -210,7 +230,28 @@ impl IdentityStore {
     /// # Errors
     /// As [`IdentityStore::remember`].
     pub fn forget_others(&self) -> Result<(), ControlFileError> {
-        self.update(|identity| identity.hosts.clear())
+        self.update(|identity| {
+            identity.hosts.clear();
+            identity.starts.clear();
+        })
+    }
+
+    /// Remembers the latest start of a peer.
+    ///
+    /// # Errors
+    /// When the control file cannot be written; then the start is kept with the next change, or the next call of
+    /// [`IdentityStore::remember`], that can be.
+    pub fn remember_start(&self, node: NodeId, start: KnownStart) -> Result<(), ControlFileError> {
+        self.unsaved_starts.borrow_mut().insert(node, start);
+        self.update(|_| {})
+    }
+
+    /// Marks the directory as an old copy, or a clone: it starts no more.
+    ///
+    /// # Errors
+    /// As [`IdentityStore::remember`].
+    pub fn mark_superseded(&self) -> Result<(), ControlFileError> {
+        self.update(|identity| identity.superseded = true)
     }
 
     /// Marks the directory as that of a node that its cluster has removed: it starts no more.
@@ -224,11 +265,13 @@ impl IdentityStore {
     /// Changes come with membership, rarely, so writing them on the caller's thread delays nobody.
     fn update(&self, change: impl FnOnce(&mut Identity)) -> Result<(), ControlFileError> {
         let mut changed = self.identity().clone();
+        changed.starts.extend(self.unsaved_starts.borrow().iter());
         change(&mut changed);
         if changed != *self.identity() {
             control_file::store(&self.disk, &changed)?;
             self.identity.replace(changed);
         }
+        self.unsaved_starts.borrow_mut().clear();
         Ok(())
     }
 }
@@ -242,6 +285,7 @@ mod tests {
     use std::net::SocketAddr;
     use std::rc::Rc;
     use tempfile::TempDir;
+    use tidelock_core::starts::ProcessStart;
 
     fn settings(peers: &[&str]) -> Settings {
         let peers: Vec<String> = peers.iter().map(ToString::to_string).collect();
@@ -262,13 +306,18 @@ mod tests {
     async fn member(decide: impl Fn(JoinRequest) -> Decision + 'static) -> (Transport, SocketAddr) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let identity = handshake::Identity { cluster: CLUSTER, node: NodeId(1), host: Uuid::from_u128(1) };
+        let start = ProcessStart { number: 1, instance: Uuid::from_u128(2) };
+        let identity =
+            handshake::Identity { cluster: CLUSTER, node: NodeId(1), host: Uuid::from_u128(1), start };
         let options = TransportOptions {
             identity,
             peers: vec![],
             sink: Rc::new(|_| {}),
             accepts: Rc::new(|_, _| Ok(())),
             removed: Rc::new(|_| {}),
+            starts: BTreeMap::new(),
+            remember_start: Rc::new(|_, _| {}),
+            superseded: Rc::new(|_, _| {}),
             joins: Rc::new(move |request| {
                 let decision = decide(request);
                 Box::pin(async { decision })
@@ -436,6 +485,35 @@ mod tests {
         let joined = Identity { node: NodeId(3), ..reread };
         let peers: Vec<_> = remembered_peers(&joined).into_values().collect();
         assert_eq!(peers, ["a:1", "moved:1"]);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn starts_are_counted_beside_a_control_file_that_was_put_back() {
+        let (directory, disk) = directory();
+        let control = directory.path().join("control");
+        identify(&disk, &settings(&[])).await.unwrap();
+        let early = std::fs::read(&control).unwrap();
+        assert_eq!(identify(&disk, &settings(&[])).await.unwrap().boots, 2);
+        // As on a full disk, which takes no new control file.
+        std::fs::write(&control, early).unwrap();
+        assert_eq!(identify(&disk, &settings(&[])).await.unwrap().boots, 3);
+        std::fs::remove_file(directory.path().join("starts")).unwrap();
+        assert_eq!(identify(&disk, &settings(&[])).await.unwrap().boots, 4);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_directory_that_was_refused_as_an_old_copy_starts_no_more() {
+        let (_directory, disk) = directory();
+        let identity = identify(&disk, &settings(&["a:1", "b:1"])).await.unwrap();
+        let store = IdentityStore::begin(disk.clone(), identity).unwrap();
+        let start = ProcessStart { number: 7, instance: Uuid::from_u128(70) };
+        let start = KnownStart { host: Uuid::from_u128(1), start };
+        store.remember_start(NodeId(1), start).unwrap();
+        assert_eq!(identify(&disk, &settings(&[])).await.unwrap().starts, [(NodeId(1), start)].into());
+        store.mark_superseded().unwrap();
+        let refused = identify(&disk, &settings(&[])).await.unwrap_err();
+        assert!(matches!(refused, IdentityError::Superseded(NodeId(2))), "{refused}");
+        assert!(refused.to_string().contains("cluster remove 2"), "{refused}");
     }
 
     #[tokio::test(flavor = "current_thread")]

@@ -26,6 +26,7 @@ mod turns;
 mod waiting;
 pub mod watch;
 pub mod worker;
+mod wrong_port;
 
 const _: () = assert!(
     !tidelock_core::deliberate::ENABLED,

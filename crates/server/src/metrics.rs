@@ -677,6 +677,7 @@ mod tests {
             last_move: MigrationId(0),
             is_moving: false,
             checkpoint: None,
+            diverged: false,
         };
         let clocks = vec![PeerClock { node: NodeId(3), ahead_ms: -60_000, error_ms: 1 }];
         let status = NodeStatus {

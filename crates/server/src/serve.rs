@@ -16,10 +16,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidelock_core::command::Standing;
-use tidelock_core::event::{Event, NodeOptions, OutgoingFrame, SlowRequest};
+use tidelock_core::event::{Contradiction, Event, NodeOptions, OutgoingFrame, SlowRequest};
 use tidelock_core::limits;
 use tidelock_core::node::Node;
 use tidelock_core::node::alone::{Survivor, go_on_alone};
+use tidelock_core::starts::ProcessStart;
 use tidelock_core::storage::control_file::Identity;
 use tidelock_core::storage::disk::DiskError;
 use tidelock_core::storage::recovery::{self, Opened, RecoverError, RecoverReport};
@@ -51,7 +52,7 @@ use crate::status_log::{Change, SlowRequestLog, StatusLog};
 use crate::store::Store;
 use crate::transport::handshake::{self, HandshakeRefusal};
 use crate::transport::{Transport, TransportLimits, TransportOptions};
-use crate::worker::{DiskReports, Outlets, Worker};
+use crate::worker::{DiskReports, Outlets, Worker, WorkerFailure};
 
 /// How long a stopping node waits for others to take its leaderships over, in election timeouts. After that it stops
 /// all the same: its followers elect without it.
@@ -88,6 +89,25 @@ pub enum ServeError {
     /// The process may open too few files.
     #[error(transparent)]
     Descriptors(#[from] TooFewDescriptors),
+    /// Other nodes know another process under this node's identity.
+    #[error(
+        "stopped: node {by} refuses this one: {refusal}. This directory will not start again: what the node has promised \
+         since is not in it. If the current directory exists, start that one; if it is lost, remove the node from the \
+         cluster, empty the directory, and start with --join"
+    )]
+    Superseded {
+        /// Who refused.
+        by: NodeId,
+        /// Why.
+        refusal: HandshakeRefusal,
+    },
+    /// The state of this node and that of another one exclude each other.
+    #[error(
+        "stopped: {0}. One of the two nodes has lost what it acknowledged: its directory was put back to an earlier state, or \
+         damaged. Empty no directory before you know which one is right; `tidelock cluster status --verify` on the others, \
+         and docs/operations.md, \"Old copies\", say more"
+    )]
+    Contradiction(Contradiction),
     /// A worker that serves clients is gone: the node stopped rather than leave them hanging.
     #[error("stopped: worker {0} ended by itself")]
     Worker(usize),
@@ -129,7 +149,8 @@ async fn serve(
         }
     };
     // A fresh seed for each boot: read contexts must not repeat, and jitter had better not.
-    let (seed, _) = Uuid::new_v4().as_u64_pair();
+    let instance = Uuid::new_v4();
+    let (seed, _) = instance.as_u64_pair();
     let mut opened =
         recovery::open(disk.clone(), WalOptions { begun: identity.has_log, ..WalOptions::new(seed) })?;
     log_recovery(&opened.report);
@@ -157,7 +178,9 @@ async fn serve(
     let node = Node::new(node_options(&settings, &identity.identity(), seed), opened.shards);
     let worker = Worker::new(node, reports);
     let (removal, removal_seen) = watch::channel(false);
-    let transport = Rc::new(start_transport(&worker, &identity, removal.clone(), listeners.peer));
+    let (supersede, superseded_seen) = watch::channel(None);
+    let notices = Notices { removal: removal.clone(), supersede };
+    let transport = Rc::new(start_transport(&worker, (&identity, instance), notices, listeners.peer));
     let backup = {
         let identity = identity.identity();
         BackupSource::new((disk, readers), identity.cluster_id, identity.node)
@@ -220,9 +243,9 @@ async fn serve(
     tokio::select! {
         failure = &mut driving => {
             let failure = failure.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
-            tracing::error!(reason = %failure, "the write-ahead log failed: stopping, nothing more is acknowledged");
-            return Err(ServeError::Log(failure));
+            return Err(failed(failure, &transport).await);
         }
+        refused = superseded(superseded_seen, &identity) => return Err(refused),
         gone = clients_gone => gone.map_err(ServeError::Worker)?,
     };
     drop(crew);
@@ -272,6 +295,47 @@ async fn removed(mut removal: watch::Receiver<bool>, identity: &IdentityStore) {
     if let Err(error) = identity.mark_removed() {
         tracing::error!(%error, "the data directory could not be marked as that of a removed node");
     }
+}
+
+/// The node cannot go on: says so, to the other nodes too where they have to know.
+async fn failed(failure: WorkerFailure, transport: &Transport) -> ServeError {
+    match failure {
+        WorkerFailure::Log(error) => {
+            tracing::error!(reason = %error, "the write-ahead log failed: stopping, nothing more is acknowledged");
+            ServeError::Log(error)
+        }
+        WorkerFailure::Contradiction(contradiction) => {
+            tracing::error!(
+                shard = contradiction.shard.0, peer = contradiction.peer.0, index = contradiction.index.0,
+                reason = %contradiction, "replicas exclude each other: stopping, nothing more is acknowledged"
+            );
+            transport.stop().await;
+            ServeError::Contradiction(contradiction)
+        }
+    }
+}
+
+/// Returns once a peer has refused this process for good, and its directory is marked so.
+async fn superseded(
+    mut seen: watch::Receiver<Option<(NodeId, HandshakeRefusal)>>,
+    identity: &IdentityStore,
+) -> ServeError {
+    let refused = seen.wait_for(Option::is_some).await.ok().and_then(|refused| *refused);
+    let Some((by, refusal)) = refused else {
+        // Nobody is left who could say so.
+        return std::future::pending().await;
+    };
+    tracing::error!(peer = by.0, reason = %refusal, "this process may not speak for its node: stopping");
+    if let Err(error) = identity.mark_superseded() {
+        tracing::error!(%error, "the data directory could not be marked as an old copy: do not start it again");
+    }
+    ServeError::Superseded { by, refusal }
+}
+
+/// What peers may tell this node about itself.
+struct Notices {
+    removal: watch::Sender<bool>,
+    supersede: watch::Sender<Option<(NodeId, HandshakeRefusal)>>,
 }
 
 /// Those who serve clients.
@@ -438,18 +502,19 @@ fn node_options(settings: &Settings, identity: &Identity, seed: u64) -> NodeOpti
 
 fn start_transport(
     worker: &Worker,
-    store: &Rc<IdentityStore>,
-    removal: watch::Sender<bool>,
+    (store, instance): (&Rc<IdentityStore>, Uuid),
+    Notices { removal, supersede }: Notices,
     listener: TcpListener,
 ) -> Transport {
     let (sink, registry) = (worker.clone(), worker.clone());
-    let remembered = store.clone();
+    let (remembered, starts) = (store.clone(), store.clone());
     let identity = store.identity();
     let options = TransportOptions {
         identity: handshake::Identity {
             cluster: identity.cluster_id,
             node: identity.node,
             host: identity.host_uuid,
+            start: ProcessStart { number: identity.boots, instance },
         },
         peers: remembered_peers(&identity).into_iter().collect(),
         sink: Rc::new(move |event| sink.tell(event)),
@@ -467,6 +532,18 @@ fn start_transport(
         removed: Rc::new(move |by| {
             tracing::warn!(%by, "a peer says that this node is a member no more");
             removal.send_replace(true);
+        }),
+        starts: identity.starts.clone(),
+        remember_start: Rc::new(move |node, start| {
+            if let Err(error) = starts.remember_start(node, start) {
+                tracing::warn!(
+                    peer = node.0, %error,
+                    "the start of a peer could not be kept on the disk; until this node restarts it is remembered"
+                );
+            }
+        }),
+        superseded: Rc::new(move |by, refusal| {
+            supersede.send_replace(Some((by, refusal)));
         }),
         joins: join::desk(worker, store),
         limits: TransportLimits::default(),
@@ -492,7 +569,7 @@ fn warnings(settings: &Settings) -> Vec<String> {
 
 fn log_start(settings: &Settings, identity: &Identity) {
     tracing::info!(
-        node = identity.node.0, cluster = %identity.cluster_id, host = %identity.host_uuid,
+        node = identity.node.0, cluster = %identity.cluster_id, host = %identity.host_uuid, start = identity.boots,
         http = %settings.http, resp = %settings.resp, peer = %settings.peer, workers = settings.workers, data = %settings.data_dir.display(), "serving"
     );
 }

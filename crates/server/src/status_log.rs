@@ -361,6 +361,7 @@ mod tests {
             makes_snapshot: false,
             last_move: MigrationId(0),
             is_moving: false,
+            diverged: false,
             checkpoint: None,
         }
     }

@@ -26,7 +26,9 @@ use std::time::Duration;
 use tidelock_core::command::{Consistency, Refusal, Reply, Request};
 use tidelock_core::control::registry::Seat;
 use tidelock_core::control::slot_map::SlotMap;
-use tidelock_core::event::{Actions, Event, NodeStatus, OutgoingFrame, SlowRequest, StallReason};
+use tidelock_core::event::{
+    Actions, Contradiction, Event, NodeStatus, OutgoingFrame, SlowRequest, StallReason,
+};
 use tidelock_core::fairness::Ticket;
 use tidelock_core::node::Node;
 use tidelock_core::storage::WalBatch;
@@ -123,6 +125,15 @@ impl DiskReports {
     fn take_failure(&self) -> Option<WalError> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
+}
+
+/// Why a worker's node cannot go on.
+#[derive(Debug)]
+pub enum WorkerFailure {
+    /// The log can no longer be written.
+    Log(WalError),
+    /// A peer's state and that of this node exclude each other.
+    Contradiction(Contradiction),
 }
 
 /// A handle to the worker of this thread.
@@ -305,14 +316,14 @@ impl Worker {
         }
     }
 
-    /// Drives the node until the log fails; returns why.
-    pub async fn run(&self, outlets: impl Outlets) -> WalError {
+    /// Drives the node until it cannot go on; returns why.
+    pub async fn run(&self, outlets: impl Outlets) -> WorkerFailure {
         let mut asks = Vec::new();
         loop {
             self.0.reports.wake.notified().await;
             self.gather().await;
             if let Some(failure) = self.0.reports.take_failure() {
-                return failure;
+                return WorkerFailure::Log(failure);
             }
             let durable = self.0.reports.durable.load(Ordering::Acquire);
             if durable > self.0.durable_seen.replace(durable) {
@@ -324,8 +335,11 @@ impl Worker {
             }
             self.take_asks(&mut asks);
             self.take_turns();
-            self.drive(&outlets);
+            let contradiction = self.drive(&outlets);
             self.tell_others();
+            if let Some(contradiction) = contradiction {
+                return WorkerFailure::Contradiction(contradiction);
+            }
             if self.0.turns.is_ready() {
                 // The next turns, behind the tasks that are ready by now: what those ask takes part.
                 self.0.told.set(2);
@@ -400,7 +414,8 @@ impl Worker {
         *told = stall.map(|(_, text)| text);
     }
 
-    fn drive(&self, outlets: &impl Outlets) {
+    /// Drives the node once. Returns why it has to stop, if it has to.
+    fn drive(&self, outlets: &impl Outlets) -> Option<Contradiction> {
         let mut actions = self.0.actions.borrow_mut();
         self.0.node.borrow_mut().drive(&mut actions);
         // The disk first: its work takes longest.
@@ -434,6 +449,7 @@ impl Worker {
             self.tell_all(|| Word::Elsewhere(actions.elsewhere.clone()));
             actions.elsewhere.clear();
         }
+        actions.contradiction.take()
     }
 }
 

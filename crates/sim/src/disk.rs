@@ -32,6 +32,10 @@ pub struct SimFile {
     session: u64,
 }
 
+/// The files of a disk at one moment.
+#[derive(Debug)]
+pub struct DiskCopy(BTreeMap<String, Vec<u8>>);
+
 /// What a disk has been asked to do so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounters {
@@ -107,6 +111,27 @@ impl SimDisk {
             random: fastrand::Rng::with_seed(seed),
         };
         SimDisk { state: Rc::new(RefCell::new(state)) }
+    }
+
+    /// All files as they are now, as a copy of the directory would have them.
+    pub fn copy(&self) -> DiskCopy {
+        let state = self.state.borrow();
+        let files =
+            state.names.iter().map(|(name, inode)| (name.clone(), state.inodes[inode].visible.clone()));
+        DiskCopy(files.collect())
+    }
+
+    /// Puts a copy in the place of all files. No process may use the disk.
+    pub fn put_back(&self, copy: DiskCopy) {
+        let state = &mut *self.state.borrow_mut();
+        state.session += 1;
+        (state.names, state.inodes) = Default::default();
+        for (name, bytes) in copy.0 {
+            state.inodes_created += 1;
+            state.names.insert(name, state.inodes_created);
+            let inode = Inode { durable: bytes.clone(), visible: bytes, unsynced: BTreeMap::new() };
+            state.inodes.insert(state.inodes_created, inode);
+        }
     }
 
     /// The process that used the disk is gone; its handles are dead, its writes stay visible and unsynced.

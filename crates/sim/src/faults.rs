@@ -119,6 +119,13 @@ pub enum Fault {
         /// By how much it is wrong then, in milliseconds.
         ahead_ms: i64,
     },
+    /// A host starts with its disk as it was before its latest start. If its peers refuse it, it stops, and gets the disk
+    /// back that it had when the fault is relieved. Strikes only where every other host knows that latest start: one that
+    /// does not could be taken in by the old copy, and the two by themselves might be a majority.
+    OldCopy {
+        /// Whose.
+        target: Target,
+    },
 }
 
 /// Whom a fault strikes; resolved when it does.
@@ -177,7 +184,8 @@ impl Fault {
             | Fault::ReadOnlyDisk { target }
             | Fault::NoDescriptors { target }
             | Fault::SkewClock { target, .. }
-            | Fault::SetClock { target, .. } => Some(target),
+            | Fault::SetClock { target, .. }
+            | Fault::OldCopy { target } => Some(target),
             Fault::Blackout | Fault::Partition { .. } | Fault::BreakLinks { .. } | Fault::Lossy { .. } => {
                 None
             }
@@ -340,6 +348,25 @@ pub fn draw_clocks(severity: Severity, random: &mut fastrand::Rng) -> Vec<Schedu
         let lasts = Micros(random.u64(1_000..=severity.lasts_max.0));
         let (target, ahead_ms) = (draw_target(severity, random), random.i64(-20_000..20_000));
         faults.push(ScheduledFault { at, lasts, fault: Fault::SetClock { target, ahead_ms } });
+    }
+}
+
+/// Draws further faults for one run in three: hosts whose disks were put back. They have a row of their own for the same
+/// reason.
+pub fn draw_old_copies(severity: Severity, random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
+    let mut faults = Vec::new();
+    if random.u8(0..3) > 0 {
+        return faults;
+    }
+    let mut at = severity.from;
+    loop {
+        at = at + Micros(random.u64(1..=2 * severity.interval_max.0));
+        if at >= severity.until {
+            return faults;
+        }
+        let lasts = Micros(random.u64(1_000..=severity.lasts_max.0));
+        let target = draw_target(severity, random);
+        faults.push(ScheduledFault { at, lasts, fault: Fault::OldCopy { target } });
     }
 }
 

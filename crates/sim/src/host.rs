@@ -12,9 +12,12 @@ use std::sync::Arc;
 use tidelock_core::command::{ConfigRead, HostInfo, Read, RegistryView, Reply, Standing, Write as Command};
 use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::control::slot_set::SlotSet;
-use tidelock_core::event::{Actions, ConfigNews, Event, NodeOptions, NodeStatus, OutgoingFrame, StallReason};
+use tidelock_core::event::{
+    Actions, ConfigNews, Contradiction, Event, NodeOptions, NodeStatus, OutgoingFrame, StallReason,
+};
 use tidelock_core::membership::Membership;
 use tidelock_core::node::Node;
+use tidelock_core::starts::{KnownStart, KnownStarts, ProcessStart, StartRefusal};
 use tidelock_core::storage::slow_disk::SlowDiskDetector;
 use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
 use tidelock_core::storage::snapshot_files::SnapshotFiles;
@@ -23,9 +26,10 @@ use tidelock_core::storage::{LogHeld, WalBatch, recovery};
 use tidelock_core::types::{
     LogIndex, NodeId, ReplicaId, ShardId, Term, Ticks, Token, UnixMillis, WalSequence,
 };
+use uuid::Uuid;
 
 use crate::agenda::Micros;
-use crate::disk::SimDisk;
+use crate::disk::{DiskCopy, SimDisk};
 use crate::faults::Loss;
 use crate::history::Incarnation;
 use crate::plan::{DiskPace, Plan};
@@ -54,6 +58,31 @@ pub struct Host {
     pub pauses: u32,
     /// Whether it is one of the cluster's.
     presence: Presence,
+    /// How often it has started on its disk. The server keeps that in its data directory.
+    starts: u64,
+    /// What it remembers of its peers' starts. The server keeps that in its control file.
+    known_starts: BTreeMap<NodeId, KnownStart>,
+    /// Its disk as it was before its latest start, where the plan has a use for that.
+    earlier: Option<Earlier>,
+    keeps_earlier: bool,
+    /// What it had before it was put back to an earlier state.
+    put_back: Option<PutBack>,
+}
+
+/// A disk as it was, and how often the host had started on it.
+struct Earlier {
+    copy: DiskCopy,
+    starts: u64,
+}
+
+/// A host that runs, or ran, on an old copy of its disk.
+struct PutBack {
+    /// The true disk.
+    original: Earlier,
+    /// A peer has refused it: it does not start.
+    is_refused: bool,
+    /// A peer has let it in.
+    is_believed: bool,
 }
 
 /// Whether a host takes part.
@@ -69,6 +98,7 @@ enum Presence {
 
 struct Process {
     node: Node,
+    instance: Uuid,
     log: wal::Writer<SimDisk>,
     inbox: Vec<Event>,
     awake: bool,
@@ -109,6 +139,8 @@ pub struct Turn {
     pub elsewhere: Vec<Range<u16>>,
     /// Whom it has connections with from now on.
     pub peers: Option<Vec<NodeId>>,
+    /// Why it must stop.
+    pub contradiction: Option<Contradiction>,
 }
 
 /// What the disk thread did with what is queued.
@@ -161,6 +193,11 @@ impl Host {
             hang: Micros(0),
             pauses: 0,
             presence: Presence::Member,
+            starts: 0,
+            known_starts: BTreeMap::new(),
+            earlier: None,
+            keeps_earlier: plan.has_old_copies(),
+            put_back: None,
         }
     }
 
@@ -185,6 +222,11 @@ impl Host {
     /// Whether it is one of the cluster's, as far as it knows.
     pub fn is_member(&self) -> bool {
         self.presence == Presence::Member
+    }
+
+    /// Whether it learned that it was removed.
+    pub fn is_gone(&self) -> bool {
+        self.presence == Presence::Gone
     }
 
     /// What it announces of itself.
@@ -274,6 +316,7 @@ impl Host {
     /// Starts a process on what the disk holds. `seed` is the randomness of this life.
     pub fn start(&mut self, seed: u64) -> Result<(), Stop> {
         assert!(self.process.is_none(), "a host runs one process");
+        let earlier = self.keeps_earlier.then(|| Earlier { copy: self.disk.copy(), starts: self.starts });
         let options = WalOptions {
             segment_bytes: self.segment_bytes,
             frame_bytes_max: FRAME_BYTES_MAX,
@@ -283,9 +326,12 @@ impl Host {
         };
         let opened = recovery::open(self.disk.clone(), options).map_err(|error| self.stopped(&error))?;
         self.life += 1;
+        self.starts += 1;
+        self.earlier = earlier;
         let node = Node::new(NodeOptions { seed, ..self.options.clone() }, opened.shards);
         self.process = Some(Process {
             node,
+            instance: Uuid::from_u128(u128::from(self.life) << 64 | u128::from(seed)),
             log: opened.log,
             inbox: Vec::new(),
             awake: false,
@@ -305,6 +351,75 @@ impl Host {
             ticks: Ticks(0),
         });
         Ok(())
+    }
+
+    /// Who its process is, as it says in handshakes.
+    pub fn claim(&self) -> Option<KnownStart> {
+        let instance = self.process.as_ref()?.instance;
+        let start = ProcessStart { number: self.starts, instance };
+        Some(KnownStart { host: self.options.host.uuid, start })
+    }
+
+    /// What it remembers of another one's starts.
+    pub fn known_start(&self, node: NodeId) -> Option<KnownStart> {
+        self.known_starts.get(&node).copied()
+    }
+
+    /// A peer introduces itself. That the network ends a connection before it makes the next one leaves nothing to ask of
+    /// connections.
+    pub fn meet(&mut self, peer: NodeId, claimed: KnownStart) -> Result<(), StartRefusal> {
+        let mut known = KnownStarts::new(std::mem::take(&mut self.known_starts), self.options.faults);
+        let met = known.connect(peer, claimed);
+        self.known_starts = known.into_kept();
+        met.map(drop)
+    }
+
+    /// A peer has let its process in.
+    pub fn is_let_in(&mut self) {
+        if let Some(put_back) = &mut self.put_back {
+            put_back.is_believed = true;
+        }
+    }
+
+    /// A peer has refused its process for good: the directory is marked, and does not start.
+    pub fn is_refused(&mut self) {
+        if let Some(put_back) = &mut self.put_back {
+            put_back.is_refused = true;
+        }
+    }
+
+    /// Whether its directory would not start.
+    pub fn does_not_start(&self) -> bool {
+        self.put_back.as_ref().is_some_and(|put_back| put_back.is_refused)
+    }
+
+    /// Puts the disk of a host that is down back to what it was before its latest start. Returns whether it did.
+    pub fn put_back(&mut self) -> bool {
+        assert!(self.process.is_none(), "nobody uses the disk");
+        if self.put_back.is_some() {
+            return false;
+        }
+        let Some(earlier) = self.earlier.take() else { return false };
+        let original = Earlier { copy: self.disk.copy(), starts: self.starts };
+        self.disk.put_back(earlier.copy);
+        self.starts = earlier.starts;
+        self.put_back = Some(PutBack { original, is_refused: false, is_believed: false });
+        true
+    }
+
+    /// Whether it runs, or would, on an old copy that no peer has let in.
+    pub fn awaits_its_disk(&self) -> bool {
+        self.put_back.as_ref().is_some_and(|put_back| !put_back.is_believed)
+    }
+
+    /// A host that was put back gets back the disk that it had, unless its peers have believed the old copy: then that
+    /// is its disk from now on.
+    pub fn get_disk_back(&mut self) {
+        if let Some(PutBack { original, is_believed: false, .. }) = self.put_back.take() {
+            assert!(self.process.is_none(), "nobody uses the disk");
+            self.disk.put_back(original.copy);
+            self.starts = original.starts;
+        }
     }
 
     /// The process dies. Returns whether there was one.
@@ -361,6 +476,7 @@ impl Host {
             turn.replies.append(&mut actions.replies);
             turn.config.append(&mut actions.config);
             turn.elsewhere.append(&mut actions.elsewhere);
+            turn.contradiction = turn.contradiction.or(actions.contradiction.take());
             if let Some(peers) = actions.peers.take() {
                 turn.peers = Some(peers.iter().map(|(node, _)| *node).collect());
                 // The control file keeps what is known of others.

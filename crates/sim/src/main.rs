@@ -201,7 +201,7 @@ fn summarise(totals: &Totals, seconds: f64) {
     println!(
         "{} crashes, {} of them stops on a failing disk; {} disk stalls, {} slow disks; {} sectors lost; {} leaderships; \
          {} snapshots made, {} received; {} checkpoints compared; {} hosts joined, {} removed, {} \
-         replicas replaced",
+         replicas replaced; {} old copies refused",
         tally.crashes,
         tally.disk_stops,
         tally.disk_stalls,
@@ -213,7 +213,8 @@ fn summarise(totals: &Totals, seconds: f64) {
         tally.checkpoints,
         tally.joined,
         tally.removed,
-        tally.replaced
+        tally.replaced,
+        tally.old_copies_refused
     );
     if !failed.is_empty() {
         println!("failing seeds: {failed:?}");

@@ -165,11 +165,27 @@ impl World<'_> {
                 self.host(node).tick = Micros(self.plan.tick.0 * percent / 100);
             }
             Fault::SetClock { ahead_ms, .. } => self.host(node).clock_ahead_ms = ahead_ms,
+            Fault::OldCopy { .. } => self.put_back(node),
             Fault::Partition { .. }
             | Fault::Isolate { .. }
             | Fault::BreakLinks { .. }
             | Fault::Lossy { .. } => {}
         }
+    }
+
+    /// Starts a host on its disk as it was before its latest start, if every other host knows that start.
+    fn put_back(&mut self, node: NodeId) {
+        let Some(claim) = self.host(node).claim() else { return };
+        let knows =
+            |host: &Host| host.node() == node || host.is_gone() || host.known_start(node) == Some(claim);
+        if !self.hosts.iter().all(knows) {
+            return;
+        }
+        self.crash(node, Loss::Process);
+        if self.host(node).put_back() {
+            self.note(&[23, node.0], || format!("node {node} is put back to an earlier state of its disk"));
+        }
+        self.agenda.after(Micros::MILLISECOND, Happening::Started(node));
     }
 
     fn strike_network(&mut self, nodes: &[NodeId], fault: &Fault) -> Vec<Direction> {
@@ -245,6 +261,12 @@ impl World<'_> {
             Fault::NoDescriptors { .. } => self.host(node).disk().set_no_descriptors(false),
             Fault::SkewClock { .. } => self.host(node).tick = self.plan.tick,
             Fault::SetClock { .. } => self.host(node).clock_ahead_ms = 0,
+            Fault::OldCopy { .. } => {
+                if self.host(node).awaits_its_disk() {
+                    self.crash(node, Loss::Process);
+                }
+                self.host(node).get_disk_back();
+            }
             _ => {}
         }
         if self.host(node).is_up() { Ok(()) } else { self.start_host(node) }

@@ -176,6 +176,13 @@ pub fn moves(deeds: &[ScheduledDeed]) -> bool {
     deeds.iter().any(|scheduled| is_move(&scheduled.deed))
 }
 
+/// Whether the replicas of a shard may change.
+pub fn changes_members(deeds: &[ScheduledDeed]) -> bool {
+    let changes =
+        |deed: &Deed| matches!(deed, Deed::Join | Deed::Change { .. } | Deed::Tag { .. } | Deed::Move { .. });
+    deeds.iter().any(|scheduled| changes(&scheduled.deed))
+}
+
 /// How many hosts join.
 pub fn joins(deeds: &[ScheduledDeed]) -> u64 {
     deeds.iter().filter(|scheduled| scheduled.deed == Deed::Join).count() as u64

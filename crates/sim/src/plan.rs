@@ -125,7 +125,7 @@ impl Plan {
                 &mut generator(seed, "scans"),
             ),
             duration,
-            faults: draw_faults(seed, severity),
+            faults: draw_faults(seed, severity, &deeds),
             deeds,
             sabotage: None,
             deliberate: Faults::NONE,
@@ -171,6 +171,11 @@ impl Plan {
         self.tick * self.timing.election_ticks
     }
 
+    /// Whether disks are put back to earlier states.
+    pub fn has_old_copies(&self) -> bool {
+        self.faults.iter().any(|scheduled| matches!(scheduled.fault, faults::Fault::OldCopy { .. }))
+    }
+
     /// Hosts that there are in the course of the run: founders, and those that join.
     pub fn hosts(&self) -> u64 {
         self.nodes + operator::joins(&self.deeds)
@@ -182,12 +187,16 @@ impl Plan {
     }
 }
 
-fn draw_faults(seed: u64, severity: Severity) -> Vec<ScheduledFault> {
+fn draw_faults(seed: u64, severity: Severity, deeds: &[ScheduledDeed]) -> Vec<ScheduledFault> {
     let mut faults = faults::draw(severity, &mut generator(seed, "faults"));
     faults.extend(faults::draw_stalls(severity, &mut generator(seed, "stalls")));
     faults.extend(faults::draw_shortages(severity, &mut generator(seed, "descriptors")));
     faults.extend(faults::draw_clocks(severity, &mut generator(seed, "clocks")));
     faults.extend(faults::draw_hangs(severity, &mut generator(seed, "hangs")));
+    // A host that votes alone in a shard, now or in the state to which it is put back, asks nobody who could refuse it.
+    if severity.nodes >= 3 && !operator::changes_members(deeds) {
+        faults.extend(faults::draw_old_copies(severity, &mut generator(seed, "old copies")));
+    }
     faults
 }
 
@@ -274,7 +283,7 @@ mod tests {
                 debug.split(' ').next().unwrap().to_owned()
             })
             .collect();
-        assert_eq!(names.len(), 16, "{names:?}");
+        assert_eq!(names.len(), 17, "{names:?}");
         assert!(plans.iter().any(|plan| plan.faults.is_empty()));
     }
 }

@@ -44,6 +44,8 @@ pub struct Tally {
     pub joined: u64,
     /// Hosts that learned that they were removed.
     pub removed: u64,
+    /// Processes on old copies of their disks that their peers refused.
+    pub old_copies_refused: u64,
     /// Replicas that came after another one of the same shard on the same node.
     pub replaced: u64,
     /// Iterations over all keys that came to their end.
@@ -78,6 +80,7 @@ impl Tally {
         self.crashes += other.crashes;
         self.joined += other.joined;
         self.removed += other.removed;
+        self.old_copies_refused += other.old_copies_refused;
         self.replaced += other.replaced;
         self.iterations += other.iterations;
         self.checkpoints += other.checkpoints;

@@ -77,6 +77,8 @@ pub struct World<'p> {
     checkpoints: u64,
     snapshots_made: u64,
     snapshots_received: u64,
+    /// Processes that their peers refused.
+    old_copies_refused: u64,
     disk_stops: u64,
     disk_stalls: u64,
     slow_disks: u64,
@@ -132,6 +134,7 @@ impl<'p> World<'p> {
             checkpoints: 0,
             snapshots_made: 0,
             snapshots_received: 0,
+            old_copies_refused: 0,
             disk_stops: 0,
             disk_stalls: 0,
             slow_disks: 0,
@@ -196,6 +199,7 @@ impl<'p> World<'p> {
             disk_stops: self.disk_stops,
             joined: self.joined,
             removed: self.removed,
+            old_copies_refused: self.old_copies_refused,
             replaced: self.replaced,
             disk_stalls: self.disk_stalls,
             slow_disks: self.slow_disks,
@@ -256,7 +260,7 @@ impl<'p> World<'p> {
 
     /// Starts a host that is down, if it is a member. A disk that refuses is a violation only if no fault told it to.
     pub(crate) fn start_host(&mut self, node: NodeId) -> Result<(), Violation> {
-        if !self.host(node).is_member() {
+        if !self.host(node).is_member() || self.host(node).does_not_start() {
             return Ok(());
         }
         let seed = self.boots.u64(..);
@@ -414,6 +418,9 @@ impl<'p> World<'p> {
         for (token, reply) in turn.replies {
             self.answer(node, token, reply)?;
         }
+        if let Some(contradiction) = turn.contradiction {
+            return Err(Violation::new("contradiction", format!("node {node} stops: {contradiction}")));
+        }
         self.tell_watchers(node, &turn.config);
         self.tell_elsewhere(node, &turn.elsewhere);
         if let Some(peers) = turn.peers {
@@ -435,7 +442,27 @@ impl<'p> World<'p> {
                 self.dismiss(to);
             }
         }
+        for Direction { from, to } in [link, link.reversed()] {
+            if self.net.can_meet(link) {
+                self.introduce(to, from);
+            }
+        }
         self.net.connect(link, &mut self.agenda);
+    }
+
+    /// A process says to another one who it is. One that is refused for good stops, and its directory does not start again.
+    fn introduce(&mut self, node: NodeId, to: NodeId) {
+        let (Some(claim), true) = (self.host(node).claim(), self.host(to).is_up()) else { return };
+        match self.host(to).meet(node, claim) {
+            Ok(()) => self.host(node).is_let_in(),
+            Err(refusal) => {
+                assert!(refusal.is_final(), "invariant: the network has ended every earlier connection");
+                self.note(&[24, node.0, to.0], || format!("node {to} refuses node {node}: {refusal:?}"));
+                self.host(node).is_refused();
+                self.crash(node, Loss::Process);
+                self.old_copies_refused += 1;
+            }
+        }
     }
 
     /// A process learned that its host was removed: it ends, and nobody starts it again.

@@ -150,6 +150,7 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
             let set = Strike::SetClock { target, ahead_ms: random.i64(-60_000..60_000) };
             [set.clone(), set.clone(), set, isolate]
         }
+        Fault::OldCopyBelieved => [Strike::OldCopy { target }, Strike::OldCopy { target }, power, isolate],
         Fault::StaleSnapshotInstalled | Fault::CheckpointTakenLate => [isolate, pause, slow, break_links],
         Fault::DeposedSessionAnswered | Fault::OvertakenTriedAgain | Fault::OutcomeThroughLaterLink => {
             [isolate, partition, pause, slow]
@@ -281,6 +282,14 @@ fn stale_snapshot_installed_is_caught() {
 #[test]
 fn replica_id_reused_is_caught() {
     caught(Fault::ReplicaIdReused, &["agreement", "durability", "leaders", "linearizability", "operations"]);
+}
+
+#[test]
+fn old_copy_believed_is_caught() {
+    caught(
+        Fault::OldCopyBelieved,
+        &["agreement", "contradiction", "durability", "leaders", "linearizability", "operations", "replicas"],
+    );
 }
 
 #[test]

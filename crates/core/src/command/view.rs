@@ -80,6 +80,8 @@ pub struct ReplicaView {
     pub applied: Option<LogIndex>,
     /// The last checkpoint that it has completed since its node started.
     pub checkpoint: Option<Checkpoint>,
+    /// Whether its node has stopped because another replica's log contradicts what is committed in this one.
+    pub diverged: bool,
 }
 
 /// The state of a replica at one index of its log, as a checksum: that of the snapshot which the replica made there.

@@ -482,6 +482,8 @@ impl Node {
         for (to, payload) in self.router.take_reads() {
             actions.frames.push(OutgoingFrame { to, payload: payload.into(), droppable: true });
         }
+        // Who stops over a contradiction says so first.
+        self.report_due |= self.output.contradiction.is_some();
         if core::mem::take(&mut self.report_due) {
             let positions = self.groups.iter().map(position);
             let payload = Bytes::from(peer::report(self.disks.own(), positions));
@@ -495,6 +497,7 @@ impl Node {
         actions.slow.append(self.router.slow());
         actions.config.append(&mut self.output.config);
         actions.elsewhere.append(&mut self.elsewhere);
+        actions.contradiction = actions.contradiction.or(self.output.contradiction.take());
         let peers = self.emit_roster(&mut actions.frames);
         if peers.is_some() {
             self.forget_reports();
@@ -511,7 +514,7 @@ impl Node {
 }
 
 fn position(group: &Group) -> Position {
-    let ShardStatus { shard, term, checkpoint, leads, .. } = group.status();
+    let ShardStatus { shard, term, checkpoint, leads, diverged, .. } = group.status();
     let applied = group.applied_and_durable();
-    Position { shard, term, applied, remembered: group.remembered(), leads, checkpoint }
+    Position { shard, term, applied, remembered: group.remembered(), leads, diverged, checkpoint }
 }

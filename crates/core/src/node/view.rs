@@ -119,6 +119,7 @@ impl Node {
             voter: role == Role::Voter,
             applied: position.map(|position| position.applied),
             checkpoint: position.and_then(|position| position.checkpoint),
+            diverged: position.is_some_and(|position| position.diverged),
         }
     }
 }

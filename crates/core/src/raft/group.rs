@@ -86,6 +86,8 @@ pub struct Group {
     pub(super) leads: bool,
     /// When it was last proposed that overdue keys go, unless that has been applied since.
     pub(super) expiring: Option<Ticks>,
+    /// A message has contradicted what is committed here: this replica takes part in nothing more.
+    pub(super) diverged: bool,
 }
 
 /// The seeded election timeout. The engine draws its own from the thread's generator whenever it changes its role;
@@ -164,6 +166,7 @@ impl Group {
             },
             leads: false,
             expiring: None,
+            diverged: false,
         }
     }
 
@@ -238,6 +241,13 @@ impl Group {
         if message.get_msg_type() == MessageType::MsgReadIndex && self.raft.raft.state != StateRole::Leader {
             // The engine would forward it once more, in the name of its sender, and the next node refuse that. Who
             // asked repeats the round and knows the new leader by then.
+            return Ok(());
+        }
+        if let Some(contradiction) = self.contradiction(&message, from) {
+            self.diverged = true;
+            out.contradiction.get_or_insert(contradiction);
+        }
+        if self.diverged {
             return Ok(());
         }
         if is_snapshot(&message) {
@@ -503,6 +513,7 @@ impl Group {
             last_move: self.machine.last_move().0,
             is_moving: self.machine.last_move().1,
             checkpoint: self.snapshots.checkpoint(),
+            diverged: self.diverged,
         }
     }
 

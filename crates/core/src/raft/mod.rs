@@ -14,6 +14,7 @@
 //! - Snapshots travel in parts beside the engine's messages ([`snapshots`]), and the log is cut behind them.
 //! - Membership changes one step at a time, several votes at once through a joint configuration ([`membership`]).
 
+mod contradiction;
 mod group;
 mod groups;
 mod log_store;

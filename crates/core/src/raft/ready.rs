@@ -29,7 +29,7 @@ use super::{Origin, RequestId, wire};
 use crate::codec;
 use crate::command::{Read, Refusal, Reply, Write};
 use crate::deliberate::Fault;
-use crate::event::{ConfigNews, Counters};
+use crate::event::{ConfigNews, Contradiction, Counters};
 use crate::limits;
 use crate::peer::KIND_RAFT;
 use crate::storage::snapshot::SnapshotTask;
@@ -68,6 +68,8 @@ pub struct Output {
     pub snapshot_frames: Vec<(NodeId, Vec<u8>)>,
     /// Entries that the write-ahead log may forget.
     pub released: Vec<(ShardId, LogIndex)>,
+    /// Why the node has to stop.
+    pub contradiction: Option<Contradiction>,
     /// Totals.
     pub counters: Counters,
 }
@@ -85,6 +87,7 @@ impl Output {
             snapshot_tasks: Vec::new(),
             snapshot_frames: Vec::new(),
             released: Vec::new(),
+            contradiction: None,
             counters: Counters::default(),
         }
     }
@@ -114,6 +117,7 @@ impl Output {
             || !self.reads.is_empty()
             || !self.snapshot_tasks.is_empty()
             || !self.snapshot_frames.is_empty()
+            || self.contradiction.is_some()
             || self.messages.iter().any(|(_, frames)| !frames.is_empty())
     }
 

@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::disk::{Disk, DiskError, DiskFile};
 use super::le;
 use crate::codec::{self, DecodeError, Decoder};
+use crate::starts::{KnownStart, ProcessStart};
 use crate::types::{NodeId, ReplicaId};
 
 /// Name of the control file.
@@ -46,7 +47,8 @@ pub struct Identity {
     pub founders: Vec<String>,
     /// Data shards that the cluster was founded with.
     pub data_shards: u64,
-    /// How often the node has started on this directory, this time included: what makes seeds differ between starts.
+    /// How often the node has started on this directory, this time included. The count itself is kept by
+    /// [`start_counter`](super::start_counter); this one may lag, when the disk was full.
     pub boots: u64,
     /// Whether a log was begun here: from then on a directory without one has lost it.
     pub has_log: bool,
@@ -56,6 +58,11 @@ pub struct Identity {
     /// quorum has confirmed its log; before that, a disk that was wiped meanwhile must be told from its predecessor,
     /// and peers that joined after the cluster was founded must be found.
     pub hosts: BTreeMap<NodeId, KnownHost>,
+    /// The latest start of each peer that this node has had a connection with: what comes from an earlier one is refused.
+    pub starts: BTreeMap<NodeId, KnownStart>,
+    /// Whether peers have refused this directory as an old copy, or a clone, of the node's directory. It never starts
+    /// again: each start would raise its count, until peers took it for a later one.
+    pub superseded: bool,
 }
 
 /// What a node remembers of a host.
@@ -83,6 +90,8 @@ impl Identity {
             has_log: false,
             removed: false,
             hosts: BTreeMap::new(),
+            starts: BTreeMap::new(),
+            superseded: false,
         }
     }
 
@@ -170,6 +179,14 @@ fn encode(identity: &Identity) -> Vec<u8> {
         body.extend_from_slice(host.uuid.as_bytes());
         codec::put_bytes(&mut body, host.peer_address.as_bytes());
     }
+    body.push(u8::from(identity.superseded));
+    codec::put_varint(&mut body, identity.starts.len() as u64);
+    for (node, known) in &identity.starts {
+        codec::put_varint(&mut body, node.0);
+        body.extend_from_slice(known.host.as_bytes());
+        codec::put_varint(&mut body, known.start.number);
+        body.extend_from_slice(known.start.instance.as_bytes());
+    }
     let length = u32::try_from(body.len()).expect("invariant: an identity is small");
     let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
     bytes.extend_from_slice(MAGIC);
@@ -221,6 +238,14 @@ fn decode_body(body: &[u8]) -> Result<Identity, DecodeError> {
         let uuid = decode_uuid(&mut decoder)?;
         hosts.insert(node, KnownHost { uuid, peer_address: decoder.text()? });
     }
+    let superseded = decoder.bool()?;
+    let mut starts = BTreeMap::new();
+    for _ in 0..decoder.varint()? {
+        let node = NodeId(decoder.varint()?);
+        let host = decode_uuid(&mut decoder)?;
+        let start = ProcessStart { number: decoder.varint()?, instance: decode_uuid(&mut decoder)? };
+        starts.insert(node, KnownStart { host, start });
+    }
     decoder.finish()?;
     Ok(Identity {
         cluster_id,
@@ -234,6 +259,8 @@ fn decode_body(body: &[u8]) -> Result<Identity, DecodeError> {
         has_log,
         removed,
         hosts,
+        starts,
+        superseded,
     })
 }
 
@@ -263,11 +290,18 @@ mod tests {
             has_log: boots > 1,
             removed: boots == 2,
             hosts: BTreeMap::from([host(1, 9, "10.0.0.1:9001"), host(2, 7, ""), host(700, 8, "h:1")]),
+            starts: BTreeMap::from([start(1, 9), start(700, 300)]),
+            superseded: boots == 300,
         }
     }
 
     fn host(node: u64, uuid: u128, peer_address: &str) -> (NodeId, KnownHost) {
         (NodeId(node), KnownHost { uuid: Uuid::from_u128(uuid), peer_address: peer_address.into() })
+    }
+
+    fn start(node: u64, number: u64) -> (NodeId, KnownStart) {
+        let start = ProcessStart { number, instance: Uuid::from_u128(number.into()) };
+        (NodeId(node), KnownStart { host: Uuid::from_u128(node.into()), start })
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub mod recovery;
 pub mod slow_disk;
 pub mod snapshot;
 pub mod snapshot_files;
+pub mod start_counter;
 pub mod wal;
 
 use alloc::collections::BTreeMap;

@@ -188,6 +188,7 @@ mod tests {
             last_move: MigrationId(0),
             is_moving: false,
             checkpoint: None,
+            diverged: false,
         };
         for (status, expected) in [
             (status(9, Some(8), false), Progress::There(id(8))),

@@ -124,6 +124,8 @@ struct Replica {
     voter: bool,
     applied: Option<u64>,
     checkpoint: Option<Checkpoint>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    diverged: bool,
 }
 
 #[derive(Serialize)]
@@ -145,6 +147,7 @@ impl Replica {
                 index: checkpoint.index.0,
                 checksum: format!("{:08x}", checkpoint.checksum),
             }),
+            diverged: replica.diverged,
         }
     }
 }

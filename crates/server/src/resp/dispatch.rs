@@ -10,6 +10,7 @@ use super::commands::{
 };
 use super::frame::Arguments;
 use super::session::{Action, Failure, Session};
+use crate::wrong_port::{WrongPort, is_http_request_line};
 
 /// What a command does.
 type Handler = fn(&mut Session, Arguments<'_>) -> Result<Action, Failure>;
@@ -218,6 +219,10 @@ impl Table {
             return Dispatched::NotYet;
         }
         session.context.counters.commands.raise(spec.map_or(Family::Unknown, |spec| spec.family));
+        if is_http_request(arguments) {
+            session.owe_encoded(WrongPort::Resp.answer());
+            return Dispatched::Action(Action::Close);
+        }
         let result = match spec {
             None => Err(unknown(name, arguments)),
             Some(spec) if !admits(spec.arity, arguments.len()) => Err(wrong_arity(spec.name)),
@@ -245,6 +250,13 @@ fn may_run(when: When, session: &Session) -> bool {
 fn admits(arity: i64, count: usize) -> bool {
     let count = count as i64;
     if arity >= 0 { count == arity } else { count >= -arity }
+}
+
+/// An HTTP client at this port: it is told so in its own protocol.
+fn is_http_request(arguments: Arguments<'_>) -> bool {
+    let words = (arguments.get(0), arguments.get(1), arguments.get(2));
+    let (Some(method), Some(target), Some(version)) = words else { return false };
+    arguments.len() == 3 && is_http_request_line(method, target, version)
 }
 
 fn is_of_http(name: &[u8]) -> bool {

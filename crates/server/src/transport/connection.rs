@@ -24,7 +24,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::sleep;
 
-use super::frame::{FRAME_HEADER_BYTES, FrameBatch, FrameDecoder, FrameError};
+use super::frame::{FRAME_HEADER_BYTES, FrameBatch, FrameChains, FrameDecoder, FrameError};
 use super::links::{Link, Links};
 
 /// Written bytes may stay unacknowledged for this long before the connection counts as lost. Three election
@@ -72,14 +72,19 @@ pub(super) fn configure(stream: &TcpStream) -> io::Result<()> {
 
 /// Carries frames until the connection or the link ends, and announces the link's end. `buffer` holds what came
 /// behind the handshake.
-pub(super) async fn run(links: &Links, link: &Rc<Link>, mut stream: TcpStream, buffer: BytesMut) {
+pub(super) async fn run(
+    links: &Links,
+    link: &Rc<Link>,
+    mut stream: TcpStream,
+    (buffer, chains): (BytesMut, FrameChains),
+) {
     let (reader, writer) = stream.split();
     // One task for both directions: they share a fate, and whichever ends first drops the other. Neither is
     // preferred, or a flood in one direction would starve the other; but nothing moves on an ended link.
     let carry = async {
         tokio::select! {
-            end = receive(links, link, reader, buffer) => end,
-            end = transmit(links, link, writer) => LinkEnd::Io(end),
+            end = receive(links, link, reader, FrameDecoder::new(buffer, chains.received)) => end,
+            end = transmit(links, link, writer, chains.sent) => LinkEnd::Io(end),
         }
     };
     let patience = async {
@@ -107,8 +112,7 @@ pub(super) async fn run(links: &Links, link: &Rc<Link>, mut stream: TcpStream, b
     links.end(link);
 }
 
-async fn receive(links: &Links, link: &Link, mut reader: ReadHalf<'_>, buffer: BytesMut) -> LinkEnd {
-    let mut decoder = FrameDecoder::new(buffer);
+async fn receive(links: &Links, link: &Link, mut reader: ReadHalf<'_>, mut decoder: FrameDecoder) -> LinkEnd {
     loop {
         if let Err(error) = deliver(links, link, &mut decoder) {
             return error.into();
@@ -136,10 +140,10 @@ fn deliver(links: &Links, link: &Link, decoder: &mut FrameDecoder) -> Result<(),
 /// Writes whatever is queued, all of it at each turn, until the socket fails. When the link is to close it writes the
 /// rest, closes its direction and then leaves it to the reader to see the peer do the same: closing a socket that
 /// still holds unread bytes would reset the connection and could take the last frames with it.
-async fn transmit(links: &Links, link: &Link, mut writer: WriteHalf<'_>) -> io::Error {
+async fn transmit(links: &Links, link: &Link, mut writer: WriteHalf<'_>, mut chain: u32) -> io::Error {
     loop {
         let closing = link.is_closing();
-        match write_queued(links, link, &mut writer).await {
+        match write_queued(links, link, &mut writer, &mut chain).await {
             Ok(true) => continue,
             Ok(false) if closing => break,
             Ok(false) => {}
@@ -157,12 +161,17 @@ async fn transmit(links: &Links, link: &Link, mut writer: WriteHalf<'_>) -> io::
 }
 
 /// Writes one batch; returns whether there was one.
-async fn write_queued(links: &Links, link: &Link, writer: &mut WriteHalf<'_>) -> io::Result<bool> {
+async fn write_queued(
+    links: &Links,
+    link: &Link,
+    writer: &mut WriteHalf<'_>,
+    chain: &mut u32,
+) -> io::Result<bool> {
     let payloads = link.queue.borrow_mut().take();
     if payloads.is_empty() {
         return Ok(false);
     }
-    writer.write_all_buf(&mut FrameBatch::new(&payloads)).await?;
+    writer.write_all_buf(&mut FrameBatch::new(&payloads, chain)).await?;
     // An ended link's queue is empty and counts nothing: its frames were counted as dropped.
     let (frames, bytes) = link.queue.borrow_mut().written();
     links.counters.frames_sent.add(frames as u64);

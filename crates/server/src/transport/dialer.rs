@@ -13,12 +13,15 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::attempt::{AttemptError, Backoff, Complaint, attempt};
 use super::connection;
-use super::handshake::HandshakeError;
+use super::handshake::{Agreement, HandshakeError};
 use super::links::{Links, Peer};
 
 /// A link that stood this long proves that the peer works: the waits start over. One that breaks sooner does not,
 /// or two nodes that disagree would reconnect twenty times a second.
 pub const LINK_PROVEN_AFTER: Duration = Duration::from_secs(1);
+
+/// A connection, the bytes that came behind its handshake, and what that agreed on.
+type Dialed = (TcpStream, BytesMut, Agreement);
 
 /// Runs until the transport stops or the peer is none any more. A link that stands then is flushed and closed first.
 pub(super) async fn run(links: Rc<Links>, peer: Rc<Peer>) {
@@ -30,12 +33,12 @@ pub(super) async fn run(links: Rc<Links>, peer: Rc<Peer>) {
             () = links.is_over(&peer) => break,
         };
         match outcome {
-            Ok((address, (stream, buffer))) => {
+            Ok((address, (stream, buffer, agreement))) => {
                 complaint.clear();
-                if let Some(link) = links.raise(peer.node) {
+                if let Some(link) = links.raise(&agreement.peer) {
                     tracing::info!(peer = %peer.node, %address, "peer link up");
                     let since = Instant::now();
-                    connection::run(&links, &link, stream, buffer).await;
+                    connection::run(&links, &link, stream, (buffer, agreement.chains)).await;
                     if since.elapsed() >= LINK_PROVEN_AFTER {
                         backoff.reset();
                     }
@@ -54,8 +57,9 @@ pub(super) async fn run(links: Rc<Links>, peer: Rc<Peer>) {
 
 /// Logs what is news about a peer that was not reached, and passes on what concerns more than this peer.
 pub(super) fn complain(links: &Links, peer: &Peer, complaint: &mut Complaint, error: &AttemptError) {
-    if let AttemptError::Handshake(_, error) = error {
-        links.note(error);
+    match error {
+        AttemptError::Handshake(_, error) => links.note(error),
+        _ => peer.was_reached_otherwise(),
     }
     if error.may_be_starting() && links.is_young() {
         tracing::debug!(peer = %peer.node, reason = %error, "peer not reached yet");
@@ -67,14 +71,14 @@ pub(super) fn complain(links: &Links, peer: &Peer, complaint: &mut Complaint, er
     }
 }
 
-async fn dial(links: &Links, peer: &Peer) -> Result<(SocketAddr, (TcpStream, BytesMut)), AttemptError> {
+async fn dial(links: &Links, peer: &Peer) -> Result<(SocketAddr, Dialed), AttemptError> {
     let name = peer.address();
     attempt(&name, async |mut stream| {
         let mut buffer = BytesMut::new();
         let judge = links.judge();
         let handshake = judge.dial(&mut stream, &mut buffer, peer.node);
         match timeout(links.options.limits.handshake_timeout, handshake).await {
-            Ok(shaken) => shaken.map(|()| (stream, buffer)),
+            Ok(shaken) => shaken.map(|agreement| (stream, buffer, agreement)),
             Err(_) => Err(HandshakeError::Timeout),
         }
     })

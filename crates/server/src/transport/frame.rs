@@ -2,9 +2,12 @@
 //!
 //! ```text
 //! length   u32 LE   bytes of the payload, 1 to PEER_FRAME_BYTES_MAX
-//! crc32c   u32 LE   of the payload
+//! crc32c   u32 LE   of the payload, going on from that of the frame before
 //! payload
 //! ```
+//!
+//! The checksums of one direction are a chain, which begins with the nonces of the connection ([`FrameChains`]). So a frame is
+//! valid on its connection and in its place only: neither one that was recorded, nor one that was left out before it, passes.
 //!
 //! Owns the layout and its verification; owns no socket and knows no message. Invariants: a payload leaves
 //! the decoder only after its checksum was verified, and the decoder's memory follows what arrived, never what
@@ -20,6 +23,7 @@ use std::io::IoSlice;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tidelock_core::limits::PEER_FRAME_BYTES_MAX;
+use uuid::Uuid;
 
 /// Bytes before each payload.
 pub const FRAME_HEADER_BYTES: usize = 8;
@@ -42,16 +46,37 @@ pub enum FrameError {
     Checksum(usize),
 }
 
+/// The checksums of the last frames of a connection, or, before the first, what stands in their place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameChains {
+    /// Of frames that this side sends.
+    pub sent: u32,
+    /// Of frames that it receives.
+    pub received: u32,
+}
+
+impl FrameChains {
+    /// At the beginning of a connection. The nonces come in the order that belongs to what is sent, so that frames which
+    /// come back to their sender are no frames either.
+    pub fn of(own: Uuid, other: Uuid) -> FrameChains {
+        let chain =
+            |one: Uuid, two: Uuid| crc32c::crc32c_append(crc32c::crc32c(one.as_bytes()), two.as_bytes());
+        FrameChains { sent: chain(own, other), received: chain(other, own) }
+    }
+}
+
 /// Cuts the bytes of a connection into verified payloads.
 #[derive(Debug)]
 pub struct FrameDecoder {
     buffer: BytesMut,
+    chain: u32,
 }
 
 impl FrameDecoder {
-    /// Starts with bytes that were read already, such as those that came behind a handshake.
-    pub fn new(buffer: BytesMut) -> Self {
-        FrameDecoder { buffer }
+    /// Starts with bytes that were read already, such as those that came behind a handshake, and with
+    /// [`FrameChains::received`].
+    pub fn new(buffer: BytesMut, chain: u32) -> Self {
+        FrameDecoder { buffer, chain }
     }
 
     /// The next payload, or `None` until more bytes have been read.
@@ -63,9 +88,10 @@ impl FrameDecoder {
         self.buffer.advance(4);
         let checksum = self.buffer.get_u32_le();
         let payload = self.buffer.split_to(length).freeze();
-        if crc32c::crc32c(&payload) != checksum {
+        if crc32c::crc32c_append(self.chain, &payload) != checksum {
             return Err(FrameError::Checksum(length));
         }
+        self.chain = checksum;
         Ok(Some(payload))
     }
 
@@ -110,15 +136,17 @@ pub struct FrameBatch {
 }
 
 impl FrameBatch {
-    /// Lays out `payloads`, each of 1 to [`PEER_FRAME_BYTES_MAX`] bytes.
-    pub fn new(payloads: &[Bytes]) -> Self {
+    /// Lays out `payloads`, each of 1 to [`PEER_FRAME_BYTES_MAX`] bytes, behind what was sent before: `chain` is
+    /// [`FrameChains::sent`], and goes on.
+    pub fn new(payloads: &[Bytes], chain: &mut u32) -> Self {
         let copied = payloads.iter().map(|payload| FRAME_HEADER_BYTES + copied_bytes(payload)).sum();
         let mut small = BytesMut::with_capacity(copied);
         let mut batch = FrameBatch::default();
         for payload in payloads {
             assert_valid_payload(payload);
             small.put_u32_le(payload.len() as u32);
-            small.put_u32_le(crc32c::crc32c(payload));
+            *chain = crc32c::crc32c_append(*chain, payload);
+            small.put_u32_le(*chain);
             if copied_bytes(payload) > 0 {
                 small.put_slice(payload);
             } else {
@@ -189,8 +217,10 @@ pub fn assert_valid_payload(payload: &Bytes) {
 mod tests {
     use super::*;
 
+    const CHAIN: u32 = 77;
+
     fn wire(payloads: &[Bytes]) -> Vec<u8> {
-        let mut batch = FrameBatch::new(payloads);
+        let mut batch = FrameBatch::new(payloads, &mut CHAIN.clone());
         let mut out = vec![];
         while batch.has_remaining() {
             // An odd stride crosses every boundary between pieces.
@@ -214,7 +244,7 @@ mod tests {
         let sent = payloads();
         let wire = wire(&sent);
         for fragment in [1, 3, 8, 1000, wire.len()] {
-            let mut decoder = FrameDecoder::new(BytesMut::new());
+            let mut decoder = FrameDecoder::new(BytesMut::new(), CHAIN);
             let mut received = vec![];
             for bytes in wire.chunks(fragment) {
                 decoder.read_buffer().extend_from_slice(bytes);
@@ -229,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_batch_offers_its_pieces_together() {
-        let batch = FrameBatch::new(&payloads());
+        let batch = FrameBatch::new(&payloads(), &mut CHAIN.clone());
         let mut slices = [IoSlice::new(&[]); 16];
         let filled = batch.chunks_vectored(&mut slices);
         // Three small payloads and the fourth's header, the fourth, the fifth and the sixth's header, the
@@ -241,10 +271,11 @@ mod tests {
     #[test]
     fn impossible_lengths_are_refused_as_soon_as_they_are_read() {
         for length in [0, PEER_FRAME_BYTES_MAX as u32 + 1, u32::MAX] {
-            let mut decoder = FrameDecoder::new(BytesMut::from(&length.to_le_bytes()[..]));
+            let mut decoder = FrameDecoder::new(BytesMut::from(&length.to_le_bytes()[..]), CHAIN);
             assert_eq!(decoder.next_payload(), Err(FrameError::Length(length)));
         }
-        let mut decoder = FrameDecoder::new(BytesMut::from(&(PEER_FRAME_BYTES_MAX as u32).to_le_bytes()[..]));
+        let mut decoder =
+            FrameDecoder::new(BytesMut::from(&(PEER_FRAME_BYTES_MAX as u32).to_le_bytes()[..]), CHAIN);
         assert_eq!(decoder.next_payload(), Ok(None));
     }
 
@@ -254,14 +285,38 @@ mod tests {
         for bit in 32..wire.len() * 8 {
             let mut flipped = wire.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            let mut decoder = FrameDecoder::new(BytesMut::from(&flipped[..]));
+            let mut decoder = FrameDecoder::new(BytesMut::from(&flipped[..]), CHAIN);
             assert_eq!(decoder.next_payload(), Err(FrameError::Checksum(7)), "bit {bit}");
         }
     }
 
     #[test]
+    fn frames_are_valid_on_their_connection_and_in_their_place_only() {
+        let sent = [Bytes::from_static(b"one"), Bytes::from_static(b"two")];
+        let wire = wire(&sent);
+        let first = FRAME_HEADER_BYTES + 3;
+        let received = |bytes: &[u8], chain| {
+            let mut decoder = FrameDecoder::new(BytesMut::from(bytes), chain);
+            let mut payloads = vec![];
+            while let Ok(Some(payload)) = decoder.next_payload() {
+                payloads.push(payload);
+            }
+            payloads
+        };
+        assert_eq!(received(&wire, CHAIN), sent);
+        assert!(received(&wire, CHAIN + 1).is_empty(), "of another connection");
+        assert!(received(&wire[first..], CHAIN).is_empty(), "the one before it was left out");
+        assert_eq!(received(&[&wire[..first], &wire[..]].concat(), CHAIN), sent[..1], "sent again");
+        let (own, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let chains = FrameChains::of(own, other);
+        assert_eq!(chains.sent, FrameChains::of(other, own).received);
+        assert_ne!(chains.sent, chains.received, "what comes back to its sender is no frame");
+    }
+
+    #[test]
     fn memory_follows_what_arrived() {
-        let mut decoder = FrameDecoder::new(BytesMut::from(&(PEER_FRAME_BYTES_MAX as u32).to_le_bytes()[..]));
+        let mut decoder =
+            FrameDecoder::new(BytesMut::from(&(PEER_FRAME_BYTES_MAX as u32).to_le_bytes()[..]), CHAIN);
         for arrived in [4, READ_BYTES, 1 << 20, 8 << 20] {
             let buffer = decoder.read_buffer();
             buffer.resize(arrived, 1);
@@ -272,6 +327,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "a payload has 1 to")]
     fn an_empty_payload_is_a_bug_of_the_sender() {
-        FrameBatch::new(&[Bytes::new()]);
+        FrameBatch::new(&[Bytes::new()], &mut CHAIN.clone());
     }
 }

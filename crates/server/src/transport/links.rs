@@ -15,16 +15,19 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tidelock_core::deliberate::Faults;
 use tidelock_core::event::{Event, OutgoingFrame};
+use tidelock_core::starts::KnownStarts;
 use tidelock_core::types::NodeId;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use super::TransportOptions;
 use super::counters::TransportCounters;
 use super::frame::assert_valid_payload;
-use super::handshake::{HandshakeError, HandshakeRefusal, Judge};
+use super::handshake::{HandshakeError, HandshakeRefusal, Identity, Judge};
 use super::queue::{Offer, OutgoingQueue};
 
 /// What all tasks of a transport share.
@@ -41,6 +44,9 @@ pub struct Links {
     numbers: RefCell<BTreeSet<NodeId>>,
     was_removed: Cell<bool>,
     begun: Instant,
+    /// What is remembered of the starts of peers, and which of them have links.
+    starts: RefCell<KnownStarts>,
+    was_superseded: Cell<bool>,
 }
 
 /// The nodes of a cluster are often started together: for so long after its own start, a node does
@@ -60,6 +66,8 @@ pub struct Peer {
     is_up: watch::Sender<bool>,
     link: RefCell<Option<Rc<Link>>>,
     was_up: Cell<bool>,
+    /// Since when it has refused this process, at each attempt, because it has a link with another one.
+    prefers_another_since: Cell<Option<Instant>>,
 }
 
 impl Peer {
@@ -73,7 +81,13 @@ impl Peer {
             is_up: watch::Sender::new(false),
             link: RefCell::default(),
             was_up: Cell::new(false),
+            prefers_another_since: Cell::new(None),
         }
+    }
+
+    /// An attempt to reach it ended in another way than a refusal.
+    pub fn was_reached_otherwise(&self) {
+        self.prefers_another_since.set(None);
     }
 
     /// Where it listens, as far as is known now.
@@ -154,6 +168,8 @@ impl Links {
     /// Nobody is a peer yet.
     pub fn new(options: TransportOptions, stopping: watch::Receiver<bool>) -> Self {
         Links {
+            starts: RefCell::new(KnownStarts::new(options.starts.clone(), Faults::NONE)),
+            was_superseded: Cell::new(false),
             options,
             counters: Arc::default(),
             stopping,
@@ -199,11 +215,16 @@ impl Links {
 
     /// What this node holds against introductions.
     pub fn judge(&self) -> Judge<'_> {
-        Judge { own: self.options.identity, peers: &self.numbers, accepts: &*self.options.accepts }
+        Judge {
+            own: self.options.identity,
+            peers: &self.numbers,
+            accepts: &*self.options.accepts,
+            starts: &self.starts,
+        }
     }
 
     /// Takes note of a handshake that came to nothing, and tells the owner once if the reason is that this node is a
-    /// member no more.
+    /// member no more, or that it is not the process that may speak for its host.
     pub fn note(&self, error: &HandshakeError) {
         if error.is_ours() {
             self.counters.handshakes_refused.add(1);
@@ -213,6 +234,22 @@ impl Links {
         {
             (self.options.removed)(*peer);
         }
+        if let HandshakeError::RefusedByPeer { refusal, peer } = error
+            && let Some(of_start) = refusal.of_start()
+            && (of_start.is_final() || self.prefers_another(*peer))
+            && !self.was_superseded.replace(true)
+        {
+            (self.options.superseded)(*peer, *refusal);
+        }
+    }
+
+    /// A peer refuses this process because it has a link with another one. Returns whether that has lasted for so long
+    /// that the other one must be alive.
+    fn prefers_another(&self, node: NodeId) -> bool {
+        let Some(peer) = self.peer(node) else { return false };
+        let since = peer.prefers_another_since.get().unwrap_or_else(Instant::now);
+        peer.prefers_another_since.set(Some(since));
+        since.elapsed() >= self.options.limits.superseded_after
     }
 
     /// Has a peer called now rather than when its time comes.
@@ -239,9 +276,11 @@ impl Links {
 
     /// A handshake succeeded: ends the link that the peer had, then announces the new one. A second connection of a
     /// peer is the newer truth: it made one because, to it, the old one is dead. `None` if the peer has ceased to be
-    /// one during the handshake.
-    pub fn raise(&self, node: NodeId) -> Option<Rc<Link>> {
+    /// one during the handshake, or if another process of it came first.
+    pub fn raise(&self, identity: &Identity) -> Option<Rc<Link>> {
+        let node = identity.node;
         let peer = self.peer(node).filter(|peer| peer.belongs())?;
+        self.starts.borrow().judge(node, identity.known_start()).ok()?;
         if let Some(old) = peer.link() {
             self.end(&old);
             // The owner was told, and may have had its say.
@@ -249,6 +288,12 @@ impl Links {
                 return None;
             }
         }
+        // On the disk before a frame counts: after a restart this node must not believe an earlier start.
+        let is_news = self.starts.borrow_mut().connect(node, identity.known_start()).ok()?;
+        if is_news {
+            (self.options.remember_start)(node, identity.known_start());
+        }
+        peer.prefers_another_since.set(None);
         let link = Rc::new(Link {
             peer: node,
             queue: RefCell::new(OutgoingQueue::new(self.options.limits.queue)),
@@ -275,6 +320,7 @@ impl Links {
         // outlives its link.
         let peer = self.peer(link.peer).expect("invariant: a peer stays as long as its link");
         *peer.link.borrow_mut() = None;
+        self.starts.borrow_mut().disconnect(link.peer);
         peer.is_up.send_replace(false);
         if !peer.belongs() {
             self.peers.borrow_mut().remove(&peer.node);

@@ -14,15 +14,16 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tidelock_core::types::NodeId;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::connection;
-use super::handshake::{Caller, HandshakeError, Message, write_message};
+use super::handshake::{Agreement, Caller, HandshakeError, Message, write_message};
 use super::join::{JOIN_TIMEOUT, JOINS_MAX, JoinRefusal, JoinRequest, Welcome};
 use super::links::Links;
+use crate::wrong_port::{WrongPort, begins_http_request};
 
 /// Handshakes under way at a time; further callers are hung up on. A cluster has few nodes, each of which dials
 /// once: more than this is not a cluster calling.
@@ -31,6 +32,9 @@ pub const HANDSHAKES_MAX: usize = 64;
 /// Callers whose last refusal is remembered, so that it is logged once. When there are more, all are forgotten:
 /// at worst they are logged again.
 pub const COMPLAINTS_MAX: usize = 64;
+
+/// What an HTTP client may send to this port before it has read that it is the wrong one.
+const HTTP_REQUEST_BYTES_MAX: u64 = 64 << 10;
 
 /// Pause after a failed accept. It fails for want of descriptors or memory, and would fail again at once.
 const ACCEPT_RETRY_AFTER: Duration = Duration::from_millis(100);
@@ -106,11 +110,12 @@ impl Desk {
         };
         self.shaking.set(self.shaking.get() - 1);
         match shaken {
-            Some(Ok(Caller::Peer(peer))) => {
+            Some(Ok(Caller::Peer(Agreement { peer: identity, chains }))) => {
+                let peer = identity.node;
                 self.complaints.forget(remote.ip(), peer);
-                if let Some(link) = self.links.raise(peer) {
+                if let Some(link) = self.links.raise(&identity) {
                     tracing::info!(%peer, address = %remote, "peer link up");
-                    connection::run(&self.links, &link, stream, buffer).await;
+                    connection::run(&self.links, &link, stream, (buffer, chains)).await;
                 }
             }
             Some(Ok(Caller::Knock(peer))) => {
@@ -127,9 +132,25 @@ impl Desk {
             Some(Err(error)) => {
                 self.links.note(&error);
                 self.complaints.log(remote, &error);
+                if begins_http_request(&buffer) {
+                    self.redirect_http_client(stream).await;
+                }
             }
             None => {}
         }
+    }
+
+    /// Tells an HTTP client which port this is, and reads what it still sends: closed over unread bytes, the connection
+    /// would be reset, and the answer lost.
+    async fn redirect_http_client(&self, mut stream: TcpStream) {
+        let told = async {
+            stream.write_all(&WrongPort::Peer.answer()).await?;
+            stream.shutdown().await?;
+            let mut ignored = stream.take(HTTP_REQUEST_BYTES_MAX);
+            tokio::io::copy(&mut ignored, &mut tokio::io::sink()).await
+        };
+        // A client that cannot be told is no loss.
+        let _ = timeout(self.links.options.limits.handshake_timeout, told).await;
     }
 
     /// Has the owner decide about a newcomer, and tells it. If it has gone meanwhile, it will ask again.
@@ -229,10 +250,12 @@ impl Complaints {
 mod tests {
     use super::super::handshake::{HandshakeRefusal, Identity};
     use super::*;
+    use tidelock_core::starts::ProcessStart;
     use uuid::Uuid;
 
     fn refused(node: u64, refusal: HandshakeRefusal) -> HandshakeError {
-        let claimed = Identity { cluster: Uuid::nil(), node: NodeId(node), host: Uuid::nil() };
+        let start = ProcessStart { number: 1, instance: Uuid::nil() };
+        let claimed = Identity { cluster: Uuid::nil(), node: NodeId(node), host: Uuid::nil(), start };
         HandshakeError::Refused { refusal, claimed }
     }
 

@@ -46,11 +46,13 @@ pub mod queue;
 mod tests;
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidelock_core::event::{Event, OutgoingFrame};
+use tidelock_core::starts::KnownStart;
 use tidelock_core::types::NodeId;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -69,6 +71,10 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Default of [`TransportLimits::stop_timeout`]. What a healthy peer has not taken by then is not worth a slower stop.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Default of [`TransportLimits::superseded_after`]: twice as long as the kernel takes to end the connection of a process
+/// whose machine has gone, see [`connection::UNACKNOWLEDGED_MILLIS_MAX`].
+pub const SUPERSEDED_AFTER: Duration = Duration::from_secs(6);
 
 /// Where events go. Called on the transport's thread, never from within [`Transport::send`].
 pub type EventSink = Rc<dyn Fn(Event)>;
@@ -92,6 +98,14 @@ pub struct TransportOptions {
     /// Called once, when a peer first refuses this node because it was removed from the cluster; with that peer. As
     /// for the sink, never from within a call of the owner's.
     pub removed: Rc<dyn Fn(NodeId)>,
+    /// What was remembered of the starts of peers when this node started.
+    pub starts: BTreeMap<NodeId, KnownStart>,
+    /// Keeps the start of a peer, durably, before it returns. Called before [`Event::LinkUp`]; never from within a call of
+    /// the owner's.
+    pub remember_start: Rc<dyn Fn(NodeId, KnownStart)>,
+    /// Called once, when a peer refuses this process for good: another one speaks for its host, or a later one did. The
+    /// node must stop. As for `removed`, never from within a call of the owner's.
+    pub superseded: Rc<dyn Fn(NodeId, HandshakeRefusal)>,
     /// Decides about hosts that want to become members.
     pub joins: JoinDesk,
     /// Bounds.
@@ -109,6 +123,8 @@ pub struct TransportLimits {
     pub stop_timeout: Duration,
     /// Of the waits between two attempts to reach a peer.
     pub backoff: BackoffLimits,
+    /// A peer that refuses this process for so long, because it has a link with another one, is right.
+    pub superseded_after: Duration,
 }
 
 impl Default for TransportLimits {
@@ -118,6 +134,7 @@ impl Default for TransportLimits {
             handshake_timeout: HANDSHAKE_TIMEOUT,
             stop_timeout: STOP_TIMEOUT,
             backoff: BackoffLimits::default(),
+            superseded_after: SUPERSEDED_AFTER,
         }
     }
 }

@@ -338,6 +338,7 @@ fn status() -> NodeStatus {
         last_move: MigrationId(0),
         is_moving: false,
         checkpoint: None,
+        diverged: false,
     };
     NodeStatus {
         node: NodeId(1),
@@ -404,6 +405,7 @@ fn cluster() -> ClusterView {
                 voter: true,
                 applied: Some(LogIndex(9)),
                 checkpoint: Some(Checkpoint { index: LogIndex(8), checksum: 0xbeef }),
+                diverged: false,
             },
             ReplicaView {
                 replica: ReplicaId(2),
@@ -412,6 +414,7 @@ fn cluster() -> ClusterView {
                 voter: false,
                 applied: None,
                 checkpoint: None,
+                diverged: true,
             },
         ],
     }

@@ -120,6 +120,7 @@ mod tests {
             last_move: tidelock_core::types::MigrationId(0),
             is_moving: false,
             checkpoint: None,
+            diverged: false,
         }
     }
 

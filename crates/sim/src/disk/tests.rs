@@ -191,3 +191,22 @@ fn a_flipped_bit_is_visible_and_durable() {
     disk.power_loss();
     assert_eq!(read(&disk, "log", 4, 1), [8]);
 }
+
+#[test]
+fn a_copy_that_is_put_back_is_all_that_there_is_and_durable() {
+    let disk = SimDisk::new(1);
+    let mut file = disk.create("kept", 4).unwrap();
+    file.write_at(0, b"old!").unwrap();
+    let copy = disk.copy();
+    file.write_at(0, b"new!").unwrap();
+    file.sync().unwrap();
+    disk.create("later", 1).unwrap();
+    disk.kill();
+    disk.put_back(copy);
+    assert!(file.write_at(0, b"gone").is_err(), "its process is gone");
+    disk.power_loss();
+    assert_eq!(disk.list().unwrap(), ["kept"]);
+    let mut bytes = [0; 4];
+    disk.open("kept").unwrap().read_at(0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"old!");
+}

@@ -154,7 +154,7 @@ fn cluster() -> Named {
             ("applied", or_null(number())),
             ("checkpoint", or_null(object(&[("index", number()), ("checksum", text())], &[]))),
         ],
-        &[],
+        &[("diverged", flag())],
     );
     let reasoned = object(
         &[

@@ -13,6 +13,7 @@
 use std::fmt;
 
 use bytes::{Buf, BufMut, BytesMut};
+use tidelock_core::starts::{KnownStart, ProcessStart, StartRefusal};
 use tidelock_core::types::NodeId;
 use uuid::Uuid;
 
@@ -20,9 +21,14 @@ use super::super::join::{JOIN_BYTES_MAX, JoinRefusal, JoinRequest, WELCOME_BYTES
 use super::HandshakeError;
 
 /// Versions of the peer protocol that this build speaks.
-pub const PROTOCOL_VERSIONS: VersionRange = VersionRange { min: 1, max: 1 };
+///
+/// Version 1 had no nonces: whatever was once sent on a connection was believed on another one.
+pub const PROTOCOL_VERSIONS: VersionRange = VersionRange { min: 2, max: 2 };
 
-/// Longest body, but for the messages of joining. A `Hello` has 45 bytes today; the rest is room for fields of later
+/// The first version whose messages carry starts and nonces.
+pub const FIRST_WITH_NONCES: u16 = 2;
+
+/// Longest body, but for the messages of joining. A `Hello` has 101 bytes today; the rest is room for fields of later
 /// versions.
 pub const HANDSHAKE_BYTES_MAX: usize = 512;
 
@@ -35,6 +41,7 @@ const KIND_REFUSE: u8 = 3;
 const KIND_JOIN: u8 = 4;
 const KIND_WELCOME: u8 = 5;
 const KIND_JOIN_REFUSED: u8 = 6;
+const KIND_CHALLENGE: u8 = 7;
 
 /// Who a node is, as far as its peers are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,11 +52,21 @@ pub struct Identity {
     pub node: NodeId,
     /// Minted with its data directory.
     pub host: Uuid,
+    /// Which of its processes this is.
+    pub start: ProcessStart,
+}
+
+impl Identity {
+    /// What others remember of it.
+    pub fn known_start(&self) -> KnownStart {
+        KnownStart { host: self.host, start: self.start }
+    }
 }
 
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "node {} (host {}, cluster {})", self.node, self.host, self.cluster)
+        let Identity { cluster, node, host, start } = self;
+        write!(f, "node {node} (host {host}, start {}, cluster {cluster})", start.number)
     }
 }
 
@@ -77,6 +94,10 @@ pub struct Hello {
     pub versions: VersionRange,
     /// Who it is.
     pub identity: Identity,
+    /// Random for each connection; the other side has to answer it.
+    pub nonce: Uuid,
+    /// The nonce of the `Hello` that this one answers; nil of the first one.
+    pub answers: Uuid,
 }
 
 /// Why a handshake was refused; the other side is told.
@@ -91,7 +112,9 @@ pub enum HandshakeRefusal {
     #[error("its number is not among the peers of this cluster")]
     UnknownNode,
     /// No protocol version is spoken by both.
-    #[error("the two builds have no version of the peer protocol in common")]
+    #[error(
+        "the two builds have no version of the peer protocol in common; run the same release of Tidelock on every node"
+    )]
     UnsupportedVersion,
     /// The number is known with another host uuid.
     #[error(
@@ -113,13 +136,27 @@ pub enum HandshakeRefusal {
     /// The number was given up for good.
     #[error("this node was removed from the cluster")]
     Removed,
+    /// A later start of the node is known.
+    #[error(
+        "a later start of the node is known: its data directory was put back to an earlier state, or is a copy of it"
+    )]
+    Outdated,
+    /// Another process of the node is known by the same number of starts.
+    #[error(
+        "another process is known as this start of the node: its data directory was put back to an earlier state, or is a \
+         copy of it"
+    )]
+    Duplicate,
+    /// A connection with another process of the node stands.
+    #[error("a connection with another process of the node stands")]
+    StillConnected,
     /// A reason that a later version gave.
     #[error("reason {0}, which this version does not know")]
     Other(u8),
 }
 
 /// Codes on the wire. A code is never reused.
-const REFUSAL_CODES: [(HandshakeRefusal, u8); 9] = [
+const REFUSAL_CODES: [(HandshakeRefusal, u8); 12] = [
     (HandshakeRefusal::WrongCluster, 1),
     (HandshakeRefusal::UnknownNode, 2),
     (HandshakeRefusal::UnsupportedVersion, 3),
@@ -129,9 +166,28 @@ const REFUSAL_CODES: [(HandshakeRefusal, u8); 9] = [
     (HandshakeRefusal::WrongDirection, 7),
     (HandshakeRefusal::UnexpectedNode, 8),
     (HandshakeRefusal::Removed, 9),
+    (HandshakeRefusal::Outdated, 10),
+    (HandshakeRefusal::Duplicate, 11),
+    (HandshakeRefusal::StillConnected, 12),
 ];
 
+impl From<StartRefusal> for HandshakeRefusal {
+    fn from(refusal: StartRefusal) -> HandshakeRefusal {
+        match refusal {
+            StartRefusal::Outdated => HandshakeRefusal::Outdated,
+            StartRefusal::Duplicate => HandshakeRefusal::Duplicate,
+            StartRefusal::StillConnected => HandshakeRefusal::StillConnected,
+        }
+    }
+}
+
 impl HandshakeRefusal {
+    /// What it says of the process that was refused, if it is about that.
+    pub fn of_start(self) -> Option<StartRefusal> {
+        let all = [StartRefusal::Outdated, StartRefusal::Duplicate, StartRefusal::StillConnected];
+        all.into_iter().find(|refusal| HandshakeRefusal::from(*refusal) == self)
+    }
+
     fn code(self) -> u8 {
         match self {
             HandshakeRefusal::Other(code) => code,
@@ -160,15 +216,31 @@ pub enum Message {
     Accept {
         /// The version that both will speak.
         version: u16,
+        /// The nonce of what it answers.
+        answers: Uuid,
     },
     /// No link; the sender closes.
-    Refuse(HandshakeRefusal),
+    Refuse {
+        /// Why.
+        refusal: HandshakeRefusal,
+        /// The nonce of what it answers.
+        answers: Uuid,
+    },
     /// A host that is no member wants to become one.
     Join {
         /// What it speaks.
         versions: VersionRange,
         /// Who it is.
         request: JoinRequest,
+        /// Random for each connection.
+        nonce: Uuid,
+    },
+    /// The host has to answer this before it is heard.
+    Challenge {
+        /// Random for each connection.
+        nonce: Uuid,
+        /// The nonce of what it answers.
+        answers: Uuid,
     },
     /// It is one; the sender closes.
     Welcome(Welcome),
@@ -201,25 +273,36 @@ impl Message {
     fn encode_body(&self) -> Vec<u8> {
         let mut body = vec![];
         match self {
-            Message::Hello(Hello { versions, identity }) => {
+            Message::Hello(Hello { versions, identity, nonce, answers }) => {
                 body.put_u8(KIND_HELLO);
                 body.put_u16_le(versions.min);
                 body.put_u16_le(versions.max);
                 body.put_slice(identity.cluster.as_bytes());
                 body.put_u64_le(identity.node.0);
                 body.put_slice(identity.host.as_bytes());
+                body.put_u64_le(identity.start.number);
+                body.put_slice(identity.start.instance.as_bytes());
+                body.put_slice(nonce.as_bytes());
+                body.put_slice(answers.as_bytes());
             }
-            Message::Accept { version } => {
+            Message::Accept { version, answers } => {
                 body.put_u8(KIND_ACCEPT);
                 body.put_u16_le(*version);
+                body.put_slice(answers.as_bytes());
             }
-            Message::Refuse(refusal) => {
+            Message::Refuse { refusal, answers } => {
                 body.put_u8(KIND_REFUSE);
                 body.put_u8(refusal.code());
+                body.put_slice(answers.as_bytes());
             }
-            Message::Join { versions, request } => {
+            Message::Join { versions, request, nonce } => {
                 body.put_u8(KIND_JOIN);
-                request.encode(*versions, &mut body);
+                request.encode(*versions, *nonce, &mut body);
+            }
+            Message::Challenge { nonce, answers } => {
+                body.put_u8(KIND_CHALLENGE);
+                body.put_slice(nonce.as_bytes());
+                body.put_slice(answers.as_bytes());
             }
             Message::Welcome(welcome) => {
                 body.put_u8(KIND_WELCOME);
@@ -235,6 +318,12 @@ impl Message {
 
     /// Takes one message off the front of `buffer`, or returns `None` until more bytes have been read.
     pub fn decode(buffer: &mut BytesMut) -> Result<Option<Message>, HandshakeError> {
+        if buffer.starts_with(b"HTTP/") {
+            return Err(HandshakeError::Malformed(
+                "an HTTP server answers: nodes reach each other at the addresses of --peer, port 9001 by default, not at \
+                 those of --http",
+            ));
+        }
         let known = buffer.len().min(MAGIC.len());
         if buffer[..known] != MAGIC[..known] {
             return Err(HandshakeError::Malformed("the connection does not begin with the magic bytes"));
@@ -280,21 +369,46 @@ fn body_bytes_max(kind: u8) -> usize {
 fn decode_body(mut body: &[u8]) -> Option<Message> {
     let body = &mut body;
     match body.try_get_u8().ok()? {
-        KIND_HELLO => {
-            let versions =
-                VersionRange { min: body.try_get_u16_le().ok()?, max: body.try_get_u16_le().ok()? };
-            let cluster = Uuid::from_u128(body.try_get_u128().ok()?);
-            let node = NodeId(body.try_get_u64_le().ok()?);
-            let host = Uuid::from_u128(body.try_get_u128().ok()?);
-            Some(Message::Hello(Hello { versions, identity: Identity { cluster, node, host } }))
+        KIND_HELLO => decode_hello(body).map(Message::Hello),
+        KIND_ACCEPT => {
+            Some(Message::Accept { version: body.try_get_u16_le().ok()?, answers: decode_uuid(body)? })
         }
-        KIND_ACCEPT => Some(Message::Accept { version: body.try_get_u16_le().ok()? }),
-        KIND_REFUSE => Some(Message::Refuse(HandshakeRefusal::from_code(body.try_get_u8().ok()?))),
-        KIND_JOIN => JoinRequest::decode(body).map(|(versions, request)| Message::Join { versions, request }),
+        KIND_REFUSE => {
+            let refusal = HandshakeRefusal::from_code(body.try_get_u8().ok()?);
+            // A node that speaks version 1 alone refuses without a nonce.
+            let answers = if body.is_empty() { Uuid::nil() } else { decode_uuid(body)? };
+            Some(Message::Refuse { refusal, answers })
+        }
+        KIND_JOIN => JoinRequest::decode(body).map(|(versions, request, nonce)| Message::Join {
+            versions,
+            request,
+            nonce,
+        }),
+        KIND_CHALLENGE => Some(Message::Challenge { nonce: decode_uuid(body)?, answers: decode_uuid(body)? }),
         KIND_WELCOME => Welcome::decode(body).map(Message::Welcome),
         KIND_JOIN_REFUSED => JoinRefusal::decode(body).map(Message::JoinRefused),
         _ => None,
     }
+}
+
+/// Of one who speaks version 1 alone, so that it can be told why it is refused, only what that version had.
+fn decode_hello(body: &mut &[u8]) -> Option<Hello> {
+    let versions = VersionRange { min: body.try_get_u16_le().ok()?, max: body.try_get_u16_le().ok()? };
+    let cluster = decode_uuid(body)?;
+    let node = NodeId(body.try_get_u64_le().ok()?);
+    let host = decode_uuid(body)?;
+    let nil = Uuid::nil();
+    let (mut start, mut nonces) = (ProcessStart { number: 0, instance: nil }, (nil, nil));
+    if versions.max >= FIRST_WITH_NONCES {
+        start = ProcessStart { number: body.try_get_u64_le().ok()?, instance: decode_uuid(body)? };
+        nonces = (decode_uuid(body)?, decode_uuid(body)?);
+    }
+    let (nonce, answers) = nonces;
+    Some(Hello { versions, identity: Identity { cluster, node, host, start }, nonce, answers })
+}
+
+fn decode_uuid(body: &mut &[u8]) -> Option<Uuid> {
+    Some(Uuid::from_u128(body.try_get_u128().ok()?))
 }
 
 #[cfg(test)]
@@ -308,11 +422,17 @@ pub(super) mod tests {
             cluster: Uuid::from_u128(7),
             node: NodeId(node),
             host: Uuid::from_u128(100 + u128::from(node)),
+            start: ProcessStart { number: 6, instance: Uuid::from_u128(200 + u128::from(node)) },
         }
     }
 
     pub fn hello(identity: Identity) -> Hello {
-        Hello { versions: PROTOCOL_VERSIONS, identity }
+        Hello {
+            versions: PROTOCOL_VERSIONS,
+            identity,
+            nonce: Uuid::from_u128(301),
+            answers: Uuid::from_u128(302),
+        }
     }
 
     #[test]
@@ -331,16 +451,22 @@ pub(super) mod tests {
 
     fn messages() -> Vec<Message> {
         let refusals = REFUSAL_CODES.iter().map(|(refusal, _)| *refusal);
-        let refusals = refusals.chain([HandshakeRefusal::Other(250)]).map(Message::Refuse);
+        let refusals = refusals
+            .chain([HandshakeRefusal::Other(250)])
+            .map(|refusal| Message::Refuse { refusal, answers: Uuid::from_u128(9) });
         let nameless = JoinRequest { cluster_name: None, data_shards: None, ..join_request(0) };
-        let join = [join_request(64), nameless]
-            .map(|request| Message::Join { versions: VersionRange { min: 1, max: 258 }, request });
+        let join = [join_request(64), nameless].map(|request| Message::Join {
+            versions: VersionRange { min: 1, max: 258 },
+            request,
+            nonce: Uuid::from_u128(8),
+        });
         let join_refusals =
             [JoinRefusal::NoLeader, JoinRefusal::Busy, JoinRefusal::Refused("no \u{2014} never".into())]
                 .map(Message::JoinRefused);
         [
             Message::Hello(hello(identity(5))),
-            Message::Accept { version: 513 },
+            Message::Accept { version: 513, answers: Uuid::from_u128(5) },
+            Message::Challenge { nonce: Uuid::from_u128(3), answers: Uuid::from_u128(4) },
             Message::Welcome(welcome(1000)),
         ]
         .into_iter()
@@ -380,7 +506,11 @@ pub(super) mod tests {
 
     #[test]
     fn what_does_not_fit_is_known_before_it_is_sent() {
-        let join = |tags| Message::Join { versions: PROTOCOL_VERSIONS, request: join_request(tags) };
+        let join = |tags| Message::Join {
+            versions: PROTOCOL_VERSIONS,
+            request: join_request(tags),
+            nonce: Uuid::nil(),
+        };
         assert!(join(64).fits() && !join(200).fits());
         assert!(Message::Welcome(welcome(1000)).fits() && !Message::Welcome(welcome(10_000)).fits());
         let long = "\u{2014}".repeat(100_000);
@@ -428,7 +558,11 @@ pub(super) mod tests {
     #[test]
     fn messages_of_joining_that_are_cut_short_are_refused() {
         for message in [
-            Message::Join { versions: PROTOCOL_VERSIONS, request: join_request(3) },
+            Message::Join {
+                versions: PROTOCOL_VERSIONS,
+                request: join_request(3),
+                nonce: Uuid::from_u128(1),
+            },
             Message::Welcome(welcome(3)),
             Message::JoinRefused(JoinRefusal::Refused("no".into())),
         ] {
@@ -456,13 +590,40 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_layout_of_version_1_stays() {
+    fn the_layout_of_version_2_stays() {
         let hello = Message::Hello(hello(identity(5))).encode();
-        assert_eq!(&hello[..10], b"TIDEPEER\x2d\0");
-        assert_eq!(&hello[14..19], [1, 1, 0, 1, 0]);
+        assert_eq!(&hello[..10], b"TIDEPEER\x65\0");
+        assert_eq!(&hello[14..19], [1, 2, 0, 2, 0]);
         assert_eq!(&hello[19..35], Uuid::from_u128(7).as_bytes());
         assert_eq!(&hello[35..43], [5, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(&hello[43..], Uuid::from_u128(105).as_bytes());
+        assert_eq!(&hello[43..59], Uuid::from_u128(105).as_bytes());
+        assert_eq!(&hello[59..67], [6, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(&hello[67..83], Uuid::from_u128(205).as_bytes());
+        assert_eq!(&hello[83..99], Uuid::from_u128(301).as_bytes());
+        assert_eq!(&hello[99..], Uuid::from_u128(302).as_bytes());
+    }
+
+    #[test]
+    fn messages_of_version_1_are_understood_well_enough_to_refuse_them() {
+        let mut introduction = Message::Hello(hello(identity(5))).encode().split_off(ENVELOPE_BYTES);
+        introduction.truncate(45);
+        introduction[1..5].copy_from_slice(&[1, 0, 1, 0]);
+        let Some(Message::Hello(hello)) = decode_body(&introduction) else { panic!("an introduction") };
+        assert_eq!((hello.versions.max, hello.identity.node), (1, NodeId(5)));
+        introduction[3] = 2;
+        assert_eq!(decode_body(&introduction), None, "version 2 has more to say");
+
+        let request = JoinRequest { data_shards: None, ..join_request(1) };
+        let versions = VersionRange { min: 1, max: 1 };
+        let mut join = vec![KIND_JOIN];
+        request.encode(versions, Uuid::nil(), &mut join);
+        let length_of_version_1 = join.len() - 17;
+        join.truncate(length_of_version_1);
+        assert_eq!(decode_body(&join), Some(Message::Join { versions, request, nonce: Uuid::nil() }));
+
+        let refusal = HandshakeRefusal::UnsupportedVersion;
+        let refuse = Some(Message::Refuse { refusal, answers: Uuid::nil() });
+        assert_eq!(decode_body(&[KIND_REFUSE, refusal.code()]), refuse);
     }
 
     #[test]
@@ -491,6 +652,9 @@ pub(super) mod tests {
     fn strangers_are_recognised_at_their_first_byte() {
         let mut http = BytesMut::from(&b"G"[..]);
         assert!(matches!(Message::decode(&mut http), Err(HandshakeError::Malformed(_))));
+        let mut server = BytesMut::from(&b"HTTP/1.1 400 Bad Request\r\n"[..]);
+        let mistaken = Message::decode(&mut server).unwrap_err().to_string();
+        assert!(mistaken.contains("an HTTP server answers") && mistaken.contains("--peer"), "{mistaken}");
         let mut long = BytesMut::from(&MAGIC[..]);
         long.put_slice(&[0xff; 6]);
         long.put_u8(KIND_HELLO);

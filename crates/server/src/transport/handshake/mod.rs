@@ -1,12 +1,18 @@
-//! The first words on a peer connection: who are you, of which cluster, on which disk, and which version do we speak?
+//! The first words on a peer connection: who are you, of which cluster, on which disk, which of your starts is this, and
+//! which version do we speak?
 //!
 //! ```text
-//! dialer                          acceptor
-//!   Hello            ──────────▶   judges it
-//!   judges it        ◀──────────   Hello, or Refuse and close
-//!   Accept, or       ──────────▶   the link is up
-//!   Refuse and close
+//! dialer                                 acceptor
+//!   Hello(nonce)            ──────────▶   judges it
+//!   judges it               ◀──────────   Hello(nonce, answer), or Refuse(answer) and close
+//!   Accept(answer), or      ──────────▶   the link is up
+//!   Refuse(answer) and close
 //! ```
+//!
+//! **Freshness.** Each side draws a nonce for each connection, and takes nothing that does not answer it: neither a link nor
+//! a refusal. The checksums of the frames that follow go on from both nonces ([`FrameChains`]), so frames of one connection
+//! are damaged ones on every other. Whoever records bytes and sends them again is refused. It is no authentication: whoever
+//! can speak the protocol can still claim to be a node.
 //!
 //! Three messages rather than two, so that neither side takes a link for standing that the other refuses; the
 //! dialer sends its first frames right behind `Accept`, so the third costs no round trip.
@@ -19,22 +25,26 @@
 //! **Newcomers.** A host that is no member yet says `Join` instead, and is answered by the owner, see
 //! [`join`](super::join).
 //!
-//! Owns judgement and order; owns no socket, no timeout and no memory of earlier connections. It proves
+//! Owns judgement and order; owns no socket and no timeout. What is remembered of earlier connections is
+//! [`KnownStarts`]' business. It proves
 //! no identity: it guards against mistakes of configuration, not against an attacker on the network.
 
 mod message;
 
 pub use message::{
-    HANDSHAKE_BYTES_MAX, HandshakeRefusal, Hello, Identity, Message, PROTOCOL_VERSIONS, VersionRange,
+    FIRST_WITH_NONCES, HANDSHAKE_BYTES_MAX, HandshakeRefusal, Hello, Identity, Message, PROTOCOL_VERSIONS,
+    VersionRange,
 };
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io;
 
+use super::frame::FrameChains;
 use super::join::JoinRequest;
 use bytes::BytesMut;
 use message::ENVELOPE_BYTES;
+use tidelock_core::starts::KnownStarts;
 use tidelock_core::types::NodeId;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use uuid::Uuid;
@@ -103,11 +113,20 @@ pub enum Role {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// A peer of a higher number: the link is up.
-    Peer(NodeId),
+    Peer(Agreement),
     /// A peer of a lower number: it asks to be called.
     Knock(NodeId),
     /// A host that is no member: it waits for an answer.
     Join(JoinRequest),
+}
+
+/// What both sides of a link have agreed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agreement {
+    /// The other side.
+    pub peer: Identity,
+    /// Where the checksums of frames begin.
+    pub chains: FrameChains,
 }
 
 /// What a node holds against an introduction.
@@ -119,13 +138,15 @@ pub struct Judge<'a> {
     /// What the owner of the transport knows about the number and its disk. Asked before the peers are looked at: a
     /// node that was removed is none of them, and is to hear that rather than that it is not known.
     pub accepts: &'a dyn Fn(NodeId, Uuid) -> Result<(), HandshakeRefusal>,
+    /// What is remembered of the starts of peers.
+    pub starts: &'a RefCell<KnownStarts>,
 }
 
 impl Judge<'_> {
     /// The version to speak, or why there is nothing to say. Version and cluster come first: what a
     /// stranger's other fields mean is not known.
     pub fn judge(&self, hello: &Hello, role: Role) -> Result<u16, HandshakeRefusal> {
-        let Identity { cluster, node, host } = hello.identity;
+        let Identity { cluster, node, host, .. } = hello.identity;
         let version = PROTOCOL_VERSIONS.common(hello.versions).ok_or(HandshakeRefusal::UnsupportedVersion)?;
         if cluster != self.own.cluster {
             return Err(HandshakeRefusal::WrongCluster);
@@ -137,6 +158,7 @@ impl Judge<'_> {
             return Err(HandshakeRefusal::SameNumber);
         }
         (self.accepts)(node, host)?;
+        self.starts.borrow().judge(node, hello.identity.known_start())?;
         if !self.peers.borrow().contains(&node) {
             return Err(HandshakeRefusal::UnknownNode);
         }
@@ -154,19 +176,24 @@ impl Judge<'_> {
         stream: &mut S,
         buffer: &mut BytesMut,
         peer: NodeId,
-    ) -> Result<(), HandshakeError>
+    ) -> Result<Agreement, HandshakeError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        write_message(stream, &self.hello()).await?;
+        let nonce = Uuid::new_v4();
+        write_message(stream, &self.hello(nonce, Uuid::nil())).await?;
         let hello = match read_message(stream, buffer).await? {
             Message::Hello(hello) => hello,
-            Message::Refuse(refusal) => return Err(HandshakeError::RefusedByPeer { refusal, peer }),
+            Message::Refuse { refusal, answers } => return Err(refused_by(peer, refusal, (nonce, answers))),
             _ => return Err(OUT_OF_TURN),
         };
         let version = self.decide(stream, &hello, Role::Dialer(peer)).await?;
-        write_message(stream, &Message::Accept { version }).await?;
-        Ok(())
+        if hello.answers != nonce {
+            return Err(NOT_FRESH);
+        }
+        write_message(stream, &Message::Accept { version, answers: hello.nonce }).await?;
+        let chains = FrameChains::of(nonce, hello.nonce);
+        Ok(Agreement { peer: hello.identity, chains })
     }
 
     /// Asks a peer of a higher number to call. That it refuses the direction, and nothing else, means that it will.
@@ -174,13 +201,16 @@ impl Judge<'_> {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        write_message(stream, &self.hello()).await?;
+        let nonce = Uuid::new_v4();
+        write_message(stream, &self.hello(nonce, Uuid::nil())).await?;
         match read_message(stream, &mut BytesMut::new()).await? {
-            Message::Refuse(HandshakeRefusal::WrongDirection) => Ok(()),
-            Message::Refuse(refusal) => Err(HandshakeError::RefusedByPeer { refusal, peer }),
+            Message::Refuse { refusal: HandshakeRefusal::WrongDirection, answers } if answers == nonce => {
+                Ok(())
+            }
+            Message::Refuse { refusal, answers } => Err(refused_by(peer, refusal, (nonce, answers))),
             // Whoever takes the connection is of a lower number, so it is not the peer.
-            Message::Hello(Hello { identity, .. }) => {
-                refuse(stream, HandshakeRefusal::UnexpectedNode).await;
+            Message::Hello(Hello { identity, nonce, .. }) => {
+                refuse(stream, HandshakeRefusal::UnexpectedNode, nonce).await;
                 Err(HandshakeError::Refused { refusal: HandshakeRefusal::UnexpectedNode, claimed: identity })
             }
             _ => Err(OUT_OF_TURN),
@@ -195,7 +225,10 @@ impl Judge<'_> {
     {
         let hello = match read_message(stream, buffer).await? {
             Message::Hello(hello) => hello,
-            Message::Join { versions, request } => return self.hear(stream, versions, request).await,
+            Message::Join { versions, request, nonce } => {
+                self.check_newcomer(stream, versions, (&request, nonce)).await?;
+                return challenge(stream, buffer, nonce).await.map(|()| Caller::Join(request));
+            }
             _ => return Err(OUT_OF_TURN),
         };
         let node = hello.identity.node;
@@ -205,17 +238,22 @@ impl Judge<'_> {
             }
             decided => decided?,
         };
-        write_message(stream, &self.hello()).await?;
+        let nonce = Uuid::new_v4();
+        write_message(stream, &self.hello(nonce, hello.nonce)).await?;
         match read_message(stream, buffer).await? {
-            Message::Accept { version: theirs } if theirs == version => Ok(Caller::Peer(node)),
+            Message::Accept { answers, .. } if answers != nonce => Err(NOT_FRESH),
+            Message::Accept { version: theirs, .. } if theirs == version => {
+                let chains = FrameChains::of(nonce, hello.nonce);
+                Ok(Caller::Peer(Agreement { peer: hello.identity, chains }))
+            }
             Message::Accept { .. } => Err(HandshakeError::Malformed("the peer chose another version")),
-            Message::Refuse(refusal) => Err(HandshakeError::RefusedByPeer { refusal, peer: node }),
+            Message::Refuse { refusal, answers } => Err(refused_by(node, refusal, (nonce, answers))),
             _ => Err(OUT_OF_TURN),
         }
     }
 
-    fn hello(&self) -> Message {
-        Message::Hello(Hello { versions: PROTOCOL_VERSIONS, identity: self.own })
+    fn hello(&self, nonce: Uuid, answers: Uuid) -> Message {
+        Message::Hello(Hello { versions: PROTOCOL_VERSIONS, identity: self.own, nonce, answers })
     }
 
     /// Judges and, if it refuses, says so.
@@ -226,19 +264,19 @@ impl Judge<'_> {
         match self.judge(hello, role) {
             Ok(version) => Ok(version),
             Err(refusal) => {
-                refuse(stream, refusal).await;
+                refuse(stream, refusal, hello.nonce).await;
                 Err(HandshakeError::Refused { refusal, claimed: hello.identity })
             }
         }
     }
 
     /// A newcomer is asked for nothing but that the two can talk, and that it is another host than this one.
-    async fn hear<S>(
+    async fn check_newcomer<S>(
         &self,
         stream: &mut S,
         versions: VersionRange,
-        request: JoinRequest,
-    ) -> Result<Caller, HandshakeError>
+        (request, nonce): (&JoinRequest, Uuid),
+    ) -> Result<(), HandshakeError>
     where
         S: AsyncWrite + Unpin,
     {
@@ -247,18 +285,45 @@ impl Judge<'_> {
         } else if request.host.uuid == self.own.host {
             HandshakeRefusal::SelfConnection
         } else {
-            return Ok(Caller::Join(request));
+            return Ok(());
         };
-        refuse(stream, refusal).await;
+        refuse(stream, refusal, nonce).await;
         Err(HandshakeError::NewcomerRefused { refusal, host: request.host.uuid })
     }
 }
 
 const OUT_OF_TURN: HandshakeError = HandshakeError::Malformed("a message is out of turn");
+const NOT_FRESH: HandshakeError =
+    HandshakeError::Malformed("a message answers another connection: it was recorded and sent again");
+
+/// What a refusal means. One that does not answer this connection's nonce is not believed: it could stop this node for good.
+/// Only whoever speaks version 1 alone cannot answer, and says so.
+fn refused_by(peer: NodeId, refusal: HandshakeRefusal, (nonce, answers): (Uuid, Uuid)) -> HandshakeError {
+    let is_of_version_1 = refusal == HandshakeRefusal::UnsupportedVersion && answers.is_nil();
+    if answers == nonce || is_of_version_1 {
+        HandshakeError::RefusedByPeer { refusal, peer }
+    } else {
+        NOT_FRESH
+    }
+}
+
+/// Makes sure that a newcomer's question was asked on this connection.
+async fn challenge<S>(stream: &mut S, buffer: &mut BytesMut, answers: Uuid) -> Result<(), HandshakeError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let nonce = Uuid::new_v4();
+    write_message(stream, &Message::Challenge { nonce, answers }).await?;
+    match read_message(stream, buffer).await? {
+        Message::Accept { answers, .. } if answers == nonce => Ok(()),
+        Message::Accept { .. } => Err(NOT_FRESH),
+        _ => Err(OUT_OF_TURN),
+    }
+}
 
 /// Refuses before the connection closes. A failure to say so changes nothing.
-async fn refuse<S: AsyncWrite + Unpin>(stream: &mut S, refusal: HandshakeRefusal) {
-    if write_message(stream, &Message::Refuse(refusal)).await.is_ok() {
+async fn refuse<S: AsyncWrite + Unpin>(stream: &mut S, refusal: HandshakeRefusal, answers: Uuid) {
+    if write_message(stream, &Message::Refuse { refusal, answers }).await.is_ok() {
         stream.shutdown().await.ok();
     }
 }
@@ -294,12 +359,18 @@ mod tests {
     use super::super::join::JOIN_BYTES_MAX;
     use super::message::tests::{hello, identity};
     use super::*;
+    use tidelock_core::deliberate::Faults;
+    use tidelock_core::starts::ProcessStart;
 
     fn judge(hello: &Hello, role: Role) -> Result<u16, HandshakeRefusal> {
         let known_host = Uuid::from_u128(103);
         let removed = NodeId(8);
         Judge {
             own: identity(2),
+            starts: &RefCell::new(KnownStarts::new(
+                [(NodeId(3), identity(3).known_start())].into(),
+                Faults::NONE,
+            )),
             peers: &RefCell::new([1, 3].map(NodeId).into()),
             accepts: &|node, host| {
                 if node == removed {
@@ -318,7 +389,11 @@ mod tests {
     fn introductions_are_judged() {
         use HandshakeRefusal as R;
         let accept = |identity| judge(&hello(identity), Role::Acceptor);
-        assert_eq!(accept(identity(3)), Ok(1));
+        assert_eq!(accept(identity(3)), Ok(2));
+        let start = |number| ProcessStart { number, instance: Uuid::from_u128(1) };
+        assert_eq!(accept(Identity { start: start(7), ..identity(3) }), Ok(2));
+        assert_eq!(accept(Identity { start: start(6), ..identity(3) }), Err(R::Duplicate));
+        assert_eq!(accept(Identity { start: start(5), ..identity(3) }), Err(R::Outdated));
         assert_eq!(accept(Identity { cluster: Uuid::nil(), ..identity(3) }), Err(R::WrongCluster));
         assert_eq!(accept(Identity { host: Uuid::from_u128(9), ..identity(3) }), Err(R::HostMismatch));
         assert_eq!(accept(Identity { host: Uuid::from_u128(9), ..identity(2) }), Err(R::SameNumber));
@@ -328,10 +403,12 @@ mod tests {
         assert_eq!(judge(&hello(identity(8)), Role::Dialer(NodeId(1))), Err(R::Removed));
         assert_eq!(accept(Identity { cluster: Uuid::nil(), ..identity(8) }), Err(R::WrongCluster));
         assert_eq!(accept(identity(1)), Err(R::WrongDirection));
-        assert_eq!(judge(&hello(identity(1)), Role::Dialer(NodeId(1))), Ok(1));
+        assert_eq!(judge(&hello(identity(1)), Role::Dialer(NodeId(1))), Ok(2));
         assert_eq!(judge(&hello(identity(3)), Role::Dialer(NodeId(1))), Err(R::UnexpectedNode));
-        let newer = Hello { versions: VersionRange { min: 2, max: 9 }, ..hello(identity(3)) };
+        let newer = Hello { versions: VersionRange { min: 3, max: 9 }, ..hello(identity(3)) };
         assert_eq!(judge(&newer, Role::Acceptor), Err(R::UnsupportedVersion));
+        let older = Hello { versions: VersionRange { min: 1, max: 1 }, ..hello(identity(3)) };
+        assert_eq!(judge(&older, Role::Acceptor), Err(R::UnsupportedVersion));
     }
 
     #[tokio::test(flavor = "current_thread")]

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use bytes::BytesMut;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
+use uuid::Uuid;
 
 use super::super::HANDSHAKE_TIMEOUT;
 use super::super::attempt::{AttemptError, Backoff, BackoffLimits, Complaint, attempt};
@@ -88,12 +89,23 @@ async fn ask_one(address: &str, request: &JoinRequest) -> Result<(SocketAddr, An
 }
 
 async fn talk(mut stream: TcpStream, request: &JoinRequest) -> Result<Answer, HandshakeError> {
-    let join = Message::Join { versions: PROTOCOL_VERSIONS, request: request.clone() };
+    let out_of_turn = Err(HandshakeError::Malformed("a message is out of turn"));
+    let (nonce, mut buffer) = (Uuid::new_v4(), BytesMut::new());
+    let join = Message::Join { versions: PROTOCOL_VERSIONS, request: request.clone(), nonce };
     write_message(&mut stream, &join).await?;
-    match read_message(&mut stream, &mut BytesMut::new()).await? {
+    let challenge = match read_message(&mut stream, &mut buffer).await? {
+        Message::Challenge { nonce: challenge, answers } if answers == nonce => challenge,
+        // Nil of one who speaks version 1 alone.
+        Message::Refuse { refusal, answers } if answers == nonce || answers.is_nil() => {
+            return Ok(Answer::Refused(refusal));
+        }
+        _ => return out_of_turn,
+    };
+    write_message(&mut stream, &Message::Accept { version: PROTOCOL_VERSIONS.max, answers: challenge })
+        .await?;
+    match read_message(&mut stream, &mut buffer).await? {
         Message::Welcome(welcome) => Ok(Answer::Welcome(welcome)),
         Message::JoinRefused(refusal) => Ok(Answer::JoinRefused(refusal)),
-        Message::Refuse(refusal) => Ok(Answer::Refused(refusal)),
-        _ => Err(HandshakeError::Malformed("a message is out of turn")),
+        _ => out_of_turn,
     }
 }

@@ -2,9 +2,14 @@
 //!
 //! ```text
 //! newcomer                        any member
-//!   Join             ──────────▶   looks at the version, asks its owner
-//!                    ◀──────────   Welcome, JoinRefused, or Refuse; and close
+//!   Join             ──────────▶   looks at the version
+//!                    ◀──────────   Challenge, or Refuse and close
+//!   Accept           ──────────▶   asks its owner
+//!                    ◀──────────   Welcome or JoinRefused, and close
 //! ```
+//!
+//! `Challenge` and `Accept` each answer the other side's nonce: a recorded question is not heard, and a recorded answer not
+//! believed.
 //!
 //! Owns the question, the answer and their layout, in the envelope of the handshake. Whether a host is taken in, and under
 //! which number, the owner of the transport decides. A newcomer may ask as often as it likes: its host uuid makes
@@ -15,7 +20,7 @@
 //! ```text
 //! 4 Join          versions min, max (u16 LE each), host uuid (16 bytes), cluster name (bytes, empty for none),
 //!                 peer, http and resp address (bytes), number of tags, each a name and a value (bytes), data shards
-//!                 that the cluster must have been founded with (0 for any)
+//!                 that the cluster must have been founded with (0 for any), nonce (16 bytes)
 //! 5 Welcome       cluster id (16 bytes), node, data shards, number of founders, each its address (bytes), number of
 //!                 hosts, each its node, uuid (16 bytes) and peer address (bytes), cluster name (bytes)
 //! 6 JoinRefused   a code (u8: 1 no leader, 2 busy, 3 for good), reason (bytes, UTF-8)
@@ -38,7 +43,7 @@ use tidelock_core::storage::control_file::KnownHost;
 use tidelock_core::types::{NodeId, ReplicaId};
 use uuid::Uuid;
 
-use super::handshake::VersionRange;
+use super::handshake::{FIRST_WITH_NONCES, VersionRange};
 
 /// Longest body of a `Join`: room for twice the tags and addresses that settings allow.
 pub const JOIN_BYTES_MAX: usize = 32 << 10;
@@ -112,7 +117,7 @@ const CODE_BUSY: u8 = 2;
 const CODE_REFUSED: u8 = 3;
 
 impl JoinRequest {
-    pub(super) fn encode(&self, versions: VersionRange, body: &mut Vec<u8>) {
+    pub(super) fn encode(&self, versions: VersionRange, nonce: Uuid, body: &mut Vec<u8>) {
         body.put_u16_le(versions.min);
         body.put_u16_le(versions.max);
         let host = &self.host;
@@ -127,9 +132,11 @@ impl JoinRequest {
             put_bytes(body, value.as_bytes());
         }
         put_varint(body, self.data_shards.unwrap_or(0));
+        body.put_slice(nonce.as_bytes());
     }
 
-    pub(super) fn decode(body: &[u8]) -> Option<(VersionRange, JoinRequest)> {
+    /// Of one who speaks version 1 alone, so that it can be told why it is refused, only what that version had.
+    pub(super) fn decode(body: &[u8]) -> Option<(VersionRange, JoinRequest, Uuid)> {
         let mut decoder = Decoder::new(body);
         let versions = VersionRange { min: read_u16(&mut decoder)?, max: read_u16(&mut decoder)? };
         let uuid = read_uuid(&mut decoder)?;
@@ -147,8 +154,12 @@ impl JoinRequest {
             host.tags.insert(name, read_text(&mut decoder)?);
         }
         let cluster_name = (!name.is_empty()).then_some(name);
-        let data_shards = decoder.varint().ok().map(|shards| (shards > 0).then_some(shards))?;
-        Some((versions, JoinRequest { cluster_name, data_shards, host }))
+        let (mut data_shards, mut nonce) = (None, Uuid::nil());
+        if versions.max >= FIRST_WITH_NONCES {
+            data_shards = decoder.varint().ok().map(|shards| (shards > 0).then_some(shards))?;
+            nonce = read_uuid(&mut decoder)?;
+        }
+        Some((versions, JoinRequest { cluster_name, data_shards, host }, nonce))
     }
 }
 

@@ -61,23 +61,22 @@ fn every_node_of_three_reaches_every_other() {
 fn damaged_frames_end_the_link() {
     run(async {
         let mut node = Node::start(options(1, &[(2, String::new())])).await;
-        let mut flipped = wire(b"payload");
-        flipped[9] ^= 1;
-        let oversize = BytesMut::from(&u32::MAX.to_le_bytes()[..]);
-        let empty = BytesMut::zeroed(8);
-        for (damage, cut_short) in
-            [(flipped, false), (oversize, false), (empty, false), (wire(b"payload"), true)]
-        {
+        let flipped = |mut wire: BytesMut| {
+            wire[9] ^= 1;
+            wire
+        };
+        let oversize = |_| BytesMut::from(&u32::MAX.to_le_bytes()[..]);
+        let empty = |_| BytesMut::zeroed(8);
+        let cut_short = |wire: BytesMut| BytesMut::from(&wire[..wire.len() - 1]);
+        let damages: [&dyn Fn(BytesMut) -> BytesMut; 4] = [&flipped, &oversize, &empty, &cut_short];
+        for damage in damages {
             let mut puppet = Puppet::link(node.address, identity(2)).await;
             node.expect_up(2).await;
             puppet.send(b"whole").await;
             assert_eq!(node.expect_frame(2).await, "whole");
-            if cut_short {
-                puppet.stream.write_all(&damage[..damage.len() - 1]).await.unwrap();
-                puppet.stream.shutdown().await.unwrap();
-            } else {
-                puppet.stream.write_all(&damage).await.unwrap();
-            }
+            let damaged = damage(puppet.wire(b"payload"));
+            puppet.stream.write_all(&damaged).await.unwrap();
+            puppet.stream.shutdown().await.unwrap();
             node.expect_down(2).await;
             puppet.expect_closed().await;
         }

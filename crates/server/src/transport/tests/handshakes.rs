@@ -15,7 +15,8 @@ async fn answer_to(message: Message) -> Option<Message> {
     let mut puppet = Puppet::connect(node.address).await;
     puppet.say(message).await;
     let answer = puppet.hear().await;
-    if let Some(Message::Refuse(refusal)) = answer {
+    if let Some(Message::Refuse { refusal, answers }) = answer {
+        assert_eq!(answers, NONCE);
         puppet.expect_closed().await;
         // A knock is nothing to complain of.
         let refused = u64::from(refusal != HandshakeRefusal::WrongDirection);
@@ -28,7 +29,7 @@ async fn answer_to(message: Message) -> Option<Message> {
 fn the_listener_tells_why_it_refuses() {
     run(async {
         let refusal_of = async |identity| match answer_to(hello(identity)).await {
-            Some(Message::Refuse(refusal)) => refusal,
+            Some(Message::Refuse { refusal, .. }) => refusal,
             other => panic!("{other:?}"),
         };
         use HandshakeRefusal as R;
@@ -39,9 +40,11 @@ fn the_listener_tells_why_it_refuses() {
         assert_eq!(refusal_of(Identity { host: host(8), ..identity(2) }).await, R::SameNumber);
         assert_eq!(refusal_of(identity(1)).await, R::WrongDirection);
         let versions = VersionRange { min: 900, max: 901 };
-        let newer = Message::Hello(Hello { versions, identity: identity(3) });
-        assert_eq!(answer_to(newer).await, Some(Message::Refuse(R::UnsupportedVersion)));
-        assert_eq!(answer_to(hello(identity(3))).await, Some(hello(identity(2))));
+        let newer =
+            Message::Hello(Hello { versions, identity: identity(3), nonce: NONCE, answers: Uuid::nil() });
+        assert_eq!(answer_to(newer).await, Some(refuse(R::UnsupportedVersion)));
+        let Some(Message::Hello(answer)) = answer_to(hello(identity(3))).await else { panic!("refused") };
+        assert_eq!((answer.identity, answer.answers), (identity(2), NONCE));
     });
 }
 
@@ -54,11 +57,13 @@ async fn answer_to_listener(identity: Identity) -> Message {
         Rc::new(|_, uuid| if uuid == host(9) { Err(HandshakeRefusal::HostMismatch) } else { Ok(()) });
     let node = Node::start(options).await;
     let (stream, _) = listener.accept().await.unwrap();
-    let mut puppet = Puppet { stream, buffer: BytesMut::new() };
-    assert_eq!(puppet.hear().await, Some(hello(self::identity(2))));
-    puppet.say(hello(identity)).await;
+    let mut puppet = Puppet::on(stream);
+    let Some(Message::Hello(theirs)) = puppet.hear().await else { panic!("no introduction") };
+    assert_eq!((theirs.identity, theirs.answers), (self::identity(2), Uuid::nil()));
+    let ours = Hello { versions: PROTOCOL_VERSIONS, identity, nonce: NONCE, answers: theirs.nonce };
+    puppet.say(Message::Hello(ours)).await;
     let answer = puppet.hear().await.unwrap();
-    let refused = matches!(answer, Message::Refuse(_));
+    let refused = matches!(answer, Message::Refuse { .. });
     assert_eq!(node.transport.counters().handshakes_refused.get(), u64::from(refused));
     answer
 }
@@ -67,8 +72,7 @@ async fn answer_to_listener(identity: Identity) -> Message {
 fn the_dialer_judges_too() {
     run(async {
         use HandshakeRefusal as R;
-        let refuse = Message::Refuse;
-        assert_eq!(answer_to_listener(identity(1)).await, Message::Accept { version: 1 });
+        assert_eq!(answer_to_listener(identity(1)).await, accept(NONCE));
         assert_eq!(answer_to_listener(identity(3)).await, refuse(R::UnexpectedNode));
         assert_eq!(answer_to_listener(identity(7)).await, refuse(R::UnknownNode));
         assert_eq!(answer_to_listener(identity(2)).await, refuse(R::SelfConnection));
@@ -102,14 +106,16 @@ fn a_refused_dialer_tries_on_until_it_is_taken() {
 }
 
 #[test]
-fn strangers_and_the_silent_are_hung_up_on_without_a_word() {
+fn strangers_are_told_which_port_this_is_and_the_silent_are_hung_up_on() {
     run(async {
         let mut options = options(1, &[(2, String::new())]);
         options.limits.handshake_timeout = Duration::from_millis(20);
         let node = Node::start(options).await;
         let mut browser = Puppet::connect(node.address).await;
         browser.stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-        browser.expect_closed().await;
+        let mut answer = String::new();
+        browser.stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("(--peer)"), "{answer}");
         let mut silent = Puppet::connect(node.address).await;
         assert_eq!(silent.hear().await, None);
         assert_eq!(node.transport.counters().handshakes_refused.get(), 2);
@@ -133,7 +139,8 @@ fn unfinished_handshakes_are_bounded() {
             if puppet.stream.write_all(&hello(identity(2)).encode()).await.is_ok()
                 && puppet.stream.read_buf(&mut puppet.buffer).await.is_ok_and(|read| read > 0)
             {
-                puppet.say(Message::Accept { version: 1 }).await;
+                let Some(Message::Hello(theirs)) = puppet.hear().await else { panic!("refused") };
+                puppet.say(accept(theirs.nonce)).await;
                 node.expect_up(2).await;
                 return;
             }

@@ -54,13 +54,45 @@ async fn member_with(decision: Decision) -> Node {
 async fn answer_to(node: &Node, message: Message) -> Option<Message> {
     let mut puppet = Puppet::connect(node.address).await;
     puppet.say(message).await;
-    let answer = puppet.hear().await;
+    let answer = puppet.prove().await;
     puppet.expect_closed().await;
     answer
 }
 
 fn join() -> Message {
-    Message::Join { versions: PROTOCOL_VERSIONS, request: request() }
+    Message::Join { versions: PROTOCOL_VERSIONS, request: request(), nonce: NONCE }
+}
+
+impl Puppet {
+    /// What the member says in the end; a challenge is answered.
+    async fn prove(&mut self) -> Option<Message> {
+        match self.hear().await {
+            Some(Message::Challenge { nonce, answers }) => {
+                assert_eq!(answers, NONCE);
+                self.say(accept(nonce)).await;
+                self.hear().await
+            }
+            other => other,
+        }
+    }
+
+    async fn answer_challenge(&mut self) {
+        let Some(Message::Challenge { nonce, .. }) = self.hear().await else { panic!("no challenge") };
+        self.say(accept(nonce)).await;
+    }
+}
+
+#[test]
+fn a_recorded_question_is_not_heard() {
+    run(async {
+        let node = member(|_| panic!("the owner is not asked")).await;
+        let mut puppet = Puppet::connect(node.address).await;
+        puppet.say(join()).await;
+        assert!(matches!(puppet.hear().await, Some(Message::Challenge { .. })));
+        puppet.say(accept(NONCE)).await;
+        puppet.expect_closed().await;
+        assert_eq!(node.transport.counters().handshakes_refused.get(), 1);
+    });
 }
 
 #[test]
@@ -126,9 +158,13 @@ fn a_host_that_cannot_be_a_newcomer_is_refused_unheard() {
         let refused = AskError::Handshake { address: address.clone(), refusal: R::SelfConnection };
         assert_eq!(ask(&[address], &copy).await, Err(refused));
         let versions = VersionRange { min: 900, max: 901 };
-        let newer = Message::Join { versions, request: request() };
-        assert_eq!(answer_to(&node, newer).await, Some(Message::Refuse(R::UnsupportedVersion)));
-        assert_eq!(node.transport.counters().handshakes_refused.get(), 2);
+        let newer = Message::Join { versions, request: request(), nonce: NONCE };
+        assert_eq!(answer_to(&node, newer).await, Some(refuse(R::UnsupportedVersion)));
+        let older =
+            Message::Join { versions: VersionRange { min: 1, max: 1 }, request: request(), nonce: NONCE };
+        let unanswered = Message::Refuse { refusal: R::UnsupportedVersion, answers: Uuid::nil() };
+        assert_eq!(answer_to(&node, older).await, Some(unanswered));
+        assert_eq!(node.transport.counters().handshakes_refused.get(), 3);
         // Answers are not taken from callers.
         assert_eq!(answer_to(&node, Message::Welcome(welcome(1))).await, None);
     });
@@ -154,6 +190,7 @@ fn newcomers_that_wait_are_bounded_and_take_nobody_elses_place() {
         for _ in 0..JOINS_MAX {
             let mut puppet = Puppet::connect(node.address).await;
             puppet.say(join()).await;
+            puppet.answer_challenge().await;
             asked.recv().await.unwrap();
             waiting.push(puppet);
         }
@@ -179,6 +216,7 @@ fn a_stop_does_not_wait_for_a_decision() {
         .await;
         let mut puppet = Puppet::connect(node.address).await;
         puppet.say(join()).await;
+        puppet.answer_challenge().await;
         asked.recv().await.unwrap();
         node.transport.stop().await;
         assert_eq!(puppet.hear().await, None);

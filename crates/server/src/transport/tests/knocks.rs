@@ -72,7 +72,7 @@ fn a_knock_changes_nothing_about_a_link_that_stands() {
         let (mut one, mut two) = pair().await;
         let mut puppet = Puppet::connect(two.address).await;
         puppet.say(hello(identity(1))).await;
-        assert_eq!(puppet.hear().await, Some(Message::Refuse(R::WrongDirection)));
+        assert_eq!(puppet.hear().await, Some(refuse(R::WrongDirection)));
         puppet.expect_closed().await;
         two.send(1, "on it goes", false);
         assert_eq!(one.expect_frame(2).await, "on it goes");
@@ -88,10 +88,10 @@ fn somebody_else_at_the_address_is_told_so() {
         let address = somebody.local_addr().unwrap().to_string();
         let node = Node::start(options(2, &[(3, address)])).await;
         let (stream, _) = somebody.accept().await.unwrap();
-        let mut puppet = Puppet { stream, buffer: BytesMut::new() };
-        assert_eq!(puppet.hear().await, Some(hello(identity(2))));
+        let mut puppet = Puppet::on(stream);
+        assert!(matches!(puppet.hear().await, Some(Message::Hello(hello)) if hello.identity == identity(2)));
         puppet.say(hello(identity(1))).await;
-        assert_eq!(puppet.hear().await, Some(Message::Refuse(R::UnexpectedNode)));
+        assert_eq!(puppet.hear().await, Some(refuse(R::UnexpectedNode)));
         drop(node);
     });
 }
@@ -140,9 +140,8 @@ fn a_removed_node_is_told_when_it_is_called_too() {
     run(async {
         let (two, mut told) = departed(options(2, &[(3, "127.0.0.1:1".into())])).await;
         let mut puppet = Puppet::connect(two.address).await;
-        puppet.say(hello(identity(3))).await;
-        assert_eq!(puppet.hear().await, Some(hello(identity(2))));
-        puppet.say(Message::Refuse(R::Removed)).await;
+        let answers = puppet.introduce(identity(3)).await;
+        puppet.say(Message::Refuse { refusal: R::Removed, answers }).await;
         assert_eq!(told.recv().await, Some(NodeId(3)));
     });
 }

@@ -33,13 +33,12 @@ fn frames_read_before_the_link_was_replaced_are_not_delivered_after() {
             // The old connection's last frames and the new connection's handshake become readable together.
             let mut older = Puppet::link(node.address, identity(2)).await;
             let mut newer = Puppet::connect(node.address).await;
-            newer.say(hello(identity(2))).await;
-            assert!(matches!(newer.hear().await, Some(Message::Hello(_))));
+            let answers = newer.introduce(identity(2)).await;
             node.expect_up(2).await;
-            let accept = Message::Accept { version: 1 }.encode();
-            newer.stream.try_write(&accept).unwrap();
-            newer.stream.try_write(&wire(b"new")).unwrap();
-            older.stream.try_write(&wire(b"old")).unwrap();
+            let (new, old) = (newer.wire(b"new"), older.wire(b"old"));
+            newer.stream.try_write(&accept(answers).encode()).unwrap();
+            newer.stream.try_write(&new).unwrap();
+            older.stream.try_write(&old).unwrap();
             let mut event = node.event().await;
             if let Event::Frame { payload, .. } = &event {
                 assert_eq!(payload, "old");

@@ -7,14 +7,16 @@ mod joins;
 mod knocks;
 mod lifetimes;
 mod peers;
+mod starts;
 
-use super::frame::FrameBatch;
+use super::frame::{FrameBatch, FrameChains};
 use super::handshake::{Hello, Message, PROTOCOL_VERSIONS, VersionRange};
 use super::join::JoinRefusal;
 use super::*;
 use bytes::{Buf, Bytes, BytesMut};
 use std::cell::Cell;
 use std::net::SocketAddr;
+use tidelock_core::starts::ProcessStart;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -40,7 +42,13 @@ fn host(node: u64) -> Uuid {
 }
 
 fn identity(node: u64) -> Identity {
-    Identity { cluster: CLUSTER, node: NodeId(node), host: host(node) }
+    identity_of(node, 1)
+}
+
+/// A node after so many starts.
+fn identity_of(node: u64, start: u64) -> Identity {
+    let start = ProcessStart { number: start, instance: Uuid::from_u128(u128::from(1000 * node + start)) };
+    Identity { cluster: CLUSTER, node: NodeId(node), host: host(node), start }
 }
 
 fn options(node: u64, peers: &[(u64, String)]) -> TransportOptions {
@@ -50,6 +58,9 @@ fn options(node: u64, peers: &[(u64, String)]) -> TransportOptions {
         sink: Rc::new(|_| {}),
         accepts: Rc::new(|_, _| Ok(())),
         removed: Rc::new(|_| {}),
+        starts: BTreeMap::new(),
+        remember_start: Rc::new(|_, _| {}),
+        superseded: Rc::new(|_, _| {}),
         joins: Rc::new(|_| Box::pin(async { Err(JoinRefusal::NoLeader) })),
         limits: TransportLimits::default(),
     }
@@ -119,21 +130,40 @@ async fn pair() -> (Node, Node) {
 struct Puppet {
     stream: TcpStream,
     buffer: BytesMut,
+    chains: FrameChains,
 }
+
+/// What puppets say in place of a random number.
+const NONCE: Uuid = Uuid::from_u128(55);
 
 impl Puppet {
     async fn connect(address: SocketAddr) -> Puppet {
         let stream = TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        Puppet { stream, buffer: BytesMut::new() }
+        Puppet::on(stream)
+    }
+
+    fn on(stream: TcpStream) -> Puppet {
+        let nil = Uuid::nil();
+        Puppet { stream, buffer: BytesMut::new(), chains: FrameChains::of(nil, nil) }
+    }
+
+    /// Introduces itself, and hears who the other side is.
+    async fn introduce(&mut self, identity: Identity) -> Uuid {
+        self.say(hello(identity)).await;
+        let Some(Message::Hello(Hello { nonce, answers, .. })) = self.hear().await else {
+            panic!("no introduction")
+        };
+        assert_eq!(answers, NONCE);
+        self.chains = FrameChains::of(NONCE, nonce);
+        nonce
     }
 
     /// Connects and introduces itself as `identity`, all the way.
     async fn link(address: SocketAddr, identity: Identity) -> Puppet {
         let mut puppet = Puppet::connect(address).await;
-        puppet.say(hello(identity)).await;
-        assert!(matches!(puppet.hear().await, Some(Message::Hello(_))));
-        puppet.say(Message::Accept { version: PROTOCOL_VERSIONS.max }).await;
+        let answers = puppet.introduce(identity).await;
+        puppet.say(accept(answers)).await;
         puppet
     }
 
@@ -153,7 +183,13 @@ impl Puppet {
     }
 
     async fn send(&mut self, payload: &'static [u8]) {
-        self.stream.write_all(&wire(payload)).await.unwrap();
+        let wire = self.wire(payload);
+        self.stream.write_all(&wire).await.unwrap();
+    }
+
+    /// The next frame to send.
+    fn wire(&mut self, payload: &'static [u8]) -> BytesMut {
+        wire(payload, &mut self.chains.sent)
     }
 
     /// Waits until the other side hangs up.
@@ -167,11 +203,19 @@ impl Puppet {
 }
 
 fn hello(identity: Identity) -> Message {
-    Message::Hello(Hello { versions: PROTOCOL_VERSIONS, identity })
+    Message::Hello(Hello { versions: PROTOCOL_VERSIONS, identity, nonce: NONCE, answers: Uuid::nil() })
 }
 
-fn wire(payload: &'static [u8]) -> BytesMut {
-    let mut batch = FrameBatch::new(&[Bytes::from_static(payload)]);
+fn accept(answers: Uuid) -> Message {
+    Message::Accept { version: PROTOCOL_VERSIONS.max, answers }
+}
+
+fn refuse(refusal: HandshakeRefusal) -> Message {
+    Message::Refuse { refusal, answers: NONCE }
+}
+
+fn wire(payload: &'static [u8], chain: &mut u32) -> BytesMut {
+    let mut batch = FrameBatch::new(&[Bytes::from_static(payload)], chain);
     let mut out = BytesMut::new();
     while batch.has_remaining() {
         let chunk = batch.chunk().len();

@@ -69,7 +69,7 @@ fn a_peer_that_left_is_a_stranger_and_is_not_called() {
         one.set_peers(&[]);
         let mut puppet = Puppet::connect(one.address).await;
         puppet.say(hello(identity(2))).await;
-        assert_eq!(puppet.hear().await, Some(Message::Refuse(HandshakeRefusal::UnknownNode)));
+        assert_eq!(puppet.hear().await, Some(refuse(HandshakeRefusal::UnknownNode)));
     });
 }
 

@@ -114,6 +114,7 @@ impl Store for RespStore {
             last_move: MigrationId(0),
             is_moving: false,
             checkpoint: None,
+            diverged: false,
         };
         NodeStatus {
             node: NodeId(1),
@@ -291,6 +292,7 @@ fn cluster() -> ClusterView {
             voter: true,
             applied: Some(LogIndex(9)),
             checkpoint: None,
+            diverged: false,
         })
     });
     ClusterView {
