@@ -89,6 +89,7 @@ class Cluster:
             own = os.path.join(directory, f"node{index + 1}")
             command = [binary, "serve", "--data-dir", os.path.join(own, "data"), "--log", "warn"]
             command += ["--http", f"127.0.0.1:{self.http[index]}", "--resp", f"127.0.0.1:{self.resp[index]}"]
+            command += ["--resp-cluster", "off"]
             command += ["--peer", f"127.0.0.1:{peer[index]}", *founders, *options]
             # The first of several founders is ready once a majority is up, so nobody is waited for alone.
             probe = (lambda: True) if nodes > 1 else (lambda port=self.http[index]: get(f"http://127.0.0.1:{port}/readyz") is not None)

@@ -39,6 +39,7 @@ fn raw(args: &ServeArgs) -> RawSettings {
         data_dir: args.data_dir,
         http: args.http,
         resp: args.resp,
+        resp_cluster: args.resp_cluster,
         peer: args.peer,
         allowed_hosts: args.allowed_hosts,
         peers: args.peers,
@@ -109,7 +110,7 @@ mod tests {
     #[test]
     fn every_flag_arrives() {
         let given = raw_of(
-            "tidelock serve --data-dir d --http h:1 --resp r:2 --peer p:3 --allowed-hosts x.example,y --peers p:3,q:3 --join m:4,n:4 \
+            "tidelock serve --data-dir d --http h:1 --resp r:2 --resp-cluster s:2 --peer p:3 --allowed-hosts x.example,y --peers p:3,q:3 --join m:4,n:4 \
              --cluster-name c --force-new-cluster x --shards 8 --tag a=1 --tag b=2 --sync false --election-timeout-ms 500 --request-timeout-ms 900 --dead-after-s 60 --slow-request-ms 70 --workers 3 --log-format json \
              --log debug",
         );
@@ -119,6 +120,7 @@ mod tests {
             data_dir: Some("d".into()),
             http: text("h:1"),
             resp: text("r:2"),
+            resp_cluster: text("s:2"),
             peer: text("p:3"),
             allowed_hosts: list(&["x.example", "y"]),
             peers: list(&["p:3", "q:3"]),
@@ -145,6 +147,7 @@ mod tests {
             ("data-dir", config::DEFAULT_DATA_DIR.to_owned()),
             ("http", config::DEFAULT_HTTP.to_owned()),
             ("resp", config::DEFAULT_RESP.to_owned()),
+            ("resp-cluster", config::DEFAULT_RESP_CLUSTER.to_owned()),
             ("peer", config::DEFAULT_PEER.to_owned()),
             ("allowed-hosts", String::new()),
             ("peers", String::new()),

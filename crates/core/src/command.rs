@@ -353,6 +353,8 @@ pub struct HostInfo {
     pub http_address: String,
     /// Where its Redis clients reach it.
     pub resp_address: String,
+    /// Where its Redis Cluster clients reach it; empty if they do not.
+    pub resp_cluster_address: String,
     /// `--tag K=V`.
     pub tags: BTreeMap<String, String>,
 }
@@ -630,7 +632,8 @@ impl Condition {
 impl HostInfo {
     /// A host announces little: what is larger is a mistake, and would be carried by every node for ever.
     fn validate(&self) -> Result<(), Refusal> {
-        let addresses = [&self.peer_address, &self.http_address, &self.resp_address];
+        let addresses =
+            [&self.peer_address, &self.http_address, &self.resp_address, &self.resp_cluster_address];
         let texts = self.tags.iter().flat_map(|(name, value)| [name, value]).chain(addresses);
         if texts.map(|text| text.len()).sum::<usize>() > limits::HOST_INFO_BYTES_MAX {
             return Err(Refusal::Invalid("a host's addresses and tags are longer than 16 KiB together"));

@@ -39,6 +39,8 @@ pub struct Scan {
     position: usize,
     /// Where the last step ended in that shard.
     place: u64,
+    /// The only shards to read; `None`: all.
+    only: Option<Vec<ShardId>>,
 }
 
 /// What the answer to a step brought.
@@ -60,12 +62,19 @@ pub struct InvalidCursor;
 impl Scan {
     /// The iteration of a cursor, 0 for a new one. It starts over if the cursor is of another map than `slots`.
     pub fn resume(cursor: u64, slots: Arc<SlotMap>) -> Result<Scan, InvalidCursor> {
-        let mut scan = Scan { shards: slots.shards(), slots, position: 0, place: 0 };
+        let mut scan = Scan { shards: slots.shards(), slots, position: 0, place: 0, only: None };
         if cursor != 0 && version_of(cursor) == scan.slots.version & mask(VERSION_BITS) {
             scan.position = (cursor >> (VERSION_BITS + PLACE_BITS)) as usize;
             scan.place = cursor & mask(PLACE_BITS);
         }
         if scan.is_complete() { Err(InvalidCursor) } else { Ok(scan) }
+    }
+
+    /// The same over the keys of some shards. A shard that the iteration is inside of is read to its end.
+    pub fn only(mut self, shards: Vec<ShardId>) -> Scan {
+        self.only = Some(shards);
+        self.pass_others();
+        self
     }
 
     /// The cursor with which a client continues; 0 if nothing is left.
@@ -102,13 +111,24 @@ impl Scan {
             Reply::Scanned { keys, next } => {
                 self.position += usize::from(next.is_none());
                 self.place = next.unwrap_or(0);
+                self.pass_others();
                 Step::Keys(keys)
             }
             Reply::SlotsMoved => {
-                *self = Scan { shards: slots.shards(), slots, position: 0, place: 0 };
+                let only = self.only.take();
+                *self = Scan { shards: slots.shards(), slots, position: 0, place: 0, only };
+                self.pass_others();
                 Step::StartedOver
             }
             other => Step::Failed(other),
+        }
+    }
+
+    /// Goes on to a shard that is to be read.
+    fn pass_others(&mut self) {
+        let Some(only) = &self.only else { return };
+        while self.place == 0 && self.shards.get(self.position).is_some_and(|shard| !only.contains(shard)) {
+            self.position += 1;
         }
     }
 }
@@ -167,6 +187,22 @@ mod tests {
         assert_eq!(scan.take(Reply::SlotsMoved, after.clone()), Step::StartedOver);
         assert_eq!(scan, Scan::resume(0, after.clone()).unwrap());
         assert_eq!(Scan::resume(cursor, after.clone()), Scan::resume(0, after), "on another node");
+    }
+
+    #[test]
+    fn an_iteration_over_some_shards_passes_the_others() {
+        let slots = founded(4);
+        let mut scan = Scan::resume(0, slots.clone()).unwrap().only(vec![ShardId(2), ShardId(3)]);
+        assert!(matches!(scan.read(1), Read::Scan { shard: ShardId(2), .. }));
+        scan.take(keys(Some(5)), slots.clone());
+        // Its leader is another node by now: what was begun here is finished here.
+        let mut scan = Scan::resume(scan.cursor(), slots.clone()).unwrap().only(vec![ShardId(4)]);
+        assert!(matches!(scan.read(1), Read::Scan { shard: ShardId(2), after: 5, .. }));
+        scan.take(keys(None), slots.clone());
+        assert!(matches!(scan.read(1), Read::Scan { shard: ShardId(4), .. }));
+        scan.take(keys(None), slots.clone());
+        assert_eq!(scan.cursor(), 0);
+        assert_eq!(Scan::resume(0, slots).unwrap().only(vec![]).cursor(), 0);
     }
 
     #[test]

@@ -37,6 +37,12 @@ pub const DEFAULT_DATA_DIR: &str = "./tidelock-data";
 pub const DEFAULT_HTTP: &str = "127.0.0.1:8001";
 /// Default of `resp`.
 pub const DEFAULT_RESP: &str = "127.0.0.1:7001";
+/// Default of `resp_cluster`, for people.
+pub const DEFAULT_RESP_CLUSTER: &str = "--resp, its port + 100";
+/// What the port of `resp` and the default port of `resp_cluster` differ by.
+pub const RESP_CLUSTER_PORT_OFFSET: u16 = 100;
+/// What `resp_cluster` says to have no such listener.
+pub const RESP_CLUSTER_OFF: &str = "off";
 /// Default of `peer`.
 pub const DEFAULT_PEER: &str = "127.0.0.1:9001";
 /// Default of `cluster_name`.
@@ -105,6 +111,8 @@ pub struct RawSettings {
     pub http: Option<String>,
     /// `HOST:PORT` for Redis clients.
     pub resp: Option<String>,
+    /// `HOST:PORT` for clients of Redis Cluster, or `off`.
+    pub resp_cluster: Option<String>,
     /// `HOST:PORT` for the other nodes, as they write it.
     pub peer: Option<String>,
     /// Peer addresses of all founders, the same on each, this node's included. An element may be a comma-separated
@@ -160,6 +168,7 @@ impl RawSettings {
             data_dir: self.data_dir.or(fallback.data_dir),
             http: self.http.or(fallback.http),
             resp: self.resp.or(fallback.resp),
+            resp_cluster: self.resp_cluster.or(fallback.resp_cluster),
             peer: self.peer.or(fallback.peer),
             peers: self.peers.or(fallback.peers),
             join: self.join.or(fallback.join),
@@ -234,6 +243,23 @@ impl Address {
         !self.has_any_port() && !ip.is_ok_and(|ip| ip.is_unspecified())
     }
 
+    /// The same host with another port.
+    fn with_port(&self, port: u16) -> Address {
+        Address { text: format!("{}:{port}", self.parts().0) }
+    }
+
+    /// The address to tell others: an unspecified host is none, so that of `reachable` takes its place.
+    pub fn advertised(&self, reachable: &Address) -> Address {
+        let (host, port) = self.parts();
+        let is_unspecified =
+            host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified());
+        if is_unspecified {
+            Address { text: format!("{}:{port}", reachable.parts().0) }
+        } else {
+            self.clone()
+        }
+    }
+
     /// Whether only this machine can reach it. Names other than `localhost` count as reachable from elsewhere: what
     /// they resolve to may change.
     pub fn is_loopback(&self) -> bool {
@@ -269,6 +295,8 @@ pub struct Settings {
     pub http: Address,
     /// For Redis clients.
     pub resp: Address,
+    /// For clients of Redis Cluster, if they are served.
+    pub resp_cluster: Option<Address>,
     /// For the other nodes.
     pub peer: Address,
     /// Names besides those of [`Settings::http`], [`Settings::resp`] and [`Settings::peer`] under which HTTP clients reach
@@ -342,7 +370,14 @@ impl Settings {
         let http = address("http", raw.http, DEFAULT_HTTP)?;
         let resp = address("resp", raw.resp, DEFAULT_RESP)?;
         let peer = address("peer", raw.peer, DEFAULT_PEER)?;
-        check_distinct([("http", &http), ("resp", &resp), ("peer", &peer)])?;
+        let resp_cluster = parse_resp_cluster(raw.resp_cluster.as_deref(), &resp)?;
+        let cluster = resp_cluster.iter().map(|address| ("resp_cluster", address));
+        check_distinct(
+            &[("http", &http), ("resp", &resp), ("peer", &peer)]
+                .into_iter()
+                .chain(cluster)
+                .collect::<Vec<_>>(),
+        )?;
 
         let given_name = raw.cluster_name.map(|name| name.trim().to_owned());
         let cluster_name = given_name.as_deref().unwrap_or(DEFAULT_CLUSTER_NAME);
@@ -385,6 +420,7 @@ impl Settings {
             allowed_hosts: allowed_hosts::parse(&raw.allowed_hosts.unwrap_or_default())?,
             http,
             resp,
+            resp_cluster,
             peer,
             shards,
             tags: parse_tags(&raw.tags.unwrap_or_default())?,
@@ -487,8 +523,10 @@ impl Settings {
 
     /// The settings and addresses that other machines can reach, to be warned of while there is neither TLS nor a token.
     pub fn exposed(&self) -> Vec<(&'static str, &str)> {
+        let cluster = self.resp_cluster.iter().map(|address| ("resp_cluster", address));
         [("http", &self.http), ("resp", &self.resp), ("peer", &self.peer)]
             .into_iter()
+            .chain(cluster)
             .filter(|(_, address)| !address.is_loopback())
             .map(|(setting, address)| (setting, address.as_str()))
             .collect()
@@ -507,7 +545,7 @@ fn in_range(
 }
 
 /// The system would say that the address is in use, which leaves the user looking for another process.
-fn check_distinct(addresses: [(&'static str, &Address); 3]) -> Result<(), ConfigError> {
+fn check_distinct(addresses: &[(&'static str, &Address)]) -> Result<(), ConfigError> {
     for (position, (one, address)) in addresses.iter().enumerate() {
         for (other, same) in &addresses[..position] {
             if address == same && !address.has_any_port() {
@@ -520,6 +558,21 @@ fn check_distinct(addresses: [(&'static str, &Address); 3]) -> Result<(), Config
         }
     }
     Ok(())
+}
+
+/// Where clients of Redis Cluster are served: as it was given, or beside `resp`.
+fn parse_resp_cluster(given: Option<&str>, resp: &Address) -> Result<Option<Address>, ConfigError> {
+    match given.map(str::trim) {
+        Some(RESP_CLUSTER_OFF) => Ok(None),
+        Some(text) => Address::parse("resp_cluster", text).map(Some),
+        None if resp.has_any_port() => Ok(Some(resp.clone())),
+        None => {
+            let port: u16 = resp.parts().1.parse().expect("invariant: an address was parsed as HOST:PORT");
+            let port = port.checked_add(RESP_CLUSTER_PORT_OFFSET);
+            let port = port.ok_or_else(|| ConfigError::NoRespClusterPort { resp: resp.text.clone() })?;
+            Ok(Some(resp.with_port(port)))
+        }
+    }
 }
 
 fn check_cluster_name(name: &str) -> Result<(), ConfigError> {

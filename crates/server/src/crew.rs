@@ -26,7 +26,7 @@ use crate::http::{self, AllowedHosts, Documents, HttpContext, HttpOptions, NodeA
 use crate::metrics::{DiskCounters, HttpCounters, SnapshotCounters};
 use crate::offload::Offload;
 use crate::remote::{HandoverCounters, Link, Remote};
-use crate::resp::{self, RespContext, RespCounters, RespOptions};
+use crate::resp::{self, Entrances, RespContext, RespCounters, RespOptions};
 use crate::store::Store;
 use crate::transport::TransportCounters;
 use crate::worker::Worker;
@@ -52,7 +52,7 @@ pub(crate) struct Surroundings {
 pub(crate) struct Post {
     surroundings: Surroundings,
     started: Instant,
-    entrances: (Entrance, Entrance),
+    entrances: (Entrance, Entrances),
     http: PerWorker<HttpCounters>,
     resp: PerWorker<RespCounters>,
     handovers: PerWorker<HandoverCounters>,
@@ -60,7 +60,7 @@ pub(crate) struct Post {
 
 impl Post {
     /// One for each worker, that of the node's own first; clients of HTTP and of the Redis protocol come through the entrances.
-    pub fn split(surroundings: Surroundings, http: Vec<Entrance>, resp: Vec<Entrance>) -> Vec<Post> {
+    pub fn split(surroundings: Surroundings, http: Vec<Entrance>, resp: Vec<Entrances>) -> Vec<Post> {
         let (workers, started) = (surroundings.workers, Instant::now());
         let counters = PerWorker::of(workers).into_iter().zip(PerWorker::of(workers));
         let posts = http.into_iter().zip(resp).zip(counters).zip(PerWorker::of(workers));

@@ -24,7 +24,14 @@ pub fn host_info(settings: &Settings, node: NodeId, uuid: Uuid) -> HostInfo {
         uuid,
         peer_address: settings.peer.to_string(),
         http_address: settings.http.to_string(),
-        resp_address: settings.resp.to_string(),
+        resp_address: settings.resp.advertised(&settings.peer).to_string(),
+        resp_cluster_address: settings.resp_cluster.as_ref().map_or_else(String::new, |address| {
+            if address.has_any_port() {
+                String::new()
+            } else {
+                address.advertised(&settings.peer).to_string()
+            }
+        }),
         tags: settings.tags.clone(),
     }
 }

@@ -37,7 +37,7 @@ use uuid::Uuid;
 use crate::accept::Entrance;
 use crate::backup::BackupSource;
 use crate::clock::Ticker;
-use crate::config::Settings;
+use crate::config::{Address, RESP_CLUSTER_OFF, Settings};
 use crate::crew::{Crew, Post, Servers, Surroundings};
 use crate::descriptors::{self, ClientDescriptors, TooFewDescriptors};
 use crate::disk::{DiskThread, FsDisk, SlowDiskWatch, SnapshotPaces, SnapshotThread};
@@ -47,6 +47,7 @@ use crate::join;
 use crate::listen::{self, BoundPort};
 use crate::metrics::DiskCounters;
 use crate::offload::Offload;
+use crate::resp::Entrances;
 use crate::shutdown::{self, Signal};
 use crate::status_log::{Change, SlowRequestLog, StatusLog};
 use crate::store::Store;
@@ -201,9 +202,9 @@ async fn serve(
         stopping,
     };
     let clients = ClientDescriptors::new(descriptors.clients_max);
-    let entrances = |listener| Entrance::split(listener, settings.workers, clients.clone());
-    let mut posts =
-        Post::split(surroundings, entrances(listeners.http), entrances(listeners.resp)).into_iter();
+    let http = Entrance::split(listeners.http, settings.workers, clients.clone());
+    let resp = Entrances::split((listeners.resp, listeners.resp_cluster), settings.workers, &clients);
+    let mut posts = Post::split(surroundings, http, resp).into_iter();
     let own = posts.next().expect("invariant: there is a post for each worker");
     let mut crew = Crew::start(&worker, posts)?;
     let clients = Clients { stop, servers: own.serve(worker.clone()) };
@@ -438,12 +439,14 @@ async fn log_changes(worker: Worker, election_timeout: Duration) {
 struct Ports {
     http: BoundPort,
     resp: BoundPort,
+    resp_cluster: Option<BoundPort>,
     peer: BoundPort,
 }
 
 struct Listeners {
     http: TcpListener,
     resp: TcpListener,
+    resp_cluster: Option<TcpListener>,
     peer: TcpListener,
 }
 
@@ -451,11 +454,21 @@ impl Ports {
     async fn bind(settings: &Settings) -> Result<Ports, ServeError> {
         let http = listen::bind(settings.http.as_str()).await?;
         let resp = listen::bind(settings.resp.as_str()).await?;
-        Ok(Ports { http, resp, peer: listen::bind(settings.peer.as_str()).await? })
+        let resp_cluster = match &settings.resp_cluster {
+            Some(address) => Some(listen::bind(address.as_str()).await?),
+            None => None,
+        };
+        Ok(Ports { http, resp, resp_cluster, peer: listen::bind(settings.peer.as_str()).await? })
     }
 
     fn listen(self) -> Result<Listeners, ServeError> {
-        Ok(Listeners { http: self.http.listen()?, resp: self.resp.listen()?, peer: self.peer.listen()? })
+        let resp_cluster = self.resp_cluster.map(BoundPort::listen).transpose()?;
+        Ok(Listeners {
+            http: self.http.listen()?,
+            resp: self.resp.listen()?,
+            resp_cluster,
+            peer: self.peer.listen()?,
+        })
     }
 }
 
@@ -570,7 +583,8 @@ fn warnings(settings: &Settings) -> Vec<String> {
 fn log_start(settings: &Settings, identity: &Identity) {
     tracing::info!(
         node = identity.node.0, cluster = %identity.cluster_id, host = %identity.host_uuid, start = identity.boots,
-        http = %settings.http, resp = %settings.resp, peer = %settings.peer, workers = settings.workers, data = %settings.data_dir.display(), "serving"
+        http = %settings.http, resp = %settings.resp,
+        resp_cluster = settings.resp_cluster.as_ref().map_or(RESP_CLUSTER_OFF, Address::as_str), peer = %settings.peer, workers = settings.workers, data = %settings.data_dir.display(), "serving"
     );
 }
 

@@ -723,6 +723,7 @@ pub(crate) fn host_info(node: NodeId) -> HostInfo {
         peer_address: address(node),
         http_address: format!("host-{node}:8001"),
         resp_address: format!("host-{node}:7001"),
+        resp_cluster_address: format!("host-{node}:7101"),
         tags: [("zone".to_owned(), ZONES[(node.0 % 3) as usize].to_owned())].into(),
     }
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -80,6 +81,33 @@ func script(client redis.UniversalClient, prefix string) {
 	check("what there is not is an error", err != nil && err.Error()[:4] == "ERR ")
 }
 
+// masters tells whether each key is on one master.
+func masters(addresses []string) bool {
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses})
+	defer cluster.Close()
+	plain := redis.NewClient(&redis.Options{Addr: addresses[0]})
+	defer plain.Close()
+	const keys = 30
+	for number := range keys {
+		must(cluster.Set(ctx, fmt.Sprintf("go-masters:%d", number), "v", 0).Result())
+	}
+	var mutex sync.Mutex
+	found, met, counted := map[string]bool{}, 0, int64(0)
+	err := cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
+		mutex.Lock()
+		defer mutex.Unlock()
+		scan := master.Scan(ctx, 0, "go-masters:*", 100).Iterator()
+		for scan.Next(ctx) {
+			found[scan.Val()] = true
+			met++
+		}
+		size, err := master.DBSize(ctx).Result()
+		counted += size
+		return errors.Join(scan.Err(), err)
+	})
+	return err == nil && len(found) == keys && met == keys && counted == must(plain.DBSize(ctx).Result())
+}
+
 func main() {
 	addresses := os.Args[1:]
 	for number, address := range addresses {
@@ -97,6 +125,11 @@ func main() {
 	}
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses})
 	script(cluster, "go-cluster")
+	// A leadership may change meanwhile: then it is looked at anew.
+	for attempt := 1; !masters(addresses); attempt++ {
+		check("each key is on one master", attempt < 20)
+		time.Sleep(500 * time.Millisecond)
+	}
 	readonly := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses, ReadOnly: true})
 	must(readonly.Set(ctx, "go-readonly", "1", 0).Result())
 	for must(readonly.Exists(ctx, "go-readonly").Result()) == 0 {

@@ -57,4 +57,32 @@ for (const [number, node] of nodes.entries()) {
 const cluster = new Cluster(nodes);
 await script(cluster, "io-cluster");
 await cluster.quit();
+
+// Each key is on one master. A leadership may change meanwhile: then it is looked at anew.
+async function masters() {
+  const cluster = new Cluster(nodes);
+  const keys = Array.from({ length: 30 }, (_, number) => `io-masters:${number}`).sort();
+  await Promise.all(keys.map((key) => cluster.set(key, "v")));
+  const found = [];
+  let counted = 0;
+  for (const master of cluster.nodes("master")) {
+    counted += await master.dbsize();
+    for await (const some of master.scanStream({ match: "io-masters:*", count: 100 })) found.push(...some);
+  }
+  await cluster.quit();
+  const plain = new Redis(nodes[0]);
+  const all = await plain.dbsize();
+  await plain.quit();
+  assert.deepEqual(found.sort(), keys);
+  assert.equal(counted, all);
+}
+for (let attempt = 1; ; attempt += 1) {
+  try {
+    await masters();
+    break;
+  } catch (error) {
+    if (attempt === 20) throw error;
+    await new Promise((resolve) => setTimeout(resolve, 500));
+  }
+}
 console.log("ioredis: ok");

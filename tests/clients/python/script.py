@@ -1,6 +1,7 @@
 """Runs redis-py against a cluster: RESP2, RESP3, and its cluster client. Arguments are the addresses of its nodes."""
 
 import sys
+import time
 
 import redis
 from redis.cluster import ClusterNode, RedisCluster
@@ -70,6 +71,39 @@ def transactions(client, prefix):
     assert client.get(key) == b"other"
 
 
+def masters(nodes, protocol):
+    """Each key is on one master, and every node has one role. A leadership may change meanwhile: then it is looked at anew."""
+    plain = redis.Redis(host=nodes[0][0], port=int(nodes[0][1]), protocol=protocol)
+    assert plain.info("server")["redis_mode"] == "standalone"
+    prefix = f"py-masters-{protocol}"
+    keys = sorted(f"{prefix}:{number}".encode() for number in range(30))
+    for attempt in range(20):
+        startup = [ClusterNode(host, int(port)) for host, port in nodes]
+        cluster = RedisCluster(startup_nodes=startup, protocol=protocol)
+        for key in keys:
+            cluster.set(key, "v")
+        primaries = cluster.get_primaries()
+        found = [
+            sorted(cluster.scan_iter(match=f"{prefix}:*", count=100)),
+            sorted(key for node in primaries for key in cluster.keys(f"{prefix}:*", target_nodes=node)),
+        ]
+        counted = sum(cluster.dbsize(target_nodes=node) for node in primaries)
+        roles = {node.name: cluster.info(target_nodes=node) for node in cluster.get_nodes()}
+        told = {node.name: node.server_type for node in cluster.get_nodes()}
+        is_so = (
+            found == [keys, keys]
+            and counted == plain.dbsize()
+            and len(roles) == len(nodes)
+            and all(info["redis_mode"] == "cluster" for info in roles.values())
+            and all((info["role"] == "master") == (told[name] == "primary") for name, info in roles.items())
+        )
+        cluster.close()
+        if is_so:
+            return plain.close()
+        time.sleep(0.5)
+    raise AssertionError(f"masters do not share the keys: {found}, {counted}, {roles}, {told}")
+
+
 def main():
     nodes = [address.rsplit(":", 1) for address in sys.argv[1:]]
     for number, (host, port) in enumerate(nodes):
@@ -89,6 +123,7 @@ def main():
         script(cluster, f"py-cluster-{protocol}")
         assert cluster.keyslot("foo") == 12182
         cluster.close()
+        masters(nodes, protocol)
     print("redis-py: ok")
 
 

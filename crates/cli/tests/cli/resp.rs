@@ -1,12 +1,13 @@
 //! The Redis protocol of the shipped binary: what was acknowledged to a deep pipeline survives `kill -9`, and it is the same store as
 //! that of HTTP.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use crate::harness::load::await_acknowledged;
-use crate::harness::resp::{Client, address_of};
+use crate::harness::resp::{Client, address_of, cluster_address_of};
 use crate::harness::{Cluster, eventually};
 
 /// As `redis-benchmark -c 8 -P 512`.
@@ -115,4 +116,80 @@ fn keys_expire_for_every_interface_and_on_every_node() {
     assert_eq!(client.ask("GET stays"), "value");
     assert_eq!(client.ask("INCR {register}a"), ":1");
     assert_eq!(cluster.get(1, "/v1/keys/%7Bregister%7Da").text(), "1");
+}
+
+/// The value of a field of `INFO`.
+fn info(client: &mut Client, field: &str) -> String {
+    let info = client.ask("INFO");
+    let line = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("no {field} in {info}")).trim().to_owned()
+}
+
+/// The port and the role of each node, as one of them says.
+fn roles(client: &mut Client) -> BTreeSet<(u16, String)> {
+    let nodes = client.ask("CLUSTER NODES");
+    let role = |line: &str| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let port = fields[1].split(['@', ':']).nth(1)?.parse().ok()?;
+        Some((port, fields[2].rsplit(',').next()?.to_owned()))
+    };
+    nodes.lines().map(|line| role(line).unwrap_or_else(|| panic!("{nodes}"))).collect()
+}
+
+#[test]
+fn clients_of_redis_cluster_see_each_key_once_and_others_all_keys() {
+    const KEYS: usize = 30;
+    let cluster = Cluster::start(3);
+    let connect = |address: SocketAddr| Client::connect(address).expect("the node takes connections");
+    let addresses: Vec<SocketAddr> =
+        cluster.numbers().iter().map(|number| cluster.address(*number)).collect();
+    let mut plain: Vec<Client> = addresses.iter().map(|address| connect(address_of(*address))).collect();
+    let mut masters: Vec<Client> =
+        addresses.iter().map(|address| connect(cluster_address_of(*address))).collect();
+    let keys: BTreeSet<String> = (0..KEYS).map(|number| format!("key:{number}")).collect();
+    for (number, key) in keys.iter().enumerate() {
+        assert_eq!(masters[number % 3].ask(&format!("SET {key} v")), "+OK");
+    }
+    for client in &mut plain {
+        assert_eq!(client.ask_many("KEYS *").into_iter().collect::<BTreeSet<_>>(), keys);
+        assert_eq!(client.ask("DBSIZE"), format!(":{KEYS}"));
+        assert_eq!(client.ask("SCAN 0 COUNT 1000"), "*2");
+        assert_eq!(client.reply().expect("a cursor"), "0");
+        assert_eq!(client.reply().expect("a length"), format!("*{KEYS}"));
+        (0..KEYS).for_each(|_| assert!(keys.contains(&client.reply().expect("a key"))));
+        assert_eq!(
+            (info(client, "redis_mode"), info(client, "role")),
+            ("standalone".into(), "master".into())
+        );
+    }
+    // A leadership may change between two answers: then they do not fit together.
+    eventually("the masters share the keys, and everybody knows who they are", || {
+        let listed: Vec<Vec<String>> = masters.iter_mut().map(|client| client.ask_many("KEYS *")).collect();
+        let scanned: Vec<Vec<String>> = masters
+            .iter_mut()
+            .map(|client| {
+                assert_eq!(client.ask("SCAN 0 COUNT 1000"), "*2");
+                assert_eq!(client.reply().expect("a cursor"), "0");
+                let count = client.reply().expect("a length");
+                let count: usize = count.trim_start_matches('*').parse().expect("a number");
+                (0..count).map(|_| client.reply().expect("a key")).collect()
+            })
+            .collect();
+        let counted: usize = masters
+            .iter_mut()
+            .map(|client| client.ask("DBSIZE").trim_start_matches(':').parse::<usize>().expect("a number"))
+            .sum();
+        let own: BTreeSet<(u16, String)> = addresses
+            .iter()
+            .zip(&mut masters)
+            .map(|(address, client)| (cluster_address_of(*address).port(), info(client, "role")))
+            .collect();
+        let told = |client: &mut Client| roles(client) == own && info(client, "redis_mode") == "cluster";
+        let once = |keys_of: &[Vec<String>]| {
+            let all: BTreeSet<&String> = keys_of.iter().flatten().collect();
+            keys_of.iter().map(Vec::len).sum::<usize>() == KEYS && all.into_iter().eq(&keys)
+        };
+        let is_so = once(&listed) && once(&scanned) && counted == KEYS && masters.iter_mut().all(told);
+        (is_so && plain.iter_mut().all(|client| roles(client) == own)).then_some(())
+    });
 }

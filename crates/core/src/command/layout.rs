@@ -297,7 +297,13 @@ impl HostInfo {
         for text in [&self.peer_address, &self.http_address, &self.resp_address] {
             codec::put_bytes(out, text.as_bytes());
         }
-        codec::put_varint(out, self.tags.len() as u64);
+        // A tag has a name. What stands under an empty one came later, and logs written before it are still read.
+        let cluster = Some(&self.resp_cluster_address).filter(|address| !address.is_empty());
+        codec::put_varint(out, (self.tags.len() + cluster.iter().len()) as u64);
+        if let Some(address) = cluster {
+            codec::put_bytes(out, b"");
+            codec::put_bytes(out, address.as_bytes());
+        }
         for (name, value) in &self.tags {
             codec::put_bytes(out, name.as_bytes());
             codec::put_bytes(out, value.as_bytes());
@@ -315,7 +321,8 @@ impl HostInfo {
             let name = decoder.text()?;
             tags.insert(name, decoder.text()?);
         }
-        Ok(HostInfo { node, uuid, peer_address, http_address, resp_address, tags })
+        let resp_cluster_address = tags.remove("").unwrap_or_default();
+        Ok(HostInfo { node, uuid, peer_address, http_address, resp_address, resp_cluster_address, tags })
     }
 }
 
@@ -334,6 +341,33 @@ pub(super) mod fixture {
         assert!(decoder.is_empty());
         for cut in 0..bytes.len() {
             assert!(Write::decode(&mut Decoder::new(&bytes[..cut]), &bytes).is_err(), "{cut}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::{String, ToString};
+
+    #[test]
+    fn hosts_round_trip_with_and_without_an_address_for_redis_cluster() {
+        let old = HostInfo {
+            node: NodeId(3),
+            uuid: Uuid::from_u128(7),
+            peer_address: "a:1".to_string(),
+            http_address: "a:2".to_string(),
+            resp_address: "a:3".to_string(),
+            resp_cluster_address: String::new(),
+            tags: [("zone".to_string(), "b".to_string())].into(),
+        };
+        let new = HostInfo { resp_cluster_address: "a:4".to_string(), ..old.clone() };
+        let mut encoded = Vec::new();
+        old.encode(&mut encoded);
+        let tags = b"\x01\x04zone\x01b";
+        assert!(encoded.ends_with(tags), "as in logs that were written before there was such an address");
+        for host in [old, new] {
+            fixture::assert_round_trip(Write::RegisterHost(host));
         }
     }
 }

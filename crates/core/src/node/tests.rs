@@ -219,6 +219,7 @@ pub(super) fn options(node: u64, founders: &[String]) -> NodeOptions {
             peer_address: founders[node as usize - 1].clone(),
             http_address: String::new(),
             resp_address: String::new(),
+            resp_cluster_address: String::new(),
             tags: BTreeMap::new(),
         },
         founders: founders.to_vec(),

@@ -66,6 +66,7 @@ impl Node {
             peer_address: founder.cloned().unwrap_or_default(),
             http_address: String::new(),
             resp_address: String::new(),
+            resp_cluster_address: String::new(),
             tags: BTreeMap::new(),
         }
     }

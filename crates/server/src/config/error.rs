@@ -34,6 +34,14 @@ pub enum ConfigError {
         /// What was given.
         text: String,
     },
+    /// No port is left beside that of `resp`.
+    #[error(
+        "resp_cluster: there is no port 100 above that of resp, {resp}; give it an address of its own, or `off`"
+    )]
+    NoRespClusterPort {
+        /// The address of `resp`.
+        resp: String,
+    },
     /// Two protocols on one address.
     #[error("{one} and {other} are both {address}; give each its own port")]
     SameAddress {

@@ -21,6 +21,7 @@ fn defaults_are_those_of_the_documents() {
     assert_eq!(settings.data_dir, PathBuf::from("./tidelock-data"));
     assert_eq!(settings.http.as_str(), "127.0.0.1:8001");
     assert_eq!(settings.resp.as_str(), "127.0.0.1:7001");
+    assert_eq!(settings.resp_cluster.as_ref().map(Address::as_str), Some("127.0.0.1:7101"));
     assert_eq!(settings.peer.as_str(), "127.0.0.1:9001");
     assert_eq!((settings.shards, settings.sync), (4, true));
     assert_eq!(settings.tick(), Duration::from_millis(50));
@@ -46,6 +47,7 @@ const EVERY_SETTING: &str = r#"
     data_dir = "/var/lib/tidelock"
     http = "0.0.0.0:80"
     resp = "[::1]:6379"
+    resp_cluster = "[::1]:6380"
     peer = "b:1"
     allowed_hosts = ["kv.example., b ,lb", "kv.example"]
     peers = ["a:1", "b:1"]
@@ -83,6 +85,27 @@ fn every_setting_of_a_file_counts() {
 }
 
 #[test]
+fn the_port_for_redis_cluster_is_beside_that_of_redis() {
+    let of = |toml: &str| settings(toml).resp_cluster.map(|address| address.to_string());
+    assert_eq!(of(r#"resp = "[::]:6379""#).as_deref(), Some("[::]:6479"));
+    assert_eq!(of(r#"resp = "a:0""#).as_deref(), Some("a:0"));
+    assert_eq!(of(r#"resp_cluster = "b:1""#).as_deref(), Some("b:1"));
+    assert_eq!(of(r#"resp_cluster = "off""#), None);
+    assert!(error(r#"resp = "a:65500""#).contains("resp_cluster"));
+    assert!(error(r#"resp_cluster = "127.0.0.1:8001""#).contains("http and resp_cluster"));
+    assert!(error(r#"resp_cluster = "nowhere""#).contains("resp_cluster"));
+}
+
+#[test]
+fn nobody_is_told_an_unspecified_host() {
+    let address = |text| Address::parse("resp", text).unwrap();
+    let peer = address("10.0.0.1:9001");
+    assert_eq!(address("0.0.0.0:7001").advertised(&peer).as_str(), "10.0.0.1:7001");
+    assert_eq!(address("[::]:7001").advertised(&peer).as_str(), "10.0.0.1:7001");
+    assert_eq!(address("localhost:7001").advertised(&peer).as_str(), "localhost:7001");
+}
+
+#[test]
 fn workers_follow_the_cores() {
     let workers: Vec<usize> = [0, 1, 2, 3, 4, 5, 64].map(workers_of_cores).into();
     assert_eq!(workers, [1, 1, 1, 2, 3, 4, 4]);
@@ -103,6 +126,7 @@ fn what_is_given_overrules_the_file_setting_by_setting() {
         data_dir = "d"
         http = "h:1"
         resp = "r:1"
+        resp_cluster = "s:1"
         peer = "p:1"
         allowed_hosts = ["h"]
         peers = ["p:1"]

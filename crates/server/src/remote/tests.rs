@@ -44,6 +44,7 @@ fn node() -> Node {
         peer_address: "node-1:9001".into(),
         http_address: String::new(),
         resp_address: String::new(),
+        resp_cluster_address: String::new(),
         tags: BTreeMap::new(),
     };
     let options = NodeOptions {

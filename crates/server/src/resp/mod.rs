@@ -25,7 +25,7 @@ mod server;
 mod session;
 mod slots;
 
-pub use server::serve;
+pub use server::{Entrances, serve};
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};

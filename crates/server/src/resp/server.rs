@@ -1,4 +1,7 @@
-//! The listener and its connections: accept, bound, serve, end.
+//! The listeners and their connections: accept, bound, serve, end.
+//!
+//! There are two: one for clients of a single Redis, to whom every node shows the whole store, and one for clients of Redis
+//! Cluster, to whom a node shows what it leads.
 //!
 //! Owns the life of every connection from accept to close, and the order of a graceful shutdown, as the HTTP server does for its own. It
 //! knows nothing of commands. Invariants: nothing that a client or the system does ends the server; above the limit of
@@ -9,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use slab::Slab;
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
@@ -19,6 +22,7 @@ use super::connection::{Connection, End};
 use super::session::Session;
 use crate::accept::{self, Entrance, Farewells, Host, Seat};
 use crate::counters::Counter;
+use crate::descriptors::ClientDescriptors;
 use crate::metrics::raise;
 use crate::store::Store;
 
@@ -35,10 +39,38 @@ enum Order {
     Cut,
 }
 
-/// Serves the Redis protocol to those who come through `entrance` until `shutdown` is true or its sender is gone, then
+/// Where connections of both listeners come to one worker.
+#[derive(Debug)]
+pub struct Entrances {
+    standalone: Entrance,
+    cluster: Option<Entrance>,
+}
+
+impl From<(TcpListener, TcpListener)> for Entrances {
+    /// Of a server that runs on one worker.
+    fn from((standalone, cluster): (TcpListener, TcpListener)) -> Entrances {
+        Entrances { standalone: standalone.into(), cluster: Some(cluster.into()) }
+    }
+}
+
+impl Entrances {
+    /// One for each of so many workers. The second listener is that for clients of Redis Cluster.
+    pub fn split(
+        (standalone, cluster): (TcpListener, Option<TcpListener>),
+        workers: usize,
+        descriptors: &ClientDescriptors,
+    ) -> Vec<Entrances> {
+        let split = |listener| Entrance::split(listener, workers, descriptors.clone());
+        let mut clusters = cluster.into_iter().flat_map(split);
+        let standalone = split(standalone).into_iter();
+        standalone.map(|standalone| Entrances { standalone, cluster: clusters.next() }).collect()
+    }
+}
+
+/// Serves the Redis protocol to those who come through `entrances` until `shutdown` is true or its sender is gone, then
 /// finishes what is in flight and returns. Must run where tasks can be local, on a runtime with time and I/O.
 pub async fn serve<S: Store>(
-    mut entrance: Entrance,
+    mut entrances: Entrances,
     store: S,
     context: Rc<RespContext>,
     mut shutdown: watch::Receiver<bool>,
@@ -52,12 +84,21 @@ pub async fn serve<S: Store>(
         order,
         farewells: Farewells::default(),
     });
+    let [standalone, for_cluster] =
+        [false, true].map(|is_cluster| Listener { server: server.clone(), is_cluster });
+    let cluster = async {
+        match &mut entrances.cluster {
+            Some(entrance) => entrance.welcome(&for_cluster).await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
-        _ = entrance.welcome(&server) => {}
+        _ = entrances.standalone.welcome(&standalone) => {}
+        _ = cluster => {}
         () = server.sweep() => {}
         _ = shutdown.wait_for(|stop| *stop) => {}
     }
-    drop(entrance);
+    drop(entrances);
     server.order.send_replace(Order::Finish);
     if timeout(server.context.options.drain_timeout, server.drained()).await.is_err() {
         let connections = server.places.borrow().len();
@@ -139,36 +180,47 @@ impl Server {
     }
 }
 
-impl Host for Rc<Server> {
+/// One of the listeners.
+struct Listener {
+    server: Rc<Server>,
+    is_cluster: bool,
+}
+
+/// Tells the connections of the two listeners apart: each counts its own from 1.
+const CLUSTER_CONNECTION: u64 = 1 << 40;
+
+impl Host for Listener {
     const PROTOCOL: &'static str = "Redis";
 
     fn errors(&self) -> &Counter {
-        &self.context.counters.accept_errors
+        &self.server.context.counters.accept_errors
     }
 
     fn has_room(&self, open: usize) -> bool {
-        open < self.context.options.connections_max
+        open < self.server.context.options.connections_max
     }
 
     fn refusal(&self) -> Vec<u8> {
-        raise(&self.context.counters.connections_refused);
+        raise(&self.server.context.counters.connections_refused);
         b"-ERR max number of clients reached\r\n".to_vec()
     }
 
     fn farewells(&self) -> &Farewells {
-        &self.farewells
+        &self.server.farewells
     }
 
     fn admit(&self, stream: TcpStream, seat: Seat, number: u64) {
-        let (context, counters) = (&self.context, &self.context.counters);
+        let server = self.server.clone();
+        let (context, counters) = (&server.context, &server.context.counters);
         raise(&counters.connections_accepted);
         let place = Place::default();
-        let position = self.places.borrow_mut().insert(place.clone());
-        counters.connections_open.set(self.places.borrow().len() as u64);
-        let store = self.store.for_client(accept::resp_client(number));
-        let session = Session::new(number, context.clone(), store);
+        let position = server.places.borrow_mut().insert(place.clone());
+        counters.connections_open.set(server.places.borrow().len() as u64);
+        let number = if self.is_cluster { CLUSTER_CONNECTION + number } else { number };
+        let store = server.store.for_client(accept::resp_client(number));
+        let mut session = Session::new(number, context.clone(), store);
+        session.is_cluster = self.is_cluster;
         let connection = Connection::new(stream, session, place.stalled_since);
-        let server = self.clone();
         tokio::task::spawn_local(async move {
             server.serve_connection(connection, (&place.cut, seat)).await;
             server.places.borrow_mut().remove(position);

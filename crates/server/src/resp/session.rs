@@ -48,6 +48,8 @@ pub struct Session {
     pub protocol: Protocol,
     /// Whether its reads may be stale.
     pub is_readonly: bool,
+    /// Whether it came as a client of Redis Cluster: it is shown what this node leads.
+    pub is_cluster: bool,
     /// Everything that all clients share.
     pub context: Rc<RespContext>,
     /// The store.
@@ -109,6 +111,7 @@ impl Session {
             library: [Bytes::new(), Bytes::new()],
             protocol: Protocol::default(),
             is_readonly: false,
+            is_cluster: false,
             context,
             store,
             multi: None,

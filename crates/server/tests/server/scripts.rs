@@ -356,6 +356,7 @@ fn cluster() -> ClusterView {
             peer_address: format!("127.0.0.1:900{node}"),
             http_address: format!("127.0.0.1:800{node}"),
             resp_address: format!("127.0.0.1:700{node}"),
+            resp_cluster_address: String::new(),
             tags: [("geo:region".to_owned(), "us-central1".to_owned())].into(),
         },
         created: LogIndex(4),

@@ -18,6 +18,9 @@ use super::{Response, eventually, ports, tidelock};
 /// How often a whole cluster is started anew because another process took one of its ports.
 const STARTS_MAX: usize = 5;
 
+/// Ports of a node: HTTP, Redis, peers, Redis Cluster.
+const NODE_PORTS: u16 = 4;
+
 /// What a cluster is started with.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -47,12 +50,12 @@ struct Node {
 }
 
 impl Node {
-    /// A node on three ports from `port` on.
+    /// A node on [`NODE_PORTS`] ports from `port` on.
     fn at(port: u16, directory: PathBuf) -> Node {
         let address = |offset: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port + offset));
         let mut arguments =
             vec!["serve".to_owned(), "--data-dir".to_owned(), directory.display().to_string()];
-        for (flag, offset) in [("--http", 0), ("--resp", 1), ("--peer", 2)] {
+        for (flag, offset) in [("--http", 0), ("--resp", 1), ("--peer", 2), ("--resp-cluster", 3)] {
             arguments.extend([flag.to_owned(), address(offset).to_string()]);
         }
         let log = directory.with_extension("log");
@@ -97,12 +100,12 @@ impl Cluster {
 
     fn prepare(count: u16, options: &Options) -> Cluster {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let base = ports::reserve(3 * count);
+        let base = ports::reserve(NODE_PORTS * count);
         let address = |offset: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, base + offset));
-        let peers: Vec<String> = (0..count).map(|node| address(3 * node + 2).to_string()).collect();
+        let peers: Vec<String> = (0..count).map(|node| address(NODE_PORTS * node + 2).to_string()).collect();
         let nodes = (0..count).map(|node| {
             let data = directory.path().join(format!("node-{}", node + 1));
-            let mut node = Node::at(base + 3 * node, data);
+            let mut node = Node::at(base + NODE_PORTS * node, data);
             if count > 1 {
                 node.origin = vec!["--peers".to_owned(), peers.join(",")];
             }
@@ -140,18 +143,18 @@ impl Cluster {
     /// Starts one node more, which asks a member to take it in, and waits until it is ready. Returns its number: the
     /// cluster must not have given out another.
     pub fn join(&mut self, member: usize) -> usize {
-        self.join_on(ports::reserve(3), &[member])
+        self.join_on(ports::reserve(NODE_PORTS), &[member])
     }
 
     /// The same for a node with further flags.
     pub fn join_with(&mut self, member: usize, flags: &[&str]) -> usize {
-        let port = ports::reserve(3);
+        let port = ports::reserve(NODE_PORTS);
         self.join_as(port, &[member], flags)
     }
 
     /// The same with several members to ask, some of which may be down.
     pub fn join_any(&mut self, members: &[usize]) -> usize {
-        self.join_on(ports::reserve(3), members)
+        self.join_on(ports::reserve(NODE_PORTS), members)
     }
 
     /// The same for a node that is reached where one that is down was.

@@ -41,11 +41,24 @@ impl Client {
         }
     }
 
+    /// The replies to one command that answers with an array of strings.
+    pub fn ask_many(&mut self, line: &str) -> Vec<String> {
+        let count = self.ask(line);
+        let count: usize =
+            count.trim_start_matches('*').parse().unwrap_or_else(|_| panic!("{line}: {count}"));
+        (0..count).map(|_| self.reply().expect("an element")).collect()
+    }
+
     /// The reply to one command, of a node that is up.
     pub fn ask(&mut self, line: &str) -> String {
         self.send(&format!("{line}\r\n")).expect("the node takes a command");
         self.reply().expect("the node answers")
     }
+}
+
+/// Where a node that takes HTTP there takes clients of Redis Cluster.
+pub fn cluster_address_of(http: SocketAddr) -> SocketAddr {
+    SocketAddr::new(http.ip(), http.port() + 3)
 }
 
 /// Where a node that takes HTTP there takes the Redis protocol: its ports are next to each other.

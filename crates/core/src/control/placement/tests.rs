@@ -154,6 +154,7 @@ fn a_registry_comes_to_rest() {
         peer_address: String::new(),
         http_address: String::new(),
         resp_address: String::new(),
+        resp_cluster_address: String::new(),
         tags: BTreeMap::new(),
     };
     registry.join(crate::types::LogIndex(1), info);

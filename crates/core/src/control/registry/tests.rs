@@ -14,6 +14,7 @@ fn info(node: u64, uuid: u128, http_address: &str) -> HostInfo {
         peer_address: String::from("127.0.0.1:9001"),
         http_address: String::from(http_address),
         resp_address: String::new(),
+        resp_cluster_address: String::new(),
         tags: BTreeMap::new(),
     }
 }

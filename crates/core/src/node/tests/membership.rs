@@ -14,6 +14,7 @@ impl Cluster {
             peer_address: address,
             http_address: String::new(),
             resp_address: String::new(),
+            resp_cluster_address: String::new(),
             tags: BTreeMap::new(),
         };
         let asked = self.nodes.iter().position(|node| !node.status().removed).expect("a member");

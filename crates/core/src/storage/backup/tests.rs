@@ -59,6 +59,7 @@ fn registry() -> Machine {
         peer_address: "h:9001".into(),
         http_address: "h:8001".into(),
         resp_address: alloc::string::String::new(),
+        resp_cluster_address: alloc::string::String::new(),
         tags: alloc::collections::BTreeMap::new(),
     };
     machine.apply(LogIndex(3), Write::RegisterHost(host));

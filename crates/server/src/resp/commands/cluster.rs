@@ -1,11 +1,11 @@
 //! About the cluster: `CLUSTER …`, `READONLY`, `READWRITE`.
 //!
-//! What smart clients go by to reach a shard's leader at once. Nobody has to: any node forwards what it does not lead, and none
-//! ever answers `MOVED`.
+//! What clients of Redis Cluster go by to reach a shard's leader at once. Nobody has to: any node forwards what it does not lead,
+//! and none ever answers `MOVED`. The addresses that are named are those of the listener for these clients, on both listeners.
 
 use std::sync::Arc;
 
-use tidelock_core::command::{ClusterView, HostView, Read, Reply, Request, ShardView, Standing};
+use tidelock_core::command::{ClusterView, HostView, Read, Reply, Request, Standing};
 use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::slots::{SLOTS, slot_of};
 use tidelock_core::types::{NodeId, ShardId};
@@ -21,6 +21,9 @@ type Result<T = Action> = std::result::Result<T, Failure>;
 
 /// Keys that one look at a slot takes at a time.
 const SLOT_STEP_KEYS: usize = 1_000;
+
+const DISABLED: &str = "ERR This instance has cluster support disabled: no node listens for clients of Redis Cluster, see \
+                        --resp-cluster";
 
 /// `READONLY`: reads of this client may be stale.
 pub fn readonly(session: &mut Session, _: Arguments<'_>) -> Result {
@@ -87,6 +90,7 @@ fn with_view(session: &mut Session, encode: impl FnOnce(View, &mut Encoder<'_>) 
     Ok(Action::Wait(Box::pin(async move {
         let reply = reply.await;
         encoded(protocol, |encoder| match reply {
+            Reply::Cluster(cluster) if hosts(&cluster).next().is_none() => encoder.error(DISABLED),
             Reply::Cluster(cluster) => encode(View { cluster, slots }, encoder),
             other => encoder.error(&failure(other)),
         })
@@ -133,59 +137,76 @@ fn id(uuid: Uuid) -> String {
     format!("{}00000000", uuid.simple())
 }
 
-/// Host and port of an address; an unspecified host is the one through which the client came, which it knows itself.
+/// Where clients of Redis Cluster reach a host. One that listens on an unspecified address is reached where the client came
+/// from, which it knows itself.
 fn endpoint(host: &HostView) -> (String, i64) {
-    let address = &host.info.resp_address;
+    let address = &host.info.resp_cluster_address;
     let (name, port) = address.rsplit_once(':').unwrap_or((address, "0"));
     let name = name.trim_matches(['[', ']']);
     let is_unspecified = ["0.0.0.0", "::", ""].contains(&name);
     (if is_unspecified { String::new() } else { name.to_owned() }, port.parse().unwrap_or(0))
 }
 
-/// A data shard with whoever serves it, the leader first.
-struct Served<'a> {
+/// A master as Redis Cluster has them: a host that leads shards, with the slots of all of these.
+struct Master<'a> {
+    host: &'a HostView,
     /// First and last slot of each range.
     ranges: Vec<(u16, u16)>,
-    leader: Option<&'a HostView>,
-    followers: Vec<&'a HostView>,
+    /// Hosts that lead nothing, each with one master. Whatever they are asked they forward, or answer from their own replicas.
+    replicas: Vec<&'a HostView>,
 }
 
-impl Served<'_> {
+impl Master<'_> {
     fn slots(&self) -> u32 {
         self.ranges.iter().map(|(first, last)| u32::from(last - first) + 1).sum()
     }
 }
 
-fn served(View { cluster: view, slots }: &View) -> Vec<Served<'_>> {
-    let host = |node: NodeId| {
-        view.hosts.iter().find(|host| host.info.node == node && !host.info.resp_address.is_empty())
-    };
-    let of_shard = |shard: &ShardView| {
-        let own = slots.ranges().filter(|(_, owner)| *owner == shard.shard);
-        let ranges = own.map(|(range, _)| (range.start, range.end - 1)).collect();
-        let leader = shard.leader.and_then(host);
-        let followers = view
-            .replicas
-            .iter()
-            .filter(|replica| replica.shard == shard.shard && Some(replica.node) != shard.leader)
-            .filter_map(|replica| host(replica.node))
-            .filter(|host| host.connected && host.standing != Standing::Leaving);
-        Served { ranges, leader, followers: followers.collect() }
-    };
-    let served = view.shards.iter().filter(|shard| shard.shard != ShardId::PRIME).map(of_shard);
-    served.filter(|served| !served.ranges.is_empty()).collect()
+/// Hosts that serve clients of Redis Cluster.
+fn hosts(view: &ClusterView) -> impl Iterator<Item = &HostView> {
+    view.hosts.iter().filter(|host| !host.info.resp_cluster_address.is_empty())
+}
+
+/// Every host that serves clients of Redis Cluster has one role: it is a master, or a replica of one master.
+fn masters(View { cluster: view, slots }: &View) -> Vec<Master<'_>> {
+    let leader = |shard: ShardId| view.shards.iter().find(|row| row.shard == shard)?.leader;
+    let mut masters: Vec<Master<'_>> = Vec::new();
+    for (range, shard) in slots.ranges() {
+        let Some(host) = hosts(view).find(|host| Some(host.info.node) == leader(shard)) else { continue };
+        let is_it = |master: &Master<'_>| master.host.info.node == host.info.node;
+        let position = masters.iter().position(is_it).unwrap_or_else(|| {
+            masters.push(Master { host, ranges: Vec::new(), replicas: Vec::new() });
+            masters.len() - 1
+        });
+        match masters[position].ranges.last_mut() {
+            Some((_, last)) if *last + 1 == range.start => *last = range.end - 1,
+            _ => masters[position].ranges.push((range.start, range.end - 1)),
+        }
+    }
+    for host in hosts(view).filter(|host| host.connected && host.standing != Standing::Leaving) {
+        let node = host.info.node;
+        if masters.iter().any(|master| master.host.info.node == node) {
+            continue;
+        }
+        let carried = view.replicas.iter().filter(|replica| replica.node == node);
+        let leaders: Vec<NodeId> = carried.filter_map(|replica| leader(replica.shard)).collect();
+        let own = masters.iter().position(|master| leaders.contains(&master.host.info.node));
+        if let Some(master) = masters.get_mut(own.unwrap_or(0)) {
+            master.replicas.push(host);
+        }
+    }
+    masters
 }
 
 fn slots(view: &View, encoder: &mut Encoder<'_>) {
-    let mut served = served(view);
-    served.retain(|served| served.leader.is_some());
-    encoder.array(served.iter().map(|served| served.ranges.len()).sum());
-    let ranges = served.iter().flat_map(|served| served.ranges.iter().map(move |range| (range, served)));
-    for ((first, last), Served { leader, followers, .. }) in ranges {
-        encoder.array(2 + 1 + followers.len());
+    let masters = masters(view);
+    encoder.array(masters.iter().map(|master| master.ranges.len()).sum());
+    let ranges = masters.iter().flat_map(|master| master.ranges.iter().map(move |range| (range, master)));
+    for ((first, last), Master { host, replicas, .. }) in ranges {
+        encoder.array(2 + 1 + replicas.len());
         encoder.integer(i64::from(*first));
         encoder.integer(i64::from(*last));
-        for host in leader.iter().chain(followers) {
+        for host in [host].into_iter().chain(replicas) {
             let (name, port) = endpoint(host);
             encoder.array(4);
             if name.is_empty() {
@@ -201,9 +222,9 @@ fn slots(view: &View, encoder: &mut Encoder<'_>) {
 }
 
 fn shards(view: &View, encoder: &mut Encoder<'_>) {
-    let served = served(view);
-    encoder.array(served.len());
-    for Served { ranges, leader, followers } in &served {
+    let masters = masters(view);
+    encoder.array(masters.len());
+    for Master { host, ranges, replicas } in &masters {
         encoder.map(2);
         encoder.bulk(b"slots");
         encoder.array(2 * ranges.len());
@@ -212,9 +233,8 @@ fn shards(view: &View, encoder: &mut Encoder<'_>) {
             encoder.integer(i64::from(*last));
         }
         encoder.bulk(b"nodes");
-        encoder.array(leader.iter().len() + followers.len());
-        let roles =
-            leader.iter().map(|host| (host, "master")).chain(followers.iter().map(|host| (host, "replica")));
+        encoder.array(1 + replicas.len());
+        let roles = [(host, "master")].into_iter().chain(replicas.iter().map(|host| (host, "replica")));
         for (host, role) in roles {
             let (name, port) = endpoint(host);
             encoder.map(7);
@@ -234,56 +254,44 @@ fn shards(view: &View, encoder: &mut Encoder<'_>) {
     }
 }
 
-/// A line for each host. One that leads several shards has several ranges; one that leads none is shown as a replica of the first
-/// leader, since Redis knows no other kind.
+/// A line for each host that serves clients of Redis Cluster. One that is away and leads nothing is shown as a replica of the
+/// first master: Redis knows no third kind.
 fn nodes(view: &View) -> String {
-    let served = served(view);
-    let view = &view.cluster;
+    let masters = masters(view);
     let mut text = String::new();
-    let first_leader = served.iter().find_map(|served| served.leader).map(|host| id(host.info.uuid));
-    for host in view.hosts.iter().filter(|host| !host.info.resp_address.is_empty()) {
-        let led = served
-            .iter()
-            .filter(|served| served.leader.is_some_and(|leader| leader.info.node == host.info.node));
-        let ranges: Vec<String> =
-            led.flat_map(|served| &served.ranges).map(|(first, last)| format!("{first}-{last}")).collect();
+    for host in hosts(&view.cluster) {
+        let node = host.info.node;
+        let own = masters.iter().find(|master| master.host.info.node == node);
+        let is_of = |master: &&Master<'_>| master.replicas.iter().any(|replica| replica.info.node == node);
+        let master = masters.iter().find(is_of).or(masters.first()).filter(|_| own.is_none());
         let (name, port) = endpoint(host);
-        let myself = if host.info.node == view.node { "myself," } else { "" };
-        let role = if ranges.is_empty() { "slave" } else { "master" };
-        let master = first_leader.as_deref().filter(|_| ranges.is_empty()).unwrap_or("-");
+        let myself = if node == view.cluster.node { "myself," } else { "" };
+        let role = if own.is_some() { "master" } else { "slave" };
+        let master = master.map_or_else(|| "-".to_owned(), |master| id(master.host.info.uuid));
         let link = if host.connected { "connected" } else { "disconnected" };
-        let own = id(host.info.uuid);
-        text.push_str(&format!(
-            "{own} {name}:{port}@{port} {myself}{role} {master} 0 0 {} {link}",
-            host.info.node
-        ));
-        ranges.iter().for_each(|range| {
-            text.push(' ');
-            text.push_str(range);
-        });
+        let id = id(host.info.uuid);
+        text.push_str(&format!("{id} {name}:{port}@{port} {myself}{role} {master} 0 0 {node} {link}"));
+        for (first, last) in own.iter().flat_map(|master| &master.ranges) {
+            text.push_str(&format!(" {first}-{last}"));
+        }
         text.push('\n');
     }
     text
 }
 
 fn info(view: &View) -> String {
-    let served = served(view);
-    let view = &view.cluster;
-    let assigned: u32 = served.iter().map(Served::slots).sum();
-    let led = served.iter().filter(|served| served.leader.is_some());
-    let ok: u32 = led.map(Served::slots).sum();
+    let masters = masters(view);
+    let ok: u32 = masters.iter().map(Master::slots).sum();
     let state = if ok == u32::from(SLOTS) { "ok" } else { "fail" };
-    let failing = assigned - ok;
-    let size = served.len();
-    let epoch = view.shards.iter().map(|shard| shard.term.0).max().unwrap_or(0);
+    let epoch = view.cluster.shards.iter().map(|shard| shard.term.0).max().unwrap_or(0);
     [
         ("cluster_state", state.to_owned()),
-        ("cluster_slots_assigned", assigned.to_string()),
+        ("cluster_slots_assigned", SLOTS.to_string()),
         ("cluster_slots_ok", ok.to_string()),
         ("cluster_slots_pfail", "0".to_owned()),
-        ("cluster_slots_fail", failing.to_string()),
-        ("cluster_known_nodes", view.hosts.len().to_string()),
-        ("cluster_size", size.to_string()),
+        ("cluster_slots_fail", (u32::from(SLOTS) - ok).to_string()),
+        ("cluster_known_nodes", hosts(&view.cluster).count().to_string()),
+        ("cluster_size", masters.len().to_string()),
         ("cluster_current_epoch", epoch.to_string()),
         ("cluster_my_epoch", epoch.to_string()),
     ]

@@ -2,9 +2,11 @@
 
 use bytes::Bytes;
 
-use super::super::encode::Protocol;
+use super::super::encode::{Encoder, Protocol};
 use super::super::frame::Arguments;
 use super::super::session::{Action, Failure, Session};
+use super::node::mode_and_role;
+use super::scan::{encoded, led_of};
 use super::{integer, is, syntax};
 
 type Result<T = Action> = std::result::Result<T, Failure>;
@@ -43,24 +45,41 @@ pub fn hello(session: &mut Session, arguments: Arguments<'_>) -> Result {
         session.name = name;
     }
     let id = session.id;
-    session.reply(|encoder| {
-        encoder.map(7);
-        let version = env!("CARGO_PKG_VERSION");
-        for (field, text) in [("server", "tidelock"), ("version", version)] {
-            encoder.bulk(field.as_bytes());
-            encoder.bulk(text.as_bytes());
-        }
-        encoder.bulk(b"proto");
-        encoder.integer(if protocol == Protocol::Resp3 { 3 } else { 2 });
-        encoder.bulk(b"id");
-        encoder.unsigned(id);
-        for (field, text) in [("mode", "standalone"), ("role", "master")] {
-            encoder.bulk(field.as_bytes());
-            encoder.bulk(text.as_bytes());
-        }
-        encoder.bulk(b"modules");
-        encoder.array(0);
-    })
+    if !session.is_cluster {
+        return session.reply(|encoder| greeting(encoder, (protocol, id), mode_and_role(None)));
+    }
+    let store = session.store.clone();
+    Ok(Action::Wait(Box::pin(async move {
+        let status = store.status().await;
+        let led: Vec<_> = led_of(&status, &store.slot_map()).cloned().collect();
+        let shown = mode_and_role(Some(&led));
+        encoded(protocol, |encoder| greeting(encoder, (protocol, id), shown))
+    })))
+}
+
+fn greeting(
+    encoder: &mut Encoder<'_>,
+    (protocol, id): (Protocol, u64),
+    (mode, role): (&'static str, &'static str),
+) {
+    // The other name of a slave, which only `HELLO` uses.
+    let role = if role == "slave" { "replica" } else { role };
+    encoder.map(7);
+    let version = env!("CARGO_PKG_VERSION");
+    for (field, text) in [("server", "tidelock"), ("version", version)] {
+        encoder.bulk(field.as_bytes());
+        encoder.bulk(text.as_bytes());
+    }
+    encoder.bulk(b"proto");
+    encoder.integer(if protocol == Protocol::Resp3 { 3 } else { 2 });
+    encoder.bulk(b"id");
+    encoder.unsigned(id);
+    for (field, text) in [("mode", mode), ("role", role)] {
+        encoder.bulk(field.as_bytes());
+        encoder.bulk(text.as_bytes());
+    }
+    encoder.bulk(b"modules");
+    encoder.array(0);
 }
 
 /// `AUTH [user] password`: there is one user, and it has no password.

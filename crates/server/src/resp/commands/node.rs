@@ -1,6 +1,6 @@
 //! About the node: `INFO`, `CONFIG GET`, `COMMAND`, `TIME`.
 
-use tidelock_core::event::NodeStatus;
+use tidelock_core::event::{NodeStatus, ShardStatus};
 
 use super::super::RespContext;
 use super::super::dispatch::{COMMANDS, Family, Spec};
@@ -9,7 +9,7 @@ use super::super::frame::{Arguments, FRAME_BYTES_MAX};
 use super::super::glob;
 use super::super::session::{Action, Failure, Session};
 use super::is;
-use super::scan::encoded;
+use super::scan::{encoded, led_of};
 
 type Result<T = Action> = std::result::Result<T, Failure>;
 
@@ -19,10 +19,12 @@ const REDIS_VERSION: &str = "7.4.0";
 /// `INFO [section …]`
 pub fn info(session: &mut Session, arguments: Arguments<'_>) -> Result {
     let wanted: Vec<Vec<u8>> = arguments.from(1).map(<[u8]>::to_vec).collect();
-    let (context, protocol, status) = (session.context.clone(), session.protocol, session.store.status());
+    let (context, protocol, store) = (session.context.clone(), session.protocol, session.store.clone());
+    let is_cluster = session.is_cluster;
     Ok(Action::Wait(Box::pin(async move {
-        let status = status.await;
-        let text = text_of(&sections(&status, &context), &wanted);
+        let status = store.status().await;
+        let shown = is_cluster.then(|| led_of(&status, &store.slot_map()).cloned().collect());
+        let text = text_of(&sections(&status, &context, shown), &wanted);
         encoded(protocol, |encoder| encoder.verbatim(&text))
     })))
 }
@@ -46,9 +48,16 @@ fn text_of(sections: &[(&'static str, Fields)], wanted: &[Vec<u8>]) -> String {
 
 type Fields = Vec<(&'static str, String)>;
 
-fn sections(status: &NodeStatus, context: &RespContext) -> Vec<(&'static str, Fields)> {
+/// What a client of Redis Cluster is shown of the shards is `led`.
+fn sections(
+    status: &NodeStatus,
+    context: &RespContext,
+    led: Option<Vec<ShardStatus>>,
+) -> Vec<(&'static str, Fields)> {
     let counters = &context.counters;
-    let keys: u64 = status.shards.iter().filter(|shard| shard.shard.0 > 0).map(|shard| shard.keys).sum();
+    let (mode, role) = mode_and_role(led.as_deref());
+    let shown = led.as_ref().unwrap_or(&status.shards);
+    let keys: u64 = shown.iter().filter(|shard| shard.shard.0 > 0).map(|shard| shard.keys).sum();
     let leads = status.shards.iter().filter(|shard| shard.leads).count();
     let peers = status.links.iter().filter(|(_, up)| *up).count();
     let uptime = context.started.elapsed().as_secs();
@@ -59,7 +68,7 @@ fn sections(status: &NodeStatus, context: &RespContext) -> Vec<(&'static str, Fi
             vec![
                 ("redis_version", REDIS_VERSION.to_owned()),
                 ("tidelock_version", env!("CARGO_PKG_VERSION").to_owned()),
-                ("redis_mode", "standalone".to_owned()),
+                ("redis_mode", mode.to_owned()),
                 ("os", std::env::consts::OS.to_owned()),
                 ("arch_bits", usize::BITS.to_string()),
                 ("process_id", std::process::id().to_string()),
@@ -95,21 +104,30 @@ fn sections(status: &NodeStatus, context: &RespContext) -> Vec<(&'static str, Fi
                 ("rejected_connections", count(counters.sum(|worker| worker.connections_refused.get()))),
             ],
         ),
-        // Any node takes writes, and forwards what it does not lead.
         (
             "Replication",
             vec![
-                ("role", "master".to_owned()),
+                ("role", role.to_owned()),
                 ("connected_slaves", peers.to_string()),
                 ("shards_led", leads.to_string()),
             ],
         ),
-        ("Cluster", vec![("cluster_enabled", "1".to_owned())]),
+        ("Cluster", vec![("cluster_enabled", u8::from(led.is_some()).to_string())]),
         (
             "Keyspace",
             if keys > 0 { vec![("db0", format!("keys={keys},expires=0,avg_ttl=0"))] } else { vec![] },
         ),
     ]
+}
+
+/// How a node shows itself. To clients of a single Redis each is a master: it takes writes, and forwards what it does not lead.
+/// In Redis Cluster a master is who has slots.
+pub(super) fn mode_and_role(led: Option<&[ShardStatus]>) -> (&'static str, &'static str) {
+    match led {
+        None => ("standalone", "master"),
+        Some([]) => ("cluster", "slave"),
+        Some(_) => ("cluster", "master"),
+    }
 }
 
 /// What the process takes in memory, 0 where the system does not tell.

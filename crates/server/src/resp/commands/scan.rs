@@ -1,10 +1,16 @@
 //! Reads of all keys: `SCAN`, `KEYS`, `DBSIZE`.
 //!
 //! What a cursor says, and which shard the next step of an iteration reads, `tidelock_core::scan` decides.
+//!
+//! Clients of Redis Cluster ask every master and add up what they are told. So on their listener a node returns the keys of
+//! the shards that it leads; on the other one each node returns all keys.
 
 use tidelock_core::command::{Consistency, Read, Reply, Request};
+use tidelock_core::control::slot_map::SlotMap;
+use tidelock_core::event::{NodeStatus, ShardStatus};
 use tidelock_core::limits::{LIST_PAGE_ITEMS_MAX, SCAN_KEYS_MAX};
 use tidelock_core::scan::{self, Scan};
+use tidelock_core::types::ShardId;
 
 use super::super::access::Access;
 use super::super::encode::{Encoder, Protocol};
@@ -34,11 +40,12 @@ pub fn scan(session: &mut Session, arguments: Arguments<'_>) -> Result {
         std::str::from_utf8(cursor).ok().filter(|_| is_number).and_then(|text| text.parse().ok());
     let step = Step::read(cursor.ok_or(INVALID_CURSOR)?, arguments)?;
     let (store, protocol) = (session.store.clone(), session.protocol);
-    let consistency = consistency(session);
+    let (consistency, is_cluster) = (consistency(session), session.is_cluster);
     Ok(Action::Wait(Box::pin(async move {
         let mut out = Vec::new();
         let mut encoder = Encoder::new(&mut out, protocol);
-        match step.run(&*store, consistency).await {
+        let only = if is_cluster { Some(led(&*store).await) } else { None };
+        match step.run(&*store, consistency, only).await {
             Ok((next, keys)) => {
                 encoder.array(2);
                 encoder.bulk(next.to_string().as_bytes());
@@ -81,8 +88,16 @@ impl Step {
 
     /// Reads until enough keys were looked at, through as many shards as that takes. Returns the next cursor and the keys
     /// that match.
-    async fn run(self, store: &dyn Access, consistency: Consistency) -> Result<(u64, Vec<bytes::Bytes>)> {
+    async fn run(
+        self,
+        store: &dyn Access,
+        consistency: Consistency,
+        only: Option<Vec<ShardId>>,
+    ) -> Result<(u64, Vec<bytes::Bytes>)> {
         let mut scan = Scan::resume(self.cursor, store.slot_map()).map_err(|_| INVALID_CURSOR)?;
+        if let Some(shards) = only {
+            scan = scan.only(shards);
+        }
         let (mut found, mut looked_at) = (Vec::new(), 0);
         while !scan.is_complete() {
             // At least one: what was found before the map changed counts, too.
@@ -112,8 +127,10 @@ impl Step {
 pub fn keys(session: &mut Session, arguments: Arguments<'_>) -> Result {
     let pattern = arguments[1].to_vec();
     let (store, protocol, consistency) = (session.store.clone(), session.protocol, consistency(session));
+    let is_cluster = session.is_cluster;
     Ok(Action::Wait(Box::pin(async move {
-        let found = all_keys(store, consistency, &pattern).await;
+        let only = if is_cluster { Some(led(&*store).await) } else { None };
+        let found = all_keys(store, consistency, (&pattern, only)).await;
         encoded(protocol, |encoder| match found {
             Ok(keys) => {
                 encoder.array(keys.len());
@@ -127,7 +144,7 @@ pub fn keys(session: &mut Session, arguments: Arguments<'_>) -> Result {
 async fn all_keys(
     store: Rc<dyn Access>,
     consistency: Consistency,
-    pattern: &[u8],
+    (pattern, only): (&[u8], Option<Vec<ShardId>>),
 ) -> Result<Vec<bytes::Bytes>> {
     let prefix = bytes::Bytes::copy_from_slice(glob::literal_prefix(pattern));
     let (mut found, mut found_bytes, mut after) = (Vec::new(), 0, None);
@@ -137,7 +154,9 @@ async fn all_keys(
             Reply::Page(page) => page,
             other => return Err(failure(other)),
         };
-        for item in page.items.into_iter().filter(|item| glob::matches(pattern, &item.key)) {
+        let is_here = |key: &[u8]| only.as_ref().is_none_or(|shards| shards.contains(&store.shard_of(key)));
+        let matches = |key: &[u8]| glob::matches(pattern, key) && is_here(key);
+        for item in page.items.into_iter().filter(|item| matches(&item.key)) {
             found_bytes += item.key.len();
             found.push(item.key);
         }
@@ -151,9 +170,32 @@ async fn all_keys(
     }
 }
 
+/// The data shards that this node leads, of those that hold slots.
+pub(super) async fn led(store: &dyn Access) -> Vec<ShardId> {
+    let status = store.status().await;
+    led_of(&status, &store.slot_map()).map(|shard| shard.shard).collect()
+}
+
+/// The same, with what the node says of them.
+pub(super) fn led_of<'a>(
+    status: &'a NodeStatus,
+    slots: &'a SlotMap,
+) -> impl Iterator<Item = &'a ShardStatus> + use<'a> {
+    status.shards.iter().filter(|shard| shard.leads && slots.count(shard.shard) > 0)
+}
+
 /// `DBSIZE`
 pub fn dbsize(session: &mut Session, _: Arguments<'_>) -> Result {
     let (protocol, consistency) = (session.protocol, consistency(session));
+    if session.is_cluster {
+        let store = session.store.clone();
+        return Ok(Action::Wait(Box::pin(async move {
+            // Leaders have applied what they acknowledged.
+            let status = store.status().await;
+            let keys = led_of(&status, &store.slot_map()).map(|shard| shard.keys).sum();
+            encoded(protocol, |encoder| encoder.unsigned(keys))
+        })));
+    }
     let reply = session.store.ask(Request::Read { read: Read::Count, consistency });
     Ok(Action::Wait(Box::pin(async move {
         let reply = reply.await;

@@ -483,6 +483,7 @@ pub(super) mod tests {
             peer_address: "10.0.0.4:9001".into(),
             http_address: "10.0.0.4:8001".into(),
             resp_address: "10.0.0.4:7001".into(),
+            resp_cluster_address: "10.0.0.4:7101".into(),
             tags: (0..tags).map(|tag| (format!("{tag:03}"), "v".repeat(252))).collect(),
         };
         JoinRequest { cluster_name: Some("blue".into()), data_shards: Some(7), host }

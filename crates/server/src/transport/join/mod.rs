@@ -126,8 +126,11 @@ impl JoinRequest {
         for text in [name, &host.peer_address, &host.http_address, &host.resp_address] {
             put_bytes(body, text.as_bytes());
         }
-        put_varint(body, host.tags.len() as u64);
-        for (name, value) in &host.tags {
+        // As in the log: what stands under an empty name is no tag.
+        let cluster = Some(("", &host.resp_cluster_address)).filter(|(_, address)| !address.is_empty());
+        put_varint(body, (host.tags.len() + cluster.iter().len()) as u64);
+        let tags = host.tags.iter().map(|(name, value)| (name.as_str(), value));
+        for (name, value) in cluster.into_iter().chain(tags) {
             put_bytes(body, name.as_bytes());
             put_bytes(body, value.as_bytes());
         }
@@ -147,12 +150,14 @@ impl JoinRequest {
             peer_address: read_text(&mut decoder)?,
             http_address: read_text(&mut decoder)?,
             resp_address: read_text(&mut decoder)?,
+            resp_cluster_address: String::new(),
             tags: BTreeMap::new(),
         };
         for _ in 0..decoder.varint().ok()? {
             let name = read_text(&mut decoder)?;
             host.tags.insert(name, read_text(&mut decoder)?);
         }
+        host.resp_cluster_address = host.tags.remove("").unwrap_or_default();
         let cluster_name = (!name.is_empty()).then_some(name);
         let (mut data_shards, mut nonce) = (None, Uuid::nil());
         if versions.max >= FIRST_WITH_NONCES {

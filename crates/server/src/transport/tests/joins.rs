@@ -16,6 +16,7 @@ fn request() -> JoinRequest {
         peer_address: "d:9001".into(),
         http_address: "d:8001".into(),
         resp_address: "d:7001".into(),
+        resp_cluster_address: "d:7101".into(),
         tags: [("zone".to_owned(), "a".to_owned())].into(),
     };
     JoinRequest { cluster_name: Some("blue".into()), data_shards: None, host }

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use tidelock_core::types::UnixMillis;
 use tidelock_server::clock::WallClock;
-use tidelock_server::resp::{RespContext, RespOptions, serve};
+use tidelock_server::resp::{Entrances, RespContext, RespOptions, serve};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -19,6 +19,8 @@ pub static NOW: AtomicU64 = AtomicU64::new(0);
 /// Stops when dropped, and fails the test if the server had panicked.
 pub struct Server {
     pub address: SocketAddr,
+    /// Where clients of Redis Cluster are served.
+    pub cluster: SocketAddr,
     pub store: RespStore,
     shutdown: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
@@ -35,12 +37,16 @@ impl Server {
             let tasks = tokio::task::LocalSet::new();
             tasks.block_on(&runtime, async move {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-                started.send(listener.local_addr().unwrap()).unwrap();
+                let cluster = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let addresses = (listener.local_addr().unwrap(), cluster.local_addr().unwrap());
+                started.send(addresses).unwrap();
                 let clock = WallClock(|| UnixMillis(NOW.load(Ordering::Relaxed)));
-                serve(listener.into(), served, Rc::new(RespContext::new(options, clock)), stopping).await;
+                let entrances = Entrances::from((listener, cluster));
+                serve(entrances, served, Rc::new(RespContext::new(options, clock)), stopping).await;
             });
         });
-        Server { address: address.recv().unwrap(), store, shutdown, thread: Some(thread) }
+        let (address, cluster) = address.recv().unwrap();
+        Server { address, cluster, store, shutdown, thread: Some(thread) }
     }
 
     /// Tells it to stop and waits until it has.

@@ -1,7 +1,8 @@
 //! Runs the golden scripts of the Redis protocol: each file against a fresh server, byte for byte.
 //!
 //! ```text
-//! NAME argument…                  one command, one reply; `b:` in front: over another connection
+//! NAME argument…                  one command, one reply; `b:` in front: over another connection, `cluster:` over one of a
+//!                                 client of Redis Cluster
 //! raw "bytes" [replies=N]         these bytes, so many replies (1)
 //! clock MILLISECONDS              what time it is from now on
 //! leader-ahead MILLISECONDS       by how much the leaders' clocks are ahead of that one from now on
@@ -52,8 +53,8 @@ impl goldenscript::Runner for Runner {
 
     fn run(&mut self, command: &Command, context: &Context) -> Result<String, Box<dyn Error>> {
         let mut arguments = command.consume_args();
-        let address = self.server.address;
         let name = context.prefix.clone().unwrap_or_default();
+        let address = if name == "cluster" { self.server.cluster } else { self.server.address };
         let client = self.clients.entry(name).or_insert_with(|| Client::connect(address));
         let mut out = String::new();
         match command.name.as_str() {

@@ -99,7 +99,8 @@ impl Store for RespStore {
             shard: ShardId(shard),
             replica: ReplicaId(3 * shard + 1),
             leader: Some(NodeId(1)),
-            leads: true,
+            // As in `cluster`.
+            leads: [0, 2].contains(&shard),
             term: Term(3),
             committed: LogIndex(9),
             applied: LogIndex(9),
@@ -266,6 +267,11 @@ fn cluster() -> ClusterView {
             peer_address: format!("10.0.0.{node}:9001"),
             http_address: format!("10.0.0.{node}:8001"),
             resp_address: if node == 3 { "0.0.0.0:7003".into() } else { format!("10.0.0.{node}:700{node}") },
+            resp_cluster_address: if node == 3 {
+                "0.0.0.0:7103".into()
+            } else {
+                format!("10.0.0.{node}:710{node}")
+            },
             tags: Default::default(),
         },
         created: LogIndex(1),
