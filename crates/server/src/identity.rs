@@ -111,6 +111,14 @@ pub async fn identify(disk: &FsDisk, settings: &Settings) -> Result<Identity, Id
     Ok(identity)
 }
 
+/// Whether [`identify`] would found a cluster in this directory.
+///
+/// # Errors
+/// When the control file cannot be used.
+pub fn is_founding(disk: &FsDisk, settings: &Settings) -> Result<bool, ControlFileError> {
+    Ok(control_file::load(disk)?.is_none() && settings.join().is_empty())
+}
+
 /// The node under the id of a new cluster, on its disk too: to all others it is a stranger from then on. Called once its
 /// log has been read, since a node that cannot start must not lose its cluster over it; and before that log is ended, since
 /// with such a log it must not meet the others as one of theirs.
@@ -212,9 +220,11 @@ impl IdentityStore {
         self.identity.borrow()
     }
 
-    /// The disk that was last seen behind a node's number.
+    /// The disk that was last seen behind a node's number: in the registry, or, before that was known, in a handshake.
     pub fn known_host(&self, node: NodeId) -> Option<Uuid> {
-        self.identity().hosts.get(&node).map(|host| host.uuid)
+        let identity = self.identity();
+        let registered = identity.hosts.get(&node).map(|host| host.uuid);
+        registered.or_else(|| identity.starts.get(&node).map(|known| known.host))
     }
 
     /// Adds to what is known of other hosts, and replaces what is known differently.
@@ -440,6 +450,9 @@ mod tests {
         let refused = identify(&disk, &settings(&["a:1", "c:1"])).await.unwrap_err();
         assert!(matches!(refused, IdentityError::Settings(ConfigError::NotAFounder { .. })), "{refused}");
         assert_eq!(control_file::load(&disk), Ok(None));
+        assert_eq!(is_founding(&disk, &settings(&[])), Ok(true));
+        identify(&disk, &settings(&[])).await.unwrap();
+        assert_eq!(is_founding(&disk, &settings(&[])), Ok(false));
     }
 
     #[tokio::test(flavor = "current_thread")]
@@ -509,6 +522,7 @@ mod tests {
         let start = ProcessStart { number: 7, instance: Uuid::from_u128(70) };
         let start = KnownStart { host: Uuid::from_u128(1), start };
         store.remember_start(NodeId(1), start).unwrap();
+        assert_eq!(store.known_host(NodeId(1)), Some(Uuid::from_u128(1)), "another disk is told from it");
         assert_eq!(identify(&disk, &settings(&[])).await.unwrap().starts, [(NodeId(1), start)].into());
         store.mark_superseded().unwrap();
         let refused = identify(&disk, &settings(&[])).await.unwrap_err();

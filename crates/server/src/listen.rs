@@ -37,7 +37,7 @@ pub async fn bind(address: &str) -> io::Result<BoundPort> {
         }
     }
     match outcome {
-        Ok(socket) => Ok(BoundPort { socket, address: address.to_owned() }),
+        Ok(socket) => Ok(BoundPort { state: PortState::Bound(socket), address: address.to_owned() }),
         Err(error) => Err(in_context(address, &error)),
     }
 }
@@ -53,11 +53,19 @@ fn in_context(address: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
 }
 
-/// A port that belongs to this process and takes no connections yet.
+/// A port that is bound. Two processes can bind one at the same time, as `SO_REUSEADDR` has it, and the first that listens
+/// has it.
 pub struct BoundPort {
-    socket: TcpSocket,
+    state: PortState,
     /// As it was written.
     address: String,
+}
+
+enum PortState {
+    /// It refuses connections.
+    Bound(TcpSocket),
+    /// The kernel takes connections, which wait to be accepted.
+    Listening(TcpListener),
 }
 
 impl BoundPort {
@@ -66,7 +74,21 @@ impl BoundPort {
     /// # Errors
     /// When another process has begun to listen on the port in between; the text names the address.
     pub fn listen(self) -> io::Result<TcpListener> {
-        self.socket.listen(BACKLOG).map_err(|error| in_context(&self.address, &error))
+        match self.state {
+            PortState::Bound(socket) => {
+                socket.listen(BACKLOG).map_err(|error| in_context(&self.address, &error))
+            }
+            PortState::Listening(listener) => Ok(listener),
+        }
+    }
+
+    /// The same as [`BoundPort::listen`], where the listener is not needed yet.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn listening(self) -> io::Result<BoundPort> {
+        let address = self.address.clone();
+        Ok(BoundPort { state: PortState::Listening(self.listen()?), address })
     }
 }
 
@@ -110,10 +132,12 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn a_bound_port_refuses_connections_until_it_listens() {
         let bound = bind("127.0.0.1:0").await.unwrap();
-        let address = bound.socket.local_addr().unwrap();
+        let PortState::Bound(socket) = &bound.state else { panic!("it listens") };
+        let address = socket.local_addr().unwrap();
         let refused = tokio::net::TcpStream::connect(address).await.unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
-        let _listener = bound.listen().unwrap();
+        let listening = bound.listening().unwrap();
         tokio::net::TcpStream::connect(address).await.unwrap();
+        assert_eq!(listening.listen().unwrap().local_addr().unwrap(), address);
     }
 }

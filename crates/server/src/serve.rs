@@ -140,7 +140,11 @@ async fn serve(
     signals: watch::Receiver<Option<Signal>>,
 ) -> Result<(), ServeError> {
     let disk = FsDisk::open(&settings.data_dir)?;
-    let ports = Ports::bind(&settings).await?;
+    let mut ports = Ports::bind(&settings).await?;
+    if identity::is_founding(&disk, &settings).map_err(IdentityError::from)? {
+        // Another process may have bound the same ports, and whichever listens first has them.
+        ports = ports.listening()?;
+    }
     let mut identity = tokio::select! {
         biased;
         identity = identity::identify(&disk, &settings) => identity?,
@@ -459,6 +463,12 @@ impl Ports {
             None => None,
         };
         Ok(Ports { http, resp, resp_cluster, peer: listen::bind(settings.peer.as_str()).await? })
+    }
+
+    /// The same ports, which take connections from now on.
+    fn listening(self) -> Result<Ports, ServeError> {
+        let Ports { http, resp, peer } = self;
+        Ok(Ports { http: http.listening()?, resp: resp.listening()?, peer: peer.listening()? })
     }
 
     fn listen(self) -> Result<Listeners, ServeError> {
