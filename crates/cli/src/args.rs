@@ -177,6 +177,9 @@ pub struct DevArgs {
     /// Redis port of the first node; the next ones follow
     #[arg(long, default_value_t = 7001, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub resp_base: u16,
+    /// Redis Cluster port of the first node; the next ones follow [default: --resp-base + 100]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub resp_cluster_base: Option<u16>,
     /// Peer port of the first node; the next ones follow
     #[arg(long, default_value_t = 9001, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub peer_base: u16,

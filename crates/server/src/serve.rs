@@ -467,8 +467,13 @@ impl Ports {
 
     /// The same ports, which take connections from now on.
     fn listening(self) -> Result<Ports, ServeError> {
-        let Ports { http, resp, peer } = self;
-        Ok(Ports { http: http.listening()?, resp: resp.listening()?, peer: peer.listening()? })
+        let resp_cluster = self.resp_cluster.map(BoundPort::listening).transpose()?;
+        Ok(Ports {
+            http: self.http.listening()?,
+            resp: self.resp.listening()?,
+            resp_cluster,
+            peer: self.peer.listening()?,
+        })
     }
 
     fn listen(self) -> Result<Listeners, ServeError> {

@@ -5,6 +5,8 @@ use std::fmt::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use tidelock_server::config::RESP_CLUSTER_PORT_OFFSET;
+
 use crate::args::DevArgs;
 use crate::error::CliError;
 use crate::output;
@@ -48,7 +50,18 @@ pub struct NodePlan {
 impl Plan {
     /// Lays out the cluster; fails if the ports do not fit.
     pub fn new(args: &DevArgs, executable: PathBuf) -> Result<Plan, CliError> {
-        let ranges = [("http", args.http_base), ("resp", args.resp_base), ("peer", args.peer_base)];
+        let resp_cluster_base = match args.resp_cluster_base {
+            Some(base) => base,
+            None => args.resp_base.checked_add(RESP_CLUSTER_PORT_OFFSET).ok_or_else(|| {
+                CliError::Usage("--resp-base leaves no room for --resp-cluster-base: state both".into())
+            })?,
+        };
+        let ranges = [
+            ("http", args.http_base),
+            ("resp", args.resp_base),
+            ("resp-cluster", resp_cluster_base),
+            ("peer", args.peer_base),
+        ];
         for (at, (name, base)) in ranges.iter().enumerate() {
             if base.checked_add(args.nodes - 1).is_none() {
                 return Err(CliError::Usage(format!(
@@ -65,16 +78,14 @@ impl Plan {
         let peers: Vec<String> =
             (0..args.nodes).map(|place| address(args.peer_base, place).to_string()).collect();
         let nodes = (0..args.nodes).map(|place| {
-            let (http, resp, peer) = (
-                address(args.http_base, place),
-                address(args.resp_base, place),
-                address(args.peer_base, place),
-            );
+            let [http, resp, resp_cluster, peer] = ranges.map(|(_, base)| address(base, place));
             let name = format!("node-{}", place + 1);
             let zone = ZONES[usize::from(place) % ZONES.len()];
             let mut arguments: Vec<OsString> = vec!["serve".into(), "--data-dir".into()];
             arguments.push(args.data_dir.join(&name).into());
-            for (flag, address) in [("--http", http), ("--resp", resp), ("--peer", peer)] {
+            for (flag, address) in
+                [("--http", http), ("--resp", resp), ("--resp-cluster", resp_cluster), ("--peer", peer)]
+            {
                 arguments.extend([flag.into(), address.to_string().into()]);
             }
             if peers.len() > 1 {
@@ -168,6 +179,7 @@ mod tests {
             fresh: false,
             http_base: 8001,
             resp_base: 7001,
+            resp_cluster_base: None,
             peer_base: 9001,
             dump: false,
         }
@@ -179,8 +191,8 @@ mod tests {
         assert_eq!(
             plan.nodes[2].shell_command(),
             "target/release/tidelock serve --data-dir ./tidelock-data/dev/node-3 --http 127.0.0.1:8003 \
-             --resp 127.0.0.1:7003 --peer 127.0.0.1:9003 --peers 127.0.0.1:9001,127.0.0.1:9002,127.0.0.1:9003 \
-             --tag geo:region=us-central1 --tag geo:zone=us-west-1f"
+             --resp 127.0.0.1:7003 --resp-cluster 127.0.0.1:7103 --peer 127.0.0.1:9003 \
+             --peers 127.0.0.1:9001,127.0.0.1:9002,127.0.0.1:9003 --tag geo:region=us-central1 --tag geo:zone=us-west-1f"
         );
         let welcome = plan.welcome(&[11, 12, 13]);
         for text in [
@@ -227,7 +239,13 @@ mod tests {
 
     #[test]
     fn ports_that_do_not_fit() {
-        for (http, resp, peer) in [(65534, 7001, 9001), (8001, 8003, 9001), (8001, 7001, 7000)] {
+        for (http, resp, peer) in [
+            (65534, 7001, 9001),
+            (8001, 8003, 9001),
+            (8001, 7001, 7000),
+            (7102, 7001, 9001),
+            (8001, 65533, 9001),
+        ] {
             let args = DevArgs { http_base: http, resp_base: resp, peer_base: peer, ..args(3) };
             assert!(matches!(Plan::new(&args, "x".into()), Err(CliError::Usage(_))), "{http} {resp} {peer}");
         }

@@ -23,7 +23,9 @@ impl Dev {
     fn command(directory: &Path, base: u16) -> Command {
         let mut command = tidelock();
         command.args(["dev", "--nodes", "3", "--data-dir"]).arg(directory);
-        for (flag, offset) in [("--http-base", 0), ("--resp-base", 3), ("--peer-base", 6)] {
+        for (flag, offset) in
+            [("--http-base", 0), ("--resp-base", 3), ("--peer-base", 6), ("--resp-cluster-base", 9)]
+        {
             command.args([flag, &(base + offset).to_string()]);
         }
         command
@@ -94,7 +96,7 @@ fn put(dev: &Dev, node: u16, value: &str) {
 fn a_cluster_to_play_with() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let data = directory.path().join("dev");
-    let base = ports::reserve(9);
+    let base = ports::reserve(12);
     let mut dev = Dev::start(&data, base);
     dev.await_line("All 3 nodes are ready");
     let table = dev.await_line("node-3");
@@ -141,7 +143,7 @@ fn a_cluster_to_play_with() {
 #[test]
 fn no_node_outlives_it() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let mut dev = Dev::start(&directory.path().join("dev"), ports::reserve(9));
+    let mut dev = Dev::start(&directory.path().join("dev"), ports::reserve(12));
     dev.await_line("All 3 nodes are ready");
     dev.child.kill().expect("it runs");
     dev.child.wait().expect("it ends");
