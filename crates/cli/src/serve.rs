@@ -48,6 +48,7 @@ fn raw(args: &ServeArgs) -> RawSettings {
         request_timeout_ms: args.request_timeout_ms,
         dead_after_s: args.dead_after_s,
         workers: args.workers,
+        memory_limit: args.memory_limit,
         log_format: args.log_format,
         log_filter: args.log_filter,
     }
@@ -105,7 +106,7 @@ mod tests {
     fn every_flag_arrives() {
         let given = raw_of(
             "tidelock serve --data-dir d --http h:1 --resp r:2 --peer p:3 --peers p:3,q:3 --join m:4,n:4 \
-             --cluster-name c --force-new-cluster x --shards 8 --tag a=1 --tag b=2 --sync false --election-timeout-ms 500 --request-timeout-ms 900 --dead-after-s 60 --workers 3 --log-format json \
+             --cluster-name c --force-new-cluster x --shards 8 --tag a=1 --tag b=2 --sync false --election-timeout-ms 500 --request-timeout-ms 900 --dead-after-s 60 --workers 3 --memory-limit 2GiB --log-format json \
              --log debug",
         );
         let text = |text: &str| Some(text.to_owned());
@@ -126,6 +127,7 @@ mod tests {
             request_timeout_ms: Some(900),
             dead_after_s: Some(60),
             workers: Some(3),
+            memory_limit: text("2GiB"),
             log_format: text("json"),
             log_filter: text("debug"),
         };
@@ -150,6 +152,7 @@ mod tests {
             ("request-timeout-ms", config::DEFAULT_REQUEST_TIMEOUT_MS.to_string()),
             ("dead-after-s", config::DEFAULT_DEAD_AFTER_S.to_string()),
             ("workers", config::DEFAULT_WORKERS.to_owned()),
+            ("memory-limit", config::DEFAULT_MEMORY_LIMIT.to_owned()),
             ("log-format", config::DEFAULT_LOG_FORMAT.to_owned()),
             ("log", config::DEFAULT_LOG_FILTER.to_owned()),
             ("config", String::new()),

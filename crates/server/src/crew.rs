@@ -1,7 +1,7 @@
 //! The workers of a node beside the one that owns it: threads that serve clients.
 //!
 //! Owns their start, what each is given, and their end. Each has an event loop of its own, its share of the connections of every
-//! protocol, and its part of what connections may hold together; it parses and encodes, and what it asks of the node crosses in
+//! protocol; it parses and encodes, and what it asks of the node crosses in
 //! batches (`remote`). The node's own worker serves clients in the same way, without crossing anything.
 //!
 //! Invariants: told to stop, a worker ends when its last connection is closed. One that ends before that takes the node with it:
@@ -22,6 +22,7 @@ use crate::backup::BackupSource;
 use crate::clock::WallClock;
 use crate::counters::PerWorker;
 use crate::http::{self, Documents, HttpContext, HttpOptions, NodeAddresses};
+use crate::memory::Memory;
 use crate::metrics::{DiskCounters, HttpCounters, SnapshotCounters};
 use crate::remote::{HandoverCounters, Link, Remote};
 use crate::resp::{self, RespContext, RespCounters, RespOptions};
@@ -40,6 +41,7 @@ pub(crate) struct Surroundings {
     pub snapshots: SnapshotCounters,
     pub transport: Arc<TransportCounters>,
     pub backup: Arc<BackupSource>,
+    pub memory: Memory,
     pub stopping: watch::Receiver<bool>,
 }
 
@@ -73,11 +75,10 @@ impl Post {
     pub fn serve<S: Store>(self, store: S) -> Servers {
         let Surroundings { workers, stopping, .. } = self.surroundings.clone();
         let clock = WallClock::default();
-        let options =
-            RespOptions { held_bytes_max: resp::HELD_BYTES_MAX / workers, ..RespOptions::default() };
-        let mut resp = RespContext::new(options, clock);
-        (resp.counters, resp.started) = (self.resp.clone(), self.started);
         let surroundings = self.surroundings;
+        let mut resp = RespContext::new(RespOptions::default(), clock);
+        (resp.counters, resp.started) = (self.resp.clone(), self.started);
+        resp.memory = surroundings.memory.clone();
         let http = HttpContext {
             options: HttpOptions::default(),
             addresses: surroundings.addresses,
@@ -91,6 +92,7 @@ impl Post {
             snapshots: surroundings.snapshots,
             transport: surroundings.transport,
             documents: Documents::for_one_of(workers),
+            memory: surroundings.memory,
             backup: Some(surroundings.backup),
         };
         let (for_http, for_resp) = self.entrances;

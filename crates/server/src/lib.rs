@@ -12,6 +12,7 @@ pub mod http;
 pub mod identity;
 pub mod join;
 pub mod listen;
+pub mod memory;
 pub mod metrics;
 pub mod remote;
 pub mod resp;

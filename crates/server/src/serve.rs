@@ -41,6 +41,7 @@ use crate::http::NodeAddresses;
 use crate::identity::{self, IdentityError, IdentityStore, remembered_peers};
 use crate::join;
 use crate::listen;
+use crate::memory::Memory;
 use crate::metrics::DiskCounters;
 use crate::shutdown::{self, Signal};
 use crate::store::Store;
@@ -148,6 +149,7 @@ async fn serve(settings: Settings, signals: watch::Receiver<Option<Signal>>) -> 
         snapshots: snapshots.counters(),
         transport: transport.counters(),
         backup: Arc::new(backup),
+        memory: Memory::new(settings.memory_limit),
         stopping,
     };
     let entrances = |listener| Entrance::split(listener, settings.workers);
@@ -416,7 +418,7 @@ fn warnings(settings: &Settings) -> Vec<String> {
 fn log_start(settings: &Settings, identity: &Identity) {
     tracing::info!(
         node = identity.node.0, cluster = %identity.cluster_id, host = %identity.host_uuid,
-        http = %settings.http, resp = %settings.resp, peer = %settings.peer, workers = settings.workers, data = %settings.data_dir.display(), "serving"
+        http = %settings.http, resp = %settings.resp, peer = %settings.peer, workers = settings.workers, memory_limit_bytes = settings.memory_limit, data = %settings.data_dir.display(), "serving"
     );
 }
 

@@ -24,6 +24,7 @@ mod lifecycle;
 mod linearizable;
 mod lost_majority;
 mod membership;
+mod memory;
 mod moving;
 mod placement;
 mod replacement;

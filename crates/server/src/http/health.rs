@@ -70,6 +70,7 @@ pub(super) async fn metrics<S: Store>(call: &Call<'_, S>) -> Result<Response, Pr
         snapshots: &context.snapshots,
         transport: &context.transport,
         disk_stalled: disk_error(context).is_some(),
+        memory: &context.memory,
     };
     Ok(response::typed(StatusCode::OK, OPEN_METRICS_TYPE, scrape.encode()))
 }

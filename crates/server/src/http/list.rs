@@ -4,7 +4,7 @@
 //! on the server between pages.
 
 use bytes::Bytes;
-use tidelock_core::command::{Page, Read, Reply, Request};
+use tidelock_core::command::{Page, Read, Reply};
 use tidelock_core::limits;
 use tidelock_core::types::UnixMillis;
 
@@ -16,7 +16,7 @@ use super::ttl;
 use super::uri::{self, Parameters};
 use crate::store::Store;
 
-pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
+pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, Problem> {
     service::only_reads(call.method())?;
     let parameters = call.parameters();
     let read = Read::List {
@@ -28,7 +28,7 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
     };
     let consistency = parameters.consistency()?;
     let now = call.context.clock.now();
-    match call.submit(Request::Read { read, consistency }).await? {
+    match call.read(read, consistency).await? {
         Reply::Page(page) => Ok(response::json(encode(&page, now))),
         _ => Err(Problem::mismatched_reply()),
     }

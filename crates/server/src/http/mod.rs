@@ -58,6 +58,7 @@ use std::time::Duration;
 use crate::backup::BackupSource;
 use crate::clock::WallClock;
 use crate::counters::PerWorker;
+use crate::memory::Memory;
 use crate::metrics::{DiskCounters, HttpCounters, SnapshotCounters};
 use crate::remote::HandoverCounters;
 use crate::resp::RespCounters;
@@ -159,6 +160,8 @@ pub struct HttpContext {
     pub snapshots: SnapshotCounters,
     /// Raised by the peer transport.
     pub transport: Arc<TransportCounters>,
+    /// What clients of the whole node may make it hold.
+    pub memory: Memory,
     /// Containers that were shown before.
     pub documents: Documents,
     /// Where backups come from; without it there are none.

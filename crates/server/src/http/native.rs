@@ -29,10 +29,10 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>, raw_key: &str) -> Result
     }
 }
 
-async fn get<S: Store>(call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
+async fn get<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
     let conditions = ReadConditions::of(call.headers())?;
     let consistency = call.parameters().consistency()?;
-    match call.submit(Request::Read { read: Read::Get { key }, consistency }).await? {
+    match call.read(Read::Get { key }, consistency).await? {
         Reply::Value { version, value, expires } => match conditions.judge(version) {
             Verdict::Proceed => {
                 let response = response::with_etag(response::octets(value), version);

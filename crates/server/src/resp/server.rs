@@ -19,6 +19,7 @@ use super::connection::{Connection, End};
 use super::session::Session;
 use crate::accept::{Entrance, Farewells, Host, Seat};
 use crate::counters::Counter;
+use crate::memory::MemoryExhausted;
 use crate::metrics::raise;
 use crate::store::Store;
 
@@ -147,13 +148,18 @@ impl Host for Rc<Server> {
     }
 
     fn has_room(&self, open: usize) -> bool {
-        open < self.context.options.connections_max
+        open < self.context.options.connections_max && self.context.memory.has_room_for_connection()
     }
 
     fn refuse(&self, stream: TcpStream) {
         raise(&self.context.counters.connections_refused);
-        let limit = self.context.options.connections_max;
-        self.farewells.say(stream, format!("-ERR max number of clients reached: {limit}\r\n").into_bytes());
+        let text = if self.context.memory.has_room_for_connection() {
+            format!("-ERR max number of clients reached: {}\r\n", self.context.options.connections_max)
+        } else {
+            self.context.memory.note_refused();
+            format!("-TRYAGAIN {MemoryExhausted}\r\n")
+        };
+        self.farewells.say(stream, text.into_bytes());
     }
 
     fn admit(&self, stream: TcpStream, seat: Seat, number: u64) {

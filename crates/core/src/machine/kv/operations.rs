@@ -20,9 +20,9 @@ use alloc::vec::Vec;
 const PASSED: UnixMillis = UnixMillis(0);
 
 impl KeyValue {
-    /// Answers operations that change nothing.
-    pub(super) fn look(&self, operations: &Operations) -> OperationReplies {
-        let mut replies = OperationRepliesBuilder::default();
+    /// Answers operations that change nothing, with at most so many bytes.
+    pub(super) fn look(&self, operations: &Operations, bytes_max: usize) -> OperationReplies {
+        let mut replies = OperationRepliesBuilder::within(bytes_max);
         for operation in operations.iter() {
             match operation {
                 Operation::Get { key } => replies.push(&self.value(key)),

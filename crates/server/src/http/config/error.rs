@@ -12,6 +12,7 @@ use tidelock_core::command::{Refusal, config::write_json_text};
 
 use super::super::problem::Problem;
 use super::super::response::{self, Response};
+use crate::memory::MemoryExhausted;
 
 /// A refusal that is about to be an answer.
 #[derive(Debug)]
@@ -138,9 +139,16 @@ impl From<Problem> for ApiError {
         let status = problem.status();
         let errcode = match status {
             StatusCode::PAYLOAD_TOO_LARGE => 41300,
+            _ if problem.is_overload() => 50301,
             other => u32::from(other.as_u16()) * 100,
         };
         ApiError { allow: problem.allow(), ..ApiError::new(status, errcode, problem.into_detail()) }
+    }
+}
+
+impl From<MemoryExhausted> for ApiError {
+    fn from(exhausted: MemoryExhausted) -> ApiError {
+        Problem::from(exhausted).into()
     }
 }
 

@@ -37,7 +37,7 @@ use super::service::Call;
 use super::uri::{self, Parameters};
 use crate::store::Store;
 pub use cache::Documents;
-use error::ApiError;
+pub(super) use error::ApiError;
 pub(super) use formats::Format;
 use path::{Place, Verb};
 pub(super) use stream::Events;

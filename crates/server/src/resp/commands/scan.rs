@@ -16,6 +16,7 @@ use super::super::glob;
 use super::super::session::{Action, Failure, Session};
 use super::super::slots::refusal_text;
 use super::{integer, is, syntax};
+use crate::memory::Reservation;
 use std::rc::Rc;
 
 type Result<T = Action> = std::result::Result<T, Failure>;
@@ -42,10 +43,11 @@ pub fn scan(session: &mut Session, arguments: Arguments<'_>) -> Result {
     let step = Step::read(cursor.ok_or("ERR invalid cursor")?, arguments)?;
     let (store, protocol) = (session.store.clone(), session.protocol);
     let consistency = consistency(session);
+    let mut memory = session.context.memory.request();
     Ok(Action::Wait(Box::pin(async move {
         let mut out = Vec::new();
         let mut encoder = Encoder::new(&mut out, protocol);
-        match step.run(&*store, consistency).await {
+        match step.run(&*store, consistency, &mut memory).await {
             Ok((next, keys)) => {
                 encoder.array(2);
                 encoder.bulk(next.to_string().as_bytes());
@@ -94,8 +96,13 @@ impl Step {
     }
 
     /// Walks until enough keys were looked at, through as many shards as that takes.
-    async fn run(mut self, store: &dyn Access, consistency: Consistency) -> Result<(u64, Vec<bytes::Bytes>)> {
-        let (mut found, mut looked_at) = (Vec::new(), 0);
+    async fn run(
+        mut self,
+        store: &dyn Access,
+        consistency: Consistency,
+        memory: &mut Reservation,
+    ) -> Result<(u64, Vec<bytes::Bytes>)> {
+        let (mut found, mut found_bytes, mut looked_at) = (Vec::new(), 0, 0);
         let mut slots = store.slot_map();
         let mut shards = slots.shards();
         if self.version != Some(version_bits(slots.version)) {
@@ -119,7 +126,10 @@ impl Step {
                 other => return Err(failure(other)),
             };
             looked_at += keys.len();
-            found.extend(keys.into_iter().filter(|key| self.matches(key)));
+            found.extend(
+                keys.into_iter().filter(|key| self.matches(key)).inspect(|key| found_bytes += key_bytes(key)),
+            );
+            hold(memory, found_bytes).await?;
             let following = shards.iter().copied().find(|shard| *shard > self.shard);
             let cursor = |shard: ShardId, place: u64| {
                 ((shard.0 - 1) << VERSION_BITS | version_bits(version)) << PLACE_BITS | place
@@ -152,8 +162,9 @@ fn version_bits(version: u64) -> u64 {
 pub fn keys(session: &mut Session, arguments: Arguments<'_>) -> Result {
     let pattern = arguments[1].to_vec();
     let (store, protocol, consistency) = (session.store.clone(), session.protocol, consistency(session));
+    let mut memory = session.context.memory.request();
     Ok(Action::Wait(Box::pin(async move {
-        let found = all_keys(store, consistency, &pattern).await;
+        let found = all_keys(store, consistency, &pattern, &mut memory).await;
         encoded(protocol, |encoder| match found {
             Ok(keys) => {
                 encoder.array(keys.len());
@@ -168,9 +179,10 @@ async fn all_keys(
     store: Rc<dyn Access>,
     consistency: Consistency,
     pattern: &[u8],
+    memory: &mut Reservation,
 ) -> Result<Vec<bytes::Bytes>> {
     let prefix = bytes::Bytes::copy_from_slice(glob::literal_prefix(pattern));
-    let (mut found, mut found_bytes, mut after) = (Vec::new(), 0, None);
+    let (mut found, mut found_bytes, mut held_bytes, mut after) = (Vec::new(), 0, 0, None);
     loop {
         let read = Read::List { prefix: prefix.clone(), after, limit: LIST_PAGE_ITEMS_MAX, keys_only: true };
         let page = match store.ask(Request::Read { read, consistency }).await {
@@ -179,8 +191,10 @@ async fn all_keys(
         };
         for item in page.items.into_iter().filter(|item| glob::matches(pattern, &item.key)) {
             found_bytes += item.key.len();
+            held_bytes += key_bytes(&item.key);
             found.push(item.key);
         }
+        hold(memory, held_bytes).await?;
         if found.len() > KEYS_MAX || found_bytes > KEYS_BYTES_MAX {
             return Err("ERR more than 100000 keys match, or 8 MiB of them; use SCAN".into());
         }
@@ -189,6 +203,17 @@ async fn all_keys(
             return Ok(found);
         }
     }
+}
+
+/// What a key that was found takes until the client has the reply: the key, its handle and its
+/// encoding.
+fn key_bytes(key: &[u8]) -> usize {
+    2 * key.len() + size_of::<bytes::Bytes>() + 16
+}
+
+/// Counts what a walk has gathered.
+async fn hold(memory: &mut Reservation, bytes: usize) -> Result<()> {
+    memory.grow_to(bytes).await.map_err(|exhausted| format!("TRYAGAIN {exhausted}").into())
 }
 
 /// `DBSIZE`

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 
 use tidelock_core::types::UnixMillis;
 use tidelock_server::clock::WallClock;
+use tidelock_server::memory::Memory;
 use tidelock_server::resp::{RespContext, RespOptions, serve};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -20,16 +21,22 @@ pub static NOW: AtomicU64 = AtomicU64::new(0);
 pub struct Server {
     pub address: SocketAddr,
     pub store: RespStore,
+    pub memory: Memory,
     shutdown: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
     pub fn start(options: RespOptions) -> Server {
+        Server::start_within(options, Memory::new(1 << 30))
+    }
+
+    /// The same with so much memory for clients.
+    pub fn start_within(options: RespOptions, memory: Memory) -> Server {
         let store = RespStore::new();
         let (shutdown, stopping) = watch::channel(false);
         let (started, address) = std::sync::mpsc::channel();
-        let served = store.clone();
+        let (served, limited) = (store.clone(), memory.clone());
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let tasks = tokio::task::LocalSet::new();
@@ -37,10 +44,12 @@ impl Server {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 started.send(listener.local_addr().unwrap()).unwrap();
                 let clock = WallClock(|| UnixMillis(NOW.load(Ordering::Relaxed)));
-                serve(listener.into(), served, Rc::new(RespContext::new(options, clock)), stopping).await;
+                let mut context = RespContext::new(options, clock);
+                context.memory = limited;
+                serve(listener.into(), served, Rc::new(context), stopping).await;
             });
         });
-        Server { address: address.recv().unwrap(), store, shutdown, thread: Some(thread) }
+        Server { address: address.recv().unwrap(), store, memory, shutdown, thread: Some(thread) }
     }
 
     /// Tells it to stop and waits until it has.
