@@ -145,6 +145,10 @@ pub struct ServeArgs {
     /// Threads that serve clients; the first also keeps the shards [default: by the cores]
     #[arg(long, env = "TIDELOCK_WORKERS", value_name = "N")]
     pub workers: Option<u64>,
+    /// What clients may make the node hold: requests, unread replies, connections; such as 512MiB
+    /// [default: a quarter of the memory]
+    #[arg(long, env = "TIDELOCK_MEMORY_LIMIT", value_name = "BYTES")]
+    pub memory_limit: Option<String>,
     /// Form of the log on standard error: text or json [default: text]
     #[arg(long, env = "TIDELOCK_LOG_FORMAT", value_name = "FORMAT")]
     pub log_format: Option<String>,

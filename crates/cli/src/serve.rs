@@ -54,6 +54,7 @@ fn raw(args: &ServeArgs) -> RawSettings {
         dead_after_s: args.dead_after_s,
         slow_request_ms: args.slow_request_ms,
         workers: args.workers,
+        memory_limit: args.memory_limit,
         log_format: args.log_format,
         log_filter: args.log_filter,
     }
@@ -111,7 +112,7 @@ mod tests {
     fn every_flag_arrives() {
         let given = raw_of(
             "tidelock serve --data-dir d --http h:1 --resp r:2 --resp-cluster s:2 --peer p:3 --allowed-hosts x.example,y --peers p:3,q:3 --join m:4,n:4 \
-             --cluster-name c --force-new-cluster x --shards 8 --tag a=1 --tag b=2 --sync false --election-timeout-ms 500 --request-timeout-ms 900 --dead-after-s 60 --slow-request-ms 70 --workers 3 --log-format json \
+             --cluster-name c --force-new-cluster x --shards 8 --tag a=1 --tag b=2 --sync false --election-timeout-ms 500 --request-timeout-ms 900 --dead-after-s 60 --slow-request-ms 70 --workers 3 --memory-limit 2GiB --log-format json \
              --log debug",
         );
         let text = |text: &str| Some(text.to_owned());
@@ -135,6 +136,7 @@ mod tests {
             dead_after_s: Some(60),
             slow_request_ms: Some(70),
             workers: Some(3),
+            memory_limit: text("2GiB"),
             log_format: text("json"),
             log_filter: text("debug"),
         };
@@ -162,6 +164,7 @@ mod tests {
             ("dead-after-s", config::DEFAULT_DEAD_AFTER_S.to_string()),
             ("slow-request-ms", config::DEFAULT_SLOW_REQUEST_MS.to_string()),
             ("workers", config::DEFAULT_WORKERS.to_owned()),
+            ("memory-limit", config::DEFAULT_MEMORY_LIMIT.to_owned()),
             ("log-format", config::DEFAULT_LOG_FORMAT.to_owned()),
             ("log", config::DEFAULT_LOG_FILTER.to_owned()),
             ("config", String::new()),

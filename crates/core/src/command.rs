@@ -297,7 +297,14 @@ pub enum Read {
         key: Bytes,
     },
     /// Operations that change nothing, on keys of one shard, all from one state of it. Answered by [`Reply::Operations`].
-    Operations(Operations),
+    Operations {
+        /// What is read.
+        operations: Operations,
+        /// The asker has memory for replies of so many bytes. A value that does not fit is left
+        /// out, and [`Rejection::RepliesTooLong`] stands in its place. At most
+        /// [`crate::limits::REPLIES_BYTES_CLOSE`].
+        bytes_max: usize,
+    },
     /// One step of a walk over the keys of one shard, in byte order. A key that is there during the whole walk is met at
     /// least once. Answered by [`Reply::Scanned`].
     Scan {

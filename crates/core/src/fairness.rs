@@ -58,7 +58,7 @@ pub fn cost(request: &Request) -> u32 {
         Request::Write(Write::Transaction(transaction)) => {
             (transaction.operations.len(), transaction.operations.encoded_bytes())
         }
-        Request::Read { read: Read::Operations(operations), .. } => {
+        Request::Read { read: Read::Operations { operations, .. }, .. } => {
             (operations.len(), operations.encoded_bytes())
         }
         Request::Write(Write::Put { key, value, .. }) => (1, key.len() + value.len()),

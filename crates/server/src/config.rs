@@ -31,6 +31,8 @@ use tidelock_core::limits::SHARDS_MAX;
 use tidelock_core::types::NodeId;
 use uuid::Uuid;
 
+use crate::memory;
+
 /// Default of `data_dir`, below the working directory.
 pub const DEFAULT_DATA_DIR: &str = "./tidelock-data";
 /// Default of `http`. Loopback, like the others: whoever exposes a node says so.
@@ -62,6 +64,8 @@ pub const DEFAULT_DEAD_AFTER_S: u64 = 300;
 pub const DEFAULT_SLOW_REQUEST_MS: u64 = 1_000;
 /// Default of `workers`, for people: it depends on the machine, see [`workers_of_cores`].
 pub const DEFAULT_WORKERS: &str = "by the cores";
+/// Default of `memory_limit`, for people: see [`memory::default_limit`].
+pub const DEFAULT_MEMORY_LIMIT: &str = "a quarter of the memory";
 /// Default of `log_format`.
 pub const DEFAULT_LOG_FORMAT: &str = "text";
 /// Default of `log_filter`.
@@ -143,6 +147,8 @@ pub struct RawSettings {
     pub slow_request_ms: Option<u64>,
     /// Threads that serve clients.
     pub workers: Option<u64>,
+    /// What clients may make the node hold, such as `512MiB`.
+    pub memory_limit: Option<String>,
     /// `text` or `json`.
     pub log_format: Option<String>,
     /// Level, or list of `target=level`.
@@ -183,6 +189,7 @@ impl RawSettings {
             dead_after_s: self.dead_after_s.or(fallback.dead_after_s),
             slow_request_ms: self.slow_request_ms.or(fallback.slow_request_ms),
             workers: self.workers.or(fallback.workers),
+            memory_limit: self.memory_limit.or(fallback.memory_limit),
             log_format: self.log_format.or(fallback.log_format),
             log_filter: self.log_filter.or(fallback.log_filter),
         }
@@ -318,6 +325,8 @@ pub struct Settings {
     pub slow_request: Duration,
     /// Threads that serve clients, 1 to [`WORKERS_MAX`]. The first one owns the node.
     pub workers: usize,
+    /// What clients may make the node hold, in bytes, at least [`memory::LIMIT_BYTES_MIN`].
+    pub memory_limit: usize,
     /// How log lines look.
     pub log_format: LogFormat,
     /// Which log lines there are; not empty. Its grammar is the log subscriber's.
@@ -430,6 +439,7 @@ impl Settings {
             dead_after: Duration::from_secs(dead_after_s),
             slow_request: Duration::from_millis(slow_request_ms),
             workers: parse_workers(raw.workers)?,
+            memory_limit: parse_memory_limit(raw.memory_limit.as_deref())?,
             log_format: parse_log_format(raw.log_format.as_deref().unwrap_or(DEFAULT_LOG_FORMAT))?,
             log_filter: parse_log_filter(raw.log_filter.as_deref().unwrap_or(DEFAULT_LOG_FILTER))?,
             founders,
@@ -616,6 +626,30 @@ fn parse_workers(given: Option<u64>) -> Result<usize, ConfigError> {
         // Where the system does not tell, one is never wrong.
         None => Ok(workers_of_cores(std::thread::available_parallelism().map_or(1, usize::from))),
     }
+}
+
+fn parse_memory_limit(given: Option<&str>) -> Result<usize, ConfigError> {
+    let Some(text) = given else { return Ok(memory::default_limit().max(memory::LIMIT_BYTES_MIN)) };
+    let bytes = parse_bytes(text.trim()).and_then(|bytes| usize::try_from(bytes).ok());
+    bytes.filter(|bytes| *bytes >= memory::LIMIT_BYTES_MIN).ok_or_else(|| ConfigError::MemoryLimit {
+        text: text.to_owned(),
+        min_mib: memory::LIMIT_BYTES_MIN >> 20,
+    })
+}
+
+/// `536870912`, `512MiB`, `2 GiB`.
+fn parse_bytes(text: &str) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.trim_start().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "kib" => 10,
+        "mib" => 20,
+        "gib" => 30,
+        "tib" => 40,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 fn parse_log_format(text: &str) -> Result<LogFormat, ConfigError> {

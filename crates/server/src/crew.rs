@@ -1,7 +1,7 @@
 //! The workers of a node beside the one that owns it: threads that serve clients.
 //!
 //! Owns their start, what each is given, and their end. Each has an event loop of its own, its share of the connections of every
-//! protocol, and its part of what connections may hold together; it parses and encodes, and what it asks of the node crosses in
+//! protocol; it parses and encodes, and what it asks of the node crosses in
 //! batches (`remote`). The node's own worker serves clients in the same way, without crossing anything.
 //!
 //! Invariants: told to stop, a worker ends when its last connection is closed. One that ends before that takes the node with it:
@@ -23,6 +23,7 @@ use crate::clock::WallClock;
 use crate::counters::PerWorker;
 use crate::descriptors;
 use crate::http::{self, AllowedHosts, Documents, HttpContext, HttpOptions, NodeAddresses};
+use crate::memory::Memory;
 use crate::metrics::{DiskCounters, HttpCounters, SnapshotCounters};
 use crate::offload::Offload;
 use crate::remote::{HandoverCounters, Link, Remote};
@@ -45,6 +46,7 @@ pub(crate) struct Surroundings {
     pub transport: Arc<TransportCounters>,
     pub backup: Arc<BackupSource>,
     pub offload: Offload,
+    pub memory: Memory,
     pub stopping: watch::Receiver<bool>,
 }
 
@@ -78,14 +80,11 @@ impl Post {
     pub fn serve<S: Store>(self, store: S) -> Servers {
         let Surroundings { workers, descriptors, stopping, .. } = self.surroundings.clone();
         let clock = WallClock::default();
-        let options = RespOptions {
-            connections_max: descriptors.resp_max,
-            held_bytes_max: resp::HELD_BYTES_MAX / workers,
-            ..RespOptions::default()
-        };
+        let surroundings = self.surroundings;
+        let options = RespOptions { connections_max: descriptors.resp_max, ..RespOptions::default() };
         let mut resp = RespContext::new(options, clock);
         (resp.counters, resp.started) = (self.resp.clone(), self.started);
-        let surroundings = self.surroundings;
+        resp.memory = surroundings.memory.clone();
         let http = HttpContext {
             options: HttpOptions { connections_max: descriptors.http_max, ..HttpOptions::default() },
             allowed_hosts: surroundings.allowed_hosts,
@@ -101,6 +100,7 @@ impl Post {
             transport: surroundings.transport,
             documents: Documents::for_one_of(workers),
             offload: surroundings.offload,
+            memory: surroundings.memory,
             backup: Some(surroundings.backup),
         };
         let (for_http, for_resp) = self.entrances;

@@ -13,6 +13,7 @@ pub mod http;
 pub mod identity;
 pub mod join;
 pub mod listen;
+pub mod memory;
 pub mod metrics;
 pub mod offload;
 pub mod remote;

@@ -21,6 +21,7 @@ use tidelock_core::event::NodeStatus;
 use tidelock_core::storage::LogHeld;
 
 use crate::counters::{Counter, PerWorker};
+use crate::memory::Memory;
 use crate::resp::RespCounters;
 use crate::resp::dispatch::Family;
 use crate::transport::TransportCounters;
@@ -280,6 +281,8 @@ pub struct Scrape<'a> {
     pub transport: &'a TransportCounters,
     /// Whether the disk takes no writes or is slow.
     pub disk_stalled: bool,
+    /// What clients make the node hold.
+    pub memory: &'a Memory,
 }
 
 /// The media type of OpenMetrics.
@@ -335,6 +338,11 @@ impl Scrape<'_> {
             ),
             ("refused_overloaded", "Requests refused because a queue was full", node.refused_overloaded),
             ("slow_requests", "Requests that took longer than --slow-request-ms", node.slow_requests),
+            (
+                "client_memory_refusals",
+                "Requests and connections refused because the memory for clients was used up",
+                self.memory.refused(),
+            ),
             ("peer_frames_invalid", "Frames from peers that could not be decoded", node.frames_invalid),
             ("worker_requests", "Requests that came to the node from other workers", self.handovers[0]),
             ("worker_batches", "Batches in which those requests came", self.handovers[1]),
@@ -431,6 +439,12 @@ impl Scrape<'_> {
             ("wal_held_bytes", "Bytes of full log segments that are kept", self.disk.held().bytes),
             ("wal_file_bytes", "Bytes of all files of the log", load(&self.disk.file_bytes)),
             ("snapshot_file_bytes", "Bytes of all files of snapshots", load(&self.snapshots.file_bytes)),
+            (
+                "client_memory_bytes",
+                "Bytes that clients make the node hold: requests, replies, connections",
+                self.memory.used() as u64,
+            ),
+            ("client_memory_limit_bytes", "The limit of these, --memory-limit", self.memory.limit() as u64),
             ("requests_open", "Requests that the store has not answered", self.status.requests_open as u64),
             ("http_connections_open", "HTTP connections open", self.http.connections_open.get()),
             ("resp_connections_open", "Redis connections open", self.resp.connections_open.get()),
@@ -620,6 +634,7 @@ mod tests {
             snapshots: &snapshots,
             transport: &transport,
             disk_stalled: false,
+            memory: &Memory::new(0),
         }
         .encode()
     }

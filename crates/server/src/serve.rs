@@ -45,6 +45,7 @@ use crate::http::{AllowedHosts, NodeAddresses};
 use crate::identity::{self, IdentityError, IdentityStore, remembered_peers};
 use crate::join;
 use crate::listen::{self, BoundPort};
+use crate::memory::Memory;
 use crate::metrics::DiskCounters;
 use crate::offload::Offload;
 use crate::resp::Entrances;
@@ -203,6 +204,7 @@ async fn serve(
         transport: transport.counters(),
         backup: Arc::new(backup),
         offload: Offload::default(),
+        memory: Memory::new(settings.memory_limit),
         stopping,
     };
     let clients = ClientDescriptors::new(descriptors.clients_max);
@@ -599,7 +601,8 @@ fn log_start(settings: &Settings, identity: &Identity) {
     tracing::info!(
         node = identity.node.0, cluster = %identity.cluster_id, host = %identity.host_uuid, start = identity.boots,
         http = %settings.http, resp = %settings.resp,
-        resp_cluster = settings.resp_cluster.as_ref().map_or(RESP_CLUSTER_OFF, Address::as_str), peer = %settings.peer, workers = settings.workers, data = %settings.data_dir.display(), "serving"
+        resp_cluster = settings.resp_cluster.as_ref().map_or(RESP_CLUSTER_OFF, Address::as_str), peer = %settings.peer,
+        workers = settings.workers, memory_limit_bytes = settings.memory_limit, data = %settings.data_dir.display(), "serving"
     );
 }
 

@@ -18,6 +18,7 @@ use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::event::NodeStatus;
 use tidelock_core::types::{ClientId, ShardId};
 
+use crate::memory::Reservation;
 use crate::watch::Hub;
 
 /// A cheap handle to the worker of this thread.
@@ -59,6 +60,8 @@ pub trait Store: Clone + 'static {
 pub struct Mailbox {
     delivered: RefCell<Vec<(u64, Reply)>>,
     waker: RefCell<Option<Waker>>,
+    /// Memory for the replies to come, when nobody is there to take them any more.
+    memory: RefCell<Option<Reservation>>,
 }
 
 impl Mailbox {
@@ -68,6 +71,11 @@ impl Mailbox {
         if let Some(waker) = self.waker.borrow_mut().take() {
             waker.wake();
         }
+    }
+
+    /// Keeps `memory` until the last reply was delivered.
+    pub fn keep(&self, memory: Reservation) {
+        *self.memory.borrow_mut() = Some(memory);
     }
 
     /// Swaps what was delivered into `emptied`, in the order of delivery, and has `task` woken by the next delivery.

@@ -10,6 +10,7 @@ use tidelock_core::command::{
     Condition, Consistency, Expiry, ExpiryCondition, Operation, OperationReply, Operations,
     OperationsBuilder, Read, Reply, Request, Set, SetCondition, Transaction, Watch, Write,
 };
+use tidelock_core::limits;
 use tidelock_core::types::{ShardId, Token, UnixMillis, Version};
 
 use crate::faults::choose;
@@ -93,7 +94,7 @@ impl Compound {
         let Reply::Operations(replies) = reply else { return };
         let operations = match request {
             Request::Write(Write::Transaction(transaction)) => &transaction.operations,
-            Request::Read { read: Read::Operations(operations), .. } => operations,
+            Request::Read { read: Read::Operations { operations, .. }, .. } => operations,
             _ => return,
         };
         for (operation, reply) in operations.iter().zip(replies.iter()) {
@@ -130,7 +131,10 @@ impl Compound {
                 Operation::Describe { key: &key }
             });
         }
-        Read::Operations(operations.finish())
+        // Values here are a few bytes long: these limits fit none, some, and all of them.
+        let bytes_max =
+            *choose(&mut self.random, &[0, 8, limits::REPLIES_BYTES_CLOSE, limits::REPLIES_BYTES_CLOSE]);
+        Read::Operations { operations: operations.finish(), bytes_max }
     }
 
     fn exchange(&mut self, shard: usize, token: Token) -> Write {
@@ -224,7 +228,7 @@ impl Compound {
 /// All keys of a shard in one read, for the final inspection.
 pub fn read_all(keys: &[Bytes]) -> Read {
     let gets: Vec<Operation<'_>> = keys.iter().map(|key| Operation::Get { key }).collect();
-    Read::Operations(Operations::of(&gets))
+    Read::Operations { operations: Operations::of(&gets), bytes_max: limits::REPLIES_BYTES_CLOSE }
 }
 
 #[cfg(test)]

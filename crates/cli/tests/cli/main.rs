@@ -26,6 +26,7 @@ mod lifecycle;
 mod linearizable;
 mod lost_majority;
 mod membership;
+mod memory;
 mod moving;
 mod old_copies;
 mod outages;

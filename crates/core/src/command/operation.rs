@@ -503,6 +503,13 @@ impl fmt::Debug for Operations {
 }
 
 impl OperationsBuilder {
+    /// The operations so far, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Operation<'_>> {
+        let mut decoder = Decoder::new(&self.bytes);
+        (0..self.count)
+            .map(move |_| Operation::decode(&mut decoder).expect("invariant: operations were encoded here"))
+    }
+
     /// Adds an operation behind those that are there.
     pub fn push(&mut self, operation: &Operation<'_>) {
         operation.encode(&mut self.bytes);

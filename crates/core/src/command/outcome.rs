@@ -123,10 +123,11 @@ pub struct OperationReplies {
 }
 
 /// [`OperationReplies`] in the making.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct OperationRepliesBuilder {
     bytes: Vec<u8>,
     count: usize,
+    bytes_max: usize,
 }
 
 /// Reads replies one after the other, and remembers where it is.
@@ -324,14 +325,24 @@ impl fmt::Debug for OperationReplies {
     }
 }
 
+impl Default for OperationRepliesBuilder {
+    fn default() -> OperationRepliesBuilder {
+        OperationRepliesBuilder::within(limits::REPLIES_BYTES_CLOSE)
+    }
+}
+
 impl OperationRepliesBuilder {
+    /// Replies of at most so many bytes, not counting what stands for values that are left out.
+    pub fn within(bytes_max: usize) -> OperationRepliesBuilder {
+        let bytes_max = bytes_max.min(limits::REPLIES_BYTES_CLOSE);
+        OperationRepliesBuilder { bytes: Vec::new(), count: 0, bytes_max }
+    }
+
     /// Adds a reply behind those that are there. A value that was read, and that there is no room for, is left out; one that
     /// a write removed is not, since it is nowhere else any more: whoever applies writes sees to those.
     pub fn push(&mut self, reply: &OperationReply<'_>) {
         match *reply {
-            OperationReply::Value { value, .. }
-                if self.bytes.len() + value.len() > limits::REPLIES_BYTES_CLOSE =>
-            {
+            OperationReply::Value { value, .. } if self.bytes.len() + value.len() > self.bytes_max => {
                 OperationReply::Rejected(Rejection::RepliesTooLong).encode(&mut self.bytes);
             }
             _ => reply.encode(&mut self.bytes),
@@ -432,5 +443,18 @@ mod tests {
         for (reply, (is_left_out, is_last)) in replies.iter().zip(expected) {
             assert_eq!((reply == left_out, reply == OperationReply::Absent), (is_left_out, is_last));
         }
+    }
+
+    #[test]
+    fn an_asker_may_have_room_for_less() {
+        let value = |value| OperationReply::Value { version: Version(1), expires: None, value };
+        let mut builder = OperationRepliesBuilder::within(100);
+        let large = [7; 101];
+        for reply in [value(&large), value(&large[..50]), value(&large[..90]), OperationReply::Absent] {
+            builder.push(&reply);
+        }
+        let left_out = OperationReply::Rejected(Rejection::RepliesTooLong);
+        let expected = [left_out, value(&large[..50]), left_out, OperationReply::Absent];
+        assert!(builder.finish().iter().eq(expected));
     }
 }

@@ -60,7 +60,7 @@ impl Data {
         let Some(ownership) = &self.kv.ownership else { return self.answer(read) };
         let owns_all = match read {
             Read::Get { key } => ownership.owns(key),
-            Read::Operations(operations) => {
+            Read::Operations { operations, .. } => {
                 operations.iter().all(|operation| ownership.owns(operation.key()))
             }
             Read::Config(read) => ownership.owns(read.namespace.routing_key()),

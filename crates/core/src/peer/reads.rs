@@ -56,9 +56,14 @@ pub(crate) fn put_read(out: &mut Vec<u8>, question: Question, (read, consistency
             put_selection(out, prefix, after.as_ref(), *limit);
             out.push(u8::from(*keys_only));
         }
-        Read::Operations(operations) => {
+        Read::Operations { operations, bytes_max: limits::REPLIES_BYTES_CLOSE } => {
             out.push(3);
             operations.encode(out);
+        }
+        Read::Operations { operations, bytes_max } => {
+            out.push(8);
+            operations.encode(out);
+            codec::put_varint(out, *bytes_max as u64);
         }
         Read::Scan { shard, after, count, version } => {
             out.push(4);
@@ -156,7 +161,10 @@ fn read(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Read, DecodeError> {
             let (prefix, after, limit) = selection(decoder, owner)?;
             Read::List { prefix, after, limit, keys_only: decoder.bool()? }
         }
-        3 => Read::Operations(Operations::decode(decoder, owner)?),
+        3 => Read::Operations {
+            operations: Operations::decode(decoder, owner)?,
+            bytes_max: limits::REPLIES_BYTES_CLOSE,
+        },
         4 => Read::Scan {
             shard: ShardId(decoder.varint()?),
             after: decoder.varint()?,
@@ -169,6 +177,10 @@ fn read(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Read, DecodeError> {
             let (prefix, after, limit) = selection(decoder, owner)?;
             Read::ConfigNamespaces { prefix, after, limit }
         }
+        8 => Read::Operations {
+            operations: Operations::decode(decoder, owner)?,
+            bytes_max: decoder.bounded(limits::REPLIES_BYTES_CLOSE as u64, "bytes of replies")? as usize,
+        },
         _ => return Err(DecodeError::UnknownTag("read")),
     })
 }
@@ -270,10 +282,16 @@ mod tests {
         let selection = || Selection { contains: "x".into(), offset: 3, limit: 9 };
         let config = |query| Read::Config(ConfigRead { namespace: Name::new("ns").expect("a name"), query });
         let (pair, at) = (ConfigItem::Pair("p".into()), Some(7));
+        let operations = |bytes_max| {
+            let gets = [Operation::Get { key: b"a" }, Operation::Get { key: b"b" }];
+            Read::Operations { operations: Operations::of(&gets), bytes_max }
+        };
         vec![
             Read::Get { key: key.clone() },
             Read::List { prefix: key.clone(), after: Some(key.clone()), limit: 3, keys_only: true },
-            Read::Operations(Operations::of(&[Operation::Get { key: b"a" }, Operation::Get { key: b"b" }])),
+            operations(limits::REPLIES_BYTES_CLOSE),
+            operations(0),
+            operations(limits::REPLIES_BYTES_CLOSE - 1),
             Read::Scan { shard: ShardId(3), after: u64::MAX, count: 10, version: 1 << 40 },
             Read::Count,
             Read::ConfigNamespaces { prefix: Bytes::new(), after: None, limit: 1 },

@@ -42,7 +42,7 @@ impl Gather {
                 Parts::Pages { limit: *limit, pages: Vec::with_capacity(shards) }
             }
             Read::Count => Parts::Count(0),
-            Read::Get { .. } | Read::Operations(_) | Read::Scan { .. } | Read::Config(_) => {
+            Read::Get { .. } | Read::Operations { .. } | Read::Scan { .. } | Read::Config(_) => {
                 Parts::Spoilt(Reply::Refused(Refusal::Invalid("a read of one shard")))
             }
         };

@@ -233,7 +233,7 @@ impl Router {
     fn scope(&self, read: &Read) -> Result<Scope, Unasked> {
         match read {
             Read::Get { key } => Ok(Scope::Shard(self.shard_of(key))),
-            Read::Operations(operations) => self.scope_of(operations).map_err(Unasked::Refused),
+            Read::Operations { operations, .. } => self.scope_of(operations).map_err(Unasked::Refused),
             Read::Scan { version, .. } if *version != self.slots.version => Err(Unasked::SlotsMoved),
             Read::Scan { shard, count, .. } => {
                 let refuse = |why| Err(Unasked::Refused(Refusal::Invalid(why)));
@@ -435,7 +435,7 @@ fn behind(read: &Read, key: Bytes) -> Read {
 /// How many reads of clients one read stands for.
 fn reads_in(read: &Read) -> u64 {
     match read {
-        Read::Operations(operations) => operations.len() as u64,
+        Read::Operations { operations, .. } => operations.len() as u64,
         Read::Get { .. } | Read::List { .. } | Read::Scan { .. } | Read::Count => 1,
         Read::Config(_) | Read::ConfigNamespaces { .. } => 1,
     }

@@ -139,6 +139,14 @@ pub enum ConfigError {
     /// Too many tags.
     #[error("tags: {0} are too many; give at most {TAGS_MAX}")]
     TooManyTags(usize),
+    /// Not a number of bytes, or too few.
+    #[error("memory_limit: `{text}` is not a limit; write at least {min_mib}MiB, such as 512MiB or 2GiB")]
+    MemoryLimit {
+        /// What was given.
+        text: String,
+        /// The least that a node needs.
+        min_mib: usize,
+    },
     /// Not a log format.
     #[error("log_format: `{0}` is unknown; write text or json")]
     LogFormat(String),

@@ -58,6 +58,7 @@ const EVERY_SETTING: &str = r#"
     election_timeout_ms = 300
     request_timeout_ms = 1001
     workers = 3
+    memory_limit = "512MiB"
     log_format = "json"
     log_filter = "tidelock=debug"
 "#;
@@ -80,6 +81,7 @@ fn every_setting_of_a_file_counts() {
     assert_eq!(tags, [("empty", ""), ("geo:zone", "us-west-1a")]);
     assert_eq!(settings.tick(), Duration::from_millis(15));
     assert_eq!((settings.timing().request_ticks, settings.workers), (67, 3));
+    assert_eq!(settings.memory_limit, 512 << 20);
     assert_eq!((settings.log_format, settings.log_filter.as_str()), (LogFormat::Json, "tidelock=debug"));
     assert_eq!(settings.exposed(), [("http", "0.0.0.0:80"), ("peer", "b:1")]);
 }
@@ -118,6 +120,21 @@ fn workers_follow_the_cores() {
 }
 
 #[test]
+fn the_memory_limit_has_units() {
+    for (text, bytes) in
+        [("67108864", 64_usize << 20), ("65536KiB", 64 << 20), ("2 GiB", 2 << 30), ("1tib", 1 << 40)]
+    {
+        assert_eq!(settings(&format!("memory_limit = \"{text}\"")).memory_limit, bytes, "{text}");
+    }
+    for text in ["", "63MiB", "512M", "1.5GiB", "-1", "MiB", "99999999999999TiB"] {
+        let expected =
+            format!("memory_limit: `{text}` is not a limit; write at least 64MiB, such as 512MiB or 2GiB");
+        assert_eq!(error(&format!("memory_limit = \"{text}\"")), expected);
+    }
+    assert!(settings("").memory_limit >= 64 << 20);
+}
+
+#[test]
 fn what_is_given_overrules_the_file_setting_by_setting() {
     let file = raw(EVERY_SETTING);
     assert_eq!(RawSettings::default().or(file.clone()), file);
@@ -139,6 +156,7 @@ fn what_is_given_overrules_the_file_setting_by_setting() {
         request_timeout_ms = 100
         slow_request_ms = 50
         workers = 1
+        memory_limit = "1GiB"
         log_format = "text"
         log_filter = "warn"
     "#);

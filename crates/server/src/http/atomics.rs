@@ -52,10 +52,10 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>, raw: &str) -> Result<Res
     }
 }
 
-async fn get<S: Store>(call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
+async fn get<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
     let consistency = call.parameters().consistency()?;
     let read = Read::Get { key: key.clone() };
-    let (value, version) = match call.submit(Request::Read { read, consistency }).await? {
+    let (value, version) = match call.read(read, consistency).await? {
         Reply::Value { version, value, .. } => (parse_number(&value).ok_or_else(not_a_number)?, version),
         Reply::NotFound => (0, Version::ABSENT),
         _ => return Err(Problem::mismatched_reply()),

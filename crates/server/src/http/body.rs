@@ -14,6 +14,8 @@ use hyper::header::EXPECT;
 use tokio::time::timeout;
 
 use super::problem::{Problem, ProblemKind};
+use super::server::BUFFER_BYTES_MAX;
+use crate::memory::Reservation;
 
 /// How much of a refused body is read and thrown away. A client that sends before it listens gets its answer if what
 /// it sends fits in this and its socket's buffers; the connection of one that sends more is cut.
@@ -65,7 +67,10 @@ impl RequestBody {
     }
 
     /// The whole body. A length that is stated and over the limit is refused before anything is read.
-    pub async fn read(&mut self, limit: BodyLimit) -> Result<Bytes, Problem> {
+    ///
+    /// What has arrived counts in `memory`. While there is none, the client is not read from; after
+    /// a while the request is refused.
+    pub async fn read(&mut self, limit: BodyLimit, memory: &mut Reservation) -> Result<Bytes, Problem> {
         if self.ended {
             return Ok(Bytes::new());
         }
@@ -73,7 +78,7 @@ impl RequestBody {
             return Err(limit.exceeded());
         }
         self.awaits_invitation = false;
-        match timeout(self.read_timeout, self.collect(limit)).await {
+        match timeout(self.read_timeout, self.collect(limit, memory)).await {
             Ok(result) => result,
             Err(_) => {
                 // Nobody reads the rest: the connection ends after the answer.
@@ -84,8 +89,10 @@ impl RequestBody {
         }
     }
 
-    async fn collect(&mut self, limit: BodyLimit) -> Result<Bytes, Problem> {
+    async fn collect(&mut self, limit: BodyLimit, memory: &mut Reservation) -> Result<Bytes, Problem> {
+        let held = memory.bytes();
         let first = self.next_data().await?.unwrap_or_default();
+        memory.grow_to(held + first.len()).await?;
         if first.len() > limit.bytes() {
             return Err(limit.exceeded());
         }
@@ -102,9 +109,12 @@ impl RequestBody {
             if whole.len() + data.len() > limit.bytes() {
                 return Err(limit.exceeded());
             }
+            memory.grow_to(held + whole.len() + data.len() + BUFFER_BYTES_MAX).await?;
             whole.extend_from_slice(&data);
+            drop(data);
             next = self.next_data().await?;
         }
+        memory.set(held + whole.len());
         Ok(whole.freeze())
     }
 

@@ -73,6 +73,7 @@ pub(super) async fn metrics<S: Store>(call: &Call<'_, S>) -> Result<Response, Pr
         snapshots: &context.snapshots,
         transport: &context.transport,
         disk_stalled: disk_error(context).is_some(),
+        memory: &context.memory,
     };
     let media_type = negotiate::choose(call.headers(), &[OPEN_METRICS_TYPE, PROMETHEUS_TEXT_TYPE]);
     let mut response = response::typed(StatusCode::OK, media_type, scrape.encode_as(media_type));

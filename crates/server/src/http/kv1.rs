@@ -37,9 +37,9 @@ fn key(raw_path: &str) -> Result<Bytes, Problem> {
     Ok(key)
 }
 
-async fn get<S: Store>(call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
+async fn get<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
     let consistency = call.parameters().consistency()?;
-    match call.submit(Request::Read { read: Read::Get { key: key.clone() }, consistency }).await? {
+    match call.read(Read::Get { key: key.clone() }, consistency).await? {
         Reply::Value { version, value, .. } => Ok(object(&key, version, &value)),
         Reply::NotFound => Ok(response::text(StatusCode::NOT_FOUND, NOT_FOUND)),
         _ => Err(Problem::mismatched_reply()),

@@ -4,7 +4,7 @@
 //! on the server between pages.
 
 use bytes::Bytes;
-use tidelock_core::command::{Page, Read, Reply, Request};
+use tidelock_core::command::{Page, Read, Reply};
 use tidelock_core::limits;
 use tidelock_core::types::UnixMillis;
 
@@ -16,7 +16,7 @@ use super::ttl;
 use super::uri::{self, Parameters};
 use crate::store::Store;
 
-pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
+pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, Problem> {
     service::only_reads(call.method())?;
     let parameters = call.parameters();
     let read = Read::List {
@@ -27,7 +27,7 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
         keys_only: parameters.flag("keys")?,
     };
     let consistency = parameters.consistency()?;
-    match call.submit(Request::Read { read, consistency }).await? {
+    match call.read(read, consistency).await? {
         Reply::Page(page) => {
             let now = |key: &[u8]| ttl::leader_time(call.store(), call.context.clock, key);
             Ok(response::json(encode(&page, now)))

@@ -64,6 +64,7 @@ use std::time::Duration;
 use crate::backup::BackupSource;
 use crate::clock::WallClock;
 use crate::counters::PerWorker;
+use crate::memory::Memory;
 use crate::metrics::{DiskCounters, HttpCounters, SnapshotCounters};
 use crate::offload::Offload;
 use crate::remote::HandoverCounters;
@@ -168,6 +169,8 @@ pub struct HttpContext {
     pub snapshots: SnapshotCounters,
     /// Raised by the peer transport.
     pub transport: Arc<TransportCounters>,
+    /// What clients of the whole node may make it hold.
+    pub memory: Memory,
     /// Containers that were shown before.
     pub documents: Documents,
     /// Where large documents are read and written.

@@ -29,11 +29,11 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>, raw_key: &str) -> Result
     }
 }
 
-async fn get<S: Store>(call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
+async fn get<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
     let conditions = ReadConditions::of(call.headers())?;
     let consistency = call.parameters().consistency()?;
     let read = Read::Get { key: key.clone() };
-    match call.submit(Request::Read { read, consistency }).await? {
+    match call.read(read, consistency).await? {
         Reply::Value { version, value, expires } => match conditions.judge(version) {
             Verdict::Proceed => {
                 let response = response::with_etag(response::octets(value), version);

@@ -12,6 +12,7 @@ use tidelock_core::types::Version;
 
 use super::json;
 use super::response::{self, Response};
+use crate::memory::MemoryExhausted;
 
 const TYPE_PREFIX: &str = "https://tidelock.dev/problems/";
 
@@ -179,6 +180,11 @@ impl Problem {
         self.kind.parts().0
     }
 
+    /// Whether a bounded resource is used up.
+    pub fn is_overload(&self) -> bool {
+        self.kind == ProblemKind::Overloaded
+    }
+
     /// The methods that the path does take, if that is the problem.
     pub fn allow(&self) -> Option<&'static str> {
         match self.extension {
@@ -243,6 +249,12 @@ impl Problem {
         }
         out.push(b'}');
         out
+    }
+}
+
+impl From<MemoryExhausted> for Problem {
+    fn from(exhausted: MemoryExhausted) -> Problem {
+        Problem::new(ProblemKind::Overloaded, exhausted.to_string())
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) async fn answer<S: Store>(mut call: Call<'_, S>, raw_key: &str) -> Re
         Method::GET | Method::HEAD => {
             let key = uri::key(raw_key)?;
             let consistency = call.parameters().consistency()?;
-            match call.submit(Request::Read { read: Read::Get { key }, consistency }).await? {
+            match call.read(Read::Get { key }, consistency).await? {
                 Reply::Value { value, .. } => Ok(response::octets(value)),
                 Reply::NotFound => Err(Problem::key_not_found()),
                 _ => Err(Problem::mismatched_reply()),

@@ -15,13 +15,14 @@ use tidelock_core::types::Version;
 use super::config::Events;
 use super::connections::Connection;
 use crate::backup::BackupParts;
+use crate::memory::Reservation;
 
 pub(super) type Response = hyper::Response<AnswerBody>;
 
 /// The body of an answer.
 pub(super) enum AnswerBody {
     /// All of it is here.
-    Whole(Full<Bytes>),
+    Whole(Whole),
     /// It comes in parts, as the client takes them. An error among them cuts the connection: nothing else tells a client
     /// that has the head of the answer.
     Parts(BackupParts),
@@ -29,6 +30,32 @@ pub(super) enum AnswerBody {
     Events(Events),
     /// The same, written by somebody else as soon as the head of the answer is out.
     Carried(Rc<Connection>),
+}
+
+/// A body that is here, with what it counts until it is sent.
+pub(super) struct Whole {
+    body: Full<Bytes>,
+    memory: Option<Reservation>,
+}
+
+impl Whole {
+    /// Bytes that are not given out yet.
+    pub fn len(&self) -> usize {
+        self.body.size_hint().exact().unwrap_or_default() as usize
+    }
+
+    /// Counts it until it is sent.
+    pub fn count(&mut self, memory: Reservation) {
+        self.memory = Some(memory);
+    }
+
+    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context).map_err(|never| match never {});
+        let Some(memory) = self.memory.take_if(|_| matches!(frame, Poll::Ready(Some(Ok(_))))) else {
+            return frame;
+        };
+        frame.map_ok(|frame| frame.map_data(|data| memory.hold(data)))
+    }
 }
 
 impl Body for AnswerBody {
@@ -40,7 +67,7 @@ impl Body for AnswerBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         match self.get_mut() {
-            AnswerBody::Whole(whole) => Pin::new(whole).poll_frame(context).map_err(|never| match never {}),
+            AnswerBody::Whole(whole) => whole.poll_frame(context),
             AnswerBody::Parts(parts) => parts.poll_next(context).map_ok(Frame::data),
             AnswerBody::Events(events) => {
                 events.poll_next(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
@@ -54,14 +81,14 @@ impl Body for AnswerBody {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            AnswerBody::Whole(whole) => whole.is_end_stream(),
+            AnswerBody::Whole(whole) => whole.body.is_end_stream(),
             AnswerBody::Parts(_) | AnswerBody::Events(_) | AnswerBody::Carried(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            AnswerBody::Whole(whole) => whole.size_hint(),
+            AnswerBody::Whole(whole) => whole.body.size_hint(),
             AnswerBody::Parts(_) | AnswerBody::Events(_) | AnswerBody::Carried(_) => SizeHint::default(),
         }
     }
@@ -83,7 +110,7 @@ pub(super) fn events(events: Events) -> Response {
 
 /// An answer with a body of no stated type.
 pub(super) fn with_body(status: StatusCode, body: impl Into<Bytes>) -> Response {
-    let mut response = Response::new(AnswerBody::Whole(Full::new(body.into())));
+    let mut response = Response::new(AnswerBody::Whole(Whole { body: Full::new(body.into()), memory: None }));
     *response.status_mut() = status;
     response
 }

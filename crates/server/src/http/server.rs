@@ -26,12 +26,19 @@ use super::problem::{Problem, ProblemKind};
 use super::{HttpContext, service};
 use crate::accept::{self, Entrance, Farewells, Host, Seat};
 use crate::counters::Counter;
+use crate::memory::MemoryExhausted;
 use crate::metrics::raise;
 use crate::store::Store;
 
 /// A request head that is longer than this many times the limit is answered by the parser, without a body, and the
 /// connection ends. Between the two the answer names the limit.
 const HEAD_PARSER_FACTOR: usize = 4;
+
+/// What is read from a socket ahead of the parser, at most: the longest head.
+pub(super) const BUFFER_BYTES_MAX: usize = HEAD_PARSER_FACTOR * (16 << 10);
+
+/// What a connection counts that carries events: its socket and its watcher.
+const CARRIER_BYTES: usize = 2 << 10;
 
 /// Longest time between two looks at how long connections have been idle.
 const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(1);
@@ -105,12 +112,14 @@ impl<S: Store> Host for Server<S> {
 
     fn has_room(&self, open: usize) -> bool {
         open.saturating_sub(self.store.hub().count()) < self.context.options.connections_max
+            && self.context.memory.has_room_for_connection()
     }
 
     fn admit(&self, stream: TcpStream, seat: Seat, number: u64) {
         let counters = &self.context.counters;
         raise(&counters.connections_accepted);
         let place = self.connections.admit(Instant::now());
+        let mut memory = self.context.memory.connection();
         counters.connections_open.set(self.connections.len() as u64);
         let store = self.store.for_client(accept::http_client(number));
         let (context, connections) = (self.context.clone(), self.connections.clone());
@@ -118,11 +127,15 @@ impl<S: Store> Host for Server<S> {
             match serve_connection(stream, place, &store, &context).await {
                 // A task of its own, because this one keeps room for the parser until it ends.
                 Some(carrier) => {
-                    drop(tokio::task::spawn_local(carry(carrier, (context, connections), seat)));
+                    memory.reduce_base(CARRIER_BYTES);
+                    drop(tokio::task::spawn_local(async move {
+                        carry(carrier, (context, connections), seat).await;
+                        drop(memory);
+                    }));
                 }
                 None => {
                     context.counters.connections_open.set(connections.len() as u64);
-                    drop(seat);
+                    drop((seat, memory));
                 }
             }
         });
@@ -131,8 +144,14 @@ impl<S: Store> Host for Server<S> {
     /// An answer to a request that is not parsed.
     fn refusal(&self) -> Vec<u8> {
         raise(&self.context.counters.connections_refused);
-        let detail = "as many connections are open as this node serves; nothing was done".to_owned();
-        Problem::new(ProblemKind::TooManyConnections, detail).into_raw_answer()
+        let problem = if self.context.memory.has_room_for_connection() {
+            let detail = "as many connections are open as this node serves; nothing was done".to_owned();
+            Problem::new(ProblemKind::TooManyConnections, detail)
+        } else {
+            self.context.memory.note_refused();
+            MemoryExhausted.into()
+        };
+        problem.into_raw_answer()
     }
 
     fn farewells(&self) -> &Farewells {
@@ -156,6 +175,7 @@ async fn serve_connection<S: Store>(
     });
     let stream = TokioIo::new(WatchedStream { stream, connection: &connection });
     let mut http = http1::Builder::new()
+        .max_buf_size(BUFFER_BYTES_MAX)
         .max_header_size(context.options.head_bytes_max.saturating_mul(HEAD_PARSER_FACTOR))
         // The sweep does it, without a timer for each request.
         .header_read_timeout(None)

@@ -5,23 +5,29 @@
 
 use std::time::Instant;
 
+use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_LENGTH, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode};
-use tidelock_core::command::{Reply, Request};
+use tidelock_core::command::{
+    Consistency, Item, Operation, OperationReply, Operations, Read, Rejection, Reply, Request,
+};
+use tidelock_core::limits;
 
 use super::authority::Authority;
 use super::body::{BodyLimit, RequestBody};
+use super::config::ApiError;
 use super::problem::{Problem, ProblemKind};
-use super::response::Response;
+use super::response::{AnswerBody, Response};
 use super::route::Route;
 use super::uri::Parameters;
 use super::{
     HttpContext, atomics, backup, checkpoint, cluster, config, cross_origin, health, kv1, list, membership,
     native, openapi, raftdb, registry, restore, slots,
 };
-use crate::metrics::{Kind, MethodClass, Observation, StatusClass};
+use crate::memory::{CONNECTION_BYTES, MemoryExhausted, Reservation};
+use crate::metrics::{Dialect, Kind, MethodClass, Observation, StatusClass};
 use crate::store::Store;
 
 /// A request in the hands of a route.
@@ -31,6 +37,8 @@ pub(super) struct Call<'a, S> {
     pub context: &'a HttpContext,
     head: &'a Parts,
     body: &'a mut RequestBody,
+    /// What this request holds of the memory for clients.
+    memory: &'a mut Reservation,
 }
 
 impl<'a, S: Store> Call<'a, S> {
@@ -60,10 +68,84 @@ impl<'a, S: Store> Call<'a, S> {
     }
 
     /// Reads the body, see [`RequestBody::read`].
-    pub async fn read_body(&mut self, limit: BodyLimit) -> Result<bytes::Bytes, Problem> {
-        self.body.read(limit).await
+    pub async fn read_body(&mut self, limit: BodyLimit) -> Result<Bytes, Problem> {
+        self.body.read(limit, self.memory).await
+    }
+
+    /// Asks the store for something that may be large, once there is memory for as much as it may
+    /// be.
+    pub async fn read(&mut self, read: Read, consistency: Consistency) -> Result<Reply, Problem> {
+        let held = self.memory.bytes();
+        let bytes_max = reply_bytes_max(&read, self.memory.share());
+        if !self.memory.try_grow_to(held + bytes_max) {
+            if let Read::Get { key } = &read
+                && let Some(reply) = self.read_short(key, consistency).await?
+            {
+                return Ok(reply);
+            }
+            self.memory.grow_to(held + bytes_max).await?;
+        }
+        let reply = self.submit(Request::Read { read, consistency }).await?;
+        self.memory.set(held + reply_bytes(&reply));
+        Ok(reply)
+    }
+
+    /// Reads a key while memory is short; `None` if its value is longer than what every connection
+    /// may hold.
+    async fn read_short(&self, key: &[u8], consistency: Consistency) -> Result<Option<Reply>, Problem> {
+        let operations = Operations::of(&[Operation::Get { key }]);
+        let read = Read::Operations { operations, bytes_max: SHORT_VALUE_BYTES };
+        let Reply::Operations(replies) = self.submit(Request::Read { read, consistency }).await? else {
+            return Err(Problem::mismatched_reply());
+        };
+        match replies.only() {
+            Some(OperationReply::Value { version, expires, value }) => {
+                Ok(Some(Reply::Value { version, value: Bytes::copy_from_slice(value), expires }))
+            }
+            Some(OperationReply::Absent) => Ok(Some(Reply::NotFound)),
+            Some(OperationReply::Rejected(Rejection::RepliesTooLong)) => Ok(None),
+            _ => Err(Problem::mismatched_reply()),
+        }
     }
 }
+
+/// Values up to this size are read although the memory for clients is used up: with its encoding
+/// one fits into what every connection may hold.
+const SHORT_VALUE_BYTES: usize = CONNECTION_BYTES / 4;
+
+/// The most that the reply to a read may take until it is an answer.
+fn reply_bytes_max(read: &Read, share: usize) -> usize {
+    match read {
+        Read::Get { .. } => limits::VALUE_BYTES_MAX,
+        // A page of each of some shards, before they are merged. More shards have larger pages only
+        // if all of them are large.
+        Read::List { keys_only, limit, .. } => {
+            let item_bytes_max = if *keys_only { limits::KEY_BYTES_MAX } else { limits::VALUE_BYTES_MAX };
+            let page_bytes_max =
+                limits::LIST_PAGE_BYTES_MAX + limits::KEY_BYTES_MAX + limits::VALUE_BYTES_MAX;
+            (LIST_PAGES * page_bytes_max.min(limit.saturating_mul(item_bytes_max))).min(share / 2)
+        }
+        _ => 0,
+    }
+}
+
+/// Pages of a list that are counted before they are made.
+const LIST_PAGES: usize = 4;
+
+/// What a reply takes until it is an answer, twice: as it came, and encoded.
+fn reply_bytes(reply: &Reply) -> usize {
+    match reply {
+        Reply::Value { value, .. } => value.len(),
+        Reply::Page(page) => {
+            let item = |item: &Item| item.key.len() + item.value.as_ref().map_or(0, Bytes::len) + ITEM_BYTES;
+            2 * page.items.iter().map(item).sum::<usize>()
+        }
+        _ => 0,
+    }
+}
+
+/// What an item of a list takes besides key and value.
+const ITEM_BYTES: usize = size_of::<Item>() + 48;
 
 /// Answers one request.
 pub(super) async fn answer<S: Store>(
@@ -74,16 +156,20 @@ pub(super) async fn answer<S: Store>(
     let started = Instant::now();
     let (head, incoming) = request.into_parts();
     let mut body = RequestBody::new(incoming, &head.headers, context.options.body_read_timeout);
+    let mut memory = context.memory.request();
     let route = Route::of(head.uri.path());
     let result = match check_head(&head, context) {
-        Ok(()) => dispatch(Call { store, context, head: &head, body: &mut body }, route).await,
+        Ok(()) => {
+            dispatch(Call { store, context, head: &head, body: &mut body, memory: &mut memory }, route).await
+        }
         Err(problem) => Err(problem),
     };
     body.finish();
-    let mut response = result.unwrap_or_else(|problem| match route {
+    let response = result.unwrap_or_else(|problem| match route {
         Route::Config(_) => config::refusal(problem),
         _ => problem.into_response(),
     });
+    let mut response = count(response, memory, route);
     // Values are what clients put there: a browser must not take one for a page or a script.
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if head.method == Method::HEAD {
@@ -128,6 +214,23 @@ async fn dispatch<S: Store>(call: Call<'_, S>, route: Route<'_>) -> Result<Respo
         Route::Metrics => Box::pin(health::metrics(&call)).await,
         Route::OpenApi => openapi::answer(&call),
         Route::Nothing => Err(Problem::no_such_route()),
+    }
+}
+
+/// Counts an answer until it is sent. If there is no memory for it, the answer is a refusal, unless
+/// it is a small one, or one that an operator needs just then.
+fn count(mut response: Response, mut memory: Reservation, route: Route<'_>) -> Response {
+    let is_needed = route.dialect() == Dialect::Operations || !response.status().is_success();
+    let AnswerBody::Whole(whole) = response.body_mut() else { return response };
+    if memory.try_set(whole.len()) || is_needed {
+        whole.count(memory);
+        return response;
+    }
+    drop(response);
+    memory.note_refused();
+    match route {
+        Route::Config(_) => ApiError::from(MemoryExhausted).into_response(),
+        _ => Problem::from(MemoryExhausted).into_response(),
     }
 }
 

@@ -4,11 +4,13 @@
 //! on. Everything that is there is worked off before anything is waited for, so a burst costs one read, one hand-over a shard, one
 //! wake-up and one write.
 //!
-//! Back-pressure: a client that does not read its replies is not read from. Then its commands pile up in its own socket,
-//! not in our memory. A turn is bounded, so that one client with much to do does not keep others waiting.
+//! Back-pressure: a client that does not read its replies is not read from. Then its commands pile
+//! up in its own socket, not in our memory. The same while the node's memory for clients is used
+//! up; a command that then waits for too long is answered with `TRYAGAIN`. A turn is bounded, so
+//! that one client with much to do does not keep others waiting.
 
 use std::cell::Cell;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -17,25 +19,22 @@ use std::task::{Context, Poll};
 use tidelock_core::command::Reply;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep};
 
-use super::RespContext;
 use super::dispatch::Dispatched;
 use super::frame::Parser;
+use super::lanes::OUT_BYTES_CLOSE;
 use super::session::{Action, Pending, Session};
+use super::{READ_BYTES, RespContext};
+use crate::memory::{self, CONNECTION_BYTES, Reservation};
 use crate::store::Mailbox;
-
-/// Replies are encoded until so many bytes wait to be sent.
-const OUT_BYTES_CLOSE: usize = 256 << 10;
 
 /// Commands of one connection that are not answered yet. More would gain nothing: they wait in the socket instead.
 const OWED_MAX: usize = 16_384;
 
-/// What one connection may hold in operations and replies before it takes no more commands.
+/// What one connection may hold in operations and replies, there or expected, before it takes no
+/// more commands.
 const HELD_BYTES_MAX: usize = 8 << 20;
-
-/// What a connection holds that all others need not know of.
-const HELD_BYTES_FREE: usize = 128 << 10;
 
 /// Buffers that are empty are kept up to this size; ten thousand idle connections must not hold ten thousand large ones.
 const INPUT_BYTES_KEPT: usize = 4 << 10;
@@ -76,8 +75,10 @@ pub struct Connection {
     /// The client sends no more.
     is_read_out: bool,
     is_protocol_error: bool,
-    /// What of this connection is part of the sum of all.
-    counted_bytes: usize,
+    /// What this connection holds of the node's memory for clients.
+    memory: Reservation,
+    /// Until when it waits for memory, if there is none for what it needs to go on.
+    memory_timer: Option<Pin<Box<Sleep>>>,
     stalled_since: Rc<Cell<Option<Instant>>>,
 }
 
@@ -85,6 +86,7 @@ impl Connection {
     /// A connection of a new client. Since when the client has taken nothing, if it is owed something, is kept in
     /// `stalled_since`.
     pub fn new(stream: TcpStream, session: Session, stalled_since: Rc<Cell<Option<Instant>>>) -> Connection {
+        let memory = session.context.memory.connection();
         Connection {
             stream,
             context: session.context.clone(),
@@ -99,7 +101,8 @@ impl Connection {
             is_closing: false,
             is_read_out: false,
             is_protocol_error: false,
-            counted_bytes: 0,
+            memory,
+            memory_timer: None,
             stalled_since,
         }
     }
@@ -115,8 +118,11 @@ impl Connection {
     }
 
     /// The socket, once serving has ended.
-    pub fn into_stream(mut self) -> TcpStream {
-        self.count_held(0);
+    pub fn into_stream(self) -> TcpStream {
+        if !self.session.is_settled() {
+            // Replies may still be made; their memory is given back when the last one has come.
+            self.mailbox.keep(self.memory);
+        }
         self.stream
     }
 
@@ -140,12 +146,64 @@ impl Connection {
         let mut goes_on = self.take_replies(task) | self.poll_pending(task);
         self.session.settle(self.sent + OUT_BYTES_CLOSE);
         goes_on |= self.take_commands();
-        let (store, mailbox) = (self.session.store.clone(), &self.mailbox);
-        self.session.submit(|request, lane| store.submit_to(request, mailbox, lane));
+        let wanted_replies = self.submit();
         goes_on |= self.poll_write(task)?;
-        goes_on |= self.poll_read(task)?;
-        self.count_held(self.session.held_bytes() + self.input.len());
+        let wanted_input = self.poll_read(task, &mut goes_on)?;
+        self.memory.set(self.held_bytes());
+        goes_on |= self.poll_wanted(task, wanted_replies.or(wanted_input));
         Ok(goes_on)
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.session.held_bytes() + self.input.len()
+    }
+
+    /// Hands commands to the store as far as there is memory for their replies. Returns how much
+    /// must be held for the reply that the client gets next, if that is too much now.
+    fn submit(&mut self) -> Option<usize> {
+        let (store, mailbox, memory) = (self.session.store.clone(), &self.mailbox, &mut self.memory);
+        let (mut held, mut wanted) = (self.session.held_bytes() + self.input.len(), None);
+        let reads = self.session.encoded_bytes() - self.sent < OUT_BYTES_CLOSE;
+        self.session.submit(
+            reads,
+            |bytes, is_next| {
+                let has_room = memory.try_grow_to(held + bytes);
+                if has_room {
+                    held += bytes;
+                } else if is_next {
+                    wanted = Some(held + bytes);
+                }
+                has_room
+            },
+            |request, lane| store.submit_to(request, mailbox, lane),
+        );
+        wanted
+    }
+
+    /// Waits for memory, if the connection needs more than it can have now: `wanted` bytes in all.
+    /// Returns whether it goes on, because there is memory or because what waited for it was
+    /// refused.
+    fn poll_wanted(&mut self, task: &mut Context<'_>, wanted: Option<usize>) -> bool {
+        let Some(bytes) = wanted else {
+            self.memory.leave_queue();
+            self.memory_timer = None;
+            return false;
+        };
+        if self.memory.poll_grow_to(bytes, task).is_ready() {
+            return true;
+        }
+        let timer = self.memory_timer.get_or_insert_with(|| Box::pin(sleep(memory::WAIT)));
+        if timer.as_mut().poll(task).is_pending() {
+            return false;
+        }
+        self.memory_timer = None;
+        self.memory.leave_queue();
+        self.context.memory.note_refused();
+        if !self.session.refuse_next() {
+            self.session.fail("TRYAGAIN the memory for clients is used up; nothing was done");
+            (self.is_closing, self.is_protocol_error) = (true, true);
+        }
+        true
     }
 
     fn is_over(&self) -> bool {
@@ -159,9 +217,7 @@ impl Connection {
         self.mailbox.take(&mut self.delivered, task);
         let any = !self.delivered.is_empty();
         for (lane, reply) in self.delivered.drain(..) {
-            if let Some(rest) = self.session.complete(lane, reply) {
-                self.session.store.submit_to(rest, &self.mailbox, lane);
-            }
+            self.session.complete(lane, reply);
         }
         any
     }
@@ -217,14 +273,11 @@ impl Connection {
         consumed > 0
     }
 
-    /// Whether another command may be taken. What everybody holds together stops those first that hold much.
+    /// Whether another command may be taken.
     fn has_room(&self) -> bool {
-        let held = self.session.held_bytes() - self.sent;
-        let all_held = self.context.held_bytes.get();
         self.session.encoded_bytes() - self.sent < OUT_BYTES_CLOSE
             && self.session.owed() < OWED_MAX
-            && held < HELD_BYTES_MAX
-            && (held < HELD_BYTES_FREE || all_held < self.context.options.held_bytes_max)
+            && self.session.expected_held_bytes() - self.sent < HELD_BYTES_MAX
     }
 
     fn poll_write(&mut self, task: &mut Context<'_>) -> io::Result<bool> {
@@ -253,40 +306,37 @@ impl Connection {
         Ok(moved)
     }
 
-    fn poll_read(&mut self, task: &mut Context<'_>) -> io::Result<bool> {
+    /// Reads what there is memory for. Returns how much must be held for that, if it is too much
+    /// now and nothing that the connection has would make room.
+    fn poll_read(&mut self, task: &mut Context<'_>, goes_on: &mut bool) -> io::Result<Option<usize>> {
         let waits = self.is_closing || self.is_read_out || self.pending.is_some() || !self.wants_input;
         if waits || !self.has_room() {
-            return Ok(false);
+            return Ok(None);
+        }
+        let held = self.held_bytes();
+        let bytes_max = match self.memory.could_grow_to(held + READ_BYTES) {
+            true => READ_BYTES,
+            false => CONNECTION_BYTES.saturating_sub(held).min(READ_BYTES),
+        };
+        if bytes_max == 0 {
+            let is_alone = self.session.is_settled() && self.session.encoded_bytes() == self.sent;
+            return Ok(is_alone.then_some(held + READ_BYTES));
         }
         let mut buffer = self.context.read_buffer.borrow_mut();
-        let mut read = ReadBuf::new(&mut buffer);
+        let mut read = ReadBuf::new(&mut buffer[..bytes_max]);
         // `try_read` would be asked once more after each burst, only to hear that there is nothing; this one knows
         // that a read which did not fill the buffer was the last.
         if Pin::new(&mut self.stream).poll_read(task, &mut read)?.is_pending() {
-            return Ok(false);
+            return Ok(None);
         }
+        *goes_on = true;
         let bytes = read.filled();
         if bytes.is_empty() {
             self.is_read_out = true;
-            return Ok(true);
-        }
-        let held = self.input.len() + bytes.len();
-        let is_crowded = self.context.held_bytes.get() > self.context.options.held_bytes_max;
-        if held > HELD_BYTES_FREE && is_crowded {
-            self.session.fail("TRYAGAIN the node is overloaded; nothing was done");
-            (self.is_closing, self.is_protocol_error) = (true, true);
-            return Ok(true);
+            return Ok(None);
         }
         self.input.extend_from_slice(bytes);
         self.wants_input = false;
-        Ok(true)
-    }
-
-    /// Keeps the sum of what all connections hold.
-    fn count_held(&mut self, held: usize) {
-        let counted = held.saturating_sub(HELD_BYTES_FREE);
-        let all = &self.context.held_bytes;
-        all.set(all.get() - self.counted_bytes + counted);
-        self.counted_bytes = counted;
+        Ok(None)
     }
 }

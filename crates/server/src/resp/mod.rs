@@ -27,11 +27,12 @@ mod slots;
 
 pub use server::{Entrances, serve};
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use crate::clock::WallClock;
 use crate::counters::{Counter, PerWorker};
+use crate::memory::Memory;
 use dispatch::{Family, Table};
 
 /// Most connections open at a time. The one above is told so and closed.
@@ -43,10 +44,6 @@ pub const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a shutdown waits for what is in flight, and for clients to take their replies.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What all connections may hold together beyond a little each: parts of commands, commands on their way, replies that are not
-/// taken. Beyond it those that hold much wait, or are told to come again.
-pub const HELD_BYTES_MAX: usize = 512 << 20;
-
 /// What an operator may set.
 #[derive(Clone, Copy, Debug)]
 pub struct RespOptions {
@@ -56,8 +53,6 @@ pub struct RespOptions {
     pub stall_timeout: Duration,
     /// See [`DRAIN_TIMEOUT`].
     pub drain_timeout: Duration,
-    /// See [`HELD_BYTES_MAX`].
-    pub held_bytes_max: usize,
 }
 
 impl Default for RespOptions {
@@ -66,7 +61,6 @@ impl Default for RespOptions {
             connections_max: CONNECTIONS_MAX,
             stall_timeout: STALL_TIMEOUT,
             drain_timeout: DRAIN_TIMEOUT,
-            held_bytes_max: HELD_BYTES_MAX,
         }
     }
 }
@@ -83,8 +77,8 @@ pub struct RespContext {
     pub counters: PerWorker<RespCounters>,
     /// The commands.
     pub table: Table,
-    /// What connections hold together, in bytes.
-    pub held_bytes: Cell<usize>,
+    /// What clients of the whole node may make it hold.
+    pub memory: Memory,
     /// What is read from a socket comes here first, so that no connection needs a large buffer of its own.
     read_buffer: RefCell<Box<[u8]>>,
 }
@@ -101,7 +95,7 @@ impl RespContext {
             started: Instant::now(),
             counters: PerWorker::default(),
             table: Table::new(),
-            held_bytes: Cell::new(0),
+            memory: Memory::default(),
             read_buffer: RefCell::new(vec![0; READ_BYTES].into()),
         }
     }

@@ -23,6 +23,7 @@ use super::session::Session;
 use crate::accept::{self, Entrance, Farewells, Host, Seat};
 use crate::counters::Counter;
 use crate::descriptors::ClientDescriptors;
+use crate::memory::MemoryExhausted;
 use crate::metrics::raise;
 use crate::store::Store;
 
@@ -197,12 +198,18 @@ impl Host for Listener {
     }
 
     fn has_room(&self, open: usize) -> bool {
-        open < self.server.context.options.connections_max
+        let context = &self.server.context;
+        open < context.options.connections_max && context.memory.has_room_for_connection()
     }
 
     fn refusal(&self) -> Vec<u8> {
-        raise(&self.server.context.counters.connections_refused);
-        b"-ERR max number of clients reached\r\n".to_vec()
+        let context = &self.server.context;
+        raise(&context.counters.connections_refused);
+        if context.memory.has_room_for_connection() {
+            return b"-ERR max number of clients reached\r\n".to_vec();
+        }
+        context.memory.note_refused();
+        format!("-TRYAGAIN {MemoryExhausted}\r\n").into_bytes()
     }
 
     fn farewells(&self) -> &Farewells {

@@ -62,6 +62,8 @@ pub struct Session {
     /// The version of the map of slots by which operations have their lanes.
     map_version: u64,
     ring: VecDeque<Slot>,
+    /// Bytes that the slots hold.
+    ring_bytes: usize,
     out: Vec<u8>,
 }
 
@@ -120,6 +122,7 @@ impl Session {
             lanes: Lanes::new(),
             map_version,
             ring: VecDeque::new(),
+            ring_bytes: 0,
             out: Vec::new(),
         }
     }
@@ -147,7 +150,7 @@ impl Session {
             self.queue([*operation].into_iter(), Item::One(render))?;
         } else {
             let lane = self.lanes.push(self.store.shard_of(operation.key()), operation);
-            self.ring.push_back(Slot::One { lane, render });
+            self.push_slot(Slot::One { lane, render });
         }
         Ok(Action::Done)
     }
@@ -163,10 +166,10 @@ impl Session {
             let item = Item::Many(render, operations.len());
             self.queue(operations, item)?;
         } else {
-            let lanes =
-                operations.map(|operation| self.lanes.push(self.store.shard_of(operation.key()), &operation));
+            let lanes = operations
+                .map(|operation| self.lanes.push_together(self.store.shard_of(operation.key()), &operation));
             let slot = Slot::many(render, lanes.collect());
-            self.ring.push_back(slot);
+            self.push_slot(slot);
         }
         Ok(Action::Done)
     }
@@ -191,7 +194,7 @@ impl Session {
         check_length(&builder)?;
         let shard = shard.ok_or("ERR wrong number of arguments")?;
         let lane = self.lanes.push_transaction(shard, builder, Vec::new());
-        self.ring.push_back(Slot::many(render, std::iter::repeat_n(lane, count).collect()));
+        self.push_slot(Slot::many(render, std::iter::repeat_n(lane, count).collect()));
         Ok(Action::Done)
     }
 
@@ -255,7 +258,7 @@ impl Session {
         }
         if let Some(shard) = shard {
             let lane = self.lanes.push_transaction(shard, multi.operations, conditions);
-            self.ring.push_back(Slot::Exec { lane, items: multi.items });
+            self.push_slot(Slot::Exec { lane, items: multi.items });
         } else {
             self.owe(|encoder| {
                 encoder.array(multi.items.len());
@@ -297,7 +300,7 @@ impl Session {
             let lane = self.lanes.push(shard, &Operation::Describe { key });
             self.watches_begun += 1;
             let (watch, is_last) = (self.watches_begun, number + 1 == count);
-            self.ring.push_back(Slot::Watch { lane, watch, is_last });
+            self.push_slot(Slot::Watch { lane, watch, is_last });
             let key = Bytes::copy_from_slice(key);
             self.watches.push(Watched { number: watch, key, shard, version: Seen::Asked });
         }
@@ -326,7 +329,7 @@ impl Session {
 
     /// Appends a reply that was waited for.
     pub fn owe_encoded(&mut self, encoded: Vec<u8>) {
-        self.ring.push_back(Slot::Ready(encoded));
+        self.push_slot(Slot::Ready(encoded));
     }
 
     /// Whether nothing is owed but what is encoded.
@@ -339,9 +342,24 @@ impl Session {
         self.ring.len()
     }
 
-    /// Bytes that are held for this client: of operations, of replies, and encoded.
+    /// Bytes that are held for this client: of operations, of replies that are there or may come,
+    /// and encoded.
     pub fn held_bytes(&self) -> usize {
-        self.lanes.held_bytes() + self.out.len()
+        self.lanes.held_bytes() + self.held_apart_bytes()
+    }
+
+    /// The same without what replies may take and probably do not.
+    pub fn expected_held_bytes(&self) -> usize {
+        self.lanes.expected_held_bytes() + self.held_apart_bytes()
+    }
+
+    /// What is held besides what the lanes hold.
+    fn held_apart_bytes(&self) -> usize {
+        let multi =
+            self.multi.as_ref().map_or(0, |multi| multi.operations.encoded_bytes() + multi.items_bytes);
+        let slots = self.ring_bytes + self.ring.len() * size_of::<Slot>();
+        let encoded = self.out.len().max(self.lanes.encoding_bytes());
+        encoded + slots + multi + self.watches.len() * size_of::<Watched>()
     }
 
     /// Bytes that are encoded, sent or not.
@@ -349,16 +367,30 @@ impl Session {
         self.out.len()
     }
 
-    /// Hands what the lanes have to `submit`.
-    pub fn submit(&mut self, submit: impl FnMut(Request, u64)) {
-        let consistency = self.consistency();
-        self.lanes.submit(consistency, submit);
+    /// Hands what the lanes have to `submit`, as far as `has_room` grants memory for the replies:
+    /// so many bytes, for the reply that the client gets next or a later one. If the client `reads`
+    /// nothing, all of them are later ones.
+    pub fn submit(
+        &mut self,
+        reads: bool,
+        has_room: impl FnMut(usize, bool) -> bool,
+        submit: impl FnMut(Request, u64),
+    ) {
+        let (first, consistency) =
+            (self.ring.front().filter(|_| reads).and_then(Slot::lane), self.consistency());
+        self.lanes.submit((first, consistency), has_room, submit);
     }
 
-    /// Takes a reply of the store. Returns what is to be asked in the same lane at once.
-    pub fn complete(&mut self, lane: u64, reply: Reply) -> Option<Request> {
-        let consistency = self.consistency();
-        self.lanes.complete(lane, consistency, reply)
+    /// Refuses what the client gets its next reply of, if that is not under way yet. Returns
+    /// whether there was something.
+    pub fn refuse_next(&mut self) -> bool {
+        let first = self.ring.front().and_then(Slot::lane);
+        first.is_some_and(|lane| self.lanes.refuse_next(lane))
+    }
+
+    /// Takes a reply of the store.
+    pub fn complete(&mut self, lane: u64, reply: Reply) {
+        self.lanes.complete(lane, reply);
     }
 
     /// Encodes replies up to the first that is not known, or until there are `bytes_max` of them.
@@ -370,6 +402,7 @@ impl Session {
         while self.out.len() < bytes_max
             && let Some(slot) = self.ring.front_mut()
         {
+            let held_before = slot.held_bytes();
             let is_settled = match slot {
                 Slot::Watch { lane, watch, is_last } => {
                     let (lane, watch, is_last) = (*lane, *watch, *is_last);
@@ -377,9 +410,12 @@ impl Session {
                 }
                 slot => slot.settle(&mut self.lanes, style, &mut self.out),
             };
+            let held_after = self.ring.front().map_or(0, Slot::held_bytes);
+            self.ring_bytes = self.ring_bytes + held_after - held_before;
             if !is_settled {
                 break;
             }
+            self.ring_bytes -= held_after;
             self.ring.pop_front();
         }
     }
@@ -393,13 +429,18 @@ impl Session {
         if self.is_readonly { Consistency::Stale } else { Consistency::Linearizable }
     }
 
+    fn push_slot(&mut self, slot: Slot) {
+        self.ring_bytes += slot.held_bytes();
+        self.ring.push_back(slot);
+    }
+
     fn owe(&mut self, encode: impl FnOnce(&mut Encoder<'_>)) {
         if self.ring.is_empty() {
             return encode(&mut Encoder::new(&mut self.out, self.protocol));
         }
         let mut encoded = Vec::new();
         encode(&mut Encoder::new(&mut encoded, self.protocol));
-        self.ring.push_back(Slot::Ready(encoded));
+        self.push_slot(Slot::Ready(encoded));
     }
 
     /// Takes a command into the transaction in the making.
@@ -419,8 +460,7 @@ impl Session {
             multi.operations.push(&operation);
         }
         check_length(&multi.operations)?;
-        multi.items_bytes +=
-            size_of::<Item>() + if let Item::Ready(encoded) = &item { encoded.len() } else { 0 };
+        multi.items_bytes += item.held_bytes();
         if multi.items_bytes > limits::TRANSACTION_BYTES_MAX {
             return Err("ERR too many commands in one transaction".into());
         }

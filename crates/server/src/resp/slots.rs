@@ -110,10 +110,37 @@ pub struct Style {
     pub now: UnixMillis,
 }
 
+impl Item {
+    /// Bytes that it takes.
+    pub fn held_bytes(&self) -> usize {
+        size_of::<Item>() + if let Item::Ready(encoded) = self { encoded.len() } else { 0 }
+    }
+}
+
 impl Slot {
     /// The slot of a command of several operations in these lanes, in their order.
     pub fn many(render: RenderMany, lanes: VecDeque<u32>) -> Slot {
         Slot::Many(Box::new(Many { lanes, gathered: Gathered::new(render) }))
+    }
+
+    /// Bytes that it holds, besides itself.
+    pub fn held_bytes(&self) -> usize {
+        match self {
+            Slot::Ready(encoded) => encoded.len(),
+            // Once as they come, and once in the reply.
+            Slot::Many(many) => 2 * many.gathered.values.len() + many.lanes.len() * size_of::<u32>(),
+            Slot::Exec { items, .. } => items.iter().map(Item::held_bytes).sum(),
+            Slot::One { .. } | Slot::Watch { .. } => 0,
+        }
+    }
+
+    /// The lane that the next part of the reply comes from.
+    pub fn lane(&self) -> Option<u32> {
+        match self {
+            Slot::Ready(_) => None,
+            Slot::Many(many) => many.lanes.front().copied(),
+            Slot::One { lane, .. } | Slot::Exec { lane, .. } | Slot::Watch { lane, .. } => Some(*lane),
+        }
     }
 
     /// Appends the reply if it is known; whether it was.

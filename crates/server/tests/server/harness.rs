@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 
 use tidelock_server::clock::WallClock;
 use tidelock_server::http::{AllowedHosts, HttpContext, HttpOptions, NodeAddresses, serve};
+use tidelock_server::memory::Memory;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -24,6 +25,11 @@ pub struct Server {
 
 impl Server {
     pub fn start(options: HttpOptions) -> Server {
+        Server::start_within(options, Memory::new(1 << 30))
+    }
+
+    /// The same with so much memory for clients.
+    pub fn start_within(options: HttpOptions, memory: Memory) -> Server {
         let store = FakeStore::new();
         let (shutdown, shutdown_receiver) = watch::channel(false);
         let (jobs, jobs_receiver) = mpsc::unbounded_channel();
@@ -35,7 +41,7 @@ impl Server {
             tasks.block_on(&runtime, async move {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 started.send(listener.local_addr().unwrap()).unwrap();
-                let context = Rc::new(context(options));
+                let context = Rc::new(context(options, memory));
                 tokio::task::spawn_local(run_jobs(jobs_receiver, context.clone()));
                 serve(listener.into(), served, context, shutdown_receiver).await;
             });
@@ -76,10 +82,11 @@ impl Drop for Server {
     }
 }
 
-fn context(options: HttpOptions) -> HttpContext {
+fn context(options: HttpOptions, memory: Memory) -> HttpContext {
     HttpContext {
         options,
         allowed_hosts: AllowedHosts::new(["tidelock.example".to_owned()]),
+        memory,
         clock: WallClock(|| NOW),
         addresses: NodeAddresses {
             http: "127.0.0.1:8001".to_owned(),

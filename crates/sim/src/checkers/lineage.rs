@@ -186,7 +186,7 @@ impl Builder<'_> {
         stale_at: Option<Incarnation>,
     ) -> Result<(), Violation> {
         match (read, reply) {
-            (Read::Operations(_), Reply::Operations(_))
+            (Read::Operations { .. }, Reply::Operations(_))
             | (Read::Scan { .. }, Reply::Scanned { .. } | Reply::SlotsMoved)
             | (Read::Count, Reply::Count(_)) => Ok(()),
             (Read::Get { key }, Reply::Value { expires: None, version, value }) => {

@@ -200,7 +200,9 @@ impl KeyValue {
                 }
                 None => Reply::NotFound,
             },
-            Read::Operations(operations) => Reply::Operations(self.look(operations)),
+            Read::Operations { operations, bytes_max } => {
+                Reply::Operations(self.look(operations, *bytes_max))
+            }
             Read::Scan { after, count, .. } => self.scan(*after, *count),
             Read::Count if self.ownership.as_ref().is_some_and(|ownership| ownership.hidden().is_none()) => {
                 Reply::Refused(Refusal::NotHere)

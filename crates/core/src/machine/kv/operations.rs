@@ -22,9 +22,9 @@ const PASSED: UnixMillis = UnixMillis(0);
 const RELATIVE: &str = "invariant: the leader made every time absolute before it proposed the command";
 
 impl KeyValue {
-    /// Answers operations that change nothing.
-    pub(super) fn look(&self, operations: &Operations) -> OperationReplies {
-        let mut replies = OperationRepliesBuilder::default();
+    /// Answers operations that change nothing, with at most so many bytes.
+    pub(super) fn look(&self, operations: &Operations, bytes_max: usize) -> OperationReplies {
+        let mut replies = OperationRepliesBuilder::within(bytes_max);
         for operation in operations.iter() {
             match operation {
                 Operation::Get { key } => replies.push(&self.value(key)),

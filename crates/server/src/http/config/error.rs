@@ -12,6 +12,7 @@ use tidelock_core::command::{Refusal, config::write_json_text};
 
 use super::super::problem::Problem;
 use super::super::response::{self, Response};
+use crate::memory::MemoryExhausted;
 use crate::offload::Busy;
 
 /// A refusal that is about to be an answer.
@@ -159,6 +160,7 @@ impl From<Problem> for ApiError {
         let status = problem.status();
         let errcode = match status {
             StatusCode::PAYLOAD_TOO_LARGE => 41300,
+            _ if problem.is_overload() => 50301,
             other => u32::from(other.as_u16()) * 100,
         };
         ApiError { allow: problem.allow(), ..ApiError::new(status, errcode, problem.into_detail()) }
@@ -168,6 +170,12 @@ impl From<Problem> for ApiError {
 impl From<Busy> for ApiError {
     fn from(busy: Busy) -> ApiError {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, 50301, busy.to_string())
+    }
+}
+
+impl From<MemoryExhausted> for ApiError {
+    fn from(exhausted: MemoryExhausted) -> ApiError {
+        Problem::from(exhausted).into()
     }
 }
 

@@ -40,7 +40,7 @@ use super::uri::{self, Parameters};
 use crate::offload::INLINE_BYTES_MAX;
 use crate::store::Store;
 pub use cache::Documents;
-use error::ApiError;
+pub(super) use error::ApiError;
 pub(super) use formats::Format;
 use path::{Place, Verb};
 pub(super) use stream::Events;

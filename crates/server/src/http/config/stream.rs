@@ -26,12 +26,16 @@ use super::super::service::Call;
 use super::error::ApiError;
 use super::show::Show;
 use super::{ask_store, number, text};
+use crate::memory::{Memory, Reservation};
 use crate::store::Store;
 use crate::watch::{self, Watch};
 
 /// A comment is sent after so long without an event: half of what an idle connection is given, and little beside what
 /// proxies give.
 const HEARTBEAT: Duration = Duration::from_secs(50);
+
+/// What an event takes besides the document.
+const EVENT_BYTES: usize = 1 << 10;
 
 /// How long a long poll waits unless told, and at most.
 const WAIT: Duration = Duration::from_secs(30);
@@ -65,6 +69,9 @@ pub(super) async fn watch<S: Store>(
         watch,
         after: last.unwrap_or_default(),
         outbox: VecDeque::from([Bytes::from_static(b"retry: 1000\n\n")]),
+        events: VecDeque::new(),
+        memory: call.context.memory.clone(),
+        reservation: None,
         is_due: true,
         is_unsure: false,
         asking: None,
@@ -203,6 +210,12 @@ struct Watcher<S> {
     /// The revision told last.
     after: u64,
     outbox: VecDeque<Bytes>,
+    /// What happened and is not encoded yet. Each event is encoded once the client has taken the
+    /// one before and there is memory for it: until then they share what the replica holds.
+    events: VecDeque<Event>,
+    memory: Memory,
+    /// Memory for the next event.
+    reservation: Option<Reservation>,
     /// There may be something to look up.
     is_due: bool,
     /// This replica is behind what was told, and there was nobody to ask why: the next comment is a time to ask again.
@@ -225,14 +238,32 @@ impl<S: Store> Watcher<S> {
         self.is_unsure = changes.revision < self.after && changes.events.is_empty();
         // There is more behind as many as there can be.
         self.is_due = !changes.events.is_empty();
-        for event in changes.events {
-            let name = if event.found.is_some() { "change" } else { "deleted" };
-            let mut show = Show(format!("id: {}\nevent: {name}\ndata: ", event.revision));
-            show.event((namespace, key), &event);
-            show.raw("\n\n");
-            self.after = event.revision;
-            self.outbox.push_back(show.0.into());
+        self.after = changes.events.last().map_or(self.after, |event| event.revision);
+        self.events.extend(changes.events);
+    }
+
+    /// The next event, encoded, once there is memory for it.
+    fn poll_event(&mut self, context: &Context<'_>) -> Poll<Option<Bytes>> {
+        let Some(event) = self.events.front() else { return Poll::Ready(None) };
+        let document_bytes = event.found.as_ref().map_or(0, |found| found.container.document_bytes);
+        let reservation = self.reservation.get_or_insert_with(|| self.memory.request());
+        if reservation.poll_grow_to(document_bytes + EVENT_BYTES, context).is_pending() {
+            return Poll::Pending;
         }
+        let (namespace, key) = (self.watch.namespace(), self.watch.container());
+        let name = if event.found.is_some() { "change" } else { "deleted" };
+        let mut show = Show(format!("id: {}\nevent: {name}\ndata: ", event.revision));
+        show.event((namespace, key), event);
+        show.raw("\n\n");
+        self.events.pop_front();
+        if self.events.is_empty() {
+            self.events = VecDeque::new();
+        }
+        let bytes = Bytes::from(show.0);
+        Poll::Ready(Some(match self.reservation.take() {
+            Some(reservation) => reservation.hold(bytes),
+            None => bytes,
+        }))
     }
 
     fn ask(&self) -> Asking {
@@ -251,6 +282,20 @@ impl<S: Store> Source for Watcher<S> {
                 }
                 self.heartbeat.as_mut().reset(Instant::now() + HEARTBEAT);
                 return Poll::Ready(Some(bytes));
+            }
+            match self.poll_event(context) {
+                Poll::Ready(Some(bytes)) => {
+                    self.outbox.push_back(bytes);
+                    continue;
+                }
+                // A comment now and then tells the client, and those who cut idle connections, that
+                // the stream stands.
+                Poll::Pending if self.heartbeat.as_mut().poll(context).is_ready() => {
+                    self.outbox.push_back(Bytes::from_static(b":\n\n"));
+                    continue;
+                }
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => {}
             }
             if let Some(asking) = &mut self.asking {
                 let Poll::Ready(changes) = asking.as_mut().poll(context) else { return Poll::Pending };

@@ -19,6 +19,7 @@ use super::super::glob;
 use super::super::session::{Action, Failure, Session};
 use super::super::slots::refusal_text;
 use super::{integer, is, syntax};
+use crate::memory::Reservation;
 use std::rc::Rc;
 
 type Result<T = Action> = std::result::Result<T, Failure>;
@@ -41,11 +42,12 @@ pub fn scan(session: &mut Session, arguments: Arguments<'_>) -> Result {
     let step = Step::read(cursor.ok_or(INVALID_CURSOR)?, arguments)?;
     let (store, protocol) = (session.store.clone(), session.protocol);
     let (consistency, is_cluster) = (consistency(session), session.is_cluster);
+    let mut memory = session.context.memory.request();
     Ok(Action::Wait(Box::pin(async move {
         let mut out = Vec::new();
         let mut encoder = Encoder::new(&mut out, protocol);
         let only = if is_cluster { Some(led(&*store).await) } else { None };
-        match step.run(&*store, consistency, only).await {
+        match step.run(&*store, consistency, (only, &mut memory)).await {
             Ok((next, keys)) => {
                 encoder.array(2);
                 encoder.bulk(next.to_string().as_bytes());
@@ -92,13 +94,13 @@ impl Step {
         self,
         store: &dyn Access,
         consistency: Consistency,
-        only: Option<Vec<ShardId>>,
+        (only, memory): (Option<Vec<ShardId>>, &mut Reservation),
     ) -> Result<(u64, Vec<bytes::Bytes>)> {
         let mut scan = Scan::resume(self.cursor, store.slot_map()).map_err(|_| INVALID_CURSOR)?;
         if let Some(shards) = only {
             scan = scan.only(shards);
         }
-        let (mut found, mut looked_at) = (Vec::new(), 0);
+        let (mut found, mut found_bytes, mut looked_at) = (Vec::new(), 0, 0);
         while !scan.is_complete() {
             // At least one: what was found before the map changed counts, too.
             let read = scan.read(self.count.saturating_sub(looked_at).max(1));
@@ -106,7 +108,9 @@ impl Step {
             match scan.take(reply, store.slot_map()) {
                 scan::Step::Keys(keys) => {
                     looked_at += keys.len();
-                    found.extend(keys.into_iter().filter(|key| self.matches(key)));
+                    let matching = keys.into_iter().filter(|key| self.matches(key));
+                    found.extend(matching.inspect(|key| found_bytes += key_bytes(key)));
+                    hold(memory, found_bytes).await?;
                     if looked_at >= self.count || scan.is_inside_shard() {
                         break;
                     }
@@ -128,9 +132,10 @@ pub fn keys(session: &mut Session, arguments: Arguments<'_>) -> Result {
     let pattern = arguments[1].to_vec();
     let (store, protocol, consistency) = (session.store.clone(), session.protocol, consistency(session));
     let is_cluster = session.is_cluster;
+    let mut memory = session.context.memory.request();
     Ok(Action::Wait(Box::pin(async move {
         let only = if is_cluster { Some(led(&*store).await) } else { None };
-        let found = all_keys(store, consistency, (&pattern, only)).await;
+        let found = all_keys(store, consistency, (&pattern, only), &mut memory).await;
         encoded(protocol, |encoder| match found {
             Ok(keys) => {
                 encoder.array(keys.len());
@@ -145,9 +150,10 @@ async fn all_keys(
     store: Rc<dyn Access>,
     consistency: Consistency,
     (pattern, only): (&[u8], Option<Vec<ShardId>>),
+    memory: &mut Reservation,
 ) -> Result<Vec<bytes::Bytes>> {
     let prefix = bytes::Bytes::copy_from_slice(glob::literal_prefix(pattern));
-    let (mut found, mut found_bytes, mut after) = (Vec::new(), 0, None);
+    let (mut found, mut found_bytes, mut held_bytes, mut after) = (Vec::new(), 0, 0, None);
     loop {
         let read = Read::List { prefix: prefix.clone(), after, limit: LIST_PAGE_ITEMS_MAX, keys_only: true };
         let page = match store.ask(Request::Read { read, consistency }).await {
@@ -158,8 +164,10 @@ async fn all_keys(
         let matches = |key: &[u8]| glob::matches(pattern, key) && is_here(key);
         for item in page.items.into_iter().filter(|item| matches(&item.key)) {
             found_bytes += item.key.len();
+            held_bytes += key_bytes(&item.key);
             found.push(item.key);
         }
+        hold(memory, held_bytes).await?;
         if found.len() > KEYS_MAX || found_bytes > KEYS_BYTES_MAX {
             return Err("ERR more than 100000 keys match, or 8 MiB of them; use SCAN".into());
         }
@@ -182,6 +190,17 @@ pub(super) fn led_of<'a>(
     slots: &'a SlotMap,
 ) -> impl Iterator<Item = &'a ShardStatus> + use<'a> {
     status.shards.iter().filter(|shard| shard.leads && slots.count(shard.shard) > 0)
+}
+
+/// What a key that was found takes until the client has the reply: the key, its handle and its
+/// encoding.
+fn key_bytes(key: &[u8]) -> usize {
+    2 * key.len() + size_of::<bytes::Bytes>() + 16
+}
+
+/// Counts what a walk has gathered.
+async fn hold(memory: &mut Reservation, bytes: usize) -> Result<()> {
+    memory.grow_to(bytes).await.map_err(|exhausted| format!("TRYAGAIN {exhausted}").into())
 }
 
 /// `DBSIZE`

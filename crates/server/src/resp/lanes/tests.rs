@@ -16,7 +16,7 @@ fn put(key: &[u8]) -> Operation<'_> {
 
 fn submitted(lanes: &mut Lanes) -> Vec<Request> {
     let mut requests = Vec::new();
-    lanes.submit(Consistency::Linearizable, |request, _| requests.push(request));
+    lanes.submit((Some(1), Consistency::Linearizable), |_, _| true, |request, _| requests.push(request));
     requests
 }
 
@@ -25,7 +25,7 @@ fn next(lanes: &mut Lanes) -> Option<(usize, bool)> {
     let mut requests = submitted(lanes);
     assert!(requests.len() <= 1, "one command a lane");
     requests.pop().map(|request| match request {
-        Request::Read { read: Read::Operations(operations), .. } => (operations.len(), true),
+        Request::Read { read: Read::Operations { operations, .. }, .. } => (operations.len(), true),
         Request::Write(Write::Transaction(transaction)) => (transaction.operations.len(), false),
         other => panic!("{other:?}"),
     })
@@ -42,8 +42,8 @@ fn replies(values: &[Option<&[u8]>]) -> Reply {
     Reply::Operations(builder.finish())
 }
 
-fn complete(lanes: &mut Lanes, reply: Reply) -> Option<Request> {
-    lanes.complete(SHARD.0, Consistency::Linearizable, reply)
+fn complete(lanes: &mut Lanes, reply: Reply) {
+    lanes.complete(SHARD.0, reply);
 }
 
 fn take(lanes: &mut Lanes) -> Option<Option<Vec<u8>>> {
@@ -154,6 +154,31 @@ fn a_refusal_answers_every_operation() {
     assert_eq!(take(&mut lanes), None);
 }
 
+/// The read that is submitted now, if there is memory for `room` bytes of replies: how many
+/// operations it has, and how many bytes of values it asks for.
+fn next_within(lanes: &mut Lanes, room: usize) -> Option<(usize, usize)> {
+    let mut found = None;
+    lanes.submit(
+        (Some(1), Consistency::Linearizable),
+        |bytes, is_first| is_first && bytes <= room,
+        |request, _| match request {
+            Request::Read { read: Read::Operations { operations, bytes_max }, .. } => {
+                found = Some((operations.len(), bytes_max));
+            }
+            other => panic!("{other:?}"),
+        },
+    );
+    found
+}
+
+/// What a store answers to so many reads of `value` that has room for so many bytes.
+fn replies_within(value: &[u8], (count, bytes_max): (usize, usize)) -> Reply {
+    let mut builder = OperationRepliesBuilder::within(bytes_max);
+    (0..count)
+        .for_each(|_| builder.push(&OperationReply::Value { version: Version(1), expires: None, value }));
+    Reply::Operations(builder.finish())
+}
+
 #[test]
 fn values_that_a_read_left_out_are_asked_for_again() {
     let mut lanes = Lanes::new();
@@ -161,20 +186,111 @@ fn values_that_a_read_left_out_are_asked_for_again() {
     for _ in 0..10 {
         lanes.push(SHARD, &get(b"a"));
     }
-    assert_eq!(next(&mut lanes), Some((10, true)));
-    let mut asked = 10;
-    let mut rest = complete(&mut lanes, replies(&vec![Some(&large[..]); asked]));
-    let mut seen = 0;
-    loop {
+    let (mut seen, mut reads) = (0, 0);
+    while let Some(asked) = next_within(&mut lanes, usize::MAX) {
+        assert!(asked.1 <= 2 * limits::VALUE_BYTES_MAX);
+        assert!(lanes.held_bytes() <= 4 * limits::VALUE_BYTES_MAX, "what may come is counted before it does");
+        complete(&mut lanes, replies_within(&large, asked));
+        reads += 1;
         while take(&mut lanes) == Some(Some(large.clone())) {
             seen += 1;
         }
-        let Some(Request::Read { read: Read::Operations(operations), .. }) = rest else { break };
-        assert!(operations.len() < asked, "it goes on");
-        asked = operations.len();
-        rest = complete(&mut lanes, replies(&vec![Some(&large[..]); asked]));
     }
     assert_eq!((seen, lanes.held_bytes()), (10, 0));
+    assert!(reads <= 11, "each but the first brings a value: {reads} reads");
+}
+
+#[test]
+fn small_values_are_read_while_memory_is_short_and_large_ones_wait() {
+    let mut lanes = Lanes::new();
+    let short = crate::memory::CONNECTION_BYTES - (2 << 10);
+    for _ in 0..100 {
+        lanes.push(SHARD, &get(b"a"));
+    }
+    let mut seen = 0;
+    while seen < 100 {
+        let asked = next_within(&mut lanes, short).expect("small values are read in any case");
+        assert!(asked.0 <= 32 && lanes.held_bytes() <= crate::memory::CONNECTION_BYTES);
+        complete(&mut lanes, replies_within(b"small", asked));
+        while take(&mut lanes) == Some(Some(b"small".to_vec())) {
+            seen += 1;
+        }
+    }
+    lanes.push(SHARD, &get(b"a"));
+    let large = vec![7; limits::VALUE_BYTES_MAX];
+    let asked = next_within(&mut lanes, short).expect("it may be small");
+    complete(&mut lanes, replies_within(&large, asked));
+    assert_eq!((take(&mut lanes), next_within(&mut lanes, short)), (None, None), "it is not");
+    let asked = next_within(&mut lanes, usize::MAX).expect("there is memory");
+    complete(&mut lanes, replies_within(&large, asked));
+    assert_eq!((take(&mut lanes), lanes.held_bytes()), (Some(Some(large)), 0));
+}
+
+#[test]
+fn what_is_read_together_comes_from_one_state() {
+    let mut lanes = Lanes::new();
+    let large = vec![7; limits::VALUE_BYTES_MAX];
+    (0..4).for_each(|_| drop(lanes.push_together(SHARD, &get(b"a"))));
+    let first = next_within(&mut lanes, usize::MAX).expect("there is memory");
+    assert!(first.1 < limits::VALUE_BYTES_MAX, "values may be small");
+    complete(&mut lanes, replies_within(&large[..first.1 / 2], first));
+    assert_eq!(take(&mut lanes), None, "one fits, but not all four");
+    let (count, bytes_max) = next_within(&mut lanes, usize::MAX).expect("all are read again");
+    assert_eq!((count, bytes_max), (4, limits::REPLIES_BYTES_CLOSE));
+    complete(&mut lanes, replies_within(&large, (count, bytes_max)));
+    (0..4).for_each(|_| assert_eq!(take(&mut lanes), Some(Some(large.clone()))));
+    assert_eq!(lanes.held_bytes(), 0);
+}
+
+#[test]
+fn what_finds_no_memory_is_refused() {
+    let mut lanes = Lanes::new();
+    let mut operations = OperationsBuilder::default();
+    operations.push(&get(b"a"));
+    operations.push(&put(b"a"));
+    lanes.push_transaction(SHARD, operations, Vec::new());
+    lanes.push(SHARD, &put(b"b"));
+    let mut asked_for = 0;
+    let refuse = |bytes: usize, _: bool| {
+        asked_for = bytes;
+        false
+    };
+    lanes.submit((Some(1), Consistency::Linearizable), refuse, |_, _| panic!("there is no memory"));
+    assert!(asked_for > 2 * limits::VALUE_BYTES_MAX, "a value, and the same encoded");
+    assert!(lanes.refuse_next(1));
+    assert_eq!(lanes.take_verdict(1), Some(Verdict::Refused(Refusal::Overloaded)));
+    assert_eq!(next(&mut lanes), Some((1, false)), "what comes behind is done");
+    assert!(!lanes.refuse_next(1), "it is under way");
+    complete(&mut lanes, replies(&[None]));
+    assert_eq!((take(&mut lanes), lanes.held_bytes()), (Some(None), 0));
+}
+
+#[test]
+fn without_memory_reads_and_writes_part() {
+    let mut lanes = Lanes::new();
+    // Small values were seen, so reads go beside writes.
+    for _ in 0..100 {
+        lanes.push(SHARD, &get(b"a"));
+    }
+    while let Some(asked) = next_within(&mut lanes, usize::MAX) {
+        complete(&mut lanes, replies_within(b"small", asked));
+        while take(&mut lanes).is_some() {}
+    }
+    for _ in 0..2 {
+        lanes.push(SHARD, &put(b"a"));
+        lanes.push(SHARD, &get(b"a"));
+    }
+    let mut commands = Vec::new();
+    for _ in 0..4 {
+        let mut submitted = None;
+        let short = |bytes: usize, _: bool| bytes <= 12 << 10;
+        lanes.submit((Some(1), Consistency::Linearizable), short, |request, _| submitted = Some(request));
+        commands.push(matches!(submitted, Some(Request::Read { .. })));
+        complete(&mut lanes, replies(&[None]));
+        assert_eq!(take(&mut lanes), Some(None));
+    }
+    assert_eq!(commands, [false, true, false, true]);
+    assert_eq!(lanes.held_bytes(), 0);
 }
 
 #[test]
@@ -185,8 +301,12 @@ fn what_is_held_is_known() {
     assert!(one > 0);
     lanes.push(SHARD, &put(b"a"));
     assert_eq!(lanes.held_bytes(), 2 * one);
-    lanes.push(SHARD, &get(b"a"));
-    assert!(lanes.held_bytes() > 64 << 10, "a value may be large until it shows that it is not");
+    assert_eq!(next(&mut lanes), Some((2, false)));
+    assert!(lanes.held_bytes() > 2 * one, "replies will come");
+    complete(&mut lanes, replies(&[None, None]));
+    assert!(lanes.held_bytes() > 0 && lanes.encoding_bytes() > 0);
+    (0..2).for_each(|_| assert_eq!(take(&mut lanes), Some(None)));
+    assert_eq!((lanes.held_bytes(), lanes.encoding_bytes()), (0, 0));
 }
 
 fn cross_shard() -> Reply {
@@ -198,7 +318,7 @@ fn next_keys(lanes: &mut Lanes) -> Vec<Vec<u8>> {
     let mut requests = submitted(lanes);
     assert_eq!(requests.len(), 1, "one command a lane");
     let operations = match requests.pop() {
-        Some(Request::Read { read: Read::Operations(operations), .. }) => operations,
+        Some(Request::Read { read: Read::Operations { operations, .. }, .. }) => operations,
         Some(Request::Write(Write::Transaction(transaction))) => transaction.operations,
         other => panic!("{other:?}"),
     };

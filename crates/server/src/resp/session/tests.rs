@@ -75,17 +75,21 @@ fn put(session: &mut Session, key: &[u8]) {
 /// The lanes of what is submitted now, and how many operations each has.
 fn submitted(session: &mut Session) -> Vec<(u64, usize)> {
     let mut found = Vec::new();
-    session.submit(|request, lane| {
-        let Request::Write(Write::Transaction(transaction)) = request else { panic!("{request:?}") };
-        found.push((lane, transaction.operations.len()));
-    });
+    session.submit(
+        true,
+        |_, _| true,
+        |request, lane| {
+            let Request::Write(Write::Transaction(transaction)) = request else { panic!("{request:?}") };
+            found.push((lane, transaction.operations.len()));
+        },
+    );
     found
 }
 
 fn complete(session: &mut Session, lane: u64, count: usize) {
     let mut replies = OperationRepliesBuilder::default();
     (0..count).for_each(|_| replies.push(&OperationReply::Written { version: Version(1), created: true }));
-    assert!(session.complete(lane, Reply::Operations(replies.finish())).is_none());
+    session.complete(lane, Reply::Operations(replies.finish()));
 }
 
 #[test]
@@ -113,10 +117,10 @@ fn once_slots_have_moved_nothing_is_taken_until_all_before_is_answered() {
 fn a_transaction_in_the_making_follows_its_keys() {
     let (mut session, store) = session();
     assert!(session.watch([&b"bar"[..]].into_iter()).is_ok());
-    session.submit(|_, lane| assert_eq!(lane, 1));
+    session.submit(true, |_, _| true, |_, lane| assert_eq!(lane, 1));
     let mut replies = OperationRepliesBuilder::default();
     replies.push(&OperationReply::Described { version: Version(7), expires: None, value_bytes: 1 });
-    assert!(session.complete(1, Reply::Operations(replies.finish())).is_none());
+    session.complete(1, Reply::Operations(replies.finish()));
     session.settle(usize::MAX);
     assert!(session.begin_multi().is_ok());
     put(&mut session, b"bar");

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 
 use tidelock_core::types::UnixMillis;
 use tidelock_server::clock::WallClock;
+use tidelock_server::memory::Memory;
 use tidelock_server::resp::{Entrances, RespContext, RespOptions, serve};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -22,16 +23,22 @@ pub struct Server {
     /// Where clients of Redis Cluster are served.
     pub cluster: SocketAddr,
     pub store: RespStore,
+    pub memory: Memory,
     shutdown: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
     pub fn start(options: RespOptions) -> Server {
+        Server::start_within(options, Memory::new(1 << 30))
+    }
+
+    /// The same with so much memory for clients.
+    pub fn start_within(options: RespOptions, memory: Memory) -> Server {
         let store = RespStore::new();
         let (shutdown, stopping) = watch::channel(false);
         let (started, address) = std::sync::mpsc::channel();
-        let served = store.clone();
+        let (served, limited) = (store.clone(), memory.clone());
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let tasks = tokio::task::LocalSet::new();
@@ -42,11 +49,13 @@ impl Server {
                 started.send(addresses).unwrap();
                 let clock = WallClock(|| UnixMillis(NOW.load(Ordering::Relaxed)));
                 let entrances = Entrances::from((listener, cluster));
-                serve(entrances, served, Rc::new(RespContext::new(options, clock)), stopping).await;
+                let mut context = RespContext::new(options, clock);
+                context.memory = limited;
+                serve(entrances, served, Rc::new(context), stopping).await;
             });
         });
         let (address, cluster) = address.recv().unwrap();
-        Server { address, cluster, store, shutdown, thread: Some(thread) }
+        Server { address, cluster, store, memory, shutdown, thread: Some(thread) }
     }
 
     /// Tells it to stop and waits until it has.

@@ -4,6 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use tidelock_server::memory::{CONNECTION_BYTES, LIMIT_BYTES_MIN, Memory};
 use tidelock_server::resp::RespOptions;
 
 use super::client::{Client, command};
@@ -118,14 +119,14 @@ fn what_is_left_of_a_command_when_the_client_goes_is_forgotten() {
 
 #[test]
 fn parts_of_commands_of_all_clients_together_are_bounded() {
-    let options = RespOptions { held_bytes_max: 4 << 20, ..RespOptions::default() };
-    let server = Server::start(options);
+    let server = Server::start_within(RespOptions::default(), Memory::new(LIMIT_BYTES_MIN));
     let mut part = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1000000\r\n".to_vec();
     part.extend_from_slice(&vec![b'x'; 900_000]);
     let (told, replies) = mpsc::channel();
-    for _ in 0..12 {
+    for _ in 0..70 {
         let (mut client, part, told) = (Client::connect(server.address), part.clone(), told.clone());
-        // There is room for four, whichever they are. The others are told so, perhaps before they have sent everything.
+        // There is room for fifty, whichever they are. The others are told so, perhaps before they
+        // have sent everything.
         thread::spawn(move || {
             drop(client.send(&part));
             told.send(client.reply())
@@ -133,6 +134,53 @@ fn parts_of_commands_of_all_clients_together_are_bounded() {
     }
     drop(told);
     assert!(replies.iter().any(|reply| reply.starts_with(b"-TRYAGAIN ")));
+    assert!(server.memory.used() <= server.memory.limit());
+    assert_serves(&server);
+}
+
+#[test]
+fn replies_that_nobody_reads_are_bounded_and_others_are_served() {
+    let server = Server::start_within(RespOptions::default(), Memory::new(LIMIT_BYTES_MIN));
+    let mut setup = Client::connect(server.address);
+    assert_eq!(setup.ask(&[b"SET", b"large", &vec![b'v'; 1 << 20]]), b"+OK\r\n");
+    let gets = command(&[b"GET", b"large"]).repeat(100);
+    let greedy: Vec<Client> = (0..40)
+        .map(|_| {
+            let mut client = Client::connect(server.address);
+            client.send(&gets).unwrap();
+            client
+        })
+        .collect();
+    // They ask for 4,000 MiB of replies. Sooner or later there is no memory for one more value.
+    let several: [&[u8]; 5] = [b"MGET", b"large", b"large", b"large", b"large"];
+    while !setup.ask(&several).starts_with(b"-TRYAGAIN ") {}
+    let ceiling = server.memory.limit() / 4 * 3;
+    assert!(server.memory.used() > ceiling / 2 && server.memory.used() <= ceiling + (1 << 20));
+    for _ in 0..100 {
+        assert_serves(&server);
+    }
+    let mixed = [command(&[b"SET", b"other", b"2"]), command(&[b"GET", b"other"])].concat();
+    setup.send(&mixed.repeat(100)).unwrap();
+    for _ in 0..100 {
+        assert_eq!((setup.reply(), setup.reply()), (b"+OK\r\n".to_vec(), b"$1\r\n2\r\n".to_vec()));
+    }
+    drop(greedy);
+    while server.memory.used() > CONNECTION_BYTES {
+        thread::yield_now();
+    }
+    assert_eq!(setup.ask(&[b"GET", b"large"]).len(), (1 << 20) + b"$1048576\r\n\r\n".len());
+}
+
+#[test]
+fn one_reply_of_many_values_is_bounded() {
+    let server = Server::start_within(RespOptions::default(), Memory::new(LIMIT_BYTES_MIN));
+    let mut client = Client::connect(server.address);
+    assert_eq!(client.ask(&[b"SET", b"large", &vec![b'v'; 1 << 20]]), b"+OK\r\n");
+    let mget = |count| {
+        [&b"MGET"[..]].into_iter().chain(std::iter::repeat_n(&b"large"[..], count)).collect::<Vec<_>>()
+    };
+    assert!(client.ask(&mget(6)).starts_with(b"*6\r\n$1048576\r\n"));
+    assert!(client.ask(&mget(1_000)).starts_with(b"-TRYAGAIN "));
     assert_serves(&server);
 }
 

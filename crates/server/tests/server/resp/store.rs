@@ -239,7 +239,7 @@ impl State {
                         return Reply::SlotsMoved;
                     }
                     Read::Scan { shard, .. } => *shard,
-                    Read::Operations(operations) => {
+                    Read::Operations { operations, .. } => {
                         match self.shard_of_all(operations.iter().map(|operation| operation.key())) {
                             Ok(shard) => shard,
                             Err(refusal) => return Reply::Refused(refusal),

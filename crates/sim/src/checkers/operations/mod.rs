@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tidelock_core::command::{
-    Consistency, Expiry, Operation as Asked, Operations, Read, Refusal, Reply, Request, Set, Write,
+    Consistency, Expiry, Operation as Asked, OperationRepliesBuilder, Operations, Read, Refusal, Reply, Request,
+    Set, Write,
 };
 use tidelock_core::types::{ShardId, Token, UnixMillis};
 
@@ -193,13 +194,15 @@ fn remember(past: &mut Past, place: usize, before: &BTreeMap<Bytes, Held>, model
 
 /// Finds a place for each read, the earliest one, in the order of their answers.
 fn judge_reads(history: &History, judged: &Judged) -> Result<(), Violation> {
-    let mut reads: Vec<(&Operation, &Operations, bool)> = Vec::new();
+    let mut reads: Vec<(&Operation, (&Operations, usize), bool)> = Vec::new();
     for operation in history.operations() {
-        if let (Request::Read { read: Read::Operations(operations), consistency }, Some(Reply::Operations(_))) =
-            (&operation.request, operation.reply())
+        if let (
+            Request::Read { read: Read::Operations { operations, bytes_max }, consistency },
+            Some(Reply::Operations(_)),
+        ) = (&operation.request, operation.reply())
             && is_of(operations, judged)
         {
-            reads.push((operation, operations, *consistency == Consistency::Stale));
+            reads.push((operation, (operations, *bytes_max), *consistency == Consistency::Stale));
         }
     }
     reads.sort_by_key(|(operation, ..)| operation.completed());
@@ -238,15 +241,23 @@ fn is_of(operations: &Operations, judged: &Judged) -> bool {
     judged.past.keys().any(|key| tag(key).as_ref() == Some(&asked))
 }
 
-fn explains(judged: &Judged, place: usize, operations: &Operations, operation: &Operation) -> bool {
+/// Whether a read of `operations` at `place` is answered so, with what the asker had no room for
+/// left out and nothing else.
+fn explains(
+    judged: &Judged,
+    place: usize,
+    (operations, bytes_max): (&Operations, usize),
+    operation: &Operation,
+) -> bool {
     let Some(Reply::Operations(replies)) = operation.reply() else { return false };
-    operations.len() == replies.len()
-        && operations.iter().zip(replies.iter()).all(|(look, reply)| {
-            let states = judged.past.get(look.key()).map_or(&[][..], |states| &states[..]);
-            let reached = states.partition_point(|(from, _)| *from <= place);
-            let held = reached.checked_sub(1).and_then(|last| states[last].1.as_ref());
-            Model::look(held, &look) == reply
-        })
+    let mut expected = OperationRepliesBuilder::within(bytes_max);
+    for look in operations.iter() {
+        let states = judged.past.get(look.key()).map_or(&[][..], |states| &states[..]);
+        let reached = states.partition_point(|(from, _)| *from <= place);
+        let held = reached.checked_sub(1).and_then(|last| states[last].1.as_ref());
+        expected.push(&Model::look(held, &look));
+    }
+    expected.finish() == *replies
 }
 
 /// When a command had certainly been done: what is not known to have happened may happen at any later time.

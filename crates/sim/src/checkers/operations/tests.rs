@@ -4,9 +4,9 @@ use super::*;
 use crate::checkers::fixture::Story;
 use tidelock_core::command::Condition;
 use tidelock_core::command::{
-    Expiry, ExpiryCondition, Operation as Asked, OperationRepliesBuilder, OperationReply, Set, SetCondition,
-    Transaction, Write,
+    Expiry, ExpiryCondition, Operation as Asked, OperationReply, Set, SetCondition, Transaction, Write,
 };
+use tidelock_core::limits;
 use tidelock_core::types::{LogIndex, NodeId, Term, UnixMillis, Version};
 
 const SHARD: ShardId = ShardId(1);
@@ -47,7 +47,10 @@ impl Run {
     }
 
     fn asks_for(&mut self, consistency: Consistency) -> Token {
-        let read = Read::Operations(Operations::of(&[Asked::Get { key: KEY }]));
+        let read = Read::Operations {
+            operations: Operations::of(&[Asked::Get { key: KEY }]),
+            bytes_max: limits::REPLIES_BYTES_CLOSE,
+        };
         self.story.ask(Request::Read { read, consistency })
     }
 
