@@ -96,8 +96,8 @@ pub struct ServeArgs {
     /// Address for Redis clients [default: 127.0.0.1:7001]
     #[arg(long, env = "TIDELOCK_RESP", value_name = "ADDR")]
     pub resp: Option<String>,
-    /// Address for clients of Redis Cluster, on which this node shows the keys that it leads; `off` for none [default:
-    /// --resp, its port + 100]
+    /// Address for clients of Redis Cluster, on which this node shows the keys that it leads; `off`
+    /// for none [default: --resp, its port + 100]
     #[arg(long, env = "TIDELOCK_RESP_CLUSTER", value_name = "ADDR")]
     pub resp_cluster: Option<String>,
     /// Address for the other nodes, and this node's name in --peers [default: 127.0.0.1:9001]

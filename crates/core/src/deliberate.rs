@@ -45,7 +45,8 @@ pub enum Fault {
     OwnedBeforeLastRows,
     /// The receiver of slots takes parts of a copy that a later leader of the giver began anew.
     OldAttemptBelieved,
-    /// A step of a scan is held against the slot map as it is when the shard answers, not against the one of the scan.
+    /// A step of a scan is held against the slot map as it is when the shard answers, not against
+    /// the one of the scan.
     ScanByLaterMap,
     /// That the disk is slow or hangs changes nothing: who leads goes on leading.
     SlowDiskIgnored,

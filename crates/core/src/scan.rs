@@ -1,13 +1,15 @@
-//! Iterations over all keys in steps, as Redis' `SCAN` makes them: what a cursor says, and which shard comes next.
+//! Iterations over all keys in steps, as Redis' `SCAN` makes them: what a cursor says, and which
+//! shard comes next.
 //!
-//! A cursor is 64 bits: the position of a shard in the slot map (10 bits), the version of that map (14 bits), and the
-//! place inside the shard (40 bits, see `machine::kv`). It means the same on every node and after every restart; no
-//! node remembers an iteration.
+//! A cursor is 64 bits: the position of a shard in the slot map (10 bits), the version of that map
+//! (14 bits), and the place inside the shard (40 bits, see `machine::kv`). It means the same on
+//! every node and after every restart; no node remembers an iteration.
 //!
-//! Why an iteration misses no key that exists from its beginning to its end: all steps use one version of the map, and
-//! a step counts only if its shard owned exactly the slots that this version gives it (`router::reads`). So each slot
-//! is read from the shard that owned it at that moment, however old the map is. An iteration that meets another version
-//! starts over, because keys may have moved to shards that it has passed: it returns keys twice then, as `SCAN` may.
+//! Why an iteration misses no key that exists from its beginning to its end: all steps use one
+//! version of the map, and a step counts only if its shard owned exactly the slots that this
+//! version gives it (`router::reads`). So each slot is read from the shard that owned it at that
+//! moment, however old the map is. An iteration that meets another version starts over, because
+//! keys may have moved to shards that it has passed: it returns keys twice then, as `SCAN` may.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -21,8 +23,8 @@ use crate::types::ShardId;
 /// Bits of a cursor for the place inside a shard.
 pub const PLACE_BITS: u32 = 40;
 
-/// Bits of a cursor for the version of the map. An iteration does not notice exactly 2^14 changes of the map between
-/// two of its steps; moving slots that often takes hours.
+/// Bits of a cursor for the version of the map. An iteration does not notice exactly 2^14 changes
+/// of the map between two of its steps; moving slots that often takes hours.
 const VERSION_BITS: u32 = 14;
 
 const _: () =
@@ -60,7 +62,8 @@ pub enum Step {
 pub struct InvalidCursor;
 
 impl Scan {
-    /// The iteration of a cursor, 0 for a new one. It starts over if the cursor is of another map than `slots`.
+    /// The iteration of a cursor, 0 for a new one. It starts over if the cursor is of another map
+    /// than `slots`.
     pub fn resume(cursor: u64, slots: Arc<SlotMap>) -> Result<Scan, InvalidCursor> {
         let mut scan = Scan { shards: slots.shards(), slots, position: 0, place: 0, only: None };
         if cursor != 0 && version_of(cursor) == scan.slots.version & mask(VERSION_BITS) {
@@ -70,7 +73,8 @@ impl Scan {
         if scan.is_complete() { Err(InvalidCursor) } else { Ok(scan) }
     }
 
-    /// The same over the keys of some shards. A shard that the iteration is inside of is read to its end.
+    /// The same over the keys of some shards. A shard that the iteration is inside of is read to
+    /// its end.
     pub fn only(mut self, shards: Vec<ShardId>) -> Scan {
         self.only = Some(shards);
         self.pass_others();

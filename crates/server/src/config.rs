@@ -255,7 +255,8 @@ impl Address {
         Address { text: format!("{}:{port}", self.parts().0) }
     }
 
-    /// The address to tell others: an unspecified host is none, so that of `reachable` takes its place.
+    /// The address to tell others: an unspecified host is none, so that of `reachable` takes its
+    /// place.
     pub fn advertised(&self, reachable: &Address) -> Address {
         let (host, port) = self.parts();
         let is_unspecified =

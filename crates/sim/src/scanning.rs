@@ -1,8 +1,8 @@
 //! Clients that iterate over all keys, as a client of Redis does with `SCAN`.
 //!
-//! Owns who takes the next step where and when, and what finished iterations returned. An iteration goes from node to
-//! node with its cursor, preferably to one that has just started: that one knows an old slot map. It judges nothing;
-//! `checkers::scans` does.
+//! Owns who takes the next step where and when, and what finished iterations returned. An iteration
+//! goes from node to node with its cursor, preferably to one that has just started: that one knows
+//! an old slot map. It judges nothing; `checkers::scans` does.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +16,8 @@ use crate::faults::choose;
 use crate::history::{Moment, value_of};
 use crate::world::World;
 
-/// Keys that each scanner writes and nobody ever deletes: what the checker has to hold on to when deletes of unknown
-/// outcome leave every other key in doubt. They are spread over all shards.
+/// Keys that each scanner writes and nobody ever deletes: what the checker has to hold on to when
+/// deletes of unknown outcome leave every other key in doubt. They are spread over all shards.
 const KEYS: u64 = 12;
 
 /// Keys a step looks at: few, so that an iteration takes several steps.

@@ -141,7 +141,8 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::AppliedOutOfOrder
         | Fault::NewsOfLeaderAlone
         | Fault::ExpiredByLeaderAlone => [isolate, partition, pause, slow],
-        // What starts again knows an old slot map, and learns the newer one while it waits for its shards.
+        // What starts again knows an old slot map, and learns the newer one while it waits for its
+        // shards.
         Fault::ScanByLaterMap => {
             [Strike::Crash { target, loss: Loss::Process, inside_operations: None }, isolate, pause, slow]
         }

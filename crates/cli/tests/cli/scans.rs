@@ -1,4 +1,5 @@
-//! `SCAN` at a node that has just started, while slots move: an iteration that comes to its end has returned every key.
+//! `SCAN` at a node that has just started, while slots move: an iteration that comes to its end has
+//! returned every key.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

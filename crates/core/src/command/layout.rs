@@ -297,7 +297,8 @@ impl HostInfo {
         for text in [&self.peer_address, &self.http_address, &self.resp_address] {
             codec::put_bytes(out, text.as_bytes());
         }
-        // A tag has a name. What stands under an empty one came later, and logs written before it are still read.
+        // A tag has a name. What stands under an empty one came later, and logs written before it
+        // are still read.
         let cluster = Some(&self.resp_cluster_address).filter(|address| !address.is_empty());
         codec::put_varint(out, (self.tags.len() + cluster.iter().len()) as u64);
         if let Some(address) = cluster {

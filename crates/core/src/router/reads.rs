@@ -168,10 +168,11 @@ impl Router {
         }
     }
 
-    /// A shard's answer to a read of it alone, as the client gets it; `None` if it must be asked again, because slots
-    /// moved. A step of a scan counts only if the shard owned all that the map of the scan gives it: what it does not own,
-    /// no other shard shows. The map may have changed since the step was asked for; what the new one says then proves
-    /// nothing, because a shard that gave all of its slots away owns exactly its share by it.
+    /// A shard's answer to a read of it alone, as the client gets it; `None` if it must be asked
+    /// again, because slots moved. A step of a scan counts only if the shard owned all that the map
+    /// of the scan gives it: what it does not own, no other shard shows. The map may have changed
+    /// since the step was asked for; what the new one says then proves nothing, because a shard
+    /// that gave all of its slots away owns exactly its share by it.
     fn settle(&self, read: &Read, shard: ShardId, reply: Reply) -> Option<Reply> {
         match read {
             _ if reply == Reply::Refused(Refusal::NotHere) => None,

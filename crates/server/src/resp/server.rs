@@ -1,7 +1,7 @@
 //! The listeners and their connections: accept, bound, serve, end.
 //!
-//! There are two: one for clients of a single Redis, to whom every node shows the whole store, and one for clients of Redis
-//! Cluster, to whom a node shows what it leads.
+//! There are two: one for clients of a single Redis, to whom every node shows the whole store, and
+//! one for clients of Redis Cluster, to whom a node shows what it leads.
 //!
 //! Owns the life of every connection from accept to close, and the order of a graceful shutdown, as the HTTP server does for its own. It
 //! knows nothing of commands. Invariants: nothing that a client or the system does ends the server; above the limit of
@@ -68,8 +68,9 @@ impl Entrances {
     }
 }
 
-/// Serves the Redis protocol to those who come through `entrances` until `shutdown` is true or its sender is gone, then
-/// finishes what is in flight and returns. Must run where tasks can be local, on a runtime with time and I/O.
+/// Serves the Redis protocol to those who come through `entrances` until `shutdown` is true or its
+/// sender is gone, then finishes what is in flight and returns. Must run where tasks can be local,
+/// on a runtime with time and I/O.
 pub async fn serve<S: Store>(
     mut entrances: Entrances,
     store: S,

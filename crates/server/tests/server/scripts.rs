@@ -62,11 +62,13 @@ scripts! {
     cluster_is_described
     config_containers_follow_their_pairs
     config_goes_into_files_and_back
+    config_imports_change_no_values
     config_is_published_and_rolled_back
     config_is_the_references
     config_long_polls_end_with_the_first_news
     config_namespaces_come_and_go
     config_pairs_have_datatypes
+    config_pairs_keep_their_datatypes
     config_refusals_tell_what_happened
     dialects_share_keys
     head_answers_like_get_without_a_body

@@ -31,8 +31,8 @@ pub fn check(iterations: &[Iteration], lineages: &Lineages) -> Result<(), Violat
     Ok(())
 }
 
-/// The version at which a key certainly existed when the iteration began, if it certainly was not deleted before its
-/// end.
+/// The version at which a key certainly existed when the iteration began, if it certainly was not
+/// deleted before its end.
 fn existed_throughout(lineage: &Lineage, iteration: &Iteration) -> Option<Version> {
     let acknowledged = lineage.mutations.iter().rposition(|known| known.completed < iteration.begun)?;
     let latest = &lineage.mutations[acknowledged];

@@ -522,7 +522,8 @@ fn limits_hold_and_leave_no_trace() {
     assert_eq!(publish(&mut config, vec![container("d", fields)]), Err(ConfigError::DocumentsTooLong));
     let fields: Vec<_> = (0..120).map(|number| one(&alloc::format!("{number:03}"), "p")).collect();
     publish(&mut config, vec![container("d", fields)]).expect("published");
-    let too_long = publish(&mut config, vec![delete_pair("001"), delete_pair("002"), put("p", long())]);
+    let retyped = Change::PutPair { key: "p".into(), value: long(), retype: true };
+    let too_long = publish(&mut config, vec![delete_pair("001"), delete_pair("002"), retyped]);
     assert_eq!(too_long.map(|(revision, _)| revision), Ok(5), "7.5 MiB");
     let fields = (0..20).map(|number| one(&alloc::format!("{number:03}"), "p")).collect();
     assert_eq!(publish(&mut config, vec![container("e", fields)]), Err(ConfigError::DocumentsTooLong));

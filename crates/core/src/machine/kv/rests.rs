@@ -1,4 +1,5 @@
-//! Where a walk over all keys can rest, so that 40 bits name the place on every replica and after every restart.
+//! Where a walk over all keys can rest, so that 40 bits name the place on every replica and after
+//! every restart.
 //!
 //! The cursor of Redis' `SCAN` is a number, and nobody may have to remember what it stands for. A key does not fit into a number, its
 //! hash does; but finding a key by its hash takes an index, and one of all keys would cost a third of their memory. So only

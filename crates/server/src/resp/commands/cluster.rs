@@ -1,7 +1,8 @@
 //! About the cluster: `CLUSTER …`, `READONLY`, `READWRITE`.
 //!
-//! What clients of Redis Cluster go by to reach a shard's leader at once. Nobody has to: any node forwards what it does not lead,
-//! and none ever answers `MOVED`. The addresses that are named are those of the listener for these clients, on both listeners.
+//! What clients of Redis Cluster go by to reach a shard's leader at once. Nobody has to: any node
+//! forwards what it does not lead, and none ever answers `MOVED`. The addresses that are named are
+//! those of the listener for these clients, on both listeners.
 
 use std::sync::Arc;
 
@@ -137,8 +138,8 @@ fn id(uuid: Uuid) -> String {
     format!("{}00000000", uuid.simple())
 }
 
-/// Where clients of Redis Cluster reach a host. One that listens on an unspecified address is reached where the client came
-/// from, which it knows itself.
+/// Where clients of Redis Cluster reach a host. One that listens on an unspecified address is
+/// reached where the client came from, which it knows itself.
 fn endpoint(host: &HostView) -> (String, i64) {
     let address = &host.info.resp_cluster_address;
     let (name, port) = address.rsplit_once(':').unwrap_or((address, "0"));
@@ -152,7 +153,8 @@ struct Master<'a> {
     host: &'a HostView,
     /// First and last slot of each range.
     ranges: Vec<(u16, u16)>,
-    /// Hosts that lead nothing, each with one master. Whatever they are asked they forward, or answer from their own replicas.
+    /// Hosts that lead nothing, each with one master. Whatever they are asked they forward, or
+    /// answer from their own replicas.
     replicas: Vec<&'a HostView>,
 }
 
@@ -167,7 +169,8 @@ fn hosts(view: &ClusterView) -> impl Iterator<Item = &HostView> {
     view.hosts.iter().filter(|host| !host.info.resp_cluster_address.is_empty())
 }
 
-/// Every host that serves clients of Redis Cluster has one role: it is a master, or a replica of one master.
+/// Every host that serves clients of Redis Cluster has one role: it is a master, or a replica of
+/// one master.
 fn masters(View { cluster: view, slots }: &View) -> Vec<Master<'_>> {
     let leader = |shard: ShardId| view.shards.iter().find(|row| row.shard == shard)?.leader;
     let mut masters: Vec<Master<'_>> = Vec::new();
@@ -254,8 +257,8 @@ fn shards(view: &View, encoder: &mut Encoder<'_>) {
     }
 }
 
-/// A line for each host that serves clients of Redis Cluster. One that is away and leads nothing is shown as a replica of the
-/// first master: Redis knows no third kind.
+/// A line for each host that serves clients of Redis Cluster. One that is away and leads nothing is
+/// shown as a replica of the first master: Redis knows no third kind.
 fn nodes(view: &View) -> String {
     let masters = masters(view);
     let mut text = String::new();

@@ -120,8 +120,8 @@ fn sections(
     ]
 }
 
-/// How a node shows itself. To clients of a single Redis each is a master: it takes writes, and forwards what it does not lead.
-/// In Redis Cluster a master is who has slots.
+/// How a node shows itself. To clients of a single Redis each is a master: it takes writes, and
+/// forwards what it does not lead. In Redis Cluster a master is who has slots.
 pub(super) fn mode_and_role(led: Option<&[ShardStatus]>) -> (&'static str, &'static str) {
     match led {
         None => ("standalone", "master"),

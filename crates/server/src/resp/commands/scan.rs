@@ -1,9 +1,10 @@
 //! Reads of all keys: `SCAN`, `KEYS`, `DBSIZE`.
 //!
-//! What a cursor says, and which shard the next step of an iteration reads, `tidelock_core::scan` decides.
+//! What a cursor says, and which shard the next step of an iteration reads, `tidelock_core::scan`
+//! decides.
 //!
-//! Clients of Redis Cluster ask every master and add up what they are told. So on their listener a node returns the keys of
-//! the shards that it leads; on the other one each node returns all keys.
+//! Clients of Redis Cluster ask every master and add up what they are told. So on their listener a
+//! node returns the keys of the shards that it leads; on the other one each node returns all keys.
 
 use tidelock_core::command::{Consistency, Read, Reply, Request};
 use tidelock_core::control::slot_map::SlotMap;
@@ -88,8 +89,8 @@ impl Step {
         if arguments.len().is_multiple_of(2) { Ok(step) } else { syntax() }
     }
 
-    /// Reads until enough keys were looked at, through as many shards as that takes. Returns the next cursor and the keys
-    /// that match.
+    /// Reads until enough keys were looked at, through as many shards as that takes. Returns the
+    /// next cursor and the keys that match.
     async fn run(
         self,
         store: &dyn Access,

@@ -230,7 +230,9 @@ fn small_values_are_read_while_memory_is_short_and_large_ones_wait() {
 fn what_is_read_together_comes_from_one_state() {
     let mut lanes = Lanes::new();
     let large = vec![7; limits::VALUE_BYTES_MAX];
-    (0..4).for_each(|_| drop(lanes.push_together(SHARD, &get(b"a"))));
+    for _ in 0..4 {
+        lanes.push_together(SHARD, &get(b"a"));
+    }
     let first = next_within(&mut lanes, usize::MAX).expect("there is memory");
     assert!(first.1 < limits::VALUE_BYTES_MAX, "values may be small");
     complete(&mut lanes, replies_within(&large[..first.1 / 2], first));

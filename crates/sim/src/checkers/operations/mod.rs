@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tidelock_core::command::{
-    Consistency, Expiry, Operation as Asked, OperationRepliesBuilder, Operations, Read, Refusal, Reply, Request,
-    Set, Write,
+    Consistency, Expiry, Operation as Asked, OperationRepliesBuilder, Operations, Read, Refusal, Reply,
+    Request, Set, Write,
 };
 use tidelock_core::types::{ShardId, Token, UnixMillis};
 

@@ -22,7 +22,7 @@ impl Notes {
     /// Compares a number with how the file writes it. `line` is computed only if there is something to say.
     pub(super) fn compare(&mut self, written: &str, number: &Value, line: impl FnOnce() -> usize) {
         let shown = number.to_json();
-        if shown == written {
+        if shown == written || is_written_by_programs(written, number, &shown) {
             return;
         }
         if self.shown.len() == NOTES_MAX {
@@ -44,6 +44,21 @@ impl Notes {
         }
         lines
     }
+}
+
+/// Whether this is how a program writes the float, with all of its digits or another exponent: `1.0e+16`. No person means a
+/// text by it, and what is exported as YAML or TOML holds such.
+fn is_written_by_programs(written: &str, number: &Value, shown: &str) -> bool {
+    let Value::Float(float) = number else { return false };
+    let with_point =
+        |digits: &str| if digits.contains('.') { digits.to_owned() } else { format!("{digits}.0") };
+    if with_point(&float.get().to_string()) == written {
+        return true;
+    }
+    let Some((mantissa, exponent)) = shown.split_once('e') else { return false };
+    let Some((other_mantissa, other_exponent)) = written.split_once('e') else { return false };
+    (mantissa == other_mantissa || with_point(mantissa) == other_mantissa)
+        && exponent == other_exponent.strip_prefix('+').unwrap_or(other_exponent)
 }
 
 /// The line of a byte, counted from 1.

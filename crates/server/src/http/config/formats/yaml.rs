@@ -156,6 +156,7 @@ impl Reader<'_> {
         let written = file.get(start..end).unwrap_or_default().trim_end();
         let line = || line_of(file, start);
         let value = match Plain::of(written) {
+            _ if is_tagged(&file[..start]) => parsed,
             Plain::Text => return Ok(Value::text(written)),
             Plain::Int { digits, radix } => {
                 i64::from_str_radix(&digits, radix).map(Value::Int).map_err(|_| too_large(written, line()))?
@@ -167,6 +168,13 @@ impl Reader<'_> {
         self.notes.compare(written, &value, line);
         Ok(value)
     }
+}
+
+/// Whether a tag such as `!!float` stands at the end of what is before a scalar, perhaps with an anchor behind it.
+fn is_tagged(before: &str) -> bool {
+    let mut words = before.rsplit([' ', '\t', '\n']).filter(|word| !word.is_empty());
+    let last = words.next().and_then(|word| if word.starts_with('&') { words.next() } else { Some(word) });
+    last.is_some_and(|word| word.starts_with('!') && !word.ends_with(','))
 }
 
 /// What a plain scalar is that a parser might take for a number.
