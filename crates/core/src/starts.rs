@@ -10,7 +10,8 @@
 //!   them stands, the other is refused.
 //!
 //! Left out: a copy that was made since the host's last start and that is started when the original runs no more is taken
-//! for the next start of the original.
+//! for the next start of the original. And an old copy that is started, without reaching a peer that could refuse it, more
+//! often than the original was since, has a number above the known one and is believed.
 //!
 //! It is a pure function of what is remembered and what is said; time and connections are the shell's.
 

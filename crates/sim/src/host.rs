@@ -83,6 +83,8 @@ struct PutBack {
     is_refused: bool,
     /// A peer has let it in.
     is_believed: bool,
+    /// A process has run on the old copy.
+    has_run: bool,
 }
 
 /// Whether a host takes part.
@@ -316,6 +318,11 @@ impl Host {
     /// Starts a process on what the disk holds. `seed` is the randomness of this life.
     pub fn start(&mut self, seed: u64) -> Result<(), Stop> {
         assert!(self.process.is_none(), "a host runs one process");
+        // Out of scope, see `tidelock_core::starts`: an old copy that starts again before any peer
+        // could refuse it may reach a number above the known one.
+        if self.put_back.as_ref().is_some_and(|put_back| put_back.has_run && !put_back.is_refused) {
+            self.get_disk_back();
+        }
         let earlier = self.keeps_earlier.then(|| Earlier { copy: self.disk.copy(), starts: self.starts });
         let options = WalOptions {
             segment_bytes: self.segment_bytes,
@@ -327,6 +334,9 @@ impl Host {
         let opened = recovery::open(self.disk.clone(), options).map_err(|error| self.stopped(&error))?;
         self.life += 1;
         self.starts += 1;
+        if let Some(put_back) = &mut self.put_back {
+            put_back.has_run = true;
+        }
         self.earlier = earlier;
         let node = Node::new(NodeOptions { seed, ..self.options.clone() }, opened.shards);
         self.process = Some(Process {
@@ -403,7 +413,7 @@ impl Host {
         let original = Earlier { copy: self.disk.copy(), starts: self.starts };
         self.disk.put_back(earlier.copy);
         self.starts = earlier.starts;
-        self.put_back = Some(PutBack { original, is_refused: false, is_believed: false });
+        self.put_back = Some(PutBack { original, is_refused: false, is_believed: false, has_run: false });
         true
     }
 

@@ -149,7 +149,6 @@ fn without_descriptors_the_log_stalls_and_goes_on_when_there_are_some() {
     commit(&mut writer, entries(0, index + 1, &[&[7; 3000]]));
     let (_, recovery) = open_log(&disk);
     assert_eq!(recovery.logs[&ShardId(0)].entries.len() as u64, index + 1);
-    assert_eq!(recovery.report.segments, 2);
 }
 
 #[test]
