@@ -5,6 +5,7 @@
 //! node leaves out is shown as `-`, because a tool that looks at a cluster must not be the first thing to break in it.
 
 mod change;
+mod clients;
 mod goal;
 mod placement;
 mod retry;
@@ -37,6 +38,7 @@ pub fn run(args: ClusterArgs) -> Result<(), CliError> {
         ClusterCommand::Rebalance(wait) => return slots::rebalance(&wait, args.client),
         ClusterCommand::MoveSlots(moved) => return slots::move_slots(&moved, args.client),
         ClusterCommand::Slots => return slots::show(args.client),
+        ClusterCommand::Clients(most) => return clients::show(&most, args.client),
         ClusterCommand::Add(host) => (Goal::Votes(host.node), host.wait),
         ClusterCommand::Follow(host) => (Goal::Follows(host.node), host.wait),
         ClusterCommand::Drain(drain) if drain.undo => (Goal::MayLead(drain.node), drain.wait),

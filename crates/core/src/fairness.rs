@@ -1,7 +1,7 @@
 //! Whose request a node takes next when it has more of them than it can work off at once.
 //!
-//! All that a node has taken goes into the next entries of the log together, and whoever comes later waits for all of
-//! it. So a client with thousands of requests would decide what everybody waits. Here requests wait *before* the node
+//! All that a node has taken goes into the next entries of the log together, and a request that comes later waits for
+//! all of it. So a client with thousands of requests would decide what everybody waits. Here requests wait *before* the node
 //! takes them, in a queue of each client. The node takes them in turns, by deficit round robin (Shreedhar and Varghese,
 //! 1995): a turn is worth a [`QUANTUM`] of cost, whether a client spends it on many small requests or on few large ones.
 //! Clients that were quiet come first, as new flows do in FQ-CoDel (RFC 8290), so what a quiet client waits for does
@@ -10,7 +10,8 @@
 //! What is taken and not answered yet is bounded by a window, so that the queue forms here, where it is fair, and not
 //! behind it. Three rules keep the window from costing throughput:
 //! - It is large enough for what a node works off in a few milliseconds.
-//! - Requests that are unanswered for two ticks no longer count: they wait for a leader or a disk, not for this node.
+//! - If the window is full and nothing was answered for a whole tick, what is in it waits for a leader or a disk, not for
+//!   this node, and no longer counts. Other shards may be well.
 //! - If requests wait here while the node is idle, latency is not its doing (a slow disk, peers far away), and the
 //!   window doubles with each tick. When the node is busy, it shrinks again.
 //!
@@ -72,8 +73,8 @@ pub fn cost(request: &Request) -> u32 {
 pub struct Ticket {
     client: ClientId,
     cost: u32,
-    /// The tick in which it was taken.
-    tick: u64,
+    /// Tells what no longer counts, see [`FairQueue::tick`].
+    generation: u64,
     /// Whether its client was known when it was taken.
     is_tracked: bool,
 }
@@ -89,9 +90,11 @@ pub struct FairQueue<T> {
     waiting: usize,
     /// Requests of quiet clients that went first since one of the others did.
     quiet_in_a_row: u32,
-    /// Cost of what was taken in this tick and in the one before, and is not answered.
-    in_flight: [u64; 2],
-    tick: u64,
+    /// Cost of what was taken in this generation and is not answered.
+    in_flight: u64,
+    generation: u64,
+    /// Whether something was answered since the last tick.
+    has_answered: bool,
     window: u64,
     /// Whether something had to wait since the last tick.
     has_waited: bool,
@@ -122,8 +125,9 @@ impl<T> Default for FairQueue<T> {
             busy: VecDeque::new(),
             waiting: 0,
             quiet_in_a_row: 0,
-            in_flight: [0; 2],
-            tick: 0,
+            in_flight: 0,
+            generation: 0,
+            has_answered: false,
             window: WINDOW_MIN,
             has_waited: false,
         }
@@ -173,7 +177,7 @@ impl<T> FairQueue<T> {
                 (&mut self.busy, self.window)
             };
             let client = *list.front()?;
-            if self.in_flight.iter().sum::<u64>() >= window {
+            if self.in_flight >= window {
                 if is_quiet_turn || self.quiet.is_empty() {
                     return None;
                 }
@@ -183,7 +187,7 @@ impl<T> FairQueue<T> {
             }
             let entry = self.clients.get_mut(&client).expect("invariant: a listed client is known");
             if entry.deficit <= 0 {
-                // Its turn is over. Whoever was quiet is so no longer.
+                // Its turn is over. If it was quiet, it is so no longer.
                 entry.deficit += QUANTUM;
                 list.pop_front();
                 self.busy.push_back(client);
@@ -203,9 +207,9 @@ impl<T> FairQueue<T> {
 
     /// A request that was taken is answered; `now` is asked for if it matters.
     pub fn answered(&mut self, ticket: Ticket, now: impl FnOnce() -> u64) {
-        let age = self.tick - ticket.tick;
-        if let Some(in_flight) = usize::try_from(age).ok().and_then(|age| self.in_flight.get_mut(age)) {
-            *in_flight -= u64::from(ticket.cost);
+        self.has_answered = true;
+        if ticket.generation == self.generation {
+            self.in_flight -= u64::from(ticket.cost);
         }
         if ticket.is_tracked
             && let Some(entry) = self.clients.get_mut(&ticket.client)
@@ -217,8 +221,10 @@ impl<T> FairQueue<T> {
 
     /// A tick has passed, in which the node was busy for so many percent of the time.
     pub fn tick(&mut self, now: u64, busy_percent: u64) {
-        self.tick += 1;
-        self.in_flight = [0, self.in_flight[0]];
+        if !core::mem::take(&mut self.has_answered) && !self.has_room(self.window) {
+            self.generation += 1;
+            self.in_flight = 0;
+        }
         if busy_percent >= BUSY_PERCENT {
             self.window = (self.window - self.window / 4).max(WINDOW_MIN);
         } else if busy_percent < IDLE_PERCENT && self.has_waited {
@@ -267,12 +273,12 @@ impl<T> FairQueue<T> {
     }
 
     fn has_room(&self, window: u64) -> bool {
-        self.in_flight.iter().sum::<u64>() < window
+        self.in_flight < window
     }
 
     fn ticket(&mut self, client: ClientId, cost: u32, is_tracked: bool) -> Ticket {
-        self.in_flight[0] += u64::from(cost);
-        Ticket { client, cost, tick: self.tick, is_tracked }
+        self.in_flight += u64::from(cost);
+        Ticket { client, cost, generation: self.generation, is_tracked }
     }
 }
 
@@ -316,7 +322,7 @@ mod tests {
             let ticket = queue.take_at_once(client(1), SINGLE).expect("there is room");
             queue.answered(ticket, || unreachable!("no time is asked for"));
         }
-        assert!(queue.clients.is_empty() && queue.in_flight == [0, 0]);
+        assert!(queue.clients.is_empty() && queue.in_flight == 0);
     }
 
     #[test]
@@ -398,17 +404,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_answered_for_two_ticks_makes_room() {
+    fn a_full_window_without_answers_for_a_tick_makes_room() {
         let mut queue = FairQueue::default();
-        let stuck = fill(&mut queue);
+        let mut stuck = fill(&mut queue);
         queue.queue(client(2), (SINGLE, 0), 2);
-        queue.queue(client(3), (BURST, 0), 3);
+        queue.queue(client(3), (SINGLE, 0), 3);
+        // They are not quiet, so they have no part in what is reserved for those.
+        let others = core::mem::take(&mut queue.quiet);
+        queue.busy.extend(others);
+        assert!(queue.next().is_none(), "the window is full");
+        queue.answered(stuck.pop().expect("the window is full"), || 0);
         queue.tick(0, 100);
-        assert!(!queue.has_room(queue.window));
+        stuck.extend(queue.next().map(|(ticket, _)| ticket));
+        assert!(queue.next().is_none(), "a node that answers is slow, but not stuck");
         queue.tick(0, 100);
-        assert_eq!(drain(&mut queue), vec![2, 3]);
+        assert_eq!(drain(&mut queue), vec![3]);
         stuck.into_iter().for_each(|ticket| queue.answered(ticket, || 0));
-        assert_eq!(queue.in_flight, [0, 0], "late answers count for nothing");
+        assert_eq!(queue.in_flight, 0, "late answers count for nothing");
     }
 
     #[test]
@@ -538,7 +550,7 @@ mod tests {
                 in_flight.push(ticket);
             }
             prop_assert_eq!(left.len(), offered);
-            prop_assert_eq!((queue.waiting(), queue.in_flight), (0, [0, 0]));
+            prop_assert_eq!((queue.waiting(), queue.in_flight), (0, 0));
             for of in 2..8 {
                 let of_client = left.iter().filter(|(client, _)| *client == of);
                 prop_assert!(of_client.clone().zip(of_client.skip(1)).all(|(one, next)| one.1 < next.1));

@@ -1,7 +1,7 @@
 //! Taking clients in and sending them off, the same for every protocol.
 //!
 //! Owns which worker serves a connection, what happens when one cannot be accepted, and how a client is told why its connection
-//! ends. Who is let in, and how many, each server decides, within the descriptors that clients may have.
+//! ends. Who is let in, and how many, each server decides, within what `Clients` permits for all of them.
 //!
 //! If the process has no descriptor left all the same, because the system has none or the limit was lowered, a spare
 //! one is given up for the moment that it takes to accept a client and to refuse it. Without that, clients would wait
@@ -22,9 +22,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
+use crate::clients::{Client, ClientEntry, Clients};
 use crate::counters::Counter;
-use crate::descriptors::{ClientDescriptors, DescriptorPermit, is_shortage};
+use crate::descriptors::is_shortage;
 use crate::metrics::raise;
+
+/// Listeners for clients that a node can have: HTTP, Redis, Redis Cluster.
+const CLIENT_CLASSES: u64 = 4;
 
 /// How long accepting rests after the system had no descriptor or memory for another connection: long enough not to
 /// spin, short enough that a client's connect does not time out.
@@ -46,7 +50,14 @@ const OWNER_WEIGHT: usize = 3;
 #[derive(Debug)]
 pub(crate) struct Seat {
     _load: Arc<()>,
-    _descriptor: DescriptorPermit,
+    client: ClientEntry,
+}
+
+impl Seat {
+    /// Whose connection it is, and what it takes.
+    pub fn client(&self) -> Arc<Client> {
+        self.client.client()
+    }
 }
 
 /// The connections of one protocol that one worker serves. Its own clone is not among them.
@@ -54,8 +65,8 @@ pub(crate) struct Seat {
 struct Load(Arc<()>);
 
 impl Load {
-    fn seat(&self, descriptor: DescriptorPermit) -> Seat {
-        Seat { _load: self.0.clone(), _descriptor: descriptor }
+    fn seat(&self, client: ClientEntry) -> Seat {
+        Seat { _load: self.0.clone(), client }
     }
 
     fn count(&self) -> usize {
@@ -68,7 +79,6 @@ impl Load {
 struct Arrival {
     stream: std::net::TcpStream,
     seat: Seat,
-    number: u64,
 }
 
 /// Where the connections of one protocol come to one worker.
@@ -85,7 +95,7 @@ enum Side {
     Accepts {
         listener: TcpListener,
         /// Of all protocols.
-        descriptors: ClientDescriptors,
+        clients: Clients,
         /// By worker; the first is this one.
         loads: Vec<Load>,
         others: Vec<mpsc::UnboundedSender<Arrival>>,
@@ -97,6 +107,10 @@ enum Side {
 pub(crate) trait Host {
     /// For people.
     const PROTOCOL: &'static str;
+
+    /// Below [`CLIENT_CLASSES`], and another for each listener: each counts its own clients, and the
+    /// class tells them apart.
+    fn client_class(&self) -> u64;
 
     /// What counts failures to accept.
     fn errors(&self) -> &Counter;
@@ -110,40 +124,40 @@ pub(crate) trait Host {
     /// Those who are being told.
     fn farewells(&self) -> &Farewells;
 
-    /// Serves a connection. It counts as long as `seat` lives; `number` is its own on the whole node.
-    fn admit(&self, stream: TcpStream, seat: Seat, number: u64);
+    /// Serves a connection. It counts as long as `seat` lives.
+    fn admit(&self, stream: TcpStream, seat: Seat);
 }
 
 impl From<TcpListener> for Entrance {
     /// Of a server that runs on one worker.
     fn from(listener: TcpListener) -> Entrance {
-        let unlimited = ClientDescriptors::default();
+        let clients = Clients::default();
         let [entrance] =
-            Entrance::split(listener, 1, unlimited).try_into().expect("invariant: one for each worker");
+            Entrance::split(listener, 1, clients).try_into().expect("invariant: one for each worker");
         entrance
     }
 }
 
 impl Entrance {
-    /// One for each of so many workers, at least one; the first accepts for all. `descriptors` are those of all
+    /// One for each of so many workers, at least one; the first accepts for all. `clients` are those of all
     /// protocols.
-    pub fn split(listener: TcpListener, workers: usize, descriptors: ClientDescriptors) -> Vec<Entrance> {
+    pub fn split(listener: TcpListener, workers: usize, clients: Clients) -> Vec<Entrance> {
         let (others, given): (Vec<_>, Vec<_>) = (1..workers).map(|_| mpsc::unbounded_channel()).unzip();
         let loads = (0..=others.len()).map(|_| Load::default()).collect();
-        let accepts = Entrance(Side::Accepts { listener, descriptors, loads, others });
+        let accepts = Entrance(Side::Accepts { listener, clients, loads, others });
         [accepts].into_iter().chain(given.into_iter().map(|given| Entrance(Side::IsGiven(given)))).collect()
     }
 
     /// Lets connections in to `host` for ever.
     pub(crate) async fn welcome<H: Host>(&mut self, host: &H) -> Infallible {
         match &mut self.0 {
-            Side::Accepts { listener, descriptors, loads, others } => {
-                accept(listener, host, (loads, others, descriptors)).await
+            Side::Accepts { listener, clients, loads, others } => {
+                accept(listener, host, (loads, others, clients)).await
             }
             Side::IsGiven(given) => {
                 while let Some(arrival) = given.recv().await {
                     match TcpStream::from_std(arrival.stream) {
-                        Ok(stream) => host.admit(stream, arrival.seat, arrival.number),
+                        Ok(stream) => host.admit(stream, arrival.seat),
                         Err(error) => {
                             raise(host.errors());
                             tracing::warn!(%error, protocol = H::PROTOCOL, "cannot serve a connection");
@@ -157,45 +171,36 @@ impl Entrance {
     }
 }
 
-/// Names the connection of an HTTP client on the whole node.
-pub(crate) fn http_client(number: u64) -> ClientId {
-    ClientId(2 * number)
-}
-
-/// Names the connection of a Redis client on the whole node.
-pub(crate) fn resp_client(number: u64) -> ClientId {
-    ClientId(2 * number + 1)
-}
-
-type Workers<'a> = (&'a [Load], &'a [mpsc::UnboundedSender<Arrival>], &'a ClientDescriptors);
+type Workers<'a> = (&'a [Load], &'a [mpsc::UnboundedSender<Arrival>], &'a Clients);
 
 async fn accept<H: Host>(
     listener: &TcpListener,
     host: &H,
-    (loads, others, descriptors): Workers<'_>,
+    (loads, others, clients): Workers<'_>,
 ) -> Infallible {
     let mut shortage = Shortage::default();
     let (mut number, mut last) = (0, 0);
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, address)) => {
                 shortage.ended(H::PROTOCOL);
                 // Small answers must not wait for the client's delayed acknowledgement. Failing only costs latency.
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%error, "cannot set TCP_NODELAY");
                 }
                 let open = loads.iter().map(Load::count).sum();
-                let permit = host.has_room(open).then(|| descriptors.permit(open)).flatten();
+                let permit = host.has_room(open).then(|| clients.permit(open)).flatten();
                 let Some(descriptor) = permit else {
                     host.farewells().say(stream, host.refusal());
                     continue;
                 };
                 number += 1;
                 last = choose(loads, last);
-                let seat = loads[last].seat(descriptor);
+                let id = ClientId(CLIENT_CLASSES * number + host.client_class());
+                let seat = loads[last].seat(clients.enter(id, (H::PROTOCOL, Some(address)), descriptor));
                 match last.checked_sub(1) {
-                    None => host.admit(stream, seat, number),
-                    Some(other) => hand_over(stream, (seat, number), &others[other], host.errors()),
+                    None => host.admit(stream, seat),
+                    Some(other) => hand_over(stream, seat, &others[other], host.errors()),
                 }
             }
             Err(error) => {
@@ -279,15 +284,10 @@ fn choose(loads: &[Load], last: usize) -> usize {
     order.min_by_key(|&worker| loads[worker].count() * weight(worker)).expect("invariant: there is a worker")
 }
 
-fn hand_over(
-    stream: TcpStream,
-    (seat, number): (Seat, u64),
-    to: &mpsc::UnboundedSender<Arrival>,
-    errors: &Counter,
-) {
+fn hand_over(stream: TcpStream, seat: Seat, to: &mpsc::UnboundedSender<Arrival>, errors: &Counter) {
     match stream.into_std() {
         // If the other worker has ended meanwhile, the node is about to; the connection closes.
-        Ok(stream) => drop(to.send(Arrival { stream, seat, number })),
+        Ok(stream) => drop(to.send(Arrival { stream, seat })),
         Err(error) => {
             raise(errors);
             tracing::warn!(%error, "cannot hand a connection over");
@@ -351,11 +351,15 @@ mod tests {
         errors: Counter,
         refused: Counter,
         farewells: Farewells,
-        admitted: RefCell<Vec<(TcpStream, Seat, u64)>>,
+        admitted: RefCell<Vec<(TcpStream, Seat)>>,
     }
 
     impl Host for Keeper {
         const PROTOCOL: &'static str = "test";
+
+        fn client_class(&self) -> u64 {
+            0
+        }
 
         fn errors(&self) -> &Counter {
             &self.errors
@@ -374,8 +378,8 @@ mod tests {
             &self.farewells
         }
 
-        fn admit(&self, stream: TcpStream, seat: Seat, number: u64) {
-            self.admitted.borrow_mut().push((stream, seat, number));
+        fn admit(&self, stream: TcpStream, seat: Seat) {
+            self.admitted.borrow_mut().push((stream, seat));
         }
     }
 
@@ -384,8 +388,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let keepers = <[Rc<Keeper>; 3]>::default();
-        let welcoming =
-            Entrance::split(listener, 3, ClientDescriptors::default()).into_iter().zip(keepers.clone());
+        let welcoming = Entrance::split(listener, 3, Clients::default()).into_iter().zip(keepers.clone());
         let tasks = LocalSet::new();
         for (mut entrance, keeper) in welcoming {
             tasks.spawn_local(async move { entrance.welcome(&*keeper).await });
@@ -433,9 +436,9 @@ mod tests {
             add(1).await;
             assert_eq!(counts(&keepers), [1, 3, 3]);
             let numbers = keepers.iter().flat_map(|keeper| {
-                keeper.admitted.borrow().iter().map(|(_, _, number)| *number).collect::<Vec<_>>()
+                keeper.admitted.borrow().iter().map(|(_, seat)| seat.client().id).collect::<Vec<_>>()
             });
-            let distinct: BTreeSet<u64> = numbers.clone().collect();
+            let distinct: BTreeSet<ClientId> = numbers.clone().collect();
             assert_eq!(distinct.len(), numbers.count());
         })
         .await;
@@ -446,7 +449,7 @@ mod tests {
         with_three(|address, keepers| async move {
             for expected in [1, 2, 0, 1, 2, 0] {
                 let mut client = connect(address, &keepers).await;
-                let (mut served, _seat, _) = keepers[expected].admitted.borrow_mut().pop().unwrap();
+                let (mut served, _seat) = keepers[expected].admitted.borrow_mut().pop().unwrap();
                 client.write_all(b"hello").await.unwrap();
                 let mut received = [0; 5];
                 served.read_exact(&mut received).await.unwrap();

@@ -19,6 +19,7 @@ use tokio::task::LocalSet;
 
 use crate::accept::Entrance;
 use crate::backup::BackupSource;
+use crate::clients::Clients;
 use crate::clock::WallClock;
 use crate::counters::PerWorker;
 use crate::descriptors;
@@ -30,6 +31,7 @@ use crate::remote::{HandoverCounters, Link, Remote};
 use crate::resp::{self, Entrances, RespContext, RespCounters, RespOptions};
 use crate::store::Store;
 use crate::transport::TransportCounters;
+use crate::turns::TurnGauges;
 use crate::worker::Worker;
 
 /// What the servers of all workers of a node share.
@@ -41,6 +43,8 @@ pub(crate) struct Surroundings {
     pub allowed_hosts: AllowedHosts,
     pub warnings: Vec<String>,
     pub disk_error: Arc<Mutex<Option<String>>>,
+    pub clients: Clients,
+    pub turns: Arc<TurnGauges>,
     pub disk: DiskCounters,
     pub snapshots: SnapshotCounters,
     pub transport: Arc<TransportCounters>,
@@ -91,6 +95,8 @@ impl Post {
             addresses: surroundings.addresses,
             warnings: surroundings.warnings,
             disk_error: surroundings.disk_error,
+            clients: surroundings.clients,
+            turns: surroundings.turns,
             clock,
             counters: self.http,
             resp: self.resp,

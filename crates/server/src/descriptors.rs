@@ -42,8 +42,8 @@ const REFUSED: u64 = 2 * REFUSALS_MAX as u64;
 /// With fewer client connections than this a node is not worth starting.
 const CLIENTS_MIN: u64 = 32;
 
-/// Each protocol leaves one part in so many to the other, so that whoever takes all connections of one cannot lock
-/// operators or clients out of the other.
+/// Each protocol leaves one part in so many to the other, so that clients which take all connections of one do not
+/// lock operators out of the other.
 const PART_FOR_OTHERS: usize = 8;
 
 /// The descriptors of this process and who may have how many.

@@ -2,6 +2,7 @@
 
 pub mod accept;
 pub mod backup;
+pub mod clients;
 pub mod clock;
 pub mod config;
 pub mod counters;
@@ -23,7 +24,7 @@ pub mod shutdown;
 mod status_log;
 pub mod store;
 pub mod transport;
-mod turns;
+pub mod turns;
 mod waiting;
 pub mod watch;
 pub mod worker;

@@ -25,6 +25,7 @@ use crate::memory::Memory;
 use crate::resp::RespCounters;
 use crate::resp::dispatch::Family;
 use crate::transport::TransportCounters;
+use crate::turns::TurnGauges;
 
 /// Counters of the write-ahead log, raised by the disk thread.
 #[derive(Clone, Debug, Default)]
@@ -283,6 +284,10 @@ pub struct Scrape<'a> {
     pub disk_stalled: bool,
     /// What clients make the node hold.
     pub memory: &'a Memory,
+    /// Of requests that wait for their turns.
+    pub turns: &'a TurnGauges,
+    /// Of the connection that has most.
+    pub busiest_open_requests: u64,
 }
 
 /// The media type of OpenMetrics.
@@ -344,6 +349,8 @@ impl Scrape<'_> {
                 self.memory.refused(),
             ),
             ("peer_frames_invalid", "Frames from peers that could not be decoded", node.frames_invalid),
+            ("requests_waited", "Requests that had to wait for their turn", self.turns.waited.get()),
+            ("requests_expired", "Requests refused because they waited too long", self.turns.expired.get()),
             ("worker_requests", "Requests that came to the node from other workers", self.handovers[0]),
             ("worker_batches", "Batches in which those requests came", self.handovers[1]),
             ("wal_fsyncs", "Calls of fdatasync on the log", load(&self.disk.fsyncs)),
@@ -446,6 +453,13 @@ impl Scrape<'_> {
             ),
             ("client_memory_limit_bytes", "The limit of these, --memory-limit", self.memory.limit() as u64),
             ("requests_open", "Requests that the store has not answered", self.status.requests_open as u64),
+            ("requests_waiting", "Requests that wait for their turn", self.turns.waiting.get()),
+            ("request_window", "What the node takes at a time, in cost", self.turns.window.get()),
+            (
+                "busiest_client_open_requests",
+                "Unanswered requests of the connection that has most",
+                self.busiest_open_requests,
+            ),
             ("http_connections_open", "HTTP connections open", self.http.connections_open.get()),
             ("resp_connections_open", "Redis connections open", self.resp.connections_open.get()),
         ]
@@ -635,6 +649,8 @@ mod tests {
             transport: &transport,
             disk_stalled: false,
             memory: &Memory::new(0),
+            turns: &TurnGauges::default(),
+            busiest_open_requests: 3,
         }
         .encode()
     }

@@ -36,6 +36,7 @@ use uuid::Uuid;
 
 use crate::accept::Entrance;
 use crate::backup::BackupSource;
+use crate::clients;
 use crate::clock::Ticker;
 use crate::config::{Address, RESP_CLUSTER_OFF, Settings};
 use crate::crew::{Crew, Post, Servers, Surroundings};
@@ -192,6 +193,7 @@ async fn serve(
         BackupSource::new((disk, readers), identity.cluster_id, identity.node)
     };
     let (stop, stopping) = watch::channel(false);
+    let clients = clients::Clients::new(ClientDescriptors::new(descriptors.clients_max));
     let surroundings = Surroundings {
         workers: settings.workers,
         descriptors,
@@ -199,6 +201,8 @@ async fn serve(
         allowed_hosts: AllowedHosts::new(settings.http_hosts()),
         warnings: warnings(&settings),
         disk_error: worker.disk_error(),
+        clients: clients.clone(),
+        turns: worker.turn_gauges(),
         disk: log.counters(),
         snapshots: snapshots.counters(),
         transport: transport.counters(),
@@ -207,7 +211,6 @@ async fn serve(
         memory: Memory::new(settings.memory_limit),
         stopping,
     };
-    let clients = ClientDescriptors::new(descriptors.clients_max);
     let http = Entrance::split(listeners.http, settings.workers, clients.clone());
     let resp = Entrances::split((listeners.resp, listeners.resp_cluster), settings.workers, &clients);
     let mut posts = Post::split(surroundings, http, resp).into_iter();

@@ -63,6 +63,19 @@ pub enum ClusterCommand {
     MoveSlots(MoveSlotsArgs),
     /// Which shard holds which slots, and which are on their way
     Slots,
+    /// The connections of a node that have taken most
+    ///
+    /// Counts since each connection was made, for the node at --url: operations and bytes, requests that are not
+    /// answered, and bytes of requests and replies on their way.
+    Clients(ClientsArgs),
+}
+
+/// Arguments of `cluster clients`.
+#[derive(Debug, Args)]
+pub struct ClientsArgs {
+    /// Most connections to show
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    pub limit: u16,
 }
 
 /// Arguments of `cluster add-shard`.

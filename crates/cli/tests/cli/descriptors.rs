@@ -15,14 +15,14 @@ const VALUE_BYTES: usize = 943_718;
 const WRITES: usize = (64 << 20) / VALUE_BYTES + 10;
 
 fn put(connection: &mut Raw, key: usize) -> (u16, String) {
-    let head = format!("PUT /v1/keys/k{key} HTTP/1.1\r\nhost: x\r\ncontent-length: {VALUE_BYTES}\r\n\r\n");
+    let head = format!("PUT /v1/keys/k{key} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {VALUE_BYTES}\r\n\r\n");
     connection.write(head.as_bytes()).expect("the node reads");
     connection.write(&vec![b'v'; VALUE_BYTES]).expect("the node reads");
     text(connection)
 }
 
 fn get(connection: &mut Raw, path: &str) -> (u16, String) {
-    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
     connection.write(request.as_bytes()).expect("the node reads");
     text(connection)
 }

@@ -10,6 +10,7 @@
 mod backups;
 mod bench;
 mod bytes;
+mod clients;
 mod commands;
 mod config;
 mod descriptors;

@@ -77,7 +77,7 @@ fn replies_that_nobody_reads_are_bounded() {
     let resp = unread(address_of(cluster.address(1)), 40, "GET large\r\n".repeat(100).as_bytes());
     assert_bounded(&cluster, resp, is_any);
     assert!(cluster.log(1).contains("the memory for clients is used up"));
-    let request = format!("GET {LARGE} HTTP/1.1\r\nhost: x\r\n\r\n");
+    let request = format!("GET {LARGE} HTTP/1.1\r\nhost: localhost\r\n\r\n");
     let unread = unread(cluster.address(1), 100, request.as_bytes());
     eventually("a large value is refused, to be asked for again later", || {
         let large = cluster.get(1, LARGE);
@@ -93,7 +93,7 @@ fn pages_and_documents_that_nobody_reads_are_bounded() {
     for number in 0..4 {
         assert_eq!(cluster.put(1, &format!("/v1/keys/large{number}"), &vec![b'v'; 1 << 20]).status, 201);
     }
-    let list = b"GET /v1/keys HTTP/1.1\r\nhost: x\r\n\r\n";
+    let list = b"GET /v1/keys HTTP/1.1\r\nhost: localhost\r\n\r\n";
     assert_bounded(&cluster, unread(cluster.address(1), 30, list), is_any);
     let value = "x".repeat(60_000);
     let document: Vec<String> = (0..50).map(|number| format!("\"f{number}\":\"{value}\"")).collect();
@@ -101,7 +101,7 @@ fn pages_and_documents_that_nobody_reads_are_bounded() {
     let import = "POST /api/namespaces/ns/containers/c/import?format=json&create=true";
     let imported = cluster.send(1, import, &[], document.as_bytes());
     assert_eq!(imported.status, 200, "{}", imported.text());
-    let watch = b"GET /api/namespaces/ns/containers/c/watch HTTP/1.1\r\nhost: x\r\n\r\n";
+    let watch = b"GET /api/namespaces/ns/containers/c/watch HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let watchers = unread(cluster.address(1), 40, watch);
     // Nobody is refused: a document waits until there is memory for it.
     eventually("the memory is used up", || (used(&cluster) > LIMIT / 3 * 2).then_some(()));
@@ -112,7 +112,7 @@ fn pages_and_documents_that_nobody_reads_are_bounded() {
 fn bodies_that_do_not_end_are_bounded() {
     let cluster = start();
     let head = format!(
-        "POST /v1/restore?backup=11111111-1111-4111-8111-111111111111&revision=1 HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n",
+        "POST /v1/restore?backup=11111111-1111-4111-8111-111111111111&revision=1 HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n",
         8 << 20
     );
     let mut bodies = Vec::new();

@@ -58,7 +58,7 @@ fn an_outage_is_logged_and_fails_cluster_status() {
     let (tables, message) = (text(output.stdout), text(output.stderr));
     assert!(tables.contains("SHARD") && tables.contains("none"), "{tables}");
     assert!(message.contains("no leader is known of 5 of 5 shards (0, 1, 2, 3, 4)"), "{message}");
-    let refused = cluster.put(1, "/v1/keys/k", b"v");
+    let refused = cluster.try_send(1, "PUT /v1/keys/k", &[], b"v").expect("the node answers");
     assert!(matches!(refused.status, 503 | 504), "{refused:?}");
     await_log(&cluster, 1, &["WARN", "slow request", "kind=\"write\"", "elapsed_ms=", "refusal="]);
     for number in [2, 3] {

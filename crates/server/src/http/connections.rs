@@ -7,6 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::carry::Handover;
+use crate::clients::Client;
 
 /// How a connection should go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,10 +50,11 @@ pub(super) struct Connection {
     order: Cell<Order>,
     waker: RefCell<Option<Waker>>,
     handover: Handover,
+    client: Arc<Client>,
 }
 
 impl Connection {
-    fn new(now: Instant) -> Connection {
+    fn new(now: Instant, client: Arc<Client>) -> Connection {
         Connection {
             phase: Cell::new(Phase::Idle),
             progress: Cell::new(0),
@@ -59,6 +62,7 @@ impl Connection {
             order: Cell::new(Order::Serve),
             waker: RefCell::new(None),
             handover: Handover::default(),
+            client,
         }
     }
 
@@ -80,6 +84,8 @@ impl Connection {
     pub fn begin_answer(&self) -> Answering<'_> {
         self.advance();
         self.phase.set(Phase::Answering);
+        self.client.operations.add(1);
+        self.client.open_requests.set(1);
         Answering(self)
     }
 
@@ -120,6 +126,7 @@ pub(super) struct Answering<'a>(&'a Connection);
 impl Drop for Answering<'_> {
     fn drop(&mut self) {
         self.0.phase.set(Phase::Idle);
+        self.0.client.open_requests.set(0);
     }
 }
 
@@ -151,8 +158,8 @@ impl Connections {
         self.open.borrow().len()
     }
 
-    pub fn admit(self: &Rc<Self>, now: Instant) -> Place {
-        let connection = Rc::new(Connection::new(now));
+    pub fn admit(self: &Rc<Self>, now: Instant, client: Arc<Client>) -> Place {
+        let connection = Rc::new(Connection::new(now, client));
         let position = self.open.borrow_mut().insert(connection.clone());
         Place { connections: self.clone(), position, connection }
     }
@@ -200,7 +207,10 @@ pub(super) struct WatchedStream<'a> {
 
 impl WatchedStream<'_> {
     fn note_written(&self, result: &Poll<std::io::Result<usize>>) {
-        if matches!(result, Poll::Ready(Ok(bytes)) if *bytes > 0) {
+        if let Poll::Ready(Ok(bytes)) = result
+            && *bytes > 0
+        {
+            self.connection.client.bytes_sent.add(*bytes as u64);
             self.connection.advance();
         }
     }
@@ -214,6 +224,7 @@ impl AsyncRead for WatchedStream<'_> {
     ) -> Poll<std::io::Result<()>> {
         let filled = buffer.filled().len();
         let result = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.connection.client.bytes_received.add((buffer.filled().len() - filled) as u64);
         if buffer.filled().len() > filled && self.connection.phase.get() == Phase::Idle {
             self.connection.phase.set(Phase::Head);
         }
@@ -259,6 +270,11 @@ impl AsyncWrite for WatchedStream<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidelock_core::types::ClientId;
+
+    fn client() -> Arc<Client> {
+        Client::new(ClientId(1), "HTTP", None).into()
+    }
 
     const LIMITS: Patience = Patience { head: Duration::from_secs(10), idle: Duration::from_secs(120) };
 
@@ -270,7 +286,7 @@ mod tests {
     fn patience_depends_on_what_is_awaited() {
         let start = Instant::now();
         let connections = Rc::new(Connections::default());
-        let place = connections.admit(start);
+        let place = connections.admit(start, client());
         let connection = &place.connection;
         assert_eq!(connections.sweep(seconds(start, 120), LIMITS), 0);
 
@@ -295,7 +311,7 @@ mod tests {
     fn a_slow_head_is_cut_sooner_than_an_idle_connection() {
         let start = Instant::now();
         let connections = Rc::new(Connections::default());
-        let place = connections.admit(start);
+        let place = connections.admit(start, client());
         place.connection.phase.set(Phase::Head);
         assert_eq!(connections.sweep(seconds(start, 1), LIMITS), 0);
         assert_eq!(connections.sweep(seconds(start, 11), LIMITS), 0);
@@ -304,7 +320,7 @@ mod tests {
 
     #[test]
     fn an_order_only_becomes_more_urgent() {
-        let connection = Connection::new(Instant::now());
+        let connection = Connection::new(Instant::now(), client());
         connection.order(Order::Cut);
         connection.order(Order::Finish);
         assert_eq!(connection.order.get(), Order::Cut);
@@ -313,7 +329,7 @@ mod tests {
     #[test]
     fn a_place_is_vacated() {
         let connections = Rc::new(Connections::default());
-        let place = connections.admit(Instant::now());
+        let place = connections.admit(Instant::now(), client());
         assert_eq!(connections.len(), 1);
         drop(place);
         assert_eq!(connections.len(), 0);

@@ -74,6 +74,8 @@ pub(super) async fn metrics<S: Store>(call: &Call<'_, S>) -> Result<Response, Pr
         transport: &context.transport,
         disk_stalled: disk_error(context).is_some(),
         memory: &context.memory,
+        turns: &context.turns,
+        busiest_open_requests: context.clients.most_open_requests(),
     };
     let media_type = negotiate::choose(call.headers(), &[OPEN_METRICS_TYPE, PROMETHEUS_TEXT_TYPE]);
     let mut response = response::typed(StatusCode::OK, media_type, scrape.encode_as(media_type));

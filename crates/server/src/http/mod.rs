@@ -28,6 +28,7 @@ mod backup;
 mod body;
 mod carry;
 mod checkpoint;
+mod clients;
 mod cluster;
 mod conditions;
 mod config;
@@ -62,6 +63,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::backup::BackupSource;
+use crate::clients::Clients;
 use crate::clock::WallClock;
 use crate::counters::PerWorker;
 use crate::memory::Memory;
@@ -70,6 +72,7 @@ use crate::offload::Offload;
 use crate::remote::HandoverCounters;
 use crate::resp::RespCounters;
 use crate::transport::TransportCounters;
+use crate::turns::TurnGauges;
 
 /// Most HTTP connections open at a time. Each costs a descriptor and up to a read buffer; the one above is told
 /// so and closed.
@@ -155,6 +158,10 @@ pub struct HttpContext {
     pub warnings: Vec<String>,
     /// Why the disk takes no writes, while it takes none. Makes the node not ready.
     pub disk_error: Arc<Mutex<Option<String>>>,
+    /// The open connections of all protocols.
+    pub clients: Clients,
+    /// How requests wait for their turns.
+    pub turns: Arc<TurnGauges>,
     /// What relative times to live are counted from, and remaining ones; what changes of configuration are stamped with.
     pub clock: WallClock,
     /// Raised by this server.

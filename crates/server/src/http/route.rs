@@ -23,6 +23,8 @@ pub(super) enum Route<'a> {
     Explain(&'a str),
     /// `/v1/cluster/shards/{shard}/tags`; as above.
     Tags(&'a str),
+    /// `/v1/cluster/clients`.
+    Clients,
     /// `/v1/cluster/moves`.
     Moves,
     /// `/v1/cluster/rebalance`.
@@ -78,6 +80,7 @@ impl<'a> Route<'a> {
                     "keys" => Route::List,
                     "cluster" => Route::Cluster,
                     "cluster/dump" => Route::Dump,
+                    "cluster/clients" => Route::Clients,
                     "cluster/moves" => Route::Moves,
                     "cluster/rebalance" => Route::Rebalance,
                     "cluster/shards" => Route::AddShard,
@@ -128,6 +131,7 @@ impl<'a> Route<'a> {
             | Route::Dump
             | Route::Explain(_)
             | Route::Tags(_)
+            | Route::Clients
             | Route::Moves
             | Route::Rebalance
             | Route::AddShard
@@ -192,6 +196,7 @@ mod tests {
             ("/v1/cluster", Route::Cluster),
             ("/v1/cluster/", Route::Nothing),
             ("/v1/cluster/dump", Route::Dump),
+            ("/v1/cluster/clients", Route::Clients),
             ("/v1/cluster/moves", Route::Moves),
             ("/v1/cluster/rebalance", Route::Rebalance),
             ("/v1/cluster/shards", Route::AddShard),

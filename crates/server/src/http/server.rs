@@ -24,7 +24,7 @@ use super::config::Events;
 use super::connections::{Connections, Order, Patience, Place, WatchedStream};
 use super::problem::{Problem, ProblemKind};
 use super::{HttpContext, service};
-use crate::accept::{self, Entrance, Farewells, Host, Seat};
+use crate::accept::{Entrance, Farewells, Host, Seat};
 use crate::counters::Counter;
 use crate::memory::MemoryExhausted;
 use crate::metrics::raise;
@@ -106,6 +106,10 @@ impl<S: Store> Server<S> {
 impl<S: Store> Host for Server<S> {
     const PROTOCOL: &'static str = "HTTP";
 
+    fn client_class(&self) -> u64 {
+        0
+    }
+
     fn errors(&self) -> &Counter {
         &self.context.counters.accept_errors
     }
@@ -115,13 +119,13 @@ impl<S: Store> Host for Server<S> {
             && self.context.memory.has_room_for_connection()
     }
 
-    fn admit(&self, stream: TcpStream, seat: Seat, number: u64) {
+    fn admit(&self, stream: TcpStream, seat: Seat) {
         let counters = &self.context.counters;
         raise(&counters.connections_accepted);
-        let place = self.connections.admit(Instant::now());
+        let place = self.connections.admit(Instant::now(), seat.client());
         let mut memory = self.context.memory.connection();
         counters.connections_open.set(self.connections.len() as u64);
-        let store = self.store.for_client(accept::http_client(number));
+        let store = self.store.for_client(seat.client().id);
         let (context, connections) = (self.context.clone(), self.connections.clone());
         tokio::task::spawn_local(async move {
             match serve_connection(stream, place, &store, &context).await {

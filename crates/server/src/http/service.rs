@@ -23,7 +23,7 @@ use super::response::{AnswerBody, Response};
 use super::route::Route;
 use super::uri::Parameters;
 use super::{
-    HttpContext, atomics, backup, checkpoint, cluster, config, cross_origin, health, kv1, list, membership,
+    HttpContext, atomics, backup, checkpoint, clients, cluster, config, cross_origin, health, kv1, list, membership,
     native, openapi, raftdb, registry, restore, slots,
 };
 use crate::memory::{CONNECTION_BYTES, MemoryExhausted, Reservation};
@@ -199,6 +199,7 @@ async fn dispatch<S: Store>(call: Call<'_, S>, route: Route<'_>) -> Result<Respo
         Route::Dump => Box::pin(registry::dump(call)).await,
         Route::Explain(shard) => Box::pin(registry::explain(call, shard)).await,
         Route::Tags(shard) => Box::pin(registry::tag(call, shard)).await,
+        Route::Clients => Box::pin(clients::answer(call)).await,
         Route::Moves => Box::pin(slots::moves(call)).await,
         Route::Rebalance => Box::pin(slots::rebalance(call)).await,
         Route::AddShard => Box::pin(slots::add_shard(call)).await,

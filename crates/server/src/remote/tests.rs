@@ -116,6 +116,62 @@ async fn all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> 
     outputs
 }
 
+/// More than a node takes at once.
+const CROWD: usize = 5_000;
+
+/// One client asks for much at once, and then another one for a single thing.
+async fn a_crowd_and_a_quiet_client<S: Store>(store: &S) {
+    let (crowd, quiet) = (store.for_client(ClientId(1)), store.for_client(ClientId(2)));
+    let mailbox: Rc<Mailbox> = Rc::default();
+    for number in 0..CROWD {
+        crowd.submit_to(put(format!("key {number}"), "value"), &mailbox, number as u64);
+    }
+    let reply = quiet.submit(put("quiet", "value")).await;
+    assert!(matches!(reply, Reply::Written { .. }), "{reply:?}");
+    let mut answered = answered(&mailbox).await;
+    assert!(answered < CROWD / 4, "{answered} requests of the other client were answered before");
+    while answered < CROWD {
+        yield_now().await;
+        answered += self::answered(&mailbox).await;
+    }
+}
+
+/// Replies that were delivered since the last call.
+async fn answered(mailbox: &Mailbox) -> usize {
+    let mut delivered = Vec::new();
+    std::future::poll_fn(|task| {
+        mailbox.take(&mut delivered, task);
+        Poll::Ready(())
+    })
+    .await;
+    assert!(delivered.iter().all(|(_, reply)| matches!(reply, Reply::Written { .. })));
+    delivered.len()
+}
+
+#[test]
+fn a_quiet_client_does_not_wait_for_all_that_another_has_queued() {
+    run(|worker, remote| async move {
+        a_crowd_and_a_quiet_client(&worker).await;
+        a_crowd_and_a_quiet_client(&remote).await;
+    });
+}
+
+#[test]
+fn what_waits_too_long_for_its_turn_is_refused() {
+    run(|worker, _| async move {
+        let crowd = worker.for_client(ClientId(1));
+        let mut replies: Vec<_> =
+            (0..CROWD).map(|number| Box::pin(crowd.submit(put(format!("key {number}"), "value")))).collect();
+        // Before the node has answered any.
+        worker.tick_turns(std::time::Duration::ZERO);
+        let waiting = replies.swap_remove(CROWD / 2).await;
+        assert_eq!(waiting, Reply::Refused(Refusal::Overloaded));
+        let first = replies.swap_remove(0).await;
+        assert!(matches!(first, Reply::Written { .. }), "{first:?}");
+        assert!(worker.turn_gauges().expired.get() > 0);
+    });
+}
+
 #[test]
 fn what_one_turn_asks_crosses_as_one_batch() {
     run(|_, remote| async move {

@@ -14,6 +14,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tidelock_core::command::Reply;
@@ -26,6 +27,7 @@ use super::frame::Parser;
 use super::lanes::OUT_BYTES_CLOSE;
 use super::session::{Action, Pending, Session};
 use super::{READ_BYTES, RespContext};
+use crate::clients::Client;
 use crate::memory::{self, CONNECTION_BYTES, Reservation};
 use crate::store::Mailbox;
 
@@ -80,12 +82,19 @@ pub struct Connection {
     /// Until when it waits for memory, if there is none for what it needs to go on.
     memory_timer: Option<Pin<Box<Sleep>>>,
     stalled_since: Rc<Cell<Option<Instant>>>,
+    /// What operators see of it.
+    client: Arc<Client>,
 }
 
 impl Connection {
     /// A connection of a new client. Since when the client has taken nothing, if it is owed something, is kept in
     /// `stalled_since`.
-    pub fn new(stream: TcpStream, session: Session, stalled_since: Rc<Cell<Option<Instant>>>) -> Connection {
+    pub fn new(
+        stream: TcpStream,
+        session: Session,
+        stalled_since: Rc<Cell<Option<Instant>>>,
+        client: Arc<Client>,
+    ) -> Connection {
         let memory = session.context.memory.connection();
         Connection {
             stream,
@@ -104,6 +113,7 @@ impl Connection {
             memory,
             memory_timer: None,
             stalled_since,
+            client,
         }
     }
 
@@ -149,7 +159,10 @@ impl Connection {
         let wanted_replies = self.submit();
         goes_on |= self.poll_write(task)?;
         let wanted_input = self.poll_read(task, &mut goes_on)?;
-        self.memory.set(self.held_bytes());
+        let held = self.held_bytes();
+        self.memory.set(held);
+        self.client.held_bytes.set(held as u64);
+        self.client.open_requests.set(self.session.owed() as u64);
         goes_on |= self.poll_wanted(task, wanted_replies.or(wanted_input));
         Ok(goes_on)
     }
@@ -232,7 +245,7 @@ impl Connection {
 
     /// Takes commands from the input, as many as there is room for. Returns whether it took any.
     fn take_commands(&mut self) -> bool {
-        let mut consumed = 0;
+        let (mut consumed, mut commands) = (0, 0);
         if !self.session.keeps_order() {
             return false;
         }
@@ -256,12 +269,14 @@ impl Connection {
             };
             self.parser.advance();
             consumed += length;
+            commands += 1;
             match action {
                 Action::Done => {}
                 Action::Wait(pending) => self.pending = Some(pending),
                 Action::Close => self.is_closing = true,
             }
         }
+        self.client.operations.add(commands);
         if self.is_closing {
             consumed = self.input.len();
         }
@@ -295,6 +310,7 @@ impl Connection {
             }
         }
         let moved = self.sent > before;
+        self.client.bytes_sent.add((self.sent - before) as u64);
         if self.sent == out.len() {
             self.sent = 0;
             out.clear();
@@ -335,6 +351,7 @@ impl Connection {
             self.is_read_out = true;
             return Ok(None);
         }
+        self.client.bytes_received.add(bytes.len() as u64);
         self.input.extend_from_slice(bytes);
         self.wants_input = false;
         Ok(None)

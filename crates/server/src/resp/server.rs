@@ -20,9 +20,9 @@ use super::RespContext;
 use super::access::Access;
 use super::connection::{Connection, End};
 use super::session::Session;
-use crate::accept::{self, Entrance, Farewells, Host, Seat};
+use crate::accept::{Entrance, Farewells, Host, Seat};
+use crate::clients::Clients;
 use crate::counters::Counter;
-use crate::descriptors::ClientDescriptors;
 use crate::memory::MemoryExhausted;
 use crate::metrics::raise;
 use crate::store::Store;
@@ -59,9 +59,9 @@ impl Entrances {
     pub fn split(
         (standalone, cluster): (TcpListener, Option<TcpListener>),
         workers: usize,
-        descriptors: &ClientDescriptors,
+        clients: &Clients,
     ) -> Vec<Entrances> {
-        let split = |listener| Entrance::split(listener, workers, descriptors.clone());
+        let split = |listener| Entrance::split(listener, workers, clients.clone());
         let mut clusters = cluster.into_iter().flat_map(split);
         let standalone = split(standalone).into_iter();
         standalone.map(|standalone| Entrances { standalone, cluster: clusters.next() }).collect()
@@ -188,11 +188,12 @@ struct Listener {
     is_cluster: bool,
 }
 
-/// Tells the connections of the two listeners apart: each counts its own from 1.
-const CLUSTER_CONNECTION: u64 = 1 << 40;
-
 impl Host for Listener {
     const PROTOCOL: &'static str = "Redis";
+
+    fn client_class(&self) -> u64 {
+        if self.is_cluster { 2 } else { 1 }
+    }
 
     fn errors(&self) -> &Counter {
         &self.server.context.counters.accept_errors
@@ -217,18 +218,18 @@ impl Host for Listener {
         &self.server.farewells
     }
 
-    fn admit(&self, stream: TcpStream, seat: Seat, number: u64) {
+    fn admit(&self, stream: TcpStream, seat: Seat) {
+        let client = seat.client();
         let server = self.server.clone();
         let (context, counters) = (&server.context, &server.context.counters);
         raise(&counters.connections_accepted);
         let place = Place::default();
         let position = server.places.borrow_mut().insert(place.clone());
         counters.connections_open.set(server.places.borrow().len() as u64);
-        let number = if self.is_cluster { CLUSTER_CONNECTION + number } else { number };
-        let store = server.store.for_client(accept::resp_client(number));
-        let mut session = Session::new(number, context.clone(), store);
+        let store = server.store.for_client(client.id);
+        let mut session = Session::new(client.id.0, context.clone(), store);
         session.is_cluster = self.is_cluster;
-        let connection = Connection::new(stream, session, place.stalled_since);
+        let connection = Connection::new(stream, session, place.stalled_since, client);
         tokio::task::spawn_local(async move {
             server.serve_connection(connection, (&place.cut, seat)).await;
             server.places.borrow_mut().remove(position);

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use tidelock_core::limits;
 
+use super::super::clients::LISTED_MAX;
 use super::operation::{
     Failures, JSON, OCTETS, Operation, Parameter, TEXT, Tag, base64, flag, header, matching, number_in,
     query, schema, text,
@@ -126,6 +127,7 @@ fn cluster() -> Vec<Operation> {
             .gives(202, [(JSON, schema("WantedOfHost"))], "What is wanted from now on")
             .fails([404, 409])
     };
+    let clients = json!({ "type": "integer", "minimum": 1, "maximum": LISTED_MAX });
     vec![
         CLUSTER
             .operation("get /v1/cluster", "getCluster", "Hosts, shards and replicas as this node sees them")
@@ -161,6 +163,10 @@ fn cluster() -> Vec<Operation> {
             .takes_json(schema("ShardTags"))
             .gives(202, [(JSON, schema("TaggedShard"))], "They are set")
             .fails([404]),
+        CLUSTER
+            .operation("get /v1/cluster/clients", "getClients", "The connections that have taken most")
+            .asks([query("limit", clients, "Most connections; 20 if it is not given")])
+            .gives_json(schema("Clients"), "Those of the node that answers, the busiest first"),
         CLUSTER
             .operation(
                 "get /v1/cluster/moves",

@@ -171,6 +171,20 @@ fn cluster() -> Named {
         &[("id", number()), ("from", number()), ("to", number()), ("count", number()), ("slots", text())],
         &[],
     );
+    let client = object(
+        &[
+            ("id", number()),
+            ("address", or_null(text())),
+            ("protocol", one_of(&["http", "resp"])),
+            ("age_ms", number()),
+            ("operations", number()),
+            ("bytes_received", number()),
+            ("bytes_sent", number()),
+            ("open_requests", number()),
+            ("held_bytes", number()),
+        ],
+        &[],
+    );
     let place = object(&[("id", number()), ("index", number())], &[]);
     let shard_name = json!({ "type": "string", "minLength": 1, "maxLength": limits::SHARD_NAME_BYTES_MAX });
     let tags = |values| json!({ "type": "object", "additionalProperties": values, "propertyNames": { "minLength": 1 } });
@@ -210,6 +224,18 @@ fn cluster() -> Named {
                     ("shards", list(share)),
                     ("moves", list(migration)),
                     ("last", number()),
+                ],
+                &[],
+            ),
+        ),
+        (
+            "Clients",
+            object(
+                &[
+                    ("node", number()),
+                    ("connections", number()),
+                    ("requests_waiting", number()),
+                    ("clients", list(client)),
                 ],
                 &[],
             ),

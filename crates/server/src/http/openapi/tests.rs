@@ -29,6 +29,7 @@ fn paths_of(route: Route<'_>) -> &'static [&'static str] {
         Route::Dump => &["/v1/cluster/dump"],
         Route::Explain(_) => &["/v1/cluster/shards/{shard}/explain"],
         Route::Tags(_) => &["/v1/cluster/shards/{shard}/tags"],
+        Route::Clients => &["/v1/cluster/clients"],
         Route::Moves => &["/v1/cluster/moves"],
         Route::Rebalance => &["/v1/cluster/rebalance"],
         Route::AddShard => &["/v1/cluster/shards"],
@@ -50,7 +51,7 @@ const fn host(verb: HostVerb) -> Route<'static> {
     Route::Host { node: "1", verb }
 }
 
-const ROUTES: [Route<'_>; 27] = [
+const ROUTES: [Route<'_>; 28] = [
     Route::Key("k"),
     Route::List,
     Route::Atomic("k"),
@@ -66,6 +67,7 @@ const ROUTES: [Route<'_>; 27] = [
     Route::Dump,
     Route::Explain("1"),
     Route::Tags("1"),
+    Route::Clients,
     Route::Moves,
     Route::Rebalance,
     Route::AddShard,

@@ -157,7 +157,7 @@ impl Pipeline {
 
 /// Whether a reply says that there is no answer now, and nothing else. That keys are in different shards is no such reason.
 fn refused(reply: &str) -> bool {
-    ["-CLUSTERDOWN", "-TRYAGAIN", UNKNOWN].iter().any(|code| reply.starts_with(code))
+    ["-CLUSTERDOWN", "-MISCONF", "-TRYAGAIN", UNKNOWN].iter().any(|code| reply.starts_with(code))
 }
 
 /// Connects to one node after the other, and goes on with each for as long as it answers.

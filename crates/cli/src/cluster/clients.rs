@@ -1,0 +1,84 @@
+//! `cluster clients`: the connections of a node that have taken most.
+//!
+//! Owns the table. What is counted, and the order, are the node's.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::args::{ClientArgs, ClientsArgs, Output};
+use crate::client::{Call, Client};
+use crate::error::CliError;
+use crate::output;
+
+#[derive(Debug, Deserialize)]
+struct Answer {
+    node: u64,
+    connections: u64,
+    requests_waiting: u64,
+    clients: Vec<Row>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Row {
+    address: Option<String>,
+    protocol: String,
+    age_ms: u64,
+    operations: u64,
+    bytes_received: u64,
+    bytes_sent: u64,
+    open_requests: u64,
+    held_bytes: u64,
+}
+
+pub(super) fn show(args: &ClientsArgs, client: ClientArgs) -> Result<(), CliError> {
+    let asked = Client::new(client.urls, Duration::from_millis(client.timeout_ms));
+    let answer = asked.ask(&Call::get(format!("/v1/cluster/clients?limit={}", args.limit)))?;
+    if answer.status != 200 {
+        return Err(answer.refusal());
+    }
+    match client.output {
+        Output::Json => output::line(&String::from_utf8_lossy(&answer.body)),
+        Output::Text => output::line(&render(&answer.json()?)),
+    }
+}
+
+fn render(answer: &Answer) -> String {
+    let header =
+        ["ADDRESS", "PROTOCOL", "AGE S", "OPERATIONS", "RECEIVED", "SENT", "OPEN REQUESTS", "HELD BYTES"];
+    let rows = answer.clients.iter().map(|row| {
+        vec![
+            row.address.clone().unwrap_or_else(|| "-".to_owned()),
+            row.protocol.clone(),
+            (row.age_ms / 1_000).to_string(),
+            row.operations.to_string(),
+            row.bytes_received.to_string(),
+            row.bytes_sent.to_string(),
+            row.open_requests.to_string(),
+            row.held_bytes.to_string(),
+        ]
+    });
+    let Answer { node, connections, requests_waiting, .. } = answer;
+    let summary = format!(
+        "node {node}: {connections} connections open, {requests_waiting} requests wait for their turn"
+    );
+    format!("{summary}\n\n{}", output::table(&header, rows.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_a_table() {
+        let answer: Answer = serde_json::from_str(
+            r#"{"node":1,"connections":2,"requests_waiting":7,"clients":[{"id":5,"address":"10.0.0.9:4711",
+                "protocol":"resp","age_ms":61000,"operations":9,"bytes_received":300,"bytes_sent":200,
+                "open_requests":4,"held_bytes":100}]}"#,
+        )
+        .expect("an answer");
+        let text = render(&answer);
+        assert!(text.starts_with("node 1: 2 connections open, 7 requests wait for their turn\n\nADDRESS"));
+        assert!(text.contains("10.0.0.9:4711  resp      61     9           300       200   4"), "{text}");
+    }
+}

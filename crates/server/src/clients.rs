@@ -1,0 +1,163 @@
+//! The open connections of clients, of all protocols: who they are, what they take, and how many there may be.
+//!
+//! Owns the table of connections and their counters. A connection is in the table for as long as its [`ClientEntry`]
+//! lives. Its counters are raised by the worker that serves it, and read to list the busiest.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tidelock_core::types::ClientId;
+
+use crate::counters::Counter;
+use crate::descriptors::{ClientDescriptors, DescriptorPermit};
+
+/// So many bytes count as much as an operation when clients are put in the order of what they take.
+const BYTES_PER_OPERATION: u64 = 256;
+
+/// One open connection.
+#[derive(Debug)]
+pub struct Client {
+    /// Its name on this node, until this node restarts.
+    pub id: ClientId,
+    /// Where it comes from; unknown for a connection that ended while it was accepted.
+    pub address: Option<SocketAddr>,
+    /// `HTTP` or `Redis`.
+    pub protocol: &'static str,
+    /// When it was accepted.
+    pub since: Instant,
+    /// Requests, or commands, taken.
+    pub operations: Counter,
+    /// Bytes received.
+    pub bytes_received: Counter,
+    /// Bytes sent.
+    pub bytes_sent: Counter,
+    /// Requests that are not answered.
+    pub open_requests: Counter,
+    /// Bytes of requests and replies on their way, as far as the protocol's server counts them.
+    pub held_bytes: Counter,
+}
+
+impl Client {
+    /// A connection that has taken nothing.
+    pub(crate) fn new(id: ClientId, protocol: &'static str, address: Option<SocketAddr>) -> Client {
+        Client {
+            id,
+            address,
+            protocol,
+            since: Instant::now(),
+            operations: Counter::default(),
+            bytes_received: Counter::default(),
+            bytes_sent: Counter::default(),
+            open_requests: Counter::default(),
+            held_bytes: Counter::default(),
+        }
+    }
+
+    /// What it has taken so far, in operations.
+    pub fn taken(&self) -> u64 {
+        let bytes = self.bytes_received.get() + self.bytes_sent.get();
+        self.operations.get() + bytes / BYTES_PER_OPERATION
+    }
+}
+
+/// All open connections of a node. Clones share the table.
+#[derive(Clone, Debug, Default)]
+pub struct Clients {
+    descriptors: ClientDescriptors,
+    open: Arc<Mutex<HashMap<ClientId, Arc<Client>>>>,
+}
+
+/// A connection's place in the table, given up when dropped.
+#[derive(Debug)]
+pub(crate) struct ClientEntry {
+    client: Arc<Client>,
+    clients: Clients,
+    _descriptor: DescriptorPermit,
+}
+
+impl Clients {
+    /// An empty table of connections that may take these descriptors.
+    pub fn new(descriptors: ClientDescriptors) -> Clients {
+        Clients { descriptors, open: Arc::default() }
+    }
+
+    /// A permit for one more connection of a protocol that has `of_protocol` connections, if there is one.
+    pub(crate) fn permit(&self, of_protocol: usize) -> Option<DescriptorPermit> {
+        self.descriptors.permit(of_protocol)
+    }
+
+    /// Enters a connection that has its permit.
+    pub(crate) fn enter(
+        &self,
+        id: ClientId,
+        (protocol, address): (&'static str, Option<SocketAddr>),
+        descriptor: DescriptorPermit,
+    ) -> ClientEntry {
+        let client = Arc::new(Client::new(id, protocol, address));
+        self.lock().insert(id, client.clone());
+        ClientEntry { client, clients: self.clone(), _descriptor: descriptor }
+    }
+
+    /// Connections that are open.
+    pub fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Those that have taken most, at most so many, the busiest first.
+    pub fn busiest(&self, most: usize) -> Vec<Arc<Client>> {
+        let mut clients: Vec<(u64, Arc<Client>)> =
+            self.lock().values().map(|client| (client.taken(), client.clone())).collect();
+        clients.sort_unstable_by_key(|(taken, client)| (std::cmp::Reverse(*taken), client.id));
+        clients.truncate(most);
+        clients.into_iter().map(|(_, client)| client).collect()
+    }
+
+    /// The largest number of unanswered requests of one connection.
+    pub fn most_open_requests(&self) -> u64 {
+        self.lock().values().map(|client| client.open_requests.get()).max().unwrap_or(0)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ClientId, Arc<Client>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ClientEntry {
+    /// The connection's counters.
+    pub fn client(&self) -> Arc<Client> {
+        self.client.clone()
+    }
+}
+
+impl Drop for ClientEntry {
+    fn drop(&mut self) {
+        self.clients.lock().remove(&self.client.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_busiest_come_first_and_those_that_are_gone_not_at_all() {
+        let clients = Clients::default();
+        let enter = |number: u64| {
+            let permit = clients.permit(0).unwrap();
+            clients.enter(ClientId(number), ("HTTP", None), permit)
+        };
+        let entries: Vec<ClientEntry> = (1..=4).map(enter).collect();
+        entries[0].client().operations.add(5);
+        entries[1].client().bytes_sent.add(10 * BYTES_PER_OPERATION);
+        entries[2].client().operations.add(7);
+        entries[2].client().open_requests.set(3);
+        let order = |most| clients.busiest(most).iter().map(|client| client.id.0).collect::<Vec<_>>();
+        assert_eq!(order(10), [2, 3, 1, 4]);
+        assert_eq!(order(2), [2, 3]);
+        assert_eq!((clients.count(), clients.most_open_requests()), (4, 3));
+        drop(entries);
+        assert_eq!((clients.count(), clients.most_open_requests()), (0, 0));
+    }
+}

@@ -1,0 +1,76 @@
+//! `/v1/cluster/clients`: the connections of this node that have taken most.
+//!
+//! Owns the names of the fields. What is counted stands in `crate::clients`.
+
+use serde::Serialize;
+
+use super::problem::Problem;
+use super::response::{self, Response};
+use super::service::{self, Call};
+use super::uri::parse_u64;
+use crate::clients::Client;
+use crate::store::Store;
+
+/// Connections listed when no limit is given.
+const LISTED: usize = 20;
+
+/// Connections listed at most: their addresses and numbers fill a page of some 200 KiB.
+pub(super) const LISTED_MAX: usize = 1_000;
+
+#[derive(Serialize)]
+struct Clients {
+    node: u64,
+    /// Connections that are open, listed or not.
+    connections: usize,
+    /// Requests that wait for their turn.
+    requests_waiting: u64,
+    clients: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    id: u64,
+    address: Option<String>,
+    protocol: &'static str,
+    age_ms: u64,
+    operations: u64,
+    bytes_received: u64,
+    bytes_sent: u64,
+    open_requests: u64,
+    held_bytes: u64,
+}
+
+impl Row {
+    fn of(client: &Client) -> Row {
+        Row {
+            id: client.id.0,
+            address: client.address.map(|address| address.to_string()),
+            protocol: if client.protocol == "HTTP" { "http" } else { "resp" },
+            age_ms: u64::try_from(client.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+            operations: client.operations.get(),
+            bytes_received: client.bytes_received.get(),
+            bytes_sent: client.bytes_sent.get(),
+            open_requests: client.open_requests.get(),
+            held_bytes: client.held_bytes.get(),
+        }
+    }
+}
+
+pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
+    service::only_reads(call.method())?;
+    let limit = match call.parameters().get("limit")? {
+        None => LISTED,
+        Some(digits) => parse_u64(&digits)
+            .and_then(|limit| usize::try_from(limit).ok())
+            .filter(|limit| (1..=LISTED_MAX).contains(limit))
+            .ok_or_else(|| Problem::invalid(format!("limit must be 1 to {LISTED_MAX}")))?,
+    };
+    let clients = Clients {
+        node: call.store().status().await.node.0,
+        connections: call.context.clients.count(),
+        requests_waiting: call.context.turns.waiting.get(),
+        clients: call.context.clients.busiest(limit).iter().map(|client| Row::of(client)).collect(),
+    };
+    let body = serde_json::to_vec(&clients).expect("invariant: numbers and texts are JSON");
+    Ok(response::json(body))
+}
