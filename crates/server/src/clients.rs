@@ -1,6 +1,6 @@
 //! The open connections of clients, of all protocols: who they are, what they take, and how many there may be.
 //!
-//! Owns the table of connections and their counters. A connection is in the table for as long as its [`ClientEntry`]
+//! Owns the table of connections and their counters. A connection is in the table for as long as its `ClientEntry`
 //! lives. Its counters are raised by the worker that serves it, and read to list the busiest.
 
 use std::collections::HashMap;

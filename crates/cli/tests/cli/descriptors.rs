@@ -15,7 +15,8 @@ const VALUE_BYTES: usize = 943_718;
 const WRITES: usize = (64 << 20) / VALUE_BYTES + 10;
 
 fn put(connection: &mut Raw, key: usize) -> (u16, String) {
-    let head = format!("PUT /v1/keys/k{key} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {VALUE_BYTES}\r\n\r\n");
+    let head =
+        format!("PUT /v1/keys/k{key} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {VALUE_BYTES}\r\n\r\n");
     connection.write(head.as_bytes()).expect("the node reads");
     connection.write(&vec![b'v'; VALUE_BYTES]).expect("the node reads");
     text(connection)

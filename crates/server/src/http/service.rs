@@ -23,8 +23,8 @@ use super::response::{AnswerBody, Response};
 use super::route::Route;
 use super::uri::Parameters;
 use super::{
-    HttpContext, atomics, backup, checkpoint, clients, cluster, config, cross_origin, health, kv1, list, membership,
-    native, openapi, raftdb, registry, restore, slots,
+    HttpContext, atomics, backup, checkpoint, clients, cluster, config, cross_origin, health, kv1, list,
+    membership, native, openapi, raftdb, registry, restore, slots,
 };
 use crate::memory::{CONNECTION_BYTES, MemoryExhausted, Reservation};
 use crate::metrics::{Dialect, Kind, MethodClass, Observation, StatusClass};
