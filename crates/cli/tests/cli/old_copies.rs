@@ -140,6 +140,13 @@ fn a_node_whose_committed_log_is_contradicted_stops_and_is_shown_to_differ() {
     for number in [2, 3] {
         cluster.wait_ready(number);
     }
+    // A term above every one that the lost writes have: what is found is that terms differ.
+    let shell = Shell::by_way_of(&cluster, &[2]);
+    for to in ["3", "2"] {
+        for shard in ["1", "2", "3", "4"] {
+            shell.done(&["cluster", "transfer", shard, to]);
+        }
+    }
     put_all(&cluster, 2, "after the loss");
 
     let message = refused(&mut cluster, 1);
