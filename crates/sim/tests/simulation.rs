@@ -43,7 +43,7 @@ fn hold_plans(seeds: &[u64], draw: impl Fn(u64) -> Plan + Sync) -> Tally {
     };
     thread::scope(|scope| {
         let workers = thread::available_parallelism().map_or(1, usize::from);
-        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(&worker)).collect();
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
         let mut total = Tally::default();
         for worker in workers {
             total.add(&worker.join().expect("a seed fails"));

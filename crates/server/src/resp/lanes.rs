@@ -521,12 +521,12 @@ impl Group {
         let operations = self.operations.finish();
         let (mut head, mut rest) = (Group::default(), Group::default());
         for operation in operations.iter() {
-            let is_like = head.operations.len() == 0 || operation.is_read() == head.is_read();
-            let stays = rest.operations.len() == 0 && is_like && head.operations.len() < SHORT_OPERATIONS;
+            let is_like = head.operations.is_empty() || operation.is_read() == head.is_read();
+            let stays = rest.operations.is_empty() && is_like && head.operations.len() < SHORT_OPERATIONS;
             let group = if stays { &mut head } else { &mut rest };
             group.push(&operation);
         }
-        let rest = (rest.operations.len() > 0).then_some(rest);
+        let rest = (!rest.operations.is_empty()).then_some(rest);
         (head, rest)
     }
 
