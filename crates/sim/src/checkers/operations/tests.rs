@@ -202,15 +202,15 @@ fn a_time_to_live_by_another_clock_than_the_leaders_is_noticed() {
     let condition = ExpiryCondition::Always;
     let relative = [set(Expiry::After(50)), Asked::ExpireAfter { key: KEY, after_ms: 50, condition }];
     let absolute = |at| [set(Expiry::At(at)), Asked::Expire { key: KEY, at: Some(at), condition }];
-    for position in 0..2 {
+    for (position, asked) in relative.into_iter().enumerate() {
         for (proposed, is_fine) in [(1_000, true), (61_000, false), (1_001, false)] {
             let mut run = Run { clocks: vec![(1, 1_000), (2, 61_000)], ..Run::default() };
-            let (_, write) = run.asks(relative[position]);
+            let (_, write) = run.asks(asked);
             let Write::Transaction(transaction) = write else { panic!("not a transaction") };
             let mark = transaction.operations.iter().last().expect("a mark");
             let logged = Operations::of(&[absolute(UnixMillis(proposed + 50))[position], mark]);
             run.log.push(Write::Transaction(Transaction::of(SHARD, logged)));
-            assert_eq!(run.verdict().is_empty(), is_fine, "{:?} at {proposed}", relative[position]);
+            assert_eq!(run.verdict().is_empty(), is_fine, "{asked:?} at {proposed}");
         }
     }
     let mut relative_in_log = Run { clocks: vec![(1, 1_000)], ..Run::default() };
