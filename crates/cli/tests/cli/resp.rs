@@ -133,7 +133,10 @@ fn roles(client: &mut Client) -> BTreeSet<(u16, String)> {
         let port = fields[1].split(['@', ':']).nth(1)?.parse().ok()?;
         Some((port, fields[2].rsplit(',').next()?.to_owned()))
     };
-    nodes.lines().map(|line| role(line).unwrap_or_else(|| panic!("{nodes}"))).collect()
+    // No node may have said yet where it listens for clients of Redis Cluster: nobody is known then.
+    let lines =
+        nodes.lines().filter(|line| !line.starts_with("-ERR This instance has cluster support disabled"));
+    lines.map(|line| role(line).unwrap_or_else(|| panic!("{nodes}"))).collect()
 }
 
 #[test]
