@@ -1,17 +1,14 @@
 //! Who this node is: read from its data directory, or decided at its first start, and kept up from then on.
 //!
-//! Owns the control file of a running node, and the rule that settings which contradict a directory refuse the start. It
-//! neither writes the log nor knows the registry; what there is to remember it is told.
-//!
-//! Invariant: what [`IdentityStore::identity`] says is on the disk.
+//! Owns the first read of the control file, and the rule that settings which contradict a directory refuse the start. What
+//! a running node writes to the file is in [`store`].
 
 mod contradiction;
+mod store;
 
-use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
 
-use tidelock_core::starts::KnownStart;
-use tidelock_core::storage::control_file::{self, ControlFileError, Identity, KnownHost};
+use tidelock_core::storage::control_file::{self, ControlFileError, Identity};
 use tidelock_core::storage::start_counter::{self, StartCounterError};
 use tidelock_core::types::NodeId;
 use uuid::Uuid;
@@ -21,6 +18,7 @@ use crate::disk::FsDisk;
 use crate::join::become_member;
 use crate::transport::join::AskError;
 pub use contradiction::Contradiction;
+pub use store::IdentityStore;
 
 /// Why a node cannot say who it is.
 #[derive(Debug, thiserror::Error)]
@@ -192,100 +190,6 @@ pub fn is_founder(identity: &Identity) -> bool {
     identity.node.0 <= identity.founders.len() as u64
 }
 
-/// The identity of a running node, in memory and on its disk.
-#[derive(Debug)]
-pub struct IdentityStore {
-    disk: FsDisk,
-    identity: RefCell<Identity>,
-    /// Starts of peers that are not on the disk yet, because it takes no writes.
-    unsaved_starts: RefCell<BTreeMap<NodeId, KnownStart>>,
-}
-
-impl IdentityStore {
-    /// Of a node whose log is open. Notes that it is begun: a directory that has lost it is refused from then on, since
-    /// without its log a node has forgotten its votes and what it acknowledged, and must not take part under its old
-    /// number.
-    ///
-    /// # Errors
-    /// When the control file cannot be written.
-    pub fn begin(disk: FsDisk, identity: Identity) -> Result<Self, ControlFileError> {
-        let store =
-            IdentityStore { disk, identity: RefCell::new(identity), unsaved_starts: RefCell::default() };
-        store.update(|identity| identity.has_log = true)?;
-        Ok(store)
-    }
-
-    /// Who the node is. Not to be held across an `.await`.
-    pub fn identity(&self) -> Ref<'_, Identity> {
-        self.identity.borrow()
-    }
-
-    /// The disk that was last seen behind a node's number: in the registry, or, before that was known, in a handshake.
-    pub fn known_host(&self, node: NodeId) -> Option<Uuid> {
-        let identity = self.identity();
-        let registered = identity.hosts.get(&node).map(|host| host.uuid);
-        registered.or_else(|| identity.starts.get(&node).map(|known| known.host))
-    }
-
-    /// Adds to what is known of other hosts, and replaces what is known differently.
-    ///
-    /// # Errors
-    /// When the control file cannot be written; then nothing has changed.
-    pub fn remember(&self, hosts: BTreeMap<NodeId, KnownHost>) -> Result<(), ControlFileError> {
-        self.update(|identity| identity.hosts.extend(hosts))
-    }
-
-    /// Forgets all other hosts: they are of the cluster that this node has left.
-    ///
-    /// # Errors
-    /// As [`IdentityStore::remember`].
-    pub fn forget_others(&self) -> Result<(), ControlFileError> {
-        self.update(|identity| {
-            identity.hosts.clear();
-            identity.starts.clear();
-        })
-    }
-
-    /// Remembers the latest start of a peer.
-    ///
-    /// # Errors
-    /// When the control file cannot be written; then the start is kept with the next change, or the next call of
-    /// [`IdentityStore::remember`], that can be.
-    pub fn remember_start(&self, node: NodeId, start: KnownStart) -> Result<(), ControlFileError> {
-        self.unsaved_starts.borrow_mut().insert(node, start);
-        self.update(|_| {})
-    }
-
-    /// Marks the directory as an old copy, or a clone: it starts no more.
-    ///
-    /// # Errors
-    /// As [`IdentityStore::remember`].
-    pub fn mark_superseded(&self) -> Result<(), ControlFileError> {
-        self.update(|identity| identity.superseded = true)
-    }
-
-    /// Marks the directory as that of a node that its cluster has removed: it starts no more.
-    ///
-    /// # Errors
-    /// As [`IdentityStore::remember`].
-    pub fn mark_removed(&self) -> Result<(), ControlFileError> {
-        self.update(|identity| identity.removed = true)
-    }
-
-    /// Changes come with membership, rarely, so writing them on the caller's thread delays nobody.
-    fn update(&self, change: impl FnOnce(&mut Identity)) -> Result<(), ControlFileError> {
-        let mut changed = self.identity().clone();
-        changed.starts.extend(self.unsaved_starts.borrow().iter());
-        change(&mut changed);
-        if changed != *self.identity() {
-            control_file::store(&self.disk, &changed)?;
-            self.identity.replace(changed);
-        }
-        self.unsaved_starts.borrow_mut().clear();
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -295,7 +199,8 @@ mod tests {
     use std::net::SocketAddr;
     use std::rc::Rc;
     use tempfile::TempDir;
-    use tidelock_core::starts::ProcessStart;
+    use tidelock_core::starts::{KnownStart, ProcessStart};
+    use tidelock_core::storage::control_file::KnownHost;
 
     fn settings(peers: &[&str]) -> Settings {
         let peers: Vec<String> = peers.iter().map(ToString::to_string).collect();
@@ -488,8 +393,10 @@ mod tests {
         let identity = identify(&disk, &settings(&["a:1", "b:1"])).await.unwrap();
         let store = IdentityStore::begin(disk.clone(), identity).unwrap();
         assert_eq!(store.known_host(NodeId(1)), None);
-        store.remember([host(1, 7, "a:1"), host(3, 8, "c:1")].into()).unwrap();
-        store.remember([host(3, 8, "moved:1")].into()).unwrap();
+        store.remember([host(1, 7, "a:1"), host(3, 8, "c:1")].into());
+        store.save().await.unwrap();
+        store.remember([host(3, 8, "moved:1")].into());
+        store.save().await.unwrap();
         assert_eq!(store.known_host(NodeId(1)), Some(Uuid::from_u128(7)));
         let reread = identify(&disk, &settings(&[])).await.unwrap();
         let peers: Vec<_> = remembered_peers(&reread).into_values().collect();
@@ -521,10 +428,11 @@ mod tests {
         let store = IdentityStore::begin(disk.clone(), identity).unwrap();
         let start = ProcessStart { number: 7, instance: Uuid::from_u128(70) };
         let start = KnownStart { host: Uuid::from_u128(1), start };
-        store.remember_start(NodeId(1), start).unwrap();
+        store.remember_start(NodeId(1), start);
         assert_eq!(store.known_host(NodeId(1)), Some(Uuid::from_u128(1)), "another disk is told from it");
+        store.save().await.unwrap();
         assert_eq!(identify(&disk, &settings(&[])).await.unwrap().starts, [(NodeId(1), start)].into());
-        store.mark_superseded().unwrap();
+        store.mark_superseded().await.unwrap();
         let refused = identify(&disk, &settings(&[])).await.unwrap_err();
         assert!(matches!(refused, IdentityError::Superseded(NodeId(2))), "{refused}");
         assert!(refused.to_string().contains("cluster remove 2"), "{refused}");
@@ -535,7 +443,7 @@ mod tests {
         let (_directory, disk) = directory();
         let identity = identify(&disk, &settings(&[])).await.unwrap();
         let store = IdentityStore::begin(disk.clone(), identity).unwrap();
-        store.mark_removed().unwrap();
+        store.mark_removed().await.unwrap();
         assert!(store.identity().removed);
         let refused = identify(&disk, &settings(&[])).await.unwrap_err();
         assert!(matches!(refused, IdentityError::Removed) && refused.to_string().contains("--join"));

@@ -167,7 +167,7 @@ async fn serve(
     let identity = IdentityStore::begin(disk.clone(), identity).map_err(IdentityError::from)?;
     let identity = Rc::new(identity);
     if settings.force_new_cluster().is_some() {
-        identity.forget_others().map_err(IdentityError::from)?;
+        identity.forget_others().await.map_err(IdentityError::from)?;
     }
 
     let listeners = ports.listen()?;
@@ -302,7 +302,7 @@ async fn removed(mut removal: watch::Receiver<bool>, identity: &IdentityStore) {
         std::future::pending().await
     }
     tracing::warn!("this node was removed from the cluster: stopping");
-    if let Err(error) = identity.mark_removed() {
+    if let Err(error) = identity.mark_removed().await {
         tracing::error!(%error, "the data directory could not be marked as that of a removed node");
     }
 }
@@ -336,7 +336,7 @@ async fn superseded(
         return std::future::pending().await;
     };
     tracing::error!(peer = by.0, reason = %refusal, "this process may not speak for its node: stopping");
-    if let Err(error) = identity.mark_superseded() {
+    if let Err(error) = identity.mark_superseded().await {
         tracing::error!(%error, "the data directory could not be marked as an old copy: do not start it again");
     }
     ServeError::Superseded { by, refusal }
@@ -492,8 +492,8 @@ impl Ports {
     }
 }
 
-/// Keeps what the control file remembers of other hosts up with the registry, and notices when that says that this host
-/// is none of them any more.
+/// Keeps what the control file remembers of other hosts up with the registry and with their starts, and notices when the
+/// registry says that this host is none of them any more.
 async fn remember_hosts(
     worker: Worker,
     store: Rc<IdentityStore>,
@@ -503,11 +503,16 @@ async fn remember_hosts(
     let mut interval = tokio::time::interval(period);
     let mut has_failed = false;
     loop {
-        interval.tick().await;
-        if worker.status().await.removed {
-            removal.send_replace(true);
+        tokio::select! {
+            _ = interval.tick() => {
+                if worker.status().await.removed {
+                    removal.send_replace(true);
+                }
+                store.remember(worker.known_hosts());
+            }
+            () = store.changed(), if !has_failed => {}
         }
-        match store.remember(worker.known_hosts()) {
+        match store.save().await {
             Ok(()) => has_failed = false,
             // The next errors follow every period while the cause lasts.
             Err(error) if !std::mem::replace(&mut has_failed, true) => {
@@ -567,14 +572,7 @@ fn start_transport(
             removal.send_replace(true);
         }),
         starts: identity.starts.clone(),
-        remember_start: Rc::new(move |node, start| {
-            if let Err(error) = starts.remember_start(node, start) {
-                tracing::warn!(
-                    peer = node.0, %error,
-                    "the start of a peer could not be kept on the disk; until this node restarts it is remembered"
-                );
-            }
-        }),
+        remember_start: Rc::new(move |node, start| starts.remember_start(node, start)),
         superseded: Rc::new(move |by, refusal| {
             supersede.send_replace(Some((by, refusal)));
         }),

@@ -288,7 +288,8 @@ impl Links {
                 return None;
             }
         }
-        // On the disk before a frame counts: after a restart this node must not believe an earlier start.
+        // Also on the disk, soon: after a restart this node must not believe an earlier start. Not awaited, because a
+        // disk that hangs would keep the link down.
         let is_news = self.starts.borrow_mut().connect(node, identity.known_start()).ok()?;
         if is_news {
             (self.options.remember_start)(node, identity.known_start());

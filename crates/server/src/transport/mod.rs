@@ -100,8 +100,8 @@ pub struct TransportOptions {
     pub removed: Rc<dyn Fn(NodeId)>,
     /// What was remembered of the starts of peers when this node started.
     pub starts: BTreeMap<NodeId, KnownStart>,
-    /// Keeps the start of a peer, durably, before it returns. Called before [`Event::LinkUp`]; never from within a call of
-    /// the owner's.
+    /// Keeps the start of a peer, on the disk too as soon as that takes it. Called before [`Event::LinkUp`]; never from
+    /// within a call of the owner's.
     pub remember_start: Rc<dyn Fn(NodeId, KnownStart)>,
     /// Called once, when a peer refuses this process for good: another one speaks for its host, or a later one did. The
     /// node must stop. As for `removed`, never from within a call of the owner's.
