@@ -43,6 +43,8 @@ pub enum Fault {
     ExpiredByLeaderAlone,
     /// The receiver of slots owns them before what changed during the copy has arrived.
     OwnedBeforeLastRows,
+    /// The registry removes a shard that owns slots.
+    ShardRemovedWithSlots,
     /// The receiver of slots takes parts of a copy that a later leader of the giver began anew.
     OldAttemptBelieved,
 }
@@ -57,7 +59,7 @@ pub struct Faults {
 impl Faults {
     /// All faults there are.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 17] = [
+    pub const ALL: [Fault; 18] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -74,6 +76,7 @@ impl Faults {
         Fault::NewsOfLeaderAlone,
         Fault::ExpiredByLeaderAlone,
         Fault::OwnedBeforeLastRows,
+        Fault::ShardRemovedWithSlots,
         Fault::OldAttemptBelieved,
     ];
 

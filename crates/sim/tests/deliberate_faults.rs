@@ -44,6 +44,11 @@ fn plan(seed: u64, fault: Fault) -> Plan {
             let there = |at_ms, to| deed(at_ms, Deed::MoveSlots { begin: 0, end: 16_384, to: ShardId(to) });
             plan.deeds = (1..16).map(|turn| there(600 * turn, 1 + turn % 2)).collect();
         }
+        // Slots go to and fro, and a shard is removed whatever it owns.
+        Fault::ShardRemovedWithSlots => {
+            plan.data_shards = 2;
+            plan.deeds = vec![deed(3_000, Deed::RemoveShard(ShardId(2)))];
+        }
         Fault::StaleSnapshotInstalled | Fault::OvertakenTriedAgain => {
             plan.snapshot_log_bytes_min = 500;
             plan.disk.segment_bytes = 8 << 10;
@@ -212,6 +217,11 @@ fn owned_before_last_rows_is_caught() {
 #[test]
 fn old_attempt_believed_is_caught() {
     caught(Fault::OldAttemptBelieved, &["durability", "linearizability", "lineage", "operations"]);
+}
+
+#[test]
+fn shard_removed_with_slots_is_caught() {
+    caught(Fault::ShardRemovedWithSlots, &["slots", "service", "membership", "durability"]);
 }
 
 #[test]

@@ -18,8 +18,8 @@ use super::response::Response;
 use super::route::Route;
 use super::uri::Parameters;
 use super::{
-    HttpContext, atomics, backup, checkpoint, cluster, config, cross_origin, health, kv1, list, membership,
-    native, openapi, raftdb, registry, restore, slots,
+    HttpContext, atomics, backup, checkpoint, cluster, config, cross_origin, health, known_parameters, kv1,
+    list, membership, native, openapi, raftdb, registry, restore, slots,
 };
 use crate::metrics::{Kind, MethodClass, Observation, StatusClass};
 use crate::store::Store;
@@ -75,13 +75,15 @@ pub(super) async fn answer<S: Store>(
     let (head, incoming) = request.into_parts();
     let mut body = RequestBody::new(incoming, &head.headers, context.options.body_read_timeout);
     let route = Route::of(head.uri.path());
-    let result = match check_head(&head, context) {
+    let checked = check_head(&head, context).and_then(|()| known_parameters::check(&head, route));
+    let result = match checked {
         Ok(()) => dispatch(Call { store, context, head: &head, body: &mut body }, route).await,
         Err(problem) => Err(problem),
     };
     body.finish();
     let mut response = result.unwrap_or_else(|problem| match route {
         Route::Config(_) => config::refusal(problem),
+        route if route.is_of_registry() => problem.of_registry().into_response(),
         _ => problem.into_response(),
     });
     // Values are what clients put there: a browser must not take one for a page or a script.
@@ -117,6 +119,7 @@ async fn dispatch<S: Store>(call: Call<'_, S>, route: Route<'_>) -> Result<Respo
         Route::Rebalance => Box::pin(slots::rebalance(call)).await,
         Route::AddShard => Box::pin(slots::add_shard(call)).await,
         Route::MoveSlots(shard) => Box::pin(slots::move_slots(call, shard)).await,
+        Route::Shard(shard) => Box::pin(slots::remove_shard(call, shard)).await,
         Route::Checkpoint => Box::pin(checkpoint::answer(call)).await,
         Route::Backup => Box::pin(backup::answer(call)).await,
         Route::Restore => Box::pin(restore::answer(call)).await,

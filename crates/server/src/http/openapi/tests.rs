@@ -31,6 +31,7 @@ fn paths_of(route: Route<'_>) -> &'static [&'static str] {
         Route::Tags(_) => &["/v1/cluster/shards/{shard}/tags"],
         Route::Moves => &["/v1/cluster/moves"],
         Route::Rebalance => &["/v1/cluster/rebalance"],
+        Route::Shard(_) => &["/v1/cluster/shards/{shard}"],
         Route::AddShard => &["/v1/cluster/shards"],
         Route::MoveSlots(_) => &["/v1/cluster/shards/{shard}/slots"],
         Route::Transfer(_) => &["/v1/cluster/shards/{shard}/transfer"],
@@ -50,7 +51,7 @@ const fn host(verb: HostVerb) -> Route<'static> {
     Route::Host { node: "1", verb }
 }
 
-const ROUTES: [Route<'_>; 27] = [
+const ROUTES: [Route<'_>; 28] = [
     Route::Key("k"),
     Route::List,
     Route::Atomic("k"),
@@ -69,6 +70,7 @@ const ROUTES: [Route<'_>; 27] = [
     Route::Moves,
     Route::Rebalance,
     Route::AddShard,
+    Route::Shard("1"),
     Route::MoveSlots("1"),
     Route::Transfer("1"),
     Route::Raftdb("k"),
