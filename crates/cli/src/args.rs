@@ -16,8 +16,8 @@ use crate::bench::BenchArgs;
 use crate::client::NodeUrl;
 pub use backup::{BackupArgs, BackupCommand, FileArgs, RestoreArgs, SaveArgs};
 pub use cluster::{
-    AddShardArgs, ClientsArgs, ClusterArgs, ClusterCommand, ExplainArgs, MoveSlotsArgs, SetArgs, StatusArgs,
-    WaitArgs, WaitForMoves,
+    AddShardArgs, ClientsArgs, ClusterArgs, ClusterCommand, ExplainArgs, MoveSlotsArgs, RemoveShardArgs,
+    SetArgs, StatusArgs, WaitArgs, WaitForMoves,
 };
 pub use config::{
     ConfigArgs, ConfigCommand, ContainerCommand, Datatype, DiffArgs, ExportArgs, Format, HistoryArgs,

@@ -95,6 +95,12 @@ impl<'a> Call<'a> {
         Call { method, target, condition: None, body: &[], may_repeat: true }
     }
 
+    /// A removal of `target`. It is not repeated: the second answer would be that there is no such thing.
+    pub fn delete(target: impl Into<String>) -> Call<'static> {
+        let (method, target) = (http::Method::DELETE, target.into());
+        Call { method, target, condition: None, body: &[], may_repeat: false }
+    }
+
     /// Something to be done at `target` that may be repeated.
     pub fn post(target: impl Into<String>, body: &'a [u8]) -> Call<'a> {
         let (method, target) = (http::Method::POST, target.into());

@@ -35,6 +35,7 @@ pub fn run(args: ClusterArgs) -> Result<(), CliError> {
         ClusterCommand::Explain(of) => return placement::explain(of, args.client),
         ClusterCommand::Set(tags) => return placement::set(tags, args.client),
         ClusterCommand::AddShard(shard) => return slots::add_shard(shard, args.client),
+        ClusterCommand::RemoveShard(shard) => return slots::remove_shard(&shard, args.client),
         ClusterCommand::Rebalance(wait) => return slots::rebalance(&wait, args.client),
         ClusterCommand::MoveSlots(moved) => return slots::move_slots(&moved, args.client),
         ClusterCommand::Slots => return slots::show(args.client),

@@ -183,6 +183,12 @@ pub enum Write {
         /// Its tags, placement policies among them.
         tags: BTreeMap<String, String>,
     },
+    /// Removes a data shard that owns no slots, on the prime shard only. Its replicas end and release their disk; its number
+    /// is never given again. Answered by [`Reply::HostChanged`] or [`Reply::Denied`].
+    RemoveShard {
+        /// Which.
+        shard: ShardId,
+    },
     /// Wants all data shards to hold as many slots as the others, on the prime shard only. Answered by [`Reply::Moving`] or
     /// [`Reply::Denied`]; the moves take a while.
     Rebalance,
@@ -252,15 +258,18 @@ pub enum Denial {
     #[error("the cluster has as many hosts as it can have")]
     TooManyHosts,
     /// See [`limits::SHARDS_MAX`].
-    #[error("the cluster has had as many shards as it can have")]
+    #[error("the cluster has as many shards as it can have; remove one that owns no slots")]
     TooManyShards,
+    /// The shard owns slots, or is the giver or receiver of a move.
+    #[error("the shard owns slots, or some are on their way to it; move them to other shards first")]
+    ShardInUse,
     /// See [`limits::MIGRATIONS_MAX`].
     #[error("there would be more moves of slots under way than there may be; wait until some are done")]
     TooManyMoves,
     /// Some of the slots are on their way already.
     #[error("some of these slots are on their way already; wait until that is done")]
     SlotsMoving,
-    /// The number was never given out.
+    /// The number was never given out, or the shard was removed.
     #[error("there is no such shard")]
     UnknownShard,
     /// A placement policy cannot be read, or the tags are too long.
@@ -584,6 +593,7 @@ impl Write {
             | Write::ForgetReplica { .. }
             | Write::TagShard(_)
             | Write::AddShard { .. }
+            | Write::RemoveShard { .. }
             | Write::Rebalance
             | Write::MoveSlots { .. }
             | Write::FinishMigration { .. } => Target::Shard(ShardId::PRIME),
@@ -619,6 +629,10 @@ impl Write {
             Write::RestoreConfig(restoration) => restoration.validate(),
             Write::Move(step) => step.validate(),
             Write::AddShard { name, tags } => validate_shard(name.as_deref(), tags),
+            Write::RemoveShard { shard: ShardId::PRIME } => {
+                Err(Refusal::Invalid("the prime shard holds the registry and cannot be removed"))
+            }
+            Write::RemoveShard { .. } => Ok(()),
             Write::MoveSlots { slots, .. } if slots.is_empty() => Err(Refusal::Invalid("no slots to move")),
             Write::Rebalance | Write::MoveSlots { .. } | Write::FinishMigration { .. } => Ok(()),
         }

@@ -43,6 +43,8 @@ pub enum Fault {
     ExpiredByLeaderAlone,
     /// The receiver of slots owns them before what changed during the copy has arrived.
     OwnedBeforeLastRows,
+    /// The registry removes a shard that owns slots.
+    ShardRemovedWithSlots,
     /// The receiver of slots takes parts of a copy that a later leader of the giver began anew.
     OldAttemptBelieved,
     /// A step of a scan is held against the slot map as it is when the shard answers, not against
@@ -69,7 +71,7 @@ pub struct Faults {
 impl Faults {
     /// All faults there are.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 22] = [
+    pub const ALL: [Fault; 23] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -86,6 +88,7 @@ impl Faults {
         Fault::NewsOfLeaderAlone,
         Fault::ExpiredByLeaderAlone,
         Fault::OwnedBeforeLastRows,
+        Fault::ShardRemovedWithSlots,
         Fault::OldAttemptBelieved,
         Fault::ScanByLaterMap,
         Fault::SlowDiskIgnored,

@@ -51,7 +51,7 @@ pub const WAL_FRAME_BYTES_MAX: usize = 16 << 20;
 /// Size of a write-ahead log segment. A frame never straddles two segments, so it exceeds [`WAL_FRAME_BYTES_MAX`].
 pub const WAL_SEGMENT_BYTES: u64 = 64 << 20;
 
-/// Most shards a cluster may be founded with.
+/// Most data shards at a time, and of a new cluster. Each replica of one costs a log, timers and messages, also when idle.
 pub const SHARDS_MAX: u64 = 512;
 
 /// Most entries of a log in memory that are freed at a time, about a tenth of a millisecond: a shard that is driven often

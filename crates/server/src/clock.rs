@@ -16,11 +16,10 @@
 //!
 //! Nothing that must be true rests on ticks: late ones cost time, as [`tidelock_core::event`] promises.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
-use tidelock_core::limits;
 use tidelock_core::types::{ShardId, UnixMillis};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
@@ -52,32 +51,27 @@ impl Default for WallClock {
 /// How far the clocks of the shards' leaders are ahead of this node's, for every worker to read.
 /// What has some time left to live goes by the leader's clock, so what is left is told by that
 /// clock, too.
-#[derive(Clone, Debug)]
-pub struct LeaderClocks(Arc<[AtomicI64]>);
-
-impl Default for LeaderClocks {
-    /// All agree with this node's.
-    fn default() -> LeaderClocks {
-        LeaderClocks((0..=limits::SHARDS_MAX).map(|_| AtomicI64::new(0)).collect())
-    }
-}
+#[derive(Clone, Debug, Default)]
+pub struct LeaderClocks(Arc<RwLock<BTreeMap<ShardId, i64>>>);
 
 impl LeaderClocks {
     /// Sets by how much the clock of a shard's leader is ahead. Negative: it is behind.
     pub fn set(&self, shard: ShardId, ahead_ms: i64) {
-        if let Some(clock) = self.of(shard) {
-            clock.store(ahead_ms, Ordering::Relaxed);
+        // Set again for every shard with every look at the clocks, and rarely another than before.
+        if self.ahead_ms(shard) != ahead_ms {
+            let mut clocks = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            match ahead_ms {
+                0 => clocks.remove(&shard),
+                _ => clocks.insert(shard, ahead_ms),
+            };
         }
     }
 
     /// By how many milliseconds the clock of a shard's leader is ahead of this node's, as far as
     /// that was measured.
     pub fn ahead_ms(&self, shard: ShardId) -> i64 {
-        self.of(shard).map_or(0, |clock| clock.load(Ordering::Relaxed))
-    }
-
-    fn of(&self, shard: ShardId) -> Option<&AtomicI64> {
-        self.0.get(usize::try_from(shard.0).ok()?)
+        let clocks = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        clocks.get(&shard).copied().unwrap_or(0)
     }
 }
 
@@ -154,8 +148,9 @@ mod tests {
         let clocks = LeaderClocks::default();
         clocks.set(ShardId(2), -60_000);
         clocks.set(ShardId(u64::MAX), 1);
-        let ahead = [1, 2, limits::SHARDS_MAX, u64::MAX].map(|shard| clocks.ahead_ms(ShardId(shard)));
-        assert_eq!(ahead, [0, -60_000, 0, 0]);
+        clocks.set(ShardId(3), 5);
+        clocks.set(ShardId(3), 0);
+        assert_eq!([1, 2, 3, u64::MAX].map(|shard| clocks.ahead_ms(ShardId(shard))), [0, -60_000, 0, 1]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::checkers::Violation;
 use crate::compound::{is_compound, read_all};
 use crate::history::value_of;
 use crate::host::Host;
-use crate::slots::shard_of;
+use crate::slots::{SLOTS, shard_of};
 use crate::world::World;
 
 /// Elections that a healed cluster may need before it serves: a few, since votes may split.
@@ -232,7 +232,9 @@ impl World<'_> {
                 seen.insert(shard.shard);
             }
         }
-        let missing = (0..=self.plan.data_shards).map(ShardId).find(|shard| !seen.contains(shard));
+        let slots = self.hosts.iter().filter(|host| host.is_member()).find_map(Host::slot_map);
+        let shards = slots.map(|slots| slots.shards()).unwrap_or_default();
+        let missing = [ShardId::PRIME].into_iter().chain(shards).find(|shard| !seen.contains(shard));
         match missing {
             Some(shard) => Err(Violation::new("replicas", format!("nobody replicates shard {shard}"))),
             None => Ok(()),
@@ -250,9 +252,10 @@ impl World<'_> {
             self.hosts.iter().filter(|host| host.is_member()).map(|host| host.info()).collect();
         let hosts_known = view.hosts.iter().map(|host| &host.info).eq(members)
             && view.hosts.iter().all(|host| host.connected);
-        let leaders_known = view.shards.len() as u64 > self.plan.data_shards
-            && view.shards.iter().all(|shard| shard.leader.is_some());
-        if hosts_known && leaders_known {
+        let shards_known = view.shards.iter().any(|shard| shard.shard == ShardId::PRIME)
+            && view.shards.iter().map(|shard| u64::from(shard.slots)).sum::<u64>() == SLOTS;
+        let leaders_known = view.shards.iter().all(|shard| shard.leader.is_some());
+        if hosts_known && shards_known && leaders_known {
             return Ok(());
         }
         let text = format!("node {node} of a healed cluster does not know all of it: {view:?}");

@@ -56,6 +56,8 @@ pub enum Deed {
     },
     /// The cluster gets another data shard.
     AddShard,
+    /// A shard, which there may not be, is removed if it owns no slots.
+    RemoveShard(ShardId),
     /// All data shards shall hold as many slots.
     Rebalance,
     /// A shard, which there may not be, shall hold these slots.
@@ -87,6 +89,9 @@ const JOINS_MAX: u64 = 3;
 
 /// Most shards that are added in one run, unless it is asked again.
 const SHARDS_ADDED_MAX: u64 = 2;
+
+/// Times that each shard is asked to be removed: it may own slots at first.
+const REMOVALS_TRIED: usize = 3;
 
 /// An operator who heard nothing tries again after so long.
 const TRY_AGAIN_AFTER: Micros = Micros(3_000_000);
@@ -170,6 +175,24 @@ pub fn draw_moves(data_shards: u64, until: Micros, random: &mut fastrand::Rng) -
     times.into_iter().map(deed).collect()
 }
 
+/// Draws how shards are removed: in some runs one shard is to own all slots, and each other one is removed as soon as it
+/// owns none. Which ones there are then, and which own slots, differs from run to run.
+pub fn draw_removals(data_shards: u64, until: Micros, random: &mut fastrand::Rng) -> Vec<ScheduledDeed> {
+    if random.u8(0..3) > 0 {
+        return Vec::new();
+    }
+    let keeper = ShardId(random.u64(1..=data_shards));
+    let begin = random.u64(0..until.0);
+    let emptied = Deed::MoveSlots { begin: 0, end: 16_384, to: keeper };
+    let mut deeds = vec![ScheduledDeed { at: Micros(begin), deed: emptied }];
+    let others = (1..=data_shards + SHARDS_ADDED_MAX).map(ShardId).filter(|shard| *shard != keeper);
+    for shard in others.flat_map(|shard| [shard; REMOVALS_TRIED]) {
+        let at = Micros(random.u64(begin..begin + until.0 / 2));
+        deeds.push(ScheduledDeed { at, deed: Deed::RemoveShard(shard) });
+    }
+    deeds
+}
+
 /// Whether slots may move.
 pub fn moves(deeds: &[ScheduledDeed]) -> bool {
     let is_move = |deed: &Deed| matches!(deed, Deed::Rebalance | Deed::MoveSlots { .. });
@@ -224,6 +247,7 @@ impl World<'_> {
             }
             Deed::Move { node, zone } => return self.move_host(index, node, zone),
             Deed::AddShard => Request::Write(Write::AddShard { name: None, tags: BTreeMap::new() }),
+            Deed::RemoveShard(shard) => Request::Write(Write::RemoveShard { shard }),
             Deed::Rebalance => Request::Write(Write::Rebalance),
             Deed::MoveSlots { begin, end, to } => {
                 let slots = SlotSet::from(begin..end);

@@ -105,6 +105,7 @@ impl Plan {
         let from = Micros::SECOND * random.u64(0..3);
         let mut deeds = operator::draw(nodes, data_shards, duration, &mut generator(seed, "operators"));
         deeds.extend(operator::draw_moves(data_shards, duration, &mut generator(seed, "slots")));
+        deeds.extend(operator::draw_removals(data_shards, duration, &mut generator(seed, "removals")));
         let hosts = nodes + operator::joins(&deeds);
         let severity = Severity { nodes: hosts, data_shards, from, until: duration, interval_max, lasts_max };
         Plan {

@@ -6,7 +6,8 @@
 
 use tidelock_core::types::ShardId;
 
-const SLOTS: u64 = 16384;
+/// How many slots there are.
+pub const SLOTS: u64 = 16384;
 
 /// The shard of a key without hash tags, of `data_shards` founding ones.
 pub fn shard_of(key: &[u8], data_shards: u64) -> ShardId {

@@ -49,6 +49,11 @@ fn plan(seed: u64, fault: Fault) -> Plan {
             let there = |at_ms, to| deed(at_ms, Deed::MoveSlots { begin: 0, end: 16_384, to: ShardId(to) });
             plan.deeds = (1..16).map(|turn| there(600 * turn, 1 + turn % 2)).collect();
         }
+        // Slots go to and fro, and a shard is removed whatever it owns.
+        Fault::ShardRemovedWithSlots => {
+            plan.data_shards = 2;
+            plan.deeds = vec![deed(3_000, Deed::RemoveShard(ShardId(2)))];
+        }
         Fault::StaleSnapshotInstalled | Fault::OvertakenTriedAgain => {
             plan.snapshot_log_bytes_min = 500;
             plan.disk.segment_bytes = 8 << 10;
@@ -146,7 +151,9 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         Fault::ScanByLaterMap => {
             [Strike::Crash { target, loss: Loss::Process, inside_operations: None }, isolate, pause, slow]
         }
-        Fault::OwnedBeforeLastRows | Fault::OldAttemptBelieved => [isolate, pause, slow, break_links],
+        Fault::OwnedBeforeLastRows | Fault::OldAttemptBelieved | Fault::ShardRemovedWithSlots => {
+            [isolate, pause, slow, break_links]
+        }
         Fault::TimeOfNodeAsked => {
             let set = Strike::SetClock { target, ahead_ms: random.i64(-60_000..60_000) };
             [set.clone(), set.clone(), set, isolate]
@@ -235,6 +242,11 @@ fn old_attempt_believed_is_caught() {
 #[test]
 fn scan_by_later_map_is_caught() {
     caught(Fault::ScanByLaterMap, &["scans"]);
+}
+
+#[test]
+fn shard_removed_with_slots_is_caught() {
+    caught(Fault::ShardRemovedWithSlots, &["slots", "service", "membership", "durability"]);
 }
 
 #[test]

@@ -54,6 +54,10 @@ pub enum ClusterCommand {
     ///
     /// `cluster rebalance` gives it its share.
     AddShard(AddShardArgs),
+    /// Remove a data shard that owns no slots; its replicas release their disk
+    ///
+    /// Move its slots to other shards first, with `cluster move-slots`. Its number is never given out again.
+    RemoveShard(RemoveShardArgs),
     /// Move slots until every data shard holds as many as any other
     ///
     /// As few as that takes, one move of a shard at a time, while clients go on. Waits until that is done, and
@@ -87,6 +91,13 @@ pub struct AddShardArgs {
     /// A tag, such as a placement policy; may be given several times
     #[arg(long = "tag", value_name = "NAME=VALUE")]
     pub tags: Vec<String>,
+}
+
+/// Arguments of `cluster remove-shard`.
+#[derive(Debug, Args)]
+pub struct RemoveShardArgs {
+    /// The shard
+    pub shard: u64,
 }
 
 /// How long to wait for slots to move.

@@ -1,4 +1,4 @@
-//! `cluster add-shard`, `rebalance`, `move-slots` and `slots`: which shard holds which slots.
+//! `cluster add-shard`, `remove-shard`, `rebalance`, `move-slots` and `slots`: which shard holds which slots.
 //!
 //! Owns what is asked and printed, and the waiting for moves to end. What moves when, the cluster decides; who stops waiting
 //! stops nothing.
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::retry;
-use crate::args::{AddShardArgs, ClientArgs, MoveSlotsArgs, Output, WaitForMoves};
+use crate::args::{AddShardArgs, ClientArgs, MoveSlotsArgs, Output, RemoveShardArgs, WaitForMoves};
 use crate::client::{Answer, Call, Client};
 use crate::error::CliError;
 use crate::output;
@@ -70,6 +70,17 @@ pub(super) fn add_shard(args: AddShardArgs, client: ClientArgs) -> Result<(), Cl
             output::line(&format!(
                 "shard {shard} is there, without slots; `tidelock cluster rebalance` gives it its share"
             ))
+        }
+    }
+}
+
+pub(super) fn remove_shard(args: &RemoveShardArgs, client: ClientArgs) -> Result<(), CliError> {
+    let target = format!("/v1/cluster/shards/{}", args.shard);
+    let answer = accepted(reach(&client).ask(&Call::delete(target))?)?;
+    match client.output {
+        Output::Json => output::line(&String::from_utf8_lossy(&answer.body)),
+        Output::Text => {
+            output::line(&format!("shard {} is removed; its replicas release their disk", args.shard))
         }
     }
 }

@@ -238,3 +238,33 @@ fn replicas_move_and_nobody_notices() {
     let verified = Shell::by_way_of(&cluster, &[drained, 4]).json(&["cluster", "status", "--verify"]);
     assert_eq!(verified["equal"], true, "{verified}");
 }
+
+#[test]
+fn a_shard_without_slots_is_removed_for_good() {
+    let mut cluster = Cluster::start(3);
+    let shell = Shell::of(&cluster);
+    assert!(shell.failed(&["cluster", "remove-shard", "1"]).contains("owns slots"));
+    assert_eq!(shell.json(&["cluster", "add-shard"])["shard"], 5);
+    let carried = |cluster: &Cluster, number: usize| {
+        let metrics = cluster.get(number, "/metrics").text();
+        metrics.contains("tidelock_shard_term{shard=\"5\"}")
+    };
+    eventually("every node carries the new shard", || {
+        (1..=3).all(|number| carried(&cluster, number)).then_some(())
+    });
+    let text = shell.done(&["cluster", "remove-shard", "5"]);
+    assert_eq!(String::from_utf8_lossy(&text), "shard 5 is removed; its replicas release their disk\n");
+    eventually("no node carries it any more", || {
+        (!(1..=3).any(|number| carried(&cluster, number))).then_some(())
+    });
+    assert!(shell.failed(&["cluster", "remove-shard", "5"]).contains("there is no such shard"));
+    cluster.kill(2);
+    cluster.restart(2);
+    assert_eq!(shell.json(&["cluster", "add-shard"])["shard"], 6, "no number comes twice");
+    eventually("a restarted node does not bring it back", || {
+        let view = cluster.view(2);
+        let shards = view["shards"].as_array()?.iter().map(|shard| shard["id"].as_u64());
+        let is_known = shards.eq([0, 1, 2, 3, 4, 6].map(Some));
+        (is_known && !carried(&cluster, 2)).then_some(())
+    });
+}

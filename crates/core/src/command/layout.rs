@@ -32,6 +32,7 @@ const TAG_REBALANCE: u8 = 12;
 const TAG_FINISH_MIGRATION: u8 = 13;
 const TAG_MOVE: u8 = 14;
 const TAG_MOVE_SLOTS: u8 = 15;
+const TAG_REMOVE_SHARD: u8 = 16;
 const TAG_TRANSACTION: u8 = 20;
 const TAG_EXCHANGE: u8 = 21;
 const TAG_COMPARE_EXCHANGE: u8 = 22;
@@ -130,6 +131,10 @@ impl Write {
                     codec::put_bytes(out, value.as_bytes());
                 }
             }
+            Write::RemoveShard { shard } => {
+                out.push(TAG_REMOVE_SHARD);
+                codec::put_varint(out, shard.0);
+            }
             Write::Rebalance => out.push(TAG_REBALANCE),
             Write::FinishMigration { migration } => {
                 out.push(TAG_FINISH_MIGRATION);
@@ -206,6 +211,7 @@ impl Write {
                 }
                 Ok(Write::AddShard { name, tags })
             }
+            TAG_REMOVE_SHARD => Ok(Write::RemoveShard { shard: ShardId(decoder.varint()?) }),
             TAG_REBALANCE => Ok(Write::Rebalance),
             TAG_FINISH_MIGRATION => Ok(Write::FinishMigration { migration: MigrationId(decoder.varint()?) }),
             TAG_MOVE_SLOTS => {
@@ -243,7 +249,7 @@ impl HostChange {
 }
 
 /// Codes on the wire. A code is never reused.
-const DENIAL_CODES: [(Denial, u8); 10] = [
+const DENIAL_CODES: [(Denial, u8); 11] = [
     (Denial::UnknownHost, 1),
     (Denial::HostRemoved, 2),
     (Denial::LastVoter, 3),
@@ -254,6 +260,7 @@ const DENIAL_CODES: [(Denial, u8); 10] = [
     (Denial::TooManyShards, 8),
     (Denial::TooManyMoves, 9),
     (Denial::SlotsMoving, 10),
+    (Denial::ShardInUse, 11),
 ];
 
 impl Denial {

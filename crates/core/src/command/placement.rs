@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use super::Refusal;
 use crate::codec::{self, DecodeError, Decoder};
+use crate::control::placement::policy;
 use crate::limits;
 use crate::membership::Role;
 use crate::types::{NodeId, ShardId};
@@ -63,6 +64,11 @@ impl ShardTags {
         }
         if self.tags.iter().any(|(name, _)| name.is_empty()) {
             return Err(Refusal::Invalid("a tag has no name"));
+        }
+        if self.tags.iter().any(|(name, value)| value.is_some() && policy::is_misspelt(name)) {
+            let reason = "a tag looks like a policy that is misspelt: policies are placement:member, placement:vary, \
+                          placement:replica:<group> and placement:cover";
+            return Err(Refusal::Invalid(reason));
         }
         Ok(())
     }

@@ -24,6 +24,7 @@ use crc::{CRC_64_XZ, Crc};
 
 use crate::command::{Denial, HostChange, HostInfo, RegistryView, Reply, Standing};
 use crate::control::slot_map::SlotMap;
+use crate::deliberate::Faults;
 use crate::limits;
 use crate::membership::{Role, founding_replicas};
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Version};
@@ -48,6 +49,7 @@ pub struct Registry {
     changed: LogIndex,
     /// A snapshot that was begun, and not yet taken.
     snapshot: Option<Vec<u8>>,
+    faults: Faults,
 }
 
 /// What stands behind a node number.
@@ -199,6 +201,11 @@ impl Registry {
             self.replicas.retain(|_, replica| replica.node != node);
         }
         Reply::HostChanged
+    }
+
+    /// Sets which faults the state has.
+    pub(crate) fn set_faults(&mut self, faults: Faults) {
+        self.faults = faults;
     }
 
     /// Log index of the last change; 0 before the first.

@@ -74,6 +74,11 @@ impl SlotMap {
         self.ranges.dedup_by_key(|(_, shard)| *shard);
     }
 
+    /// The shard holds nothing and will not again.
+    pub(crate) fn forget(&mut self, shard: ShardId) {
+        self.moves.remove(&shard);
+    }
+
     /// The shards that hold slots, in order of their numbers.
     pub fn shards(&self) -> Vec<ShardId> {
         let mut shards: Vec<ShardId> = self.ranges.iter().map(|(_, shard)| *shard).collect();

@@ -64,6 +64,7 @@ impl Machine {
                 | Write::ForgetReplica { .. }
                 | Write::TagShard(_)
                 | Write::AddShard { .. }
+                | Write::RemoveShard { .. }
                 | Write::Rebalance
                 | Write::MoveSlots { .. }
                 | Write::FinishMigration { .. },
@@ -100,6 +101,9 @@ impl Machine {
             }
             (Machine::Registry(registry), Write::AddShard { name, tags }) => {
                 registry.add_shard(index, name, tags)
+            }
+            (Machine::Registry(registry), Write::RemoveShard { shard }) => {
+                registry.remove_shard(index, shard)
             }
             (Machine::Registry(registry), Write::Rebalance) => registry.rebalance(index),
             (Machine::Registry(registry), Write::MoveSlots { slots, to }) => {
@@ -148,8 +152,9 @@ impl Machine {
 
     /// Sets which faults the state has.
     pub fn set_faults(&mut self, faults: Faults) {
-        if let Machine::Data(data) = self {
-            data.set_faults(faults);
+        match self {
+            Machine::Data(data) => data.set_faults(faults),
+            Machine::Registry(registry) => registry.set_faults(faults),
         }
     }
 

@@ -311,9 +311,10 @@ impl Node {
             })
     }
 
-    /// Forgets what nodes that are gone reported.
+    /// Forgets what nodes that are gone reported, and what was reported of shards that are.
     pub(super) fn forget_reports(&mut self) {
         let peers: Vec<NodeId> = self.roster.peers.iter().map(|(node, _)| *node).collect();
-        self.reports.retain(|(node, _), _| peers.contains(node));
+        let shards: Vec<ShardId> = self.registry().shards().keys().copied().collect();
+        self.reports.retain(|(node, shard), _| peers.contains(node) && shards.binary_search(shard).is_ok());
     }
 }

@@ -97,6 +97,7 @@ pub(super) fn denied(denial: Denial) -> Problem {
         Denial::HostRemoved => ProblemKind::HostRemoved,
         Denial::LastVoter => ProblemKind::LastVoter,
         Denial::UnknownShard => ProblemKind::UnknownShard,
+        Denial::ShardInUse => ProblemKind::ShardInUse,
         Denial::InvalidPolicy => return Problem::invalid(format!("{denial}; nothing was changed")),
         Denial::TooManyMoves | Denial::SlotsMoving => ProblemKind::SlotsMoving,
         Denial::TooManyShards => return Problem::invalid(format!("{denial}; nothing was changed")),

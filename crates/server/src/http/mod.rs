@@ -12,7 +12,7 @@
 //! authority cross_origin          which hosts a request may name, and which pages may change something
 //! route       path -> part of the interface
 //! native atomics list cluster membership checkpoint backup restore | config | kv1 form | raftdb | health openapi      the parts, one room each
-//!     uri          keys and parameters
+//!     uri          keys and parameters; known_parameters: those that a change takes
 //!     conditions   If-Match and If-None-Match
 //!     body         read up to a limit, or thrown away
 //!     negotiate    Accept
@@ -37,6 +37,7 @@ mod cross_origin;
 mod form;
 mod health;
 mod json;
+mod known_parameters;
 mod kv1;
 mod list;
 mod membership;

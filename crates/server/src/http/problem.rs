@@ -30,6 +30,7 @@ pub(super) enum ProblemKind {
     HostRemoved,
     LastVoter,
     SlotsMoving,
+    ShardInUse,
     ConditionFailed,
     NotEmpty,
     NotANumber,
@@ -66,6 +67,7 @@ impl ProblemKind {
             ProblemKind::HostRemoved => (StatusCode::CONFLICT, "host-removed", "Host removed"),
             ProblemKind::LastVoter => (StatusCode::CONFLICT, "last-voter", "Last voter"),
             ProblemKind::SlotsMoving => (StatusCode::CONFLICT, "slots-moving", "Slots moving"),
+            ProblemKind::ShardInUse => (StatusCode::CONFLICT, "shard-in-use", "Shard in use"),
             ProblemKind::ConditionFailed => {
                 (StatusCode::PRECONDITION_FAILED, "condition-failed", "Condition failed")
             }
@@ -176,6 +178,18 @@ impl Problem {
         Problem::new(ProblemKind::Internal, "the node gave an answer of the wrong kind; its log says more")
     }
 
+    /// The same of a change of the cluster, which is about no key.
+    pub fn of_registry(self) -> Problem {
+        match self.kind {
+            ProblemKind::NoLeader => Problem::new(
+                self.kind,
+                "no leader of the prime shard, which holds the registry, is known or reachable: a majority of its \
+                 voters must be up; nothing was done",
+            ),
+            _ => self,
+        }
+    }
+
     pub fn status(&self) -> StatusCode {
         self.kind.parts().0
     }
@@ -267,6 +281,10 @@ impl From<Refusal> for Problem {
             Refusal::Overloaded => ProblemKind::Overloaded,
             Refusal::CrossShard | Refusal::Invalid(_) => ProblemKind::InvalidRequest,
         };
-        Problem::new(kind, refusal.to_string())
+        match refusal {
+            // The problem's title says already that it is invalid.
+            Refusal::Invalid(reason) => Problem::new(kind, reason),
+            other => Problem::new(kind, other.to_string()),
+        }
     }
 }

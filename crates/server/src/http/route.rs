@@ -33,6 +33,8 @@ pub(super) enum Route<'a> {
     AddShard,
     /// `/v1/cluster/shards/{shard}/slots`; the shard's number is not looked at yet.
     MoveSlots(&'a str),
+    /// `/v1/cluster/shards/{shard}`; the shard's number is not looked at yet.
+    Shard(&'a str),
     /// `/v1/cluster/checkpoint`.
     Checkpoint,
     /// `/v1/backup`.
@@ -110,7 +112,14 @@ impl<'a> Route<'a> {
 
     /// What stands below `/v1/cluster/`.
     fn below_cluster(rest: &'a str) -> Option<Route<'a>> {
-        let mut segments = rest.strip_prefix("cluster/")?.splitn(3, '/');
+        let rest = rest.strip_prefix("cluster/")?;
+        if let Some(("shards", number)) = rest.split_once('/')
+            && !number.is_empty()
+            && !number.contains('/')
+        {
+            return Some(Route::Shard(number));
+        }
+        let mut segments = rest.splitn(3, '/');
         let (kind, number, verb) = (segments.next()?, segments.next()?, segments.next()?);
         match (kind, verb) {
             ("hosts", verb) => Some(Route::Host { node: number, verb: HostVerb::of(verb)? }),
@@ -119,6 +128,19 @@ impl<'a> Route<'a> {
             ("shards", "tags") => Some(Route::Tags(number)),
             ("shards", "slots") => Some(Route::MoveSlots(number)),
             _ => None,
+        }
+    }
+
+    /// Whether a request is for the prime shard, which holds the registry.
+    pub fn is_of_registry(self) -> bool {
+        match self {
+            Route::Host { .. }
+            | Route::Tags(_)
+            | Route::AddShard
+            | Route::MoveSlots(_)
+            | Route::Shard(_)
+            | Route::Rebalance => true,
+            _ => false,
         }
     }
 
@@ -136,6 +158,7 @@ impl<'a> Route<'a> {
             | Route::Rebalance
             | Route::AddShard
             | Route::MoveSlots(_)
+            | Route::Shard(_)
             | Route::Checkpoint
             | Route::Backup
             | Route::Restore
@@ -248,7 +271,10 @@ mod tests {
             ("hosts/4", Route::Nothing),
             ("hosts/4/transfer", Route::Nothing),
             ("shards/2/add", Route::Nothing),
-            ("shards/2", Route::Nothing),
+            ("shards/2", Route::Shard("2")),
+            ("shards/2/", Route::Nothing),
+            ("shards/", Route::Nothing),
+            ("hosts/2", Route::Nothing),
             ("", Route::Nothing),
         ] {
             assert_eq!(Route::of(&format!("/v1/cluster/{rest}")), route, "{rest}");

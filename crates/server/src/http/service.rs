@@ -23,8 +23,8 @@ use super::response::{AnswerBody, Response};
 use super::route::Route;
 use super::uri::Parameters;
 use super::{
-    HttpContext, atomics, backup, checkpoint, clients, cluster, config, cross_origin, health, kv1, list,
-    membership, native, openapi, raftdb, registry, restore, slots,
+    HttpContext, atomics, backup, checkpoint, clients, cluster, config, cross_origin, health,
+    known_parameters, kv1, list, membership, native, openapi, raftdb, registry, restore, slots,
 };
 use crate::memory::{CONNECTION_BYTES, MemoryExhausted, Reservation};
 use crate::metrics::{Dialect, Kind, MethodClass, Observation, StatusClass};
@@ -158,7 +158,8 @@ pub(super) async fn answer<S: Store>(
     let mut body = RequestBody::new(incoming, &head.headers, context.options.body_read_timeout);
     let mut memory = context.memory.request();
     let route = Route::of(head.uri.path());
-    let result = match check_head(&head, context) {
+    let checked = check_head(&head, context).and_then(|()| known_parameters::check(&head, route));
+    let result = match checked {
         Ok(()) => {
             dispatch(Call { store, context, head: &head, body: &mut body, memory: &mut memory }, route).await
         }
@@ -167,6 +168,7 @@ pub(super) async fn answer<S: Store>(
     body.finish();
     let response = result.unwrap_or_else(|problem| match route {
         Route::Config(_) => config::refusal(problem),
+        route if route.is_of_registry() => problem.of_registry().into_response(),
         _ => problem.into_response(),
     });
     let mut response = count(response, memory, route);
@@ -204,6 +206,7 @@ async fn dispatch<S: Store>(call: Call<'_, S>, route: Route<'_>) -> Result<Respo
         Route::Rebalance => Box::pin(slots::rebalance(call)).await,
         Route::AddShard => Box::pin(slots::add_shard(call)).await,
         Route::MoveSlots(shard) => Box::pin(slots::move_slots(call, shard)).await,
+        Route::Shard(shard) => Box::pin(slots::remove_shard(call, shard)).await,
         Route::Checkpoint => Box::pin(checkpoint::answer(call)).await,
         Route::Backup => Box::pin(backup::answer(call)).await,
         Route::Restore => Box::pin(restore::answer(call)).await,

@@ -1,11 +1,12 @@
-//! Which shard holds which slots, and changes of that: `/v1/cluster/moves`, `/v1/cluster/shards`, `/v1/cluster/rebalance` and
-//! `/v1/cluster/shards/{shard}/slots`.
+//! Which shards there are, which slots each holds, and changes of that: `/v1/cluster/moves`, `/v1/cluster/shards` and below,
+//! `/v1/cluster/rebalance`.
 //!
 //! Owns the names of the fields, and how slots are written: `0-99,200`, as Redis does. What is asked for is wanted from then on;
 //! `/v1/cluster/moves` tells what of it is still to be done, as the node that answers knows.
 
 use std::collections::BTreeMap;
 
+use hyper::Method;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tidelock_core::command::{Reply, Request, Write};
@@ -39,7 +40,7 @@ struct WantedSlots {
 }
 
 #[derive(Serialize)]
-struct Added {
+struct ShardNumber {
     shard: u64,
 }
 
@@ -115,7 +116,20 @@ pub(super) async fn add_shard<S: Store>(mut call: Call<'_, S>) -> Result<Respons
     };
     Policy::parse(&tags).map_err(|error| Problem::invalid(error.to_string()))?;
     match call.submit(Request::Write(Write::AddShard { name, tags })).await? {
-        Reply::ShardAdded { shard } => Ok(response::accepted(encode(&Added { shard: shard.0 }))),
+        Reply::ShardAdded { shard } => Ok(response::accepted(encode(&ShardNumber { shard: shard.0 }))),
+        Reply::Denied(denial) => Err(denied(denial)),
+        _ => Err(Problem::mismatched_reply()),
+    }
+}
+
+/// `DELETE`: takes a shard that owns no slots out of the cluster.
+pub(super) async fn remove_shard<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Result<Response, Problem> {
+    if *call.method() != Method::DELETE {
+        return Err(Problem::method_not_allowed("DELETE"));
+    }
+    let shard = ShardId(number("a shard", raw_shard)?);
+    match call.submit(Request::Write(Write::RemoveShard { shard })).await? {
+        Reply::HostChanged => Ok(response::accepted(encode(&ShardNumber { shard: shard.0 }))),
         Reply::Denied(denial) => Err(denied(denial)),
         _ => Err(Problem::mismatched_reply()),
     }

@@ -1,8 +1,7 @@
 //! Keys and parameters out of a request's target.
 //!
 //! Owns percent-decoding, which yields bytes, not text, and refuses what is malformed: a `%zz` that were taken
-//! literally would name another key than the client meant. Parameters that are not known are ignored, so that
-//! a client may add its own; values of known ones are strict.
+//! literally would name another key than the client meant. Values of known parameters are strict.
 
 use std::borrow::Cow;
 
@@ -87,6 +86,17 @@ impl<'a> Parameters<'a> {
             };
             if form_decode(raw_name)?.as_ref() == name.as_bytes() {
                 return form_decode(raw_value).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first parameter whose name is none of these.
+    pub fn first_besides(self, known: &[&str]) -> Result<Option<String>, Problem> {
+        for pair in self.raw.split(|&byte| byte == b'&').filter(|pair| !pair.is_empty()) {
+            let name = form_decode(pair.split(|&byte| byte == b'=').next().unwrap_or_default())?;
+            if !known.iter().any(|known| known.as_bytes() == name.as_ref()) {
+                return Ok(Some(String::from_utf8_lossy(&name).into_owned()));
             }
         }
         Ok(None)

@@ -56,7 +56,8 @@ const REPLY_BYTES: usize = 48;
 const SHORT_OPERATIONS: usize = 32;
 const SHORT_VALUES_BYTES: usize = 4 << 10;
 
-/// The lanes of one connection, by the number of their shard.
+/// The lanes of one connection: up to [`limits::SHARDS_MAX`] by the number of their shard, others behind them as they come.
+/// Numbers of shards have no bound.
 #[derive(Debug)]
 pub struct Lanes {
     lanes: Vec<Lane>,
@@ -78,6 +79,7 @@ pub struct Lanes {
 
 #[derive(Debug, Default)]
 struct Lane {
+    shard: ShardId,
     queue: VecDeque<Group>,
     under_way: Option<UnderWay>,
     done: VecDeque<Done>,
@@ -239,7 +241,7 @@ impl Lanes {
                 return true;
             };
             let expected_bytes = group.expected_bytes(self.value_bytes);
-            let shard = ShardId(index as u64);
+            let shard = lane.shard;
             let (request, under_way) =
                 group.into_request(shard, consistency, (values_bytes_max, expected_bytes));
             self.awaited_bytes += under_way.awaited_bytes;
@@ -268,7 +270,7 @@ impl Lanes {
     /// Takes the reply to the command of a lane.
     pub fn complete(&mut self, lane: u64, reply: Reply) {
         let index = lane as usize;
-        self.touch(ShardId(lane));
+        self.mark(index);
         let lane = &mut self.lanes[index];
         let under_way = lane.under_way.take().expect("invariant: a reply belongs to a command under way");
         let count = under_way.operations.len();
@@ -401,16 +403,36 @@ impl Lanes {
     }
 
     fn touch(&mut self, shard: ShardId) -> usize {
-        let index = shard.0 as usize;
+        let index = self.index(shard);
+        self.lanes[index].shard = shard;
+        self.mark(index);
+        index
+    }
+
+    fn index(&mut self, shard: ShardId) -> usize {
+        const NUMBERED: usize = limits::SHARDS_MAX as usize + 1;
+        let is_numbered = shard.0 <= limits::SHARDS_MAX;
+        if self.lanes.len() < NUMBERED && !is_numbered {
+            self.lanes.resize_with(NUMBERED, Lane::default);
+        }
+        let index = if is_numbered {
+            shard.0 as usize
+        } else {
+            let others = &self.lanes[NUMBERED..];
+            NUMBERED + others.iter().position(|lane| lane.shard == shard).unwrap_or(others.len())
+        };
         if index >= self.lanes.len() {
             self.lanes.resize_with(index + 1, Lane::default);
         }
+        index
+    }
+
+    fn mark(&mut self, index: usize) {
         let lane = &mut self.lanes[index];
         if !lane.is_touched {
             lane.is_touched = true;
             self.touched.push(index);
         }
-        index
     }
 }
 

@@ -64,18 +64,18 @@ impl Document {
     }
 }
 
-/// Whether a path is of a template. Keys outside of the configuration centre hold slashes.
+/// Whether a path is of a template. Keys and prefixes hold slashes, other parts do not.
 fn fits(template: &str, path: &str) -> bool {
     if template == "/{key}" {
         let first = path.trim_start_matches('/').split('/').next().unwrap();
         return path.len() > 1 && (path.starts_with("//") || !RESERVED.contains(&first));
     }
-    if template.starts_with("/api/") {
+    if template.starts_with("/api/") || template.starts_with("/v1/cluster/") {
         let (templates, segments) = (template.split('/'), path.split('/'));
         return templates.clone().count() == segments.clone().count()
-            && templates
-                .zip(segments)
-                .all(|(template, segment)| template.starts_with('{') || template == segment);
+            && templates.zip(segments).all(|(template, segment)| {
+                template == segment || (template.starts_with('{') && !segment.is_empty())
+            });
     }
     match template.split_once('{') {
         None => template == path,
@@ -172,6 +172,36 @@ fn no_path_is_open_to_pages_of_others() {
         }
     }
     assert_eq!(server.store.state().len(), 0);
+}
+
+/// A misspelt parameter of a change is refused, and those that are described are not.
+#[test]
+fn changes_take_the_parameters_that_are_described_and_no_others() {
+    let server = Server::start(HttpOptions::default());
+    let mut client = Client::connect(server.address);
+    for (template, item) in DOCUMENT.paths() {
+        let path = ["{node}", "{shard}"].iter().fold(template.clone(), |path, name| path.replace(name, "1"));
+        let path = path.replace("{namespace}", "ns").replace("{key}", "k").replace("{id}", "k");
+        for method in ["put", "post", "delete"].iter().filter(|method| item.get(**method).is_some()) {
+            let parameters = item[*method]["parameters"].as_array().cloned().unwrap_or_default();
+            let described = parameters.iter().filter(|parameter| parameter["in"] == "query");
+            let described: Vec<&str> =
+                described.map(|parameter| parameter["name"].as_str().unwrap()).collect();
+            let method = method.to_uppercase();
+            let mut refusal = |name: &str| {
+                let request = format!(
+                    "{method} {path}?{name}=true HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n"
+                );
+                let answer = client.ask(request.as_bytes());
+                check(&method, &path, &answer).unwrap();
+                (answer.status(), answer.text().contains("there is no parameter"))
+            };
+            assert_eq!(refusal("misspelt"), (400, true), "{method} {path}");
+            for name in described {
+                assert!(!refusal(name).1, "{method} {path} {name}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -181,6 +181,10 @@ impl State {
                 self.revision += 1;
                 self.registry.add_shard(LogIndex(self.revision), name, tags)
             }
+            Write::RemoveShard { shard } => {
+                self.revision += 1;
+                self.registry.remove_shard(LogIndex(self.revision), shard)
+            }
             Write::Rebalance => {
                 self.revision += 1;
                 self.registry.rebalance(LogIndex(self.revision))

@@ -129,7 +129,8 @@ impl Builder<'_> {
             Write::Put { key, condition, .. } => (key, *condition, true),
             Write::Delete { key, condition } => (key, *condition, false),
             Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. } => return Ok(()),
-            Write::AddShard { .. } | Write::Rebalance | Write::MoveSlots { .. } => return Ok(()),
+            Write::AddShard { .. } | Write::RemoveShard { .. } => return Ok(()),
+            Write::Rebalance | Write::MoveSlots { .. } => return Ok(()),
             Write::FinishMigration { .. } | Write::Move(_) => return Ok(()),
             Write::Assign { .. } | Write::ForgetReplica { .. } | Write::TagShard(_) => return Ok(()),
             // A restore in a run brings no keys; what it does to the revision shows in the versions that follow.

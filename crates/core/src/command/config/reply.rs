@@ -3,6 +3,7 @@
 //! Replies share state with the machine that gave them: whoever shows them turns them into text.
 
 use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -64,6 +65,10 @@ pub enum ConfigReply {
     Changes(Changes),
 }
 
+fn counted(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
 /// Why a change or a read of configuration is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
@@ -75,7 +80,8 @@ pub enum ConfigError {
     NamespaceExists,
     /// It holds pairs or containers.
     #[error(
-        "the namespace holds {pairs} pairs and {containers} containers; force=true deletes it all the same"
+        "the namespace holds {} and {}; force=true deletes it all the same",
+        counted(*pairs, "pair"), counted(*containers, "container")
     )]
     NamespaceNotEmpty {
         /// How many.

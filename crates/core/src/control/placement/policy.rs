@@ -88,6 +88,38 @@ impl Policy {
     }
 }
 
+/// Whether the name of a tag was probably meant to be that of a policy: it would be a note without effect. Stored tags are
+/// not judged by this, so that no older cluster is left with tags that it cannot change.
+pub fn is_misspelt(name: &str) -> bool {
+    const WORD: &str = "placement";
+    if name.starts_with(PREFIX) {
+        return false;
+    }
+    let word = name.split(|character: char| !character.is_alphanumeric()).next().unwrap_or_default();
+    let has_more = word.len() < name.len();
+    let is_policy = ["member", "vary", "cover"].contains(&name) || name.starts_with(REPLICA_PREFIX);
+    let word = word.to_lowercase();
+    // A word of its own, such as replacement, begins with another letter.
+    is_policy || (has_more && word.starts_with('p') && distance(&word, WORD) <= MISSPELT_EDITS_MAX)
+}
+
+/// So many letters may be missing, added or wrong.
+const MISSPELT_EDITS_MAX: usize = 2;
+
+/// How many letters must be inserted, removed or replaced to come from one word to the other (Levenshtein).
+fn distance(from: &str, to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
+    for (line, letter) in from.chars().enumerate() {
+        let mut diagonal = core::mem::replace(&mut row[0], line + 1);
+        for (column, other) in to.chars().enumerate() {
+            let replaced = diagonal + usize::from(letter != other);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[to.chars().count()]
+}
+
 fn group(name: &str, value: &str) -> Result<Group, PolicyError> {
     let (count, rest) = value.split_once(';').unwrap_or((value, ""));
     let count = count.trim().parse().ok().filter(|count| (1..=limits::HOSTS_MAX).contains(count));
@@ -177,6 +209,39 @@ mod tests {
         ] {
             let error = Policy::parse(&tags(&[(name, value)])).expect_err(name).to_string();
             assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn names_that_were_meant_to_be_policies_are_found() {
+        for name in [
+            "placment:member",
+            "Placement:vary",
+            "placements:member",
+            "plaement:cover",
+            "placement-member",
+            "placement.vary",
+            "member",
+            "vary",
+            "cover",
+            "replica:reports",
+        ] {
+            assert!(is_misspelt(name), "{name}");
+        }
+        for name in [
+            "placement:member",
+            "placement:replica:r",
+            "placement:members",
+            "place:of",
+            "owner",
+            "replacement:for",
+            "basement:b",
+            "member-of",
+            "note",
+            "placement",
+            "",
+        ] {
+            assert!(!is_misspelt(name), "{name}");
         }
     }
 }

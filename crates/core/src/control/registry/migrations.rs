@@ -1,4 +1,4 @@
-//! Slots on their way, and shards that join: changes of which shard holds what.
+//! Slots on their way, and shards that are added and removed: changes of which shard holds what.
 //!
 //! Owns the order of moves. A move is done when no earlier one names either of its shards any more, so each shard takes part in
 //! one at a time, in the order of their numbers, as `machine::moving` relies on. The map changes when a move is finished:
@@ -15,6 +15,7 @@ use crate::command::{Denial, Reply};
 use crate::control::placement::{self, policy};
 use crate::control::rebalance;
 use crate::control::slot_set::SlotSet;
+use crate::deliberate::Fault;
 use crate::limits;
 use crate::membership::Role;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId};
@@ -59,10 +60,11 @@ impl Registry {
         if bytes > limits::SHARD_TAGS_BYTES_MAX || policy::Policy::parse(&tags).is_err() {
             return Reply::Denied(Denial::InvalidPolicy);
         }
-        let shard = ShardId(self.last_shard.0 + 1);
-        if shard.0 > limits::SHARDS_MAX {
+        let data_shards = self.shards.keys().filter(|shard| **shard != ShardId::PRIME).count();
+        if data_shards as u64 >= limits::SHARDS_MAX {
             return Reply::Denied(Denial::TooManyShards);
         }
+        let shard = ShardId(self.last_shard.0 + 1);
         let mut row = Shard::new(index, shard, Vec::new());
         row.name = name.unwrap_or(row.name);
         row.tags = tags;
@@ -84,6 +86,27 @@ impl Registry {
         self.last_shard = shard;
         self.changed = index;
         Reply::ShardAdded { shard }
+    }
+
+    /// Removes a data shard that owns no slots, with all its replicas: each host ends its own when it learns of it. There is
+    /// always another data shard, because the slots belong to some.
+    ///
+    /// The registry's map changes only when the receiver of a move owns the slots, so no key can be left behind; what the
+    /// shard had still to purge goes with it.
+    pub fn remove_shard(&mut self, index: LogIndex, shard: ShardId) -> Reply {
+        if shard == ShardId::PRIME || !self.shards.contains_key(&shard) {
+            return Reply::Denied(Denial::UnknownShard);
+        }
+        let is_moving = |migration: &Migration| migration.from == shard || migration.to == shard;
+        let is_in_use = self.slots.count(shard) > 0 || self.migrations.values().any(is_moving);
+        if is_in_use && !self.faults.has(Fault::ShardRemovedWithSlots) {
+            return Reply::Denied(Denial::ShardInUse);
+        }
+        self.shards.remove(&shard);
+        self.replicas.retain(|_, replica| replica.shard != shard);
+        self.slots.forget(shard);
+        self.changed = index;
+        Reply::HostChanged
     }
 
     /// Wants all data shards to hold as many slots as the others, with as few moved as that takes.

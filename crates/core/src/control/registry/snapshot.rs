@@ -9,6 +9,7 @@ use super::{Host, Registry, Seat};
 use crate::codec::{self, DecodeError, Decoder};
 use crate::command::{HostInfo, Standing};
 use crate::control::slot_map::SlotMap;
+use crate::deliberate::Faults;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId};
 
 impl Registry {
@@ -93,6 +94,7 @@ impl Registry {
             last_migration,
             changed,
             snapshot: None,
+            faults: Faults::NONE,
         })
     }
 }

@@ -144,3 +144,47 @@ fn a_shard_keeps_policies_that_can_be_read() {
     let tags: Vec<_> = registry.shards()[&ShardId(1)].tags.iter().collect();
     assert_eq!(tags, [(&String::from("note"), &String::from("x"))]);
 }
+
+#[test]
+fn a_shard_without_slots_can_be_removed_and_its_number_is_not_given_again() {
+    let mut registry = Registry::founded(3, 2);
+    let remove =
+        |registry: &mut Registry, index, shard| registry.remove_shard(LogIndex(index), ShardId(shard));
+    for shard in [0, 3] {
+        assert_eq!(remove(&mut registry, 1, shard), Reply::Denied(Denial::UnknownShard));
+    }
+    for shard in [1, 2] {
+        assert_eq!(remove(&mut registry, 2, shard), Reply::Denied(Denial::ShardInUse), "it owns slots");
+    }
+    let add = |registry: &mut Registry, index| registry.add_shard(LogIndex(index), None, BTreeMap::new());
+    assert_eq!(add(&mut registry, 3), Reply::ShardAdded { shard: ShardId(3) });
+    registry.move_slots(LogIndex(4), &(0..9).into(), ShardId(3));
+    assert_eq!(remove(&mut registry, 5, 3), Reply::Denied(Denial::ShardInUse), "slots are coming");
+    registry.finish_migration(LogIndex(6), MigrationId(1));
+    assert_eq!(remove(&mut registry, 7, 3), Reply::Denied(Denial::ShardInUse), "slots have come");
+    registry.move_slots(LogIndex(8), &(0..9).into(), ShardId(1));
+    assert_eq!(remove(&mut registry, 9, 3), Reply::Denied(Denial::ShardInUse), "slots are going");
+    registry.finish_migration(LogIndex(10), MigrationId(2));
+    assert_eq!(remove(&mut registry, 11, 3), Reply::HostChanged);
+    assert_eq!(registry.changed(), LogIndex(11));
+    assert!(registry.replicas().values().all(|replica| replica.shard != ShardId(3)));
+    assert_eq!(remove(&mut registry, 12, 3), Reply::Denied(Denial::UnknownShard));
+    let before = registry.last_numbers();
+    assert_eq!(add(&mut registry, 13), Reply::ShardAdded { shard: ShardId(4) });
+    assert!(registry.last_numbers().0 > before.0, "nor are those of its replicas");
+}
+
+#[test]
+fn only_shards_that_are_there_count_towards_their_limit() {
+    let mut registry = Registry::founded(1, 1);
+    for number in 2..=limits::SHARDS_MAX {
+        let added = registry.add_shard(LogIndex(number), None, BTreeMap::new());
+        assert_eq!(added, Reply::ShardAdded { shard: ShardId(number) });
+    }
+    for number in limits::SHARDS_MAX + 1..limits::SHARDS_MAX + 9 {
+        let add = |registry: &mut Registry| registry.add_shard(LogIndex(number), None, BTreeMap::new());
+        assert_eq!(add(&mut registry), Reply::Denied(Denial::TooManyShards));
+        assert_eq!(registry.remove_shard(LogIndex(number), ShardId(number - 1)), Reply::HostChanged);
+        assert_eq!(add(&mut registry), Reply::ShardAdded { shard: ShardId(number) });
+    }
+}

@@ -58,6 +58,29 @@ pub(super) fn refusal(problem: Problem) -> Response {
     ApiError::from(problem).into_response()
 }
 
+/// The query parameters that a change takes; `None` if the path takes no such method.
+pub(super) fn parameters_of_change(rest: &str, method: &Method) -> Option<&'static [&'static str]> {
+    let is_post = *method == Method::POST;
+    match Place::of(rest).ok()? {
+        Place::Namespace(_) if is_post => Some(&["author", "message", "expected"]),
+        Place::Namespace(_) if *method == Method::DELETE => Some(&["author", "message", "expected", "force"]),
+        Place::Item(..) if is_post => Some(&["author", "message", "expected", "create", "retype"]),
+        Place::Item(..) if *method == Method::DELETE => Some(&["author", "message", "expected"]),
+        Place::Verb(_, Verb::Publish) if is_post => {
+            Some(&["author", "message", "expected", "create", "retype"])
+        }
+        Place::Verb(_, Verb::Rollback | Verb::Policy) if is_post => Some(&["author", "message", "expected"]),
+        Place::Verb(_, Verb::Import) if is_post => {
+            Some(&["author", "message", "expected", "format", "replace", "retype"])
+        }
+        Place::ItemVerb(_, _, Verb::Rollback) if is_post => Some(&["author", "message", "expected"]),
+        Place::ItemVerb(_, Item::Container(_), Verb::Import) if is_post => {
+            Some(&["author", "message", "expected", "format", "create", "retype"])
+        }
+        _ => None,
+    }
+}
+
 async fn route<S: Store>(call: Call<'_, S>, rest: &str) -> Result<Response, ApiError> {
     let place = Place::of(rest)?;
     let is_read = matches!(*call.method(), Method::GET | Method::HEAD);

@@ -180,6 +180,18 @@ fn cluster() -> Vec<Operation> {
             .or_nothing()
             .gives(202, [(JSON, schema("TaggedShard"))], "Its number"),
         CLUSTER
+            .operation(
+                "delete /v1/cluster/shards/{shard}",
+                "removeShard",
+                "Removes a data shard that owns no slots",
+            )
+            .gives(
+                202,
+                [(JSON, schema("TaggedShard"))],
+                "It is removed; its replicas end and release their disk",
+            )
+            .fails([404, 409]),
+        CLUSTER
             .operation("post /v1/cluster/rebalance", "rebalance", "Lets all data shards hold as many slots")
             .gives(202, [(JSON, schema("Moving"))], "How many moves that takes")
             .fails([409]),

@@ -32,6 +32,7 @@ fn paths_of(route: Route<'_>) -> &'static [&'static str] {
         Route::Clients => &["/v1/cluster/clients"],
         Route::Moves => &["/v1/cluster/moves"],
         Route::Rebalance => &["/v1/cluster/rebalance"],
+        Route::Shard(_) => &["/v1/cluster/shards/{shard}"],
         Route::AddShard => &["/v1/cluster/shards"],
         Route::MoveSlots(_) => &["/v1/cluster/shards/{shard}/slots"],
         Route::Transfer(_) => &["/v1/cluster/shards/{shard}/transfer"],
@@ -51,7 +52,7 @@ const fn host(verb: HostVerb) -> Route<'static> {
     Route::Host { node: "1", verb }
 }
 
-const ROUTES: [Route<'_>; 28] = [
+const ROUTES: [Route<'_>; 29] = [
     Route::Key("k"),
     Route::List,
     Route::Atomic("k"),
@@ -71,6 +72,7 @@ const ROUTES: [Route<'_>; 28] = [
     Route::Moves,
     Route::Rebalance,
     Route::AddShard,
+    Route::Shard("1"),
     Route::MoveSlots("1"),
     Route::Transfer("1"),
     Route::Raftdb("k"),

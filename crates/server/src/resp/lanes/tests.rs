@@ -397,3 +397,25 @@ fn a_transaction_is_not_split_and_neither_is_one_operation() {
     assert_eq!(refused, Some(true));
     assert!(lanes.is_idle());
 }
+
+/// Shards are numbered without a bound as they come and go.
+#[test]
+fn a_high_number_of_a_shard_takes_no_more_room_than_a_low_one() {
+    let mut lanes = Lanes::new();
+    let shards = [u64::MAX, 7, 1 << 40, u64::MAX];
+    let indexes = shards.map(|shard| lanes.push(ShardId(shard), &put(b"a")));
+    assert_eq!(indexes, [513, 7, 514, 513]);
+    let mut asked = Vec::new();
+    lanes.submit(
+        (None, Consistency::Linearizable),
+        |_, _| true,
+        |request, lane| match request {
+            Request::Write(Write::Transaction(transaction)) => asked.push((transaction.shard.0, lane)),
+            other => panic!("{other:?}"),
+        },
+    );
+    asked.sort_unstable();
+    assert_eq!(asked, [(7, 7), (1 << 40, 514), (u64::MAX, 513)]);
+    lanes.complete(514, replies(&[None]));
+    assert_eq!(lanes.take(514, |_| ()), Some(()));
+}
