@@ -175,6 +175,15 @@ pub enum Write {
     Config(ConfigWrite),
     /// Puts configuration of a backup in place. Answered as [`Write::Restore`] is.
     RestoreConfig(ConfigRestoration),
+    /// Removes what another restore has put into a shard, up to [`limits::DISCARD_KEYS_MAX`] keys, and claims the shard
+    /// for this backup once nothing is left. Versions go on from those of the other restore. Answered by
+    /// [`Reply::Count`] with the keys that are left, or as [`Write::Restore`] is if a client has written to the shard.
+    DiscardRestore {
+        /// Of which shard.
+        shard: ShardId,
+        /// The backup that is to be restored instead. What was restored from it already stays.
+        backup: Uuid,
+    },
     /// Gives the cluster another data shard, on the prime shard only. Answered by [`Reply::ShardAdded`] or
     /// [`Reply::Denied`]. It holds no slots until some are moved there.
     AddShard {
@@ -600,6 +609,7 @@ impl Write {
             Write::Checkpoint { shard }
             | Write::Restore(Restoration { shard, .. })
             | Write::RestoreConfig(ConfigRestoration { shard, .. })
+            | Write::DiscardRestore { shard, .. }
             | Write::Move(Move { shard, .. }) => Target::Shard(*shard),
         }
     }
@@ -627,6 +637,7 @@ impl Write {
             Write::Restore(restoration) => restoration.validate(),
             Write::Config(write) => write.validate(),
             Write::RestoreConfig(restoration) => restoration.validate(),
+            Write::DiscardRestore { .. } => Ok(()),
             Write::Move(step) => step.validate(),
             Write::AddShard { name, tags } => validate_shard(name.as_deref(), tags),
             Write::RemoveShard { shard: ShardId::PRIME } => {

@@ -45,6 +45,8 @@ pub enum Fault {
     OwnedBeforeLastRows,
     /// The registry removes a shard that owns slots.
     ShardRemovedWithSlots,
+    /// A restore that discards another one removes what clients have written, too.
+    WritesDiscarded,
     /// The receiver of slots takes parts of a copy that a later leader of the giver began anew.
     OldAttemptBelieved,
     /// A step of a scan is held against the slot map as it is when the shard answers, not against
@@ -71,7 +73,7 @@ pub struct Faults {
 impl Faults {
     /// All faults there are.
     #[cfg(feature = "deliberate-faults")]
-    pub const ALL: [Fault; 23] = [
+    pub const ALL: [Fault; 24] = [
         Fault::AcknowledgedBeforeSync,
         Fault::VoteNotPersisted,
         Fault::ReadWithoutRound,
@@ -89,6 +91,7 @@ impl Faults {
         Fault::ExpiredByLeaderAlone,
         Fault::OwnedBeforeLastRows,
         Fault::ShardRemovedWithSlots,
+        Fault::WritesDiscarded,
         Fault::OldAttemptBelieved,
         Fault::ScanByLaterMap,
         Fault::SlowDiskIgnored,

@@ -72,13 +72,17 @@ pub const SNAPSHOT_BLOCK_BYTES_MAX: usize = SNAPSHOT_BLOCK_BYTES_CLOSE + KEY_BYT
 /// [`ENTRY_BYTES_CLOSE`] bytes, as entries are.
 pub const RESTORE_BYTES_MAX: usize = ENTRY_BYTES_CLOSE + KEY_BYTES_MAX + VALUE_BYTES_MAX;
 
-/// The highest revision that a restore may lift a shard to: what is left above it lasts for ever.
-pub const RESTORE_REVISION_MAX: u64 = 1 << 62;
+/// The highest revision that a restore may lift a shard to, or a namespace: half of the numbers that are exact for
+/// JavaScript. No cluster gets there by writing.
+pub const RESTORE_REVISION_MAX: u64 = 1 << 52;
+
+/// Most keys of another restore that one command discards: a few milliseconds of work.
+pub const DISCARD_KEYS_MAX: usize = 4_096;
 
 /// How far above the highest version of a backup a restored cluster goes on. The cluster that was backed up went on
 /// giving out versions afterwards, and those must not come again with other values: this is more than a shard gives
-/// out in a hundred days at a hundred thousand writes a second. 2^53, up to where numbers are exact for JavaScript,
-/// has room for eight thousand restores.
+/// out in a hundred days at a hundred thousand writes a second. [`RESTORE_REVISION_MAX`] has room for four thousand
+/// restores.
 pub const RESTORE_REVISION_MARGIN: u64 = 1 << 40;
 
 /// Bytes of a snapshot's file in one message to a follower.

@@ -139,11 +139,12 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outco
         Outcome::Done(Reply::Rejected(rejection)) => (17, Some(u64::from(rejection.code()))),
         Outcome::Done(Reply::Expired { keys }) => (18, Some(*keys)),
         Outcome::Done(Reply::Refused(Refusal::CrossShard)) => (19, None),
+        Outcome::Done(Reply::Count(left)) => (24, Some(*left)),
         Outcome::Done(Reply::Move(reply)) => (20, Some(u64::from(reply.code()))),
         Outcome::Done(Reply::Refused(Refusal::UnknownOutcome | Refusal::NoLeader | Refusal::NotHere))
         | Outcome::Done(Reply::Part { .. } | Reply::SlotsMoved)
         | Outcome::Done(Reply::Value { .. } | Reply::Page(_) | Reply::Cluster(_) | Reply::Asked)
-        | Outcome::Done(Reply::Scanned { .. } | Reply::Count(_) | Reply::Snapshots(_) | Reply::Config(_))
+        | Outcome::Done(Reply::Scanned { .. } | Reply::Snapshots(_) | Reply::Config(_))
         | Outcome::Done(Reply::Registry(_) | Reply::Explained(_)) => {
             unreachable!("invariant: no leader answers a write so")
         }
@@ -217,6 +218,7 @@ fn outcome(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Outcome, DecodeEr
         17 => Reply::Rejected(Rejection::from_code(decoder.varint()?.try_into().unwrap_or(0))?),
         18 => Reply::Expired { keys: decoder.varint()? },
         19 => Reply::Refused(Refusal::CrossShard),
+        24 => Reply::Count(decoder.varint()?),
         20 => Reply::Move(MoveReply::from_code(decoder.varint()?.try_into().unwrap_or(0))?),
         TAG_OUTCOME_CONFIG => Reply::Config(ConfigReply::decode(decoder)?),
         _ => return Err(DecodeError::UnknownTag("outcome")),
@@ -376,6 +378,7 @@ mod tests {
             Outcome::Done(Reply::Registered),
             Outcome::Done(Reply::Refused(Refusal::Overloaded)),
             Outcome::Done(Reply::Checkpointed { index: LogIndex(1 << 50) }),
+            Outcome::Done(Reply::Count(1 << 50)),
             Outcome::Done(Reply::Restored),
             Outcome::Done(Reply::Refused(Refusal::DiskUnavailable)),
             Outcome::Done(Reply::Refused(Refusal::CrossShard)),

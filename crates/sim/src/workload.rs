@@ -185,7 +185,14 @@ impl Workload {
                     shard: ShardId(random.u64(0..=self.data_shards)),
                 });
             }
-            2 => return Request::Write(Write::Restore(lift(self.data_shards, random))),
+            2 => {
+                let restoration = lift(self.data_shards, random);
+                let Restoration { shard, backup, .. } = restoration;
+                return Request::Write(match random.bool() {
+                    true => Write::Restore(restoration),
+                    false => Write::DiscardRestore { shard, backup },
+                });
+            }
             _ => {}
         }
         let key = choose(random, &self.keys).clone();

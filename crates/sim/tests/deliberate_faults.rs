@@ -151,9 +151,10 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         Fault::ScanByLaterMap => {
             [Strike::Crash { target, loss: Loss::Process, inside_operations: None }, isolate, pause, slow]
         }
-        Fault::OwnedBeforeLastRows | Fault::OldAttemptBelieved | Fault::ShardRemovedWithSlots => {
-            [isolate, pause, slow, break_links]
-        }
+        Fault::OwnedBeforeLastRows
+        | Fault::OldAttemptBelieved
+        | Fault::ShardRemovedWithSlots
+        | Fault::WritesDiscarded => [isolate, pause, slow, break_links],
         Fault::TimeOfNodeAsked => {
             let set = Strike::SetClock { target, ahead_ms: random.i64(-60_000..60_000) };
             [set.clone(), set.clone(), set, isolate]
@@ -242,6 +243,11 @@ fn old_attempt_believed_is_caught() {
 #[test]
 fn scan_by_later_map_is_caught() {
     caught(Fault::ScanByLaterMap, &["scans"]);
+}
+
+#[test]
+fn writes_discarded_is_caught() {
+    caught(Fault::WritesDiscarded, &["durability", "linearizable", "operations"]);
 }
 
 #[test]

@@ -61,6 +61,10 @@ pub struct RestoreArgs {
     pub client: ClientArgs,
     /// The backup
     pub file: PathBuf,
+    /// Remove first what another restore has brought, an unfinished one or one of the wrong file. Refused if a client has
+    /// written to the cluster
+    #[arg(long)]
+    pub discard: bool,
 }
 
 /// Arguments of `backup verify` and `backup inspect`.

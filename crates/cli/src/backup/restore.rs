@@ -33,7 +33,8 @@ pub fn run(args: RestoreArgs) -> Result<(), CliError> {
     let revision = summary.restored_revision();
     let target = format!("/v1/restore?backup={}&revision={revision}&expiring=true", summary.header.backup);
     let send = |keys: &[u8], patience| send(&client, &Call::post(&*target, keys), patience);
-    send(&[], PATIENCE_TO_BEGIN)?;
+    let claim = if args.discard { format!("{target}&discard=true") } else { target.clone() };
+    self::send(&client, &Call::post(&*claim, &[]), PATIENCE_TO_BEGIN)?;
 
     let mut keys = Vec::new();
     let again = super::read_file(&args.file, "restoring", |part| {
@@ -100,7 +101,8 @@ fn judge(answer: Result<Answer, CliError>) -> Verdict {
             409 => Verdict::Refused(CliError::Refused(format!(
                 "{} refuses: the cluster has been written to by something else than this restore. \
                  A backup goes into a fresh cluster: start one with empty data directories, and keep clients away \
-                 until it is restored",
+                 until it is restored. If no client has written, and it was another restore, --discard removes what \
+                 that has brought",
                 answer.url
             ))),
             503 | 504 => Verdict::Again(answer.refusal()),

@@ -11,6 +11,7 @@ use std::thread;
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
+use uuid::Uuid;
 
 use crate::harness::{Cluster, Options, eventually, tidelock};
 
@@ -242,6 +243,27 @@ fn a_cluster_with_data_is_not_restored_into() {
     let refused = failed(&other.url(1, ""), &["backup", "restore", text(&saved)]);
     assert!(refused.contains("fresh cluster"), "{refused}");
     assert_eq!(keys(&other, 1).into_keys().collect::<Vec<_>>(), ["other"]);
+    let refused = failed(&other.url(1, ""), &["backup", "restore", "--discard", text(&saved)]);
+    assert!(refused.contains("fresh cluster"), "clients have written: {refused}");
+}
+
+#[test]
+fn what_another_restore_has_brought_is_discarded_when_asked() {
+    let cluster = Cluster::start(1);
+    cluster.put(1, "/v1/keys/k", b"saved");
+    let files = Files::new();
+    let saved = files.path("b");
+    run(&cluster.url(1, ""), &["backup", "save", "--out", text(&saved)]);
+    let other = Cluster::start(1);
+    // Somebody claims the fresh cluster for a backup that nobody has.
+    let claim = |revision: u64| format!("POST /v1/restore?backup={}&revision={revision}", Uuid::from_u128(9));
+    assert_eq!(other.send(1, &claim(1 << 62), &[], b"").status, 400);
+    assert_eq!(other.send(1, &claim(1 << 52), &[], b"").status, 204);
+    let refused = failed(&other.url(1, ""), &["backup", "restore", text(&saved)]);
+    assert!(refused.contains("--discard"), "{refused}");
+    run(&other.url(1, ""), &["backup", "restore", "--discard", text(&saved)]);
+    assert_eq!(other.get(1, "/v1/keys/k").text(), "saved");
+    assert_eq!(other.put(1, "/v1/keys/k", b"new").status, 200);
 }
 
 #[test]

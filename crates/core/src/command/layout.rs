@@ -41,6 +41,7 @@ const TAG_EXPIRE: u8 = 23;
 const TAG_RESTORE_EXPIRING: u8 = 24;
 const TAG_CONFIG: u8 = 30;
 const TAG_RESTORE_CONFIG: u8 = 31;
+const TAG_DISCARD_RESTORE: u8 = 32;
 
 impl Write {
     /// Appends the layout that stands in the log and on the wire.
@@ -107,6 +108,11 @@ impl Write {
             Write::RestoreConfig(restoration) => {
                 out.push(TAG_RESTORE_CONFIG);
                 restoration.encode(out);
+            }
+            Write::DiscardRestore { shard, backup } => {
+                out.push(TAG_DISCARD_RESTORE);
+                codec::put_varint(out, shard.0);
+                out.extend_from_slice(backup.as_bytes());
             }
             Write::Assign { seen, assignments } => {
                 out.push(TAG_ASSIGN);
@@ -192,6 +198,12 @@ impl Write {
                 Ok(Write::Expire { shard, now, limit: limit as usize })
             }
             TAG_CONFIG => Ok(Write::Config(ConfigWrite::decode(decoder)?)),
+            TAG_DISCARD_RESTORE => {
+                let shard = ShardId(decoder.varint()?);
+                let backup = Uuid::from_slice(decoder.raw(16)?);
+                let backup = backup.map_err(|_| DecodeError::Invalid("backup uuid"))?;
+                Ok(Write::DiscardRestore { shard, backup })
+            }
             TAG_RESTORE_CONFIG => Ok(Write::RestoreConfig(ConfigRestoration::decode(decoder, owner)?)),
             TAG_ASSIGN => {
                 let seen = LogIndex(decoder.varint()?);

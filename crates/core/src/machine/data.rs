@@ -4,13 +4,14 @@
 //! each other.
 
 use alloc::vec::Vec;
+use uuid::Uuid;
 
 use super::config::moving::OutgoingConfig;
 use super::config::{self, Config};
 use super::kv::KeyValue;
 use crate::codec::DecodeError;
 use crate::command::{ConfigRestoration, Read, Refusal, Reply, Restoration, Write};
-use crate::deliberate::Faults;
+use crate::deliberate::{Fault, Faults};
 use crate::event::ConfigNews;
 use crate::types::Version;
 
@@ -33,7 +34,9 @@ impl Data {
             Write::Put { .. } | Write::Delete { .. } | Write::Restore(_) => true,
             Write::Transaction(_) | Write::Expire { .. } => true,
             Write::Exchange { .. } | Write::CompareExchange { .. } => true,
-            Write::Config(_) | Write::RestoreConfig(_) | Write::Move(_) => true,
+            Write::Config(_) | Write::RestoreConfig(_) | Write::DiscardRestore { .. } | Write::Move(_) => {
+                true
+            }
             Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. } => false,
             Write::AddShard { .. } | Write::RemoveShard { .. } => false,
             Write::Rebalance | Write::MoveSlots { .. } => false,
@@ -58,6 +61,7 @@ impl Data {
             Write::Expire { now, limit, .. } => self.kv.expire(now, limit),
             Write::Config(write) => self.config.apply(write),
             Write::RestoreConfig(restoration) => self.restore_config(&restoration),
+            Write::DiscardRestore { backup, .. } => self.discard_restore(backup),
             Write::Move(step) => Reply::Move(self.step(step, self.faults)),
             _ => Reply::Refused(Refusal::Invalid("write for another kind of shard")),
         }
@@ -107,6 +111,19 @@ impl Data {
             Ok(()) => Reply::Restored,
             Err(_) => Reply::Refused(Refusal::Invalid("a block of configuration out of its order")),
         }
+    }
+
+    /// Removes what another restore has put here.
+    fn discard_restore(&mut self, backup: Uuid) -> Reply {
+        let is_of_restores = self.config.is_pristine() && self.kv.is_of_restores();
+        if !is_of_restores && !self.faults.has(Fault::WritesDiscarded) {
+            return Reply::ConditionFailed { current: self.kv.revision };
+        }
+        let left = self.kv.discard_restore(backup);
+        if left == Some(0) {
+            self.config.discard_restored();
+        }
+        Reply::Count(left.unwrap_or_default())
     }
 
     /// Takes out whose configuration changed since the last time.

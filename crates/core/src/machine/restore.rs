@@ -391,7 +391,13 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(fresh.apply(LogIndex(1), restore()), Reply::Restored);
         }
+        let discard = || Write::DiscardRestore { shard, backup: Uuid::from_u128(8) };
+        assert_eq!(fresh.apply(LogIndex(1), discard()), Reply::Count(0));
+        let Machine::Data(data) = &fresh else { unreachable!("a data shard") };
+        assert!(data.config.list((b"", None), 10, &|_| true).items.is_empty());
+        assert_eq!(fresh.apply(LogIndex(1), restore()), Reply::ConditionFailed { current: Version(9) });
         publish(&mut fresh, 1, 2);
+        assert_eq!(fresh.apply(LogIndex(1), discard()), Reply::ConditionFailed { current: Version(9) });
         assert_eq!(fresh.apply(LogIndex(1), restore()), refused, "a client has written");
         let mut written = Machine::new(ShardId(1), 3, 4);
         put(&mut written, 1, b"value");

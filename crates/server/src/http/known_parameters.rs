@@ -43,7 +43,7 @@ fn of(route: Route<'_>, method: &Method) -> Option<&'static [&'static str]> {
         (Route::Config(rest), method) => config::parameters_of_change(rest, method),
         (Route::Shard(_), &Method::DELETE) => Some(&[]),
         (Route::Transfer(_), &Method::POST) => Some(&["to"]),
-        (Route::Restore, &Method::POST) => Some(&["backup", "revision", "expiring"]),
+        (Route::Restore, &Method::POST) => Some(&["backup", "revision", "expiring", "discard"]),
         (
             Route::Atomic(_)
             | Route::Tags(_)

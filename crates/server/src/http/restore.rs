@@ -2,7 +2,8 @@
 //!
 //! Owns the splitting of what comes over shards, into commands of bounded size: keys, or a block of configuration, which
 //! begins with a zero byte as no key's length does. Whether a shard takes them, the shard
-//! decides when it applies them. Every request may be repeated.
+//! decides when it applies them. Every request may be repeated. With `discard`, what another restore has put into the
+//! shards is removed first, as long as no client has written to them.
 
 use std::collections::BTreeMap;
 
@@ -29,12 +30,15 @@ pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, 
         return Err(Problem::method_not_allowed("POST"));
     }
     let (backup, revision) = parameters(call.parameters())?;
-    let expiring = call.parameters().flag("expiring")?;
+    let (expiring, discard) = (call.parameters().flag("expiring")?, call.parameters().flag("discard")?);
     let layout = if expiring { RowLayout::Expiring } else { RowLayout::Plain };
     let body = call.read_body(BodyLimit::Form(call.context.options.body_bytes_max)).await?;
     let Reply::Registry(registry) = call.submit(Request::Registry).await? else {
         return Err(Problem::mismatched_reply());
     };
+    if discard {
+        discard_others(call.store(), backup, &registry.slots).await?;
+    }
     if config::is_block(&body) {
         return restore_config(call.store(), backup, (&body, &registry.slots)).await;
     }
@@ -50,6 +54,20 @@ pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, 
         .map(|restoration| call.store().submit(Request::Write(Write::Restore(restoration))))
         .collect();
     settle(asked).await
+}
+
+/// Removes what other restores have put into the shards.
+async fn discard_others<S: Store>(store: &S, backup: Uuid, slots: &SlotMap) -> Result<(), Problem> {
+    for shard in slots.shards() {
+        loop {
+            match store.submit(Request::Write(Write::DiscardRestore { shard, backup })).await {
+                Reply::Count(0) => break,
+                Reply::Count(_) => {}
+                reply => return Err(refusal(reply)),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Sends what a block of configuration says of each namespace to its shard, and what it says of its own shard to all.
@@ -91,7 +109,8 @@ fn refusal(reply: Reply) -> Problem {
     match reply {
         Reply::ConditionFailed { .. } => Problem::new(
             ProblemKind::NotEmpty,
-            "the cluster has been written to by something else than this restore; a backup goes into a fresh cluster",
+            "the cluster has been written to by something else than this restore; a backup goes into a fresh cluster. If \
+             that was only another restore, discard=true removes what it has brought",
         ),
         Reply::Refused(refusal) => refusal.into(),
         _ => Problem::mismatched_reply(),

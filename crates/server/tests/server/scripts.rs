@@ -95,6 +95,7 @@ scripts! {
     reserved_paths_are_never_keys
     restores_are_refused_by_what_others_wrote
     restores_fill_what_nobody_wrote_to
+    restores_of_others_are_discarded
     shards_are_added_and_removed
     shards_say_where_and_why
     slots_are_moved

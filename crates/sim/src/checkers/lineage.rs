@@ -134,7 +134,7 @@ impl Builder<'_> {
             Write::FinishMigration { .. } | Write::Move(_) => return Ok(()),
             Write::Assign { .. } | Write::ForgetReplica { .. } | Write::TagShard(_) => return Ok(()),
             // A restore in a run brings no keys; what it does to the revision shows in the versions that follow.
-            Write::Checkpoint { .. } | Write::Restore(_) => return Ok(()),
+            Write::Checkpoint { .. } | Write::Restore(_) | Write::DiscardRestore { .. } => return Ok(()),
             // Of other keys, and judged by `operations`.
             Write::Transaction(_) | Write::Exchange { .. } | Write::CompareExchange { .. } => return Ok(()),
             Write::Expire { .. } => return Ok(()),

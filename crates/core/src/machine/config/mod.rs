@@ -124,6 +124,12 @@ impl Config {
         self.news.push(ConfigNews { namespace: name.clone(), containers });
     }
 
+    /// Removes all namespaces, which restores have put here.
+    pub fn discard_restored(&mut self) {
+        let names: Vec<Name> = self.namespaces.keys().cloned().collect();
+        names.iter().for_each(|name| self.remove(name));
+    }
+
     /// Takes note of the containers that resolve to something else since `revision`.
     fn tell(&mut self, name: &Name, namespace: &Namespace, revision: u64) {
         let containers = namespace.changed_by(revision);
@@ -276,14 +282,17 @@ impl Config {
     /// # Errors
     /// As [`Config::take_block`].
     pub fn restore_block(&mut self, block: &[u8]) -> Result<(), DecodeError> {
-        let margin = limits::CONFIG_RESTORE_REVISION_MARGIN;
+        let lift = |revision: u64| match revision {
+            0..=limits::RESTORE_REVISION_MAX => Ok(revision + limits::CONFIG_RESTORE_REVISION_MARGIN),
+            _ => Err(DecodeError::Invalid("revision of a namespace beyond any that a cluster gives out")),
+        };
         records::of_block(block, |name, mut record| {
             match &mut record {
                 Record::Shard { floor, touched } => {
-                    *floor = floor.saturating_add(margin);
+                    *floor = lift(*floor)?;
                     *touched = false;
                 }
-                Record::Namespace { numbered, .. } => *numbered = numbered.saturating_add(margin),
+                Record::Namespace { numbered, .. } => *numbered = lift(*numbered)?,
                 _ => {}
             }
             self.take(name, record)

@@ -183,6 +183,30 @@ impl KeyValue {
         Reply::Restored
     }
 
+    /// Whether only restores ever wrote here.
+    pub fn is_of_restores(&self) -> bool {
+        self.restoring.is_some() || self.revision == Version::ABSENT
+    }
+
+    /// Removes keys that are not of this backup, up to [`limits::DISCARD_KEYS_MAX`], and takes no revision for it: a
+    /// version that was given out must not come back with another value. Returns how many keys are left, or `None` if
+    /// there was nothing to discard.
+    pub fn discard_restore(&mut self, backup: Uuid) -> Option<u64> {
+        let is_untouched = self.restoring.is_none() && self.revision == Version::ABSENT;
+        if is_untouched || self.restoring == Some(backup) {
+            return None;
+        }
+        let first = self.records.iter().take(limits::DISCARD_KEYS_MAX);
+        for key in first.map(|record| Box::from(record.key())).collect::<Vec<Box<[u8]>>>() {
+            self.take_out(&key);
+        }
+        let left = self.records.len() as u64;
+        if left == 0 {
+            self.restoring = Some(backup);
+        }
+        Some(left)
+    }
+
     /// A client's write took a revision.
     fn wrote(&mut self, revision: Version) {
         self.revision = revision;

@@ -96,6 +96,33 @@ fn a_restore_into_what_others_wrote_is_refused() {
 }
 
 #[test]
+fn what_another_restore_has_brought_is_discarded_in_steps() {
+    let mut kv = KeyValue::default();
+    assert_eq!(kv.discard_restore(Uuid::from_u128(8)), None, "nothing was written");
+    let key = |number: usize| Bytes::from(alloc::format!("{number:05}"));
+    let count = limits::DISCARD_KEYS_MAX + 2;
+    let mut all = restoration(7, 100, &[]);
+    all.records = (0..count)
+        .map(|number| RestoredKey {
+            key: key(number),
+            version: Version(1),
+            value: Bytes::new(),
+            expires: Some(UnixMillis(1 << 40)),
+        })
+        .collect();
+    assert_eq!(kv.restore(&all), Reply::Restored);
+    assert_eq!(kv.discard_restore(Uuid::from_u128(7)), None, "it is this restore");
+    assert_eq!(kv.discard_restore(Uuid::from_u128(8)), Some(2));
+    assert_eq!(kv.discard_restore(Uuid::from_u128(8)), Some(0));
+    assert_eq!(kv.record_count(), 0);
+    assert_eq!(kv.restore(&all), Reply::ConditionFailed { current: Version(100) }, "the shard is claimed");
+    assert_eq!(kv.restore(&restoration(8, 10, &[(b"a", 3)])), Reply::Restored);
+    let written = kv.put(b"a", b"2", Condition::Version(Version(3)));
+    assert_eq!(written, Reply::Written { version: Version(101), created: false }, "no version comes again");
+    assert!(!kv.is_of_restores());
+}
+
+#[test]
 fn lists_page_in_byte_order_within_the_prefix() {
     let mut kv = KeyValue::default();
     for key in [&b"a"[..], b"p", b"p\x00", b"p\xff", b"pa", b"pb", b"q"] {

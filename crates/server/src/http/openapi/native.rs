@@ -226,6 +226,11 @@ fn cluster() -> Vec<Operation> {
                 query("backup", json!({ "type": "string", "format": "uuid" }), "Names the source").required(),
                 query("revision", number_in(0, REVISION_MAX), "What revisions are lifted to").required(),
                 query("expiring", flag(), "The rows say when each key expires"),
+                query(
+                    "discard",
+                    flag(),
+                    "What another restore has brought is removed first, unless a client has written since",
+                ),
             ])
             .takes([(OCTETS, bytes())])
             .or_nothing()

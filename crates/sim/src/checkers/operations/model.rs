@@ -72,6 +72,9 @@ impl Model {
                 self.restoring = Some(restoration.backup);
                 self.revision = self.revision.max(restoration.revision.0);
             }
+            Write::DiscardRestore { backup, .. } if self.restoring.is_some() && self.config.is_pristine() => {
+                self.restoring = Some(*backup);
+            }
             Write::Transaction(transaction) => {
                 for watch in &transaction.watches {
                     let current = self.version(&watch.key);
