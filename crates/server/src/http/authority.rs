@@ -5,10 +5,11 @@
 //! those of `--allowed-hosts`, as etcd does with `--host-whitelist`. Anything else is 421: the request may be right, but
 //! not at this server (RFC 9110 section 15.5.20), which tells it apart from the 403 of [`super::cross_origin`].
 
+use std::cell::RefCell;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use hyper::Version;
-use hyper::header::HOST;
+use hyper::header::{HOST, HeaderValue};
 use hyper::http::request::Parts;
 
 use super::problem::{Problem, ProblemKind};
@@ -16,7 +17,7 @@ use crate::config::HOST_BYTES_MAX;
 
 /// `host[:port]` of a request, well formed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Authority<'a> {
+struct Authority<'a> {
     text: &'a str,
     host: &'a str,
 }
@@ -27,7 +28,7 @@ impl<'a> Authority<'a> {
     ///
     /// # Errors
     /// 400 if `Host` is missing, malformed, or there more than once (RFC 9112 section 3.2).
-    pub fn of(head: &'a Parts) -> Result<Option<Authority<'a>>, Problem> {
+    fn of(head: &'a Parts) -> Result<Option<Authority<'a>>, Problem> {
         let mut fields = head.headers.get_all(HOST).iter();
         let field = match (fields.next(), fields.next()) {
             (Some(field), None) => field,
@@ -60,11 +61,6 @@ impl<'a> Authority<'a> {
         (port_is_valid && host_is_valid).then_some(Authority { text, host })
     }
 
-    /// As it was written.
-    pub fn as_str(self) -> &'a str {
-        self.text
-    }
-
     /// A name cannot be bound to an address by a page if it is an address.
     fn is_ip(self) -> bool {
         self.host.starts_with('[') || self.host.parse::<Ipv4Addr>().is_ok()
@@ -84,17 +80,37 @@ fn is_of_name(byte: u8) -> bool {
 #[derive(Clone, Debug, Default)]
 pub struct AllowedHosts {
     names: Vec<String>,
+    /// The `Host` that was allowed last. Nearly every request has the same one, and parsing it again
+    /// would take as long as parsing the rest of a short request.
+    last: RefCell<Option<HeaderValue>>,
 }
 
 impl AllowedHosts {
     /// IP addresses and `localhost` are always allowed.
     pub fn new(names: impl IntoIterator<Item = String>) -> AllowedHosts {
-        AllowedHosts { names: names.into_iter().collect() }
+        AllowedHosts { names: names.into_iter().collect(), last: RefCell::default() }
     }
 
+    /// The `host[:port]` that a request is addressed to, as it was written. `None` as of [`Authority::of`].
+    ///
     /// # Errors
-    /// 421 if this node does not answer for that host.
-    pub(super) fn check(&self, authority: Authority<'_>) -> Result<(), Problem> {
+    /// Those of [`Authority::of`], and 421 if this node does not answer for that host.
+    pub(super) fn authority<'a>(&self, head: &'a Parts) -> Result<Option<&'a str>, Problem> {
+        let mut fields = head.headers.get_all(HOST).iter();
+        let only = match (fields.next(), fields.next()) {
+            (Some(field), None) if head.uri.authority().is_none() => Some(field),
+            _ => None,
+        };
+        if only.is_some() && only == self.last.borrow().as_ref() {
+            return Ok(only.and_then(|field| field.to_str().ok()));
+        }
+        let Some(authority) = Authority::of(head)? else { return Ok(None) };
+        self.check(authority)?;
+        self.last.replace(only.cloned());
+        Ok(Some(authority.text))
+    }
+
+    fn check(&self, authority: Authority<'_>) -> Result<(), Problem> {
         if authority.is_ip() {
             return Ok(());
         }
@@ -187,6 +203,28 @@ mod tests {
             ".",
         ] {
             assert!(!is_allowed(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_was_allowed_last_is_allowed_again_and_nothing_else() {
+        let hosts = AllowedHosts::new(["tidelock.example".to_owned()]);
+        let ask = |names: &[&str], target: &str| {
+            let mut request = hyper::Request::builder().uri(target);
+            for name in names {
+                request = request.header(HOST, *name);
+            }
+            let (head, ()) = request.body(()).unwrap().into_parts();
+            let found = hosts.authority(&head);
+            found.map(|text| text.map(str::to_owned)).map_err(|problem| problem.status())
+        };
+        let allowed = "tidelock.example:8001";
+        for _ in 0..2 {
+            assert_eq!(ask(&[allowed], "/"), Ok(Some(allowed.to_owned())));
+            assert!(ask(&["evil.example"], "/").is_err());
+            assert!(ask(&[allowed, allowed], "/").is_err());
+            assert!(ask(&[allowed], "http://evil.example/").is_err());
+            assert!(ask(&[], "/").is_err());
         }
     }
 }

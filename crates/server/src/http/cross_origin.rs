@@ -9,14 +9,13 @@ use hyper::Method;
 use hyper::header::{HeaderName, HeaderValue, ORIGIN};
 use hyper::http::request::Parts;
 
-use super::authority::Authority;
 use super::problem::{Problem, ProblemKind};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// # Errors
 /// 403 for an unsafe method if the browser says, or lets suspect, that another origin's page sent the request.
-pub(super) fn check(head: &Parts, authority: Option<Authority<'_>>) -> Result<(), Problem> {
+pub(super) fn check(head: &Parts, authority: Option<&str>) -> Result<(), Problem> {
     if matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS) {
         return Ok(());
     }
@@ -30,9 +29,9 @@ pub(super) fn check(head: &Parts, authority: Option<Authority<'_>>) -> Result<()
 }
 
 /// Whether an origin has this host and port. The scheme cannot be compared: a proxy in front may have taken TLS off.
-fn is_origin_of(origin: &HeaderValue, authority: Authority<'_>) -> bool {
+fn is_origin_of(origin: &HeaderValue, authority: &str) -> bool {
     let host = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
-    host.is_some_and(|host| host.eq_ignore_ascii_case(authority.as_str()))
+    host.is_some_and(|host| host.eq_ignore_ascii_case(authority))
 }
 
 fn refused() -> Problem {

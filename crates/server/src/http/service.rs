@@ -15,7 +15,6 @@ use tidelock_core::command::{
 };
 use tidelock_core::limits;
 
-use super::authority::Authority;
 use super::body::{BodyLimit, RequestBody};
 use super::config::ApiError;
 use super::problem::{Problem, ProblemKind};
@@ -254,10 +253,7 @@ pub(super) fn only_posts(method: &Method) -> Result<(), Problem> {
 /// What must hold before a request's meaning is looked at.
 fn check_head(head: &Parts, context: &HttpContext) -> Result<(), Problem> {
     check_length(head, context.options.head_bytes_max)?;
-    let authority = Authority::of(head)?;
-    if let Some(authority) = authority {
-        context.allowed_hosts.check(authority)?;
-    }
+    let authority = context.allowed_hosts.authority(head)?;
     cross_origin::check(head, authority)
 }
 
