@@ -1,7 +1,9 @@
-//! The command line: every command, flag, environment variable and the text that `--help` teaches them with.
+//! The command line: every command, flag, environment variable and the text that `--help` teaches
+//! them with.
 //!
-//! Owns syntax only. What a setting of `serve` means, and its default, belongs to the server's configuration, so
-//! the flags here are all optional; the defaults named in help texts are held to it by a test in `serve`.
+//! Owns syntax only. What a setting of `serve` means, and its default, belongs to the server's
+//! configuration, so the flags here are all optional; the defaults named in help texts are held to
+//! it by a test in `serve`.
 
 mod backup;
 mod cluster;
@@ -10,10 +12,11 @@ mod keys;
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand};
 
 use crate::bench::BenchArgs;
 use crate::client::NodeUrl;
+pub use crate::output::Output;
 pub use backup::{BackupArgs, BackupCommand, FileArgs, RestoreArgs, SaveArgs};
 pub use cluster::{
     AddShardArgs, ClientsArgs, ClusterArgs, ClusterCommand, ExplainArgs, MoveSlotsArgs, RemoveShardArgs,
@@ -25,8 +28,8 @@ pub use config::{
 };
 pub use keys::{AtomicArgs, AtomicCommand, DelArgs, GetArgs, KvArgs, KvCommand, ListArgs, PutArgs};
 
-/// A replicated key-value store: every acknowledged write is on the disks of a majority, every read is
-/// linearizable unless you ask for a stale one.
+/// A replicated key-value store: every acknowledged write is on the disks of a majority, every read
+/// is linearizable unless you ask for a stale one.
 #[derive(Debug, Parser)]
 #[command(name = "tidelock", version, max_term_width = 110)]
 #[command(after_help = "Try it: `tidelock dev --nodes 3` in one terminal, then in another\n  \
@@ -43,16 +46,17 @@ pub struct Cli {
 pub enum Command {
     /// Run one node of a cluster
     ///
-    /// It runs in the foreground until SIGTERM or SIGINT. Without --peers it is a cluster of one. With --peers it
-    /// is one of the founders of a cluster: start each of them with the same list, in any order; the cluster serves
-    /// once a majority is up.
+    /// It runs in the foreground until SIGTERM or SIGINT. Without --peers it is a cluster of one.
+    /// With --peers it is one of the founders of a cluster: start each of them with the same list,
+    /// in any order; the cluster serves once a majority is up.
     ///
-    /// With --join it becomes a member of a cluster that is there: it asks the members listed until one of them takes it
-    /// in.
+    /// With --join it becomes a member of a cluster that is there: it asks the members listed until
+    /// one of them takes it in.
     ///
-    /// The first start writes the cluster's identity to the data directory. From then on the node needs its own disk and a
-    /// majority, never a particular peer. --peers, --join, --cluster-name and --shards may stay as they were at the first
-    /// start or be left out; the node does not start if they contradict its directory.
+    /// The first start writes the cluster's identity to the data directory. From then on the node
+    /// needs its own disk and a majority, never a particular peer. --peers, --join, --cluster-name
+    /// and --shards may stay as they were at the first start or be left out; the node does not
+    /// start if they contradict its directory.
     ///
     /// A flag wins over its environment variable, which wins over --config.
     #[command(after_help = "One node:\n  tidelock serve --data-dir /var/lib/tidelock\n\n\
@@ -63,12 +67,12 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Run a whole cluster on this machine, to try things and to break them
     ///
-    /// Starts N real nodes as processes on loopback addresses, each with its own directory, prints their endpoints
-    /// once all are ready, then their logs, until Ctrl-C stops them all.
+    /// Starts N real nodes as processes on loopback addresses, each with its own directory, prints
+    /// their endpoints once all are ready, then their logs, until Ctrl-C stops them all.
     ///
-    /// A node that dies is reported and stays dead: kill one with `kill -9`, watch the others carry on, and start it
-    /// again with the command line printed. Settings of `serve` that are not given here can be set by their
-    /// environment variables, such as TIDELOCK_LOG=debug.
+    /// A node that dies is reported and stays dead: kill one with `kill -9`, watch the others carry
+    /// on, and start it again with the command line printed. Settings of `serve` that are not given
+    /// here can be set by their environment variables, such as TIDELOCK_LOG=debug.
     Dev(DevArgs),
     /// Read and write keys
     Kv(KvArgs),
@@ -87,7 +91,8 @@ pub enum Command {
 /// Arguments of `serve`: every setting of a node, each optional.
 #[derive(Clone, Debug, Args)]
 pub struct ServeArgs {
-    /// Directory of everything this node remembers; made if it is not there [default: ./tidelock-data]
+    /// Directory of everything this node remembers; made if it is not there
+    /// [default: ./tidelock-data]
     #[arg(long, env = "TIDELOCK_DATA_DIR", value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// Address for HTTP clients [default: 127.0.0.1:8001]
@@ -103,20 +108,22 @@ pub struct ServeArgs {
     /// Address for the other nodes, and this node's name in --peers [default: 127.0.0.1:9001]
     #[arg(long, env = "TIDELOCK_PEER", value_name = "ADDR")]
     pub peer: Option<String>,
-    /// Names besides those of the addresses above under which HTTP clients reach this node, such as a load balancer's
+    /// Names besides those of the addresses above under which HTTP clients reach this node, such as
+    /// a load balancer's
     #[arg(long, env = "TIDELOCK_ALLOWED_HOSTS", value_name = "NAME,…", value_delimiter = ',')]
     pub allowed_hosts: Option<Vec<String>>,
     /// Peer addresses of all founders, this node's included, the same list on each of them
     #[arg(long, env = "TIDELOCK_PEERS", value_name = "ADDR,…", value_delimiter = ',')]
     pub peers: Option<Vec<String>>,
-    /// Peer addresses of members of a cluster that is there, for a new node to join it; one that is up is enough
+    /// Peer addresses of members of a cluster that is there, for a new node to join it; one that is
+    /// up is enough
     #[arg(long, env = "TIDELOCK_JOIN", value_name = "ADDR,…", value_delimiter = ',')]
     pub join: Option<Vec<String>>,
     /// A name that founders must share, so that clusters cannot be mixed up [default: tidelock]
     #[arg(long, env = "TIDELOCK_CLUSTER_NAME", value_name = "NAME")]
     pub cluster_name: Option<String>,
-    /// Last resort when a majority is lost for good: this node goes on alone, as a new cluster, with what its own disk
-    /// holds. ID is that of the cluster it leaves, so that it happens once
+    /// Last resort when a majority is lost for good: this node goes on alone, as a new cluster,
+    /// with what its own disk holds. ID is that of the cluster it leaves, so that it happens once
     #[arg(long, env = "TIDELOCK_FORCE_NEW_CLUSTER", value_name = "ID")]
     pub force_new_cluster: Option<String>,
     /// Into how many shards a new cluster divides its keys [default: 4]
@@ -125,18 +132,19 @@ pub struct ServeArgs {
     /// A property of this host, such as geo:zone=us-west-1a; repeatable
     #[arg(long = "tag", env = "TIDELOCK_TAGS", value_name = "KEY=VALUE", value_delimiter = ',')]
     pub tags: Option<Vec<String>>,
-    /// Whether a write is on the disk before it is acknowledged. Without it a power failure may lose
-    /// acknowledged writes [default: true]
+    /// Whether a write is on the disk before it is acknowledged. Without it a power failure may
+    /// lose acknowledged writes [default: true]
     #[arg(long, env = "TIDELOCK_SYNC", value_name = "BOOL", action = ArgAction::Set)]
     pub sync: Option<bool>,
-    /// How long a silent leader is waited for before another is elected, in milliseconds [default: 1000]
+    /// How long a silent leader is waited for before another is elected, in milliseconds
+    /// [default: 1000]
     #[arg(long, env = "TIDELOCK_ELECTION_TIMEOUT_MS", value_name = "MS")]
     pub election_timeout_ms: Option<u64>,
     /// By when every request is answered, if only with a refusal, in milliseconds [default: 2500]
     #[arg(long, env = "TIDELOCK_REQUEST_TIMEOUT_MS", value_name = "MS")]
     pub request_timeout_ms: Option<u64>,
-    /// How long a host may be silent before the cluster gives its place to another one, where its placement policies
-    /// allow that, in seconds [default: 300]
+    /// How long a host may be silent before the cluster gives its place to another one, where its
+    /// placement policies allow that, in seconds [default: 300]
     #[arg(long, env = "TIDELOCK_DEAD_AFTER_S", value_name = "SECONDS")]
     pub dead_after_s: Option<u64>,
     /// From how long on a request is logged as slow, in milliseconds [default: 1000]
@@ -152,13 +160,16 @@ pub struct ServeArgs {
     /// Form of the log on standard error: text or json [default: text]
     #[arg(long, env = "TIDELOCK_LOG_FORMAT", value_name = "FORMAT")]
     pub log_format: Option<String>,
-    /// What the log shows: a level, or directives such as info,tidelock_server=debug [default: info]
+    /// What the log shows: a level, or directives such as info,tidelock_server=debug
+    /// [default: info]
     #[arg(long = "log", env = "TIDELOCK_LOG", value_name = "FILTER")]
     pub log_filter: Option<String>,
-    /// TOML file with any of these settings, named as here with _ for -; an unknown name is an error
+    /// TOML file with any of these settings, named as here with _ for -; an unknown name is an
+    /// error
     #[arg(long, env = "TIDELOCK_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Stops the node when its standard input ends: how `tidelock dev` makes sure that no node outlives it.
+    /// Stops the node when its standard input ends: how `tidelock dev` makes sure that no node
+    /// outlives it.
     #[arg(long, hide = true)]
     pub stop_at_stdin_end: bool,
 }
@@ -195,8 +206,9 @@ pub struct DevArgs {
 /// How to reach a cluster, and how to print what it says.
 #[derive(Debug, Args)]
 pub struct ClientArgs {
-    /// A node's HTTP endpoint. Give several (repeat it, or separate them by commas) and the next one is asked when
-    /// one is unreachable or has no leader. A write whose answer was lost is never sent again: it may have happened
+    /// A node's HTTP endpoint. Give several (repeat it, or separate them by commas) and the next
+    /// one is asked when one is unreachable or has no leader. A write whose answer was lost is
+    /// never sent again: it may have happened
     #[arg(
         long = "url",
         env = "TIDELOCK_URL",
@@ -209,20 +221,11 @@ pub struct ClientArgs {
     /// For people or for programs
     #[arg(long, env = "TIDELOCK_OUTPUT", value_enum, default_value_t = Output::Text, global = true)]
     pub output: Output,
-    /// How long to wait for a node, in milliseconds. A node answers within its own --request-timeout-ms, so this
-    /// should be longer
+    /// How long to wait for a node, in milliseconds. A node answers within its own
+    /// --request-timeout-ms, so this should be longer
     #[arg(long, env = "TIDELOCK_TIMEOUT_MS", value_name = "MS", default_value_t = 10_000, global = true)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     pub timeout_ms: u64,
-}
-
-/// The form of what is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// For people.
-    Text,
-    /// One JSON object a line.
-    Json,
 }
 
 #[cfg(test)]

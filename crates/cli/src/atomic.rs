@@ -1,7 +1,7 @@
 //! `tidelock atomic`: registers over the native HTTP API.
 //!
-//! Owns how an exchange is asked for and shown. What a register is, the server says: a key that holds a decimal number of
-//! 64 bits, 0 while there is none.
+//! Owns how an exchange is requested and shown. The server defines a register: a key that holds a
+//! decimal number of 64 bits, or 0 while it does not exist.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::error::CliError;
 use crate::keys;
 use crate::output;
 
-/// A register as it is read.
+/// The answer to a read of a register.
 #[derive(Debug, Deserialize)]
 struct Register {
     value: i64,
 }
 
-/// What an exchange did.
+/// The answer to an exchange.
 #[derive(Debug, Deserialize)]
 struct Exchanged {
     success: bool,
@@ -63,7 +63,8 @@ fn path(id: &[u8]) -> String {
     keys::path(id).replacen("/v1/keys/", "/v1/atomics/", 1)
 }
 
-/// Neither is sent twice: an exchange that is repeated gives back its own value, and a comparison that is repeated fails.
+/// Neither is sent twice: a repeated exchange would return its own value, and a repeated comparison
+/// would fail.
 fn change(client: &Client, id: &[u8], operation: &str, body: &str) -> Result<Answer, CliError> {
     let target = format!("{}/{operation}", path(id));
     let body = body.as_bytes();

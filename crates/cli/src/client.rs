@@ -1,12 +1,13 @@
-//! The HTTP client of `kv`, `cluster` and `backup`: one request, over the nodes that were given, in their order.
+//! The HTTP client of `kv`, `cluster` and `backup`: sends one request to the given nodes in order,
+//! until one answers.
 //!
-//! Owns the decision when another node may be asked, and with it the promise that a write is never sent twice unless
-//! that changes nothing.
-//! It does not know what is asked for, nor what the answers mean beyond their status.
+//! Owns the decision when another node may be asked. It guarantees that a write is never sent
+//! twice, unless repeating it has no effect. It knows neither the meaning of requests nor of
+//! answers, beyond their status.
 //!
 //! Invariants:
-//! - A write goes to the next node only if it certainly was not done by this one: no connection could be made,
-//!   or the node answered 503, which in Tidelock means "it did not happen and will not".
+//! - A write is sent to the next node only if this one certainly did not do it: no connection could
+//!   be made, or the node answered 503, which in Tidelock means "it did not happen and will not".
 //! - A read may go to the next node after any failure; it changes nothing.
 
 use std::fmt;
@@ -20,15 +21,16 @@ use ureq::http;
 
 use crate::error::CliError;
 
-/// Long enough for any network that a cluster is used over, short enough to go on to the next node.
+/// Timeout of a connection attempt: long enough for any network of a cluster, short enough to try
+/// the next node.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The largest answer that is read. A page of a list holds at most 4 MiB of keys and values, and JSON needs at
-/// most six bytes for one (`\u0000`).
+/// The largest answer that is read. A page of a list holds at most 4 MiB of keys and values, and
+/// JSON needs at most six bytes for one (`\u0000`).
 const ANSWER_BYTES_MAX: u64 = 32 << 20;
 
-/// How long a node may take to begin a download: it makes snapshots first, which takes as long as its disk needs for
-/// all that it holds.
+/// How long a node may take to begin a download: it makes snapshots first, which takes as long as
+/// its disk needs to write all of its state.
 const DOWNLOAD_HEAD_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// An endpoint of a node: `http://host:port`.
@@ -73,7 +75,7 @@ impl fmt::Display for NodeUrl {
     }
 }
 
-/// What to ask.
+/// A request.
 #[derive(Clone, Debug)]
 pub struct Call<'a> {
     /// `GET`, `PUT`, `POST` or `DELETE`.
@@ -82,7 +84,7 @@ pub struct Call<'a> {
     pub target: String,
     /// `If-Match` or `If-None-Match` with its value.
     pub condition: Option<(http::HeaderName, String)>,
-    /// What `PUT` or `POST` sends.
+    /// The body of a `PUT` or `POST`.
     pub body: &'a [u8],
     /// Whether doing it twice is the same as doing it once, as with a read.
     pub may_repeat: bool,
@@ -95,23 +97,23 @@ impl<'a> Call<'a> {
         Call { method, target, condition: None, body: &[], may_repeat: true }
     }
 
-    /// A removal of `target`. It is not repeated: the second answer would be that there is no such thing.
+    /// A removal of `target`. It is not repeated: the second answer would be 404.
     pub fn delete(target: impl Into<String>) -> Call<'static> {
         let (method, target) = (http::Method::DELETE, target.into());
         Call { method, target, condition: None, body: &[], may_repeat: false }
     }
 
-    /// Something to be done at `target` that may be repeated.
+    /// A `POST` to `target` that may be repeated.
     pub fn post(target: impl Into<String>, body: &'a [u8]) -> Call<'a> {
         let (method, target) = (http::Method::POST, target.into());
         Call { method, target, condition: None, body, may_repeat: true }
     }
 }
 
-/// What a node said.
+/// A node's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Who said it.
+    /// The node that answered.
     pub url: String,
     /// The HTTP status.
     pub status: u16,
@@ -127,12 +129,12 @@ impl Answer {
         serde_json::from_slice(&self.body).map_err(|error| self.unintelligible(&error.to_string()))
     }
 
-    /// The version that must be there.
+    /// The version; an error if the answer has none.
     pub fn expect_version(&self) -> Result<u64, CliError> {
         self.version.ok_or_else(|| self.unintelligible("no version in its ETag"))
     }
 
-    /// The last segment of a problem's type, which says for programs what is wrong.
+    /// The last segment of a problem's type, which identifies the error for programs.
     pub fn problem(&self) -> Option<String> {
         #[derive(Deserialize)]
         struct Problem {
@@ -142,7 +144,7 @@ impl Answer {
         problem.r#type.rsplit('/').next().map(str::to_owned)
     }
 
-    /// The error that a status other than success stands for, with the node's own explanation.
+    /// The error for a status other than success, with the node's explanation.
     pub fn refusal(&self) -> CliError {
         #[derive(Deserialize)]
         struct Problem {
@@ -159,23 +161,23 @@ impl Answer {
         CliError::Refused(format!("{} answered {}: {explanation}", self.url, self.status))
     }
 
-    /// The error of an answer that no node gives.
+    /// The error for an answer that no Tidelock node gives.
     pub fn unintelligible(&self, reason: &str) -> CliError {
         CliError::Unintelligible { url: self.url.clone(), reason: reason.to_owned() }
     }
 }
 
-/// How one node's turn ended.
+/// The result of the attempt at one node.
 #[derive(Debug)]
 enum Turn {
     Answered(Answer),
-    /// It has not got the request: no connection.
+    /// The node did not receive the request: no connection.
     NotSent(String),
-    /// It may have got the request.
+    /// The node may have received the request.
     Broken(String),
 }
 
-/// Asks the nodes of one cluster.
+/// A client of the nodes of one cluster.
 pub struct Client {
     agent: ureq::Agent,
     nodes: Vec<NodeUrl>,
@@ -188,7 +190,8 @@ impl Client {
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
-            // A proxy between the client and a node could repeat a request, and would see every value.
+            // A proxy between the client and a node could repeat a request, and would see every
+            // value.
             .proxy(None)
             .timeout_global(Some(timeout))
             .timeout_connect(Some(CONNECT_TIMEOUT.min(timeout)))
@@ -208,8 +211,9 @@ impl Client {
     }
 
     fn take_turn(&self, node: &NodeUrl, call: &Call<'_>) -> Turn {
-        // The HTTP library's errors do not say for certain whether a request had left. For a write that must be
-        // known, so a connection of our own shows first that the node can be reached at all.
+        // The HTTP library's errors do not say for certain whether a request had left. For a write
+        // that must be known, so a connection of our own shows first that the node can be reached
+        // at all.
         if !call.may_repeat
             && let Err(error) = knock(node)
         {
@@ -251,8 +255,9 @@ impl Client {
 }
 
 impl Client {
-    /// An answer of any size, from the first node that gives one: who gives it, and its bytes as they come. Waits as
-    /// long as [`DOWNLOAD_HEAD_TIMEOUT`] for it to begin, and for ever afterwards.
+    /// An answer of any size, from the first node that gives one: the node, and the bytes as they
+    /// arrive. Waits up to [`DOWNLOAD_HEAD_TIMEOUT`] for the answer to begin, and without limit
+    /// afterwards.
     pub fn download(&self, target: &str) -> Result<(String, impl Read + Send + use<>), CliError> {
         let mut body = None;
         let answer = first_answer(&self.nodes, false, |node| {
@@ -262,7 +267,7 @@ impl Client {
                     Turn::Answered(Answer { url: node.to_string(), status: 200, version: None, body: vec![] })
                 }
                 Ok((status, found)) => {
-                    // What a refusal cannot say in its first bytes it does not say.
+                    // Only the first bytes of a refusal are read.
                     let said = found.into_with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
                     let body = said.unwrap_or_default();
                     Turn::Answered(Answer { url: node.to_string(), status, version: None, body })
@@ -284,7 +289,7 @@ impl Client {
     }
 }
 
-/// Gives the nodes their turns until one settles the call; see the module's invariants.
+/// Tries the nodes in order until one settles the request; see the module's invariants.
 fn first_answer(
     nodes: &[NodeUrl],
     is_write: bool,

@@ -1,8 +1,10 @@
-//! `tidelock cluster`: what one node knows of its cluster, as tables or as the node's own JSON, and changes of it.
+//! `tidelock cluster`: what one node knows of its cluster, as tables or as the node's own JSON, and
+//! changes of it.
 //!
-//! Owns what is read of a node's view, and the tables. What a command waits for is `goal`'s, how it is asked for
-//! `change`'s, and whom to look at meanwhile `watch`'s. The answer is read leniently: a field that an older or newer
-//! node leaves out is shown as `-`, because a tool that looks at a cluster must not be the first thing to break in it.
+//! Owns the parsing of a node's view of the cluster, and the tables. `goal` knows what a command
+//! waits for, `change` requests it, and `watch` polls the nodes meanwhile. Parsing is lenient: a
+//! field that an older or newer node leaves out is shown as `-`, so that status still works between
+//! releases.
 
 mod change;
 mod clients;
@@ -10,6 +12,7 @@ mod goal;
 mod placement;
 mod retry;
 mod slots;
+mod verify;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -25,7 +28,6 @@ use crate::args::{ClientArgs, ClusterArgs, ClusterCommand, Output, StatusArgs};
 use crate::client::{Call, Client};
 use crate::error::CliError;
 use crate::output;
-use crate::verify;
 
 /// Runs one of the `cluster` commands.
 pub fn run(args: ClusterArgs) -> Result<(), CliError> {
@@ -77,7 +79,7 @@ fn status(client: &Client, format: Output) -> Result<(), CliError> {
     }
 }
 
-/// What does not work while shards have no leader, if some have none.
+/// An error that names the shards without a leader, if there are any.
 fn leaderless(cluster: &Cluster) -> Option<String> {
     let leaderless = cluster.shards.iter().filter(|shard| shard.leader.is_none());
     let leaderless: Vec<String> = leaderless.map(|shard| shard.id.to_string()).collect();
@@ -91,16 +93,16 @@ fn leaderless(cluster: &Cluster) -> Option<String> {
     })
 }
 
-/// What a node answers.
+/// A node's view of the cluster.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Cluster {
     /// The node that answers.
     pub node: Option<u64>,
-    /// All that it knows.
+    /// All hosts that it knows.
     pub hosts: Vec<Host>,
     shards: Vec<Shard>,
-    /// All of every shard.
+    /// The replicas of every shard.
     pub replicas: Vec<Replica>,
 }
 
@@ -122,7 +124,7 @@ pub struct Host {
     draining: Option<bool>,
 }
 
-/// How far the clock of a host is from that of the node that answers.
+/// The offset of a host's clock from that of the node that answers.
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct Clock {
     ahead_ms: i64,
@@ -143,29 +145,30 @@ struct Shard {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Replica {
-    /// Of which shard.
+    /// The shard.
     pub shard: u64,
-    /// On which node.
+    /// The node that holds it.
     pub node: u64,
     voter: Option<bool>,
     applied: Option<u64>,
     /// The last checkpoint that it has completed.
     pub checkpoint: Option<Checkpoint>,
-    /// Whether its node has stopped because another replica's log contradicts what is committed in this one.
+    /// Whether its node has stopped because another replica's log contradicts entries committed in
+    /// this one.
     pub diverged: bool,
 }
 
 /// A replica's state at one index.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Checkpoint {
-    /// Where in the shard's log.
+    /// The log index.
     pub index: u64,
-    /// Of the whole state.
+    /// The checksum of the whole state.
     pub checksum: String,
 }
 
-/// Two tables: the hosts, and the shards with how far each node has applied the log of each. Behind
-/// them, hosts whose clocks are too far from that of the node that answers.
+/// Two tables: the hosts, and the shards with each node's applied index. Then the hosts whose
+/// clocks differ too much from that of the node that answers.
 fn render(cluster: &Cluster) -> String {
     let hosts = cluster.hosts.iter().map(|host| {
         let connected = match host.connected {

@@ -1,29 +1,30 @@
-//! Why a command failed, and the exit code that tells a script.
+//! Errors of commands, and their exit codes.
 //!
-//! Owns every failure that a user of the binary can see. The message says what to do where that is known; a
-//! failure whose outcome is open says so, because it is the one that a script must not simply repeat.
+//! Owns every failure that a user of the binary can see. The message says what to do if that is
+//! known. A failure of unknown outcome says so, because a script must not simply repeat it.
 
 use std::io;
 use std::process::ExitCode;
 
 use tidelock_core::storage::backup::BackupError;
 
-/// A command that did not do what it was asked.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
-    /// The command line is well formed but cannot mean anything. Exit code 2, as for a malformed one.
+    /// The command line is well formed but contradictory or out of range. Exit code 2, as for a
+    /// malformed one.
     #[error("{0}")]
     Usage(String),
     /// The key does not exist.
     #[error("not found")]
     NotFound,
-    /// A node answered, and the answer is no.
+    /// A node refused the request.
     #[error("{0}")]
     Refused(String),
-    /// What was asked for was taken note of, and has not come about in the time that was given to it.
+    /// The cluster recorded the requested change, but it was not done before the timeout.
     #[error("{0}")]
     Unfinished(String),
-    /// A node answered, and shows that the cluster does not do its work.
+    /// A node's answer shows that the cluster does not serve.
     #[error("{0}")]
     Unavailable(String),
     /// No node could be asked. Nothing was done.
@@ -36,15 +37,15 @@ pub enum CliError {
          a write with --if-version or --if-absent can be repeated safely."
     )]
     OutcomeUnknown {
-        /// The node that has or has not done it.
+        /// The node to which it was sent.
         url: String,
         /// How the answer was lost.
         reason: String,
     },
-    /// The answer is not one that a Tidelock node gives.
+    /// The answer does not come from a Tidelock node.
     #[error("{url} gave an answer that is not understood: {reason}")]
     Unintelligible {
-        /// Who answered.
+        /// The address that answered.
         url: String,
         /// What is wrong with it.
         reason: String,
@@ -52,20 +53,20 @@ pub enum CliError {
     /// A file, a pipe or a process of this machine failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried, on what.
+        /// The operation, and its object.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A backup that must not be believed.
+    /// A damaged backup.
     #[error("{file}: {source}")]
     Backup {
-        /// Where it comes from.
+        /// Its source.
         file: String,
         /// What is wrong with it.
         source: BackupError,
     },
-    /// Whoever read the output has gone (`tidelock kv list | head`). Nothing to report, and no one to report it to.
+    /// The reader of the output closed the pipe (`tidelock kv list | head`). This is not reported.
     #[error("the reader of the output went away")]
     OutputClosed,
     /// The node could not start or had to stop.
@@ -77,7 +78,7 @@ pub enum CliError {
 }
 
 impl CliError {
-    /// Names what was tried.
+    /// Adds the operation that failed.
     pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> CliError {
         move |source| CliError::Io { what: what.into(), source }
     }

@@ -1,13 +1,14 @@
-//! Keys with their versions and values as the HTTP API writes them in JSON, and as `--output json` prints them.
+//! Keys with their versions and values as the HTTP API writes them in JSON, and as `--output json`
+//! prints them.
 //!
-//! JSON has no byte strings: what is UTF-8 stands as text, anything else in base64 under the same name with
-//! `_b64` behind it. Never both, and never a replacement character.
+//! JSON has no byte strings: UTF-8 is written as text, anything else in base64 under the same name
+//! with the suffix `_b64`. Never both, and never with replacement characters.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-/// One key and what is known or was done about it.
+/// One key, with its version, value, or the result of a write.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct Item {
@@ -28,28 +29,28 @@ pub struct Item {
 }
 
 impl Item {
-    /// An item of which nothing but the key is known.
+    /// An item with only a key.
     pub fn of(key: &[u8]) -> Item {
         let (key, key_b64) = encode(key);
         Item { key, key_b64, ..Item::default() }
     }
 
-    /// The same with the key's version.
+    /// Adds the key's version.
     pub fn with_version(self, version: u64) -> Item {
         Item { ver: Some(version), ..self }
     }
 
-    /// The same with whether a put made the key or replaced its value.
+    /// Adds whether a put created the key or replaced its value.
     pub fn with_created(self, created: bool) -> Item {
         Item { created: Some(created), ..self }
     }
 
-    /// The same as deleted.
+    /// Marks the key as deleted.
     pub fn with_deleted(self) -> Item {
         Item { deleted: Some(true), ..self }
     }
 
-    /// The same with a value.
+    /// Adds a value.
     pub fn with_value(self, value: &[u8]) -> Item {
         let (val, val_b64) = encode(value);
         Item { val, val_b64, ..self }
@@ -87,7 +88,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Whether keys follow behind this page.
+    /// Whether there are keys after this page.
     pub fn has_more(&self) -> bool {
         self.next.is_some() || self.next_b64.is_some()
     }

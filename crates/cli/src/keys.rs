@@ -1,8 +1,8 @@
-//! Keys between the command line, a URL and the screen.
+//! Converts keys between the command line, URLs and the terminal.
 //!
-//! A key is bytes. Nothing here assumes text: an argument is taken as the bytes the shell passed, a URL carries
-//! every byte but the unreserved ones percent-encoded, and what is shown on a screen is escaped so that one line
-//! stays one line.
+//! A key is bytes. Nothing here assumes text: an argument is the bytes that the shell passed, a URL
+//! has all bytes except the unreserved ones percent-encoded, and output to a terminal is escaped,
+//! so that one line stays one line.
 
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -15,10 +15,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 /// RFC 3986's unreserved characters stay as they are.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// In a path the slash stays too: most keys are paths, and whoever reads an access log wants to recognise them.
+/// In a path the slash stays too: most keys are paths, and should be recognisable in an access log.
 const RESERVED_IN_PATH: &AsciiSet = &RESERVED.remove(b'/');
 
-/// A key of the command line: one byte or more.
+/// A key from the command line: one byte or more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyArg(pub Vec<u8>);
 
@@ -30,7 +30,7 @@ impl clap::builder::ValueParserFactory for KeyArg {
     }
 }
 
-/// Takes an argument as the bytes it is.
+/// The bytes of an argument.
 #[derive(Clone, Debug)]
 pub struct KeyParser;
 
@@ -64,8 +64,8 @@ pub fn query_value(bytes: &[u8]) -> String {
     percent_encode(bytes, RESERVED).to_string()
 }
 
-/// `bytes` on one line: text as it is, control characters and bytes that are not UTF-8 as `\n`, `\x00`, and a
-/// backslash doubled, so that what is shown is never ambiguous.
+/// `bytes` on one line: text as it is, control characters and bytes that are not UTF-8 as `\n`,
+/// `\x00`, and a backslash doubled, so that the output is unambiguous.
 pub fn printable(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

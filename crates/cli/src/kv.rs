@@ -1,7 +1,7 @@
 //! `tidelock kv`: reads and writes keys over the native HTTP API.
 //!
-//! Owns how a key, a value and a version are asked for and shown. Values pass through as bytes: into a pipe go
-//! exactly the bytes that were stored, and only what is meant for a screen is escaped or shortened.
+//! Owns how keys, values and versions are requested and shown. Values are bytes: a pipe receives
+//! exactly the stored bytes, and only output to a terminal is escaped or shortened.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -18,11 +18,11 @@ use crate::item::{Item, Page};
 use crate::keys;
 use crate::output;
 
-/// The largest value that is read from a file or a pipe: what a node takes as a request body. A node refuses
-/// values over its own, lower limit and names it.
+/// The largest value that is read from a file or a pipe: a node's limit of a request body. A node
+/// refuses values over its lower limit of values and names that.
 const VALUE_BYTES_MAX: u64 = 8 << 20;
 
-/// A table shows this many characters of a value; the whole is for `kv get` and `--output json`.
+/// A table shows this many characters of a value; `kv get` and `--output json` show all of it.
 const PREVIEW_CHARACTERS: usize = 60;
 
 /// Runs one of the `kv` commands.
@@ -184,7 +184,7 @@ fn read_value(source: impl Read, name: &str) -> Result<Vec<u8>, CliError> {
     Ok(value)
 }
 
-/// A value on a screen: its end is visible, and the version stands below it.
+/// A value for a terminal: its end is visible, and the version is on the next line.
 fn for_terminal(mut value: Vec<u8>, version: u64) -> Vec<u8> {
     if value.last().is_some_and(|&last| last != b'\n') {
         value.push(b'\n');
@@ -210,7 +210,7 @@ fn render_page(page: &Page, keys_only: bool, with_header: bool) -> String {
     output::table(header, rows.collect()) + "\n"
 }
 
-/// The start of a value on one line, with its size if that is not all of it.
+/// The start of a value on one line, with its size if it was shortened.
 fn preview(value: &[u8]) -> String {
     let shown = keys::printable(value);
     match shown.char_indices().nth(PREVIEW_CHARACTERS) {

@@ -1,6 +1,6 @@
 //! The log of a node: one line an event on standard error, for people or as JSON.
 //!
-//! Owns the subscriber. What is logged is decided where it happens; standard output stays free for output.
+//! Owns the subscriber. Standard output stays free for output.
 
 use std::io;
 

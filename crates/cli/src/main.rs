@@ -1,6 +1,8 @@
-//! The binary `tidelock`: `serve`, `dev`, `kv`, `atomic`, `config`, `cluster`, `backup` and `bench`.
+//! The binary `tidelock`: `serve`, `dev`, `kv`, `atomic`, `config`, `cluster`, `backup` and
+//! `bench`.
 //!
-//! Owns the way from a command line to an exit code, and nothing else: each command has its own file.
+//! Parses the command line, runs the command, and sets the exit code. Each command has its own
+//! file.
 
 mod args;
 mod atomic;
@@ -18,7 +20,6 @@ mod logging;
 mod output;
 mod serve;
 mod time;
-mod verify;
 
 use std::process::ExitCode;
 
@@ -27,8 +28,8 @@ use clap::Parser;
 use crate::args::{Cli, Command};
 use crate::error::CliError;
 
-/// Gives memory back to the system once clients have let go of it: glibc's own keeps it for as long
-/// as the process runs. Its background thread does so within seconds, also of a node at rest.
+/// jemalloc returns freed memory to the system: its background thread does so within seconds, also
+/// on an idle node. glibc's allocator keeps it for as long as the process runs.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

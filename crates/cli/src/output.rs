@@ -1,11 +1,21 @@
-//! Standard output: whole writes, and an end without noise when its reader goes away.
+//! Standard output: whole writes, and a silent exit when its reader closes the pipe.
 
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
 
+use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, presets};
 
 use crate::error::CliError;
+
+/// The form of what is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
 
 /// Writes `bytes` to standard output and flushes them.
 pub fn write(bytes: &[u8]) -> Result<(), CliError> {
@@ -21,7 +31,7 @@ pub fn line(text: &str) -> Result<(), CliError> {
     write(format!("{text}\n").as_bytes())
 }
 
-/// Whether to colour what goes to a stream: it is a terminal, and its user has not said no
+/// Whether to colour the output of a stream: it is a terminal, and `NO_COLOR` is not set
 /// (<https://no-color.org>).
 pub fn is_coloured(stream: &impl IsTerminal) -> bool {
     may_colour(stream.is_terminal(), std::env::var_os("NO_COLOR").as_deref())
@@ -31,12 +41,13 @@ fn may_colour(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
     is_terminal && no_color.is_none_or(OsStr::is_empty)
 }
 
-/// Says on standard error why a command takes longer.
+/// Reports on standard error why a command takes longer.
 pub fn progress(text: &str) {
     eprintln!("{text}");
 }
 
-/// Columns without borders, two spaces apart, as wide as their content: easy to read, and to cut with `awk`.
+/// Columns without borders, two spaces apart, as wide as their content: easy to read, and to cut
+/// with `awk`.
 pub fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);

@@ -1,7 +1,7 @@
-//! `tidelock serve`: from flags and environment to a running node.
+//! `tidelock serve`: runs a node with the settings of flags and environment.
 //!
-//! Owns the hand-over to the server crate, and the lifeline of a node that must not outlive whoever started it. What
-//! a setting means, what it is by default and whether it is valid is the server's business.
+//! Passes the settings to the server crate, which defines their meaning, defaults and validity.
+//! Also stops a node that must not outlive the process that started it.
 
 use std::error::Error;
 use std::io::{self, Read};
@@ -60,7 +60,8 @@ fn raw(args: &ServeArgs) -> RawSettings {
     }
 }
 
-/// An error and what caused it, on one line; a cause that the error's own text already contains is not repeated.
+/// An error and its causes, on one line; a cause that the error's text already contains is not
+/// repeated.
 fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -74,8 +75,8 @@ fn with_causes(error: &dyn Error) -> String {
     text
 }
 
-/// Stops this process as SIGTERM would, gracefully, once standard input ends: whoever held the other end of that
-/// pipe is gone, however it went.
+/// Stops this process gracefully, as SIGTERM does, once standard input ends: the process that held
+/// the other end of the pipe has ended.
 fn stop_at_stdin_end() -> Result<(), CliError> {
     let watch = || {
         let mut ignored = [0; 64];
@@ -186,7 +187,7 @@ mod tests {
         }
     }
 
-    /// Whoever reads the documentation finds every flag with its variable and default, and none that is not there.
+    /// The documentation has every flag with its variable and default, and no others.
     #[test]
     fn the_operations_page_lists_the_flags_of_serve() {
         let page = include_str!("../../../docs/operations.md");

@@ -8,8 +8,8 @@ pub fn rfc3339(unix_ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Year, month and day of a day since 1970, in the Gregorian calendar (Hinnant, "chrono-compatible low-level date
-/// algorithms"): years begin in March there, so that the leap day is their last.
+/// Year, month and day of a day since 1970, in the Gregorian calendar (Hinnant, "chrono-compatible
+/// low-level date algorithms"): years begin in March there, so that the leap day is their last.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let day_of_era = days % 146_097;

@@ -1,14 +1,15 @@
 //! The primitives of every Tidelock format: LEB128 varints and length-prefixed bytes.
 //!
-//! Owns how numbers and byte strings are laid out; owns no message. Checksums and versions belong to the frames
-//! that carry these bytes (`storage::wal`, the peer transport), so that they are verified once, before decoding.
-//! Decoding never panics and never allocates more than the input holds.
+//! Owns the layout of numbers and byte strings, not of messages. Checksums and versions belong to
+//! the frames that carry these bytes (`storage::wal`, the peer transport), which verify them once,
+//! before decoding. Decoding never panics and never allocates more than the input holds.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-/// Why bytes could not be decoded. The bytes passed their checksum, so this is a version or a logic fault.
+/// Why bytes could not be decoded. Their checksum was correct, so the sender has another version or
+/// a bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The input ended inside a value.
@@ -17,13 +18,13 @@ pub enum DecodeError {
     /// A varint of more than 64 bits.
     #[error("a number does not fit 64 bits")]
     Overflow,
-    /// A discriminant that this version does not know; the text names the type.
+    /// A discriminant that this version does not know. The text names the type.
     #[error("unknown {0}")]
     UnknownTag(&'static str),
-    /// A value that decodes but breaks a limit or invariant; the text names it.
+    /// A value that decodes but breaks a limit or an invariant. The text names it.
     #[error("invalid {0}")]
     Invalid(&'static str),
-    /// Bytes left over behind the last value.
+    /// Bytes left over after the last value.
     #[error("bytes left over")]
     TrailingBytes,
 }
@@ -37,7 +38,7 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// How many bytes [`put_varint`] appends.
+/// Number of bytes that [`put_varint`] appends.
 pub fn varint_bytes(value: u64) -> usize {
     (u64::BITS - (value | 1).leading_zeros()).div_ceil(7) as usize
 }
@@ -47,7 +48,7 @@ pub fn put_signed(out: &mut Vec<u8>, value: i64) {
     put_varint(out, (value << 1 ^ value >> 63) as u64);
 }
 
-/// Appends `bytes` behind their length.
+/// Appends the length of `bytes`, then `bytes`.
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
@@ -119,7 +120,7 @@ impl<'a> Decoder<'a> {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// A varint that must be at most `max`; `what` names it in the error.
+    /// A varint of at most `max`. `what` names it in the error.
     pub fn bounded(&mut self, max: u64, what: &'static str) -> Result<u64, DecodeError> {
         let value = self.varint()?;
         if value <= max { Ok(value) } else { Err(DecodeError::Invalid(what)) }
@@ -147,13 +148,15 @@ impl<'a> Decoder<'a> {
         Ok(String::from(text))
     }
 
-    /// Length-prefixed bytes as a reference-counted slice of `owner`, the buffer that this decoder reads.
+    /// Length-prefixed bytes as a reference-counted slice of `owner`, the buffer that this decoder
+    /// reads.
     pub fn shared(&mut self, owner: &Bytes) -> Result<Bytes, DecodeError> {
         self.bytes().map(|slice| owner.slice_ref(slice))
     }
 
-    /// Items that stay as they are encoded, behind their number and their length in bytes: returned only if `check` reads
-    /// just so many of them. `what` names them.
+    /// Reads a count, a length in bytes, and that many bytes of encoded items, which stay encoded.
+    /// Returns them only if `check` reads exactly `count` items from them. `what` names them in the
+    /// error.
     pub fn packed(
         &mut self,
         owner: &Bytes,

@@ -1,7 +1,9 @@
-//! The one language of all protocols: HTTP, RESP and the dialects translate to [`Request`] and from [`Reply`].
+//! The commands of all protocols: HTTP, RESP and the dialects translate their requests to
+//! [`Request`] and [`Reply`] to their answers.
 //!
-//! Owns what a client can ask and what it can be told. It knows no protocol, and no protocol adds a meaning that is not
-//! expressible here. How a write is laid out in the raft log and on the wire stands in `layout`.
+//! Owns what a client can ask and what the store can answer. It knows no protocol, and no protocol
+//! adds a meaning that is not expressible here. `layout` owns the encoding of writes in the Raft
+//! log and on the wire.
 
 pub mod config;
 mod layout;
@@ -20,8 +22,9 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use uuid::Uuid;
 
-use crate::control::slot_set::SlotSet;
 use crate::limits;
+use crate::slots::slot_set::SlotSet;
+pub use crate::topology::{HostInfo, HostRole};
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, UnixMillis, Version};
 pub use config::{ConfigRead, ConfigReply, ConfigRestoration, ConfigWrite};
 pub use migration::{Import, Move, MoveReply, MoveStep};
@@ -34,13 +37,14 @@ pub use placement::{Assignment, ShardTags};
 pub use restoration::{Restoration, RestoredKey, RowLayout};
 pub use transaction::{Transaction, Watch};
 pub use view::{
-    Checkpoint, ClusterView, Explained, Explanation, HostView, RegistryView, ReplicaView, ShardView,
+    Checkpoint, ClusterView, Explained, Explanation, HostView, PeerClock, RegistryView, ReplicaView,
+    ShardView,
 };
 
 /// What a client asks of any node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Changes state through the log; linearizable.
+    /// Changes state through the log. Linearizable.
     Write(Write),
     /// Reads state.
     Read {
@@ -49,218 +53,222 @@ pub enum Request {
         /// How fresh the answer must be.
         consistency: Consistency,
     },
-    /// What this node knows of the cluster; answered at once, see [`ClusterView`].
+    /// What this node knows of the cluster. Answered at once, see [`ClusterView`].
     Cluster,
-    /// The tables of the registry, as this node has them; answered at once by [`Reply::Registry`].
+    /// The tables of the registry as this node has applied them. Answered at once by
+    /// [`Reply::Registry`].
     Registry,
-    /// Why each replica of a shard is where it is; answered at once by [`Reply::Explained`], or a refusal if there is no
-    /// such shard.
+    /// Why each replica of a shard is placed where it is. Answered at once by [`Reply::Explained`],
+    /// or by a refusal if there is no such shard.
     Explain {
-        /// Which shard.
+        /// The shard.
         shard: ShardId,
     },
-    /// Asks the leader of a shard to let the replica on another node lead. Answered at once by [`Reply::Asked`] or a
-    /// refusal; who leads then, [`Request::Cluster`] tells.
+    /// Asks the leader of a shard to transfer leadership to the replica on another node. Answered
+    /// at once by [`Reply::Asked`] or a refusal; [`Request::Cluster`] then shows the leader.
     Transfer {
-        /// Which shard.
+        /// The shard.
         shard: ShardId,
-        /// Who should lead: a node whose replica votes.
+        /// The node that should lead. Its replica must vote.
         to: NodeId,
     },
-    /// Begins a snapshot of what this node has applied of every shard, without asking anybody: for the backup of a
-    /// node that has no majority. Answered at once by [`Reply::Snapshots`].
+    /// Begins a snapshot of what this node has applied of every shard, without asking other nodes.
+    /// It serves the backup of a node that has no majority. Answered at once by
+    /// [`Reply::Snapshots`].
     SnapshotHere,
 }
 
 /// How fresh a read must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consistency {
-    /// Reflects every write acknowledged before the read began, on any node (ReadIndex, Raft thesis section 6.4).
+    /// Reflects every write acknowledged before the read began, on any node (ReadIndex, Raft thesis
+    /// section 6.4).
     Linearizable,
-    /// Whatever this replica has applied; never waits.
+    /// Reflects what this replica has applied; never waits.
     Stale,
 }
 
-/// A change to replicated state: exactly what stands in the log.
+/// A change to replicated state, as the log holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// Stores `value` under `key` if `condition` holds. Answered by [`Reply::Written`] or [`Reply::ConditionFailed`].
+    /// Stores `value` under `key` if `condition` holds. Answered by [`Reply::Written`] or
+    /// [`Reply::ConditionFailed`].
     Put {
         /// At most [`limits::KEY_BYTES_MAX`] bytes, any bytes.
         key: Bytes,
         /// At most [`limits::VALUE_BYTES_MAX`] bytes, any bytes.
         value: Bytes,
-        /// Checked and acted on in one step.
+        /// Checked and applied atomically with the write.
         condition: Condition,
     },
-    /// Removes `key` if `condition` holds. Answered by [`Reply::Deleted`], [`Reply::NotFound`] when there was
-    /// nothing to delete and the condition allowed that, or [`Reply::ConditionFailed`].
+    /// Removes `key` if `condition` holds. Answered by [`Reply::Deleted`]; by [`Reply::NotFound`]
+    /// if the key does not exist and the condition allows that; or by [`Reply::ConditionFailed`].
     Delete {
-        /// As for `Put`.
+        /// The key, with the limit of `Put`.
         key: Bytes,
-        /// Checked and acted on in one step.
+        /// Checked and applied atomically with the removal.
         condition: Condition,
     },
-    /// Makes a host known to the registry, on the prime shard only. Nodes send it for themselves.
+    /// Adds a host to the registry, on the prime shard only. Each node sends it for itself.
     RegisterHost(HostInfo),
-    /// Changes nothing: every replica that applies it begins a snapshot of exactly the entry that holds it, so that
-    /// the replicas can be compared, and copied, at one index. Answered by [`Reply::Checkpointed`].
+    /// Changes nothing. Every replica that applies it begins a snapshot at exactly the entry that
+    /// holds it, so that replicas can be compared and copied at one index. Answered by
+    /// [`Reply::Checkpointed`].
     Checkpoint {
-        /// Any shard, the prime one included.
+        /// Any shard, including the prime shard.
         shard: ShardId,
     },
-    /// Puts keys of a backup in place. Answered by [`Reply::Restored`], or by [`Reply::ConditionFailed`] with the shard's
-    /// revision if the shard has been written to by anything but restores of this very backup.
+    /// Restores keys of a backup. Answered by [`Reply::Restored`], or by [`Reply::ConditionFailed`]
+    /// with the shard's revision if anything but restores of this backup has written to the shard.
     Restore(Restoration),
-    /// Gives a host that wants to join a number, on the prime shard only; the number inside is ignored. Answered by
-    /// [`Reply::Joined`], with the same number for the same uuid, or [`Reply::Denied`].
+    /// Assigns a node number to a host that joins, on the prime shard only. The number inside is
+    /// ignored. Answered by [`Reply::Joined`], with the same number for the same uuid, or by
+    /// [`Reply::Denied`].
     JoinHost(HostInfo),
-    /// Changes what is wanted of a host, on the prime shard only. Answered by [`Reply::HostChanged`] or
-    /// [`Reply::Denied`]; the leaders of the shards then make it true, which takes a while.
+    /// Changes the wanted state of a host, on the prime shard only. Answered by
+    /// [`Reply::HostChanged`] or [`Reply::Denied`]. The leaders of the shards then reconcile their
+    /// membership with it, which takes a while.
     ChangeHost {
-        /// Which.
+        /// The host.
         node: NodeId,
-        /// What is wanted from now on.
+        /// The change to its wanted state.
         change: HostChange,
     },
-    /// Changes which replicas are wanted where, on the prime shard only; its leader sends it. Answered by
-    /// [`Reply::HostChanged`], or by [`Reply::ConditionFailed`] if the registry has changed since.
+    /// Changes the wanted replicas, on the prime shard only. The leader of the prime shard sends
+    /// it. Answered by [`Reply::HostChanged`], or by [`Reply::ConditionFailed`] if the registry has
+    /// changed since `seen`.
     Assign {
-        /// [`Registry::changed`](crate::control::registry::Registry::changed) of the state that it was decided on.
+        /// [`Registry::changed`](crate::control::registry::Registry::changed) of the registry on
+        /// which the decision was based.
         seen: LogIndex,
         /// At most [`limits::ASSIGNMENTS_MAX`].
         assignments: Vec<Assignment>,
     },
-    /// Strikes off a replica that was to go and is gone, on the prime shard only; the leader of its shard sends it. Answered
-    /// by [`Reply::HostChanged`] or [`Reply::Denied`].
+    /// Removes a replica from the registry after it has left its shard, on the prime shard only.
+    /// The leader of the replica's shard sends it. Answered by [`Reply::HostChanged`] or
+    /// [`Reply::Denied`].
     ForgetReplica {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
     },
-    /// Sets tags of a shard, its policies among them, on the prime shard only. Answered by [`Reply::HostChanged`] or
-    /// [`Reply::Denied`].
+    /// Sets tags of a shard, including its placement policies, on the prime shard only. Answered by
+    /// [`Reply::HostChanged`] or [`Reply::Denied`].
     TagShard(ShardTags),
-    /// Does operations on keys of one shard as one. Answered by [`Reply::Operations`], one for each, or by
-    /// [`Reply::ConditionFailed`] if a watch fails; nothing changed then.
+    /// Executes operations on keys of one shard atomically. Answered by [`Reply::Operations`], one
+    /// reply for each, or by [`Reply::ConditionFailed`] if a watch fails. In that case nothing
+    /// changed.
     Transaction(Transaction),
-    /// Puts a number into a register: a key that holds a decimal number of 64 bits, an absent one 0. Answered by
-    /// [`Reply::Exchanged`] or [`Reply::Rejected`]. When the key expires does not change.
+    /// Stores a number in a register: a key that holds a decimal number of 64 bits, or an absent
+    /// key, which counts as zero. The expiry of the key does not change. Answered by
+    /// [`Reply::Exchanged`] or [`Reply::Rejected`].
     Exchange {
         /// The register, as for `Put`.
         key: Bytes,
         /// The new number.
         value: i64,
     },
-    /// The same, only while the register holds `expected`.
+    /// As `Exchange`, but only if the register holds `expected`.
     CompareExchange {
         /// The register, as for `Put`.
         key: Bytes,
-        /// What it must hold.
+        /// The number that the register must hold.
         expected: i64,
         /// The new number.
         new: i64,
     },
-    /// Removes keys of a shard that expire at `now` or before, in the order of their times. Answered by [`Reply::Expired`].
-    /// The leader of a shard proposes it when something is due by its clock; what time it is, the log says and no replica
-    /// asks.
+    /// Removes keys of a shard that expire at `now` or before, in the order of their expiry.
+    /// Answered by [`Reply::Expired`]. The leader of a shard proposes it when keys are overdue by
+    /// its clock. Replicas take the time from the log and never read a clock.
     Expire {
         /// Any data shard.
         shard: ShardId,
-        /// The time.
+        /// The time at which the leader proposed it.
         now: UnixMillis,
-        /// Most keys, 1 to [`limits::EXPIRED_KEYS_MAX`].
+        /// Maximum number of keys, 1 to [`limits::EXPIRED_KEYS_MAX`].
         limit: usize,
     },
-    /// Changes a namespace of configuration. Answered by [`Reply::Config`].
+    /// Changes a configuration namespace. Answered by [`Reply::Config`].
     Config(ConfigWrite),
-    /// Puts configuration of a backup in place. Answered as [`Write::Restore`] is.
+    /// Restores configuration of a backup. Answered as [`Write::Restore`] is.
     RestoreConfig(ConfigRestoration),
-    /// Removes what another restore has put into a shard, up to [`limits::DISCARD_KEYS_MAX`] keys, and claims the shard
-    /// for this backup once nothing is left. Versions go on from those of the other restore. Answered by
-    /// [`Reply::Count`] with the keys that are left, or as [`Write::Restore`] is if a client has written to the shard.
+    /// Removes up to [`limits::DISCARD_KEYS_MAX`] keys that a restore of another backup has put
+    /// into a shard, and claims the shard for this backup once no such key is left. Versions
+    /// continue after those of the other restore. Answered by [`Reply::Count`] with the number of
+    /// keys left, or as [`Write::Restore`] is if a client has written to the shard.
     DiscardRestore {
-        /// Of which shard.
+        /// The shard.
         shard: ShardId,
-        /// The backup that is to be restored instead. What was restored from it already stays.
+        /// The backup to restore instead. Keys that were already restored from it stay.
         backup: Uuid,
     },
-    /// Gives the cluster another data shard, on the prime shard only. Answered by [`Reply::ShardAdded`] or
-    /// [`Reply::Denied`]. It holds no slots until some are moved there.
+    /// Adds a data shard to the cluster, on the prime shard only. It owns no slots until some are
+    /// moved to it. Answered by [`Reply::ShardAdded`] or [`Reply::Denied`].
     AddShard {
-        /// For people; made up of its number if there is none.
+        /// Display name; derived from the shard's number if absent.
         name: Option<String>,
-        /// Its tags, placement policies among them.
+        /// Its tags, including placement policies.
         tags: BTreeMap<String, String>,
     },
-    /// Removes a data shard that owns no slots, on the prime shard only. Its replicas end and release their disk; its number
-    /// is never given again. Answered by [`Reply::HostChanged`] or [`Reply::Denied`].
+    /// Removes a data shard that owns no slots, on the prime shard only. Its replicas stop and
+    /// release their disk space; its number is never reused. Answered by [`Reply::HostChanged`] or
+    /// [`Reply::Denied`].
     RemoveShard {
-        /// Which.
+        /// The shard.
         shard: ShardId,
     },
-    /// Wants all data shards to hold as many slots as the others, on the prime shard only. Answered by [`Reply::Moving`] or
-    /// [`Reply::Denied`]; the moves take a while.
+    /// Plans moves after which all data shards hold equally many slots, on the prime shard only.
+    /// Answered by [`Reply::Moving`] or [`Reply::Denied`]. The moves take a while.
     Rebalance,
-    /// Wants a shard to hold these slots, on the prime shard only. Answered as [`Write::Rebalance`] is.
+    /// Plans moves after which a shard holds these slots, on the prime shard only. Answered as
+    /// [`Write::Rebalance`] is.
     MoveSlots {
-        /// Which.
+        /// The slots.
         slots: SlotSet,
-        /// Who receives them.
+        /// The receiving shard.
         to: ShardId,
     },
-    /// The receiver of a move owns its slots, so the map changes; nodes say so, on the prime shard. Answered by
-    /// [`Reply::HostChanged`].
+    /// Records that the receiver of a move owns the slots, which changes the slot map. Nodes send
+    /// it, on the prime shard only. Answered by [`Reply::HostChanged`].
     FinishMigration {
-        /// Which.
+        /// The move.
         migration: MigrationId,
     },
-    /// A step of a move of slots between data shards; nodes send it. Answered by [`Reply::Move`].
+    /// One step of a move of slots between data shards. Nodes send it. Answered by [`Reply::Move`].
     Move(Move),
 }
 
-/// What is wanted of a host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// Its replicas vote, each once it has caught up.
-    Voter,
-    /// Its replicas follow without a vote.
-    Learner,
-    /// Its replicas are being taken out of their shards.
-    Leaving,
-    /// It has no replicas and is not spoken to any more. Final.
-    Removed,
-}
-
-/// A change of what is wanted of a host.
+/// A change of the wanted state of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostChange {
-    /// It is to vote, and may lead.
+    /// The host becomes a voter, and may lead.
     Vote,
-    /// It is to follow without a vote.
+    /// The host becomes a learner.
     Follow,
-    /// Whether it should lead nothing, as long as others can.
+    /// Whether the host should give up leadership as long as other nodes can lead.
     Drain(bool),
-    /// It is to leave the cluster.
+    /// The host begins to leave the cluster.
     Leave,
-    /// It has left. The prime shard's leader says so when no shard has a replica on it.
+    /// The host has left. The prime shard's leader proposes it when no shard has a replica on the
+    /// host.
     Removed,
-    /// Whether it has been silent for so long that others should take its place. The prime shard's leader says so.
+    /// Whether the host has been silent for so long that other hosts should replace it. The prime
+    /// shard's leader proposes it.
     Dead(bool),
 }
 
 /// Why the registry refuses a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denial {
-    /// The number was never given out.
+    /// No host was ever given this number.
     #[error("there is no such host")]
     UnknownHost,
-    /// It has left or is leaving.
+    /// The host has left or is leaving.
     #[error("the host was removed; it can only join again as a new one, with an empty data directory")]
     HostRemoved,
-    /// Nobody would be left to vote.
+    /// No voter would remain.
     #[error("it is the last voter, and cannot be removed or lose its vote; add another voter first")]
     LastVoter,
-    /// It was not asked to leave.
+    /// The host is not leaving.
     #[error("the host is not leaving")]
     NotLeaving,
     /// See [`limits::HOSTS_MAX`].
@@ -269,40 +277,40 @@ pub enum Denial {
     /// See [`limits::SHARDS_MAX`].
     #[error("the cluster has as many shards as it can have; remove one that owns no slots")]
     TooManyShards,
-    /// The shard owns slots, or is the giver or receiver of a move.
+    /// The shard owns slots, or is the giver or the receiver of a move.
     #[error("the shard owns slots, or some are on their way to it; move them to other shards first")]
     ShardInUse,
     /// See [`limits::MIGRATIONS_MAX`].
     #[error("there would be more moves of slots under way than there may be; wait until some are done")]
     TooManyMoves,
-    /// Some of the slots are on their way already.
+    /// Some of the slots are already being moved.
     #[error("some of these slots are on their way already; wait until that is done")]
     SlotsMoving,
-    /// The number was never given out, or the shard was removed.
+    /// No shard was ever given this number, or the shard was removed.
     #[error("there is no such shard")]
     UnknownShard,
-    /// A placement policy cannot be read, or the tags are too long.
+    /// A placement policy cannot be parsed, or the tags are too long.
     #[error("the placement policy cannot be read, or the tags of the shard are too long")]
     InvalidPolicy,
 }
 
-/// What decides which shard a write is for.
+/// What decides to which shard a write belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target<'a> {
     /// The slot of this key.
     Key(&'a Bytes),
-    /// The write itself.
+    /// The write names the shard.
     Shard(ShardId),
 }
 
-/// When a write may happen.
+/// When a write is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// Always.
     Always,
-    /// Only while the key's version is this one; [`Version::ABSENT`] demands that there is no such key.
+    /// Only if the key has this version; [`Version::ABSENT`] demands that the key does not exist.
     Version(Version),
-    /// Only while the key exists, at whatever version.
+    /// Only if the key exists, with any version.
     Exists,
 }
 
@@ -314,74 +322,55 @@ pub enum Read {
         /// Any bytes.
         key: Bytes,
     },
-    /// Operations that change nothing, on keys of one shard, all from one state of it. Answered by [`Reply::Operations`].
+    /// Read-only operations on keys of one shard, all against the same state. Answered by
+    /// [`Reply::Operations`].
     Operations {
-        /// What is read.
+        /// The operations.
         operations: Operations,
-        /// The asker has memory for replies of so many bytes. A value that does not fit is left
-        /// out, and [`Rejection::RepliesTooLong`] stands in its place. At most
-        /// [`crate::limits::REPLIES_BYTES_CLOSE`].
+        /// Maximum number of bytes of the replies, at most [`crate::limits::REPLIES_BYTES_CLOSE`].
+        /// A value that does not fit is replaced by [`Rejection::RepliesTooLong`].
         bytes_max: usize,
     },
-    /// One step of a walk over the keys of one shard, in byte order. A key that is there during the whole walk is met at
-    /// least once. Answered by [`Reply::Scanned`].
+    /// One step of an iteration over the keys of one shard, in byte order. A key that exists during
+    /// the whole iteration is returned at least once. Answered by [`Reply::Scanned`].
     Scan {
         /// Any data shard.
         shard: ShardId,
-        /// Where the last step ended: [`Reply::Scanned`]'s `next`; 0 to begin.
+        /// Where the previous step ended: [`Reply::Scanned`]'s `next`; 0 to begin.
         after: u64,
-        /// The step ends at the first place of rest behind so many keys, at least 1.
+        /// The step ends at the first cursor position after this many keys, at least 1.
         count: usize,
-        /// The version of the map of slots with which the walk began. With another one it is answered by
-        /// [`Reply::SlotsMoved`].
+        /// The version of the slot map with which the iteration began. A node that has another
+        /// version answers [`Reply::SlotsMoved`].
         version: u64,
     },
-    /// How many keys there are. Each shard's part is exact, the sum is not one instant of the cluster. Answered by
-    /// [`Reply::Count`].
+    /// Number of keys. The count of each shard is exact; the sum is not one instant of the cluster.
+    /// Answered by [`Reply::Count`].
     Count,
-    /// Keys in byte order over all shards. Each shard's part is one consistent state of it; the page as a whole
-    /// is not one instant of the cluster. Answered by [`Reply::Page`].
+    /// Keys in byte order over all shards. The keys of each shard are from one consistent state of
+    /// it; the page as a whole is not one instant of the cluster. Answered by [`Reply::Page`].
     List {
         /// Only keys that start with these bytes.
         prefix: Bytes,
         /// Only keys after this one.
         after: Option<Bytes>,
-        /// Most items, 1 to [`limits::LIST_PAGE_ITEMS_MAX`].
+        /// Maximum number of items, 1 to [`limits::LIST_PAGE_ITEMS_MAX`].
         limit: usize,
         /// Leaves values out.
         keys_only: bool,
     },
-    /// One namespace of configuration. Answered by [`Reply::Config`].
+    /// One configuration namespace. Answered by [`Reply::Config`].
     Config(ConfigRead),
-    /// Names of configuration's namespaces over all shards, as [`Read::List`] lists keys: their versions are the
-    /// namespaces' revisions. Answered by [`Reply::Page`].
+    /// Names of configuration namespaces over all shards, listed as [`Read::List`] lists keys. The
+    /// version of an item is the namespace's revision. Answered by [`Reply::Page`].
     ConfigNamespaces {
         /// Only names that start with these bytes.
         prefix: Bytes,
         /// Only names after this one.
         after: Option<Bytes>,
-        /// Most items, 1 to [`limits::LIST_PAGE_ITEMS_MAX`].
+        /// Maximum number of items, 1 to [`limits::LIST_PAGE_ITEMS_MAX`].
         limit: usize,
     },
-}
-
-/// A host as it announces itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostInfo {
-    /// The cluster's number for it.
-    pub node: NodeId,
-    /// Minted with its data directory: another one under the same number is a wiped disk, not the same host.
-    pub uuid: Uuid,
-    /// Where peers reach it.
-    pub peer_address: String,
-    /// Where its HTTP clients reach it.
-    pub http_address: String,
-    /// Where its Redis clients reach it.
-    pub resp_address: String,
-    /// Where its Redis Cluster clients reach it; empty if they do not.
-    pub resp_cluster_address: String,
-    /// `--tag K=V`.
-    pub tags: BTreeMap<String, String>,
 }
 
 /// What the store answers.
@@ -391,16 +380,16 @@ pub enum Reply {
     Value {
         /// The version of this value.
         version: Version,
-        /// The bytes as they were put.
+        /// The bytes as they were stored.
         value: Bytes,
-        /// When the key expires, if it does.
+        /// When the key expires; `None`: never.
         expires: Option<UnixMillis>,
     },
     /// There is no such key.
     NotFound,
     /// The put happened.
     Written {
-        /// The key's version from now on.
+        /// The new version of the key.
         version: Version,
         /// Whether the key did not exist before.
         created: bool,
@@ -415,15 +404,15 @@ pub enum Reply {
         /// The key's version, [`Version::ABSENT`] if there is no such key.
         current: Version,
     },
-    /// What became of operations, one reply each.
+    /// Replies to operations, one for each.
     Operations(OperationReplies),
-    /// What an exchange found and did.
+    /// Outcome of an exchange.
     Exchanged(Exchange),
-    /// The state does not allow it; nothing changed.
+    /// The current state does not allow the operation; nothing changed.
     Rejected(Rejection),
-    /// Overdue keys are removed.
+    /// Overdue keys were removed.
     Expired {
-        /// How many.
+        /// Number of keys removed.
         keys: u64,
     },
     /// One page of a list.
@@ -432,96 +421,105 @@ pub enum Reply {
     Scanned {
         /// The keys of this step.
         keys: Vec<Bytes>,
-        /// Where the next step goes on; `None` when the shard is walked through.
+        /// Where the next step continues; `None` at the end of the shard.
         next: Option<u64>,
     },
-    /// How many keys there are.
+    /// Number of keys.
     Count(u64),
-    /// The registry took note of the host.
+    /// The registry holds the host.
     Registered,
-    /// The host is one of the cluster.
+    /// The host belongs to the cluster.
     Joined {
-        /// The number that is now its own.
+        /// The node number of the host.
         node: NodeId,
-        /// Its replica of the prime shard, from which it learns all else.
+        /// Its replica of the prime shard, through which it learns the registry.
         replica: ReplicaId,
     },
-    /// The registry took note of what is wanted.
+    /// The registry holds the change.
     HostChanged,
-    /// The registry refuses; nothing changed.
+    /// The registry refuses the change; nothing changed.
     Denied(Denial),
-    /// The leader has been asked; whether it does is not known.
+    /// The leader was asked. Whether it complies is not known.
     Asked,
-    /// The checkpoint stands in the log; replicas make their snapshots now, and report them.
+    /// The checkpoint is in the log. Replicas make their snapshots now, and report them.
     Checkpointed {
-        /// Where it stands, and so what each snapshot contains: everything up to here.
+        /// Its index in the log. Each snapshot contains everything up to here.
         index: LogIndex,
     },
-    /// The keys are in place.
+    /// The keys are restored.
     Restored,
-    /// Answer to [`Request::SnapshotHere`]: for each shard, what its next durable snapshot contains at least. Index 0
-    /// says that nothing was ever applied, and that there will be none.
+    /// Answer to [`Request::SnapshotHere`]: for each shard, the index that its next durable
+    /// snapshot contains at least. Index 0: nothing was ever applied, and there will be no
+    /// snapshot.
     Snapshots(Vec<(ShardId, LogIndex)>),
     /// Answer to [`Request::Cluster`].
     Cluster(ClusterView),
-    /// Answer of the configuration centre.
+    /// Answer about configuration.
     Config(ConfigReply),
     /// Answer to [`Request::Registry`].
     Registry(RegistryView),
     /// Answer to [`Request::Explain`].
     Explained(Explanation),
-    /// There is another shard.
+    /// The shard was added.
     ShardAdded {
         /// Its number.
         shard: ShardId,
     },
-    /// So many moves of slots were added to those that are to be done; none if there is no need.
+    /// Moves of slots were planned; none if the slots are already placed as requested.
     Moving {
-        /// How many.
+        /// Number of moves added.
         moves: u64,
-        /// The last that was ever wanted, these included.
+        /// The last move ever planned, including these.
         last: MigrationId,
     },
-    /// The map of slots is another one than when a walk over keys began: it must begin anew to meet every key.
+    /// The slot map has changed since an iteration over keys began. The iteration must start over
+    /// to return every key.
     SlotsMoved,
-    /// What a shard says to a step of a move.
+    /// Answer of a shard to a step of a move.
     Move(MoveReply),
-    /// One shard's answer to a read of many, and the slots that it speaks for. Only shards that took part in a move say
-    /// so; the others speak for what they were founded with. It never reaches a client.
+    /// One shard's answer to a read of many shards, and the slots that it covers. Only shards that
+    /// took part in a move state these; the others cover their founding slots. It never reaches a
+    /// client.
     Part {
-        /// What the shard owned then.
+        /// The slots that the shard owned at the time.
         owned: SlotSet,
-        /// Its answer.
+        /// The shard's answer.
         reply: Box<Reply>,
     },
     /// Not done, or not known to be done.
     Refused(Refusal),
 }
 
-/// Why there is no answer. Only one of these leaves the outcome open.
+/// Why there is no answer. Only `UnknownOutcome` leaves open whether the request took effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// No leader was known or reachable by the deadline. It did not happen and will not.
+    /// No leader was known or reachable by the deadline. The request did not and will not take
+    /// effect.
     #[error("no leader for the key's shard is known or reachable; nothing was done")]
     NoLeader,
-    /// The command was handed on and its fate is not known by the deadline: it may have happened or may yet.
+    /// The command was passed on and its outcome is not known by the deadline. It may have taken
+    /// effect or may still do so.
     #[error("the outcome is unknown: the write may or may not have happened")]
     UnknownOutcome,
-    /// A bounded queue is full. It did not happen and will not.
+    /// A bounded queue is full. The request did not and will not take effect.
     #[error("the node is overloaded; nothing was done")]
     Overloaded,
-    /// The disk of the shard's leader, or those of a majority of its replicas, take no writes for now. Of a read: the
-    /// disk of this node does not, and it has fallen behind the others. It did not happen and will not.
+    /// The disk of the shard's leader, or the disks of a majority of its replicas, take no writes
+    /// for now. For a read: the disk of this node takes no writes, and its replica has fallen
+    /// behind. The request did not and will not take effect.
     #[error("the disk of the shard's leader, or of this node, cannot be written now; nothing was done")]
     DiskUnavailable,
-    /// Keys of one command do not belong to one shard, or not to the one that it names. It did not happen and will not.
+    /// The keys of one command do not belong to one shard, or not to the shard that it names. The
+    /// request did not and will not take effect.
     #[error("the keys of one command do not belong to one shard; nothing was done")]
     CrossShard,
-    /// The shard does not own the slot of a key: it moved, or is on its way. It did not happen; nodes try it again where
-    /// the slot is now, so no client is told.
+    /// The shard does not own the slot of a key, because the slot moved or is being moved. The
+    /// request did not take effect. Nodes retry it at the shard that owns the slot, so it never
+    /// reaches a client.
     #[error("the slot of the key is on its way to another shard; nothing was done")]
     NotHere,
-    /// The request breaks a limit or an invariant of the language. It did not happen and will not.
+    /// The request breaks a limit or an invariant of the commands. It did not and will not take
+    /// effect.
     #[error("invalid request: {0}")]
     Invalid(&'static str),
 }
@@ -531,7 +529,7 @@ pub enum Refusal {
 pub struct Page {
     /// In byte order of the keys.
     pub items: Vec<Item>,
-    /// Pass as `after` to go on; `None` when the list is complete.
+    /// Pass as `after` for the next page; `None` when the list is complete.
     pub next: Option<Bytes>,
 }
 
@@ -542,26 +540,26 @@ pub struct Item {
     pub key: Bytes,
     /// Its version.
     pub version: Version,
-    /// Its value, unless the list asked for keys only.
+    /// Its value; `None` if the list asked for keys only.
     pub value: Option<Bytes>,
-    /// When it expires, if it does.
+    /// When it expires; `None`: never.
     pub expires: Option<UnixMillis>,
 }
 
 impl Request {
-    /// Whether what it does depends on the time at which the shard's leader proposes it.
+    /// Whether its effect depends on the time at which the shard's leader proposes it.
     pub fn needs_clock(&self) -> bool {
         matches!(self, Request::Write(write) if write.needs_clock())
     }
 }
 
 impl Write {
-    /// Whether the shard's leader has to put in the time at which it proposes it.
+    /// Whether the shard's leader must fill in the time at which it proposes the write.
     pub fn needs_clock(&self) -> bool {
         matches!(self, Write::Transaction(transaction) if transaction.operations.needs_clock())
     }
 
-    /// The write as the log holds it, proposed at `now` by the clock of the shard's leader: see
+    /// The write as the log holds it, proposed at `now` by the clock of the shard's leader; see
     /// [`Operations::at`].
     pub fn at(&self, now: UnixMillis) -> Write {
         match self {
@@ -574,10 +572,10 @@ impl Write {
         }
     }
 
-    /// The key that decides the shard, if one does.
+    /// The key that decides the shard; `None` if no key does.
     pub fn key(&self) -> Option<&Bytes> {
         match self.target() {
-            // What is routed like a key there is the name of a namespace, which is none.
+            // The name of a namespace is routed like a key, but is no key.
             Target::Key(_) if matches!(self, Write::Config(_)) => None,
             Target::Key(key) => Some(key),
             Target::Shard(_) => None,
@@ -651,7 +649,8 @@ impl Write {
 }
 
 impl Condition {
-    /// Whether a key at `current` ([`Version::ABSENT`] if there is none) satisfies the condition.
+    /// Whether a key of version `current` ([`Version::ABSENT`] if it does not exist) satisfies the
+    /// condition.
     pub fn holds(self, current: Version) -> bool {
         match self {
             Condition::Always => true,
@@ -662,7 +661,8 @@ impl Condition {
 }
 
 impl HostInfo {
-    /// A host announces little: what is larger is a mistake, and would be carried by every node for ever.
+    /// Checks the size of an announcement. Every node keeps it permanently, so a large one is a
+    /// mistake.
     fn validate(&self) -> Result<(), Refusal> {
         let addresses =
             [&self.peer_address, &self.http_address, &self.resp_address, &self.resp_cluster_address];

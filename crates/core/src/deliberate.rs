@@ -1,69 +1,73 @@
-//! Faults put into the core on purpose, so that the simulator can show that it would find them.
+//! Deliberate faults in the core, with which the simulator proves that it would find such bugs.
 //!
-//! Owns the list of them and the switch. Where each one bites is one line in the code that it breaks, which asks
-//! `Faults::has`. Without the cargo feature `deliberate-faults`, which only the simulator's own tests enable, no value
-//! of [`Faults`] has any fault, its size is nothing, and those lines compile to nothing.
+//! Owns the list of faults and the switch. Each fault takes effect in one line of the code that it
+//! breaks, which asks `Faults::has`. Only the simulator's own tests enable the cargo feature
+//! `deliberate-faults`. Without it [`Faults`] is a zero-sized type without faults, and those lines
+//! compile to nothing.
 
-/// Whether this build can be broken on purpose. No server is built with such a core.
+/// Whether this build can have deliberate faults. No server is built with them.
 pub const ENABLED: bool = cfg!(feature = "deliberate-faults");
 
-/// A promise broken on purpose.
+/// A guarantee broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Entries and votes are vouched for when they are handed to the disk, not when it has them.
+    /// Entries and votes are acknowledged when they are handed to the disk, not when they are
+    /// durable.
     AcknowledgedBeforeSync,
-    /// A vote is not written down: after a restart another candidate of the same term gets one too.
+    /// A vote is not persisted. After a restart another candidate of the same term gets one too.
     VoteNotPersisted,
-    /// A linearizable read is served from what is applied, without asking a majority who leads.
+    /// A linearizable read is answered from the applied state, without a ReadIndex round.
     ReadWithoutRound,
-    /// A follower applies the commands of an entry in reverse.
+    /// A follower applies the commands of an entry in reverse order.
     AppliedOutOfOrder,
-    /// A snapshot replaces the state although the replica is ahead of it.
+    /// A snapshot replaces the state although the replica has applied more.
     StaleSnapshotInstalled,
-    /// A replica that remembers nothing comes back under the number that it had.
+    /// A replica that lost its disk comes back under its old number.
     ReplicaIdReused,
-    /// Whoever waits for an index at a deposed leader is told of what a later leader put there.
+    /// A deposed leader answers a client with the outcome of the entry that a later leader put at
+    /// the same index.
     DeposedSessionAnswered,
-    /// The log is read on through a frame whose checksum does not match.
+    /// Recovery reads the log past a frame whose checksum does not match.
     TornTailBelieved,
-    /// An outcome leaves through another connection than the one through which its command came.
+    /// An outcome is sent through another connection than the one through which its command came.
     OutcomeThroughLaterLink,
-    /// Commands in flight that a snapshot overtook are reported as not done, and so tried again.
+    /// Commands in flight that a snapshot overtook are reported as not done, and so are retried.
     OvertakenTriedAgain,
-    /// A checkpoint shows what else was applied in the same turn.
+    /// A checkpoint contains entries that were applied after it in the same turn.
     CheckpointTakenLate,
-    /// A voter that needs no other's vote sends entries before its own vote is durable.
+    /// A leader elected by its own vote alone sends entries before that vote is durable.
     LedBeforeDurable,
-    /// That a change of membership is committed is not written down before a host is let go: after a restart those who stay
-    /// may ask for its vote.
+    /// A committed membership change is not persisted before the removed host goes. After a restart
+    /// the remaining replicas may ask for its vote.
     ChangeNotRemembered,
-    /// Only the leader tells those who watch configuration that it changed.
+    /// Only the leader notifies clients that watch configuration.
     NewsOfLeaderAlone,
-    /// Only the leader lets keys go whose time has come; its followers still answer them.
+    /// Only the leader removes expired keys; its followers still return them.
     ExpiredByLeaderAlone,
-    /// The receiver of slots owns them before what changed during the copy has arrived.
+    /// The receiver of slots owns them before the keys that changed during the copy have arrived.
     OwnedBeforeLastRows,
     /// The registry removes a shard that owns slots.
     ShardRemovedWithSlots,
-    /// A restore that discards another one removes what clients have written, too.
+    /// A restore that discards another one also removes what clients have written.
     WritesDiscarded,
-    /// The receiver of slots takes parts of a copy that a later leader of the giver began anew.
+    /// The receiver of slots accepts parts of a copy that a later leader of the giver has
+    /// restarted.
     OldAttemptBelieved,
-    /// A step of a scan is held against the slot map as it is when the shard answers, not against
-    /// the one of the scan.
+    /// A step of a scan is checked against the slot map at the time of the answer, instead of the
+    /// scan's map.
     ScanByLaterMap,
-    /// That the disk is slow or hangs changes nothing: who leads goes on leading.
+    /// A leader keeps leading although its disk is slow or hangs.
     SlowDiskIgnored,
-    /// The same, and nothing is answered that is not on the disk of the node that leads.
+    /// As `SlowDiskIgnored`, and the leader answers nothing that is not durable on its own disk.
     HangingDiskAwaited,
-    /// A relative time to live is made absolute by the clock of the node that is asked, not by the
-    /// leader's.
+    /// A relative time to live is made absolute by the clock of the node that received the request,
+    /// instead of the leader's.
     TimeOfNodeAsked,
-    /// A host that was put back to an earlier state of its disk takes part again.
+    /// A host whose disk was restored to an earlier state takes part again.
     OldCopyBelieved,
 }
 
-/// The fault that a node has, if any.
+/// The fault of a node, if any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     #[cfg(feature = "deliberate-faults")]
@@ -71,7 +75,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// All faults there are.
+    /// All faults.
     #[cfg(feature = "deliberate-faults")]
     pub const ALL: [Fault; 24] = [
         Fault::AcknowledgedBeforeSync,
@@ -100,19 +104,19 @@ impl Faults {
         Fault::OldCopyBelieved,
     ];
 
-    /// A store without faults of this list.
+    /// No fault.
     pub const NONE: Faults = Faults {
         #[cfg(feature = "deliberate-faults")]
         only: None,
     };
 
-    /// A store with this fault.
+    /// Exactly this fault.
     #[cfg(feature = "deliberate-faults")]
     pub const fn only(fault: Fault) -> Faults {
         Faults { only: Some(fault) }
     }
 
-    /// Whether the node has a fault.
+    /// Whether the node has the fault.
     #[inline(always)]
     pub(crate) fn has(self, fault: Fault) -> bool {
         #[cfg(feature = "deliberate-faults")]

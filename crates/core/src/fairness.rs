@@ -1,22 +1,23 @@
-//! Whose request a node takes next when it has more of them than it can work off at once.
+//! Fair queueing of client requests, for a node that has more of them than it can process at once.
 //!
-//! All that a node has taken goes into the next entries of the log together, and a request that comes later waits for
-//! all of it. So a client with thousands of requests would decide what everybody waits. Here requests wait *before* the node
-//! takes them, in a queue of each client. The node takes them in turns, by deficit round robin (Shreedhar and Varghese,
-//! 1995): a turn is worth a [`QUANTUM`] of cost, whether a client spends it on many small requests or on few large ones.
-//! Clients that were quiet come first, as new flows do in FQ-CoDel (RFC 8290), so what a quiet client waits for does
-//! not depend on how many others have something queued.
+//! All requests that a node has taken enter the log together, and later requests wait for all of
+//! them. So a client with thousands of requests would determine everyone's latency. To prevent
+//! this, requests wait *before* the node takes them, in one queue for each client. The node serves
+//! the queues by deficit round robin (Shreedhar and Varghese, 1995): a turn is worth a [`QUANTUM`]
+//! of cost, whether a client spends it on many small requests or on few large ones. Clients that
+//! were quiet come first, as new flows do in FQ-CoDel (RFC 8290). So the latency of a quiet client
+//! does not depend on how many others have requests queued.
 //!
-//! What is taken and not answered yet is bounded by a window, so that the queue forms here, where it is fair, and not
-//! behind it. Three rules keep the window from costing throughput:
-//! - It is large enough for what a node works off in a few milliseconds.
-//! - If the window is full and nothing was answered for a whole tick, what is in it waits for a leader or a disk, not for
-//!   this node, and no longer counts. Other shards may be well.
-//! - If requests wait here while the node is idle, latency is not its doing (a slow disk, peers far away), and the
-//!   window doubles with each tick. When the node is busy, it shrinks again.
+//! A window bounds the requests that are taken and not answered yet, so that the queue forms here,
+//! where it is fair, instead of behind it. Three rules keep the window from limiting throughput:
+//! - It is large enough for the work of a few milliseconds.
+//! - If the window is full and nothing was answered for a whole tick, its requests wait for a
+//!   leader or a disk, and no longer count. Other shards may be healthy.
+//! - If requests wait here while the node is idle, the latency has another cause, such as a slow
+//!   disk or distant peers. The window then doubles with each tick. It shrinks when the node is
+//!   busy.
 //!
-//! Time comes from the shell, as a number. Nothing here decides about the order of one client's requests: they leave as
-//! they came.
+//! The shell passes the time as a number. The requests of one client keep their order.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -24,36 +25,41 @@ use alloc::vec::Vec;
 use crate::command::{Read, Request, Write};
 use crate::types::ClientId;
 
-/// What a command costs beyond its operations and bytes. A cost is about a microsecond of processor time.
+/// Cost of a command beyond its operations and bytes. One unit of cost is about a microsecond of
+/// processor time.
 const COMMAND_COST: usize = 32;
 
-/// So many bytes cost as much as an operation.
+/// Number of bytes that cost as much as an operation.
 const BYTES_PER_COST: usize = 256;
 
-/// What a client may spend in one turn: one burst of a few hundred small operations, or a dozen single requests.
+/// Cost that a client may spend in one turn: one pipeline of a few hundred small operations, or a
+/// dozen single requests.
 pub const QUANTUM: i64 = 512;
 
-/// The least window: 248 single requests, or bursts of 8,192 operations. It is as much as keeps batches efficient.
+/// Minimum window: 248 single requests, or pipelines of 8,192 operations. It is large enough for
+/// efficient batches.
 pub const WINDOW_MIN: u64 = 8_192;
 
-/// The largest window: beyond it the queues of shards bound what waits.
+/// Maximum window. Beyond it, the queues of the shards bound the waiting requests.
 const WINDOW_MAX: u64 = 1 << 22;
 
-/// Quiet clients may exceed the window by one part in so many, because they should not wait for others' answers.
+/// Quiet clients may exceed the window by one part in this many, so that they need not wait for
+/// answers to other clients.
 const PART_FOR_QUIET: u64 = 4;
 
-/// After so many requests of quiet clients in a row, one of the others goes first, so that they always proceed.
+/// After this many requests of quiet clients in a row, another client goes first, so that all
+/// clients make progress.
 const QUIET_IN_A_ROW: u32 = 8;
 
-/// A client is quiet if it had nothing queued or unanswered for so long. A client that asks again as soon as it is
-/// answered is back much sooner.
+/// A client is quiet if it had nothing queued or unanswered for this long. A client that sends its
+/// next request upon each answer is back much sooner.
 pub const QUIET_MICROS: u64 = 4_000;
 
-/// The share of a tick, in percent, below which a node counts as idle and above which it counts as busy.
+/// Percentage of a tick below which a node counts as idle, and above which it counts as busy.
 const IDLE_PERCENT: u64 = 50;
 const BUSY_PERCENT: u64 = 80;
 
-/// What a request costs the node, about.
+/// Estimated cost of a request.
 pub fn cost(request: &Request) -> u32 {
     let (operations, bytes) = match request {
         Request::Write(Write::Transaction(transaction)) => {
@@ -68,45 +74,45 @@ pub fn cost(request: &Request) -> u32 {
     u32::try_from(COMMAND_COST + operations + bytes / BYTES_PER_COST).unwrap_or(u32::MAX)
 }
 
-/// What counts until a request that was taken is answered.
+/// A request's share of the window, held until the request is answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ticket {
     client: ClientId,
     cost: u32,
-    /// Tells what no longer counts, see [`FairQueue::tick`].
+    /// The window generation in which the request was taken; see [`FairQueue::tick`].
     generation: u64,
-    /// Whether its client was known when it was taken.
+    /// Whether the request was queued, so that its client has an entry.
     is_tracked: bool,
 }
 
-/// Requests that wait for their turn, and the window of those that were taken.
+/// The queues of waiting requests, and the window of unanswered ones.
 #[derive(Debug)]
 pub struct FairQueue<T> {
     clients: BTreeMap<ClientId, Client<T>>,
-    /// Clients with something queued that were quiet before, in the order of their turns.
+    /// Clients with queued requests that were quiet before, in the order of their turns.
     quiet: VecDeque<ClientId>,
-    /// The other clients with something queued.
+    /// The other clients with queued requests.
     busy: VecDeque<ClientId>,
     waiting: usize,
-    /// Requests of quiet clients that went first since one of the others did.
+    /// Requests of quiet clients taken since the last request of another client.
     quiet_in_a_row: u32,
-    /// Cost of what was taken in this generation and is not answered.
+    /// Cost of the unanswered requests of this generation.
     in_flight: u64,
     generation: u64,
-    /// Whether something was answered since the last tick.
+    /// Whether a request was answered since the last tick.
     has_answered: bool,
     window: u64,
-    /// Whether something had to wait since the last tick.
+    /// Whether a request had to wait since the last tick.
     has_waited: bool,
 }
 
 #[derive(Debug)]
 struct Client<T> {
     queue: VecDeque<Queued<T>>,
-    /// What it may still spend in its turn; negative if it spent more.
+    /// Cost that it may still spend in its turn; negative if it spent more.
     deficit: i64,
     unanswered: u32,
-    /// When it was last answered, in microseconds.
+    /// Time of the last answer, in microseconds.
     answered_at: Option<u64>,
 }
 
@@ -135,8 +141,8 @@ impl<T> Default for FairQueue<T> {
 }
 
 impl<T> FairQueue<T> {
-    /// Takes a request without queueing it, if nothing waits and the window has room. What the node asks of itself is
-    /// always taken.
+    /// Takes a request without queueing it, if none waits and the window has room. Requests of the
+    /// node itself are always taken.
     pub fn take_at_once(&mut self, client: ClientId, cost: u32) -> Option<Ticket> {
         if client == ClientId::NODE {
             return Some(Ticket::default());
@@ -144,7 +150,7 @@ impl<T> FairQueue<T> {
         (self.waiting == 0 && self.has_room(self.window)).then(|| self.ticket(client, cost, false))
     }
 
-    /// Queues a request behind those of its client; `now` is in microseconds.
+    /// Appends a request to the queue of its client. `now` is in microseconds.
     pub fn queue(&mut self, client: ClientId, (cost, now): (u32, u64), item: T) {
         self.has_waited = true;
         self.waiting += 1;
@@ -181,13 +187,13 @@ impl<T> FairQueue<T> {
                 if is_quiet_turn || self.quiet.is_empty() {
                     return None;
                 }
-                // Only quiet clients have room left.
+                // The window has room for quiet clients only.
                 self.quiet_in_a_row = 0;
                 continue;
             }
             let entry = self.clients.get_mut(&client).expect("invariant: a listed client is known");
             if entry.deficit <= 0 {
-                // Its turn is over. If it was quiet, it is so no longer.
+                // The client's turn is over, and it no longer counts as quiet.
                 entry.deficit += QUANTUM;
                 list.pop_front();
                 self.busy.push_back(client);
@@ -205,7 +211,7 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// A request that was taken is answered; `now` is asked for if it matters.
+    /// Records that a request was answered. `now` is called only if the time is needed.
     pub fn answered(&mut self, ticket: Ticket, now: impl FnOnce() -> u64) {
         self.has_answered = true;
         if ticket.generation == self.generation {
@@ -219,7 +225,7 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// A tick has passed, in which the node was busy for so many percent of the time.
+    /// Adjusts the window after a tick in which the node was busy for `busy_percent` of the time.
     pub fn tick(&mut self, now: u64, busy_percent: u64) {
         if !core::mem::take(&mut self.has_answered) && !self.has_room(self.window) {
             self.generation += 1;
@@ -255,12 +261,12 @@ impl<T> FairQueue<T> {
         expired
     }
 
-    /// Requests that wait for their turn.
+    /// Number of waiting requests.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// What may be taken and unanswered, in cost.
+    /// The window: maximum cost of unanswered requests.
     pub fn window(&self) -> u64 {
         self.window
     }
@@ -301,7 +307,7 @@ mod tests {
         ClientId(number)
     }
 
-    /// Fills the window, so that what comes next is queued.
+    /// Fills the window, so that the next request is queued.
     fn fill(queue: &mut FairQueue<u64>) -> Vec<Ticket> {
         core::iter::from_fn(|| queue.take_at_once(client(1), BURST)).collect()
     }
@@ -338,7 +344,8 @@ mod tests {
     fn turns_are_worth_the_same_whatever_they_are_spent_on() {
         let mut queue = FairQueue::default();
         let filling = fill(&mut queue);
-        // Both come back at once after an answer, so neither is quiet. One has bursts, the other single requests.
+        // Both clients send again upon each answer, so neither is quiet. One sends pipelines, the
+        // other single requests.
         for round in 0..400 {
             queue.queue(client(2), (BURST, round), 2);
             queue.queue(client(3), (SINGLE, round), 3);
@@ -374,7 +381,7 @@ mod tests {
             queue.queue(client(number), (SINGLE, now), number);
         }
         filling.into_iter().for_each(|ticket| queue.answered(ticket, || 0));
-        // Each asks again a moment after its answer, while others wait.
+        // Each client sends again shortly after its answer, while others wait.
         for _ in 0..1000 {
             now += 10;
             let (ticket, item) = queue.next().expect("there is room");
@@ -409,7 +416,7 @@ mod tests {
         let mut stuck = fill(&mut queue);
         queue.queue(client(2), (SINGLE, 0), 2);
         queue.queue(client(3), (SINGLE, 0), 3);
-        // They are not quiet, so they have no part in what is reserved for those.
+        // These clients are not quiet, so the reserve for quiet clients does not apply to them.
         let others = core::mem::take(&mut queue.quiet);
         queue.busy.extend(others);
         assert!(queue.next().is_none(), "the window is full");
@@ -470,8 +477,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever others have queued, a quiet client's request is among the next few to be taken, and as soon as it
-        /// comes if the window has not overflowed by what is reserved for the quiet.
+        /// A quiet client's request is among the next few to be taken, whatever other clients have
+        /// queued. It is taken at once unless the window is exceeded by the whole reserve for quiet
+        /// clients.
         #[test]
         fn the_wait_of_a_quiet_client_is_bounded(
             queued in prop::collection::vec((2_u64..100, 1_u32..5_000), 1..400),
@@ -482,7 +490,7 @@ mod tests {
             for &(number, cost) in &queued {
                 queue.queue(client(number), (cost, 0), number);
             }
-            // Suppose that all of them ask again at once whenever they are answered.
+            // As if all of them had sent again upon each answer.
             let others = core::mem::take(&mut queue.quiet);
             queue.busy.extend(others);
             for _ in 0..answers {
@@ -509,7 +517,8 @@ mod tests {
             prop_assert!(ahead <= 1, "{ahead} requests of others went first");
         }
 
-        /// Everything that was queued leaves once, in the order of its client, and the accounts are even at the end.
+        /// Every queued request leaves once, in the order of its client, and all counters end at
+        /// zero.
         #[test]
         fn nothing_is_lost_or_taken_twice(
             steps in prop::collection::vec((0_u8..4, 2_u64..8, 1_u32..3_000), 1..300),

@@ -1,11 +1,13 @@
-//! The store as a pure function: [`Node::handle`](node::Node::handle) takes an event, [`Node::drive`](node::Node::drive) returns actions.
+//! The store as a pure function: [`Node::handle`](node::Node::handle) takes an event,
+//! [`Node::drive`](node::Node::drive) returns actions.
 //!
-//! This crate owns what Tidelock *decides*: consensus, the state machines, routing, the formats of the
-//! wire and of the disk. It deliberately owns no socket, file, clock, thread or unseeded randomness. The
-//! server feeds it from epoll and the disk, the simulator feeds the very same code from a seed.
+//! This crate owns the decisions of Tidelock: consensus, the state machines, routing, and the
+//! formats of the wire and the disk. It deliberately has no sockets, files, clocks, threads or
+//! unseeded randomness. The server drives it from epoll and the disk; the simulator drives the same
+//! code from a seed.
 //!
-//! That purity is a compile error rather than a habit: the crate is `no_std`, so `std::net`, `std::fs`,
-//! `std::time` and `std::thread` do not exist here. (`crc32c` and `raft` link `std`; neither does I/O.)
+//! The compiler enforces this: the crate is `no_std`, so `std::net`, `std::fs`, `std::time` and
+//! `std::thread` do not exist here. (`crc32c` and `raft` link `std`; neither does I/O.)
 #![no_std]
 
 extern crate alloc;
@@ -23,11 +25,12 @@ pub mod machine;
 pub mod membership;
 pub mod node;
 mod peer;
+pub mod placement_policy;
 mod raft;
 mod router;
 pub mod scan;
+pub mod slots;
 pub mod starts;
 pub mod storage;
+pub mod topology;
 pub mod types;
-
-pub use router::slots;

@@ -1,140 +1,154 @@
-//! Every limit of the store, each with its unit last and its reason.
+//! Every limit of the store, each with its unit at the end of the name and its reason.
 //!
-//! Behaviour at a limit is defined where it is enforced: a request over it is refused with the limit named,
-//! a queue over it refuses before any work is done. Nothing is ever truncated.
+//! The code that enforces a limit defines what happens there: a request over a limit is refused
+//! with the limit named, and a full queue refuses before any work is done. Nothing is ever
+//! truncated.
 
-/// Longest key. Keys live in memory on every replica, and a list page carries up to [`LIST_PAGE_ITEMS_MAX`] of them.
+/// Longest key. Keys live in memory on every replica, and a list page carries up to
+/// [`LIST_PAGE_ITEMS_MAX`] of them.
 pub const KEY_BYTES_MAX: usize = 4 << 10;
 
-/// Largest value. Bounds how long one command can hold a batch, a frame and an fsync.
+/// Largest value. It bounds how long one command can occupy a batch, a frame and an fsync.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
 
-/// Most items on one page of a list; also the default.
+/// Maximum number of items on one page of a list; also the default.
 pub const LIST_PAGE_ITEMS_MAX: usize = 1_000;
 
-/// A list page also ends after this many bytes of keys and values, so that a thousand 1 MiB values are not
-/// one answer. At least one item is always returned.
+/// A list page also ends after this many bytes of keys and values, so that a thousand 1 MiB values
+/// do not form one answer. A page has at least one item.
 pub const LIST_PAGE_BYTES_MAX: usize = 4 << 20;
 
-/// A raft entry is closed to further commands once it holds this many bytes. One command may exceed it.
+/// A Raft entry takes no further commands once it holds this many bytes. A single command may
+/// exceed it.
 pub const ENTRY_BYTES_CLOSE: usize = 512 << 10;
 
-/// Raft entries of one shard proposed and not yet applied here: one gives the best latency at small loads,
-/// four the best throughput at large ones.
+/// Raft entries of one shard that are proposed and not yet applied here. One gives the best latency
+/// at small loads, four the best throughput at large loads.
 pub const ENTRIES_IN_FLIGHT_MAX: usize = 4;
 
-/// Bytes of commands that may wait in one shard before new ones are refused as overloaded.
+/// Bytes of commands that may wait in one shard. Beyond it, commands are refused as overloaded.
 pub const SHARD_QUEUE_BYTES_MAX: usize = 64 << 20;
 
-/// Requests that one node may have open at a time. Above it new ones are refused as overloaded.
+/// Requests that one node may have open at a time. Beyond it, requests are refused as overloaded.
 pub const REQUESTS_OPEN_MAX: usize = 200_000;
 
-/// Bytes of forwarded commands that may be unanswered towards one peer before new ones are refused as overloaded.
+/// Bytes of unanswered commands that may be forwarded to one peer. Beyond it, commands are refused
+/// as overloaded.
 pub const FORWARD_BYTES_MAX: usize = 32 << 20;
 
 /// Bytes of entries in one append message to a follower.
 pub const APPEND_BYTES_MAX: u64 = 512 << 10;
 
-/// Append messages of one shard in flight to one follower: more than the entries that a leader has in flight, so that
-/// they never wait, and so few that a follower far behind is served without filling queues: 8 MiB.
+/// Append messages of one shard in flight to one follower. It exceeds the entries that a leader has
+/// in flight, so that those never wait. It is small enough, at 8 MiB, that a follower far behind
+/// does not fill queues.
 pub const APPENDS_IN_FLIGHT_MAX: usize = 16;
 
-/// A frame of raft messages is closed to further ones once it holds this many bytes. One message may exceed it.
+/// A frame takes no further Raft messages once it holds this many bytes. A single message may
+/// exceed it.
 pub const PEER_FRAME_BYTES_CLOSE: usize = 4 << 20;
 
-/// Largest payload of a frame between peers; a longer length is a protocol error and ends the connection.
+/// Largest payload of a frame between peers. A longer one is a protocol error and ends the
+/// connection.
 pub const PEER_FRAME_BYTES_MAX: usize = 64 << 20;
 
 /// Largest batch of records that one checksummed frame of the write-ahead log may hold.
 pub const WAL_FRAME_BYTES_MAX: usize = 16 << 20;
 
-/// Size of a write-ahead log segment. A frame never straddles two segments, so it exceeds [`WAL_FRAME_BYTES_MAX`].
+/// Size of a write-ahead log segment. A frame never straddles two segments, so it exceeds
+/// [`WAL_FRAME_BYTES_MAX`].
 pub const WAL_SEGMENT_BYTES: u64 = 64 << 20;
 
-/// Most data shards at a time, and of a new cluster. Each replica of one costs a log, timers and messages, also when idle.
+/// Maximum number of data shards, also of a new cluster. Each replica costs a log, timers and
+/// messages, even when idle.
 pub const SHARDS_MAX: u64 = 512;
 
-/// Most entries of a log in memory that are freed at a time, about a tenth of a millisecond: a shard that is driven often
-/// cuts its log many times faster than it grows, and no request waits for hundreds of thousands to be freed.
+/// Log entries in memory that are freed at a time, which takes about a tenth of a millisecond. A
+/// busy shard frees its log many times faster than it grows, and no request waits for hundreds of
+/// thousands of entries to be freed.
 pub const LOG_CUT_ENTRIES_MAX: u64 = 64;
 
-/// The same at a tick: a shard without requests is driven by nothing else.
+/// Log entries in memory that are freed at a tick, for a shard without requests.
 pub const LOG_CUT_ENTRIES_PER_TICK_MAX: u64 = 512;
 
-/// A block of a snapshot is closed once it holds this many bytes: it is encoded in one go on the worker's thread, so
-/// it bounds what a snapshot adds to the latency of writes.
+/// A block of a snapshot is closed once it holds this many bytes. A block is encoded at once on the
+/// worker's thread, so this bounds what a snapshot adds to the latency of writes.
 pub const SNAPSHOT_BLOCK_BYTES_CLOSE: usize = 128 << 10;
 
-/// Largest block of a snapshot: closed just before the largest record joined it.
+/// Largest block of a snapshot: the largest record added to a block that was almost closed.
 pub const SNAPSHOT_BLOCK_BYTES_MAX: usize = SNAPSHOT_BLOCK_BYTES_CLOSE + KEY_BYTES_MAX + VALUE_BYTES_MAX + 64;
 
-/// Keys and values of one command of a restore. Whoever splits a backup closes a command once it holds
-/// [`ENTRY_BYTES_CLOSE`] bytes, as entries are.
+/// Bytes of keys and values in one command of a restore. A restore closes a command once it holds
+/// [`ENTRY_BYTES_CLOSE`] bytes, as entries are closed.
 pub const RESTORE_BYTES_MAX: usize = ENTRY_BYTES_CLOSE + KEY_BYTES_MAX + VALUE_BYTES_MAX;
 
-/// The highest revision that a restore may lift a shard to, or a namespace: half of the numbers that are exact for
-/// JavaScript. No cluster gets there by writing.
+/// The highest revision to which a restore may raise a shard or a namespace: half of the integers
+/// that JavaScript represents exactly. No cluster reaches it by writing.
 pub const RESTORE_REVISION_MAX: u64 = 1 << 52;
 
-/// Most keys of another restore that one command discards: a few milliseconds of work.
+/// Keys of another restore that one command discards: a few milliseconds of work.
 pub const DISCARD_KEYS_MAX: usize = 4_096;
 
-/// How far above the highest version of a backup a restored cluster goes on. The cluster that was backed up went on
-/// giving out versions afterwards, and those must not come again with other values: this is more than a shard gives
-/// out in a hundred days at a hundred thousand writes a second. [`RESTORE_REVISION_MAX`] has room for four thousand
-/// restores.
+/// How far above the highest version of a backup a restored cluster continues. The original cluster
+/// went on assigning versions after the backup, and those must not come again with other values.
+/// This is more than a shard assigns in a hundred days at a hundred thousand writes a second.
+/// [`RESTORE_REVISION_MAX`] has room for four thousand restores.
 pub const RESTORE_REVISION_MARGIN: u64 = 1 << 40;
 
 /// Bytes of a snapshot's file in one message to a follower.
 pub const SNAPSHOT_PART_BYTES_MAX: usize = 256 << 10;
 
-/// Most hosts of a cluster at a time.
+/// Maximum number of hosts in a cluster.
 pub const HOSTS_MAX: usize = 64;
 
-/// Most bytes of addresses and tags that a host announces.
+/// Bytes of the addresses and tags that a host announces.
 pub const HOST_INFO_BYTES_MAX: usize = 16 << 10;
 
-/// A follower's log is as good as the leader's, when it is to vote, with at most so many entries missing: what arrives
-/// while the decision is made.
+/// A learner may become a voter once it lacks at most this many entries of the leader's log: those
+/// that arrive during the decision.
 pub const CAUGHT_UP_ENTRIES_MAX: u64 = 64;
 
-/// Operations of one transaction, in bytes of its log entry: what a client can send in one piece, and a node forward.
+/// Bytes of the operations of one transaction in its log entry: what a client can send at once, and
+/// what a node can forward.
 pub const TRANSACTION_BYTES_MAX: usize = 8 << 20;
 
 /// Keys that one transaction watches.
 pub const WATCHES_MAX: usize = 1_024;
 
-/// Values that one command reads, and values that it removes and answers with: further ones are left out, or not removed, and the
-/// reply says so. With twice this much the replies of a forwarded command fit a frame.
+/// Bytes of the values that one command reads, and of those that it removes and returns. Further
+/// values are left out, or not removed, and the reply says so. Twice this much fits a frame, as the
+/// replies of a forwarded command must.
 pub const REPLIES_BYTES_CLOSE: usize = 8 << 20;
 
-/// Keys that one entry of the log lets expire. Removing them takes about a millisecond, during which nothing else happens.
+/// Keys that one log entry expires. Removing them takes about a millisecond, during which nothing
+/// else happens.
 pub const EXPIRED_KEYS_MAX: usize = 1_000;
 
-/// Such entries that a leader proposes a tick, while keys are overdue.
+/// Entries with expired keys that a leader proposes at one tick.
 pub const EXPIRIES_PER_TICK_MAX: usize = 16;
 
-/// Keys that one step of a scan looks at before it gives up finding a place at which it can rest. One in
-/// [`SCAN_REST_ONE_IN`] keys is such a place.
+/// Keys that one step of a scan inspects before it gives up finding a cursor position. One in
+/// [`SCAN_REST_ONE_IN`] keys is a cursor position.
 pub const SCAN_KEYS_MAX: usize = 100_000;
 
-/// A step of a scan ends at a key whose hash is a multiple of this. More would cost memory, fewer make steps longer.
+/// A step of a scan ends at a key whose hash is a multiple of this. A smaller number would cost
+/// memory, a larger one would make steps longer.
 pub const SCAN_REST_ONE_IN: u64 = 64;
 
 /// Longest name of a shard.
 pub const SHARD_NAME_BYTES_MAX: usize = 64;
 
-/// Moves of slots that are wanted and not finished.
+/// Planned and unfinished moves of slots.
 pub const MIGRATIONS_MAX: usize = 1_024;
 
-/// Keys that one step of a move of slots looks at, of the giver's copy or of what is removed afterwards: about a
-/// millisecond, during which nothing else happens.
+/// Keys that one step of a move of slots inspects, for the copy or for the removal afterwards. It
+/// takes about a millisecond, during which nothing else happens.
 pub const MOVE_KEYS_PER_STEP_MAX: usize = 8_192;
 
-/// A part of the copy of slots is closed once it holds this many bytes of keys and values.
+/// A part of a slot copy is closed once it holds this many bytes of keys and values.
 pub const MOVE_PART_BYTES_CLOSE: usize = 256 << 10;
 
-/// Namespaces of configuration that one step of a move removes.
+/// Configuration namespaces that one step of a move removes.
 pub const MOVE_NAMESPACES_PER_STEP_MAX: usize = 16;
 
 /// Longest name of a configuration namespace.
@@ -146,45 +160,47 @@ pub const CONFIG_KEY_CHARACTERS_MAX: usize = 64;
 /// Longest key inside a dict.
 pub const CONFIG_DICT_KEY_CHARACTERS_MAX: usize = 256;
 
-/// Longest value of a pair, as canonical JSON: a setting, not a file.
+/// Longest value of a pair, as canonical JSON. It is meant for a setting, not for a file.
 pub const CONFIG_VALUE_BYTES_MAX: usize = 64 << 10;
 
-/// Levels of lists and dicts inside a value; deeper ones would let a value exhaust a stack.
+/// Nesting levels of lists and dicts inside a value. Deeper values could exhaust a stack.
 pub const CONFIG_VALUE_DEPTH_MAX: usize = 16;
 
-/// Most namespaces of one shard. A snapshot takes hold of all of them in one go.
+/// Maximum number of namespaces in one shard. A snapshot takes references to all of them at once.
 pub const CONFIG_NAMESPACES_MAX: usize = 10_000;
 
-/// Most pairs of a namespace. The first write to a namespace while a snapshot is made copies its index.
+/// Maximum number of pairs in a namespace. The first write to a namespace during a snapshot copies
+/// its index.
 pub const CONFIG_PAIRS_MAX: usize = 10_000;
 
-/// Most containers of a namespace.
+/// Maximum number of containers in a namespace.
 pub const CONFIG_CONTAINERS_MAX: usize = 1_000;
 
-/// Most fields of a container.
+/// Maximum number of fields in a container.
 pub const CONFIG_FIELDS_MAX: usize = 256;
 
-/// Most pairs that all fields of a container refer to, each counted as often as it is referred to.
+/// Maximum number of references from a container's fields to pairs; repeated references count.
 pub const CONFIG_REFERENCES_MAX: usize = 4_096;
 
-/// Most bytes of keys in a container: it is one record of a snapshot.
+/// Bytes of keys in a container, which is one record of a snapshot.
 pub const CONFIG_CONTAINER_BYTES_MAX: usize = 256 << 10;
 
-/// Most bytes of pairs and containers in a namespace.
+/// Bytes of pairs and containers in a namespace.
 pub const CONFIG_NAMESPACE_BYTES_MAX: usize = 16 << 20;
 
-/// Most bytes of all containers of a namespace, resolved: one change of a pair that all of them refer to makes all of
-/// them anew, on the worker's thread.
+/// Bytes of the resolved documents of a namespace. A change of a pair to which all containers refer
+/// rebuilds all documents, on the worker's thread.
 pub const CONFIG_DOCUMENTS_BYTES_MAX: usize = 8 << 20;
 
-/// Most bytes that the history of a namespace keeps; beyond it the oldest revisions go.
+/// Bytes of the history of a namespace. Beyond it, the oldest revisions are dropped.
 pub const CONFIG_HISTORY_BYTES_MAX: usize = 32 << 20;
 
-/// Most bytes of one command of the configuration centre.
+/// Bytes of one configuration command.
 pub const CONFIG_WRITE_BYTES_MAX: usize = 8 << 20;
 
-/// Most values in the pairs of one command, each item of a list and each entry of a dict counted: they are what applying it
-/// costs, and 8 MiB of lists of digits would be four million.
+/// Values in the pairs of one command, including each item of a list and each entry of a dict. The
+/// cost of applying a command depends on them, and 8 MiB of lists of digits would hold four
+/// million.
 pub const CONFIG_WRITE_VALUES_MAX: usize = 250_000;
 
 /// Longest name of an author.
@@ -193,46 +209,52 @@ pub const CONFIG_AUTHOR_CHARACTERS_MAX: usize = 128;
 /// Longest message of a change.
 pub const CONFIG_MESSAGE_CHARACTERS_MAX: usize = 1_024;
 
-/// Most revisions that a namespace may be told to keep.
+/// Maximum number of revisions that a namespace can be set to keep.
 pub const CONFIG_HISTORY_REVISIONS_MAX: u64 = 10_000;
 
-/// Fewest revisions that a namespace may be told to keep, and that age does not take: the newest, and the one to go back to.
+/// Minimum number of revisions that a namespace keeps regardless of their age: the newest, and the
+/// one before it for a rollback.
 pub const CONFIG_HISTORY_REVISIONS_MIN: u64 = 2;
 
-/// Revisions that a namespace keeps unless told otherwise.
+/// Number of revisions that a namespace keeps by default.
 pub const CONFIG_HISTORY_REVISIONS: u64 = 100;
 
-/// How long a namespace keeps revisions unless told otherwise: 90 days.
+/// How long a namespace keeps revisions by default: 90 days.
 pub const CONFIG_HISTORY_AGE_MS: u64 = 90 * 24 * 3600 * 1000;
 
-/// Most entries on one page of pairs, containers, names or revisions.
+/// Maximum number of entries on one page of pairs, containers, names or revisions.
 pub const CONFIG_PAGE_ITEMS_MAX: usize = 1_000;
 
-/// Most changes of a container in one answer to a watcher; it asks again for the rest.
+/// Maximum number of changes of a container in one answer to a watching client, which then asks for
+/// the rest.
 pub const CONFIG_CHANGES_MAX: usize = 64;
 
-/// How far a restored namespace's next revision lies above its last: the cluster that was backed up went on giving out
-/// revisions, and they must not come again with other content.
+/// How far above its last revision a restored namespace continues. The original cluster went on
+/// assigning revisions after the backup, and those must not come again with other content.
 pub const CONFIG_RESTORE_REVISION_MARGIN: u64 = 1 << 20;
 
-/// A block of configuration on its way into a shard is at most this long: a block of a snapshot.
+/// Largest block of configuration in a restore or a move: a block of a snapshot.
 pub const CONFIG_BLOCK_BYTES_MAX: usize = SNAPSHOT_BLOCK_BYTES_MAX;
 
-/// Most replicas that one command assigns: a round of placement that moves more goes on with the next one.
+/// Maximum number of replicas that one command assigns. The next command continues a placement that
+/// changes more.
 pub const ASSIGNMENTS_MAX: usize = 1_024;
 
-/// Most bytes of a shard's tags, names and values.
+/// Bytes of the names and values of a shard's tags.
 pub const SHARD_TAGS_BYTES_MAX: usize = 4 << 10;
 
-/// Clocks of two nodes that are further apart than this are reported: locks and keys that expire
-/// then live visibly longer or shorter after a change of leader. Kept in step by NTP they are
-/// within a few milliseconds.
+/// Clock offsets between nodes above this are reported, because locks and keys with an expiry then
+/// live visibly longer or shorter after a leader change. Clocks synchronized by NTP are within a
+/// few milliseconds.
 pub const CLOCK_OFFSET_MS_MAX: i64 = 500;
 
-/// Most slow requests that one drive describes: a log line each, at most. When a shard has no
-/// leader, thousands of requests end with the same tick.
+/// Maximum number of slow requests that one drive describes, each in a log line. When a shard has
+/// no leader, thousands of requests can time out at the same tick.
 pub const SLOW_REQUESTS_MAX: usize = 16;
 
-/// A peer that sends nothing for so many election timeouts, though its connection stands, counts as
-/// unreachable. Every node sends to every peer once an election timeout.
+/// A peer that sends nothing for this many election timeouts counts as unreachable, even if its
+/// connection stands. Every node sends to every peer once each election timeout.
 pub const SILENT_ELECTION_TIMEOUTS: u64 = 2;
+
+/// Bits of a `SCAN` cursor for the place inside a shard.
+pub const SCAN_PLACE_BITS: u32 = 40;

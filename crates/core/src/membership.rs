@@ -1,10 +1,10 @@
-//! Who replicates a shard, who of them votes, and the change from one such set to the next.
+//! The membership of a shard: its replicas, the voters among them, and changes of both.
 //!
-//! Owns the two types and their layout on disk and wire. Which change is wanted is `control::reconcile`'s business, how
-//! the engine carries it out `raft::membership`'s.
+//! Owns these types and their layout on disk and wire. `control::reconcile` decides which change is
+//! wanted, `raft::membership` carries it out.
 //!
-//! A change of several votes passes through a joint configuration (Raft paper, section 6): until it is left, majorities
-//! of the old voters and of the new ones must both agree.
+//! A change of several votes passes through a joint configuration (Raft paper, section 6). Until
+//! the shard leaves it, majorities of both the old and the new voters must agree.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId};
 
-/// What a replica does for its shard.
+/// The role of a replica in its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Counts towards majorities.
@@ -21,46 +21,47 @@ pub enum Role {
     Learner,
 }
 
-/// The replicas of a shard as of some entry of its log. Each list is sorted.
+/// The replicas of a shard as of an entry of its log. Each list is sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Membership {
-    /// Those who vote; in a joint configuration, those who will.
+    /// The voters; in a joint configuration, the new voters.
     pub voters: Vec<ReplicaId>,
-    /// Those who follow without a vote.
+    /// The learners.
     pub learners: Vec<ReplicaId>,
-    /// Those who voted before, while a joint configuration lasts; empty otherwise.
+    /// The old voters of a joint configuration; empty otherwise.
     pub voters_outgoing: Vec<ReplicaId>,
-    /// Outgoing voters who will follow without a vote once the joint configuration is left.
+    /// Old voters that become learners when the shard leaves the joint configuration.
     pub learners_next: Vec<ReplicaId>,
-    /// The entry that made it so; 0 for what the shard was founded with.
+    /// Index of the entry that made it so; 0 for the founding membership.
     pub changed: LogIndex,
-    /// How new the registry was, by the index of its last change, of which any of this was made. A leader who knows an older
-    /// one only must not go back to what that one wanted: it might bring back a replica that is forgotten already.
+    /// The newest registry on which a change was based, as the index of the registry's last change.
+    /// A leader with an older registry must not return to what that wanted, because it could bring
+    /// back a replica that was already forgotten.
     pub wanted_at: LogIndex,
-    /// The node that carries each replica: the shard's own log says it, so that a replica that knows nothing of the
-    /// registry can talk to the others.
+    /// The node of each replica. It is part of the shard's own log, so that a replica that knows
+    /// nothing of the registry can talk to the others.
     pub nodes: BTreeMap<ReplicaId, NodeId>,
 }
 
 /// An entry that changes the membership of its shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MembershipChange {
-    /// A replica that was none before follows without a vote.
+    /// A new replica becomes a learner.
     Join(ReplicaId, NodeId),
-    /// Replicas take these roles, or none any more. More than one makes the configuration joint.
+    /// Replicas take these roles, or are removed. More than one makes the configuration joint.
     Roles(Vec<(ReplicaId, Option<Role>)>),
-    /// The joint configuration is left for the new one.
+    /// Leaves the joint configuration.
     LeaveJoint,
 }
 
 impl Membership {
-    /// The membership that a shard is founded with.
+    /// The founding membership of a shard.
     pub fn founded(founding: &[(ReplicaId, NodeId)]) -> Membership {
         let nodes: BTreeMap<ReplicaId, NodeId> = founding.iter().copied().collect();
         Membership { voters: nodes.keys().copied().collect(), nodes, ..Membership::default() }
     }
 
-    /// The node that carries a replica.
+    /// The node of a replica.
     pub fn node(&self, replica: ReplicaId) -> Option<NodeId> {
         self.nodes.get(&replica).copied()
     }
@@ -75,7 +76,8 @@ impl Membership {
         !self.voters_outgoing.is_empty()
     }
 
-    /// What a replica does; `None` if it is not one of the shard's. An outgoing voter still votes.
+    /// The role of a replica; `None` if it does not belong to the shard. An old voter of a joint
+    /// configuration still votes.
     pub fn role(&self, replica: ReplicaId) -> Option<Role> {
         if self.voters.contains(&replica) || self.voters_outgoing.contains(&replica) {
             Some(Role::Voter)
@@ -124,12 +126,12 @@ impl Membership {
     }
 }
 
-/// Which replica each founder of a shard that the cluster begins with carries: they are numbered shard by shard.
+/// The founding replicas of a founding shard with their nodes. They are numbered shard by shard.
 pub fn founding_replicas(shard: ShardId, founders: u64) -> Vec<(ReplicaId, NodeId)> {
     (1..=founders).map(|node| (ReplicaId(shard.0 * founders + node), NodeId(node))).collect()
 }
 
-/// Replicas and the nodes that carry them, behind their number.
+/// Appends the number of replicas, then each replica with its node.
 pub(crate) fn encode_nodes(nodes: impl ExactSizeIterator<Item = (ReplicaId, NodeId)>, out: &mut Vec<u8>) {
     codec::put_varint(out, nodes.len() as u64);
     for (replica, node) in nodes {
@@ -138,7 +140,7 @@ pub(crate) fn encode_nodes(nodes: impl ExactSizeIterator<Item = (ReplicaId, Node
     }
 }
 
-/// What [`encode_nodes`] wrote; replicas must rise.
+/// Reads what [`encode_nodes`] wrote. Replica numbers must rise.
 pub(crate) fn decode_nodes(decoder: &mut Decoder<'_>) -> Result<Vec<(ReplicaId, NodeId)>, DecodeError> {
     let count = decoder.varint()?;
     let mut list: Vec<(ReplicaId, NodeId)> = Vec::new();
@@ -168,11 +170,11 @@ fn replicas(decoder: &mut Decoder<'_>) -> Result<Vec<ReplicaId>, DecodeError> {
 const ROLE_NONE: u8 = 0;
 const ROLE_VOTER: u8 = 1;
 const ROLE_LEARNER: u8 = 2;
-/// A learner that was no replica before; its node follows.
+/// A new learner; its node follows.
 const ROLE_JOINS: u8 = 3;
 
 impl MembershipChange {
-    /// Leaving a joint configuration is the change of no role.
+    /// Leaving a joint configuration is encoded as a change of no roles.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let roles: &[_] = match self {
             MembershipChange::Join(replica, node) => {

@@ -1,9 +1,10 @@
-//! What nodes say to each other: the payloads of frames.
+//! Frame payloads between nodes.
 //!
-//! Owns the layout of a payload; raft messages inside are laid out by `raft::wire`. Length, checksum and version of a
-//! frame belong to the transport, which verifies them before a payload comes here.
+//! Owns the layout of a payload; `raft::wire` lays out the Raft messages inside. The transport owns
+//! length, checksum and version of a frame, and verifies them before a payload comes here.
 
 mod reads;
+mod requests;
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,44 +14,45 @@ use crate::codec::{self, DecodeError, Decoder};
 use crate::command::{
     Checkpoint, ConfigReply, Denial, Exchange, MoveReply, OperationReplies, Refusal, Rejection, Reply, Write,
 };
-use crate::raft::{DiskState, Outcome, RequestId, SnapshotPart};
 use crate::storage::snapshot::SnapshotId;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, UnixMillis, Version};
 pub(crate) use reads::{Question, ReadMessage, put_read, put_read_answer, read_message};
+pub use requests::{LinkNumber, Origin, Outcome, RequestId};
 
-/// First byte of a payload: raft messages, each behind its shard.
+/// First byte of a payload: Raft messages, each preceded by its shard.
 pub(crate) const KIND_RAFT: u8 = 1;
 /// First byte of a payload: forwarded commands and their outcomes.
 pub(crate) const KIND_REQUESTS: u8 = 2;
-/// First byte of a payload: whether the sender's disk takes writes, and where its replicas stand.
+/// First byte of a payload: the state of the sender's disk, and the positions of its replicas.
 pub(crate) const KIND_REPORT: u8 = 3;
 
-/// First byte of a payload: a part of a snapshot, or the question what the receiver holds of it.
+/// First byte of a payload: a part of a snapshot, or a query for the parts that the receiver has.
 pub(crate) const KIND_SNAPSHOT_PART: u8 = 4;
-/// First byte of a payload: what the sender holds of a snapshot.
+/// First byte of a payload: how much of a snapshot the sender has.
 pub(crate) const KIND_SNAPSHOT_RECEIPT: u8 = 5;
-/// First byte of a payload: hosts that the sender knows, and where they are.
+/// First byte of a payload: the hosts that the sender knows, with their addresses.
 pub(crate) const KIND_HOSTS: u8 = 7;
 /// First and only byte of a payload: the receiver was removed from the cluster.
 pub(crate) const KIND_FAREWELL: u8 = 6;
 
-/// First byte of a payload: reads of shards that the sender does not carry, and answers to such.
+/// First byte of a payload: reads of shards without a replica at the sender, and replies to such
+/// reads.
 pub(crate) const KIND_READS: u8 = 8;
-/// First byte of a payload: what time it is at the sender.
+/// First byte of a payload: the time by the sender's clock.
 pub(crate) const KIND_CLOCK: u8 = 9;
 
 /// One message of a [`KIND_REQUESTS`] payload.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RequestMessage {
-    /// Please propose this; the sender believes that you lead the shard.
+    /// Asks the receiver to propose a write. The sender believes that the receiver leads the shard.
     Forward { request: RequestId, shard: ShardId, write: Write },
-    /// What became of your `request`.
+    /// The outcome of the receiver's request.
     Outcome { request: RequestId, outcome: Outcome },
-    /// Please let `to` lead; nobody waits for an answer.
+    /// Asks the receiver to transfer leadership to `to`. There is no reply.
     Transfer { shard: ShardId, to: NodeId },
 }
 
-/// Where one replica of the sender stands.
+/// Log position of one replica of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) shard: ShardId,
@@ -58,11 +60,48 @@ pub(crate) struct Position {
     pub(crate) applied: LogIndex,
     /// See [`Group::remembered`](crate::raft::Group::remembered).
     pub(crate) remembered: LogIndex,
-    /// Whether the sender leads the shard, in this term.
+    /// Whether the sender leads the shard in `term`.
     pub(crate) leads: bool,
-    /// Whether another replica's log contradicts what is committed in this one.
+    /// Whether another replica's log contradicts the entries committed in this one.
     pub(crate) diverged: bool,
     pub(crate) checkpoint: Option<Checkpoint>,
+}
+
+/// The state of a node's disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum DiskState {
+    /// It completes writes in time.
+    #[default]
+    Healthy,
+    /// It takes no commands: it refuses writes or is slow.
+    Stalled,
+    /// It completes writes in time again, but was slow until recently.
+    Unsteady,
+}
+
+impl DiskState {
+    /// Its code on the wire.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            DiskState::Healthy => 0,
+            DiskState::Stalled => 1,
+            DiskState::Unsteady => 2,
+        }
+    }
+
+    pub(crate) fn from_code(code: u8) -> Option<DiskState> {
+        [DiskState::Healthy, DiskState::Stalled, DiskState::Unsteady]
+            .into_iter()
+            .find(|state| state.code() == code)
+    }
+}
+
+/// A part of a snapshot, or, without bytes, a query for what the receiver has.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SnapshotPart {
+    pub(crate) id: SnapshotId,
+    pub(crate) offset: u64,
+    pub(crate) bytes: Bytes,
 }
 
 /// The whole of a [`KIND_CLOCK`] payload.
@@ -70,8 +109,8 @@ pub(crate) struct Position {
 pub(crate) struct ClockMessage {
     /// When it was sent, by the sender's clock.
     pub(crate) sent: UnixMillis,
-    /// When the receiver sent its own last message, by its clock, and when that came, by the
-    /// sender's.
+    /// When the receiver sent its last message, by the receiver's clock, and when that arrived, by
+    /// the sender's.
     pub(crate) heard: Option<(UnixMillis, UnixMillis)>,
 }
 
@@ -79,10 +118,11 @@ const TAG_FORWARD: u8 = 1;
 const TAG_OUTCOME: u8 = 2;
 const TAG_TRANSFER: u8 = 3;
 
-/// Outcomes that are more than a tag and a number. Their tags are among those of the others.
+/// Outcomes with more content than a tag and a number. Their tags share one number space with the
+/// other outcomes.
 const TAG_OPERATIONS: u8 = 15;
 const TAG_EXCHANGED: u8 = 16;
-/// Tag of an outcome that is a reply of the configuration centre.
+/// Tag of an outcome that is a configuration reply.
 const TAG_OUTCOME_CONFIG: u8 = 30;
 
 /// Appends a forwarded command.
@@ -155,7 +195,7 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outco
     }
 }
 
-/// Appends the wish that the receiver, which leads `shard`, lets another node lead it.
+/// Appends a request that the receiver, which leads `shard`, transfers leadership to another node.
 pub(crate) fn put_transfer(out: &mut Vec<u8>, shard: ShardId, to: NodeId) {
     out.push(TAG_TRANSFER);
     codec::put_varint(out, shard.0);
@@ -226,7 +266,7 @@ fn outcome(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Outcome, DecodeEr
     Ok(Outcome::Done(reply))
 }
 
-/// A whole [`KIND_REPORT`] payload.
+/// Encodes a [`KIND_REPORT`] payload.
 pub(crate) fn report(disk: DiskState, positions: impl Iterator<Item = Position>) -> Vec<u8> {
     let mut out = alloc::vec![KIND_REPORT, disk.code()];
     for position in positions {
@@ -235,7 +275,7 @@ pub(crate) fn report(disk: DiskState, positions: impl Iterator<Item = Position>)
         codec::put_varint(&mut out, position.applied.0);
         codec::put_varint(&mut out, position.remembered.0);
         out.push(u8::from(position.leads) | u8::from(position.diverged) << 1);
-        // An index is never 0 where there is a checkpoint.
+        // The index of a checkpoint is never 0.
         let Checkpoint { index, checksum } =
             position.checkpoint.unwrap_or(Checkpoint { index: LogIndex(0), checksum: 0 });
         codec::put_varint(&mut out, index.0);
@@ -244,7 +284,7 @@ pub(crate) fn report(disk: DiskState, positions: impl Iterator<Item = Position>)
     out
 }
 
-/// Reads what comes before the positions of a [`KIND_REPORT`] payload: the state of the sender's disk.
+/// Reads the start of a [`KIND_REPORT`] payload: the state of the sender's disk.
 pub(crate) fn disk_state(decoder: &mut Decoder<'_>) -> Result<DiskState, DecodeError> {
     DiskState::from_code(decoder.u8()?).ok_or(DecodeError::Invalid("state of a disk"))
 }
@@ -263,7 +303,7 @@ pub(crate) fn position(decoder: &mut Decoder<'_>) -> Result<Position, DecodeErro
     Ok(Position { shard, term, applied, remembered, leads, diverged, checkpoint })
 }
 
-/// A whole [`KIND_CLOCK`] payload.
+/// Encodes a [`KIND_CLOCK`] payload.
 pub(crate) fn clock(message: ClockMessage) -> Vec<u8> {
     let mut out = alloc::vec![KIND_CLOCK];
     codec::put_varint(&mut out, message.sent.0);
@@ -286,7 +326,7 @@ pub(crate) fn clock_message(decoder: &mut Decoder<'_>) -> Result<ClockMessage, D
     Ok(ClockMessage { sent, heard })
 }
 
-/// A whole [`KIND_HOSTS`] payload.
+/// Encodes a [`KIND_HOSTS`] payload.
 pub(crate) fn hosts<'a>(known: impl Iterator<Item = (NodeId, &'a str)>) -> Vec<u8> {
     let mut out = alloc::vec![KIND_HOSTS];
     for (node, address) in known {
@@ -301,7 +341,7 @@ pub(crate) fn host(decoder: &mut Decoder<'_>) -> Result<(NodeId, String), Decode
     Ok((NodeId(decoder.varint()?), decoder.text()?))
 }
 
-/// A whole [`KIND_SNAPSHOT_PART`] payload.
+/// Encodes a [`KIND_SNAPSHOT_PART`] payload.
 pub(crate) fn snapshot_part(part: &SnapshotPart) -> Vec<u8> {
     let mut out = Vec::with_capacity(part.bytes.len() + 64);
     out.push(KIND_SNAPSHOT_PART);
@@ -320,7 +360,7 @@ pub(crate) fn decode_snapshot_part(
     Ok(SnapshotPart { id, offset: decoder.varint()?, bytes: decoder.shared(owner)? })
 }
 
-/// A whole [`KIND_SNAPSHOT_RECEIPT`] payload.
+/// Encodes a [`KIND_SNAPSHOT_RECEIPT`] payload.
 pub(crate) fn snapshot_receipt(id: SnapshotId, next_offset: u64) -> Vec<u8> {
     let mut out = alloc::vec![KIND_SNAPSHOT_RECEIPT];
     put_snapshot_id(&mut out, id);

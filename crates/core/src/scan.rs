@@ -1,30 +1,27 @@
-//! Iterations over all keys in steps, as Redis' `SCAN` makes them: what a cursor says, and which
-//! shard comes next.
+//! Iterations over all keys in steps, as Redis' `SCAN` makes them: the content of a cursor, and the
+//! order of shards.
 //!
-//! A cursor is 64 bits: the position of a shard in the slot map (10 bits), the version of that map
-//! (14 bits), and the place inside the shard (40 bits, see `machine::kv`). It means the same on
-//! every node and after every restart; no node remembers an iteration.
+//! A cursor has 64 bits: the position of a shard in the slot map (10 bits), the version of that map
+//! (14 bits), and the position inside the shard (40 bits, see `machine::kv`). It is valid on every
+//! node and after every restart; no node stores the state of an iteration.
 //!
 //! Why an iteration misses no key that exists from its beginning to its end: all steps use one
 //! version of the map, and a step counts only if its shard owned exactly the slots that this
 //! version gives it (`router::reads`). So each slot is read from the shard that owned it at that
 //! moment, however old the map is. An iteration that meets another version starts over, because
-//! keys may have moved to shards that it has passed: it returns keys twice then, as `SCAN` may.
+//! keys may have moved to shards that it has passed. It then returns keys twice, as `SCAN` may.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
 use crate::command::{Read, Reply};
-use crate::control::slot_map::SlotMap;
-use crate::limits::SHARDS_MAX;
+use crate::limits::{SCAN_PLACE_BITS as PLACE_BITS, SHARDS_MAX};
+use crate::slots::slot_map::SlotMap;
 use crate::types::ShardId;
 
-/// Bits of a cursor for the place inside a shard.
-pub const PLACE_BITS: u32 = 40;
-
 /// Bits of a cursor for the version of the map. An iteration does not notice exactly 2^14 changes
-/// of the map between two of its steps; moving slots that often takes hours.
+/// of the map between two of its steps; that many moves take hours.
 const VERSION_BITS: u32 = 14;
 
 const _: () =
@@ -37,22 +34,22 @@ pub struct Scan {
     slots: Arc<SlotMap>,
     /// The shards of that map, in order.
     shards: Vec<ShardId>,
-    /// Which of them comes next; behind the last one, the iteration is complete.
+    /// Position in `shards` of the next shard; past the last one, the iteration is complete.
     position: usize,
-    /// Where the last step ended in that shard.
+    /// Position in that shard at which the last step ended.
     place: u64,
     /// The only shards to read; `None`: all.
     only: Option<Vec<ShardId>>,
 }
 
-/// What the answer to a step brought.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// These keys.
     Keys(Vec<Bytes>),
-    /// Nothing: the map has changed, and the iteration starts over.
+    /// No keys: the map has changed, and the iteration starts over.
     StartedOver,
-    /// Nothing: the store answered this.
+    /// No keys: the store gave this reply.
     Failed(Reply),
 }
 
@@ -62,8 +59,8 @@ pub enum Step {
 pub struct InvalidCursor;
 
 impl Scan {
-    /// The iteration of a cursor, 0 for a new one. It starts over if the cursor is of another map
-    /// than `slots`.
+    /// Continues the iteration of a cursor, or starts one at 0. It starts over if the cursor is of
+    /// another map than `slots`.
     pub fn resume(cursor: u64, slots: Arc<SlotMap>) -> Result<Scan, InvalidCursor> {
         let mut scan = Scan { shards: slots.shards(), slots, position: 0, place: 0, only: None };
         if cursor != 0 && version_of(cursor) == scan.slots.version & mask(VERSION_BITS) {
@@ -73,8 +70,8 @@ impl Scan {
         if scan.is_complete() { Err(InvalidCursor) } else { Ok(scan) }
     }
 
-    /// The same over the keys of some shards. A shard that the iteration is inside of is read to
-    /// its end.
+    /// Restricts the iteration to some shards. A shard that is partly read is still read to its
+    /// end.
     pub fn only(mut self, shards: Vec<ShardId>) -> Scan {
         self.only = Some(shards);
         self.pass_others();
@@ -109,7 +106,7 @@ impl Scan {
         Read::Scan { shard, after: self.place, count, version: self.slots.version }
     }
 
-    /// Takes the answer to [`Scan::read`]. `slots` is the map as it is now.
+    /// Handles the reply to [`Scan::read`]. `slots` is the current map.
     pub fn take(&mut self, reply: Reply, slots: Arc<SlotMap>) -> Step {
         match reply {
             Reply::Scanned { keys, next } => {
@@ -128,7 +125,7 @@ impl Scan {
         }
     }
 
-    /// Goes on to a shard that is to be read.
+    /// Skips to the next shard that should be read.
     fn pass_others(&mut self) {
         let Some(only) = &self.only else { return };
         while self.place == 0 && self.shards.get(self.position).is_some_and(|shard| !only.contains(shard)) {
@@ -148,7 +145,7 @@ fn mask(bits: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::slot_set::SlotSet;
+    use crate::slots::slot_set::SlotSet;
     use crate::types::MigrationId;
     use alloc::vec;
 
@@ -199,7 +196,7 @@ mod tests {
         let mut scan = Scan::resume(0, slots.clone()).unwrap().only(vec![ShardId(2), ShardId(3)]);
         assert!(matches!(scan.read(1), Read::Scan { shard: ShardId(2), .. }));
         scan.take(keys(Some(5)), slots.clone());
-        // Its leader is another node by now: what was begun here is finished here.
+        // The shard has a new leader on another node, but a scan that began here finishes here.
         let mut scan = Scan::resume(scan.cursor(), slots.clone()).unwrap().only(vec![ShardId(4)]);
         assert!(matches!(scan.read(1), Read::Scan { shard: ShardId(2), after: 5, .. }));
         scan.take(keys(None), slots.clone());

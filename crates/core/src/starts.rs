@@ -1,19 +1,24 @@
-//! Which process may speak for a host: what a node remembers of the starts of its peers, and what follows from it.
+//! Process starts: which process may act as a given host, based on the starts of peers that a node
+//! remembers.
 //!
-//! Owns the rule that every handshake asks, before a frame of a peer counts. Each start of a node on its data directory
-//! raises a number that is kept there, durably, before the node says a word; each process draws a random instance besides.
-//! A peer remembers both. So two things are noticed that the host's uuid does not show, since it is copied along:
+//! Owns the check in every handshake, before any frame of a peer is accepted. Each start of a node
+//! increments a number in its data directory, durably, before the node sends anything. Each process
+//! also draws a random instance id. A peer remembers both. This detects two situations that the
+//! host's uuid cannot show, because it is copied with the directory:
 //!
-//! - A directory was put back to an earlier state. Its number is not above the one that peers remember, under another
-//!   instance. Such a node has forgotten votes that it gave and entries that it acknowledged.
-//! - Two processes run on copies of one directory. Their numbers may rise as they like: while a connection with one of
-//!   them stands, the other is refused.
+//! - A directory was restored to an earlier state. Its number is not above the one that peers
+//!   remember, with another instance id. Such a node has forgotten votes that it gave and entries
+//!   that it acknowledged.
+//! - Two processes run on copies of one directory, whatever their numbers. While a connection with
+//!   one of them stands, the other is refused.
 //!
-//! Left out: a copy that was made since the host's last start and that is started when the original runs no more is taken
-//! for the next start of the original. And an old copy that is started, without reaching a peer that could refuse it, more
-//! often than the original was since, has a number above the known one and is believed.
+//! Not detected: a copy that was made after the host's last start, and that is started after the
+//! original has stopped, looks like the next start of the original. An old copy that has been
+//! started more often than the original since the copy was made, without reaching a peer that could
+//! refuse it, has a higher number and is accepted.
 //!
-//! It is a pure function of what is remembered and what is said; time and connections are the shell's.
+//! The check is a pure function of the remembered starts and the claim. The shell owns time and
+//! connections.
 
 use alloc::collections::BTreeMap;
 use uuid::Uuid;
@@ -24,13 +29,13 @@ use crate::types::NodeId;
 /// One start of a node's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessStart {
-    /// How often the node has started on its directory, this time included.
+    /// Number of starts on the data directory, including this one.
     pub number: u64,
-    /// Random for each process.
+    /// Random id of the process.
     pub instance: Uuid,
 }
 
-/// The latest start of a host that a peer has had a connection with.
+/// The latest start of a host with which a peer had a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownStart {
     /// The host's uuid.
@@ -39,20 +44,22 @@ pub struct KnownStart {
     pub start: ProcessStart,
 }
 
-/// Why a process may not speak for its host.
+/// Why a process may not act as a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartRefusal {
     /// A later start of the host is known.
     Outdated,
-    /// Another process is known by the same number.
+    /// Another process is known by the same start number.
     Duplicate,
-    /// A connection with an earlier start of the host stands. Most often its process has ended, and the connection breaks
-    /// within seconds; if not, two processes run on copies of one directory.
+    /// A connection with an earlier start of the host stands. Usually its process has ended, and
+    /// the connection breaks within seconds. Otherwise two processes run on copies of one
+    /// directory.
     StillConnected,
 }
 
 impl StartRefusal {
-    /// Whether trying again changes nothing: the process must stop, and its directory must not be started again.
+    /// Whether a retry cannot succeed: the process must stop, and its directory must not be started
+    /// again.
     pub fn is_final(self) -> bool {
         match self {
             StartRefusal::Outdated | StartRefusal::Duplicate => true,
@@ -61,40 +68,41 @@ impl StartRefusal {
     }
 }
 
-/// What a node remembers of its peers' starts, and with which of them it has connections.
+/// The starts of peers that a node remembers, and its current connections.
 #[derive(Clone, Debug, Default)]
 pub struct KnownStarts {
-    /// To be kept on the disk.
+    /// Persisted on the disk.
     starts: BTreeMap<NodeId, KnownStart>,
     connected: BTreeMap<NodeId, ProcessStart>,
     faults: Faults,
 }
 
 impl KnownStarts {
-    /// What the disk remembers; no connection stands. `faults` is [`Faults::NONE`], except in tests of the simulator.
+    /// Creates it from the persisted starts, without connections. `faults` is [`Faults::NONE`],
+    /// except in tests of the simulator.
     pub fn new(starts: BTreeMap<NodeId, KnownStart>, faults: Faults) -> KnownStarts {
         KnownStarts { starts, connected: BTreeMap::new(), faults }
     }
 
-    /// What is remembered of a node.
+    /// The known start of a node.
     pub fn known(&self, node: NodeId) -> Option<KnownStart> {
         self.starts.get(&node).copied()
     }
 
-    /// What is to be kept on the disk.
+    /// The starts to persist.
     pub fn into_kept(self) -> BTreeMap<NodeId, KnownStart> {
         self.starts
     }
 
-    /// Whether a process may speak for a node.
+    /// Checks whether a process may act as a node.
     ///
     /// # Errors
-    /// Why not.
+    /// When it may not, with the reason.
     pub fn judge(&self, node: NodeId, claimed: KnownStart) -> Result<(), StartRefusal> {
         if self.faults.has(Fault::OldCopyBelieved) {
             return Ok(());
         }
-        // Whether the number may come from this disk at all is another question, which the registry answers.
+        // Whether the number belongs to this disk is checked separately, by the registry.
         let known = self.starts.get(&node).filter(|known| known.host == claimed.host);
         let (number, instance) = (claimed.start.number, claimed.start.instance);
         if let Some(KnownStart { start: known, .. }) = known {
@@ -111,7 +119,8 @@ impl KnownStarts {
         }
     }
 
-    /// A process begins to speak for a node. Returns whether that has to be kept on the disk, first of all.
+    /// Records a connection with a process that acts as a node. Returns whether the starts must be
+    /// persisted first.
     ///
     /// # Errors
     /// As [`KnownStarts::judge`]; then nothing has changed.
@@ -121,7 +130,7 @@ impl KnownStarts {
         Ok(self.starts.insert(node, claimed) != Some(claimed))
     }
 
-    /// The connection with a node has ended.
+    /// Records the end of the connection with a node.
     pub fn disconnect(&mut self, node: NodeId) {
         self.connected.remove(&node);
     }
@@ -138,7 +147,7 @@ mod tests {
         KnownStart { host: Uuid::from_u128(1), start }
     }
 
-    /// A node that had a connection with start 5, instance 50.
+    /// A node that was connected with start 5, instance 50.
     fn known() -> KnownStarts {
         let mut known = KnownStarts::default();
         assert_eq!(known.connect(NODE, start(5, 50)), Ok(true));

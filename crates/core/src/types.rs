@@ -1,6 +1,6 @@
-//! Identities and positions as newtypes, so that a term is never passed where an index is meant.
+//! Identities and positions as newtypes, so that a term is never passed in place of an index.
 //!
-//! Owns no behaviour beyond construction, order and display.
+//! They have no behaviour beyond construction, order and display.
 
 use core::fmt;
 
@@ -19,59 +19,64 @@ macro_rules! newtype {
 }
 
 newtype! {
-    /// A process of the cluster, numbered from 1. Founders are numbered in the order of their sorted addresses.
+    /// A node of the cluster, numbered from 1. Founders are numbered in the order of their sorted
+    /// addresses.
     NodeId
 }
 newtype! {
-    /// A shard: one raft group over a part of the key space. [`ShardId::PRIME`] holds the registry.
+    /// A shard: one Raft group for a part of the key space. [`ShardId::PRIME`] holds the registry.
     ShardId
 }
 newtype! {
-    /// One replica of one shard, numbered from 1 over the whole cluster and never reused: a replica that
-    /// leaves and returns under its old id within one term confuses the engine's progress (raft-rs issue 571).
+    /// One replica of one shard, numbered from 1 over the whole cluster and never reused. A replica
+    /// that leaves and returns under its old id within one term would confuse the engine's progress
+    /// (raft-rs issue 571).
     ReplicaId
 }
 newtype! {
-    /// A move of slots from one shard to another, numbered from 1 in the order in which they are done; 0 stands for none.
+    /// A move of slots from one shard to another, numbered from 1 in the order in which moves are
+    /// carried out; 0 stands for none.
     MigrationId
 }
 newtype! {
-    /// A position in a shard's raft log, from 1; 0 stands before the first entry.
+    /// An index in a shard's Raft log, from 1; 0 stands before the first entry.
     LogIndex
 }
 newtype! {
-    /// A raft term (Raft paper, section 5.1).
+    /// A Raft term (Raft paper, section 5.1).
     Term
 }
 newtype! {
-    /// A shard's revision. As a key's version: the revision that last wrote it; 0 says that it is absent.
+    /// A shard's revision. The version of a key is the revision that last wrote it; 0 means that
+    /// the key is absent.
     Version
 }
 newtype! {
-    /// The shell's own handle of a request; the core returns it with the reply and never looks inside.
+    /// The shell's handle of a request. The core returns it with the reply and does not interpret
+    /// it.
     Token
 }
 newtype! {
-    /// A connection of a client of this node, in whose name requests are made. [`ClientId::NODE`] stands for the node.
+    /// A client connection of this node. [`ClientId::NODE`] stands for the node itself.
     ClientId
 }
 newtype! {
-    /// Logical time in ticks since the node started; the shell decides how long one is.
+    /// Logical time in ticks since the node started; the shell decides the length of a tick.
     Ticks
 }
 newtype! {
-    /// Wall time in milliseconds since 1970, by the clock of the node that took the request. The core never reads a
-    /// clock: such a time comes in as a value.
+    /// Wall-clock time in milliseconds since 1970, as reported by a node's shell. The core never
+    /// reads a clock.
     UnixMillis
 }
 newtype! {
-    /// The number of a batch handed to the write-ahead log, from 1, rising by one. What it names is durable
-    /// when the shell reports it or a later one.
+    /// The number of a batch for the write-ahead log, from 1, rising by one. The batch is durable
+    /// when the shell reports this number or a later one.
     WalSequence
 }
 
 impl ClientId {
-    /// The node itself: what it asks does not wait behind clients.
+    /// The node itself. Its requests do not queue behind those of clients.
     pub const NODE: ClientId = ClientId(0);
 }
 

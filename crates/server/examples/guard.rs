@@ -1,7 +1,8 @@
-//! Deterministic work for `bench/guard`, which counts the instructions that it takes.
+//! Deterministic workloads for `bench/guard`, which counts their instructions.
 //!
-//! `guard parse|apply|wal ROUNDS`: the same input in every run, no socket, no file, no clock. What a round costs is the
-//! difference between two runs with different numbers of rounds, so that starting the process does not count.
+//! `guard parse|apply|wal ROUNDS`: the same input in every run, without sockets, files or clocks.
+//! The cost of a round is the difference between two runs with different numbers of rounds, which
+//! excludes the start of the process.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,10 +19,10 @@ use tidelock_core::storage::{LogEntry, WalBatch, WalRecord};
 use tidelock_core::types::{LogIndex, ShardId, Term, WalSequence};
 use tidelock_server::resp::frame::Parser;
 
-/// Commands of one batch: what a deep pipeline brings in one turn.
+/// Commands of one batch: as many as a deep pipeline delivers at once.
 const COMMANDS: usize = 256;
 
-/// Keys that they go round.
+/// Number of distinct keys.
 const KEYS: usize = 1_000;
 
 fn main() -> ExitCode {
@@ -32,7 +33,7 @@ fn main() -> ExitCode {
         eprintln!("usage: guard parse|apply|wal ROUNDS");
         return ExitCode::from(2);
     };
-    // Printed, so that nothing of the work can be left out by the compiler.
+    // Printed, so that the compiler cannot remove any of the work.
     let done = match what.as_str() {
         "parse" => parse(rounds),
         "apply" => apply(rounds),
@@ -50,7 +51,7 @@ fn key(index: usize) -> String {
     format!("bench:{:010}", index % KEYS)
 }
 
-/// Takes a pipelined burst of `SET`s apart.
+/// Parses a pipelined burst of `SET`s.
 fn parse(rounds: usize) -> usize {
     let value = "v".repeat(32);
     let burst: String = (0..COMMANDS)
@@ -70,7 +71,7 @@ fn parse(rounds: usize) -> usize {
     seen
 }
 
-/// An entry of the log: writes one behind the other, as a leader encodes them.
+/// A log entry: several writes, encoded as a leader does.
 fn entry(round: usize) -> Bytes {
     let mut out = vec![];
     for index in 0..COMMANDS {
@@ -99,7 +100,7 @@ fn apply(rounds: usize) -> usize {
     seen
 }
 
-/// Encodes and writes batches into a log that is in memory.
+/// Encodes and writes batches into a log in memory.
 fn write_log(rounds: usize) -> usize {
     let disk = Heap::default();
     let (mut log, _) = wal::open(disk, WalOptions::new(1)).expect("invariant: memory can be written");
@@ -112,7 +113,8 @@ fn write_log(rounds: usize) -> usize {
         let failed = "invariant: memory can be written";
         log.append(&[batch]).expect(failed);
         log.sync().expect(failed);
-        // Full segments go, so that the log stays as small as that of a node that makes snapshots.
+        // Full segments are released, so that the log stays as small as on a node that makes
+        // snapshots.
         log.release(ShardId(1), index).expect(failed);
     }
     usize::try_from(log.bytes_written()).unwrap_or(usize::MAX)

@@ -1,6 +1,7 @@
-//! The ceiling that benchmarks are held against: hyper on tokio's current-thread runtime answering a constant.
+//! The upper bound for benchmarks: hyper on tokio's current-thread runtime with a constant answer.
 //!
-//! `cargo run --release --example hello -- 127.0.0.1:8099`, then `wrk -t1 -c64 http://127.0.0.1:8099/`.
+//! `cargo run --release --example hello -- 127.0.0.1:8099`, then `wrk -t1 -c64
+//! http://127.0.0.1:8099/`.
 
 use std::convert::Infallible;
 

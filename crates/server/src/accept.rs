@@ -1,11 +1,12 @@
-//! Taking clients in and sending them off, the same for every protocol.
+//! Accepting and rejecting client connections, the same for every protocol.
 //!
-//! Owns which worker serves a connection, what happens when one cannot be accepted, and how a client is told why its connection
-//! ends. Who is let in, and how many, each server decides, within what `Clients` permits for all of them.
+//! Owns which worker serves a connection, what happens if one cannot be accepted, and how a client
+//! is told why its connection ends. Each server decides whom it admits and how many, within what
+//! `Clients` permits for all of them.
 //!
-//! If the process has no descriptor left all the same, because the system has none or the limit was lowered, a spare
-//! one is given up for the moment that it takes to accept a client and to refuse it. Without that, clients would wait
-//! in the backlog for an answer that does not come.
+//! If the process runs out of descriptors all the same, because the system has none or the limit
+//! was lowered, a spare one is closed for the moment that it takes to accept a client and reject
+//! it. Otherwise clients would wait in the backlog without an answer.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -24,49 +25,47 @@ use tokio::time::{sleep, timeout};
 
 use crate::clients::{Client, ClientEntry, Clients};
 use crate::counters::Counter;
-use crate::descriptors::is_shortage;
+use crate::descriptors::{REFUSALS_MAX, is_shortage};
 use crate::metrics::raise;
 
-/// Listeners for clients that a node can have: HTTP, Redis, Redis Cluster.
+/// Number of client classes, above every [`ConnectionHandler::client_class`].
 const CLIENT_CLASSES: u64 = 4;
 
-/// How long accepting rests after the system had no descriptor or memory for another connection: long enough not to
-/// spin, short enough that a client's connect does not time out.
+/// How long accepting pauses after the system had no descriptor or memory for another connection:
+/// long enough not to spin, short enough that a client's connect does not time out.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
-
-/// Clients of one server that are being told why their connections end, at a time. Those above do not get the time
-/// to read it. Each holds a descriptor beyond those of [`ClientDescriptors`].
-pub(crate) const REFUSALS_MAX: usize = 64;
 
 /// How long a client may take to read why its connection ends.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// So many connections of other workers count as much as one of the worker that owns the node. What a request costs there,
-/// whoever took it, is about half of what serving its connection costs: with this weight two workers have the same to
-/// do, and more of them leave the owner to the node.
+/// Weight of a connection of the worker that owns the node, relative to other workers' connections.
+/// What a request costs the owning worker, whichever worker received it, is about half of what
+/// serving its connection costs. With this weight two workers are equally loaded, and with more the
+/// owning worker has more time for the node.
 const OWNER_WEIGHT: usize = 3;
 
-/// A connection counts, among those of its worker and among those of the node, for as long as its seat lives.
+/// Permission for one open connection. The connection counts, for its worker and for the node,
+/// until the permit is dropped.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct ConnectionPermit {
     _load: Arc<()>,
     client: ClientEntry,
 }
 
-impl Seat {
-    /// Whose connection it is, and what it takes.
+impl ConnectionPermit {
+    /// The client of this connection, with its counters.
     pub fn client(&self) -> Arc<Client> {
         self.client.client()
     }
 }
 
-/// The connections of one protocol that one worker serves. Its own clone is not among them.
+/// The connections of one protocol on one worker: one clone for each. The original is not counted.
 #[derive(Debug, Default)]
 struct Load(Arc<()>);
 
 impl Load {
-    fn seat(&self, client: ClientEntry) -> Seat {
-        Seat { _load: self.0.clone(), client }
+    fn permit(&self, client: ClientEntry) -> ConnectionPermit {
+        ConnectionPermit { _load: self.0.clone(), client }
     }
 
     fn count(&self) -> usize {
@@ -76,80 +75,80 @@ impl Load {
 
 /// A connection on its way to the worker that will serve it.
 #[derive(Debug)]
-struct Arrival {
+struct NewConnection {
     stream: std::net::TcpStream,
-    seat: Seat,
+    permit: ConnectionPermit,
 }
 
-/// Where the connections of one protocol come to one worker.
+/// Delivers the connections of one protocol to one worker.
 ///
-/// One worker accepts for all of them and hands each connection to the one that has the fewest, its own counting more than
-/// others'. (A listening socket for each worker would spare the hand-over, which is one wake-up a connection; but the kernel would
-/// deal connections out by a hash of addresses, so that of eight one worker may get seven, and no limit could be one of
-/// the whole node.)
+/// One worker accepts for all and hands each connection to the worker with the fewest, with its own
+/// weighted by `OWNER_WEIGHT`. (A listening socket for each worker would save the hand-over, which
+/// is one wake-up a connection. But the kernel would distribute connections by a hash of addresses,
+/// so that one worker might get seven of eight, and no limit could apply to the whole node.)
 #[derive(Debug)]
-pub struct Entrance(Side);
+pub struct Acceptor(Side);
 
 #[derive(Debug)]
 enum Side {
     Accepts {
         listener: TcpListener,
-        /// Of all protocols.
+        /// The clients of all protocols.
         clients: Clients,
-        /// By worker; the first is this one.
+        /// Indexed by worker; the first is this one.
         loads: Vec<Load>,
-        others: Vec<mpsc::UnboundedSender<Arrival>>,
+        others: Vec<mpsc::UnboundedSender<NewConnection>>,
     },
-    IsGiven(mpsc::UnboundedReceiver<Arrival>),
+    IsGiven(mpsc::UnboundedReceiver<NewConnection>),
 }
 
-/// A server of one protocol, as its entrance needs it.
-pub(crate) trait Host {
-    /// For people.
+/// A server of one protocol, as its acceptor uses it.
+pub(crate) trait ConnectionHandler {
+    /// The protocol's name in log lines.
     const PROTOCOL: &'static str;
 
-    /// Below [`CLIENT_CLASSES`], and another for each listener: each counts its own clients, and the
-    /// class tells them apart.
+    /// The class of this listener's clients, below [`CLIENT_CLASSES`]. Each listener has another
+    /// one: it numbers its own clients, and the class tells them apart.
     fn client_class(&self) -> u64;
 
-    /// What counts failures to accept.
+    /// Counts failures to accept.
     fn errors(&self) -> &Counter;
 
-    /// Whether one more may come where `open` are, on all workers.
+    /// Whether there is room for another connection if `open` are open on all workers.
     fn has_room(&self, open: usize) -> bool;
 
-    /// What a client is told that there is no room for. It is called once for each of them.
+    /// The text for a client that there is no room for. Called once for each of them.
     fn refusal(&self) -> Vec<u8>;
 
-    /// Those who are being told.
-    fn farewells(&self) -> &Farewells;
+    /// Writes rejections.
+    fn rejections(&self) -> &RejectionWriter;
 
-    /// Serves a connection. It counts as long as `seat` lives.
-    fn admit(&self, stream: TcpStream, seat: Seat);
+    /// Serves a connection, which counts until `permit` is dropped.
+    fn admit(&self, stream: TcpStream, permit: ConnectionPermit);
 }
 
-impl From<TcpListener> for Entrance {
-    /// Of a server that runs on one worker.
-    fn from(listener: TcpListener) -> Entrance {
+impl From<TcpListener> for Acceptor {
+    /// The acceptor of a server that runs on one worker.
+    fn from(listener: TcpListener) -> Acceptor {
         let clients = Clients::default();
-        let [entrance] =
-            Entrance::split(listener, 1, clients).try_into().expect("invariant: one for each worker");
-        entrance
+        let [acceptor] =
+            Acceptor::split(listener, 1, clients).try_into().expect("invariant: one for each worker");
+        acceptor
     }
 }
 
-impl Entrance {
-    /// One for each of so many workers, at least one; the first accepts for all. `clients` are those of all
-    /// protocols.
-    pub fn split(listener: TcpListener, workers: usize, clients: Clients) -> Vec<Entrance> {
+impl Acceptor {
+    /// One acceptor for each of `workers` workers, at least one; the first accepts for all.
+    /// `clients` are those of all protocols.
+    pub fn split(listener: TcpListener, workers: usize, clients: Clients) -> Vec<Acceptor> {
         let (others, given): (Vec<_>, Vec<_>) = (1..workers).map(|_| mpsc::unbounded_channel()).unzip();
         let loads = (0..=others.len()).map(|_| Load::default()).collect();
-        let accepts = Entrance(Side::Accepts { listener, clients, loads, others });
-        [accepts].into_iter().chain(given.into_iter().map(|given| Entrance(Side::IsGiven(given)))).collect()
+        let accepts = Acceptor(Side::Accepts { listener, clients, loads, others });
+        [accepts].into_iter().chain(given.into_iter().map(|given| Acceptor(Side::IsGiven(given)))).collect()
     }
 
-    /// Lets connections in to `host` for ever.
-    pub(crate) async fn welcome<H: Host>(&mut self, host: &H) -> Infallible {
+    /// Passes connections to `host` until it is dropped.
+    pub(crate) async fn welcome<H: ConnectionHandler>(&mut self, host: &H) -> Infallible {
         match &mut self.0 {
             Side::Accepts { listener, clients, loads, others } => {
                 accept(listener, host, (loads, others, clients)).await
@@ -157,23 +156,23 @@ impl Entrance {
             Side::IsGiven(given) => {
                 while let Some(arrival) = given.recv().await {
                     match TcpStream::from_std(arrival.stream) {
-                        Ok(stream) => host.admit(stream, arrival.seat),
+                        Ok(stream) => host.admit(stream, arrival.permit),
                         Err(error) => {
                             raise(host.errors());
                             tracing::warn!(%error, protocol = H::PROTOCOL, "cannot serve a connection");
                         }
                     }
                 }
-                // Whoever accepts is about to stop.
+                // The accepting worker is about to stop.
                 std::future::pending().await
             }
         }
     }
 }
 
-type Workers<'a> = (&'a [Load], &'a [mpsc::UnboundedSender<Arrival>], &'a Clients);
+type Workers<'a> = (&'a [Load], &'a [mpsc::UnboundedSender<NewConnection>], &'a Clients);
 
-async fn accept<H: Host>(
+async fn accept<H: ConnectionHandler>(
     listener: &TcpListener,
     host: &H,
     (loads, others, clients): Workers<'_>,
@@ -184,23 +183,24 @@ async fn accept<H: Host>(
         match listener.accept().await {
             Ok((stream, address)) => {
                 shortage.ended(H::PROTOCOL);
-                // Small answers must not wait for the client's delayed acknowledgement. Failing only costs latency.
+                // Small answers must not wait for the client's delayed acknowledgement. Failing
+                // only costs latency.
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%error, "cannot set TCP_NODELAY");
                 }
                 let open = loads.iter().map(Load::count).sum();
                 let permit = host.has_room(open).then(|| clients.permit(open)).flatten();
                 let Some(descriptor) = permit else {
-                    host.farewells().say(stream, host.refusal());
+                    host.rejections().say(stream, host.refusal());
                     continue;
                 };
                 number += 1;
                 last = choose(loads, last);
                 let id = ClientId(CLIENT_CLASSES * number + host.client_class());
-                let seat = loads[last].seat(clients.enter(id, (H::PROTOCOL, Some(address)), descriptor));
+                let permit = loads[last].permit(clients.enter(id, (H::PROTOCOL, Some(address)), descriptor));
                 match last.checked_sub(1) {
-                    None => host.admit(stream, seat),
-                    Some(other) => hand_over(stream, seat, &others[other], host.errors()),
+                    None => host.admit(stream, permit),
+                    Some(other) => hand_over(stream, permit, &others[other], host.errors()),
                 }
             }
             Err(error) => {
@@ -217,10 +217,10 @@ async fn accept<H: Host>(
     }
 }
 
-/// A time in which connections cannot be accepted for want of descriptors or memory.
+/// A period in which connections cannot be accepted for lack of descriptors or memory.
 struct Shortage {
     is_noted: bool,
-    /// Given up to accept a connection only to refuse it.
+    /// Closed in order to accept a connection only to reject it.
     spare: Option<File>,
 }
 
@@ -231,7 +231,7 @@ impl Default for Shortage {
 }
 
 impl Shortage {
-    /// Logs the first error; the next ones follow as fast as clients come.
+    /// Logs only the first error: further ones follow with every client.
     fn noted(&mut self, protocol: &str, error: &io::Error) {
         if !std::mem::replace(&mut self.is_noted, true) {
             tracing::warn!(%error, protocol, "cannot accept connections: clients are refused until it can");
@@ -247,9 +247,9 @@ impl Shortage {
         }
     }
 
-    /// Tells one client that there is no room, with the spare descriptor. Returns false if there is none now, so that
+    /// Rejects one client with the spare descriptor. Returns false if there is none now, so that
     /// nothing can be done for a while.
-    async fn refuse_one<H: Host>(&mut self, listener: &TcpListener, host: &H) -> bool {
+    async fn refuse_one<H: ConnectionHandler>(&mut self, listener: &TcpListener, host: &H) -> bool {
         if let Some(spare) = self.spare.take() {
             drop(spare);
             let accepted = poll_fn(|context| Poll::Ready(listener.poll_accept(context))).await;
@@ -262,11 +262,12 @@ impl Shortage {
     }
 }
 
-/// Closes a connection at once, because its descriptor is wanted back. The text is in the client's socket before the
-/// end. What the client has sent is read first: closing on unread bytes would reset the connection, and the reset could
-/// overtake the text. A client whose bytes come later sees the reset behind the text.
+/// Closes a connection at once, because its descriptor is needed. The text is in the client's
+/// socket before the end of the stream. What the client has sent is read first: closing with unread
+/// bytes would reset the connection, and the reset could overtake the text. A client whose bytes
+/// arrive later sees the reset after the text.
 fn tell_and_close(stream: &TcpStream, text: &[u8]) {
-    // Whatever happens, the connection is over.
+    // The connection ends even if these fail.
     let _ = stream.try_write(text);
     let _ = stream.try_read(&mut [0; 4096]);
 }
@@ -275,8 +276,8 @@ fn open_spare() -> Option<File> {
     File::open("/dev/null").ok()
 }
 
-/// The worker with the least to do; of several, the next behind `last`, so that connections which come one after the other
-/// do not all meet the same one.
+/// Chooses the least loaded worker. Among several it takes the next after `last`, so that
+/// consecutive connections go to different workers.
 fn choose(loads: &[Load], last: usize) -> usize {
     let behind = |distance: usize| (last + 1 + distance) % loads.len();
     let order = (0..loads.len()).map(behind);
@@ -284,10 +285,15 @@ fn choose(loads: &[Load], last: usize) -> usize {
     order.min_by_key(|&worker| loads[worker].count() * weight(worker)).expect("invariant: there is a worker")
 }
 
-fn hand_over(stream: TcpStream, seat: Seat, to: &mpsc::UnboundedSender<Arrival>, errors: &Counter) {
+fn hand_over(
+    stream: TcpStream,
+    permit: ConnectionPermit,
+    to: &mpsc::UnboundedSender<NewConnection>,
+    errors: &Counter,
+) {
     match stream.into_std() {
-        // If the other worker has ended meanwhile, the node is about to; the connection closes.
-        Ok(stream) => drop(to.send(Arrival { stream, seat })),
+        // If the other worker has ended, the node is about to stop; the connection closes.
+        Ok(stream) => drop(to.send(NewConnection { stream, permit })),
         Err(error) => {
             raise(errors);
             tracing::warn!(%error, "cannot hand a connection over");
@@ -295,24 +301,26 @@ fn hand_over(stream: TcpStream, seat: Seat, to: &mpsc::UnboundedSender<Arrival>,
     }
 }
 
-/// Whether accept failed because of the connection that was to be accepted, so that the next may succeed at once.
+/// Whether accept failed because of the connection itself, so that the next call may succeed at
+/// once.
 fn concerns_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// Tells clients why their connections end. There are as many clones of its inside as are being told.
+/// Tells clients why their connections end. Clones of its `Rc` count the clients being told.
 #[derive(Default)]
-pub(crate) struct Farewells(Rc<()>);
+pub(crate) struct RejectionWriter(Rc<()>);
 
-impl Farewells {
-    /// Sends `text`, which may be empty, and closes when the client has read it, or has had its time.
+impl RejectionWriter {
+    /// Sends `text`, which may be empty, and closes once the client has read it or its time is
+    /// over.
     pub fn say(&self, stream: TcpStream, text: Vec<u8>) {
         self.say_and_keep(stream, text, None);
     }
 
-    /// The same for a connection that was served: it counts until it is closed.
-    pub fn say_and_keep(&self, mut stream: TcpStream, text: Vec<u8>, seat: Option<Seat>) {
+    /// As [`RejectionWriter::say`], for a connection that was served: it counts until it is closed.
+    pub fn say_and_keep(&self, mut stream: TcpStream, text: Vec<u8>, permit: Option<ConnectionPermit>) {
         if Rc::strong_count(&self.0) > REFUSALS_MAX {
             return tell_and_close(&stream, &text);
         }
@@ -321,14 +329,15 @@ impl Farewells {
             let telling = async {
                 stream.write_all(&text).await?;
                 stream.shutdown().await?;
-                // Closing on unread bytes would reset the connection, and the reset can overtake the text.
+                // Closing with unread bytes would reset the connection, and the reset could
+                // overtake the text.
                 let mut discarded = [0; 4096];
                 while stream.read(&mut discarded).await? > 0 {}
                 io::Result::Ok(())
             };
-            // Whatever happened, the connection is over.
+            // The connection ends even if telling failed.
             let _ = timeout(FAREWELL_TIMEOUT, telling).await;
-            drop((farewell, seat));
+            drop((farewell, permit));
         });
     }
 }
@@ -347,14 +356,14 @@ mod tests {
 
     /// Keeps what it is given.
     #[derive(Default)]
-    struct Keeper {
+    struct KeepAll {
         errors: Counter,
         refused: Counter,
-        farewells: Farewells,
-        admitted: RefCell<Vec<(TcpStream, Seat)>>,
+        rejections: RejectionWriter,
+        admitted: RefCell<Vec<(TcpStream, ConnectionPermit)>>,
     }
 
-    impl Host for Keeper {
+    impl ConnectionHandler for KeepAll {
         const PROTOCOL: &'static str = "test";
 
         fn client_class(&self) -> u64 {
@@ -374,30 +383,30 @@ mod tests {
             b"no room".to_vec()
         }
 
-        fn farewells(&self) -> &Farewells {
-            &self.farewells
+        fn rejections(&self) -> &RejectionWriter {
+            &self.rejections
         }
 
-        fn admit(&self, stream: TcpStream, seat: Seat) {
-            self.admitted.borrow_mut().push((stream, seat));
+        fn admit(&self, stream: TcpStream, permit: ConnectionPermit) {
+            self.admitted.borrow_mut().push((stream, permit));
         }
     }
 
-    /// Three workers on one thread, each with its keeper, while `test` runs.
-    async fn with_three<F: Future<Output = ()>>(test: impl FnOnce(SocketAddr, [Rc<Keeper>; 3]) -> F) {
+    /// Runs `test` with three workers on one thread, each with a [`KeepAll`].
+    async fn with_three<F: Future<Output = ()>>(test: impl FnOnce(SocketAddr, [Rc<KeepAll>; 3]) -> F) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let keepers = <[Rc<Keeper>; 3]>::default();
-        let welcoming = Entrance::split(listener, 3, Clients::default()).into_iter().zip(keepers.clone());
+        let keepers = <[Rc<KeepAll>; 3]>::default();
+        let welcoming = Acceptor::split(listener, 3, Clients::default()).into_iter().zip(keepers.clone());
         let tasks = LocalSet::new();
-        for (mut entrance, keeper) in welcoming {
-            tasks.spawn_local(async move { entrance.welcome(&*keeper).await });
+        for (mut acceptor, keeper) in welcoming {
+            tasks.spawn_local(async move { acceptor.welcome(&*keeper).await });
         }
         tasks.run_until(test(address, keepers)).await;
     }
 
     /// Connects, and waits until the connection is either kept or refused.
-    async fn connect(address: SocketAddr, keepers: &[Rc<Keeper>]) -> TcpStream {
+    async fn connect(address: SocketAddr, keepers: &[Rc<KeepAll>]) -> TcpStream {
         let seen = || -> u64 {
             keepers.iter().map(|keeper| keeper.admitted.borrow().len() as u64 + keeper.refused.get()).sum()
         };
@@ -409,7 +418,7 @@ mod tests {
         client
     }
 
-    fn counts(keepers: &[Rc<Keeper>; 3]) -> [usize; 3] {
+    fn counts(keepers: &[Rc<KeepAll>; 3]) -> [usize; 3] {
         keepers.each_ref().map(|keeper| keeper.admitted.borrow().len())
     }
 
@@ -426,7 +435,7 @@ mod tests {
             assert_eq!(counts(&keepers), [1, 3, 3]);
             add(1).await;
             assert_eq!(keepers[0].refused.get(), 1, "there is no room for an eighth");
-            // Who has lost some is given the next ones.
+            // The worker that lost connections is given the next ones.
             keepers[2].admitted.borrow_mut().drain(..2);
             add(2).await;
             assert_eq!(counts(&keepers), [1, 3, 3]);
@@ -436,7 +445,7 @@ mod tests {
             add(1).await;
             assert_eq!(counts(&keepers), [1, 3, 3]);
             let numbers = keepers.iter().flat_map(|keeper| {
-                keeper.admitted.borrow().iter().map(|(_, seat)| seat.client().id).collect::<Vec<_>>()
+                keeper.admitted.borrow().iter().map(|(_, permit)| permit.client().id).collect::<Vec<_>>()
             });
             let distinct: BTreeSet<ClientId> = numbers.clone().collect();
             assert_eq!(distinct.len(), numbers.count());

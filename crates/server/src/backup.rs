@@ -1,7 +1,8 @@
-//! From the snapshot files of this node to the bytes of a backup, on a thread of their own.
+//! Turns the snapshot files of this node into the bytes of a backup, on a separate thread.
 //!
-//! Owns reading the files, in their order, through every check, and handing out bytes no faster than they are taken:
-//! what waits is bounded. Which snapshots make up a backup is decided before (`http::backup`); the format is the core's.
+//! Owns reading and checking the files in order, and the flow control: the bytes that wait for the
+//! client are bounded. `http::backup` decides which snapshots make up a backup; the format is the
+//! core's.
 
 use std::io;
 use std::sync::Arc;
@@ -19,34 +20,35 @@ use uuid::Uuid;
 
 use crate::disk::{FsDisk, FsFile};
 
-/// Backups that one node makes at a time. Each reads the disk as fast as its client takes it.
+/// Backups that one node makes at a time. Each reads the disk as fast as its client takes the
+/// bytes.
 const BACKUPS_MAX: usize = 2;
 
-/// Bytes of a backup handed over at a time.
+/// Bytes of a part, the unit in which a backup is sent.
 const PART_BYTES: usize = 256 << 10;
 
-/// Parts that wait for the client to take them.
+/// Most parts that wait for the client.
 const PARTS_WAITING_MAX: usize = 4;
 
-/// What this node makes backups of.
+/// Makes backups of this node's snapshots.
 #[derive(Debug)]
 pub struct BackupSource {
     disk: FsDisk,
-    /// Whoever lets files go looks here first.
+    /// Consulted before snapshot files are deleted.
     readers: Readers,
     cluster: Uuid,
     node: NodeId,
-    /// Places for backups that may yet be begun.
+    /// Permits for further backups.
     places: Arc<Semaphore>,
 }
 
-/// One of the backups that may be made at a time, while it lives.
+/// A permit to make a backup, until it is dropped.
 #[derive(Debug)]
 pub struct BackupPlace {
     _permit: OwnedSemaphorePermit,
 }
 
-/// The snapshots of a backup, opened: they can be read to the end whatever happens to their names.
+/// The opened snapshots of a backup: they stay readable even if their files are removed.
 #[derive(Debug)]
 pub struct OpenSnapshots {
     header: Header,
@@ -54,14 +56,14 @@ pub struct OpenSnapshots {
     reading: Reading,
 }
 
-/// A backup on its way: its bytes, part by part, and an error in the place of what could not be read.
+/// A backup being read: its bytes, part by part, and an error in place of what could not be read.
 #[derive(Debug)]
 pub struct BackupParts {
     parts: mpsc::Receiver<io::Result<Bytes>>,
     _place: BackupPlace,
 }
 
-/// Why a backup broke off.
+/// Why a backup was aborted.
 #[derive(Debug, thiserror::Error)]
 enum Break {
     #[error("{0}")]
@@ -73,20 +75,20 @@ enum Break {
 }
 
 impl BackupSource {
-    /// Backups of the snapshots on a disk; their keeper is told who reads them.
+    /// Backups of the snapshots on a disk; `readers` protects files that are being read.
     pub fn new((disk, readers): (FsDisk, Readers), cluster: Uuid, node: NodeId) -> BackupSource {
         BackupSource { disk, readers, cluster, node, places: Arc::new(Semaphore::new(BACKUPS_MAX)) }
     }
 
-    /// A place among the backups that may be made now, if there is one.
+    /// A permit for a backup, if one is available.
     pub fn place(&self) -> Option<BackupPlace> {
         self.places.clone().try_acquire_owned().ok().map(|permit| BackupPlace { _permit: permit })
     }
 
-    /// Opens snapshots, in the order of their shards; one of index 0 stands for a shard without a state.
+    /// Opens snapshots, in the order of their shards. Index 0 stands for a shard without state.
     ///
     /// # Errors
-    /// When a snapshot is gone because a newer one took its place, or the disk fails.
+    /// When a snapshot was removed because a newer one replaced it, or the disk fails.
     pub async fn open(&self, ids: Vec<SnapshotId>, is_stale: bool) -> Result<OpenSnapshots, DiskError> {
         let (disk, cluster, node) = (self.disk.clone(), self.cluster, self.node);
         let reading = self.readers.enter();
@@ -115,18 +117,18 @@ impl BackupSource {
 }
 
 impl OpenSnapshots {
-    /// Begins to read them. The reading ends when all is read, at the first fault, or when nobody takes the parts any
-    /// more.
+    /// Starts to read them. Reading ends after the last part, at the first error, or when the
+    /// receiver of the parts is dropped.
     pub fn read(self, place: BackupPlace) -> BackupParts {
         let (sender, parts) = mpsc::channel(PARTS_WAITING_MAX);
         tokio::task::spawn_blocking(move || {
             let OpenSnapshots { header, shards, reading: _reading } = self;
             let (backup, bytes) = (header.backup, header.about_bytes);
             match write(header, shards, &sender) {
-                Ok(()) => tracing::info!(%backup, bytes, "backup handed out"),
+                Ok(()) => tracing::info!(%backup, bytes, "backup sent"),
                 Err(reason) => {
-                    tracing::warn!(%backup, %reason, "backup broken off");
-                    // The client sees its answer end before its time, and the backup without its end.
+                    tracing::warn!(%backup, %reason, "backup aborted");
+                    // The client sees its answer end early, and the backup without its end marker.
                     let _ = sender.blocking_send(Err(io::Error::other(reason)));
                 }
             }
@@ -136,7 +138,7 @@ impl OpenSnapshots {
 }
 
 impl BackupParts {
-    /// The next part; `None` when all was given out, or nothing more will come.
+    /// The next part; `None` after the last one or an error.
     pub fn poll_next(
         &mut self,
         context: &mut std::task::Context<'_>,
@@ -166,7 +168,7 @@ fn write(
     hand_over(&mut out, parts)
 }
 
-/// Waits until the client has taken enough for another part.
+/// Sends a part, waiting while the client has too many.
 fn hand_over(out: &mut Vec<u8>, parts: &mpsc::Sender<io::Result<Bytes>>) -> Result<(), Break> {
     parts.blocking_send(Ok(std::mem::take(out).into())).map_err(|_| Break::ClientGone)
 }
@@ -211,7 +213,7 @@ mod tests {
         ));
     }
 
-    /// Takes what is handed out; the error that it ended with, if it did.
+    /// Takes all parts; returns the bytes and the error that ended them, if any.
     async fn taken(mut parts: BackupParts) -> (Vec<u8>, Option<String>) {
         let mut bytes = vec![];
         while let Some(part) = poll_fn(|context| parts.poll_next(context)).await {

@@ -1,7 +1,8 @@
-//! The open connections of clients, of all protocols: who they are, what they take, and how many there may be.
+//! The open client connections of all protocols: their addresses, their load, and their limit.
 //!
-//! Owns the table of connections and their counters. A connection is in the table for as long as its `ClientEntry`
-//! lives. Its counters are raised by the worker that serves it, and read to list the busiest.
+//! Owns the table of connections and their counters. A connection is in the table until its
+//! `ClientEntry` is dropped. The worker that serves a connection raises its counters; they are read
+//! to list the busiest clients.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,34 +14,34 @@ use tidelock_core::types::ClientId;
 use crate::counters::Counter;
 use crate::descriptors::{ClientDescriptors, DescriptorPermit};
 
-/// So many bytes count as much as an operation when clients are put in the order of what they take.
+/// Bytes that weigh as much as one operation when clients are ordered by load.
 const BYTES_PER_OPERATION: u64 = 256;
 
 /// One open connection.
 #[derive(Debug)]
 pub struct Client {
-    /// Its name on this node, until this node restarts.
+    /// Its number on this node, valid until this node restarts.
     pub id: ClientId,
-    /// Where it comes from; unknown for a connection that ended while it was accepted.
+    /// Its remote address; unknown for a connection that ended while it was accepted.
     pub address: Option<SocketAddr>,
     /// `HTTP` or `Redis`.
     pub protocol: &'static str,
     /// When it was accepted.
     pub since: Instant,
-    /// Requests, or commands, taken.
+    /// Requests or commands that were executed.
     pub operations: Counter,
     /// Bytes received.
     pub bytes_received: Counter,
     /// Bytes sent.
     pub bytes_sent: Counter,
-    /// Requests that are not answered.
+    /// Unanswered requests.
     pub open_requests: Counter,
-    /// Bytes of requests and replies on their way, as far as the protocol's server counts them.
+    /// Bytes of requests and replies in memory, as far as the protocol's server counts them.
     pub held_bytes: Counter,
 }
 
 impl Client {
-    /// A connection that has taken nothing.
+    /// A connection without requests yet.
     pub(crate) fn new(id: ClientId, protocol: &'static str, address: Option<SocketAddr>) -> Client {
         Client {
             id,
@@ -55,7 +56,7 @@ impl Client {
         }
     }
 
-    /// What it has taken so far, in operations.
+    /// Its load so far, in operations.
     pub fn taken(&self) -> u64 {
         let bytes = self.bytes_received.get() + self.bytes_sent.get();
         self.operations.get() + bytes / BYTES_PER_OPERATION
@@ -69,7 +70,7 @@ pub struct Clients {
     open: Arc<Mutex<HashMap<ClientId, Arc<Client>>>>,
 }
 
-/// A connection's place in the table, given up when dropped.
+/// A connection's entry in the table, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct ClientEntry {
     client: Arc<Client>,
@@ -78,17 +79,18 @@ pub(crate) struct ClientEntry {
 }
 
 impl Clients {
-    /// An empty table of connections that may take these descriptors.
+    /// An empty table, limited by these descriptors.
     pub fn new(descriptors: ClientDescriptors) -> Clients {
         Clients { descriptors, open: Arc::default() }
     }
 
-    /// A permit for one more connection of a protocol that has `of_protocol` connections, if there is one.
+    /// A permit for one more connection of a protocol that has `of_protocol` connections, if one is
+    /// available.
     pub(crate) fn permit(&self, of_protocol: usize) -> Option<DescriptorPermit> {
         self.descriptors.permit(of_protocol)
     }
 
-    /// Enters a connection that has its permit.
+    /// Adds a connection that has a permit.
     pub(crate) fn enter(
         &self,
         id: ClientId,
@@ -100,12 +102,12 @@ impl Clients {
         ClientEntry { client, clients: self.clone(), _descriptor: descriptor }
     }
 
-    /// Connections that are open.
+    /// Number of open connections.
     pub fn count(&self) -> usize {
         self.lock().len()
     }
 
-    /// Those that have taken most, at most so many, the busiest first.
+    /// The connections with the highest load, at most `most`, the busiest first.
     pub fn busiest(&self, most: usize) -> Vec<Arc<Client>> {
         let mut clients: Vec<(u64, Arc<Client>)> =
             self.lock().values().map(|client| (client.taken(), client.clone())).collect();

@@ -1,20 +1,24 @@
-//! Turns elapsed time into ticks, the only time that the core counts by, and reads the wall clock for keys that expire.
+//! Turns elapsed time into ticks, the core's unit of time, and reads the wall clock for expiring
+//! keys.
 //!
-//! Owns the rate of ticks and what becomes of missed ones; what a tick means is the core's. The clock is the
-//! monotonic one: setting the wall clock forwards or back moves no tick.
+//! Owns the rate of ticks and the handling of missed ones; what a tick means is the core's. Ticks
+//! follow the monotonic clock: setting the wall clock does not affect them.
 //!
-//! **Missed ticks.** A thread that was busy for three ticks owes three, or logical time would run slow under load
-//! and every timeout of a busy node be longer than its peers'. But a node that was stopped (SIGSTOP, a suspended
-//! machine, a stall of the disk under its memory) owes hundreds, and must not pay them: at its first breath it would
-//! believe that it had waited, in silence, for many election timeouts, though the messages of its leader lie
-//! unread in its sockets; it would stand for election and fail requests that can still be answered. A stopped
-//! node did not see that time pass. So at most [`TICKS_AT_ONCE_MAX`] are paid and the rest is forgotten; between
-//! two payments the event loop gets to its sockets.
+//! **Missed ticks.** A thread that was busy for three ticks delivers three. Otherwise logical time
+//! would run slow under load, and every timeout of a busy node would be longer than its peers'. But
+//! a node that was stopped (SIGSTOP, a suspended machine, a page fault on a stalled disk) has
+//! missed hundreds, and must not deliver them. On resume it would conclude that it had heard
+//! nothing for many election timeouts, although its leader's messages lie unread in its sockets. It
+//! would start an election and fail requests that can still be answered. A stopped node did not
+//! observe that time. So at most [`TICKS_AT_ONCE_MAX`] are delivered and the rest is dropped;
+//! between two deliveries the event loop reads its sockets.
 //!
-//! None of tokio's behaviours does this: `Burst` pays everything, `Delay` and `Skip` pay one. The interval uses
-//! `Skip`, which keeps to the grid of the first tick, and what is owed is counted here.
+//! None of tokio's behaviours does this: `Burst` delivers everything, `Delay` and `Skip` deliver
+//! one. The interval uses `Skip`, which keeps to the grid of the first tick, and missed ticks are
+//! counted here.
 //!
-//! Nothing that must be true rests on ticks: late ones cost time, as [`tidelock_core::event`] promises.
+//! No guarantee of correctness depends on ticks: late ones cost time, as [`tidelock_core::event`]
+//! states.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -23,17 +27,17 @@ use std::time::{Duration, SystemTime};
 use tidelock_core::types::{ShardId, UnixMillis};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-/// Most ticks paid at once. An election timeout has 20: it takes five such payments in a row, with the sockets looked
-/// at in between, to miss a leader that is there.
+/// Most ticks delivered at once. An election timeout has 20: a leader that is alive is missed only
+/// after five such deliveries in a row, with reads of the sockets in between.
 pub const TICKS_AT_ONCE_MAX: u32 = 4;
 
-/// What time it is for people: the system's clock, which may be wrong and may jump. Only when keys expire depends on it, and what
-/// people read of who changed a configuration and when.
+/// The system's wall clock, which may be wrong and may jump. Only the expiry of keys and the
+/// timestamps of configuration changes depend on it.
 #[derive(Clone, Copy, Debug)]
 pub struct WallClock(pub fn() -> UnixMillis);
 
 impl WallClock {
-    /// The time now.
+    /// The current time.
     pub fn now(self) -> UnixMillis {
         (self.0)()
     }
@@ -48,16 +52,17 @@ impl Default for WallClock {
     }
 }
 
-/// How far the clocks of the shards' leaders are ahead of this node's, for every worker to read.
-/// What has some time left to live goes by the leader's clock, so what is left is told by that
-/// clock, too.
+/// How far the clocks of the shards' leaders are ahead of this node's, readable by every worker.
+/// Expiry follows the leader's clock, so remaining times to live are computed with it too.
 #[derive(Clone, Debug, Default)]
 pub struct LeaderClocks(Arc<RwLock<BTreeMap<ShardId, i64>>>);
 
 impl LeaderClocks {
-    /// Sets by how much the clock of a shard's leader is ahead. Negative: it is behind.
+    /// Sets by how many milliseconds the clock of a shard's leader is ahead; negative if it is
+    /// behind.
     pub fn set(&self, shard: ShardId, ahead_ms: i64) {
-        // Set again for every shard with every look at the clocks, and rarely another than before.
+        // Called for every shard at every tick, while the value rarely changes: avoid the write
+        // lock.
         if self.ahead_ms(shard) != ahead_ms {
             let mut clocks = self.0.write().unwrap_or_else(PoisonError::into_inner);
             match ahead_ms {
@@ -67,8 +72,8 @@ impl LeaderClocks {
         }
     }
 
-    /// By how many milliseconds the clock of a shard's leader is ahead of this node's, as far as
-    /// that was measured.
+    /// By how many milliseconds the clock of a shard's leader is ahead of this node's, as last
+    /// measured; 0 if unknown.
     pub fn ahead_ms(&self, shard: ShardId) -> i64 {
         let clocks = self.0.read().unwrap_or_else(PoisonError::into_inner);
         clocks.get(&shard).copied().unwrap_or(0)
@@ -94,8 +99,8 @@ impl Ticker {
         Ticker { interval, ledger: Ledger { period, paid_until: now } }
     }
 
-    /// Waits for the next tick; returns how many to deliver, 1 to [`TICKS_AT_ONCE_MAX`]. Dropping the future
-    /// loses none, so it can stand in a `select!`.
+    /// Waits for the next tick; returns how many to deliver, 1 to [`TICKS_AT_ONCE_MAX`].
+    /// Cancel-safe: dropping the future loses no tick.
     pub async fn ticks(&mut self) -> u32 {
         loop {
             self.interval.tick().await;
@@ -107,7 +112,7 @@ impl Ticker {
     }
 }
 
-/// Which ticks were paid.
+/// Counts the ticks that were delivered.
 #[derive(Debug)]
 struct Ledger {
     period: Duration,
@@ -115,12 +120,12 @@ struct Ledger {
 }
 
 impl Ledger {
-    /// The ticks to deliver now. Parts of a tick stay owed, unless the rest is forgotten.
+    /// The ticks to deliver now. Fractions of a tick carry over, unless ticks are dropped.
     fn pay(&mut self, now: Instant) -> u32 {
         let elapsed = now.saturating_duration_since(self.paid_until);
         let owed = elapsed.as_nanos() / self.period.as_nanos();
         if owed > u128::from(TICKS_AT_ONCE_MAX) {
-            tracing::debug!(?elapsed, "the event loop stood still; missed ticks are forgotten");
+            tracing::debug!(?elapsed, "the event loop stalled; missed ticks are dropped");
             self.paid_until = now;
             return TICKS_AT_ONCE_MAX;
         }
@@ -136,7 +141,8 @@ mod tests {
 
     const PERIOD: Duration = Duration::from_millis(10);
 
-    /// Feeds the ledger with the time since its start, in milliseconds, and collects what it pays.
+    /// Calls the ledger at times since its start, in milliseconds, and collects the ticks to
+    /// deliver.
     fn paid(times: &[u64]) -> Vec<u32> {
         let start = Instant::now();
         let mut ledger = Ledger { period: PERIOD, paid_until: start };
@@ -161,7 +167,7 @@ mod tests {
 
     #[test]
     fn lateness_does_not_add_up() {
-        // Each tick comes 9 ms late, but only the first one may shift anything.
+        // Each tick comes 9 ms late, but only the first delay may shift anything.
         assert_eq!(paid(&[19, 29, 39, 49]), [1, 1, 1, 1]);
         assert_eq!(paid(&[39, 40, 50]), [3, 1, 1]);
     }

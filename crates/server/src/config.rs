@@ -1,11 +1,14 @@
-//! What a node is told at its start: raw settings as they were given, validated once into [`Settings`].
+//! The settings of a node: raw values from flags, environment and file, validated once into
+//! [`Settings`].
 //!
-//! Owns names, defaults, precedence and validation. It does not own the command line (the binary passes what flags
-//! and environment gave as [`RawSettings`]), nor what the data directory remembers: once a node has founded or
-//! joined its cluster, `identity` compares `peers`, `join`, `cluster_name` and `shards` with it.
+//! Owns names, defaults, precedence and validation. It does not own the command line: the binary
+//! passes flags and environment as [`RawSettings`]. It does not own what the data directory stores
+//! either: once a node has founded or joined its cluster, `identity` compares `peers`, `join`,
+//! `cluster_name` and `shards` with the stored values.
 //!
-//! Precedence: flag, environment, file, default. A setting counts as a whole: tags given by flags replace those of
-//! the file. Invariants: every default stands once, here; past [`Settings::new`] nothing is checked again.
+//! Precedence: flag, environment, file, default. A setting is replaced as a whole: tags given by
+//! flags replace those of the file. Invariants: each default is defined once, here; nothing is
+//! validated again after [`Settings::new`].
 
 mod allowed_hosts;
 mod error;
@@ -35,15 +38,15 @@ use crate::memory;
 
 /// Default of `data_dir`, below the working directory.
 pub const DEFAULT_DATA_DIR: &str = "./tidelock-data";
-/// Default of `http`. Loopback, like the others: whoever exposes a node says so.
+/// Default of `http`. Loopback, like the others: exposing a node takes an explicit setting.
 pub const DEFAULT_HTTP: &str = "127.0.0.1:8001";
 /// Default of `resp`.
 pub const DEFAULT_RESP: &str = "127.0.0.1:7001";
-/// Default of `resp_cluster`, for people.
+/// Default of `resp_cluster`, as help texts show it.
 pub const DEFAULT_RESP_CLUSTER: &str = "--resp, its port + 100";
-/// What the port of `resp` and the default port of `resp_cluster` differ by.
+/// The default port of `resp_cluster` is the port of `resp` plus this.
 pub const RESP_CLUSTER_PORT_OFFSET: u16 = 100;
-/// What `resp_cluster` says to have no such listener.
+/// The value of `resp_cluster` that disables that listener.
 pub const RESP_CLUSTER_OFF: &str = "off";
 /// Default of `peer`.
 pub const DEFAULT_PEER: &str = "127.0.0.1:9001";
@@ -55,57 +58,63 @@ pub const DEFAULT_SHARDS: u64 = 4;
 pub const DEFAULT_SYNC: bool = true;
 /// Default of `election_timeout_ms`.
 pub const DEFAULT_ELECTION_TIMEOUT_MS: u64 = 1_000;
-/// Default of `request_timeout_ms`: an election and a half, and still an answer within three seconds.
+/// Default of `request_timeout_ms`: one and a half election timeouts, so that a request survives an
+/// election and is still answered within three seconds.
 pub const DEFAULT_REQUEST_TIMEOUT_MS: u64 = 2_500;
-/// Default of `dead_after_s`: longer than a host takes to start again.
+/// Default of `dead_after_s`: longer than a host takes to restart.
 pub const DEFAULT_DEAD_AFTER_S: u64 = 300;
-/// Default of `slow_request_ms`: a request that takes longer on a healthy cluster is a fault to
-/// look into.
+/// Default of `slow_request_ms`: on a healthy cluster, a request that takes longer indicates a
+/// fault.
 pub const DEFAULT_SLOW_REQUEST_MS: u64 = 1_000;
-/// Default of `workers`, for people: it depends on the machine, see [`workers_of_cores`].
+/// Default of `workers`, as help texts show it: it depends on the machine, see
+/// [`workers_of_cores`].
 pub const DEFAULT_WORKERS: &str = "by the cores";
-/// Default of `memory_limit`, for people: see [`memory::default_limit`].
+/// Default of `memory_limit`, as help texts show it: see [`memory::default_limit`].
 pub const DEFAULT_MEMORY_LIMIT: &str = "a quarter of the memory";
 /// Default of `log_format`.
 pub const DEFAULT_LOG_FORMAT: &str = "text";
 /// Default of `log_filter`.
 pub const DEFAULT_LOG_FILTER: &str = "info";
 
-/// Ticks in an election timeout: fine enough for jitter to tell nodes apart.
+/// Ticks in an election timeout: fine enough that jitter separates the nodes' timeouts.
 pub const TICKS_PER_ELECTION_TIMEOUT: u64 = 20;
-/// A leader is heard ten times in an election timeout, so that a few lost heartbeats are no election.
+/// Ticks between heartbeats. A leader sends ten in an election timeout, so that losing a few of
+/// them does not cause an election.
 pub const TICKS_PER_HEARTBEAT: u64 = TICKS_PER_ELECTION_TIMEOUT / 10;
-/// Shortest tick. Below it the timers of the kernel and of the event loop, 1 ms each, are a large part of it.
+/// Shortest tick, in milliseconds. Below it, the 1 ms resolution of the kernel's and the event
+/// loop's timers is a large part of a tick.
 pub const TICK_MS_MIN: u64 = 5;
 /// Shortest election timeout.
 pub const ELECTION_TIMEOUT_MS_MIN: u64 = TICKS_PER_ELECTION_TIMEOUT * TICK_MS_MIN;
-/// Longest election timeout. Longer ones are a slip of the unit.
+/// Longest election timeout. A longer one is taken for a mistake in the unit.
 pub const ELECTION_TIMEOUT_MS_MAX: u64 = 60_000;
-/// Shortest request timeout: below it a healthy cluster on a slow disk would refuse.
+/// Shortest request timeout. With a shorter one, a healthy cluster on a slow disk would refuse
+/// requests.
 pub const REQUEST_TIMEOUT_MS_MIN: u64 = 100;
-/// Longest request timeout: requests that wait hold memory.
+/// Longest request timeout: waiting requests hold memory.
 pub const REQUEST_TIMEOUT_MS_MAX: u64 = 60_000;
-/// Most of `slow_request_ms`: no request takes longer.
+/// Largest `slow_request_ms`: no request takes longer.
 pub const SLOW_REQUEST_MS_MAX: u64 = REQUEST_TIMEOUT_MS_MAX;
-/// Longest time after which a host is dead. Longer ones are a slip of the unit.
+/// Longest `dead_after`, in seconds. A longer one is taken for a mistake in the unit.
 pub const DEAD_AFTER_S_MAX: u64 = 30 * 86_400;
-/// Between two leaderships that a node gives away because it leads more than others: seldom, so that what an operator
-/// asks for stays for a while.
+/// Minimum time between two leaderships that a node transfers because it leads more shards than
+/// others. Long, so that a leadership that an operator placed stays for a while.
 const BALANCE_INTERVAL: Duration = Duration::from_secs(60);
-/// Most workers by default: the first one drives the node, a third of the work, and is what everybody waits for with more.
+/// Largest default number of workers. The first worker drives the node, which is a third of the
+/// work; with more workers it becomes the bottleneck.
 pub const DEFAULT_WORKERS_MAX: usize = 4;
-/// Most workers. What one thread can do for the node is used up long before.
+/// Most workers. The one thread that drives the node is saturated long before.
 pub const WORKERS_MAX: u64 = 64;
 /// Longest cluster name, in bytes.
 pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
-/// Most tags of a node. Every node keeps all tags of all nodes.
+/// Most tags of a node. Every node stores the tags of all nodes.
 pub const TAGS_MAX: usize = 64;
 /// Longest tag, `K=V`, in bytes.
 pub const TAG_BYTES_MAX: usize = 256;
 /// Longest host in an address, in bytes, as in DNS.
 pub const HOST_BYTES_MAX: usize = 253;
 
-/// Settings as they were given, in one place: a file, or flags and environment. Nothing is checked yet but types.
+/// Settings from one source: a file, or flags and environment. Only types are checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RawSettings {
@@ -117,37 +126,38 @@ pub struct RawSettings {
     pub resp: Option<String>,
     /// `HOST:PORT` for clients of Redis Cluster, or `off`.
     pub resp_cluster: Option<String>,
-    /// `HOST:PORT` for the other nodes, as they write it.
+    /// `HOST:PORT` for the other nodes, as they are to write it.
     pub peer: Option<String>,
-    /// Peer addresses of all founders, the same on each, this node's included. An element may be a comma-separated
-    /// list. Absent: a cluster of one.
+    /// Peer addresses of all founders including this node, the same list on each. An element may be
+    /// a comma-separated list. Absent: a cluster of one.
     pub peers: Option<Vec<String>>,
-    /// Peer addresses of members of a cluster that a new node asks to take it in. An element may be a comma-separated
-    /// list. Not together with `peers`.
+    /// Peer addresses of members of an existing cluster, which a new node asks for admission. An
+    /// element may be a comma-separated list. Excludes `peers`.
     pub join: Option<Vec<String>>,
-    /// Names besides its own addresses under which HTTP clients reach this node. An element may be a comma-separated list.
+    /// Host names, besides its own addresses, under which HTTP clients reach this node. An element
+    /// may be a comma-separated list.
     pub allowed_hosts: Option<Vec<String>>,
-    /// Tells clusters with the same founders apart.
+    /// Distinguishes clusters with the same founders.
     pub cluster_name: Option<String>,
-    /// The id of the cluster that this node leaves, to go on alone.
+    /// The id of the cluster that this node leaves to continue as a cluster of one.
     pub force_new_cluster: Option<String>,
     /// Data shards that a new cluster is founded with.
     pub shards: Option<u64>,
-    /// `K=V`; `K` has no `=`.
+    /// `K=V`; `K` contains no `=`.
     pub tags: Option<Vec<String>>,
     /// Whether a write is acknowledged only when it is on disk.
     pub sync: Option<bool>,
-    /// How long a follower does without its leader, in milliseconds.
+    /// How long a follower waits for its leader before it starts an election, in milliseconds.
     pub election_timeout_ms: Option<u64>,
     /// How long a request may wait, in milliseconds.
     pub request_timeout_ms: Option<u64>,
-    /// How long a host may be silent before others take its place, in seconds.
+    /// How long a host may be silent before its replicas are placed on other hosts, in seconds.
     pub dead_after_s: Option<u64>,
-    /// From how long on a request is logged as slow, in milliseconds.
+    /// Requests that take longer are logged as slow, in milliseconds.
     pub slow_request_ms: Option<u64>,
     /// Threads that serve clients.
     pub workers: Option<u64>,
-    /// What clients may make the node hold, such as `512MiB`.
+    /// Limit of the memory held for clients, such as `512MiB`.
     pub memory_limit: Option<String>,
     /// `text` or `json`.
     pub log_format: Option<String>,
@@ -156,10 +166,11 @@ pub struct RawSettings {
 }
 
 impl RawSettings {
-    /// Reads a TOML file. Unknown keys are errors: a misspelt setting must not be a default.
+    /// Reads a TOML file. Unknown keys are errors: a misspelt setting must not silently become the
+    /// default.
     ///
     /// # Errors
-    /// [`ConfigError::Read`] and [`ConfigError::Parse`], with the path and the place.
+    /// [`ConfigError::Read`] and [`ConfigError::Parse`], with the path and the position.
     pub fn read(path: &Path) -> Result<RawSettings, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
@@ -167,7 +178,7 @@ impl RawSettings {
             .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: source.into() })
     }
 
-    /// These settings, completed by `fallback` where they say nothing.
+    /// These settings, with absent ones taken from `fallback`.
     #[must_use]
     pub fn or(self, fallback: RawSettings) -> RawSettings {
         RawSettings {
@@ -196,8 +207,8 @@ impl RawSettings {
     }
 }
 
-/// An address to listen on: `HOST:PORT`, as it was written. The host may be a name or, in brackets, an IPv6 address;
-/// port 0 lets the system choose. Two addresses are the same if their texts are.
+/// A listen address, `HOST:PORT`, as it was written. The host may be a name or, in brackets, an
+/// IPv6 address; with port 0 the system chooses one. Two addresses are equal if their texts are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address {
     text: String,
@@ -220,7 +231,7 @@ impl Address {
                 && host.len() <= HOST_BYTES_MAX
                 && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
         };
-        // `u16` alone would take "+8001".
+        // `u16::from_str` alone would accept "+8001".
         let port_is_valid = port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
         if host_is_valid && port_is_valid { Ok(Address { text: text.to_owned() }) } else { Err(invalid()) }
     }
@@ -244,7 +255,8 @@ impl Address {
         self.parts().1.bytes().all(|byte| byte == b'0')
     }
 
-    /// Whether it says where somebody is: a port, and neither `0.0.0.0` nor `[::]`.
+    /// Whether other machines can connect to it as written: it has a port, and its host is neither
+    /// `0.0.0.0` nor `[::]`.
     pub fn is_reachable(&self) -> bool {
         let ip = self.parts().0.trim_matches(['[', ']']).parse::<IpAddr>();
         !self.has_any_port() && !ip.is_ok_and(|ip| ip.is_unspecified())
@@ -255,8 +267,8 @@ impl Address {
         Address { text: format!("{}:{port}", self.parts().0) }
     }
 
-    /// The address to tell others: an unspecified host is none, so that of `reachable` takes its
-    /// place.
+    /// The address to announce to others. An unspecified host is replaced by the host of
+    /// `reachable`.
     pub fn advertised(&self, reachable: &Address) -> Address {
         let (host, port) = self.parts();
         let is_unspecified =
@@ -268,8 +280,8 @@ impl Address {
         }
     }
 
-    /// Whether only this machine can reach it. Names other than `localhost` count as reachable from elsewhere: what
-    /// they resolve to may change.
+    /// Whether only this machine can reach it. Names other than `localhost` count as reachable from
+    /// other machines, because what they resolve to may change.
     pub fn is_loopback(&self) -> bool {
         let host = self.parts().0;
         match host.trim_matches(['[', ']']).parse::<IpAddr>() {
@@ -285,12 +297,12 @@ impl fmt::Display for Address {
     }
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// One JSON object a line, for machines.
+    /// One JSON object a line, for programs.
     Json,
 }
 
@@ -299,16 +311,16 @@ pub enum LogFormat {
 pub struct Settings {
     /// Directory of everything that the node keeps.
     pub data_dir: PathBuf,
-    /// For HTTP clients.
+    /// Listen address for HTTP clients.
     pub http: Address,
-    /// For Redis clients.
+    /// Listen address for Redis clients.
     pub resp: Address,
-    /// For clients of Redis Cluster, if they are served.
+    /// Listen address for Redis Cluster clients; `None` if disabled.
     pub resp_cluster: Option<Address>,
-    /// For the other nodes.
+    /// Listen address for the other nodes.
     pub peer: Address,
-    /// Names besides those of [`Settings::http`], [`Settings::resp`] and [`Settings::peer`] under which HTTP clients reach
-    /// this node.
+    /// Host names, besides those of [`Settings::http`], [`Settings::resp`] and [`Settings::peer`],
+    /// under which HTTP clients reach this node.
     pub allowed_hosts: Vec<String>,
     /// Data shards that a new cluster is founded with, 1 to [`SHARDS_MAX`].
     pub shards: u64,
@@ -316,39 +328,40 @@ pub struct Settings {
     pub tags: BTreeMap<String, String>,
     /// Whether a write is acknowledged only when it is on disk.
     pub sync: bool,
-    /// How long a follower does without its leader.
+    /// How long a follower waits for its leader before it starts an election.
     pub election_timeout: Duration,
     /// How long a request may wait.
     pub request_timeout: Duration,
-    /// How long a host may be silent before others take its place.
+    /// How long a host may be silent before its replicas are placed on other hosts.
     pub dead_after: Duration,
-    /// From how long on a request is logged as slow.
+    /// Requests that take longer are logged as slow.
     pub slow_request: Duration,
-    /// Threads that serve clients, 1 to [`WORKERS_MAX`]. The first one owns the node.
+    /// Threads that serve clients, 1 to [`WORKERS_MAX`]. The first one also drives the node.
     pub workers: usize,
-    /// What clients may make the node hold, in bytes, at least [`memory::LIMIT_BYTES_MIN`].
+    /// Limit of the memory held for clients, in bytes, at least [`memory::LIMIT_BYTES_MIN`].
     pub memory_limit: usize,
-    /// How log lines look.
+    /// Format of log lines.
     pub log_format: LogFormat,
-    /// Which log lines there are; not empty. Its grammar is the log subscriber's.
+    /// Filter of log lines in the grammar of the log subscriber; not empty.
     pub log_filter: String,
     /// Sorted, without duplicates.
     founders: Vec<Address>,
     /// `None` for a cluster of one.
     cluster_id: Option<Uuid>,
-    /// Whom to ask to be taken in; empty for a founder.
+    /// Members to ask for admission; empty for a founder.
     join: Vec<Address>,
-    /// As it was given.
+    /// `None` if it was not given.
     cluster_name: Option<String>,
     /// Whether `shards` was given.
     has_shards: bool,
     force_new_cluster: Option<Uuid>,
 }
 
-/// How many workers a node has unless told otherwise.
+/// The default number of workers on a machine with `cores` cores.
 ///
-/// On one or two, one: the disk's thread, the kernel and whoever else is on the machine need the rest, and measured, a second worker
-/// gains nothing there. Beyond, one less than there are cores, up to [`DEFAULT_WORKERS_MAX`].
+/// One worker on one or two cores: the disk thread, the kernel and other processes need the rest,
+/// and in measurements a second worker gained nothing. With more cores, one worker less than cores,
+/// up to [`DEFAULT_WORKERS_MAX`].
 pub fn workers_of_cores(cores: usize) -> usize {
     cores.saturating_sub(1).clamp(1, DEFAULT_WORKERS_MAX)
 }
@@ -358,10 +371,11 @@ fn parse_cluster_id(text: &str) -> Result<Uuid, ConfigError> {
 }
 
 impl Settings {
-    /// Completes what flags and environment gave by the file, if there is one, and by the defaults.
+    /// Completes settings from flags and environment with those of the file, if any, and the
+    /// defaults.
     ///
     /// # Errors
-    /// The first setting that is wrong; the text says what to write instead.
+    /// The first setting that is wrong; its text says what to write instead.
     pub fn load(given: RawSettings, file: Option<&Path>) -> Result<Settings, ConfigError> {
         match file {
             Some(path) => Settings::new(given.or(RawSettings::read(path)?)),
@@ -452,12 +466,13 @@ impl Settings {
         })
     }
 
-    /// The id of the cluster that this node leaves behind to go on alone, if it is to do that.
+    /// The id of the cluster that this node leaves to continue as a cluster of one, if it was
+    /// given.
     pub fn force_new_cluster(&self) -> Option<Uuid> {
         self.force_new_cluster
     }
 
-    /// Every host name that this node answers HTTP for.
+    /// Every host name for which this node answers HTTP requests.
     pub fn http_hosts(&self) -> impl Iterator<Item = String> {
         let own = [&self.http, &self.resp, &self.peer].map(|address| address.host().to_owned());
         own.into_iter().chain(self.allowed_hosts.clone())
@@ -471,8 +486,8 @@ impl Settings {
     /// This node's number among the founders: its position in [`Settings::founders`], from 1.
     ///
     /// # Errors
-    /// When the node's own address is not among them. Only a node that founds its cluster needs it there: a founder that
-    /// has moved to another address since is still started with the list of the founding.
+    /// When the node's address is not among them. Only a node that founds its cluster calls this: a
+    /// founder that has since moved to another address is still started with the original list.
     pub fn founder_number(&self) -> Result<NodeId, ConfigError> {
         let position = self.founders.iter().position(|founder| *founder == self.peer);
         let number = position.map(|position| NodeId(position as u64 + 1));
@@ -492,24 +507,25 @@ impl Settings {
         self.has_shards.then_some(self.shards)
     }
 
-    /// The name of a cluster that is founded with these settings.
+    /// The cluster name to use if this node founds a cluster.
     pub fn founding_name(&self) -> &str {
         self.cluster_name().unwrap_or(DEFAULT_CLUSTER_NAME)
     }
 
-    /// The id of the cluster that `peers` and `cluster_name` describe. `None` for a cluster of one, whose id is
-    /// random: nobody has to agree on it, and two of them on one machine must not take each other for the same.
+    /// The id of the cluster, derived from `peers` and `cluster_name`. `None` for a cluster of one,
+    /// whose id is random: no other node has to derive it, and two such clusters on one machine
+    /// must not share an id.
     pub fn cluster_id(&self) -> Option<Uuid> {
         self.cluster_id
     }
 
-    /// Peer addresses of the members that a new node asks to take it in, this node's own not among them. Empty for a
-    /// node that founds its cluster.
+    /// Peer addresses of the members that a new node asks for admission, without this node's own.
+    /// Empty for a node that founds its cluster.
     pub fn join(&self) -> Vec<String> {
         self.join.iter().map(|address| address.text.clone()).collect()
     }
 
-    /// The cluster's name, if it was given: a newcomer that was told none takes the cluster as it is.
+    /// The cluster's name, if it was given. A joining node without one accepts the cluster's name.
     pub fn cluster_name(&self) -> Option<&str> {
         self.cluster_name.as_deref()
     }
@@ -519,7 +535,7 @@ impl Settings {
         self.election_timeout / TICKS_PER_ELECTION_TIMEOUT as u32
     }
 
-    /// The durations of the core, in ticks. A request waits at least as long as was asked for.
+    /// The core's timeouts, in ticks, rounded up.
     pub fn timing(&self) -> Timing {
         let ticks = |time: Duration| time.as_nanos().div_ceil(self.tick().as_nanos()) as u64;
         Timing {
@@ -532,7 +548,8 @@ impl Settings {
         }
     }
 
-    /// The settings and addresses that other machines can reach, to be warned of while there is neither TLS nor a token.
+    /// The settings and addresses that other machines can reach. They are worth a warning as long
+    /// as there is neither TLS nor authentication.
     pub fn exposed(&self) -> Vec<(&'static str, &str)> {
         let cluster = self.resp_cluster.iter().map(|address| ("resp_cluster", address));
         [("http", &self.http), ("resp", &self.resp), ("peer", &self.peer)]
@@ -555,7 +572,8 @@ fn in_range(
     Err(ConfigError::OutOfRange { setting, given, min: *range.start(), max: *range.end() })
 }
 
-/// The system would say that the address is in use, which leaves the user looking for another process.
+/// Refuses two settings with the same address. The system's own error, "address in use", would make
+/// the user look for another process.
 fn check_distinct(addresses: &[(&'static str, &Address)]) -> Result<(), ConfigError> {
     for (position, (one, address)) in addresses.iter().enumerate() {
         for (other, same) in &addresses[..position] {
@@ -571,7 +589,7 @@ fn check_distinct(addresses: &[(&'static str, &Address)]) -> Result<(), ConfigEr
     Ok(())
 }
 
-/// Where clients of Redis Cluster are served: as it was given, or beside `resp`.
+/// The listen address for Redis Cluster clients: the given one, or derived from `resp`.
 fn parse_resp_cluster(given: Option<&str>, resp: &Address) -> Result<Option<Address>, ConfigError> {
     match given.map(str::trim) {
         Some(RESP_CLUSTER_OFF) => Ok(None),
@@ -624,7 +642,7 @@ fn parse_tags(list: &[String]) -> Result<BTreeMap<String, String>, ConfigError> 
 fn parse_workers(given: Option<u64>) -> Result<usize, ConfigError> {
     match given {
         Some(given) => Ok(in_range("workers", given, 1..=WORKERS_MAX)? as usize),
-        // Where the system does not tell, one is never wrong.
+        // If the system does not report the number of cores, use one worker.
         None => Ok(workers_of_cores(std::thread::available_parallelism().map_or(1, usize::from))),
     }
 }

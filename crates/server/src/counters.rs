@@ -1,35 +1,35 @@
-//! Totals that one worker raises and any may read.
+//! Counters that one worker raises and any thread may read.
 //!
-//! Owns how counters cross threads, and nothing of what they count. Each has one writer, so raising one is a load and a store like
-//! those of a plain number, never a locked instruction; a reader sees a value that is or was true. Workers do not share
-//! counters: each has its own, and a scrape adds them up.
+//! Owns how counters cross threads, not what they count. Each has one writer, so raising one is a
+//! plain load and store, never a locked instruction. A reader sees a value that is or was current.
+//! Workers do not share counters: each has its own, and a scrape adds them up.
 
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A total that one thread raises. Others may read it.
+/// A total that one thread raises and others may read.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Raises the total. Only ever on one thread.
+    /// Raises the total. Call it on one thread only.
     pub fn add(&self, count: u64) {
         self.set(self.get().wrapping_add(count));
     }
 
-    /// Sets what is no total but a level. Only ever on that same thread.
+    /// Sets the value of a gauge. Call it on that same thread only.
     pub fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// What it is.
+    /// The current value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// The counters of one worker, and those of all for who adds them up.
+/// The counters of one worker, and those of all workers for summing.
 #[derive(Debug)]
 pub struct PerWorker<T> {
     own: Arc<T>,
@@ -37,7 +37,7 @@ pub struct PerWorker<T> {
 }
 
 impl<T: Default> PerWorker<T> {
-    /// One for each of so many workers, at least one.
+    /// One for each of `workers` workers, at least one.
     pub fn of(workers: usize) -> Vec<PerWorker<T>> {
         let all: Arc<[Arc<T>]> = (0..workers.max(1)).map(|_| Arc::default()).collect();
         all.iter().map(|own| PerWorker { own: own.clone(), all: all.clone() }).collect()
@@ -45,12 +45,12 @@ impl<T: Default> PerWorker<T> {
 }
 
 impl<T> PerWorker<T> {
-    /// Those of all workers, in the same order for each.
+    /// The counters of all workers, in the same order for each.
     pub fn all(&self) -> impl Iterator<Item = &T> {
         self.all.iter().map(Deref::deref)
     }
 
-    /// A total of all workers.
+    /// The sum of a counter over all workers.
     pub fn sum(&self, of_one: impl Fn(&T) -> u64) -> u64 {
         self.all().map(of_one).sum()
     }

@@ -1,11 +1,13 @@
-//! File descriptors: raises the limit, reserves what the node itself needs, and leaves the rest to clients.
+//! File descriptors: raises the limit, reserves what the node needs, and leaves the rest to
+//! clients.
 //!
-//! A client connection holds one descriptor for as long as the client likes. If clients could take all of them, the
-//! log could not open its next segment and peers could not connect, so idle clients could stop a cluster. Therefore
-//! the numbers of client connections follow from the limit that the process was given.
+//! A client connection holds one descriptor for as long as the client likes. If clients could take
+//! all of them, the log could not open its next segment and peers could not connect, so idle
+//! clients could stop a cluster. Therefore the limits of client connections are derived from the
+//! limit of this process.
 //!
-//! Owns the arithmetic and the count of connections of all protocols together ([`ClientDescriptors`]). Who is refused,
-//! and how, is decided in `accept`.
+//! Owns the arithmetic and the count of connections of all protocols together
+//! ([`ClientDescriptors`]). `accept` decides which connections are refused, and how.
 
 use std::io;
 use std::sync::Arc;
@@ -16,48 +18,54 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tidelock_core::limits::HOSTS_MAX;
 
-use crate::accept::REFUSALS_MAX;
 use crate::transport::join::JOINS_MAX;
 use crate::transport::listener::HANDSHAKES_MAX;
 use crate::watch::WATCHERS_MAX;
-use crate::{http, resp};
 
-/// Standard streams, the listening sockets, the data directory and its lock, signals, and what lookups of names and
-/// reads of `/proc` open for a moment.
+/// Most connections of one protocol open at a time. Each costs a descriptor and up to a read
+/// buffer; a further connection is answered with an error and closed.
+pub const CONNECTIONS_MAX: usize = 10_000;
+
+/// Standard streams, listening sockets, the data directory and its lock, signals, and temporary
+/// descriptors for name lookups and reads of `/proc`.
 const PROCESS: u64 = 24;
 
-/// The event loop of a worker and what wakes it.
+/// The event loop of a worker and its wake-up descriptor.
 const PER_WORKER: u64 = 4;
 
-/// Segments of the log (the current one, the next ones, one to be removed), snapshots that are written, received and
-/// sent, and those that backups read.
+/// Segments of the log (the current one, the next ones, one to be removed), and snapshots being
+/// written, received, sent and backed up.
 const FILES: u64 = 64;
 
-/// For each host one link, and a second one while a link is replaced; besides them callers that are not known yet.
+/// Per host one link, and a second one while a link is replaced; besides, unidentified connections.
 const PEERS: u64 = (2 * HOSTS_MAX + HANDSHAKES_MAX + JOINS_MAX) as u64;
 
-/// Clients of each protocol that are told why they are refused.
+/// Rejected clients of one server that are still being sent the reason, at most. Above this the
+/// connection is closed without waiting. Each holds a descriptor beyond those of clients.
+pub(crate) const REFUSALS_MAX: usize = 64;
+
+/// Clients of each protocol that are being told why they are refused.
 const REFUSED: u64 = 2 * REFUSALS_MAX as u64;
 
-/// With fewer client connections than this a node is not worth starting.
+/// Fewest client connections with which a node starts.
 const CLIENTS_MIN: u64 = 32;
 
-/// Each protocol leaves one part in so many to the other, so that clients which take all connections of one do not
-/// lock operators out of the other.
+/// Each protocol leaves one part in this many to the other, so that clients that take all
+/// connections of one do not lock operators out of the other.
 const PART_FOR_OTHERS: usize = 8;
 
-/// The descriptors of this process and who may have how many.
+/// The descriptors of this process and their distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// The limit of this process.
     pub limit: u64,
-    /// Kept for log, snapshots, peers, workers.
+    /// Reserved for log, snapshots, peers and workers.
     pub reserved: u64,
-    /// Client connections of all protocols together.
+    /// Most client connections of all protocols together.
     pub clients_max: usize,
-    /// Of those, connections of HTTP clients that do not watch.
+    /// Most connections of HTTP clients, without watchers.
     pub http_max: usize,
-    /// Of those, connections of Redis clients.
+    /// Most connections of Redis clients.
     pub resp_max: usize,
 }
 
@@ -80,7 +88,7 @@ pub fn claim(workers: usize) -> Result<Budget, TooFewDescriptors> {
     let budget = Budget::of(raise_limit(), workers)?;
     let Budget { limit, reserved, clients_max, http_max, resp_max } = budget;
     tracing::info!(limit, reserved, clients_max, http_max, resp_max, "file descriptors");
-    if http_max < http::CONNECTIONS_MAX || resp_max < resp::CONNECTIONS_MAX {
+    if http_max < CONNECTIONS_MAX || resp_max < CONNECTIONS_MAX {
         tracing::warn!(
             limit,
             clients_max,
@@ -92,13 +100,13 @@ pub fn claim(workers: usize) -> Result<Budget, TooFewDescriptors> {
     Ok(budget)
 }
 
-/// Returns the limit after raising it as far as an unprivileged process may.
+/// Raises the limit as far as an unprivileged process may, and returns it.
 fn raise_limit() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: maximum, maximum };
     match setrlimit(Resource::Nofile, raised) {
         Ok(()) => maximum.unwrap_or(u64::MAX),
-        // Some systems have an upper bound of their own below an unlimited hard limit.
+        // Some systems have an upper bound below an unlimited hard limit.
         Err(error) => {
             tracing::warn!(%error, "the limit of open files could not be raised");
             current.unwrap_or(u64::MAX)
@@ -106,9 +114,9 @@ fn raise_limit() -> u64 {
     }
 }
 
-/// What the defaults of all protocols add up to.
+/// The sum of the default limits of all protocols.
 const fn clients_wanted() -> usize {
-    http::CONNECTIONS_MAX + resp::CONNECTIONS_MAX + WATCHERS_MAX
+    2 * CONNECTIONS_MAX + WATCHERS_MAX
 }
 
 impl Budget {
@@ -125,25 +133,25 @@ impl Budget {
             limit,
             reserved,
             clients_max,
-            http_max: most.min(http::CONNECTIONS_MAX),
-            resp_max: most.min(resp::CONNECTIONS_MAX),
+            http_max: most.min(CONNECTIONS_MAX),
+            resp_max: most.min(CONNECTIONS_MAX),
         })
     }
 }
 
-/// What one protocol may take of all client connections.
+/// The most client connections that one protocol may take.
 fn share(clients_max: usize) -> usize {
     clients_max - clients_max / PART_FOR_OTHERS
 }
 
-/// The connections of clients of all protocols, counted together. Clones share the count.
+/// The client connections of all protocols, counted together. Clones share the count.
 #[derive(Clone, Debug)]
 pub struct ClientDescriptors {
     clients_max: usize,
     open: Arc<AtomicUsize>,
 }
 
-/// One connection among [`ClientDescriptors`], for as long as it lives.
+/// One connection among [`ClientDescriptors`], until it is dropped.
 #[derive(Debug)]
 pub(crate) struct DescriptorPermit(Arc<AtomicUsize>);
 
@@ -153,9 +161,11 @@ impl ClientDescriptors {
         ClientDescriptors { clients_max, open: Arc::default() }
     }
 
-    /// A permit for one more connection of a protocol that has `of_protocol` connections, if there is one.
+    /// A permit for one more connection of a protocol that has `of_protocol` connections, if one is
+    /// available.
     pub(crate) fn permit(&self, of_protocol: usize) -> Option<DescriptorPermit> {
-        // One thread takes permits, so nobody takes another one between the look and the increment.
+        // Only one thread takes permits, so the check and the increment need not be atomic
+        // together.
         if of_protocol >= share(self.clients_max) || self.open.load(Relaxed) >= self.clients_max {
             return None;
         }
@@ -177,7 +187,8 @@ impl Drop for DescriptorPermit {
     }
 }
 
-/// Whether an operation failed because the process (EMFILE) or the system (ENFILE) has no descriptor left.
+/// Whether an operation failed because the process (EMFILE) or the system (ENFILE) has no
+/// descriptor left.
 pub(crate) fn is_shortage(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
@@ -189,7 +200,7 @@ mod tests {
     #[test]
     fn a_large_limit_gives_every_protocol_its_default() {
         let budget = Budget::of(1 << 20, 8).unwrap();
-        assert_eq!((budget.http_max, budget.resp_max), (http::CONNECTIONS_MAX, resp::CONNECTIONS_MAX));
+        assert_eq!((budget.http_max, budget.resp_max), (CONNECTIONS_MAX, CONNECTIONS_MAX));
         assert_eq!(budget.clients_max, clients_wanted());
         assert_eq!(Budget::of(u64::MAX, 1).unwrap().clients_max, clients_wanted());
     }

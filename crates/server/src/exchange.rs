@@ -1,74 +1,77 @@
-//! What passes between the node's worker and another one, in both directions: batches.
+//! Batches of messages between the worker that owns the node and another worker, in both
+//! directions.
 //!
-//! Owns the hand-over and its wake-ups. What one turn of a worker's event loop gathered crosses at once, behind a lock that is held
-//! for as long as it takes to swap two lists; whoever is to take it is woken only if nothing lay there before, since then
-//! he has been woken already. So the cost of crossing is paid for each batch, and batches grow with the load.
+//! Owns the hand-over and its wake-ups. What a worker gathered in one iteration of its event loop
+//! crosses at once, behind a lock that is held only to swap two lists. The receiver is woken only
+//! if the queue was empty; otherwise it has been woken already. So crossing is paid for once a
+//! batch, and batches grow with the load.
 //!
-//! Nothing is bounded here: what lies here are requests of connections and their replies, and each connection is bounded by its
-//! server, as on the node's own worker. Once either side is gone the exchange is closed, holds nothing and takes
-//! nothing.
+//! Nothing is bounded here. The contents are requests of connections and their replies, and each
+//! connection is bounded by its server. Once either side is gone the exchange is closed: it holds
+//! nothing and accepts nothing.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidelock_core::command::{Reply, Request};
-use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::event::{ConfigNews, NodeStatus};
+use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::types::{ClientId, Token};
 use tokio::sync::{Notify, oneshot};
 
-/// What another worker wants of the node.
+/// A message from another worker to the node.
 #[derive(Debug)]
-pub(crate) enum Ask {
-    /// Exactly one [`Word::Reply`] will carry the token.
+pub(crate) enum WorkerRequest {
+    /// A request; exactly one [`WorkerMessage::Reply`] will carry the token.
     Request { client: ClientId, token: Token, request: Request },
-    /// What the node says about itself.
+    /// Asks for the node's status.
     Status(oneshot::Sender<NodeStatus>),
 }
 
-/// What the node's worker tells another one.
+/// A message from the owning worker to another one.
 #[derive(Debug)]
-pub(crate) enum Word {
+pub(crate) enum WorkerMessage {
     Reply(Token, Reply),
-    /// Whose configuration changed: a word for the watchers there.
+    /// A change of a namespace's configuration, for the watchers of that worker.
     News(ConfigNews),
-    /// Slots of which nobody hears here: watchers of configuration in them should look.
+    /// Slots without a local replica, of whose changes this node is not notified: watchers of
+    /// configuration in them should check.
     Elsewhere(Vec<Range<u16>>),
-    /// Which shard holds which slots from now on.
+    /// The new slot map.
     Slots(Arc<SlotMap>),
 }
 
-/// Between the node's worker and one other.
+/// The two directions between the owning worker and one other.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    asks: Inbox<Ask>,
-    words: Inbox<Word>,
+    requests: Inbox<WorkerRequest>,
+    messages: Inbox<WorkerMessage>,
 }
 
 impl Exchange {
-    /// Nothing lies there; the node's worker waits on `node_wake`.
+    /// An empty exchange; the owning worker waits on `node_wake`.
     pub fn new(node_wake: Arc<Notify>) -> Exchange {
-        Exchange { asks: Inbox::new(node_wake), words: Inbox::new(Arc::default()) }
+        Exchange { requests: Inbox::new(node_wake), messages: Inbox::new(Arc::default()) }
     }
 
-    /// On its way to the node.
-    pub fn asks(&self) -> &Inbox<Ask> {
-        &self.asks
+    /// Messages to the node.
+    pub fn requests(&self) -> &Inbox<WorkerRequest> {
+        &self.requests
     }
 
-    /// On its way to the other worker.
-    pub fn words(&self) -> &Inbox<Word> {
-        &self.words
+    /// Messages to the other worker.
+    pub fn messages(&self) -> &Inbox<WorkerMessage> {
+        &self.messages
     }
 
-    /// Ends it, from whichever side; both hear of it.
+    /// Closes both directions, from either side, and wakes both readers.
     pub fn close(&self) {
-        self.asks.close();
-        self.words.close();
+        self.requests.close();
+        self.messages.close();
     }
 }
 
-/// One direction: one thread puts batches, another takes all there is.
+/// One direction: one thread adds batches, another takes everything at once.
 #[derive(Debug)]
 pub(crate) struct Inbox<T> {
     content: Mutex<Content<T>>,
@@ -86,12 +89,12 @@ impl<T> Inbox<T> {
         Inbox { content: Mutex::new(Content { items: Vec::new(), is_closed: false }), wake }
     }
 
-    /// What its reader waits on.
+    /// Notifies the reader.
     pub fn wake(&self) -> &Notify {
         &self.wake
     }
 
-    /// Puts a batch behind what lies there. `batch` is empty then, and has room for the next.
+    /// Appends a batch. Afterwards `batch` is empty, with capacity for the next one.
     pub fn put(&self, batch: &mut Vec<T>) {
         let mut content = self.lock();
         if content.is_closed {
@@ -111,7 +114,8 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// Swaps all that lies there into `taken`, which is empty. Returns whether anything can still come.
+    /// Swaps the contents into `taken`, which must be empty. Returns whether anything can still
+    /// arrive.
     pub fn take(&self, taken: &mut Vec<T>) -> bool {
         debug_assert!(taken.is_empty(), "invariant: what was taken before is worked off");
         let mut content = self.lock();
@@ -221,14 +225,14 @@ mod tests {
     fn what_is_closed_holds_nothing_and_takes_nothing() {
         let exchange = Exchange::new(Arc::default());
         let (status, mut answer) = oneshot::channel();
-        exchange.asks().put(&mut vec![Ask::Status(status)]);
+        exchange.requests().put(&mut vec![WorkerRequest::Status(status)]);
         exchange.close();
         assert_eq!(answer.try_recv().unwrap_err(), oneshot::error::TryRecvError::Closed);
         let (status, mut answer) = oneshot::channel();
-        let mut batch = vec![Ask::Status(status)];
-        exchange.asks().put(&mut batch);
+        let mut batch = vec![WorkerRequest::Status(status)];
+        exchange.requests().put(&mut batch);
         assert!(batch.is_empty());
         assert_eq!(answer.try_recv().unwrap_err(), oneshot::error::TryRecvError::Closed);
-        assert!(!exchange.asks().take(&mut Vec::new()) && !exchange.words().take(&mut Vec::new()));
+        assert!(!exchange.requests().take(&mut Vec::new()) && !exchange.messages().take(&mut Vec::new()));
     }
 }

@@ -1,10 +1,9 @@
-//! Who this node is: read from its data directory, or decided at its first start, and kept up from then on.
+//! The node's identity: read from its data directory, or created at its first start.
 //!
-//! Owns the first read of the control file, and the rule that settings which contradict a directory refuse the start. What
-//! a running node writes to the file is in [`store`].
+//! Owns the first read of the control file, and the rule that a start is refused if settings
+//! contradict the directory. A running node writes the file through [`crate::identity_store`].
 
 mod contradiction;
-mod store;
 
 use std::collections::BTreeMap;
 
@@ -18,9 +17,8 @@ use crate::disk::FsDisk;
 use crate::join::become_member;
 use crate::transport::join::AskError;
 pub use contradiction::Contradiction;
-pub use store::IdentityStore;
 
-/// Why a node cannot say who it is.
+/// Why the node's identity is missing or unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The control file cannot be read or written.
@@ -32,54 +30,57 @@ pub enum IdentityError {
          with --join: it becomes a new node"
     )]
     Removed,
-    /// Peers have refused the directory as an old copy, or a clone.
+    /// Peers have refused the directory as an old copy or a clone.
     #[error(
         "data directory: it is an old copy, or a clone, of the directory of node {0}, and other nodes have refused it. What \
          node {0} has promised since is not in it, so it must not take part. If the current directory of node {0} exists, \
          start that one. If it is lost: `tidelock cluster remove {0}`, empty this directory, and start with --join"
     )]
     Superseded(NodeId),
-    /// The starts cannot be counted.
+    /// The start counter cannot be read or written.
     #[error("data directory: {0}")]
     Starts(#[from] StartCounterError),
-    /// The node asked a cluster to take it in, and does not know whether it did.
+    /// The node has asked a cluster for admission, and does not know the answer.
     #[error(
         "data directory: this node was joining a cluster and had no answer yet; start it with --join, or empty the \
          directory"
     )]
     Joining,
-    /// The operator means another cluster.
+    /// `--force-new-cluster` names another cluster.
     #[error(
         "--force-new-cluster names cluster {given}, and the data directory is of cluster {known}. It makes this node a \
          cluster of its own, without the others, and is to be given once; leave it out to start as before"
     )]
     ForceMismatch {
-        /// What was given.
+        /// The id that was given.
         given: Uuid,
-        /// What the directory knows.
+        /// The id in the directory.
         known: Uuid,
     },
-    /// The settings mean another cluster, or another place in it.
+    /// The settings describe another cluster, or another node of it.
     #[error("data directory: {0}")]
     Contradiction(#[from] Contradiction),
     /// A cluster cannot be founded with these settings.
     #[error(transparent)]
     Settings(#[from] ConfigError),
-    /// There is nothing to go on with.
+    /// `--force-new-cluster` on a directory without a node.
     #[error("--force-new-cluster: the data directory holds no node; it is for one that lost the others")]
     ForceNothing,
-    /// The cluster does not take this host in.
+    /// The cluster refuses to admit this host.
     #[error("cannot join: {0}")]
     NotTaken(#[from] AskError),
 }
 
-/// Reads who this node is or, in an empty directory, makes it what its settings say: a founder, or a member of the
-/// cluster that it joins. Counts the start. Waits for nobody but for the cluster to be joined; may be dropped then.
+/// Reads the node's identity. In an empty directory it creates one from the settings, as a founder
+/// or as a new member of the cluster to join. Counts the start. Waits only for that cluster, and
+/// may be dropped meanwhile.
 ///
-/// A node that is to leave its cluster is still what it was, see [`leave_others`].
+/// The identity of a node that will leave its cluster is still the former one, see
+/// [`leave_others`].
 ///
 /// # Errors
-/// When the control file cannot be used, when the node is none any more, and when a cluster does not take it in.
+/// When the control file cannot be used, when the node was removed, and when a cluster refuses to
+/// admit it.
 pub async fn identify(disk: &FsDisk, settings: &Settings) -> Result<Identity, IdentityError> {
     let known = control_file::load(disk)?;
     let is_known = known.as_ref().is_some_and(|known| !known.is_joining());
@@ -95,12 +96,13 @@ pub async fn identify(disk: &FsDisk, settings: &Settings) -> Result<Identity, Id
         (known, None) => identify_member(known, disk, settings).await?,
     };
     if !is_known {
-        // First of all files: one that misses it beside others is refused.
+        // Written before all other files: a directory with other files but without it is refused.
         control_file::store(disk, &identity)?;
     }
     let identity = Identity { boots: start_counter::count(disk, identity.boots)?, ..identity };
     match control_file::store(disk, &identity) {
-        // A full disk shall not keep a node from being read. The count of its starts is durable without it.
+        // A full disk must not prevent a node from serving reads. The count of its starts is
+        // durable without the control file.
         Err(ControlFileError::Disk(error)) if is_known && error.kind.is_retryable() => {
             tracing::warn!(%error, "the control file could not be updated");
         }
@@ -117,9 +119,10 @@ pub fn is_founding(disk: &FsDisk, settings: &Settings) -> Result<bool, ControlFi
     Ok(control_file::load(disk)?.is_none() && settings.join().is_empty())
 }
 
-/// The node under the id of a new cluster, on its disk too: to all others it is a stranger from then on. Called once its
-/// log has been read, since a node that cannot start must not lose its cluster over it; and before that log is ended, since
-/// with such a log it must not meet the others as one of theirs.
+/// Gives the node the id of a new cluster, on its disk too, so that all other nodes treat it as a
+/// stranger. Call it after the log was read: a node that cannot start must not lose its cluster.
+/// Call it before the log is changed: a node with such a log must not meet its former peers as a
+/// member.
 ///
 /// # Errors
 /// When the control file cannot be written; then nothing has changed.
@@ -149,7 +152,7 @@ async fn identify_member(
         Some(known) => {
             contradiction::check(settings, &known)?;
             if !settings.join().is_empty() {
-                tracing::info!(node = known.node.0, cluster = %known.cluster_id, "--join is not needed any more: this node has joined");
+                tracing::info!(node = known.node.0, cluster = %known.cluster_id, "--join is no longer needed: this node has joined");
             }
             known
         }
@@ -173,8 +176,8 @@ fn found(settings: &Settings) -> Result<Identity, ConfigError> {
     })
 }
 
-/// Where the peers of a node were when it last heard of them, its own number included: what it goes by until the
-/// registry is read. A founder knows the other founders from the beginning.
+/// The last known addresses of a node's peers and of itself, which it uses until the registry is
+/// read. A founder knows the other founders from the start.
 pub fn remembered_peers(identity: &Identity) -> BTreeMap<NodeId, String> {
     let mut peers = BTreeMap::new();
     if is_founder(identity) {
@@ -185,7 +188,7 @@ pub fn remembered_peers(identity: &Identity) -> BTreeMap<NodeId, String> {
     peers
 }
 
-/// Whether the node was there from the beginning: founders have the first numbers.
+/// Whether the node is a founder: founders have the lowest numbers.
 pub fn is_founder(identity: &Identity) -> bool {
     identity.node.0 <= identity.founders.len() as u64
 }
@@ -194,6 +197,7 @@ pub fn is_founder(identity: &Identity) -> bool {
 mod tests {
     use super::*;
     use crate::config::RawSettings;
+    use crate::identity_store::IdentityStore;
     use crate::transport::join::{JoinRefusal, JoinRequest, Welcome};
     use crate::transport::{Transport, TransportLimits, TransportOptions, handshake};
     use std::net::SocketAddr;
@@ -217,7 +221,7 @@ mod tests {
         Settings::new(RawSettings { peer: Some("d:1".into()), join, ..RawSettings::default() }).unwrap()
     }
 
-    /// A member that decides like that; to be kept as long as it is to answer.
+    /// A member whose join handler is `decide`; it answers until the transport is dropped.
     async fn member(decide: impl Fn(JoinRequest) -> Decision + 'static) -> (Transport, SocketAddr) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -265,7 +269,7 @@ mod tests {
             let (_directory, disk) = directory();
             let stored = disk.clone();
             let (transport, address) = member(move |request| {
-                // What it asks under is on its disk already.
+                // The uuid of the request is already on the host's disk.
                 let newcomer = control_file::load(&stored).unwrap().unwrap();
                 assert!(newcomer.is_joining() && newcomer.host_uuid == request.host.uuid);
                 assert_eq!((request.host.peer_address.as_str(), request.cluster_name), ("d:1", None));
@@ -401,7 +405,7 @@ mod tests {
         let reread = identify(&disk, &settings(&[])).await.unwrap();
         let peers: Vec<_> = remembered_peers(&reread).into_values().collect();
         assert_eq!(peers, ["a:1", "b:1", "moved:1"]);
-        // One that joined goes by what it was told alone: founders may be long gone.
+        // A joined node uses only the stored hosts: founders may have been removed long ago.
         let joined = Identity { node: NodeId(3), ..reread };
         let peers: Vec<_> = remembered_peers(&joined).into_values().collect();
         assert_eq!(peers, ["a:1", "moved:1"]);
@@ -414,7 +418,7 @@ mod tests {
         identify(&disk, &settings(&[])).await.unwrap();
         let early = std::fs::read(&control).unwrap();
         assert_eq!(identify(&disk, &settings(&[])).await.unwrap().boots, 2);
-        // As on a full disk, which takes no new control file.
+        // As after a write that failed on a full disk.
         std::fs::write(&control, early).unwrap();
         assert_eq!(identify(&disk, &settings(&[])).await.unwrap().boots, 3);
         std::fs::remove_file(directory.path().join("starts")).unwrap();

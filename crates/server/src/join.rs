@@ -1,8 +1,10 @@
-//! Joining a cluster, from both sides: how a newcomer comes by its identity, and how a member decides about one.
+//! Joining a cluster, from both sides: how a host obtains its identity, and how a member decides
+//! about a join request.
 //!
-//! Owns what the two say to each other beyond their transport (`transport::join`). Which number a host is given is the
-//! registry's decision. Invariant: a newcomer's uuid is on its disk before the first member hears of it, so that
-//! however often it asks, after whatever crash, it is one host with one number.
+//! Owns the contents of the two sides' messages; `transport::join` moves them. The registry assigns
+//! the number of a host. Invariant: the uuid of a joining host is on its disk before the first
+//! member receives it. However often the host asks, and after any crash, it is one host with one
+//! number.
 
 use std::rc::Rc;
 
@@ -12,12 +14,13 @@ use tidelock_core::types::{NodeId, ReplicaId};
 use uuid::Uuid;
 
 use crate::config::{Address, Settings};
-use crate::identity::IdentityStore;
+use crate::identity_store::IdentityStore;
 use crate::store::Store;
-use crate::transport::join::{AskError, JoinDesk, JoinRefusal, JoinRequest, Welcome, ask};
+use crate::transport::join::{AskError, JoinHandler, JoinRefusal, JoinRequest, Welcome, ask};
 use crate::worker::Worker;
 
-/// What a node announces of itself: what the settings say, under the number that the cluster has given it.
+/// The registry entry that a node announces: its settings, and the number that the cluster
+/// assigned.
 pub fn host_info(settings: &Settings, node: NodeId, uuid: Uuid) -> HostInfo {
     HostInfo {
         node,
@@ -36,11 +39,11 @@ pub fn host_info(settings: &Settings, node: NodeId, uuid: Uuid) -> HostInfo {
     }
 }
 
-/// Asks the members that the settings name until one takes this host in. May be dropped, and begun again with the
-/// same uuid.
+/// Asks the members in the settings until one admits this host. May be dropped, and called again
+/// with the same uuid.
 ///
 /// # Errors
-/// When the cluster refuses for good.
+/// When the cluster refuses permanently.
 pub async fn become_member(settings: &Settings, host_uuid: Uuid) -> Result<Identity, AskError> {
     let request = JoinRequest {
         cluster_name: settings.cluster_name().map(str::to_owned),
@@ -61,8 +64,8 @@ pub async fn become_member(settings: &Settings, host_uuid: Uuid) -> Result<Ident
     })
 }
 
-/// Where newcomers are decided about: a member's side.
-pub fn desk(worker: &Worker, store: &Rc<IdentityStore>) -> JoinDesk {
+/// The member's side: the handler of join requests.
+pub fn desk(worker: &Worker, store: &Rc<IdentityStore>) -> JoinHandler {
     let (worker, store) = (worker.clone(), store.clone());
     Rc::new(move |request| {
         let (worker, store) = (worker.clone(), store.clone());
@@ -74,7 +77,7 @@ pub fn desk(worker: &Worker, store: &Rc<IdentityStore>) -> JoinDesk {
     })
 }
 
-/// What can be said without the registry.
+/// Checks what can be checked without the registry.
 fn check(identity: &Identity, request: &JoinRequest) -> Result<(), JoinRefusal> {
     let refused = |reason| Err(JoinRefusal::Refused(reason));
     let name = &identity.cluster_name;
@@ -94,8 +97,8 @@ fn check(identity: &Identity, request: &JoinRequest) -> Result<(), JoinRefusal> 
     Ok(())
 }
 
-/// The numbers that the registry gives the host and its first replica, or has given them. Asking again is safe: the uuid
-/// tells.
+/// Registers the host; returns its number and that of its first replica. Repeating it is safe: a
+/// known uuid gets the same numbers.
 async fn register(worker: &Worker, host: HostInfo) -> Result<(NodeId, ReplicaId), JoinRefusal> {
     match worker.submit(Request::Write(Write::JoinHost(host))).await {
         Reply::Joined { node, replica } => Ok((node, replica)),
@@ -142,7 +145,7 @@ mod tests {
 
     #[test]
     fn name_and_shards_must_be_the_clusters_if_they_are_given() {
-        // The random id of a cluster that was founded by one node, or forced; and one of several founders.
+        // A random cluster id (founded by one node, or forced), and one of several founders.
         let random = Uuid::from_u128(0x4321_0000_0000_4000_8000_0000_0000_0001);
         for id in [random, cluster_id(&["a:1", "b:1"], "blue", 4)] {
             let blue = identity(id);

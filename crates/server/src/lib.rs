@@ -1,4 +1,5 @@
-//! The shell around the core: it decodes, encodes and moves bytes; it decides nothing.
+//! The I/O shell around the core. It decodes requests, encodes replies and moves bytes; every
+//! decision is the core's.
 
 pub mod accept;
 pub mod backup;
@@ -6,12 +7,12 @@ pub mod clients;
 pub mod clock;
 pub mod config;
 pub mod counters;
-mod crew;
 pub mod descriptors;
 pub mod disk;
 mod exchange;
 pub mod http;
 pub mod identity;
+pub mod identity_store;
 pub mod join;
 pub mod listen;
 pub mod memory;
@@ -28,6 +29,7 @@ pub mod turns;
 mod waiting;
 pub mod watch;
 pub mod worker;
+mod worker_pool;
 mod wrong_port;
 
 const _: () = assert!(

@@ -1,30 +1,36 @@
-//! Binds a socket to an address that may be a name, and listens on it later.
+//! Binds a socket to an address, which may be a name, and listens on it later.
 //!
 //! Owns the choice among the addresses of a name; owns no protocol.
 //!
-//! Binding and listening are two steps because a start takes time: it reads the log, or waits until a cluster takes the
-//! host in. A bound port is this process's own, so a start that cannot have its ports fails before anything is written.
-//! Clients and probes are refused at once until the node listens, instead of waiting in the backlog.
+//! Binding and listening are two steps because a start takes time: it reads the log, or waits until
+//! a cluster admits the host. A bound port belongs to this process, so a start that cannot bind
+//! fails before anything is written. Until the node listens, clients and probes are refused at once
+//! instead of waiting in the backlog.
 //!
-//! One socket is bound, not one for each address. `localhost` is the name that matters: it commonly means both `::1`
-//! and `127.0.0.1`, with `::1` first, while everything that Tidelock prints and defaults to says `127.0.0.1`. So IPv4
-//! loopback wins among loopback addresses; clients that try `::1` first (curl, browsers) are refused there
-//! at once and go on to `127.0.0.1`. Listening on both would need two sockets for each protocol, on one port that
-//! may be free on only one of them. Who wants all addresses of a machine says `[::]:PORT`, which on Linux takes IPv4 too.
+//! One socket is bound, not one for each address. The important name is `localhost`: it commonly
+//! means both `::1` and `127.0.0.1`, with `::1` first, while everything that Tidelock prints and
+//! defaults to says `127.0.0.1`. So IPv4 loopback is preferred among loopback addresses. Clients
+//! that try `::1` first (curl, browsers) are refused there at once and continue with `127.0.0.1`.
+//! Listening on both would need two sockets for each protocol, on one port that may be free on only
+//! one of them. To listen on all addresses of a machine, use `[::]:PORT`, which on Linux includes
+//! IPv4.
 
 use std::io;
 use std::net::SocketAddr;
 
 use tokio::net::{TcpListener, TcpSocket};
 
-/// Connections that the kernel completes before they are accepted; as the standard library and tokio have it.
+/// Connections that the kernel completes before they are accepted; the value of the standard
+/// library and tokio.
 const BACKLOG: u32 = 1_024;
 
-/// Binds `address` (`HOST:PORT`, port 0 for any), resolving a name. The first of its addresses that can be bound is
-/// taken, IPv4 loopback before others. `SO_REUSEADDR` is set, so that a restart need not wait for old connections.
+/// Binds `address` (`HOST:PORT`, port 0 for any), resolving a name. Takes the first address that
+/// can be bound, IPv4 loopback before others. Sets `SO_REUSEADDR`, so that a restart need not wait
+/// for old connections.
 ///
 /// # Errors
-/// When the name does not resolve or none of its addresses can be bound; the text names the address.
+/// When the name does not resolve or none of its addresses can be bound; the text names the
+/// address.
 pub async fn bind(address: &str) -> io::Result<BoundPort> {
     let looked_up = tokio::net::lookup_host(address).await.map_err(|error| in_context(address, &error))?;
     let mut candidates: Vec<SocketAddr> = looked_up.collect();
@@ -53,26 +59,26 @@ fn in_context(address: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
 }
 
-/// A port that is bound. Two processes can bind one at the same time, as `SO_REUSEADDR` has it, and the first that listens
-/// has it.
+/// A bound port. With `SO_REUSEADDR` two processes can bind a port at the same time; only the first
+/// one to listen gets it.
 pub struct BoundPort {
     state: PortState,
-    /// As it was written.
+    /// The address as it was written.
     address: String,
 }
 
 enum PortState {
-    /// It refuses connections.
+    /// Connections are refused.
     Bound(TcpSocket),
-    /// The kernel takes connections, which wait to be accepted.
+    /// The kernel completes connections, which wait to be accepted.
     Listening(TcpListener),
 }
 
 impl BoundPort {
-    /// Takes connections from now on.
+    /// Starts to listen.
     ///
     /// # Errors
-    /// When another process has begun to listen on the port in between; the text names the address.
+    /// When another process has begun to listen on the port meanwhile; the text names the address.
     pub fn listen(self) -> io::Result<TcpListener> {
         match self.state {
             PortState::Bound(socket) => {
@@ -82,17 +88,18 @@ impl BoundPort {
         }
     }
 
-    /// The same as [`BoundPort::listen`], where the listener is not needed yet.
+    /// Starts to listen without returning the listener, for a port whose connections are accepted
+    /// later.
     ///
     /// # Errors
-    /// As there.
+    /// As [`BoundPort::listen`].
     pub fn listening(self) -> io::Result<BoundPort> {
         let address = self.address.clone();
         Ok(BoundPort { state: PortState::Listening(self.listen()?), address })
     }
 }
 
-/// Stable, so that the resolver's order decides otherwise.
+/// The sort is stable, so the resolver's order decides otherwise.
 fn prefer_ipv4_loopback(candidates: &mut [SocketAddr]) {
     candidates.sort_by_key(|candidate| !(candidate.is_ipv4() && candidate.ip().is_loopback()));
 }

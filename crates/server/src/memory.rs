@@ -1,17 +1,17 @@
-//! The memory that clients may make this node hold: one budget for all protocols and workers.
+//! The memory budget for clients: one for all protocols and workers of a node.
 //!
-//! Owns the sum and its limit, `--memory-limit`. What counts: bytes that were received and not
-//! given to the store yet, replies from before they are made until they are sent, and
-//! [`CONNECTION_BYTES`] for each open connection. What the store itself holds (keys, log, queues
-//! between nodes) does not count here: it has limits in `tidelock_core::limits`.
+//! Owns the sum and its limit, `--memory-limit`. It counts bytes that were received and not passed
+//! to the store yet, replies from before they are produced until they are sent, and
+//! [`CONNECTION_BYTES`] for each open connection. It does not count what the store holds (keys,
+//! log, queues between nodes), which has limits in `tidelock_core::limits`.
 //!
 //! A quarter of the budget is reserved for connections and for what fits into their
-//! [`CONNECTION_BYTES`]. So a client with small requests is served although others have used up the
-//! rest. Whoever finds the rest used up waits for [`WAIT`], which is the back-pressure, and is
-//! refused then.
+//! [`CONNECTION_BYTES`], so a client with small requests is served even if others have used up the
+//! rest. A request that finds the rest used up waits for at most [`WAIT`], which is the
+//! back-pressure, and is then refused.
 //!
-//! Invariants: what is reserved is given back when its [`Reservation`] is dropped; a waiter that
-//! was woken and does not use it wakes the next.
+//! Invariants: a [`Reservation`] gives its bytes back when it is dropped. A waiter that was woken
+//! and does not use the memory wakes the next.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -26,26 +26,25 @@ mod machine;
 
 pub use machine::default_limit;
 
-/// Counted for each connection while it is open: its buffers, and requests and replies up to this
-/// size.
+/// Counted for each open connection: its buffers, and requests and replies up to this size.
 pub const CONNECTION_BYTES: usize = 16 << 10;
 
 /// Smallest limit: two requests of the largest size at a time, and a thousand connections.
 pub const LIMIT_BYTES_MIN: usize = 64 << 20;
 
-/// How long a request waits for memory before it is refused: long enough for others to take their
-/// replies, short enough for a client to hear of it before it gives up.
+/// How long a request waits for memory before it is refused: long enough for other clients to take
+/// their replies, short enough that its client has not given up.
 pub const WAIT: Duration = Duration::from_secs(1);
 
 /// One connection may hold an eighth of the limit, and at least this much: a command of 8 MiB,
-/// received and in parts, and its reply.
+/// received and parsed, and its reply.
 const SHARE_BYTES_MIN: usize = 24 << 20;
 const SHARE_PARTS: usize = 8;
 
-/// So much of the limit is reserved for connections and small requests: one part of four.
+/// One part in this many is reserved for connections and small requests.
 const RESERVED_PARTS: usize = 4;
 
-/// The budget of a node.
+/// The memory budget of a node.
 #[derive(Clone, Debug)]
 pub struct Memory(Arc<Budget>);
 
@@ -53,11 +52,11 @@ pub struct Memory(Arc<Budget>);
 struct Budget {
     limit: usize,
     used: AtomicUsize,
-    /// Requests that were refused because nothing was free in time.
+    /// Requests that were refused because memory did not become free in time.
     refused: AtomicU64,
-    /// Whether the log says that the budget is used up.
+    /// Whether it was logged that the budget is used up.
     is_reported: AtomicBool,
-    /// The length of the queue, to be read without its lock.
+    /// The length of the queue, readable without its lock.
     waiting: AtomicUsize,
     queue: Mutex<Queue>,
 }
@@ -75,7 +74,8 @@ struct Queued {
     waker: Waker,
 }
 
-/// There was no memory in time, or there never will be for so much at once. Nothing was done.
+/// No memory became free in time, or the request exceeds what a connection may hold. Nothing was
+/// done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the memory for clients is used up (see --memory-limit); nothing was done")]
 pub struct MemoryExhausted;
@@ -84,23 +84,23 @@ pub struct MemoryExhausted;
 #[derive(Debug)]
 pub struct Reservation {
     budget: Arc<Budget>,
-    /// What the holder has. The first [`CONNECTION_BYTES`] count with the connection.
+    /// Bytes that the holder uses. The first [`CONNECTION_BYTES`] are counted with the connection.
     bytes: usize,
-    /// [`CONNECTION_BYTES`] if this is the connection itself, else 0.
+    /// For a connection, its [`CONNECTION_BYTES`], or less once reduced; for a request 0.
     base: usize,
-    /// Its place in the queue.
+    /// Its number in the queue.
     waiter: Option<u64>,
 }
 
 impl Default for Memory {
-    /// As large as the machine allows.
+    /// A budget with the default limit of this machine.
     fn default() -> Memory {
         Memory::new(default_limit())
     }
 }
 
 impl Memory {
-    /// A budget of so many bytes, at least [`LIMIT_BYTES_MIN`].
+    /// A budget of `limit` bytes, at least [`LIMIT_BYTES_MIN`].
     pub fn new(limit: usize) -> Memory {
         Memory(Arc::new(Budget {
             limit: limit.max(LIMIT_BYTES_MIN),
@@ -137,15 +137,15 @@ impl Memory {
         self.used() + CONNECTION_BYTES <= self.0.limit
     }
 
-    /// The reservation of a new connection, which holds [`CONNECTION_BYTES`] from the start.
-    /// Whoever accepts asks [`Memory::has_room_for_connection`] before.
+    /// The reservation of a new connection, which holds [`CONNECTION_BYTES`] from the start. The
+    /// acceptor checks [`Memory::has_room_for_connection`] before.
     pub fn connection(&self) -> Reservation {
         self.0.used.fetch_add(CONNECTION_BYTES, Ordering::SeqCst);
         Reservation { budget: self.0.clone(), bytes: 0, base: CONNECTION_BYTES, waiter: None }
     }
 
-    /// The reservation of a request on a connection that holds its own: the first
-    /// [`CONNECTION_BYTES`] count there.
+    /// The reservation of a request on a connection that has a reservation itself, where the first
+    /// [`CONNECTION_BYTES`] are counted.
     pub fn request(&self) -> Reservation {
         Reservation { budget: self.0.clone(), bytes: 0, base: 0, waiter: None }
     }
@@ -161,7 +161,7 @@ impl Budget {
         (self.limit / SHARE_PARTS).max(SHARE_BYTES_MIN)
     }
 
-    /// What may be used beyond the part that is reserved for connections.
+    /// Bytes that may be used without the part reserved for connections.
     fn ceiling(&self) -> usize {
         self.limit - self.limit / RESERVED_PARTS
     }
@@ -176,8 +176,8 @@ impl Budget {
             return;
         }
         let used = self.used.fetch_sub(bytes, Ordering::SeqCst) - bytes;
-        // Read behind the subtraction, as a waiter looks at the sum behind its entry in the queue:
-        // one of both sees the other.
+        // Read after the subtraction. A waiter reads the sum after it has entered the queue, so one
+        // of the two sees the other.
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.wake();
         }
@@ -187,7 +187,7 @@ impl Budget {
         }
     }
 
-    /// Wakes those for whom there is room, in the order in which they came.
+    /// Wakes the waiters that there is room for, in the order in which they came.
     fn wake(&self) {
         let mut woken = Vec::new();
         {
@@ -222,7 +222,7 @@ impl Budget {
 }
 
 impl Reservation {
-    /// Bytes that the holder has.
+    /// Bytes that the holder uses.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -237,14 +237,14 @@ impl Reservation {
         self.budget.note_refused();
     }
 
-    /// Whether there is room now for so many bytes.
+    /// Whether there is room now for `bytes` bytes.
     pub fn could_grow_to(&self, bytes: usize) -> bool {
         let more = counted(bytes).saturating_sub(counted(self.bytes));
         let used = self.budget.used.load(Ordering::Relaxed);
         more == 0 || (bytes <= self.share() && used + more <= self.budget.ceiling())
     }
 
-    /// Makes it at least so many bytes if there is room now.
+    /// Grows to at least `bytes` if there is room now.
     pub fn try_grow_to(&mut self, bytes: usize) -> bool {
         let more = counted(bytes).saturating_sub(counted(self.bytes));
         if more > 0 && !(bytes <= self.share() && self.budget.try_take(more)) {
@@ -254,8 +254,8 @@ impl Reservation {
         true
     }
 
-    /// Makes it exactly so many bytes, if there is room for what that adds, however large the
-    /// connection's share is.
+    /// Sets the size to exactly `bytes` if there is room for the increase, regardless of the
+    /// connection's share.
     pub fn try_set(&mut self, bytes: usize) -> bool {
         let more = counted(bytes).saturating_sub(counted(self.bytes));
         if more > 0 && !self.budget.try_take(more) {
@@ -266,8 +266,8 @@ impl Reservation {
         true
     }
 
-    /// Makes it exactly so many bytes, room or not: for what is there already. Callers keep the
-    /// difference small.
+    /// Sets the size to exactly `bytes` even without room, for memory that is already in use.
+    /// Callers keep the difference small.
     pub fn set(&mut self, bytes: usize) {
         let (before, after) = (counted(self.bytes), counted(bytes));
         self.bytes = bytes;
@@ -278,7 +278,7 @@ impl Reservation {
         }
     }
 
-    /// Makes it at least so many bytes, and has `task` woken when there may be room.
+    /// Grows to at least `bytes`, or has `task` woken when there may be room.
     pub fn poll_grow_to(&mut self, bytes: usize, task: &Context<'_>) -> Poll<()> {
         if self.try_grow_to(bytes) {
             self.leave_queue();
@@ -286,7 +286,7 @@ impl Reservation {
         }
         let more = counted(bytes).saturating_sub(counted(self.bytes));
         self.enter_queue(more, task);
-        // Something may have been given back before the queue had this entry.
+        // Memory may have been given back before the queue had this entry.
         if self.try_grow_to(bytes) {
             self.leave_queue();
             return Poll::Ready(());
@@ -294,10 +294,11 @@ impl Reservation {
         Poll::Pending
     }
 
-    /// Makes it at least so many bytes, waiting for [`WAIT`] at most.
+    /// Grows to at least `bytes`, waiting for [`WAIT`] at most.
     ///
     /// # Errors
-    /// When there was no room in that time, or could never be: the refusal is counted.
+    /// When there was no room in that time, or the connection's share is too small; counted as a
+    /// refusal.
     pub async fn grow_to(&mut self, bytes: usize) -> Result<(), MemoryExhausted> {
         if self.try_grow_to(bytes) {
             return Ok(());
@@ -312,7 +313,7 @@ impl Reservation {
         Err(MemoryExhausted)
     }
 
-    /// Counts `bytes`, which are there already, until the last handle to them is dropped.
+    /// Counts `bytes`, which are already in memory, until the last handle to them is dropped.
     pub fn hold(mut self, bytes: Bytes) -> Bytes {
         if counted(bytes.len()) == 0 {
             return bytes;
@@ -321,7 +322,7 @@ impl Reservation {
         Bytes::from_owner(Held { bytes, _memory: self })
     }
 
-    /// Counts less than [`CONNECTION_BYTES`] for a connection that has given its buffers up.
+    /// Reduces what is counted for a connection that has dropped its buffers.
     pub fn reduce_base(&mut self, bytes: usize) {
         let excess = self.base.saturating_sub(bytes);
         self.base -= excess;
@@ -348,7 +349,7 @@ impl Reservation {
         self.budget.waiting.store(queue.waiters.len(), Ordering::SeqCst);
     }
 
-    /// Waits no more.
+    /// Leaves the queue.
     pub fn leave_queue(&mut self) {
         let Some(number) = self.waiter.take() else { return };
         let was_woken = {
@@ -358,14 +359,14 @@ impl Reservation {
             self.budget.waiting.store(queue.waiters.len(), Ordering::SeqCst);
             queue.waiters.len() == before
         };
-        // The call was for this one, which may not have used it; those behind may.
+        // This reservation was woken and may not have used the memory; waiters after it may.
         if was_woken && self.budget.waiting.load(Ordering::SeqCst) > 0 {
             self.budget.wake();
         }
     }
 }
 
-/// Bytes with what they count.
+/// Bytes together with their reservation.
 struct Held {
     bytes: Bytes,
     _memory: Reservation,
@@ -384,7 +385,7 @@ impl Drop for Reservation {
     }
 }
 
-/// What counts of so many bytes beside the connection's own part.
+/// The part of `bytes` that is counted in addition to the connection's own.
 fn counted(bytes: usize) -> usize {
     bytes.saturating_sub(CONNECTION_BYTES)
 }

@@ -1,10 +1,12 @@
-//! The numbers that a node publishes at `/metrics`: how they are counted, and how a scrape writes them.
+//! Metrics that a node publishes at `/metrics`: how they are counted, and how a scrape is written.
 //!
-//! Owns the counters of the shell and the OpenMetrics text. It decides nothing, and counting costs a few
-//! nanoseconds: a scrape copies everything into one [`Scrape`] and formats that, so no counter is behind a lock
-//! or a map. Every label has a fixed set of values: no key, address or path ever becomes one.
+//! Owns the I/O shell's counters and the OpenMetrics text. Counting costs a few nanoseconds: no
+//! counter is behind a lock or in a map, and a scrape copies everything into one [`Scrape`] before
+//! it formats it. Every label has a fixed set of values: a key, an address or a path never becomes
+//! one.
 
 mod plain;
+mod resp;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,34 +24,33 @@ use tidelock_core::storage::LogHeld;
 
 use crate::counters::{Counter, PerWorker};
 use crate::memory::Memory;
-use crate::resp::RespCounters;
-use crate::resp::dispatch::Family;
 use crate::transport::TransportCounters;
 use crate::turns::TurnGauges;
+pub use resp::{CommandCounters, Family, RespCounters};
 
 /// Counters of the write-ahead log, raised by the disk thread.
 #[derive(Clone, Debug, Default)]
 pub struct DiskCounters {
     /// Calls of fdatasync that succeeded.
     pub fsyncs: Arc<AtomicU64>,
-    /// Microseconds spent in them.
+    /// Microseconds spent in these calls.
     pub fsync_micros: Arc<AtomicU64>,
     /// Bytes handed to the file system.
     pub bytes_written: Arc<AtomicU64>,
-    /// Times that the disk began to take no writes.
+    /// How often the disk began to reject writes.
     pub stalls: Arc<AtomicU64>,
-    /// Times that the disk began to be slow.
+    /// How often the disk became slow.
     pub slow_stalls: Arc<AtomicU64>,
     /// Whether the disk is slow.
     pub is_slow: Arc<AtomicBool>,
     /// Bytes of all files of the log.
     pub file_bytes: Arc<AtomicU64>,
-    /// What is kept of the log beyond the segment being written.
+    /// Log data that is kept besides the segment being written.
     pub held: Arc<Mutex<LogHeld>>,
 }
 
 impl DiskCounters {
-    /// What is kept of the log beyond the segment being written.
+    /// Log data that is kept besides the segment being written.
     pub fn held(&self) -> LogHeld {
         *self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -62,15 +63,15 @@ pub struct SnapshotCounters {
     pub made: Arc<AtomicU64>,
     /// Microseconds from the first block of each to its end.
     pub making_micros: Arc<AtomicU64>,
-    /// Tasks that failed.
+    /// Snapshot tasks that failed.
     pub failed: Arc<AtomicU64>,
-    /// Snapshots received whole from another node.
+    /// Snapshots received completely from another node.
     pub received: Arc<AtomicU64>,
-    /// Bytes of parts received.
+    /// Bytes of snapshot parts received.
     pub bytes_received: Arc<AtomicU64>,
-    /// Bytes of parts read for followers.
+    /// Bytes of snapshot parts read for followers.
     pub bytes_sent: Arc<AtomicU64>,
-    /// Bytes of all files of snapshots.
+    /// Bytes of all snapshot files.
     pub file_bytes: Arc<AtomicU64>,
 }
 
@@ -103,17 +104,17 @@ label! {
         Raftdb = "raftdb",
         /// `/api`.
         Config = "config",
-        /// Health, metrics, the welcome page, and paths that are nothing.
+        /// Health, metrics, the welcome page, and unknown paths.
         Operations = "operations",
     }
 }
 
 label! {
-    /// What a request asks for, which decides what may be expected of its duration.
+    /// What a request does, which determines its expected duration.
     Kind {
         /// One key, linearizable.
         Read = "read",
-        /// One key or a list, from local memory.
+        /// One key or a list, from the local replica.
         StaleRead = "stale_read",
         /// A change.
         Write = "write",
@@ -125,19 +126,19 @@ label! {
 }
 
 label! {
-    /// Methods by what they do.
+    /// HTTP methods by effect.
     MethodClass {
         /// GET, HEAD.
         Read = "read",
         /// PUT, POST, DELETE, PATCH.
         Write = "write",
-        /// The rest.
+        /// All other methods.
         Other = "other",
     }
 }
 
 label! {
-    /// Statuses by their first digit.
+    /// HTTP statuses by their first digit.
     StatusClass {
         /// 2xx.
         Success = "2xx",
@@ -155,7 +156,7 @@ const KINDS: usize = Kind::ALL.len();
 const METHODS: usize = MethodClass::ALL.len();
 const STATUSES: usize = StatusClass::ALL.len();
 
-/// Upper bounds of the duration buckets in microseconds; one more bucket takes what is above.
+/// Upper bounds of the duration buckets in microseconds; one more bucket counts longer durations.
 const DURATION_BOUNDS_MICROS: [u64; 15] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
     3_000_000,
@@ -199,9 +200,9 @@ pub struct HttpCounters {
     pub connections_accepted: Counter,
     /// Connections refused because as many as allowed were open.
     pub connections_refused: Counter,
-    /// Connections cut because a request head did not arrive in time, or nothing did.
+    /// Connections cut because a request head, or any data, did not arrive in time.
     pub connections_timed_out: Counter,
-    /// Connections that ended in an error: bytes that are not HTTP, a reset.
+    /// Connections that ended in an error: malformed input, a reset.
     pub connections_failed: Counter,
     /// Failures of accept itself, such as running out of file descriptors.
     pub accept_errors: Counter,
@@ -209,18 +210,18 @@ pub struct HttpCounters {
     pub connections_open: Counter,
 }
 
-/// What a finished request counts as.
+/// The labels and the duration of a finished request.
 #[derive(Clone, Copy, Debug)]
 pub struct Observation {
-    /// Where it went.
+    /// The part of the HTTP interface.
     pub dialect: Dialect,
-    /// What it asked for.
+    /// What the request did.
     pub kind: Kind,
-    /// With which method.
+    /// Its method.
     pub method: MethodClass,
-    /// How it ended.
+    /// The answer's status.
     pub status: StatusClass,
-    /// From the parsed head to the finished answer, without writing it.
+    /// Time from the parsed head to the finished answer, without writing it.
     pub duration: Duration,
 }
 
@@ -232,7 +233,7 @@ impl HttpCounters {
         self.durations[dialect][observation.kind as usize].observe(observation.duration);
     }
 
-    /// What all workers have counted.
+    /// The sum over all workers.
     pub fn sum(workers: &PerWorker<HttpCounters>) -> HttpCounters {
         let sum = HttpCounters::default();
         workers.all().for_each(|worker| sum.absorb(worker));
@@ -266,27 +267,27 @@ impl HttpCounters {
 
 /// Everything that one scrape writes, copied at one moment.
 pub struct Scrape<'a> {
-    /// Of the core.
+    /// Status of the core.
     pub status: NodeStatus,
-    /// Of the HTTP servers of all workers.
+    /// Sum of the HTTP servers of all workers.
     pub http: &'a HttpCounters,
-    /// Of the Redis protocol's servers of all workers.
+    /// Sum of the Redis protocol servers of all workers.
     pub resp: &'a RespCounters,
-    /// What workers handed over to the node's own: requests, and batches of them.
+    /// What other workers passed to the owning worker: requests, and batches of them.
     pub handovers: [u64; 2],
-    /// Of the log.
+    /// Counters of the log.
     pub disk: &'a DiskCounters,
-    /// Of the snapshots.
+    /// Counters of the snapshots.
     pub snapshots: &'a SnapshotCounters,
-    /// Of the links to peers.
+    /// Counters of the links to peers.
     pub transport: &'a TransportCounters,
-    /// Whether the disk takes no writes or is slow.
+    /// Whether the disk rejects writes or is slow.
     pub disk_stalled: bool,
-    /// What clients make the node hold.
+    /// Memory held for clients.
     pub memory: &'a Memory,
-    /// Of requests that wait for their turns.
+    /// Gauges of the requests that wait for their turns.
     pub turns: &'a TurnGauges,
-    /// Of the connection that has most.
+    /// Open requests of the connection that has most.
     pub busiest_open_requests: u64,
 }
 
@@ -513,7 +514,7 @@ struct DurationSeries {
     count: u64,
 }
 
-/// The registry wants owned, thread-safe data: this is it, for the length of one scrape.
+/// The owned, thread-safe copy that the registry requires, for the duration of one scrape.
 #[derive(Debug)]
 struct Snapshot {
     status: NodeStatus,

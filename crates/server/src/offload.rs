@@ -1,10 +1,11 @@
-//! A thread for work that would hold up a worker: reading, comparing and writing large documents.
+//! A thread for work that would block a worker: parsing, comparing and encoding large documents.
 //!
-//! A worker drives shards, heartbeats and all other clients between two requests, so nothing that takes more than a few
-//! milliseconds may run on it. Such work comes here as a whole, and the worker goes on meanwhile. There is one thread:
-//! one client that sends large documents without end takes one core and no more, and other documents wait behind its own.
+//! A worker drives shards, heartbeats and all other clients between two requests, so it must not
+//! run anything that takes more than a few milliseconds. Such work runs on this thread, and the
+//! worker continues meanwhile. There is one thread: a client that keeps sending large documents
+//! takes at most one core, and delays only other large documents.
 //!
-//! The thread starts with the first work and ends when the last handle is gone.
+//! The thread starts with the first job and ends when the last handle is dropped.
 
 use std::fmt;
 use std::io;
@@ -14,20 +15,20 @@ use std::thread;
 
 use tokio::sync::oneshot;
 
-/// Work on a document of up to this length is done by the worker itself: under 2 ms in the slowest format, less than the
-/// worker spends on a full batch of requests, and most configuration is shorter.
+/// Longest document in bytes that the worker processes itself: under 2 ms in the slowest format,
+/// less than the worker spends on a full batch of requests. Most configuration is shorter.
 pub const INLINE_BYTES_MAX: usize = 8 << 10;
 
-/// Most documents that wait for the thread. Each holds a body of up to 8 MiB, and the last of them waits a few seconds, which
-/// is as long as clients wait for an answer.
+/// Most documents that wait for the thread. Each holds a body of up to 8 MiB, and the last of them
+/// waits a few seconds, which is as long as clients wait for an answer.
 pub const QUEUE_JOBS_MAX: usize = 8;
 
-/// What the thread is called.
+/// The name of the thread.
 const THREAD_NAME: &str = "documents";
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The queue is full, or the system has no thread to give. Nothing was done.
+/// The queue is full, or the thread could not be started. Nothing was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many large documents are being worked on; nothing was done")]
 pub struct Busy;
@@ -45,11 +46,11 @@ impl fmt::Debug for Offload {
 }
 
 impl Offload {
-    /// Does work on a document of `bytes`: here if it is short, else on the thread. Work whose future was dropped before its
-    /// turn is not done: the client has left.
+    /// Runs `work` on a document of `bytes` bytes: here if it is short, else on the thread. Skips
+    /// work whose future was dropped before its turn, because the client is gone.
     ///
     /// # Errors
-    /// When [`QUEUE_JOBS_MAX`] others wait already.
+    /// When [`QUEUE_JOBS_MAX`] jobs wait already, or the thread could not be started.
     pub async fn run<T: Send + 'static>(
         &self,
         bytes: usize,
@@ -61,7 +62,7 @@ impl Offload {
         let (done, answer) = oneshot::channel();
         let job = move || {
             if !done.is_closed() {
-                // Nobody listens any more if this fails.
+                // Fails if the client is gone.
                 let _ = done.send(work());
             }
         };
@@ -139,7 +140,8 @@ mod tests {
                     tokio::task::spawn_local(async move { handle.run(LARGE, move || number).await })
                 })
                 .collect();
-            // This task yields, so that the others join the queue. That it goes on shows that the thread blocks nobody.
+            // This task yields, so that the others join the queue. It is resumed, so the thread
+            // blocks no other task.
             tokio::task::yield_now().await;
             assert_eq!(offload.run(LARGE, || ()).await, Err(Busy));
             assert_eq!(offload.run(1, || "short").await, Ok("short"));

@@ -1,14 +1,15 @@
-//! The store as workers see it that do not own the node.
+//! The [`Store`] of workers that do not own the node.
 //!
-//! Owns the way of their requests to the node's worker and back: requests gather while tasks run, and cross as one batch once
-//! every task that was ready has run; replies come back in the same manner. It decides nothing. What the local store answers at
-//! once (stale reads, the status) crosses, too, and the node answers it at once.
+//! Owns the path of their requests to the owning worker and back. Requests gather while tasks run,
+//! and cross as one batch once every ready task has run; replies return in the same manner. It
+//! decides nothing. Requests that the local store answers at once (stale reads, the status) cross
+//! too, and the node answers them at once.
 //!
-//! Which shard a key belongs to is looked up here, in a copy that follows the node's: it may be a moment old, as it may be
-//! on the node itself, and the node judges again.
+//! The shard of a key is looked up here, in a copy of the node's slot map. The copy may be slightly
+//! out of date, like the node's own map, and the node checks again.
 //!
-//! When the node's side is gone, [`Remote::run`] returns, and whoever runs the worker drops its connections: nobody could
-//! answer them.
+//! When the owning worker is gone, [`Remote::run`] returns, and its caller drops the worker's
+//! connections: their requests cannot be answered any more.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -16,25 +17,25 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tidelock_core::command::{Refusal, Reply, Request};
-use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::event::NodeStatus;
+use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::slots::slot_of;
 use tidelock_core::types::{ClientId, ShardId, Token};
 use tokio::sync::oneshot;
 
 use crate::clock::LeaderClocks;
 use crate::counters::{Counter, PerWorker};
-use crate::exchange::{Ask, Exchange, Word};
+use crate::exchange::{Exchange, WorkerMessage, WorkerRequest};
 use crate::store::{Mailbox, Store};
 use crate::waiting::Waiting;
-use crate::watch::Hub;
+use crate::watch::WatchRegistry;
 
-/// What a worker needs to reach the node of another one. Dropping it closes the exchange.
+/// What a worker needs to reach the node. Dropping it closes the exchange.
 #[derive(Debug)]
 pub struct Link {
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) slots: Arc<SlotMap>,
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) watch_registry: Arc<WatchRegistry>,
     pub(crate) clocks: LeaderClocks,
 }
 
@@ -44,57 +45,57 @@ impl Drop for Link {
     }
 }
 
-/// What crossed from one worker to the node's.
+/// What one worker sent to the owning worker.
 #[derive(Debug, Default)]
 pub struct HandoverCounters {
     /// Requests.
     pub requests: Counter,
-    /// Batches of them.
+    /// Batches of requests.
     pub batches: Counter,
 }
 
-/// A handle to the node's worker for the tasks of another one.
+/// A handle to the node for the tasks of a worker that does not own it.
 #[derive(Clone)]
 pub struct Remote(Rc<Inner>, ClientId);
 
 struct Inner {
     link: Link,
     waiting: Waiting,
-    /// What will cross next.
-    asks: RefCell<Vec<Ask>>,
+    /// The next batch.
+    requests: RefCell<Vec<WorkerRequest>>,
     slots: RefCell<Arc<SlotMap>>,
     is_closed: Cell<bool>,
     counters: PerWorker<HandoverCounters>,
 }
 
 impl Remote {
-    /// For the worker of this thread; raises `counters`.
+    /// A handle for the worker of this thread; raises `counters`.
     pub fn new(link: Link, counters: PerWorker<HandoverCounters>) -> Remote {
         let slots = RefCell::new(link.slots.clone());
-        let (waiting, asks) = (Waiting::default(), RefCell::default());
-        let inner = Inner { link, waiting, asks, slots, is_closed: Cell::new(false), counters };
+        let (waiting, requests) = (Waiting::default(), RefCell::default());
+        let inner = Inner { link, waiting, requests, slots, is_closed: Cell::new(false), counters };
         Remote(Rc::new(inner), ClientId::NODE)
     }
 
-    /// Hands batches over in both directions until the node's side is gone.
+    /// Passes batches in both directions until the owning worker is gone.
     pub async fn run(&self) {
-        let words = self.0.link.exchange.words();
+        let messages = self.0.link.exchange.messages();
         let mut taken = Vec::new();
         while !self.0.is_closed.get() {
-            words.wake().notified().await;
-            self.0.is_closed.set(!words.take(&mut taken));
-            for word in taken.drain(..) {
-                match word {
-                    Word::Reply(token, reply) => {
+            messages.wake().notified().await;
+            self.0.is_closed.set(!messages.take(&mut taken));
+            for message in taken.drain(..) {
+                match message {
+                    WorkerMessage::Reply(token, reply) => {
                         let crossing = self.0.waiting.answer(token.0, reply);
                         debug_assert!(
                             crossing.is_none(),
                             "invariant: only the node's worker hands replies on"
                         );
                     }
-                    Word::News(news) => self.0.link.hub.tell(&news),
-                    Word::Elsewhere(slots) => self.0.link.hub.tell_slots(&slots),
-                    Word::Slots(slots) => *self.0.slots.borrow_mut() = slots,
+                    WorkerMessage::News(news) => self.0.link.watch_registry.tell(&news),
+                    WorkerMessage::Elsewhere(slots) => self.0.link.watch_registry.tell_slots(&slots),
+                    WorkerMessage::Slots(slots) => *self.0.slots.borrow_mut() = slots,
                 }
             }
             self.hand_over();
@@ -102,26 +103,27 @@ impl Remote {
     }
 
     fn hand_over(&self) {
-        let mut asks = self.0.asks.borrow_mut();
-        if asks.is_empty() {
+        let mut requests = self.0.requests.borrow_mut();
+        if requests.is_empty() {
             return;
         }
-        self.0.counters.requests.add(asks.len() as u64);
+        self.0.counters.requests.add(requests.len() as u64);
         self.0.counters.batches.add(1);
-        self.0.link.exchange.asks().put(&mut asks);
+        self.0.link.exchange.requests().put(&mut requests);
     }
 
-    fn ask(&self, ask: Ask) {
-        let mut asks = self.0.asks.borrow_mut();
-        asks.push(ask);
-        // The first of a batch has it handed over, behind the tasks that are ready now.
-        if asks.len() == 1 {
-            self.0.link.exchange.words().wake().notify_one();
+    fn send(&self, request: WorkerRequest) {
+        let mut requests = self.0.requests.borrow_mut();
+        requests.push(request);
+        // The first request of a batch wakes this worker's hand-over, which runs after all ready
+        // tasks.
+        if requests.len() == 1 {
+            self.0.link.exchange.messages().wake().notify_one();
         }
     }
 
     fn request(&self, number: u64, request: Request) {
-        self.ask(Ask::Request { client: self.1, token: Token(number), request });
+        self.send(WorkerRequest::Request { client: self.1, token: Token(number), request });
     }
 }
 
@@ -153,13 +155,13 @@ impl Store for Remote {
         self.0.link.clocks.ahead_ms(shard)
     }
 
-    fn hub(&self) -> &Arc<Hub> {
-        &self.0.link.hub
+    fn watch_registry(&self) -> &Arc<WatchRegistry> {
+        &self.0.link.watch_registry
     }
 
     fn status(&self) -> impl Future<Output = NodeStatus> {
         let (sender, receiver) = oneshot::channel();
-        self.ask(Ask::Status(sender));
+        self.send(WorkerRequest::Status(sender));
         async { receiver.await.unwrap_or_default() }
     }
 }

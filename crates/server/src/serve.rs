@@ -1,21 +1,26 @@
-//! One node: put together from its settings, run until a signal or a fault of its disk, taken apart in order.
+//! Runs one node: assembles it from its settings, serves until a signal or a disk failure, and
+//! shuts it down in order.
 //!
-//! Owns the order of start and stop. Parts know nothing of each other beyond what is handed to them here.
+//! Owns the order of start and stop. The parts know of each other only what is passed to them here.
 //!
-//! Start: lock the disk, bind the ports, read the disk, then listen, then serve. Ports are bound before the directory is
-//! given an identity, so that a first start which cannot have them leaves nothing behind. A node restarts from its own disk: it needs no peer to be
-//! up, only a quorum before it can promise anything. A new one that is to join a cluster first waits for its answer.
+//! Start: lock the disk, bind the ports, read the disk, then listen, then serve. Ports are bound
+//! before the directory is given an identity, so that a first start that fails to bind leaves
+//! nothing behind. A node restarts from its own disk: no peer has to be up, although without a
+//! quorum the node cannot acknowledge anything. A new node that joins a cluster first waits to be
+//! admitted.
 //!
-//! This thread owns the node and serves clients; where there are more workers they serve clients, too (`crew`).
+//! This thread owns the node and serves clients. Further workers, if any, serve clients too
+//! (`worker_pool`).
 //!
-//! Stop, by a signal or because the node was removed from its cluster: hand leaderships over while still serving, finish
-//! requests in flight, flush the peers' queues, let the log finish, release the disk.
+//! Stop, by a signal or because the node was removed from its cluster: transfer leaderships while
+//! still serving, finish requests in flight, flush the peers' queues, let the log finish, release
+//! the disk.
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidelock_core::command::Standing;
+use tidelock_core::command::HostRole;
 use tidelock_core::event::{Contradiction, Event, NodeOptions, OutgoingFrame, SlowRequest};
 use tidelock_core::limits;
 use tidelock_core::node::Node;
@@ -23,7 +28,7 @@ use tidelock_core::node::alone::{Survivor, go_on_alone};
 use tidelock_core::starts::ProcessStart;
 use tidelock_core::storage::control_file::Identity;
 use tidelock_core::storage::disk::DiskError;
-use tidelock_core::storage::recovery::{self, Opened, RecoverError, RecoverReport};
+use tidelock_core::storage::recovery::{self, Opened, StorageRecoveryError, StorageRecoveryReport};
 use tidelock_core::storage::snapshot::SnapshotTask;
 use tidelock_core::storage::wal::{WalError, WalOptions};
 use tidelock_core::storage::{LogHeld, WalBatch};
@@ -34,62 +39,64 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
-use crate::accept::Entrance;
+use crate::accept::Acceptor;
 use crate::backup::BackupSource;
 use crate::clients;
 use crate::clock::Ticker;
 use crate::config::{Address, RESP_CLUSTER_OFF, Settings};
-use crate::crew::{Crew, Post, Servers, Surroundings};
 use crate::descriptors::{self, ClientDescriptors, TooFewDescriptors};
 use crate::disk::{DiskThread, FsDisk, SlowDiskWatch, SnapshotPaces, SnapshotThread};
 use crate::http::{AllowedHosts, NodeAddresses};
-use crate::identity::{self, IdentityError, IdentityStore, remembered_peers};
+use crate::identity::{self, IdentityError, remembered_peers};
+use crate::identity_store::IdentityStore;
 use crate::join;
 use crate::listen::{self, BoundPort};
 use crate::memory::Memory;
 use crate::metrics::DiskCounters;
 use crate::offload::Offload;
-use crate::resp::Entrances;
+use crate::resp::Acceptors;
 use crate::shutdown::{self, Signal};
 use crate::status_log::{Change, SlowRequestLog, StatusLog};
 use crate::store::Store;
 use crate::transport::handshake::{self, HandshakeRefusal};
 use crate::transport::{Transport, TransportLimits, TransportOptions};
-use crate::worker::{DiskReports, Outlets, Worker, WorkerFailure};
+use crate::worker::{ActionSinks, DiskReports, Worker, WorkerFailure};
+use crate::worker_pool::{Servers, SharedContext, WorkerContext, WorkerPool};
 
-/// How long a stopping node waits for others to take its leaderships over, in election timeouts. After that it stops
-/// all the same: its followers elect without it.
+/// How long a stopping node waits for others to take over its leaderships, in election timeouts.
+/// Then it stops all the same, and its followers hold an election.
 const HANDOVER_ELECTION_TIMEOUTS: u32 = 2;
 
-/// The log is cut behind snapshots once its full segments take so many bytes, unless snapshots are larger: little beside
-/// a disk, and read again in well under a second.
+/// The log is truncated after a snapshot once its full segments take this many bytes, unless
+/// snapshots are larger. That is little disk space and is read again in well under a second.
 const SNAPSHOT_LOG_BYTES_MIN: u64 = 64 << 20;
 
-/// How often the log looks for what has changed.
+/// How often per election timeout changes of the cluster's status are logged.
 const LOOKS_PER_ELECTION_TIMEOUT: u32 = 10;
 
-/// Between two looks at whether leaderships are handed over.
+/// Time between two checks of whether leaderships are transferred.
 const HANDOVER_LOOK: Duration = Duration::from_millis(5);
 
-/// Why a node did not start, or stopped by itself.
+/// Why a node did not start, or stopped without being asked.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// A socket, the runtime or the signal handlers.
+    /// A socket, the runtime or the signal handlers failed.
     #[error("{0}")]
     Io(#[from] std::io::Error),
     /// The data directory cannot be used.
     #[error("data directory: {0}")]
     Disk(#[from] DiskError),
-    /// It is not known who this node is, or it is none.
+    /// The node's identity is unknown or invalid.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// What log and snapshots hold cannot be believed.
+    /// The contents of log and snapshots are inconsistent.
     #[error("data directory: {0}")]
-    Recovery(#[from] RecoverError),
-    /// The log can no longer be written: the node stopped rather than promise what it cannot keep.
+    Recovery(#[from] StorageRecoveryError),
+    /// The log can no longer be written: the node stopped, because it could not keep what it
+    /// acknowledges.
     #[error("stopped: the write-ahead log failed: {0}")]
     Log(WalError),
-    /// The process may open too few files.
+    /// The process's limit of open files is too low.
     #[error(transparent)]
     Descriptors(#[from] TooFewDescriptors),
     /// Other nodes know another process under this node's identity.
@@ -99,39 +106,41 @@ pub enum ServeError {
          cluster, empty the directory, and start with --join"
     )]
     Superseded {
-        /// Who refused.
+        /// The peer that refused.
         by: NodeId,
-        /// Why.
+        /// Its reason.
         refusal: HandshakeRefusal,
     },
-    /// The state of this node and that of another one exclude each other.
+    /// The state of this node and that of another one contradict each other.
     #[error(
         "stopped: {0}. One of the two nodes has lost what it acknowledged: its directory was put back to an earlier state, or \
          damaged. Empty no directory before you know which one is right; `tidelock cluster status --verify` on the others, \
          and docs/operations.md, \"Old copies\", say more"
     )]
     Contradiction(Contradiction),
-    /// A worker that serves clients is gone: the node stopped rather than leave them hanging.
+    /// A worker that serves clients ended: the node stopped rather than leave its clients without
+    /// service.
     #[error("stopped: worker {0} ended by itself")]
     Worker(usize),
 }
 
 impl ServeError {
-    /// Whether the settings are to blame: another start with them fails in the same way.
+    /// Whether the settings are the cause: another start with them fails in the same way.
     pub fn is_usage(&self) -> bool {
         matches!(self, ServeError::Identity(IdentityError::Contradiction(_) | IdentityError::Settings(_)))
     }
 }
 
-/// Runs a node until the first SIGTERM or SIGINT, or until its cluster has removed it. A second signal ends the
-/// process at once.
+/// Runs a node until the first SIGTERM or SIGINT, or until its cluster has removed it. A second
+/// signal ends the process at once.
 ///
 /// # Errors
 /// When the node cannot start, or its disk fails.
 pub fn run(settings: Settings) -> Result<(), ServeError> {
     let signals = shutdown::listen()?;
     let descriptors = descriptors::claim(settings.workers)?;
-    // Not a `LocalSet`, which is a scheduler inside of the scheduler: each turn would go through both.
+    // Not a `LocalSet`: it is a scheduler within the scheduler, and each wake-up would pass through
+    // both.
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(serve(settings, descriptors, signals))
 }
@@ -144,18 +153,18 @@ async fn serve(
     let disk = FsDisk::open(&settings.data_dir)?;
     let mut ports = Ports::bind(&settings).await?;
     if identity::is_founding(&disk, &settings).map_err(IdentityError::from)? {
-        // Another process may have bound the same ports, and whichever listens first has them.
+        // Another process may have bound the same ports; only the first one to listen gets them.
         ports = ports.listening()?;
     }
     let mut identity = tokio::select! {
         biased;
         identity = identity::identify(&disk, &settings) => identity?,
         () = signalled(signals.clone()) => {
-            tracing::info!("stopped before a cluster had taken this node in");
+            tracing::info!("stopped before a cluster had admitted this node");
             return Ok(());
         }
     };
-    // A fresh seed for each boot: read contexts must not repeat, and jitter had better not.
+    // A fresh seed for each start: read contexts must not repeat, and jitter should not.
     let instance = Uuid::new_v4();
     let (seed, _) = instance.as_u64_pair();
     let mut opened =
@@ -194,7 +203,7 @@ async fn serve(
     };
     let (stop, stopping) = watch::channel(false);
     let clients = clients::Clients::new(ClientDescriptors::new(descriptors.clients_max));
-    let surroundings = Surroundings {
+    let shared = SharedContext {
         workers: settings.workers,
         descriptors,
         addresses: addresses(&settings),
@@ -211,11 +220,11 @@ async fn serve(
         memory: Memory::new(settings.memory_limit),
         stopping,
     };
-    let http = Entrance::split(listeners.http, settings.workers, clients.clone());
-    let resp = Entrances::split((listeners.resp, listeners.resp_cluster), settings.workers, &clients);
-    let mut posts = Post::split(surroundings, http, resp).into_iter();
+    let http = Acceptor::split(listeners.http, settings.workers, clients.clone());
+    let resp = Acceptors::split((listeners.resp, listeners.resp_cluster), settings.workers, &clients);
+    let mut posts = WorkerContext::split(shared, http, resp).into_iter();
     let own = posts.next().expect("invariant: there is a post for each worker");
-    let mut crew = Crew::start(&worker, posts)?;
+    let mut worker_pool = WorkerPool::start(&worker, posts)?;
     let clients = Clients { stop, servers: own.serve(worker.clone()) };
     let watch = log.watch(settings.timing().election_ticks);
     let period = (settings.tick(), settings.request_timeout);
@@ -225,18 +234,18 @@ async fn serve(
     tokio::task::spawn_local(remember_hosts(worker.clone(), identity.clone(), removal, period));
     log_start(&settings, &identity.identity());
 
-    let (driven, outlets) = (
+    let (driven, sinks) = (
         worker.clone(),
-        Outlet {
+        ActionSink {
             log: log.clone(),
             snapshots: snapshots.clone(),
             transport: transport.clone(),
             slow: SlowRequestLog::new(settings.tick()),
         },
     );
-    // A task of its own, behind those that have something for it, instead of a part of what waits for rare occasions: those
-    // would all be looked at again with each drive.
-    let mut driving = tokio::task::spawn_local(async move { driven.run(outlets).await });
+    // A separate task, scheduled after the tasks that have work for it. If it were a branch of the
+    // `select!` below, each drive would poll all the rare events there again.
+    let mut driving = tokio::task::spawn_local(async move { driven.run(sinks).await });
     let occasion = async {
         tokio::select! {
             () = signalled(signals) => {}
@@ -248,7 +257,7 @@ async fn serve(
             stopped(&worker, occasion, &settings, clients).await;
             Ok(())
         };
-        tokio::try_join!(stopped, crew.finished())
+        tokio::try_join!(stopped, worker_pool.finished())
     };
     tokio::select! {
         failure = &mut driving => {
@@ -258,9 +267,9 @@ async fn serve(
         refused = superseded(superseded_seen, &identity) => return Err(refused),
         gone = clients_gone => gone.map_err(ServeError::Worker)?,
     };
-    drop(crew);
+    drop(worker_pool);
     driving.abort();
-    // It says that it was stopped, which is known.
+    // Its result is known: it was aborted.
     let _ = driving.await;
     transport.stop().await;
     drop(transport);
@@ -270,8 +279,8 @@ async fn serve(
     Ok(())
 }
 
-/// Makes this node the only one of a new cluster, by its identity and in all its logs. The numbers of lost nodes that
-/// this one may not have heard of are among those that it leaves out.
+/// Makes this node the only member of a new cluster, in its identity and in all its logs. The other
+/// members are left out, also lost ones that this node may not know of.
 fn leave_cluster(
     disk: &FsDisk,
     opened: &mut Opened<FsDisk>,
@@ -295,10 +304,10 @@ async fn signalled(mut signals: watch::Receiver<Option<Signal>>) {
     let _ = signals.wait_for(Option::is_some).await;
 }
 
-/// Returns once this node is known to be removed from its cluster, and its directory is marked so.
+/// Returns once this node is known to be removed from its cluster and its directory is marked so.
 async fn removed(mut removal: watch::Receiver<bool>, identity: &IdentityStore) {
     if removal.wait_for(|removed| *removed).await.is_err() {
-        // Nobody is left who could say so.
+        // The sender is gone, so no removal can be reported any more.
         std::future::pending().await
     }
     tracing::warn!("this node was removed from the cluster: stopping");
@@ -307,7 +316,8 @@ async fn removed(mut removal: watch::Receiver<bool>, identity: &IdentityStore) {
     }
 }
 
-/// The node cannot go on: says so, to the other nodes too where they have to know.
+/// Logs why the node cannot continue. On a contradiction, lets the transport send what is queued,
+/// so that the other nodes learn of it.
 async fn failed(failure: WorkerFailure, transport: &Transport) -> ServeError {
     match failure {
         WorkerFailure::Log(error) => {
@@ -325,14 +335,14 @@ async fn failed(failure: WorkerFailure, transport: &Transport) -> ServeError {
     }
 }
 
-/// Returns once a peer has refused this process for good, and its directory is marked so.
+/// Returns once a peer has permanently refused this process and its directory is marked so.
 async fn superseded(
     mut seen: watch::Receiver<Option<(NodeId, HandshakeRefusal)>>,
     identity: &IdentityStore,
 ) -> ServeError {
     let refused = seen.wait_for(Option::is_some).await.ok().and_then(|refused| *refused);
     let Some((by, refusal)) = refused else {
-        // Nobody is left who could say so.
+        // The sender is gone, so no refusal can be reported any more.
         return std::future::pending().await;
     };
     tracing::error!(peer = by.0, reason = %refusal, "this process may not speak for its node: stopping");
@@ -342,21 +352,22 @@ async fn superseded(
     ServeError::Superseded { by, refusal }
 }
 
-/// What peers may tell this node about itself.
+/// Senders for what peers report about this node.
 struct Notices {
     removal: watch::Sender<bool>,
     supersede: watch::Sender<Option<(NodeId, HandshakeRefusal)>>,
 }
 
-/// Those who serve clients.
+/// The servers of clients.
 struct Clients {
-    /// Of all workers.
+    /// Stops the servers of all workers.
     stop: watch::Sender<bool>,
-    /// Of this one.
+    /// The servers of this worker.
     servers: Servers,
 }
 
-/// Waits for an occasion to stop, then for everything that clients and peers still expect of this node.
+/// Waits for `occasion`, the reason to stop, then until leaderships are transferred and clients are
+/// served.
 async fn stopped(worker: &Worker, occasion: impl Future<Output = ()>, settings: &Settings, clients: Clients) {
     occasion.await;
     worker.tell(Event::Retire);
@@ -366,20 +377,20 @@ async fn stopped(worker: &Worker, occasion: impl Future<Output = ()>, settings: 
         }
     };
     if tokio::time::timeout(settings.election_timeout * HANDOVER_ELECTION_TIMEOUTS, handover).await.is_err() {
-        tracing::warn!("nobody took over every leadership in time; the others will elect");
+        tracing::warn!("not every leadership was transferred in time; the other nodes will elect");
     }
     clients.stop.send_replace(true);
     clients.servers.finished().await;
 }
 
-/// Whether this node leads a shard that somebody else could lead.
+/// Whether this node leads a shard that another node could lead.
 async fn leads_with_followers(worker: &Worker) -> bool {
     let status = worker.status().await;
     status.links.iter().any(|(_, up)| *up) && status.shards.iter().any(|shard| shard.leads)
 }
 
-/// Tells the node of time, of what that brought in the log, and of a disk that is slow. Requests
-/// that have waited for their turn for longer than `patience` are refused.
+/// Passes ticks, changes of the log's size and a slow disk to the node. Requests that have waited
+/// for their turn for longer than `patience` are refused.
 async fn tick(
     worker: Worker,
     (period, patience): (Duration, Duration),
@@ -404,14 +415,14 @@ async fn tick(
     }
 }
 
-struct Outlet {
+struct ActionSink {
     log: Rc<DiskThread>,
     snapshots: Rc<SnapshotThread>,
     transport: Rc<Transport>,
     slow: SlowRequestLog,
 }
 
-impl Outlets for Outlet {
+impl ActionSinks for ActionSink {
     fn send(&self, frame: OutgoingFrame) {
         self.transport.send(frame);
     }
@@ -433,7 +444,8 @@ impl Outlets for Outlet {
     }
 }
 
-/// Logs what changes for this node in the cluster: who leads which shard, and which peers answer.
+/// Logs changes of the cluster's status: which node leads which shard, and which peers are
+/// connected.
 async fn log_changes(worker: Worker, election_timeout: Duration) {
     let mut interval = tokio::time::interval(election_timeout / LOOKS_PER_ELECTION_TIMEOUT);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -470,7 +482,7 @@ impl Ports {
         Ok(Ports { http, resp, resp_cluster, peer: listen::bind(settings.peer.as_str()).await? })
     }
 
-    /// The same ports, which take connections from now on.
+    /// Starts to listen on these ports.
     fn listening(self) -> Result<Ports, ServeError> {
         let resp_cluster = self.resp_cluster.map(BoundPort::listening).transpose()?;
         Ok(Ports {
@@ -492,8 +504,8 @@ impl Ports {
     }
 }
 
-/// Keeps what the control file remembers of other hosts up with the registry and with their starts, and notices when the
-/// registry says that this host is none of them any more.
+/// Updates the control file with the hosts of the registry and with their starts, and notices when
+/// the registry no longer contains this host.
 async fn remember_hosts(
     worker: Worker,
     store: Rc<IdentityStore>,
@@ -514,7 +526,7 @@ async fn remember_hosts(
         }
         match store.save().await {
             Ok(()) => has_failed = false,
-            // The next errors follow every period while the cause lasts.
+            // Later errors repeat every period while the cause lasts.
             Err(error) if !std::mem::replace(&mut has_failed, true) => {
                 tracing::warn!(%error, "the control file could not be updated; trying again");
             }
@@ -557,18 +569,18 @@ fn start_transport(
         peers: remembered_peers(&identity).into_iter().collect(),
         sink: Rc::new(move |event| sink.tell(event)),
         accepts: Rc::new(move |node, host| {
-            let seat = registry.seat(node);
-            if seat.as_ref().is_some_and(|seat| seat.standing == Standing::Removed) {
+            let host_entry = registry.host_entry(node);
+            if host_entry.as_ref().is_some_and(|host_entry| host_entry.standing == HostRole::Removed) {
                 return Err(HandshakeRefusal::Removed);
             }
-            let known = seat.and_then(|seat| seat.host).map(|host| host.info.uuid);
+            let known = host_entry.and_then(|host_entry| host_entry.host).map(|host| host.info.uuid);
             match known.or_else(|| remembered.known_host(node)) {
                 Some(known) if known != host => Err(HandshakeRefusal::HostMismatch),
                 _ => Ok(()),
             }
         }),
         removed: Rc::new(move |by| {
-            tracing::warn!(%by, "a peer says that this node is a member no more");
+            tracing::warn!(%by, "a peer reports that this node was removed from the cluster");
             removal.send_replace(true);
         }),
         starts: identity.starts.clone(),
@@ -607,9 +619,9 @@ fn log_start(settings: &Settings, identity: &Identity) {
     );
 }
 
-fn log_recovery(report: &RecoverReport) {
+fn log_recovery(report: &StorageRecoveryReport) {
     for damaged in &report.damaged {
-        tracing::warn!(%damaged, "a damaged snapshot was removed; the log made up for it");
+        tracing::warn!(%damaged, "removed a damaged snapshot; the state was recovered without it");
     }
     let report = &report.log;
     if let Some(torn) = &report.torn_tail {

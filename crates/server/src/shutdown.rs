@@ -1,7 +1,7 @@
-//! SIGTERM and SIGINT: the first asks the node to stop, the second ends it at once.
+//! SIGTERM and SIGINT: the first asks the node to stop, the second ends the process at once.
 //!
-//! Owns the signals and nothing of what stopping means. They are served by a thread of their own, because the second
-//! one is sent by somebody whose node does not stop: an event loop that hangs could not hear it.
+//! Owns the signals, not the steps of stopping. A separate thread handles them: the second signal
+//! is sent when a node does not stop, and a hanging event loop could not handle it.
 
 use std::fmt;
 use std::io;
@@ -13,14 +13,15 @@ use tokio::sync::watch;
 /// A signal that asks to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// From a service manager.
+    /// SIGTERM, from a service manager.
     Terminate,
-    /// From a terminal, Ctrl-C.
+    /// SIGINT, from a terminal (Ctrl-C).
     Interrupt,
 }
 
 impl Signal {
-    /// What a shell reports for a process that died of the signal: 128 and its number.
+    /// The exit status that a shell reports for a process killed by the signal: 128 plus its
+    /// number.
     pub fn exit_code(self) -> i32 {
         match self {
             Signal::Terminate => 143,
@@ -38,9 +39,9 @@ impl fmt::Display for Signal {
     }
 }
 
-/// Takes the signals over for the rest of the process. The receiver turns from `None` to the first signal; the second
-/// signal exits the process with its [`exit_code`](Signal::exit_code). To be called once, before anything starts
-/// that must be stopped.
+/// Takes over the signals for the rest of the process's life. The receiver changes from `None` to
+/// the first signal; the second one exits the process with its [`exit_code`](Signal::exit_code).
+/// Call it once, before anything starts that must be stopped.
 ///
 /// # Errors
 /// When the thread or the handlers cannot be set up.
@@ -101,7 +102,7 @@ mod tests {
     use std::io::{BufRead, BufReader};
     use std::process::{Command, Stdio};
 
-    /// Set in a copy of this test binary that plays the node.
+    /// Set in a copy of this test binary that acts as the node.
     const ROLE: &str = "TIDELOCK_TEST_SHUTDOWN_NODE";
 
     /// A node whose event loop hangs: it announces each step and never stops.

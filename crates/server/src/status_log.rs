@@ -1,9 +1,8 @@
-//! Log lines for what changes in the cluster as this node sees it: leaders, peers that stop
-//! answering, clocks.
+//! Log lines about changes of the cluster as this node sees it: leaders, silent peers, clocks.
 //!
-//! Owns which change is worth a line and which many are one line. It compares one status of the
-//! node with the next, some times an election timeout: what comes and goes in between (a leadership
-//! of a few milliseconds) shows as a higher term. The core decides; this only tells.
+//! Owns which changes are logged and which are combined into one line. It compares the node's
+//! status with the previous one, several times per election timeout. What comes and goes in
+//! between, such as a leadership of a few milliseconds, shows as a higher term.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,43 +12,43 @@ use tidelock_core::event::{NodeStatus, PeerClock, ShardStatus, SlowRequest};
 use tidelock_core::limits::SILENT_ELECTION_TIMEOUTS;
 use tidelock_core::types::{NodeId, ShardId, Term};
 
-/// Shards that change in the same way between two looks get a line each up to this number, and one
-/// line together beyond: a node that dies may take hundreds of leaderships with it.
+/// Up to this number, shards that change in the same way between two checks get a line each;
+/// beyond, one line together. A failed node may take hundreds of leaderships with it.
 const LINES_MAX: usize = 8;
 
-/// A shard may be without a leader for so many election timeouts before that is logged: one that
-/// splits once is over by then.
+/// A shard without a leader is logged after this many election timeouts. An election with one split
+/// vote is over by then.
 const LEADERLESS_ELECTION_TIMEOUTS: u32 = 3;
 
-/// At most one line about slow requests in this time.
+/// Minimum time between two lines about slow requests.
 const SLOW_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What changed.
+/// A change that is logged.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// This node leads a shard since the last look.
+    /// This node leads a shard since the last check.
     Leads { shard: ShardId, term: Term },
-    /// It no longer leads a shard; the new leader, if that is known.
+    /// This node no longer leads a shard; with the new leader, if known.
     LeadsNoMore { shard: ShardId, term: Term, leader: Option<NodeId> },
     /// Another node leads a shard that this one follows.
     Follows { shard: ShardId, term: Term, leader: NodeId },
-    /// So many shards changed hands between two looks.
+    /// Many shards changed their leader between two checks.
     LeadersChanged { shards: usize, gained: usize, lost: usize, leads: usize },
-    /// These shards have had no known leader for so long.
+    /// These shards have had no known leader for `elapsed`.
     Leaderless { shards: Vec<ShardId>, elapsed: Duration },
     /// These shards have leaders again.
     LedAgain { shards: Vec<ShardId>, elapsed: Duration },
-    /// A peer has sent nothing for a while, though a connection stands.
+    /// A peer has sent nothing for a while, although it is connected.
     Silent { peer: NodeId, elapsed: Duration },
-    /// It sends again.
+    /// The peer sends again.
     AnswersAgain { peer: NodeId, elapsed: Duration },
-    /// A peer's clock is too far from this node's.
+    /// A peer's clock differs too much from this node's.
     ClockApart(PeerClock),
-    /// It is near enough again.
+    /// The peer's clock agrees again.
     ClockAgrees(PeerClock),
 }
 
-/// What the last look saw.
+/// Compares successive statuses of a node.
 #[derive(Debug)]
 pub struct StatusLog {
     election_timeout: Duration,
@@ -61,20 +60,20 @@ pub struct StatusLog {
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     leads: bool,
-    /// The last leader that was known, and its term.
+    /// The last known leader, and its term.
     leader: Option<(NodeId, Term)>,
     leaderless_since: Option<Instant>,
-    /// That the shard has no leader was logged.
+    /// Whether the missing leader was logged.
     is_logged: bool,
 }
 
 impl StatusLog {
-    /// Nothing was seen yet.
+    /// A log that has seen no status yet.
     pub fn new(election_timeout: Duration) -> StatusLog {
         StatusLog { election_timeout, shards: BTreeMap::new(), silent: BTreeMap::new(), apart: Vec::new() }
     }
 
-    /// What changed since the last look.
+    /// Returns what changed since the last check.
     pub fn look(&mut self, status: &NodeStatus, now: Instant) -> Vec<Change> {
         let mut changes = self.look_at_leaders(status);
         changes.extend(self.look_for_leaderless(status, now));
@@ -132,8 +131,9 @@ impl StatusLog {
                 lost.push(shard.shard);
             }
         }
-        // A lost majority leaves one shard after the other without a leader, within an election
-        // timeout or so: the first that has waited long enough is logged together with the rest.
+        // A lost majority leaves one shard after the other without a leader, within about an
+        // election timeout. Once the first has waited long enough, it is logged together with the
+        // others.
         if lost_for <= patience {
             lost.clear();
         }
@@ -161,7 +161,7 @@ impl StatusLog {
                 let elapsed = noticed_after + now.saturating_duration_since(*since);
                 changes.push(Change::AnswersAgain { peer, elapsed });
             }
-            // If its connection broke instead, the transport said so.
+            // If its connection broke instead, the transport has logged that.
             is_silent
         });
         changes
@@ -255,8 +255,8 @@ impl Change {
                     peer = node.0,
                     ahead_ms,
                     error_ms,
-                    "the peer's clock and this node's are too far apart: keys may expire early or late when leaders change; see to \
-                     it that NTP runs on both"
+                    "the peer's clock and this node's are too far apart: keys may expire early or late when leaders change; check \
+                     that NTP runs on both"
                 );
             }
             Change::ClockAgrees(PeerClock { node, ahead_ms, error_ms }) => {
@@ -271,7 +271,7 @@ impl Change {
     }
 }
 
-/// The first of some shards, and how many others there are.
+/// The first of some shards, and how many more there are.
 fn names(shards: &[ShardId]) -> String {
     let first: Vec<String> = shards.iter().take(LINES_MAX).map(ToString::to_string).collect();
     let first = first.join(",");
@@ -281,7 +281,7 @@ fn names(shards: &[ShardId]) -> String {
     }
 }
 
-/// Lines about requests that took long: few, however many there are.
+/// Log lines about slow requests, limited in rate.
 #[derive(Debug)]
 pub struct SlowRequestLog {
     tick: Duration,
@@ -291,12 +291,12 @@ pub struct SlowRequestLog {
 #[derive(Debug, Default)]
 struct SlowState {
     logged: Option<Instant>,
-    /// Slow requests since, that got no line.
+    /// Slow requests since then that were not logged.
     others: u64,
 }
 
 impl SlowRequestLog {
-    /// For a core whose ticks last so long.
+    /// For a core with ticks of this length.
     pub fn new(tick: Duration) -> SlowRequestLog {
         SlowRequestLog { tick, state: RefCell::default() }
     }
@@ -316,8 +316,7 @@ impl SlowRequestLog {
         );
     }
 
-    /// The request to log now, if there is to be a line, and how many others were slow since the
-    /// last line.
+    /// The request to log now, if a line is due, and how many others were slow since the last line.
     fn pick(&self, requests: impl Iterator<Item = SlowRequest>, now: Instant) -> Option<(SlowRequest, u64)> {
         let mut state = self.state.borrow_mut();
         let mut slowest: Option<SlowRequest> = None;
@@ -366,7 +365,7 @@ mod tests {
         }
     }
 
-    /// Shows a log one status after another, each so many milliseconds after the first.
+    /// Passes statuses to a log, each at a number of milliseconds after the start.
     fn changes(looks: Vec<(u64, NodeStatus)>) -> Vec<Vec<Change>> {
         let (begun, mut log) = (Instant::now(), StatusLog::new(TIMEOUT));
         looks.into_iter().map(|(ms, status)| log.look(&status, begun + Duration::from_millis(ms))).collect()

@@ -1,11 +1,11 @@
-//! How protocol code reaches the store: submit a request, await its reply.
+//! The interface between protocol code and the store: submit a request, await its reply.
 //!
-//! Owns the hand-over between connections and the worker that drives the core, both on one thread. It knows
-//! neither protocols nor consensus.
+//! Owns the hand-over between connections and their worker, on one thread. It knows neither
+//! protocols nor consensus.
 //!
-//! There are two ways to a reply. [`Store::submit`] returns a future for it, which reads well where one request is one task's only
-//! concern. [`Store::submit_to`] has it delivered to a [`Mailbox`], so that a connection with many requests in flight is woken once
-//! for all replies of a drive, and pays for no future each.
+//! There are two ways to a reply. [`Store::submit`] returns a future, for tasks with one request at
+//! a time. [`Store::submit_to`] delivers the reply to a [`Mailbox`], so that a connection with many
+//! requests in flight is woken once for all replies of a drive and needs no future for each.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -14,58 +14,58 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use tidelock_core::command::{Reply, Request};
-use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::event::NodeStatus;
+use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::types::{ClientId, ShardId};
 
 use crate::memory::Reservation;
-use crate::watch::Hub;
+use crate::watch::WatchRegistry;
 
 /// A cheap handle to the worker of this thread.
 pub trait Store: Clone + 'static {
-    /// A handle for the requests of one client, which take turns with those of others. A store without turns has one
-    /// handle for all.
+    /// A handle for the requests of one client, which take turns with those of others. A store
+    /// without turns returns the same handle for all.
     #[must_use]
     fn for_client(&self, _client: ClientId) -> Self {
         self.clone()
     }
 
-    /// Hands `request` to the store. It gets exactly one reply, by its deadline; dropping the future abandons the
-    /// reply, not the request.
+    /// Submits `request`. It gets exactly one reply, by its deadline; dropping the future abandons
+    /// the reply, not the request.
     fn submit(&self, request: Request) -> impl Future<Output = Reply>;
 
-    /// Hands `request` to the store. Its one reply is delivered to `mailbox`, bearing `tag`.
+    /// Submits `request`. Its one reply is delivered to `mailbox` with `tag`.
     fn submit_to(&self, request: Request, mailbox: &Rc<Mailbox>, tag: u64);
 
-    /// The shard that a key belongs to, as far as this node knows now.
+    /// The shard of a key, according to this node's current slot map.
     fn shard_of(&self, key: &[u8]) -> ShardId;
 
-    /// Which shard holds which slots, as far as this node knows now.
+    /// This node's current slot map.
     fn slot_map(&self) -> Arc<SlotMap>;
 
-    /// By how many milliseconds the clock of a shard's leader is ahead of this node's, as far as
-    /// that was measured.
+    /// By how many milliseconds the clock of a shard's leader is ahead of this node's, as last
+    /// measured.
     fn leader_ahead_ms(&self, shard: ShardId) -> i64;
 
-    /// Those who watch configuration at this node.
-    fn hub(&self) -> &Arc<Hub>;
+    /// The watchers of configuration on this worker.
+    fn watch_registry(&self) -> &Arc<WatchRegistry>;
 
-    /// What the node says about itself now. Asks no queue of requests, so it is answered under any load; once nobody is
-    /// there to answer any more it is empty.
+    /// The node's current status. It bypasses the queues of requests, so it is answered under any
+    /// load; empty once the owning worker has ended.
     fn status(&self) -> impl Future<Output = NodeStatus>;
 }
 
-/// Where replies wait for one connection.
+/// The replies that wait for one connection.
 #[derive(Debug, Default)]
 pub struct Mailbox {
     delivered: RefCell<Vec<(u64, Reply)>>,
     waker: RefCell<Option<Waker>>,
-    /// Memory for the replies to come, when nobody is there to take them any more.
+    /// Memory for outstanding replies of a connection that is gone.
     memory: RefCell<Option<Reservation>>,
 }
 
 impl Mailbox {
-    /// Puts a reply there and wakes whoever waits.
+    /// Adds a reply and wakes the task that waits.
     pub fn deliver(&self, tag: u64, reply: Reply) {
         self.delivered.borrow_mut().push((tag, reply));
         if let Some(waker) = self.waker.borrow_mut().take() {
@@ -73,12 +73,13 @@ impl Mailbox {
         }
     }
 
-    /// Keeps `memory` until the last reply was delivered.
+    /// Keeps `memory` reserved until the last reply was delivered.
     pub fn keep(&self, memory: Reservation) {
         *self.memory.borrow_mut() = Some(memory);
     }
 
-    /// Swaps what was delivered into `emptied`, in the order of delivery, and has `task` woken by the next delivery.
+    /// Swaps the delivered replies into `emptied`, in order of delivery, and registers `task` to be
+    /// woken by the next delivery.
     pub fn take(&self, emptied: &mut Vec<(u64, Reply)>, task: &Context<'_>) {
         debug_assert!(emptied.is_empty(), "invariant: what was taken before is worked off");
         std::mem::swap(&mut *self.delivered.borrow_mut(), emptied);

@@ -1,6 +1,6 @@
-//! The turns of clients, on the node's worker: the core's [`FairQueue`] with a clock.
+//! The turns of clients on the owning worker: the core's [`FairQueue`] with a clock.
 //!
-//! Owns time and how busy this thread is, and what is shown of both. Whose turn it is, the core decides.
+//! Owns the clock, the load of this thread, and the gauges. The core decides whose turn it is.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -20,16 +20,16 @@ pub(crate) struct Turn {
     pub request: Request,
 }
 
-/// What is shown of the turns.
+/// Gauges of the turns.
 #[derive(Debug, Default)]
 pub struct TurnGauges {
     /// Requests that wait for their turn.
     pub waiting: Counter,
-    /// Requests that had to wait for it.
+    /// Total of requests that had to wait for it.
     pub waited: Counter,
-    /// Requests that were refused because they waited too long.
+    /// Total of requests that were refused because they waited too long.
     pub expired: Counter,
-    /// What may be taken and unanswered, in cost.
+    /// Largest total cost of taken and unanswered requests.
     pub window: Counter,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Turns {
     queue: RefCell<FairQueue<Turn>>,
     gauges: Arc<TurnGauges>,
     started: Instant,
-    /// When the last tick was, and how long this thread had been busy by then.
+    /// Time of the last tick, and the total busy time of this thread then.
     last_tick: Cell<(Instant, Duration)>,
 }
 
@@ -51,7 +51,7 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// What is shown.
+    /// The gauges.
     pub fn gauges(&self) -> Arc<TurnGauges> {
         self.gauges.clone()
     }
@@ -73,17 +73,17 @@ impl Turns {
         self.queue.borrow_mut().next()
     }
 
-    /// Whether there is one.
+    /// Whether [`Turns::next`] would return one.
     pub fn is_ready(&self) -> bool {
         self.queue.borrow().is_ready()
     }
 
-    /// A request that the node took is answered.
+    /// Records that a request that the node took is answered.
     pub fn answered(&self, ticket: Ticket) {
         self.queue.borrow_mut().answered(ticket, || self.now());
     }
 
-    /// A tick has passed. Returns the requests that have waited for longer than `patience`.
+    /// Counts a tick. Returns the requests that have waited for longer than `patience`.
     pub fn tick(&self, patience: Duration) -> Vec<Turn> {
         let mut queue = self.queue.borrow_mut();
         let now = self.now();

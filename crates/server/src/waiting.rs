@@ -1,7 +1,8 @@
-//! Who on this worker waits for which reply.
+//! The open requests of a worker: which waiter gets which reply.
 //!
-//! Owns the numbers of open requests: each is one waiter's until its one reply came. It knows nothing of where requests go.
-//! A waiter that is gone is no fault: its request was taken, and is answered all the same.
+//! Owns the numbers of open requests: each belongs to one waiter until its one reply has arrived.
+//! It does not know where requests go. It is no error if a waiter is gone: its request was accepted
+//! and gets its reply all the same.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::store::Mailbox;
 
-/// Those who wait.
+/// The table of waiters, by the number of their request.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting(RefCell<Slab<(Waiter, Ticket)>>);
 
@@ -22,11 +23,11 @@ pub(crate) struct Waiting(RefCell<Slab<(Waiter, Ticket)>>);
 enum Waiter {
     Task(oneshot::Sender<Reply>),
     Mailbox(Rc<Mailbox>, u64),
-    /// A worker and its own token.
+    /// Another worker, and that worker's token of the request.
     Worker(usize, Token),
 }
 
-/// A reply that another worker waits for.
+/// A reply for another worker.
 #[derive(Debug)]
 pub(crate) struct Crossing {
     pub worker: usize,
@@ -35,23 +36,23 @@ pub(crate) struct Crossing {
 }
 
 impl Waiting {
-    /// A number, and the reply to the request that bears it.
+    /// Returns a number, and the future reply to the request of this number.
     pub fn in_task(&self) -> (u64, oneshot::Receiver<Reply>) {
         let (sender, receiver) = oneshot::channel();
         (self.insert(Waiter::Task(sender)), receiver)
     }
 
-    /// A number; the reply to the request that bears it goes to `mailbox`, bearing `tag`.
+    /// Returns a number. The reply to the request of this number goes to `mailbox`, with `tag`.
     pub fn at_mailbox(&self, mailbox: &Rc<Mailbox>, tag: u64) -> u64 {
         self.insert(Waiter::Mailbox(mailbox.clone(), tag))
     }
 
-    /// A number for a request of another worker, which knows it by `token`.
+    /// Returns a number for a request of another worker, whose own number for it is `token`.
     pub fn at_worker(&self, worker: usize, token: Token) -> u64 {
         self.insert(Waiter::Worker(worker, token))
     }
 
-    /// The node has taken the request of this number.
+    /// Records the ticket of a request that the node has taken.
     pub fn set_ticket(&self, number: u64, ticket: Ticket) {
         self.0.borrow_mut()[number as usize].1 = ticket;
     }
@@ -61,11 +62,12 @@ impl Waiting {
         self.0.borrow()[number as usize].1
     }
 
-    /// Hands a reply to whom it belongs, or returns it if that is on another worker. The number is free again.
+    /// Passes a reply to its waiter, or returns it if the waiter is on another worker. Frees the
+    /// number.
     pub fn answer(&self, number: u64, reply: Reply) -> Option<Crossing> {
         let (waiter, _) = self.0.borrow_mut().remove(number as usize);
         match waiter {
-            // The client may have gone away; the request was answered all the same.
+            // The client may be gone; that makes no difference to the request.
             Waiter::Task(sender) => drop(sender.send(reply)),
             Waiter::Mailbox(mailbox, tag) => mailbox.deliver(tag, reply),
             Waiter::Worker(worker, token) => return Some(Crossing { worker, token, reply }),
@@ -73,7 +75,7 @@ impl Waiting {
         None
     }
 
-    /// Requests that are not answered.
+    /// Number of unanswered requests.
     #[cfg(test)]
     pub fn count(&self) -> usize {
         self.0.borrow().len()

@@ -1,10 +1,11 @@
-//! Who waits for which container, and waking them.
+//! Watchers of configuration containers, and waking them.
 //!
-//! Owns the table of watchers, from the worker's word that a container changed to the wakers of those who watch it. It
-//! holds no content: who is woken looks for himself, at the replica of this node. So a watcher costs an entry here and a
-//! connection, and nothing at all while nothing happens. Only what this node has no replica of is looked at now and then,
-//! since nobody tells of changes there. Each worker has a hub of its own, so that nobody is woken across threads
-//! one by one; how many there may be is said of all hubs of a node together.
+//! Owns the table of watchers and the path from a change of a container to the wakers of its
+//! watchers. It holds no content: a woken watcher reads the replica of this node. So a watcher
+//! costs an entry here and a connection, and nothing while nothing changes. Containers without a
+//! local replica are checked periodically, because this node is not notified of their changes. Each
+//! worker has its own registry, so that watchers are not woken across threads one by one; the limit
+//! applies to all registries of a node together.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,59 +18,59 @@ use tidelock_core::command::config::Name;
 use tidelock_core::event::ConfigNews;
 use tidelock_core::slots::slot_of;
 
-/// Most watchers of one node at a time; the one above is refused. Watchers do not count among the connections that are
-/// limited otherwise, so that they cannot crowd out everybody else.
+/// Most watchers of one node at a time; a further one is refused. They are not counted among the
+/// other connections, so that they cannot crowd those out.
 pub const WATCHERS_MAX: usize = 10_000;
 
 /// All watchers of one worker.
 #[derive(Debug, Default)]
-pub struct Hub {
+pub struct WatchRegistry {
     table: Mutex<Table>,
-    /// Watchers of all workers.
+    /// Number of watchers of all workers.
     count: Arc<AtomicUsize>,
 }
 
 #[derive(Debug, Default)]
 struct Table {
     watchers: Slab<Watcher>,
-    /// By namespace, then by container.
+    /// Positions of watchers by namespace, then by container.
     by_container: HashMap<Name, HashMap<Arc<str>, Vec<usize>>>,
     is_closed: bool,
 }
 
 #[derive(Debug)]
 struct Watcher {
-    /// Something happened since it last looked.
+    /// Something may have changed since it last looked.
     is_due: bool,
     waker: Option<Waker>,
 }
 
-/// One watcher's place; given up when dropped.
+/// The registration of one watcher, removed when dropped.
 #[derive(Debug)]
 pub struct Watch {
-    hub: Arc<Hub>,
+    watch_registry: Arc<WatchRegistry>,
     position: usize,
     namespace: Name,
     container: Arc<str>,
 }
 
-/// What a watcher waits for.
+/// A notification to a watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// Its container may have changed.
+    /// Its container may have changed: read it.
     Look,
-    /// The node stops.
+    /// The node stops: end the watch.
     Leave,
 }
 
-impl Hub {
-    /// A hub for another worker of the same node.
+impl WatchRegistry {
+    /// A watch registry for another worker of the same node, with a common limit.
     #[must_use]
-    pub fn beside(&self) -> Hub {
-        Hub { table: Mutex::default(), count: self.count.clone() }
+    pub fn beside(&self) -> WatchRegistry {
+        WatchRegistry { table: Mutex::default(), count: self.count.clone() }
     }
 
-    /// A place for one more watcher of a container, or `None` if there are too many.
+    /// Registers a watcher of a container. Returns `None` if there are too many.
     pub fn watch(self: &Arc<Self>, namespace: Name, container: Arc<str>) -> Option<Watch> {
         if self.count.fetch_add(1, Ordering::Relaxed) >= WATCHERS_MAX {
             self.count.fetch_sub(1, Ordering::Relaxed);
@@ -79,10 +80,10 @@ impl Hub {
         let position = table.watchers.insert(Watcher { is_due: false, waker: None });
         let of_namespace = table.by_container.entry(namespace.clone()).or_default();
         of_namespace.entry(container.clone()).or_default().push(position);
-        Some(Watch { hub: self.clone(), position, namespace, container })
+        Some(Watch { watch_registry: self.clone(), position, namespace, container })
     }
 
-    /// Wakes those whose container changed.
+    /// Wakes the watchers of the containers that changed.
     pub fn tell(&self, news: &ConfigNews) {
         let mut woken = Vec::new();
         {
@@ -98,7 +99,7 @@ impl Hub {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Wakes those whose namespaces are in these slots.
+    /// Wakes the watchers of namespaces in these slots.
     pub fn tell_slots(&self, slots: &[Range<u16>]) {
         let mut woken = Vec::new();
         {
@@ -117,7 +118,7 @@ impl Hub {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Lets every watcher leave, and every later one at once.
+    /// Ends every watch, also later ones.
     pub fn close(&self) {
         let mut table = self.lock();
         table.is_closed = true;
@@ -127,7 +128,7 @@ impl Hub {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// How many there are, at all workers of the node.
+    /// Number of watchers on all workers of the node.
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
@@ -138,9 +139,9 @@ impl Hub {
 }
 
 impl Watch {
-    /// Waits until there is something to do. What happened before the last look is not told again.
+    /// Waits for a notification. Changes before the last one are not notified again.
     pub fn poll_call(&self, context: &Context<'_>) -> Poll<Call> {
-        let mut table = self.hub.lock();
+        let mut table = self.watch_registry.lock();
         if table.is_closed {
             return Poll::Ready(Call::Leave);
         }
@@ -154,12 +155,12 @@ impl Watch {
         Poll::Pending
     }
 
-    /// Whose content is watched.
+    /// The namespace of the watched container.
     pub fn namespace(&self) -> &Name {
         &self.namespace
     }
 
-    /// Which container.
+    /// The watched container.
     pub fn container(&self) -> &Arc<str> {
         &self.container
     }
@@ -167,8 +168,8 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.hub.count.fetch_sub(1, Ordering::Relaxed);
-        let mut table = self.hub.lock();
+        self.watch_registry.count.fetch_sub(1, Ordering::Relaxed);
+        let mut table = self.watch_registry.lock();
         table.watchers.remove(self.position);
         let Some(of_namespace) = table.by_container.get_mut(&self.namespace) else { return };
         if let Some(positions) = of_namespace.get_mut(&self.container) {
@@ -197,49 +198,53 @@ mod tests {
 
     #[test]
     fn those_who_watch_it_are_called_once() {
-        let hub = Arc::new(Hub::default());
-        let (first, second) =
-            (hub.watch(name(), "a".into()).unwrap(), hub.watch(name(), "b".into()).unwrap());
+        let watch_registry = Arc::new(WatchRegistry::default());
+        let (first, second) = (
+            watch_registry.watch(name(), "a".into()).unwrap(),
+            watch_registry.watch(name(), "b".into()).unwrap(),
+        );
         let context = Context::from_waker(Waker::noop());
         assert_eq!(first.poll_call(&context), Poll::Pending);
-        hub.tell(&news("a"));
-        hub.tell(&news("a"));
-        hub.tell(&ConfigNews { namespace: Name::new("other").unwrap(), containers: vec!["b".into()] });
+        watch_registry.tell(&news("a"));
+        watch_registry.tell(&news("a"));
+        watch_registry
+            .tell(&ConfigNews { namespace: Name::new("other").unwrap(), containers: vec!["b".into()] });
         assert_eq!(first.poll_call(&context), Poll::Ready(Call::Look));
         assert_eq!(first.poll_call(&context), Poll::Pending);
         assert_eq!(second.poll_call(&context), Poll::Pending);
-        hub.close();
+        watch_registry.close();
         assert_eq!(second.poll_call(&context), Poll::Ready(Call::Leave));
     }
 
     #[test]
     fn those_in_some_slots_are_called() {
-        let hub = Arc::new(Hub::default());
-        let watch = hub.watch(name(), "a".into()).unwrap();
+        let watch_registry = Arc::new(WatchRegistry::default());
+        let watch = watch_registry.watch(name(), "a".into()).unwrap();
         let context = Context::from_waker(Waker::noop());
         let slot = slot_of(b"ns");
-        hub.tell_slots(&[0..slot, slot + 1..u16::MAX]);
+        watch_registry.tell_slots(&[0..slot, slot + 1..u16::MAX]);
         assert_eq!(watch.poll_call(&context), Poll::Pending, "its own slot is not among them");
-        hub.tell_slots(&[0..1, slot..slot + 1]);
+        watch_registry.tell_slots(&[0..1, slot..slot + 1]);
         assert_eq!(watch.poll_call(&context), Poll::Ready(Call::Look));
         assert_eq!(watch.poll_call(&context), Poll::Pending);
     }
 
     #[test]
     fn a_place_is_given_up_and_places_are_limited() {
-        let hub = Arc::new(Hub::default());
-        let watches: Vec<Watch> = (0..WATCHERS_MAX).map(|_| hub.watch(name(), "a".into()).unwrap()).collect();
-        assert!(hub.watch(name(), "a".into()).is_none());
-        let other = Arc::new(hub.beside());
+        let watch_registry = Arc::new(WatchRegistry::default());
+        let watches: Vec<Watch> =
+            (0..WATCHERS_MAX).map(|_| watch_registry.watch(name(), "a".into()).unwrap()).collect();
+        assert!(watch_registry.watch(name(), "a".into()).is_none());
+        let other = Arc::new(watch_registry.beside());
         assert!(other.watch(name(), "a".into()).is_none(), "they are counted together");
         drop(watches);
         let watch = other.watch(name(), "a".into()).unwrap();
-        assert_eq!((hub.count(), other.count()), (1, 1));
-        hub.tell(&news("a"));
+        assert_eq!((watch_registry.count(), other.count()), (1, 1));
+        watch_registry.tell(&news("a"));
         let context = Context::from_waker(Waker::noop());
-        assert_eq!(watch.poll_call(&context), Poll::Pending, "each hub is told for itself");
+        assert_eq!(watch.poll_call(&context), Poll::Pending, "each registry is told for itself");
         drop(watch);
-        assert_eq!(hub.count(), 0);
-        assert!(hub.lock().by_container.is_empty());
+        assert_eq!(watch_registry.count(), 0);
+        assert!(watch_registry.lock().by_container.is_empty());
     }
 }

@@ -1,18 +1,20 @@
-//! The worker: the one thread that owns the node, and the hand-over between it, connections, peers and the disk.
+//! The worker that owns the node: the one thread that drives it and connects it with client
+//! connections, peers and the disk.
 //!
-//! Owns when the core runs: events are handed to it as they come, and one drive follows once every task that was
-//! ready has run and, if there was more than one event, every task that became ready meanwhile. So whatever arrived in
-//! one turn of the event loop (from 64 connections, two peers and the disk) becomes one raft entry a shard, one log batch
-//! and one frame a peer, without any timer.
+//! Owns when the core runs. Events are passed to the core as they arrive. One drive follows once
+//! every ready task has run and, after more than one event, every task that became ready meanwhile.
+//! So whatever arrives in one iteration of the event loop (from 64 connections, two peers and the
+//! disk) becomes one raft entry a shard, one log batch and one frame a peer, without any timer.
 //!
-//! What one client asks does not decide what others wait for: requests that the node should not take yet wait for their
-//! turn in `turns`, and each drive makes room for the next ones.
+//! One client's requests do not delay those of others: requests beyond what the node should take at
+//! once wait in `turns`, and each drive makes room for the next ones.
 //!
-//! Other workers, where there are any, hand over what one turn of theirs gathered, which joins the same drive (see `exchange`).
+//! Each of the other workers passes on the requests of one iteration as a batch, which joins the
+//! same drive (see `exchange`).
 //!
-//! It decides nothing about requests. A log that failed ends it: what its state is then, nobody knows, and a node that
-//! cannot keep its promise stops and says why. That the disk takes no writes for a while, or is slow, the core and the health
-//! checks are told, and it goes on.
+//! The worker decides nothing about requests. A log failure ends it: the state of the log is then
+//! unknown, and a node that cannot keep its promises stops and says why. If the disk temporarily
+//! rejects writes or is slow, the worker tells the core and the health checks and continues.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -24,67 +26,67 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidelock_core::command::{Consistency, Refusal, Reply, Request};
-use tidelock_core::control::registry::Seat;
-use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::event::{
     Actions, Contradiction, Event, NodeStatus, OutgoingFrame, SlowRequest, StallReason,
 };
 use tidelock_core::fairness::Ticket;
 use tidelock_core::node::Node;
+use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::storage::WalBatch;
 use tidelock_core::storage::control_file::KnownHost;
 use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
 use tidelock_core::storage::wal::WalError;
+use tidelock_core::topology::HostEntry;
 use tidelock_core::types::{ClientId, NodeId, ShardId, Token, WalSequence};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
 use crate::clock::{LeaderClocks, WallClock};
 use crate::disk::DiskReport;
-use crate::exchange::{Ask, Exchange, Word};
+use crate::exchange::{Exchange, WorkerMessage, WorkerRequest};
 use crate::remote::Link;
 use crate::store::{Mailbox, Store};
 use crate::turns::{Turn, TurnGauges, Turns};
 use crate::waiting::{Crossing, Waiting};
-use crate::watch::Hub;
+use crate::watch::WatchRegistry;
 
-/// What `/readyz` says of a slow disk.
+/// What `/readyz` reports for a slow disk.
 const SLOW: &str = "a write or sync of the log takes longer than the election timeout";
 
 /// Where a worker's actions go.
-pub trait Outlets {
+pub trait ActionSinks {
     /// Queues a frame for a peer.
     fn send(&self, frame: OutgoingFrame);
 
-    /// Queues a batch for the log; word of it comes back through [`DiskReports`].
+    /// Queues a batch for the log; its result comes back through [`DiskReports`].
     fn persist(&self, batch: WalBatch);
 
-    /// Queues work on snapshot files; word of it comes back through [`DiskReports`].
+    /// Queues work on snapshot files; its result comes back through [`DiskReports`].
     fn file(&self, task: SnapshotTask);
 
-    /// Logs requests that took long.
+    /// Logs slow requests.
     fn log_slow(&self, requests: &mut Vec<SlowRequest>);
 
-    /// Keeps connections with these peers from now on, and with no others.
+    /// Sets the peers to keep connections with; connections with others are closed.
     fn set_peers(&self, peers: Vec<(NodeId, String)>);
 }
 
-/// How the threads of the disk tell the worker what became of its work.
+/// Results of disk work, passed from the disk threads to the worker.
 #[derive(Default)]
 pub struct DiskReports {
     durable: AtomicU64,
     failure: Mutex<Option<WalError>>,
-    /// Why the disk takes no writes now, if it does not.
+    /// Why the disk rejects writes now, if it does.
     stall: Mutex<Option<WalError>>,
     /// Whether the disk is slow.
     slow: AtomicBool,
     snapshots: Mutex<Vec<SnapshotDone>>,
-    /// What the worker waits on, for whatever reason.
+    /// Wakes the worker, for any reason.
     wake: Arc<Notify>,
 }
 
 impl DiskReports {
-    /// What became of the log's batches, and how the disk is. Called on the disk thread.
+    /// Records a result of the log or a change of the disk's state. Called on the disk thread.
     pub fn report(&self, report: DiskReport) {
         let set = |slot: &Mutex<Option<WalError>>, error| {
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = error;
@@ -98,13 +100,13 @@ impl DiskReports {
         self.wake.notify_one();
     }
 
-    /// The disk begins or ceases to be slow.
+    /// Records that the disk becomes slow or ceases to be.
     pub fn set_slow(&self, slow: bool) {
         self.slow.store(slow, Ordering::Relaxed);
         self.wake.notify_one();
     }
 
-    /// A task on snapshot files is done. Called on the thread that does them.
+    /// Records a finished snapshot task. Called on the snapshot thread.
     pub fn snapshot(&self, done: SnapshotDone) {
         self.snapshots.lock().unwrap_or_else(PoisonError::into_inner).push(done);
         self.wake.notify_one();
@@ -114,7 +116,7 @@ impl DiskReports {
         std::mem::take(&mut *self.snapshots.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Why the log takes no commands now, in the core's words and for people.
+    /// Why the log takes no commands now: the reason for the core, and a text for people.
     fn stall(&self) -> Option<(StallReason, String)> {
         let refused =
             self.stall.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(WalError::to_string);
@@ -127,12 +129,12 @@ impl DiskReports {
     }
 }
 
-/// Why a worker's node cannot go on.
+/// Why a node cannot continue.
 #[derive(Debug)]
 pub enum WorkerFailure {
     /// The log can no longer be written.
     Log(WalError),
-    /// A peer's state and that of this node exclude each other.
+    /// The state of a peer and that of this node contradict each other.
     Contradiction(Contradiction),
 }
 
@@ -142,33 +144,33 @@ pub struct Worker(Rc<Inner>, ClientId);
 
 struct Inner {
     node: RefCell<Node>,
-    /// Who waits for which token.
+    /// Which mailbox waits for which token.
     waiting: Waiting,
     turns: Turns,
-    /// The other workers, by their numbers less one.
+    /// The other workers; index 0 is worker 1.
     others: RefCell<Vec<Other>>,
-    /// Which slots the other workers believe in.
+    /// The slot map that was last sent to the other workers.
     slots: RefCell<Arc<SlotMap>>,
     actions: RefCell<Actions>,
     reports: Arc<DiskReports>,
-    hub: Arc<Hub>,
+    watch_registry: Arc<WatchRegistry>,
     clocks: LeaderClocks,
     durable_seen: Cell<u64>,
     /// Events since the last drive.
     told: Cell<u32>,
-    /// Why the disk takes no writes, as far as the node was told.
+    /// Why the disk takes no writes, as the node was last told.
     disk_error: Arc<Mutex<Option<String>>>,
 }
 
-/// Another worker.
+/// Another worker, as the owner sees it.
 struct Other {
     exchange: Arc<Exchange>,
-    /// What will cross to it behind this drive.
-    words: Vec<Word>,
+    /// Messages that are sent to it after this drive.
+    messages: Vec<WorkerMessage>,
 }
 
 impl Worker {
-    /// A worker for `node`, which hears of its disk through `reports`.
+    /// A worker that owns `node` and receives disk results through `reports`.
     pub fn new(node: Node, reports: Arc<DiskReports>) -> Worker {
         let inner = Inner {
             slots: RefCell::new(node.slot_map().clone()),
@@ -178,7 +180,7 @@ impl Worker {
             others: RefCell::default(),
             actions: RefCell::new(Actions::default()),
             reports,
-            hub: Arc::default(),
+            watch_registry: Arc::default(),
             clocks: LeaderClocks::default(),
             durable_seen: Cell::new(0),
             told: Cell::new(0),
@@ -187,25 +189,25 @@ impl Worker {
         Worker(Rc::new(inner), ClientId::NODE)
     }
 
-    /// Lets one more worker reach the node, through what this returns.
+    /// Connects one more worker with the node; that worker uses the returned [`Link`].
     ///
     /// # Panics
     /// While the node is driven.
     pub fn attach(&self) -> Link {
         let mut others = self.0.others.borrow_mut();
         let exchange = Arc::new(Exchange::new(self.0.reports.wake.clone()));
-        others.push(Other { exchange: exchange.clone(), words: Vec::new() });
-        let (slots, hub) = (self.0.slots.borrow().clone(), self.0.hub.beside().into());
-        Link { exchange, slots, hub, clocks: self.0.clocks.clone() }
+        others.push(Other { exchange: exchange.clone(), messages: Vec::new() });
+        let (slots, watch_registry) = (self.0.slots.borrow().clone(), self.0.watch_registry.beside().into());
+        Link { exchange, slots, watch_registry, clocks: self.0.clocks.clone() }
     }
 
-    /// Lets no other worker reach the node any more; they hear of it.
+    /// Disconnects all other workers, which notice it.
     pub fn detach_all(&self) {
         self.0.others.borrow_mut().iter().for_each(|other| other.exchange.close());
     }
 
-    /// Hands an event to the node; the drive follows soon. What depends on the time comes with the
-    /// time.
+    /// Passes an event to the node; the drive follows soon. Events that depend on the time come
+    /// with the current time.
     pub fn tell(&self, event: Event) {
         let needs_clock = match &event {
             Event::Request { request, .. } => request.needs_clock(),
@@ -222,12 +224,12 @@ impl Worker {
         self.0.reports.wake.notify_one();
     }
 
-    /// How requests wait for their turns; kept up to date.
+    /// Gauges of the requests that wait for their turns; kept up to date.
     pub fn turn_gauges(&self) -> Arc<TurnGauges> {
         self.0.turns.gauges()
     }
 
-    /// A tick has passed: requests that have waited for longer than `patience` are refused.
+    /// Counts a tick: requests that have waited for longer than `patience` are refused.
     pub fn tick_turns(&self, patience: Duration) {
         for turn in self.0.turns.tick(patience) {
             self.answer(turn.token, Reply::Refused(Refusal::Overloaded));
@@ -235,7 +237,7 @@ impl Worker {
         self.0.reports.wake.notify_one();
     }
 
-    /// Lets the node take a request, now or when it is its client's turn. The drive follows soon, if there is
+    /// Submits a request, now or at its client's turn. The drive follows soon, if there is
     /// something to do.
     fn request(&self, client: ClientId, turn: Turn) {
         if self.offer(client, turn) || self.0.turns.is_ready() {
@@ -244,7 +246,7 @@ impl Worker {
         }
     }
 
-    /// Returns whether the node has taken the request.
+    /// Submits a request if it need not wait. Returns whether the node has taken it.
     fn offer(&self, client: ClientId, turn: Turn) -> bool {
         let Some((ticket, turn)) = self.0.turns.offer(client, turn) else { return false };
         self.take(ticket, turn);
@@ -260,26 +262,26 @@ impl Worker {
         node.handle(Event::Request { token, request });
     }
 
-    /// Lets the node take those whose turn has come.
+    /// Submits the requests whose turn has come.
     fn take_turns(&self) {
         while let Some((ticket, turn)) = self.0.turns.next() {
             self.take(ticket, turn);
         }
     }
 
-    /// Hands a reply to whom it belongs, on whichever worker.
+    /// Passes a reply to the mailbox that waits for it, on any worker.
     fn answer(&self, token: Token, reply: Reply) {
         if let Some(Crossing { worker, token, reply }) = self.0.waiting.answer(token.0, reply) {
-            self.0.others.borrow_mut()[worker].words.push(Word::Reply(token, reply));
+            self.0.others.borrow_mut()[worker].messages.push(WorkerMessage::Reply(token, reply));
         }
     }
 
-    /// The disk begins or ceases to be slow.
+    /// Records that the disk becomes slow or ceases to be.
     pub fn set_disk_slow(&self, slow: bool) {
         self.0.reports.set_slow(slow);
     }
 
-    /// Shows every worker how far the clocks of the shards' leaders are from this node's.
+    /// Publishes to all workers how far the clocks of the shards' leaders are ahead of this node's.
     pub fn show_leader_clocks(&self) {
         let node = self.0.node.borrow();
         for shard in node.slot_map().shards() {
@@ -287,17 +289,17 @@ impl Worker {
         }
     }
 
-    /// Why the disk takes no writes, or not in time, while it does not; kept up to date.
+    /// Why the disk takes no writes, or is slow; `None` while neither holds; kept up to date.
     pub fn disk_error(&self) -> Arc<Mutex<Option<String>>> {
         self.0.disk_error.clone()
     }
 
-    /// What the registry knows of a node's number.
-    pub fn seat(&self, node: NodeId) -> Option<Seat> {
-        self.0.node.borrow().seat(node).cloned()
+    /// The registry's entry of a node.
+    pub fn host_entry(&self, node: NodeId) -> Option<HostEntry> {
+        self.0.node.borrow().host_entry(node).cloned()
     }
 
-    /// All disks that the registry knows.
+    /// All hosts in the registry, with their uuids.
     pub fn known_hosts(&self) -> BTreeMap<NodeId, KnownHost> {
         let node = self.0.node.borrow();
         let host = |(node, uuid, address): (NodeId, Uuid, &str)| {
@@ -306,7 +308,7 @@ impl Worker {
         node.known_hosts().map(host).collect()
     }
 
-    /// The answer to a stale read, if the node has all that it takes.
+    /// The answer to a stale read, if local data suffices for it.
     fn answer_at_once(&self, request: &Request) -> Option<Reply> {
         match request {
             Request::Read { read, consistency: Consistency::Stale } => {
@@ -316,9 +318,9 @@ impl Worker {
         }
     }
 
-    /// Drives the node until it cannot go on; returns why.
-    pub async fn run(&self, outlets: impl Outlets) -> WorkerFailure {
-        let mut asks = Vec::new();
+    /// Drives the node until it cannot continue; returns why.
+    pub async fn run(&self, sinks: impl ActionSinks) -> WorkerFailure {
+        let mut requests = Vec::new();
         loop {
             self.0.reports.wake.notified().await;
             self.gather().await;
@@ -333,39 +335,39 @@ impl Worker {
             for done in self.0.reports.take_snapshots() {
                 self.0.node.borrow_mut().handle(Event::Snapshot(done));
             }
-            self.take_asks(&mut asks);
+            self.take_asks(&mut requests);
             self.take_turns();
-            let contradiction = self.drive(&outlets);
+            let contradiction = self.drive(&sinks);
             self.tell_others();
             if let Some(contradiction) = contradiction {
                 return WorkerFailure::Contradiction(contradiction);
             }
             if self.0.turns.is_ready() {
-                // The next turns, behind the tasks that are ready by now: what those ask takes part.
+                // Take the next turns after all ready tasks have run: their requests take part.
                 self.0.told.set(2);
                 self.0.reports.wake.notify_one();
             }
         }
     }
 
-    /// Takes what other workers handed over.
-    fn take_asks(&self, asks: &mut Vec<Ask>) {
+    /// Takes the requests that other workers passed on.
+    fn take_asks(&self, requests: &mut Vec<WorkerRequest>) {
         for (worker, other) in self.0.others.borrow().iter().enumerate() {
-            other.exchange.asks().take(asks);
-            for ask in asks.drain(..) {
-                match ask {
-                    Ask::Request { client, token, request } => {
+            other.exchange.requests().take(requests);
+            for request in requests.drain(..) {
+                match request {
+                    WorkerRequest::Request { client, token, request } => {
                         let token = Token(self.0.waiting.at_worker(worker, token));
                         self.offer(client, Turn { token, request });
                     }
-                    // Its client may have gone away.
-                    Ask::Status(sender) => drop(sender.send(self.0.node.borrow().status())),
+                    // The requester may be gone.
+                    WorkerRequest::Status(sender) => drop(sender.send(self.0.node.borrow().status())),
                 }
             }
         }
     }
 
-    /// Hands over what the drive brought for other workers.
+    /// Sends the other workers what the drive produced for them.
     fn tell_others(&self) {
         let mut others = self.0.others.borrow_mut();
         if others.is_empty() {
@@ -375,10 +377,10 @@ impl Worker {
         let is_news = !Arc::ptr_eq(&self.0.slots.borrow(), &slots);
         for other in &mut *others {
             if is_news {
-                other.words.push(Word::Slots(slots.clone()));
+                other.messages.push(WorkerMessage::Slots(slots.clone()));
             }
-            if !other.words.is_empty() {
-                other.exchange.words().put(&mut other.words);
+            if !other.messages.is_empty() {
+                other.exchange.messages().put(&mut other.messages);
             }
         }
         if is_news {
@@ -386,23 +388,24 @@ impl Worker {
         }
     }
 
-    /// Puts a word into the next batch for each other worker.
-    fn tell_all(&self, word: impl Fn() -> Word) {
-        self.0.others.borrow_mut().iter_mut().for_each(|other| other.words.push(word()));
+    /// Adds a message to the next batch of each other worker.
+    fn tell_all(&self, message: impl Fn() -> WorkerMessage) {
+        self.0.others.borrow_mut().iter_mut().for_each(|other| other.messages.push(message()));
     }
 
-    /// Under load, waits until the sockets have been looked at once more, and those read that have become ready since: a
-    /// system call that waits for nothing is little beside a round of messages and a sync for the few that came first.
+    /// Under load, yields once, so that newly readable sockets join this batch. A system call that
+    /// does not block costs little beside a round of messages and a sync for the first few
+    /// requests.
     async fn gather(&self) {
         if self.0.told.get() > 1 {
             tokio::task::yield_now().await;
-            // Whoever woke us meanwhile is served by the drive that follows.
+            // The drive that follows also handles what has woken us meanwhile.
             pin!(self.0.reports.wake.notified()).enable();
         }
         self.0.told.set(0);
     }
 
-    /// Tells the node when its disk begins or ceases to take writes.
+    /// Tells the node when the disk begins or ceases to reject writes or to be slow.
     fn tell_disk(&self) {
         let stall = self.0.reports.stall();
         let mut told = self.0.disk_error.lock().unwrap_or_else(PoisonError::into_inner);
@@ -414,39 +417,40 @@ impl Worker {
         *told = stall.map(|(_, text)| text);
     }
 
-    /// Drives the node once. Returns why it has to stop, if it has to.
-    fn drive(&self, outlets: &impl Outlets) -> Option<Contradiction> {
+    /// Drives the node once. Returns why it must stop, if it must.
+    fn drive(&self, sinks: &impl ActionSinks) -> Option<Contradiction> {
         let mut actions = self.0.actions.borrow_mut();
         self.0.node.borrow_mut().drive(&mut actions);
-        // The disk first: its work takes longest.
+        // Disk work first: it takes longest.
         if let Some(batch) = actions.wal.take() {
-            outlets.persist(batch);
+            sinks.persist(batch);
         }
         for task in actions.snapshots.drain(..) {
-            outlets.file(task);
+            sinks.file(task);
         }
         for frame in actions.frames.drain(..) {
-            outlets.send(frame);
+            sinks.send(frame);
         }
-        // Behind the frames: one of them may be a farewell to a peer that is none any more.
+        // After the frames: the last frame to a removed peer tells it that it was removed.
         if let Some(peers) = actions.peers.take() {
-            outlets.set_peers(peers);
+            sinks.set_peers(peers);
         }
         for (token, reply) in actions.replies.drain(..) {
             self.0.turns.answered(self.0.waiting.ticket(token.0));
             self.answer(token, reply);
         }
         if !actions.slow.is_empty() {
-            outlets.log_slow(&mut actions.slow);
+            sinks.log_slow(&mut actions.slow);
         }
-        // Behind the replies: who made the change does not wait until ten thousand watchers have looked at it.
+        // After the replies: the client that made the change does not wait until ten thousand
+        // watchers have been checked.
         for news in actions.config.drain(..) {
-            self.0.hub.tell(&news);
-            self.tell_all(|| Word::News(news.clone()));
+            self.0.watch_registry.tell(&news);
+            self.tell_all(|| WorkerMessage::News(news.clone()));
         }
         if !actions.elsewhere.is_empty() {
-            self.0.hub.tell_slots(&actions.elsewhere);
-            self.tell_all(|| Word::Elsewhere(actions.elsewhere.clone()));
+            self.0.watch_registry.tell_slots(&actions.elsewhere);
+            self.tell_all(|| WorkerMessage::Elsewhere(actions.elsewhere.clone()));
             actions.elsewhere.clear();
         }
         actions.contradiction.take()
@@ -470,7 +474,7 @@ impl Store for Worker {
         async {
             match pending {
                 Pending::Answered(reply) => reply,
-                // The worker only ever drops a sender when the whole node stops under the request.
+                // The worker drops a sender only if the whole node stops before the reply.
                 Pending::Waiting(receiver) => {
                     receiver.await.unwrap_or(Reply::Refused(Refusal::UnknownOutcome))
                 }
@@ -500,8 +504,8 @@ impl Store for Worker {
         self.0.clocks.ahead_ms(shard)
     }
 
-    fn hub(&self) -> &Arc<Hub> {
-        &self.0.hub
+    fn watch_registry(&self) -> &Arc<WatchRegistry> {
+        &self.0.watch_registry
     }
 
     fn status(&self) -> impl Future<Output = NodeStatus> {

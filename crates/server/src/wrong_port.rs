@@ -1,22 +1,24 @@
-//! HTTP clients at a port that speaks something else.
+//! Answers for HTTP clients at a port of another protocol.
 //!
-//! Owns how their requests are recognised and what they are told. A node has three ports with similar numbers, and every
-//! HTTP client, `tidelock --url` among them, shows the text of an answer; without one it reports a broken connection.
+//! Owns how their requests are recognised, and the answer. A node has three ports with similar
+//! numbers. Every HTTP client, including `tidelock --url`, shows the text of an answer; without one
+//! it would report a broken connection.
 
-/// Methods that a first line may begin with. No Redis command with a path and a version behind it is valid.
+/// Methods with which an HTTP request may begin. No valid Redis command is such a word followed by
+/// a path and a version.
 const METHODS: [&str; 7] = ["GET", "HEAD", "PUT", "POST", "DELETE", "PATCH", "OPTIONS"];
 
-/// A port that an HTTP client should not have been given.
+/// A port that does not serve HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WrongPort {
-    /// That of the Redis protocol.
+    /// The Redis protocol port.
     Resp,
-    /// That of the other nodes.
+    /// The peer port.
     Peer,
 }
 
 impl WrongPort {
-    /// The whole answer, behind which the connection closes.
+    /// The whole answer, after which the connection is closed.
     pub fn answer(self) -> Vec<u8> {
         let (what, flag) = match self {
             WrongPort::Resp => ("for Redis clients", "--resp"),
@@ -31,7 +33,7 @@ impl WrongPort {
     }
 }
 
-/// Whether bytes begin with a request of HTTP/1.
+/// Whether bytes begin with an HTTP/1 request.
 pub fn begins_http_request(bytes: &[u8]) -> bool {
     METHODS.iter().any(|method| {
         bytes
@@ -40,7 +42,7 @@ pub fn begins_http_request(bytes: &[u8]) -> bool {
     })
 }
 
-/// Whether a line of words is the first of a request of HTTP/1.
+/// Whether the words of a line are an HTTP/1 request line.
 pub fn is_http_request_line(method: &[u8], target: &[u8], version: &[u8]) -> bool {
     let is_method = METHODS.iter().any(|known| known.as_bytes() == method);
     is_method && (target.starts_with(b"/") || target == b"*") && version.starts_with(b"HTTP/1.")

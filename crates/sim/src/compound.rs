@@ -1,9 +1,10 @@
-//! What clients ask with operations: transactions, numbers, keys that expire at a time or after
-//! one.
+//! Generates requests with operations: transactions, numbers, keys that expire at a time or after a
+//! duration.
 //!
-//! Owns the choice, on keys of its own (`{tag}o/…`), so that the histories of plain keys stay simple enough to be judged without
-//! knowing the log. Every command names the operation of the history that it belongs to: a transaction ends with a look at a
-//! key that bears the token, an exchange puts a number that does. So the log can be held against the history.
+//! Owns the choice, on separate keys (`{tag}o/…`), so that the histories of plain keys stay simple
+//! enough to be checked without the log. Every command names its operation in the history: a
+//! transaction ends with a read of a key that contains the token, and an exchange stores a number
+//! that encodes it. So the log can be compared with the history.
 
 use bytes::Bytes;
 use tidelock_core::command::{
@@ -27,7 +28,7 @@ pub fn is_compound(key: &[u8]) -> bool {
     key.starts_with(b"{")
 }
 
-/// The operation of the history that a command in the log belongs to, if it is one of ours.
+/// The operation in the history to which a logged command belongs, if this module generated it.
 pub fn token_in(write: &Write) -> Option<Token> {
     match write {
         Write::Transaction(transaction) => {
@@ -42,14 +43,14 @@ pub fn token_in(write: &Write) -> Option<Token> {
     }
 }
 
-/// The choice of requests with operations.
+/// Generator of requests with operations.
 #[derive(Debug)]
 pub struct Compound {
-    /// For each data shard, what its keys begin with.
+    /// For each data shard, the hash tag of its keys.
     tags: Vec<String>,
     keys_per_shard: usize,
     per_mille: u32,
-    /// Versions that somebody saw, for watches.
+    /// Versions that clients saw, for watches.
     seen: Vec<(Bytes, Version)>,
     random: fastrand::Rng,
 }

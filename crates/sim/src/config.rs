@@ -1,12 +1,12 @@
-//! What clients ask of the configuration centre.
+//! Generates clients' requests to the configuration centre.
 //!
-//! Owns the choice of the next change or read. It judges nothing; `checkers::config` does.
+//! Owns the choice of the next change or read. It checks nothing; `checkers::config` does.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidelock_core::command::config::{
-    Change, ConfigReply, Deed, Field, Item, Name, Policy, Query, Refers, Selection, Stamp, Value,
+    Change, ConfigOperation, ConfigReply, Field, Item, Name, Policy, Query, Refers, Selection, Stamp, Value,
 };
 use tidelock_core::command::{ConfigRead, ConfigWrite, Consistency, Read, Reply, Request, Write};
 use tidelock_core::types::{ShardId, Token};
@@ -20,27 +20,27 @@ pub const CONTAINERS: [&str; 2] = ["c0", "c1"];
 /// Pairs that clients use in each namespace.
 const PAIRS: u8 = 4;
 
-/// What the names of namespaces that come and go begin with.
+/// Prefix of the names of namespaces that are created and deleted during a run.
 const FLEETING: &str = "fleeting";
 
-/// Whether a namespace is one of those that come and go.
+/// Whether a namespace is one of those that are created and deleted during a run.
 pub fn is_fleeting(name: &Name) -> bool {
     name.as_str().starts_with(FLEETING)
 }
 
-/// What clients do with configuration.
+/// Generator of requests about configuration.
 #[derive(Debug)]
 pub struct Deeds {
     names: Vec<Name>,
-    /// Namespaces that come and go.
+    /// Namespaces that are created and deleted during a run.
     fleeting: Vec<Name>,
-    /// The highest revision of each that any client heard of.
+    /// The highest revision of each namespace that any client has seen.
     seen: BTreeMap<Name, u64>,
     random: fastrand::Rng,
 }
 
 impl Deeds {
-    /// For each shard one namespace that stays, and one that comes and goes.
+    /// Uses two namespaces for each shard: one that stays, and one that is created and deleted.
     pub fn new(data_shards: u64, random: fastrand::Rng) -> Deeds {
         let (names, fleeting) = (names("ns", data_shards), names(FLEETING, data_shards));
         Deeds { names, fleeting, seen: BTreeMap::new(), random }
@@ -56,7 +56,8 @@ impl Deeds {
         per_mille > 0 && self.random.u32(0..1000) < per_mille
     }
 
-    /// The next request, which will be known as `token`: who made a revision can be told by its author.
+    /// The next request, with `token` as its author, so that a revision names the request that made
+    /// it.
     pub fn request(&mut self, token: Token) -> Request {
         if self.random.u8(0..10) < 4 { self.read() } else { self.write(token) }
     }
@@ -103,7 +104,7 @@ impl Deeds {
     fn write(&mut self, token: Token) -> Request {
         let stamp = Stamp {
             author: token.0.to_string().into(),
-            // Clocks of several nodes, none of them right.
+            // As from the clocks of several nodes, none of them right.
             time_ms: 1_000_000 + token.0 * 10 + self.random.u64(0..1_000),
             message: "".into(),
         };
@@ -113,48 +114,49 @@ impl Deeds {
         let position = self.random.usize(0..self.names.len());
         let namespace = self.names[position].clone();
         let newest = self.seen.get(&namespace).copied().unwrap_or_default();
-        let deed = match self.random.u8(0..20) {
-            0 => Deed::Create,
-            // The first namespace forgets quickly, the others nothing.
+        let operation = match self.random.u8(0..20) {
+            0 => ConfigOperation::Create,
+            // The first namespace keeps little history, the others all of it.
             1 if position == 0 => {
-                Deed::SetPolicy(Policy { revisions: self.random.u64(2..20), age_ms: 5_000 })
+                ConfigOperation::SetPolicy(Policy { revisions: self.random.u64(2..20), age_ms: 5_000 })
             }
-            1 => Deed::SetPolicy(Policy { revisions: 10_000, age_ms: u64::MAX }),
+            1 => ConfigOperation::SetPolicy(Policy { revisions: 10_000, age_ms: u64::MAX }),
             2 | 3 => {
                 let to = newest.saturating_sub(self.random.u64(0..8));
                 let item = (self.random.u8(0..3) == 0).then(|| Item::Pair(self.key()));
-                Deed::Rollback { to, item }
+                ConfigOperation::Rollback { to, item }
             }
             _ => {
                 let changes = (0..self.random.u8(1..4)).map(|_| self.change(token)).collect();
-                Deed::Publish { changes, create: self.random.u8(0..4) > 0 }
+                ConfigOperation::Publish { changes, create: self.random.u8(0..4) > 0 }
             }
         };
         let expected = (self.random.u8(0..6) == 0).then_some(newest);
-        Request::Write(Write::Config(ConfigWrite { namespace, stamp, expected, deed }))
+        Request::Write(Write::Config(ConfigWrite { namespace, stamp, expected, operation }))
     }
 
-    /// A change of a namespace that comes and goes: often enough its end, and as often one that its content forbids.
+    /// A change of a namespace that is created and deleted: often its deletion, and as often one
+    /// that is refused because of its content.
     fn write_fleeting(&mut self, token: Token, stamp: Stamp) -> Request {
         let namespace = choose(&mut self.random, &self.fleeting).clone();
         let newest = self.seen.get(&namespace).copied().unwrap_or_default();
-        let deed = match self.random.u8(0..16) {
-            0 => Deed::Create,
-            1..=3 => Deed::Delete { force: true },
-            4 | 5 => Deed::Delete { force: false },
-            // Perhaps to a revision of an earlier life, which is not to come back.
+        let operation = match self.random.u8(0..16) {
+            0 => ConfigOperation::Create,
+            1..=3 => ConfigOperation::Delete { force: true },
+            4 | 5 => ConfigOperation::Delete { force: false },
+            // Perhaps to a revision before the namespace was deleted, which must not come back.
             6 | 7 => {
                 let to = self.somewhat_before(newest);
                 let item = self.random.bool().then(|| Item::Pair(self.key()));
-                Deed::Rollback { to, item }
+                ConfigOperation::Rollback { to, item }
             }
             _ => {
                 let changes = (0..self.random.u8(0..3)).map(|_| self.change(token)).collect();
-                Deed::Publish { changes, create: self.random.u8(0..4) > 0 }
+                ConfigOperation::Publish { changes, create: self.random.u8(0..4) > 0 }
             }
         };
         let expected = (self.random.u8(0..6) == 0).then_some(newest);
-        Request::Write(Write::Config(ConfigWrite { namespace, stamp, expected, deed }))
+        Request::Write(Write::Config(ConfigWrite { namespace, stamp, expected, operation }))
     }
 
     fn somewhat_before(&mut self, revision: u64) -> u64 {

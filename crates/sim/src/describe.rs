@@ -1,6 +1,7 @@
-//! Requests, replies and events in the words and numbers of a trace.
+//! Describes requests, replies and events for a trace, as text and as numbers.
 //!
-//! Owns how they are told apart in the hash of a run, and shortened for people. It decides nothing.
+//! Owns how they are distinguished in the hash of a run, and shortened for people. It decides
+//! nothing.
 
 use tidelock_core::command::{Refusal, Reply, Request};
 use tidelock_core::event::Event;
@@ -60,7 +61,7 @@ pub fn reply_facts(reply: &Reply) -> (u64, u64) {
     }
 }
 
-/// A request for the trace; values are cut, they only name their operation.
+/// A request for the trace; values are truncated, since they only name their operation.
 pub fn brief(request: &Request) -> String {
     shorten(format!("{request:?}"))
 }
@@ -70,7 +71,7 @@ pub fn brief_reply(reply: &Reply) -> String {
     shorten(format!("{reply:?}"))
 }
 
-/// What became of a task on snapshot files, for the trace.
+/// The outcome of a task on snapshot files, for the trace.
 pub fn brief_done(done: &SnapshotDone) -> String {
     let id = done.id();
     let what = match done {

@@ -1,12 +1,13 @@
-//! A disk in memory that forgets, tears and refuses as real ones do.
+//! A simulated disk in memory that loses, tears and refuses writes as real disks do.
 //!
-//! Owns the contract of [`Disk`] and everything it leaves open: bytes that were written but not synced are, after
-//! a power loss, for each 512-byte sector any of the states it went through since its last sync, independently of
-//! all other sectors; sizes changed but not synced may be old or new. A killed *process* loses nothing, because
-//! the system keeps its pages; but what it did not sync can still be lost by a later power loss, which is why
-//! recovery has to sync what it believes. Synced bytes change only through [`SimDisk::flip_bit`].
+//! Owns the contract of [`Disk`] and everything that it leaves open. After a power loss, each
+//! unsynced 512-byte sector has any of the contents that it had since its last sync, independently
+//! of all other sectors. Unsynced changes of size may be lost or kept. A killed *process* loses
+//! nothing, because the operating system keeps its pages. A later power loss can still lose its
+//! unsynced data, which is why recovery has to sync the data that it accepts. Synced bytes change
+//! only through [`SimDisk::flip_bit`].
 //!
-//! It deliberately knows no latency: how long a write takes is the business of the host that waits for it.
+//! It deliberately has no latency: the host decides how long a write takes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use std::rc::Rc;
 
 use tidelock_core::storage::disk::{Disk, DiskError, DiskErrorKind, DiskFile};
 
-/// The unit in which unsynced bytes survive or vanish.
+/// The unit in which unsynced bytes are kept or lost.
 pub const SECTOR_BYTES: usize = 512;
 
 /// A handle to a host's disk; clones are the same disk.
@@ -36,7 +37,7 @@ pub struct SimFile {
 #[derive(Debug)]
 pub struct DiskCopy(BTreeMap<String, Vec<u8>>);
 
-/// What a disk has been asked to do so far.
+/// Counts of a disk's operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounters {
     /// Operations, reads excepted.
@@ -47,8 +48,8 @@ pub struct DiskCounters {
     pub bytes_written: u64,
     /// Sectors that a power loss reverted to an earlier state.
     pub sectors_lost: u64,
-    /// Operations that failed for want of room, on a read-only file system, or as a sync told to fail: the only reasons
-    /// that a process may give for stopping.
+    /// Operations that failed because there was no room, because the file system is read-only, or
+    /// by an injected sync failure: the only disk errors for which a process may stop.
     pub refusals: u64,
 }
 
@@ -57,7 +58,7 @@ struct State {
     names: BTreeMap<String, u64>,
     inodes: BTreeMap<u64, Inode>,
     inodes_created: u64,
-    /// Handles of earlier sessions belong to dead processes and do nothing.
+    /// Handles of earlier sessions belong to dead processes; their operations have no effect.
     session: u64,
     faults: Faults,
     counters: DiskCounters,
@@ -66,29 +67,29 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Faults {
-    /// Bytes that files may yet grow by; `None` for no limit.
+    /// Bytes by which files may still grow; `None` for no limit.
     free_bytes: Option<u64>,
-    /// Nothing can be changed; what was written before can still be synced.
+    /// Nothing can be changed; earlier writes can still be synced.
     read_only: bool,
     /// The process has no descriptor for another file.
     no_descriptors: bool,
     fail_next_sync: bool,
-    /// The process dies inside the operation that makes this zero.
+    /// Operations until the process dies inside one.
     operations_to_live: Option<u64>,
     dead: bool,
 }
 
 #[derive(Debug, Default)]
 struct Inode {
-    /// As every reader sees it.
+    /// The content that readers see.
     visible: Vec<u8>,
-    /// As it was when last synced.
+    /// The content at the last sync.
     durable: Vec<u8>,
-    /// Every content that a sector had since then, oldest first; the last one is visible.
+    /// Every content of a sector since the last sync, oldest first; the last one is visible.
     unsynced: BTreeMap<usize, Vec<[u8; SECTOR_BYTES]>>,
 }
 
-/// How much of what was not synced a power loss takes. Real disks do all of these.
+/// How much unsynced data a power loss takes. Real disks do all of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loss {
     Everything,
@@ -99,7 +100,7 @@ enum Loss {
 }
 
 impl SimDisk {
-    /// An empty disk without faults; `seed` decides what power losses take.
+    /// An empty disk without faults; `seed` decides which data power losses take.
     pub fn new(seed: u64) -> SimDisk {
         let state = State {
             names: BTreeMap::new(),
@@ -113,7 +114,7 @@ impl SimDisk {
         SimDisk { state: Rc::new(RefCell::new(state)) }
     }
 
-    /// All files as they are now, as a copy of the directory would have them.
+    /// All files as they are now, as in a copy of the directory.
     pub fn copy(&self) -> DiskCopy {
         let state = self.state.borrow();
         let files =
@@ -121,7 +122,7 @@ impl SimDisk {
         DiskCopy(files.collect())
     }
 
-    /// Puts a copy in the place of all files. No process may use the disk.
+    /// Replaces all files by a copy. No process may use the disk.
     pub fn put_back(&self, copy: DiskCopy) {
         let state = &mut *self.state.borrow_mut();
         state.session += 1;
@@ -134,19 +135,20 @@ impl SimDisk {
         }
     }
 
-    /// The process that used the disk is gone; its handles are dead, its writes stay visible and unsynced.
+    /// Ends the process that used the disk. Its handles are dead; its writes stay visible and
+    /// unsynced.
     pub fn kill(&self) {
         let state = &mut *self.state.borrow_mut();
         state.session += 1;
         state.faults.dead = false;
         state.faults.operations_to_live = None;
-        // The next process has descriptors of its own.
+        // The next process starts with free descriptors.
         state.faults.no_descriptors = false;
         let names = &state.names;
         state.inodes.retain(|inode, _| names.values().any(|named| named == inode));
     }
 
-    /// The process is gone and so is a part of what it did not sync.
+    /// Ends the process by a power loss: a part of its unsynced data is lost.
     pub fn power_loss(&self) {
         self.kill();
         let state = &mut *self.state.borrow_mut();
@@ -161,13 +163,14 @@ impl SimDisk {
         }
     }
 
-    /// The process dies inside the `operations`-th mutating operation from now: it takes place in part or not at
-    /// all, and it and all later ones fail until [`SimDisk::kill`] or [`SimDisk::power_loss`] ends the session.
+    /// The process dies inside the `operations`-th mutating operation from now: it is executed in
+    /// part or not at all, and it and all later ones fail until [`SimDisk::kill`] or
+    /// [`SimDisk::power_loss`] ends the session.
     pub fn die_after(&self, operations: u64) {
         self.state.borrow_mut().faults.operations_to_live = Some(operations);
     }
 
-    /// Withdraws [`SimDisk::die_after`], if it has not struck yet.
+    /// Withdraws [`SimDisk::die_after`], if the process has not died yet.
     pub fn survive(&self) {
         self.state.borrow_mut().faults.operations_to_live = None;
     }
@@ -192,7 +195,7 @@ impl SimDisk {
         self.state.borrow_mut().faults.no_descriptors = no_descriptors;
     }
 
-    /// The next sync fails, and what it should have covered is kept in part, in an order nobody knows.
+    /// Makes the next sync fail; an arbitrary part of the unsynced data is kept.
     pub fn fail_next_sync(&self) {
         self.state.borrow_mut().faults.fail_next_sync = true;
     }
@@ -202,7 +205,8 @@ impl SimDisk {
         self.state.borrow_mut().faults.fail_next_sync = false;
     }
 
-    /// Flips one bit of a file, of what is visible and of what is durable. Panics outside of the file.
+    /// Flips one bit of a file, in the visible and in the durable content. Panics if the offset is
+    /// outside of the file.
     pub fn flip_bit(&self, name: &str, bit: u64) {
         let mut state = self.state.borrow_mut();
         let inode = state.names[name];
@@ -223,7 +227,7 @@ impl SimDisk {
         Some(state.inodes[state.names.get(name)?].visible.clone())
     }
 
-    /// What the disk has been asked to do so far.
+    /// Counts of the disk's operations.
     pub fn counters(&self) -> DiskCounters {
         self.state.borrow().counters
     }
@@ -363,7 +367,7 @@ impl DiskFile for SimFile {
     }
 }
 
-/// Whether the process survives the operation it is in.
+/// Whether the process survives the present operation.
 #[derive(Clone, Copy)]
 enum Fate {
     Lives,
@@ -470,7 +474,7 @@ impl Inode {
     fn resize(&mut self, bytes: usize) {
         let kept = self.visible.len().min(bytes);
         self.visible.resize(bytes, 0);
-        // The sectors of the difference change: what they held before must not come back once this is synced.
+        // The sectors of the difference change: their old content must not come back after a sync.
         for sector in kept / SECTOR_BYTES..self.visible.len().div_ceil(SECTOR_BYTES) {
             let content = sector_of(&self.visible, sector);
             self.unsynced.entry(sector).or_default().push(content);
@@ -485,8 +489,8 @@ impl Inode {
         }
     }
 
-    /// Chooses what stays of each unsynced sector and makes that both visible and durable. Returns how many
-    /// sectors are not what they were.
+    /// Chooses the content of each unsynced sector and makes it both visible and durable. Returns
+    /// how many sectors changed.
     fn lose(&mut self, loss: Loss, random: &mut fastrand::Rng) -> u64 {
         let resized = self.visible.len() != self.durable.len();
         if resized && (loss == Loss::Nothing || (loss != Loss::Everything && random.bool())) {

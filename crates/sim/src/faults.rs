@@ -1,41 +1,41 @@
-//! Faults as data: what can strike a cluster, whom, when and for how long.
+//! Faults as data: which faults strike which host, when, and for how long.
 //!
-//! Owns the vocabulary and how a schedule is drawn from a seed. It strikes nothing: `run::nemesis` does. A schedule
-//! is a plain list, so a failing run can be repeated with any of its faults left out, and a directed test can
-//! write its own list.
+//! Owns the kinds of faults and how a schedule is drawn from a seed. `world::nemesis` executes
+//! them. A schedule is a plain list, so a failing run can be repeated with any of its faults left
+//! out, and a directed test can write its own list.
 
 use std::fmt;
 
 use tidelock_core::types::{NodeId, ShardId};
 
-use crate::agenda::Micros;
+use crate::event_queue::Micros;
 
 /// A fault and its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduledFault {
-    /// When it strikes, from the start of the run.
+    /// When it begins, from the start of the run.
     pub at: Micros,
-    /// How long until it is relieved: a crashed host starts, a partition heals.
+    /// How long it lasts; then a crashed host starts, or a partition heals.
     pub lasts: Micros,
-    /// What it is.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// What can strike.
+/// A kind of fault, with its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A process dies.
     Crash {
-        /// Whose.
+        /// The target.
         target: Target,
-        /// What becomes of its disk.
+        /// What happens to its disk.
         loss: Loss,
         /// It dies inside this many disk operations from now, rather than between two events.
         inside_operations: Option<u64>,
     },
     /// All processes die in one instant, by power loss.
     Blackout,
-    /// A process is told to retire; when the fault is relieved it is replaced by a new one.
+    /// A process is told to retire; a new one replaces it when the fault is relieved.
     Retire {
         /// Which.
         target: Target,
@@ -47,16 +47,16 @@ pub enum Fault {
     },
     /// Some hosts are separated from all others.
     Partition {
-        /// Bit `i` set: host `i + 1` is on the one side.
+        /// If bit `i` is set, host `i + 1` is on the separated side.
         side: u64,
-        /// Which way nothing passes.
+        /// The blocked directions.
         way: Way,
     },
     /// One host is separated from all others.
     Isolate {
         /// Which.
         target: Target,
-        /// Which way nothing passes.
+        /// The blocked directions.
         way: Way,
     },
     /// Some connections break at once and may be established again.
@@ -71,106 +71,111 @@ pub enum Fault {
     },
     /// Syncs take longer.
     SlowDisk {
-        /// Whose.
+        /// The target.
         target: Target,
         /// How many times longer.
         factor: u64,
     },
-    /// Syncs hang: each takes so much longer until the fault is relieved.
+    /// Syncs hang: each takes longer by this much until the fault is relieved.
     HangDisk {
-        /// Whose.
+        /// The target.
         target: Target,
-        /// How much longer.
+        /// Additional duration of each sync.
         longer: Micros,
     },
     /// The next sync fails; a host that stopped for it starts when the fault is relieved.
     FailSync {
-        /// Whose.
+        /// The target.
         target: Target,
     },
-    /// Files cannot grow. A process waits for it; one that cannot start starts when the fault is relieved.
+    /// Files cannot grow. A running process waits; one that could not start is started when the
+    /// fault is relieved.
     FullDisk {
-        /// Whose.
+        /// The target.
         target: Target,
         /// How many bytes are left.
         free_bytes: u64,
     },
     /// Nothing can be written. A process waits, as on a full disk.
     ReadOnlyDisk {
-        /// Whose.
+        /// The target.
         target: Target,
     },
-    /// No file can be opened or created, for want of descriptors. The process waits, as on a full disk.
+    /// No file can be opened or created, because there are no descriptors. The process waits, as on
+    /// a full disk.
     NoDescriptors {
-        /// Whose.
+        /// The target.
         target: Target,
     },
     /// A clock runs fast or slow.
     SkewClock {
-        /// Whose.
+        /// The target.
         target: Target,
         /// Length of a tick in percent of the nominal one.
         percent: u64,
     },
-    /// Somebody sets a clock forward or back. It keeps going from there; when the fault is relieved it is right again.
+    /// A clock jumps forward or back, and continues from there. It is correct again when the fault
+    /// is relieved.
     SetClock {
-        /// Whose.
+        /// The target.
         target: Target,
-        /// By how much it is wrong then, in milliseconds.
+        /// The error of the clock, in milliseconds.
         ahead_ms: i64,
     },
-    /// A host starts with its disk as it was before its latest start. If its peers refuse it, it stops, and gets the disk
-    /// back that it had when the fault is relieved. Strikes only where every other host knows that latest start: one that
-    /// does not could be taken in by the old copy, and the two by themselves might be a majority.
+    /// A host starts with its disk as it was before its latest start. If its peers refuse it, it
+    /// stops, and gets its later disk back when the fault is relieved. Strikes only if every other
+    /// host knows that latest start: one that does not know it could accept the old copy, and the
+    /// two together might be a majority.
     OldCopy {
-        /// Whose.
+        /// The target.
         target: Target,
     },
 }
 
-/// Whom a fault strikes; resolved when it does.
+/// The target of a fault; resolved when it strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// This host.
     Node(NodeId),
-    /// A host that believes it leads this shard; if none does, nobody is struck.
+    /// A host that believes it leads this shard; if there is none, the fault has no effect.
     LeaderOf(ShardId),
 }
 
-/// What becomes of the disk when a process dies.
+/// What happens to the disk when a process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// Nothing: the system lives on and keeps its pages.
+    /// Nothing: the operating system stays up and keeps its pages.
     Process,
-    /// Some of what was not synced.
+    /// Some unsynced data is lost.
     Power,
 }
 
 /// The directions of a separation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Nothing passes.
+    /// Both directions are blocked.
     Both,
-    /// Nothing reaches the side; what it sends arrives.
+    /// Frames to the side are blocked; frames from it arrive.
     In,
-    /// Nothing leaves the side.
+    /// Frames from the side are blocked.
     Out,
 }
 
-/// A shell that breaks its side of the core's contract, all the time. No plan that is drawn has one: they show that
-/// the checkers notice. How the core itself is broken stands in `tidelock_core::deliberate`.
+/// A bug of the shell, which breaks the core's contract during the whole run. Drawn plans never
+/// have one: tests use them to prove that the checkers detect them. Deliberate faults of the core
+/// are in `tidelock_core::deliberate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sabotage {
+pub enum ShellBug {
     /// Log batches are reported durable as soon as they are written, before any sync.
     DurableBeforeSync,
     /// Frames that must arrive once arrive twice.
     FramesTwice,
-    /// Log batches that a stalled disk did not take are forgotten, and later ones are reported durable.
+    /// Log batches that a stalled disk refused are dropped, and later ones are reported as durable.
     StalledBatchesForgotten,
 }
 
 impl Fault {
-    /// The one host that it strikes; `None` if it strikes all, or links.
+    /// The only host that it strikes; `None` if it strikes all hosts, or links.
     pub fn target(&self) -> Option<Target> {
         match *self {
             Fault::Crash { target, .. }
@@ -199,16 +204,16 @@ impl fmt::Display for ScheduledFault {
     }
 }
 
-/// How often faults strike, and the cluster they are for.
+/// The parameters from which a schedule is drawn: the cluster, and how often faults strike.
 #[derive(Clone, Copy, Debug)]
 pub struct Severity {
     /// Hosts of the cluster.
     pub nodes: u64,
     /// Data shards of the cluster.
     pub data_shards: u64,
-    /// Faults strike between this time…
+    /// Earliest time of a fault.
     pub from: Micros,
-    /// …and this.
+    /// Latest time of a fault.
     pub until: Micros,
     /// Longest time between two faults.
     pub interval_max: Micros,
@@ -218,7 +223,8 @@ pub struct Severity {
 
 /// Draws a schedule.
 pub fn draw(severity: Severity, random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
-    // Each run favours some kinds, because kinds diluted by all others meet each other too rarely.
+    // Each run favours some kinds: with all kinds equally likely, particular ones would coincide
+    // too rarely.
     let favoured: Vec<u8> = (0..random.usize(1..=4)).map(|_| random.u8(0..KINDS)).collect();
     let mut faults = Vec::new();
     let mut at = severity.from;
@@ -233,8 +239,8 @@ pub fn draw(severity: Severity, random: &mut fastrand::Rng) -> Vec<ScheduledFaul
     }
 }
 
-/// Draws further faults for one run in three: disks that take no writes, of one host or of all at once. They have a row of
-/// their own, so that seeds whose rows were drawn before there were such faults keep them as they were.
+/// Draws further faults for one run in three: disks that take no writes, of one host or of all at
+/// once. They are drawn separately, so that existing seeds keep their other faults.
 pub fn draw_stalls(severity: Severity, random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
     let mut faults = Vec::new();
     if random.u8(0..3) > 0 {
@@ -264,8 +270,8 @@ pub fn draw_stalls(severity: Severity, random: &mut fastrand::Rng) -> Vec<Schedu
     }
 }
 
-/// Draws further faults for one run in three: processes without file descriptors. They have a row of their own for the
-/// same reason.
+/// Draws further faults for one run in three: processes without file descriptors. They are drawn
+/// separately for the same reason.
 pub fn draw_shortages(severity: Severity, random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
     let mut faults = Vec::new();
     if random.u8(0..3) > 0 {
@@ -283,7 +289,8 @@ pub fn draw_shortages(severity: Severity, random: &mut fastrand::Rng) -> Vec<Sch
     }
 }
 
-/// Draws further faults for one run in three: disks that are slow or hang. They have a row of their own for the same reason.
+/// Draws further faults for one run in three: disks that are slow or hang. They are drawn
+/// separately for the same reason.
 pub fn draw_hangs(severity: Severity, random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
     let mut faults = Vec::new();
     if random.u8(0..3) > 0 {
@@ -320,20 +327,21 @@ pub fn draw_slow_disks(
         for target in [first].into_iter().chain(others) {
             faults.push(ScheduledFault { at, lasts, fault: draw_hang(target, random) });
         }
-        // Often the next disk hangs when the last one has hardly recovered.
+        // Often the next disk hangs soon after the last one has recovered.
         let pause_max_ms = *choose(random, &[10, 500, 5_000]);
         at = at + lasts + Micros::MILLISECOND * random.u64(1..=pause_max_ms);
     }
     faults
 }
 
-/// From a little slower than a heartbeat to longer than any run.
+/// Durations of hangs: from a little longer than a heartbeat to longer than any run.
 pub fn draw_hang(target: Target, random: &mut fastrand::Rng) -> Fault {
     let longest_ms = *choose(random, &[100, 1_000, 10_000, 60_000]);
     Fault::HangDisk { target, longer: Micros::MILLISECOND * random.u64(50..=longest_ms) }
 }
 
-/// Draws further faults for one run in two: clocks that jump. They have a row of their own for the same reason.
+/// Draws further faults for one run in two: clocks that jump. They are drawn separately for the
+/// same reason.
 pub fn draw_clocks(severity: Severity, random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
     let mut faults = Vec::new();
     if random.bool() {
@@ -351,8 +359,8 @@ pub fn draw_clocks(severity: Severity, random: &mut fastrand::Rng) -> Vec<Schedu
     }
 }
 
-/// Draws further faults for one run in three: hosts whose disks were put back. They have a row of their own for the same
-/// reason.
+/// Draws further faults for one run in three: hosts with disks that were put back. They are drawn
+/// separately for the same reason.
 pub fn draw_old_copies(severity: Severity, random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
     let mut faults = Vec::new();
     if random.u8(0..3) > 0 {

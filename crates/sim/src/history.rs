@@ -1,8 +1,11 @@
-//! What clients asked and were told, in one total order.
+//! The requests and replies of clients, in one total order.
 //!
-//! Owns the record on which all judgement of client-visible behaviour rests. A [`Moment`] is a position in the order
-//! in which requests entered and replies left the nodes: an operation that completed at an earlier moment than
-//! another was invoked came before it in real time. It judges nothing; `checkers` does.
+//! Owns the record from which checkers judge client-visible behaviour. A [`Moment`] is a position
+//! in the order in which requests entered and replies left the nodes: an operation that completed
+//! at an earlier moment than another was invoked came before it in real time. It checks nothing;
+//! `checkers` does.
+
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use tidelock_core::command::{ConfigReply, Refusal, Reply, Request, Write};
@@ -17,7 +20,7 @@ impl Moment {
     pub const NEVER: Moment = Moment(u64::MAX);
 }
 
-/// Which replica of the store was asked: a node, in one of its lives.
+/// The process that was asked: a node, in one of its lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Incarnation {
     /// The node.
@@ -26,34 +29,35 @@ pub struct Incarnation {
     pub life: u64,
 }
 
-/// One request and its fate.
+/// One request and its outcome.
 #[derive(Clone, Debug)]
 pub struct Operation {
-    /// Names it; unique in the run, and found again in every value it puts.
+    /// Identifies it; unique in the run, and contained in every value that it puts.
     pub token: Token,
-    /// Who was asked.
+    /// The process that was asked.
     pub at: Incarnation,
-    /// What was asked.
+    /// The request.
     pub request: Request,
-    /// When.
+    /// When it was invoked.
     pub invoked: Moment,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: Outcome,
     /// Whether it belongs to the final inspection of a healed cluster.
     pub is_final: bool,
-    /// The version of the slot map by which the node that was asked owned all keys, when it was asked; `None` also if that
-    /// was not so at the answer. Then another node may have answered.
+    /// The version of the slot map by which the node that was asked owned all keys, when it was
+    /// asked; `None` if it did not own all keys then or at the answer: another node may have
+    /// answered.
     pub whole_map: Option<u64>,
 }
 
-/// What became of an operation, as far as its client could know if it waited for ever.
+/// The outcome of an operation, as far as a client without a timeout could know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// No reply yet.
     Open,
-    /// This reply.
+    /// It was answered.
     Answered {
-        /// When.
+        /// When it was answered.
         at: Moment,
         /// The reply.
         reply: Reply,
@@ -115,7 +119,8 @@ impl History {
         }
     }
 
-    /// Records the same for the moment of its answer. What was frozen, moved and owned again in between has another map.
+    /// Records the same at the answer. If slots were frozen, moved and owned again in between, the
+    /// map's version differs.
     pub fn answered_with(&mut self, token: Token, whole_map: Option<u64>) {
         if let Some(operation) =
             self.operation_mut(token).filter(|operation| operation.whole_map != whole_map)
@@ -128,7 +133,7 @@ impl History {
         (token.0 as usize).checked_sub(1).and_then(|index| self.operations.get_mut(index))
     }
 
-    /// Records that a process died: what was open there is never answered.
+    /// Records that a process died: its open operations are never answered.
     pub fn lose(&mut self, at: Incarnation) {
         for operation in &mut self.operations {
             if operation.at == at && operation.outcome == Outcome::Open {
@@ -184,7 +189,8 @@ impl Operation {
         }
     }
 
-    /// The replicas whose memory a stale read shows: those of the process that was asked, or nobody knows whose.
+    /// The process whose memory a stale read shows: the one that was asked, or, if another node may
+    /// have answered, an incarnation that no other operation has.
     pub fn answered_by(&self) -> Incarnation {
         match self.whole_map {
             Some(_) => self.at,
@@ -209,8 +215,8 @@ impl Operation {
 /// Bytes of a value that name the operation that put it.
 pub const VALUE_BYTES_MIN: usize = 8;
 
-/// The value that an operation puts: its token, and filler that depends on the token in every byte, so that bytes
-/// of one value inside another are noticed.
+/// The value that an operation puts: its token, and filler that depends on the token in every byte,
+/// so that bytes of one value inside another are noticed.
 pub fn value_of(token: Token, length: usize) -> Bytes {
     let mut value = Vec::with_capacity(length.max(VALUE_BYTES_MIN));
     value.extend_from_slice(&token.0.to_be_bytes());
@@ -219,8 +225,19 @@ pub fn value_of(token: Token, length: usize) -> Bytes {
     value.into()
 }
 
-/// The operation that put a value, by the value's own account.
+/// The operation that put a value, as encoded in the value.
 pub fn token_of(value: &[u8]) -> Option<Token> {
     let token = value.first_chunk::<VALUE_BYTES_MIN>()?;
     Some(Token(u64::from_be_bytes(*token)))
+}
+
+/// One finished iteration over all keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Iteration {
+    /// When its first step was requested.
+    pub begun: Moment,
+    /// When its last step was answered.
+    pub ended: Moment,
+    /// All keys that it returned.
+    pub keys: BTreeSet<Bytes>,
 }

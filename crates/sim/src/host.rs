@@ -1,22 +1,23 @@
-//! A simulated host: a disk that lasts, and a process that comes and goes.
+//! A simulated host: a disk that lasts, and a process that starts and stops.
 //!
-//! Owns what the server's shell does around the core, in the server's order: gather events, `handle` each, `drive`,
-//! carry out the actions; a disk thread takes all log batches that queued while it was busy, appends them, and after
-//! the sync reports the last one durable. On a disk that takes no writes for now it stalls, and tries again. This is the only room that touches [`Node`] and the write-ahead log. When
-//! things happen is decided by the run.
+//! Owns the shell around the core, in the server's order: collect events, `handle` each, `drive`,
+//! execute the actions. A disk thread takes all log batches that queued while it was busy, appends
+//! them, and after the sync reports the last one as durable. On a disk that takes no writes it
+//! stalls, and retries. This is the only module that touches [`Node`] and the write-ahead log. The
+//! run decides when things happen.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use tidelock_core::command::{ConfigRead, HostInfo, Read, RegistryView, Reply, Standing, Write as Command};
-use tidelock_core::control::slot_map::SlotMap;
-use tidelock_core::control::slot_set::SlotSet;
+use tidelock_core::command::{ConfigRead, HostInfo, HostRole, Read, RegistryView, Reply, Write as Command};
 use tidelock_core::event::{
     Actions, ConfigNews, Contradiction, Event, NodeOptions, NodeStatus, OutgoingFrame, StallReason,
 };
 use tidelock_core::membership::Membership;
 use tidelock_core::node::Node;
+use tidelock_core::slots::slot_map::SlotMap;
+use tidelock_core::slots::slot_set::SlotSet;
 use tidelock_core::starts::{KnownStart, KnownStarts, ProcessStart, StartRefusal};
 use tidelock_core::storage::slow_disk::SlowDiskDetector;
 use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
@@ -28,8 +29,8 @@ use tidelock_core::types::{
 };
 use uuid::Uuid;
 
-use crate::agenda::Micros;
 use crate::disk::{DiskCopy, SimDisk};
+use crate::event_queue::Micros;
 use crate::faults::Loss;
 use crate::history::Incarnation;
 use crate::plan::{DiskPace, Plan};
@@ -44,32 +45,32 @@ pub struct Host {
     disk: SimDisk,
     life: u64,
     process: Option<Process>,
-    /// What becomes of the disk if the process dies inside a disk operation.
+    /// What happens to the disk if the process dies inside a disk operation.
     pub loss_if_dies: Loss,
-    /// How long a tick of its clock is.
+    /// Length of a tick of its clock.
     pub tick: Micros,
-    /// By how much its wall clock is wrong, in milliseconds.
+    /// Error of its wall clock, in milliseconds.
     pub clock_ahead_ms: i64,
-    /// How many times longer syncs take than planned.
+    /// Factor by which syncs take longer than planned.
     pub slowness: u64,
-    /// How much longer syncs take besides.
+    /// Additional duration of a sync.
     pub hang: Micros,
-    /// How many pauses hold the process.
+    /// Number of active pauses of the process.
     pub pauses: u32,
-    /// Whether it is one of the cluster's.
+    /// Whether the host is a member of the cluster.
     presence: Presence,
     /// How often it has started on its disk. The server keeps that in its data directory.
     starts: u64,
     /// What it remembers of its peers' starts. The server keeps that in its control file.
     known_starts: BTreeMap<NodeId, KnownStart>,
-    /// Its disk as it was before its latest start, where the plan has a use for that.
+    /// Its disk as it was before its latest start, if the plan needs that.
     earlier: Option<Earlier>,
     keeps_earlier: bool,
-    /// What it had before it was put back to an earlier state.
+    /// The state before the disk was put back to an earlier one.
     put_back: Option<PutBack>,
 }
 
-/// A disk as it was, and how often the host had started on it.
+/// An earlier disk, and its number of starts.
 struct Earlier {
     copy: DiskCopy,
     starts: u64,
@@ -77,7 +78,7 @@ struct Earlier {
 
 /// A host that runs, or ran, on an old copy of its disk.
 struct PutBack {
-    /// The true disk.
+    /// The later disk, which it had before.
     original: Earlier,
     /// A peer has refused it: it does not start.
     is_refused: bool,
@@ -87,7 +88,7 @@ struct PutBack {
     has_run: bool,
 }
 
-/// Whether a host takes part.
+/// Whether a host is a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Presence {
     /// It has not joined yet.
@@ -106,46 +107,46 @@ struct Process {
     awake: bool,
     queued: Vec<WalBatch>,
     writing: Option<Writing>,
-    /// How often the disk thread has begun or ended to work: odd while it does.
+    /// Counts the beginnings and ends of the disk thread's operations: odd while it works.
     transitions: u64,
-    /// Finds that the disk is slow, as the shell does.
+    /// Detects a slow disk, as the shell does.
     detector: SlowDiskDetector,
     is_slow: bool,
-    /// What the node was last told of its disk.
+    /// The last state of the disk that was reported to the node.
     told: Option<StallReason>,
-    /// What it releases once it is durable.
+    /// Releases to execute once they are durable.
     releasing: Vec<(ShardId, LogIndex)>,
     /// The disk takes no commands.
     stalled: bool,
     files: SnapshotFiles<SimDisk>,
     tasks: VecDeque<SnapshotTask>,
-    /// What the snapshot thread is at.
+    /// The present task of the snapshot thread.
     filing: Option<SnapshotTask>,
-    /// How many tasks the snapshot thread has begun.
+    /// Number of tasks that the snapshot thread has begun.
     filings: u64,
-    /// What the node was last told of the log.
+    /// The last state of the log that was reported to the node.
     held: LogHeld,
     ticks: Ticks,
 }
 
-/// What a process wants done after its turn.
+/// The actions of a process after a turn.
 #[derive(Default)]
 pub struct Turn {
     /// Frames to send, in order.
     pub frames: Vec<OutgoingFrame>,
     /// Replies to clients.
     pub replies: Vec<(Token, Reply)>,
-    /// Whose configuration changed.
+    /// The configuration that changed.
     pub config: Vec<ConfigNews>,
-    /// Slots of shards that it does not carry.
+    /// Slots of shards of which it has no replica.
     pub elsewhere: Vec<Range<u16>>,
-    /// Whom it has connections with from now on.
+    /// The peers to which it keeps connections from now on, if they changed.
     pub peers: Option<Vec<NodeId>>,
-    /// Why it must stop.
+    /// The contradiction for which it must stop.
     pub contradiction: Option<Contradiction>,
 }
 
-/// What the disk thread did with what is queued.
+/// What the disk thread did with the queued batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
     /// It is busy, or there is nothing to do, or the disk is stalled.
@@ -154,7 +155,7 @@ pub enum Write {
     Begun(WalSequence),
 }
 
-/// What the disk thread is at.
+/// The present operation of the disk thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Writing {
     /// Everything up to this batch is written, and is being synced.
@@ -163,19 +164,19 @@ enum Writing {
     Probe,
 }
 
-/// Why a process is no more.
+/// Why a process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// It was made to die inside a disk operation.
+    /// A fault made it die inside a disk operation.
     Died,
-    /// The disk failed it, and it stopped as it must.
+    /// The disk failed, and it stopped as it must.
     Disk(String),
 }
 
-/// What a clock that is right shows when a run begins, in milliseconds since 1970.
+/// The correct time at the beginning of a run, in milliseconds since 1970.
 const CLOCK_BEGINS_MS: u64 = 1_800_000_000_000;
 
-/// A drive that goes on for so long never ends.
+/// A drive with more rounds than this is taken to be endless.
 const DRIVES_MAX: u32 = 10_000;
 
 impl Host {
@@ -203,12 +204,13 @@ impl Host {
         }
     }
 
-    /// The host as one that has yet to join.
+    /// Makes it a host that has not joined yet.
     pub fn absent(self) -> Host {
         Host { presence: Presence::Absent, ..self }
     }
 
-    /// It joins, under the number and with the knowledge of others that it was given. Its control file keeps both.
+    /// Joins, with the number and the list of hosts that the cluster gave it. Its control file
+    /// keeps both.
     pub fn found(&mut self, info: HostInfo, replica: ReplicaId, hosts: BTreeMap<NodeId, String>) {
         assert!(self.presence == Presence::Absent && info.node == self.node(), "a number is given once");
         self.presence = Presence::Member;
@@ -216,12 +218,13 @@ impl Host {
         self.options.prime_replica = Some(replica);
     }
 
-    /// Its process was told that it was removed, ended, and will not be started again.
+    /// Records that its process learned of the host's removal and ended. It will not be started
+    /// again.
     pub fn leave(&mut self) {
         self.presence = Presence::Gone;
     }
 
-    /// Whether it is one of the cluster's, as far as it knows.
+    /// Whether it is a member, as far as it knows.
     pub fn is_member(&self) -> bool {
         self.presence == Presence::Member
     }
@@ -236,36 +239,37 @@ impl Host {
         &self.options.host
     }
 
-    /// What one who joins through it is told of the others, itself included.
+    /// The hosts that it reports to a node that joins through it, itself included.
     pub fn peers(&self) -> BTreeMap<NodeId, String> {
         let Some(process) = &self.process else { return BTreeMap::new() };
         let own = (self.node(), self.options.host.peer_address.clone());
         process.node.peers().iter().cloned().chain([own]).collect()
     }
 
-    /// Whether it knows that another one was removed.
+    /// Whether it knows that another host was removed.
     pub fn has_removed(&self, node: NodeId) -> bool {
-        let seat = self.process.as_ref().and_then(|process| process.node.seat(node));
-        seat.is_some_and(|seat| seat.standing == Standing::Removed)
+        let host_entry = self.process.as_ref().and_then(|process| process.node.host_entry(node));
+        host_entry.is_some_and(|host_entry| host_entry.standing == HostRole::Removed)
     }
 
-    /// Who replicates a shard, as far as it knows.
+    /// The membership of a shard, as far as it knows.
     pub fn membership(&self, shard: ShardId) -> Option<&Membership> {
         self.process.as_ref()?.node.membership(shard)
     }
 
-    /// What the registry wants of each host, as far as it knows, and whether its replicas are what is wanted.
-    pub fn settled_seats(&self) -> Option<BTreeMap<NodeId, Standing>> {
+    /// The wanted role of each host, as far as it knows, and whether its replicas match the
+    /// registry.
+    pub fn settled_seats(&self) -> Option<BTreeMap<NodeId, HostRole>> {
         let node = &self.process.as_ref()?.node;
-        let mut seats = BTreeMap::new();
+        let mut host_entries = BTreeMap::new();
         for number in (1..).map(NodeId) {
-            let Some(seat) = node.seat(number) else { break };
-            seats.insert(number, seat.standing);
+            let Some(host_entry) = node.host_entry(number) else { break };
+            host_entries.insert(number, host_entry.standing);
         }
-        node.is_as_wanted().then_some(seats)
+        node.is_as_wanted().then_some(host_entries)
     }
 
-    /// What its replica of a shard owns, and whether the last move of slots is over for it.
+    /// The slots that its replica of a shard owns, and whether the last slot move is over for it.
     pub fn owned_slots(&self, shard: ShardId) -> Option<(SlotSet, bool)> {
         self.process.as_ref()?.node.owned_slots(shard)
     }
@@ -275,7 +279,7 @@ impl Host {
         Some(self.process.as_ref()?.node.registry_view())
     }
 
-    /// Which shard holds which slots, as far as it knows.
+    /// The slot map, as far as it knows.
     pub fn slot_map(&self) -> Option<Arc<SlotMap>> {
         Some(self.process.as_ref()?.node.slot_map().clone())
     }
@@ -285,22 +289,22 @@ impl Host {
         self.process.as_ref()?.node.whole_map()
     }
 
-    /// It announces itself with other tags, from its next life on.
+    /// Changes its tags, from its next start on.
     pub fn retag(&mut self, name: &str, value: &str) {
         self.options.host.tags.insert(name.to_owned(), value.to_owned());
     }
 
-    /// Its number.
+    /// The number of the host.
     pub fn node(&self) -> NodeId {
         self.options.host.node
     }
 
-    /// Its disk.
+    /// The disk of the host.
     pub fn disk(&self) -> &SimDisk {
         &self.disk
     }
 
-    /// Which life it is in, or was in last.
+    /// The number of its present or last life (a run of its process).
     pub fn incarnation(&self) -> Incarnation {
         Incarnation { node: self.node(), life: self.life }
     }
@@ -315,7 +319,7 @@ impl Host {
         self.is_up() && self.pauses == 0
     }
 
-    /// Starts a process on what the disk holds. `seed` is the randomness of this life.
+    /// Starts a process on the disk's content. `seed` is the randomness of this life.
     pub fn start(&mut self, seed: u64) -> Result<(), Stop> {
         assert!(self.process.is_none(), "a host runs one process");
         // Out of scope, see `tidelock_core::starts`: an old copy that starts again before any peer
@@ -363,20 +367,20 @@ impl Host {
         Ok(())
     }
 
-    /// Who its process is, as it says in handshakes.
+    /// The start that its process states in handshakes.
     pub fn claim(&self) -> Option<KnownStart> {
         let instance = self.process.as_ref()?.instance;
         let start = ProcessStart { number: self.starts, instance };
         Some(KnownStart { host: self.options.host.uuid, start })
     }
 
-    /// What it remembers of another one's starts.
+    /// The known start of another host.
     pub fn known_start(&self, node: NodeId) -> Option<KnownStart> {
         self.known_starts.get(&node).copied()
     }
 
-    /// A peer introduces itself. That the network ends a connection before it makes the next one leaves nothing to ask of
-    /// connections.
+    /// Checks a peer that introduces itself. Connections need no check here, because the network
+    /// ends one before it makes the next.
     pub fn meet(&mut self, peer: NodeId, claimed: KnownStart) -> Result<(), StartRefusal> {
         let mut known = KnownStarts::new(std::mem::take(&mut self.known_starts), self.options.faults);
         let met = known.connect(peer, claimed);
@@ -384,26 +388,28 @@ impl Host {
         met.map(drop)
     }
 
-    /// A peer has let its process in.
+    /// Records that a peer has accepted its process.
     pub fn is_let_in(&mut self) {
         if let Some(put_back) = &mut self.put_back {
             put_back.is_believed = true;
         }
     }
 
-    /// A peer has refused its process for good: the directory is marked, and does not start.
+    /// Records that a peer has refused its process for good: the directory is marked, and cannot be
+    /// started.
     pub fn is_refused(&mut self) {
         if let Some(put_back) = &mut self.put_back {
             put_back.is_refused = true;
         }
     }
 
-    /// Whether its directory would not start.
+    /// Whether its directory is marked as refused.
     pub fn does_not_start(&self) -> bool {
         self.put_back.as_ref().is_some_and(|put_back| put_back.is_refused)
     }
 
-    /// Puts the disk of a host that is down back to what it was before its latest start. Returns whether it did.
+    /// Puts the disk of a host that is down back to its state before the latest start. Returns
+    /// whether it did.
     pub fn put_back(&mut self) -> bool {
         assert!(self.process.is_none(), "nobody uses the disk");
         if self.put_back.is_some() {
@@ -417,13 +423,13 @@ impl Host {
         true
     }
 
-    /// Whether it runs, or would, on an old copy that no peer has let in.
+    /// Whether it runs, or would run, on an old copy that no peer has accepted.
     pub fn awaits_its_disk(&self) -> bool {
         self.put_back.as_ref().is_some_and(|put_back| !put_back.is_believed)
     }
 
-    /// A host that was put back gets back the disk that it had, unless its peers have believed the old copy: then that
-    /// is its disk from now on.
+    /// Gives a host that was put back its later disk again, unless a peer has accepted the old
+    /// copy: then that is its disk from now on.
     pub fn get_disk_back(&mut self) {
         if let Some(PutBack { original, is_believed: false, .. }) = self.put_back.take() {
             assert!(self.process.is_none(), "nobody uses the disk");
@@ -432,7 +438,7 @@ impl Host {
         }
     }
 
-    /// The process dies. Returns whether there was one.
+    /// Kills the process. Returns whether there was one.
     pub fn crash(&mut self, loss: Loss) -> bool {
         let was_up = self.process.take().is_some();
         match loss {
@@ -442,7 +448,8 @@ impl Host {
         was_up
     }
 
-    /// Puts an event into the inbox of the process, if there is one. Returns whether a wake-up must be arranged.
+    /// Puts an event into the inbox of the process, if there is one. Returns whether a wake-up must
+    /// be arranged.
     pub fn post(&mut self, event: Event) -> bool {
         if let Some(process) = &mut self.process {
             process.inbox.push(event);
@@ -456,15 +463,15 @@ impl Host {
         self.process.as_mut().is_some_and(|process| running && !std::mem::replace(&mut process.awake, true))
     }
 
-    /// The wake-up comes while the process is paused, and is in vain.
+    /// Drops a wake-up that arrives while the process is paused.
     pub fn doze(&mut self) {
         if let Some(process) = &mut self.process {
             process.awake = false;
         }
     }
 
-    /// One turn of the process: works off its inbox, until the node has nothing more to do. `time` is
-    /// what its wall clock shows.
+    /// One turn of the process: handles its inbox, until the node has nothing more to do. `time` is
+    /// its wall-clock time.
     pub fn turn(&mut self, time: UnixMillis) -> Turn {
         let mut turn = Turn::default();
         let Some(process) = &mut self.process else { return turn };
@@ -489,14 +496,14 @@ impl Host {
             turn.contradiction = turn.contradiction.or(actions.contradiction.take());
             if let Some(peers) = actions.peers.take() {
                 turn.peers = Some(peers.iter().map(|(node, _)| *node).collect());
-                // The control file keeps what is known of others.
+                // The control file keeps the known hosts.
                 self.options.hosts = peers.into_iter().collect();
             }
         }
         turn
     }
 
-    /// The disk thread takes what is queued, if it is idle and the disk is not stalled.
+    /// The disk thread takes the queued batches, if it is idle and the disk is not stalled.
     pub fn begin_write(&mut self) -> Result<Write, Stop> {
         match &self.process {
             Some(process) if !process.stalled && process.writing.is_none() => self.append(),
@@ -504,7 +511,8 @@ impl Host {
         }
     }
 
-    /// The disk thread tries again what a stalled disk did not take; before that it lets go of what nobody needs.
+    /// The disk thread retries the batches that a stalled disk refused; before that it releases
+    /// segments that no shard needs.
     pub fn retry_write(&mut self) -> Result<Write, Stop> {
         let process = self.process.as_mut().expect("invariant: only a process retries");
         if process.writing.is_some() {
@@ -529,7 +537,7 @@ impl Host {
             process.transitions += 1;
             process.releasing = released_by(&std::mem::take(&mut process.queued));
         }
-        // What holds no commands may find room on a stalled disk, which it still is then.
+        // A batch without commands may find room on a stalled disk, which stays stalled.
         let room = appended.and_then(|()| process.log.ensure_room());
         process.stalled = room.is_err();
         match room {
@@ -538,8 +546,8 @@ impl Host {
         }
     }
 
-    /// The disk thread syncs what it took, and then, if nothing waits for it, takes up to `steps` of preparation.
-    /// Returns the last batch that is durable by that, if it was no probe.
+    /// The disk thread syncs what it wrote, and then, if nothing waits, prepares segments in up to
+    /// `steps` steps. Returns the last batch that is now durable, unless this was a probe.
     pub fn finish_write(&mut self, steps: u32) -> Result<Option<WalSequence>, Stop> {
         let process = self.process.as_mut().expect("invariant: only a process writes");
         process.transitions += 1;
@@ -557,7 +565,7 @@ impl Host {
         prepared.map(|()| Some(sequence)).map_err(|error| self.stopped(&error))
     }
 
-    /// Breaks the contract: forgets what a stalled disk did not take.
+    /// Breaks the contract: forgets the batches that a stalled disk refused.
     pub fn forget_queued(&mut self) {
         if let Some(process) = &mut self.process {
             process.queued.clear();
@@ -569,7 +577,7 @@ impl Host {
         self.process.as_ref().is_some_and(|process| process.stalled)
     }
 
-    /// The disk thread probes a slow disk, if it has nothing else to do. Returns whether it does.
+    /// The disk thread probes a slow disk, if it is idle. Returns whether it does.
     pub fn begin_probe(&mut self) -> bool {
         let Some(process) = &mut self.process else { return false };
         let is_idle = process.writing.is_none() && process.queued.is_empty() && !process.stalled;
@@ -581,13 +589,13 @@ impl Host {
         true
     }
 
-    /// Names what the disk thread is at, if it is at something.
+    /// The number of the disk thread's present operation, if any.
     pub fn disk_operation(&self) -> Option<u64> {
         let process = self.process.as_ref()?;
         process.writing.map(|_| process.transitions)
     }
 
-    /// Looks whether the disk is slow, as the shell does at each tick.
+    /// Checks whether the disk is slow, as the shell does at each tick.
     pub fn look_at_disk(&mut self) {
         if let Some(process) = &mut self.process {
             process.is_slow = process.detector.tick(process.transitions);
@@ -599,7 +607,8 @@ impl Host {
         self.process.as_ref().is_some_and(|process| process.is_slow)
     }
 
-    /// What the node is to hear of its disk, if that is news: why it takes no commands, or that it does again.
+    /// The state of the disk, if it changed since the last report: why it takes no commands, or
+    /// that it does again.
     pub fn disk_news(&mut self) -> Option<Event> {
         let process = self.process.as_mut()?;
         let slow = process.is_slow.then_some(StallReason::Slow);
@@ -608,20 +617,20 @@ impl Host {
         is_news.then(|| stall.map_or(Event::DiskRecovered, Event::DiskStalled))
     }
 
-    /// What is kept of the log.
+    /// The retained part of the log.
     pub fn log_held(&self) -> Option<LogHeld> {
         Some(self.process.as_ref()?.log.held())
     }
 
-    /// The same, if it is news to the node.
+    /// The retained part of the log, if it changed since the last report to the node.
     pub fn log_held_anew(&mut self) -> Option<LogHeld> {
         let process = self.process.as_mut()?;
         let held = process.log.held();
         (std::mem::replace(&mut process.held, held) != held).then_some(held)
     }
 
-    /// The snapshot thread takes its next task, if it is idle. Returns whether it did. It may put off a read, in favour
-    /// of everything else.
+    /// The snapshot thread takes its next task, if it is idle. Returns whether it did. It may
+    /// postpone a read in favour of all other tasks.
     pub fn begin_task(&mut self, puts_off: bool) -> bool {
         let Some(process) = &mut self.process else { return false };
         if process.filing.is_some() {
@@ -634,13 +643,13 @@ impl Host {
         process.filing.is_some()
     }
 
-    /// Names the task that the snapshot thread is at, if it is at one.
+    /// The number of the snapshot thread's present task, if any.
     pub fn task_under_way(&self) -> Option<u64> {
         let process = self.process.as_ref()?;
         process.filing.as_ref().map(|_| process.filings)
     }
 
-    /// The snapshot thread does the task that it took.
+    /// The snapshot thread executes the task that it took.
     pub fn finish_task(&mut self) -> Result<SnapshotDone, Stop> {
         let process = self.process.as_mut().expect("invariant: only a process has tasks");
         let task = process.filing.take().expect("invariant: a task was taken");
@@ -648,17 +657,17 @@ impl Host {
         if self.disk.is_dead() { Err(Stop::Died) } else { Ok(done) }
     }
 
-    /// Ticks that the process has worked off in this life.
+    /// Ticks that the process has handled in this life.
     pub fn ticks(&self) -> Ticks {
         self.process.as_ref().map_or(Ticks(0), |process| process.ticks)
     }
 
-    /// What the node says about itself, if it is up.
+    /// The node's status, if it is up.
     pub fn status(&self) -> Option<NodeStatus> {
         Some(self.process.as_ref()?.node.status())
     }
 
-    /// What a watcher at this node finds, if it is up.
+    /// The result of a watcher's local read at this node, if it is up.
     pub fn look(&mut self, read: ConfigRead) -> Option<Reply> {
         self.process.as_mut()?.node.read_stale(&Read::Config(read))
     }
@@ -668,7 +677,7 @@ impl Host {
         self.process.as_ref()?.node.state_digest(shard)
     }
 
-    /// What its wall clock shows at a time of the run.
+    /// Its wall-clock time at a time of the run.
     pub fn clock(&self, now: Micros) -> UnixMillis {
         UnixMillis((CLOCK_BEGINS_MS + now.0 / 1_000).saturating_add_signed(self.clock_ahead_ms))
     }
@@ -692,17 +701,18 @@ fn released_by(batches: &[WalBatch]) -> Vec<(ShardId, LogIndex)> {
     batches.iter().flat_map(|batch| batch.released.iter().copied()).collect()
 }
 
-/// What cannot go now goes with the next release, or during a stall.
+/// Releases segments. What cannot be released now is released with the next call, or during a
+/// stall.
 fn release(log: &mut wal::Writer<SimDisk>, released: Vec<(ShardId, LogIndex)>) -> Result<(), wal::WalError> {
     released.into_iter().try_for_each(|(shard, up_to)| unless_final(log.release(shard, up_to)))
 }
 
-/// What failed may be done later: an error only if it may not.
+/// Returns an error only if the failed operation must not be retried.
 fn unless_final(result: Result<(), wal::WalError>) -> Result<(), wal::WalError> {
     result.or_else(|error| if error.is_retryable() { Ok(()) } else { Err(error) })
 }
 
-/// Lack of room is no reason to stop while the current segment has some.
+/// Ignores lack of room while the current segment has room.
 fn prepare(log: &mut wal::Writer<SimDisk>, steps: u32) -> Result<(), wal::WalError> {
     for _ in 0..steps {
         match log.prepare_next() {

@@ -1,42 +1,45 @@
-//! The deterministic simulator: the store that ships, in a world where everything that can go wrong does.
+//! The deterministic simulator: runs the shipped core under simulated faults.
 //!
-//! One seed is one run, byte for byte. A [`plan::Plan`] is drawn from it: a cluster, its network, its disks, its
-//! clients and a schedule of [faults]. The [`world`] then runs real `tidelock_core` nodes and their real write-ahead
-//! log on simulated [disks](disk) and over a simulated [network](net), with simulated time. [Clients](workload) ask
-//! everything that can be asked, on few keys; all they are told goes into a [`history`]. [Checkers](checkers) watch
-//! the nodes and judge the history. At the end everything heals and the cluster has to [show](inspection) that it
-//! serves, agrees and forgot nothing.
+//! One seed is one run, byte for byte. A [`plan::Plan`] is drawn from it: a cluster, its network,
+//! its disks, its clients and a schedule of [faults]. The [`world`] then runs real `tidelock_core`
+//! nodes and their real write-ahead log on simulated [disks](disk) and over a simulated
+//! [network](net), with simulated time. [Clients](workload) send every kind of request, on few
+//! keys; requests and replies go into a [`history`]. [Checkers](checkers) watch the nodes and check
+//! the history. At the end all faults are relieved, and the final [inspection](world) checks that
+//! the cluster serves, agrees and has lost nothing.
 //!
-//! Where to add what: a fault, in [`faults`] (the data) and [`nemesis`] (the deed); a property, as a room of
-//! [`checkers`], with a test that shows it a violation; a command, in [`workload`] and, if it touches keys, in
-//! [`checkers::lineage`]; an operation, in [`compound`] and in the model of [`checkers::operations`].
+//! Where to add what: a fault, in [`faults`] (the data) and [`world::nemesis`] (the action); a
+//! property, as a module of [`checkers`], with a test that shows it a violation; a command, in
+//! [`workload`] and, if it touches keys, in [`checkers::lineage`]; an operation, in [`compound`]
+//! and in the model of [`checkers::operations`].
 //!
-//! Finding a bug: `tidelock-sim --seeds 1000`; making it [shorter](shrink): `tidelock-sim --seed S --shrink`; looking at it:
-//! `tidelock-sim --seed S --trace`. A seed that once failed goes into `tests/regressions.txt`.
+//! To find a bug: `tidelock-sim --seeds 1000`. To [`shrink`] it: `tidelock-sim --seed S
+//! --shrink`. To see its trace: `tidelock-sim --seed S --trace`. A seed that once failed goes into
+//! `tests/regressions.txt`.
 //!
-//! That it would find bugs is shown with bugs: `tests/deliberate_faults.rs` breaks the core's promises one by one.
+//! `tests/deliberate_faults.rs` proves that the simulator finds bugs: it breaks the core's promises
+//! one by one.
 //!
-//! Not simulated: the codecs of client protocols and the frames of the peer transport, which the shell owns.
+//! Not simulated: the codecs of client protocols and the frames of the peer transport, which the
+//! shell owns.
 
-pub mod agenda;
 pub mod checkers;
 pub mod compound;
 pub mod config;
 mod describe;
 pub mod disk;
+pub mod event_queue;
 pub mod faults;
 pub mod history;
 pub mod host;
-pub mod inspection;
-pub mod nemesis;
 pub mod net;
-pub mod operator;
+pub mod operator_actions;
 pub mod plan;
+pub mod report;
 pub mod run;
-pub mod scanning;
 pub mod shrink;
 pub mod slots;
 pub mod trace;
-pub mod watching;
+pub mod watcher;
 pub mod workload;
 pub mod world;

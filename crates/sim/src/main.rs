@@ -1,8 +1,10 @@
-//! `tidelock-sim`: runs seeds until one fails, runs one seed and shows what happened, or shrinks one that fails.
+//! `tidelock-sim`: runs seeds until one fails, runs one seed and shows what happened, or shrinks
+//! one that fails.
 //!
-//! Runs are independent, so they share all processors; what is printed does not depend on how many there are, except
-//! for which of several failing seeds is met first. A panic of the store is an ordinary failure where panics unwind,
-//! and ends the program where they abort; so each is reported with its seed.
+//! Runs are independent, so they share all processors; the output does not depend on their number,
+//! except for which of several failing seeds is found first. A panic of the store is an ordinary
+//! failure where panics unwind, and ends the program where they abort; so each is reported with its
+//! seed.
 
 use std::cell::Cell;
 use std::process::ExitCode;
@@ -12,7 +14,7 @@ use std::thread;
 use std::time::Instant;
 
 use clap::Parser;
-use tidelock_sim::agenda::Micros;
+use tidelock_sim::event_queue::Micros;
 use tidelock_sim::plan::Plan;
 use tidelock_sim::run::{self, Failure, Report, Tally};
 use tidelock_sim::shrink::{Shrunk, shrink};
@@ -37,7 +39,8 @@ struct Arguments {
     /// With --seed: if it fails, look for a shorter run that fails in the same way, and show that.
     #[arg(long, requires = "seed", conflicts_with = "trace")]
     shrink: bool,
-    /// Let nothing go wrong but the disks of a minority, and check that the cluster serves all the time.
+    /// Let nothing go wrong but the disks of a minority, and check that the cluster serves all the
+    /// time.
     #[arg(long)]
     slow_disks: bool,
     /// How many runs at a time; as many as there are processors if not given.
@@ -90,7 +93,7 @@ fn run_one(plan: Plan, trace: bool) -> bool {
 /// Runs tried to make one shorter: a minute or two.
 const SHRINK_ATTEMPTS_MAX: u32 = 500;
 
-/// Needs a build in which panics unwind, if a panic is what the seed finds.
+/// If the seed fails by a panic, this needs a build in which panics unwind.
 fn shrink_one(plan: Plan) -> bool {
     let seed = plan.seed;
     // Each attempt may panic as the run did; the last one is shown.
@@ -230,7 +233,7 @@ fn print_failure(failure: &Failure) {
     println!("look at it: tidelock-sim --seed {0} --trace, or --seed {0} --shrink", failure.seed);
 }
 
-/// Seeds nobody has tried: the clock decides which seeds are run, never what a seed does.
+/// Fresh seeds: the clock decides which seeds are run, never what a seed does.
 fn fresh_seed() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(1, |now| now.as_micros() as u64)

@@ -1,15 +1,16 @@
-//! The network between hosts, under the contract that the core was promised.
+//! The simulated network between hosts, within the contract of the core.
 //!
-//! Owns connections (one for each pair of hosts), the frames on their way, delays, losses and partitions. The
-//! contract (`tidelock_core::event`): frames to one peer arrive in order, whole and once, or not at all, and
-//! `LinkDown` comes before anything of the next connection. So nothing is duplicated or reordered inside a
-//! connection, as TCP would not; everything else is open and is used: each side learns of a connection's beginning
-//! and end at its own time, a break loses a suffix of what is on its way (what had already reached the other
-//! host's socket may still be read there after this side knows of the break), a partition stalls frames silently
-//! in one or both directions, and frames that the sender may drop are dropped.
+//! Owns connections (one for each pair of hosts), frames in flight, delays, losses and partitions.
+//! The contract (`tidelock_core::event`): frames to one peer arrive in order, whole and once, or
+//! not at all, and `LinkDown` comes before anything of the next connection. So nothing is
+//! duplicated or reordered inside a connection, as with TCP. Everything else may happen: each side
+//! learns of a connection's beginning and end at a different time. A break loses a suffix of the
+//! frames in flight; frames that had reached the other host's socket may still be read there after
+//! this side knows of the break. A partition stalls frames silently in one or both directions.
+//! Frames that the sender may drop are dropped.
 //!
-//! All that one host will hear from one peer stands in one queue, a `Lane`, so the order of the contract holds by
-//! construction.
+//! All events from one peer to one host are in one queue (`Lane`), so the order of the contract
+//! holds by construction.
 
 use std::collections::VecDeque;
 
@@ -17,40 +18,25 @@ use bytes::Bytes;
 use tidelock_core::event::{Event, OutgoingFrame};
 use tidelock_core::types::NodeId;
 
-use crate::agenda::{Agenda, Happening, Micros};
-
-/// One direction of the link between two hosts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Direction {
-    /// The sender.
-    pub from: NodeId,
-    /// The receiver.
-    pub to: NodeId,
-}
-
-impl Direction {
-    /// The other direction of the same link.
-    pub fn reversed(self) -> Direction {
-        Direction { from: self.to, to: self.from }
-    }
-}
+use crate::event_queue::{Direction, EventQueue, Micros, SimEvent};
 
 /// How the network behaves when no fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Weather {
-    /// Shortest way of a frame.
+pub struct NetworkConditions {
+    /// Shortest delay of a frame.
     pub delay_min: Micros,
-    /// Longest way of a frame, apart from spikes.
+    /// Longest delay of a frame, apart from spikes.
     pub delay_max: Micros,
-    /// Of a thousand frames, how many take twenty times as long (and hold up those behind them).
+    /// Of a thousand frames, how many take twenty times as long (and delay those behind them).
     pub spikes_per_mille: u32,
     /// Of a thousand droppable frames, how many the sender drops.
     pub drops_per_mille: u32,
-    /// Of a thousand broken connections, how many still deliver some frames after one side knows of the break.
+    /// Of a thousand broken connections, how many still deliver some frames after one side knows of
+    /// the break.
     pub stragglers_per_mille: u32,
 }
 
-/// What the network did.
+/// Counts of the network's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetCounters {
     /// Frames that arrived.
@@ -61,24 +47,24 @@ pub struct NetCounters {
     pub connections: u64,
 }
 
-/// The network.
+/// The simulated network.
 #[derive(Debug)]
 pub struct Network {
     nodes: u64,
-    weather: Weather,
+    conditions: NetworkConditions,
     /// By `from`, then `to`.
     lanes: Vec<Lane>,
     /// Under the direction from the lower node to the higher one.
     links: Vec<Link>,
     /// Which hosts can answer a connection attempt.
     reachable: Vec<bool>,
-    /// By host, whom it wants a connection with.
+    /// By host, the peers to which it wants a connection.
     wanted: Vec<Vec<NodeId>>,
     counters: NetCounters,
     random: fastrand::Rng,
 }
 
-/// What two hosts share.
+/// The state of one pair of hosts.
 #[derive(Clone, Copy, Debug, Default)]
 struct Link {
     /// The number of the latest connection.
@@ -86,32 +72,32 @@ struct Link {
     standing: bool,
 }
 
-/// What one host will hear from one peer.
+/// The queue of events from one peer to one host.
 #[derive(Debug, Default)]
 struct Lane {
     queue: VecDeque<Packet>,
-    /// The connection that the receiver believes to stand.
+    /// The connection that is open as far as the receiver knows.
     told: Option<u64>,
     /// How many partitions stall this direction.
     blocked: u32,
-    /// Whether a delivery is on the agenda.
+    /// Whether a delivery is on the event queue.
     armed: bool,
 }
 
 #[derive(Debug)]
 struct Packet {
     at: Micros,
-    cargo: Cargo,
+    payload: Payload,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Cargo {
+enum Payload {
     Up(u64),
     Frame(Bytes),
     Down,
 }
 
-/// Frames that may wait in one lane; the server's queue is bounded too.
+/// Most frames in the queue from one peer to one host; the server's queue is bounded too.
 const LANE_FRAMES_MAX: usize = 4_096;
 
 /// A lost connection is tried again after up to this long.
@@ -125,11 +111,11 @@ const GIVE_UP_AFTER_MAX: Micros = Micros(6_000_000);
 
 impl Network {
     /// A network of hosts 1 to `nodes`, none of which is reachable yet.
-    pub fn new(nodes: u64, weather: Weather, seed: u64) -> Network {
+    pub fn new(nodes: u64, conditions: NetworkConditions, seed: u64) -> Network {
         let lanes = (0..nodes * nodes).map(|_| Lane::default()).collect();
         Network {
             nodes,
-            weather,
+            conditions,
             lanes,
             links: vec![Link::default(); (nodes * nodes) as usize],
             reachable: vec![false; nodes as usize],
@@ -139,36 +125,37 @@ impl Network {
         }
     }
 
-    /// Lets every pair of hosts try to connect.
-    pub fn start(&mut self, agenda: &mut Agenda) {
+    /// Schedules a connection attempt of every pair of hosts.
+    pub fn start(&mut self, event_queue: &mut EventQueue) {
         for low in 1..=self.nodes {
             for high in low + 1..=self.nodes {
                 let link = Direction { from: NodeId(low), to: NodeId(high) };
-                agenda.after(self.up_to(RECONNECT_AFTER_MAX), Happening::Connect(link));
+                event_queue.after(self.up_to(RECONNECT_AFTER_MAX), SimEvent::Connect(link));
             }
         }
     }
 
-    /// What the network did so far.
+    /// Counts of the network's work so far.
     pub fn counters(&self) -> NetCounters {
         self.counters
     }
 
     /// Changes how the network behaves from now on.
-    pub fn set_weather(&mut self, weather: Weather) {
-        self.weather = weather;
+    pub fn set_weather(&mut self, conditions: NetworkConditions) {
+        self.conditions = conditions;
     }
 
-    /// A process that runs answers connection attempts; one that is down or paused does not.
+    /// Sets whether a host answers connection attempts: a running process does, one that is down or
+    /// paused does not.
     pub fn set_reachable(&mut self, node: NodeId, reachable: bool) {
         self.reachable[(node.0 - 1) as usize] = reachable;
     }
 
-    /// A host has connections with these from now on, if they want them too.
-    pub fn set_peers(&mut self, node: NodeId, peers: Vec<NodeId>, agenda: &mut Agenda) {
+    /// Sets the peers to which a host wants connections.
+    pub fn set_peers(&mut self, node: NodeId, peers: Vec<NodeId>, event_queue: &mut EventQueue) {
         let before = std::mem::replace(&mut self.wanted[(node.0 - 1) as usize], peers.clone());
         for peer in before.into_iter().filter(|peer| !peers.contains(peer)) {
-            self.break_link(Direction { from: node, to: peer }, agenda);
+            self.break_link(Direction { from: node, to: peer }, event_queue);
         }
     }
 
@@ -177,19 +164,19 @@ impl Network {
         wants(link.from, link.to) && wants(link.to, link.from)
     }
 
-    /// A process died: its connections break and nothing that was on its way to it arrives.
-    pub fn node_died(&mut self, node: NodeId, agenda: &mut Agenda) {
+    /// A process died: its connections break, and frames in flight to it are lost.
+    pub fn node_died(&mut self, node: NodeId, event_queue: &mut EventQueue) {
         self.set_reachable(node, false);
         for peer in (1..=self.nodes).map(NodeId).filter(|&peer| peer != node) {
-            self.break_link(Direction { from: node, to: peer }, agenda);
+            self.break_link(Direction { from: node, to: peer }, event_queue);
             let lane = self.lane(Direction { from: peer, to: node });
             lane.queue.clear();
             lane.told = None;
         }
     }
 
-    /// Takes a frame from `from` on its way, or loses it.
-    pub fn send(&mut self, from: NodeId, frame: OutgoingFrame, agenda: &mut Agenda) {
+    /// Sends a frame from `from`, or loses it.
+    pub fn send(&mut self, from: NodeId, frame: OutgoingFrame, event_queue: &mut EventQueue) {
         let direction = Direction { from, to: frame.to };
         let Link { connection, standing } = *self.link(direction);
         let believed = self.lane(direction.reversed()).told;
@@ -198,53 +185,53 @@ impl Network {
             return;
         }
         let full = self.lane(direction).queue.len() >= LANE_FRAMES_MAX;
-        let dropped = frame.droppable && (full || self.chance(self.weather.drops_per_mille));
+        let dropped = frame.droppable && (full || self.chance(self.conditions.drops_per_mille));
         if dropped {
             self.counters.lost += 1;
         } else if full {
             self.counters.lost += 1;
-            self.break_link(direction, agenda);
+            self.break_link(direction, event_queue);
         } else {
             let delay = self.delay();
-            self.enqueue(direction, delay, Cargo::Frame(frame.payload), agenda);
+            self.enqueue(direction, delay, Payload::Frame(frame.payload), event_queue);
         }
     }
 
-    /// Hands over what is due at the head of a lane, as an event for `direction.to`.
-    pub fn deliver(&mut self, direction: Direction, agenda: &mut Agenda) -> Option<Event> {
-        let now = agenda.now();
+    /// Delivers the due head of a queue, as an event for `direction.to`.
+    pub fn deliver(&mut self, direction: Direction, event_queue: &mut EventQueue) -> Option<Event> {
+        let now = event_queue.now();
         let lane = self.lane(direction);
         lane.armed = false;
         let due = lane.queue.front().is_some_and(|head| head.at <= now) && !lane.stalls();
         let packet = if due { lane.queue.pop_front() } else { None };
-        let event = packet.map(|packet| match packet.cargo {
-            Cargo::Up(connection) => {
+        let event = packet.map(|packet| match packet.payload {
+            Payload::Up(connection) => {
                 lane.told = Some(connection);
                 Event::LinkUp(direction.from)
             }
-            Cargo::Down => {
+            Payload::Down => {
                 lane.told = None;
                 Event::LinkDown(direction.from)
             }
-            Cargo::Frame(payload) => Event::Frame { from: direction.from, payload },
+            Payload::Frame(payload) => Event::Frame { from: direction.from, payload },
         });
         if matches!(event, Some(Event::Frame { .. })) {
             self.counters.delivered += 1;
         }
-        self.arm(direction, agenda);
+        self.arm(direction, event_queue);
         event
     }
 
-    /// Whether one of two hosts could hear the other's refusal now.
+    /// Whether one of two hosts could receive the other's refusal now.
     pub fn can_meet(&mut self, link: Direction) -> bool {
         let reachable = [link.from, link.to].iter().all(|node| self.reachable[(node.0 - 1) as usize]);
         reachable && self.lane(link).blocked + self.lane(link.reversed()).blocked == 0
     }
 
     /// Two hosts try to connect; if they cannot, they will try again.
-    pub fn connect(&mut self, link: Direction, agenda: &mut Agenda) {
+    pub fn connect(&mut self, link: Direction, event_queue: &mut EventQueue) {
         if !self.can_meet(link) || !self.is_mutual(link) {
-            agenda.after(self.up_to(RECONNECT_AFTER_MAX), Happening::Connect(link));
+            event_queue.after(self.up_to(RECONNECT_AFTER_MAX), SimEvent::Connect(link));
             return;
         }
         let state = self.link(link);
@@ -255,53 +242,54 @@ impl Network {
         self.counters.connections += 1;
         for direction in [link, link.reversed()] {
             let delay = self.delay();
-            self.enqueue(direction, delay, Cargo::Up(connection), agenda);
+            self.enqueue(direction, delay, Payload::Up(connection), event_queue);
         }
     }
 
     /// Stalls one direction until as many calls of [`Network::unblock`].
-    pub fn block(&mut self, direction: Direction, agenda: &mut Agenda) {
+    pub fn block(&mut self, direction: Direction, event_queue: &mut EventQueue) {
         self.lane(direction).blocked += 1;
         let Link { connection, standing } = *self.link(direction);
         if standing {
-            let give_up = Happening::GiveUp { link: direction, connection };
-            agenda.after(self.up_to(GIVE_UP_AFTER_MAX), give_up);
+            let give_up = SimEvent::GiveUp { link: direction, connection };
+            event_queue.after(self.up_to(GIVE_UP_AFTER_MAX), give_up);
         }
     }
 
     /// Ends one stall of a direction.
-    pub fn unblock(&mut self, direction: Direction, agenda: &mut Agenda) {
+    pub fn unblock(&mut self, direction: Direction, event_queue: &mut EventQueue) {
         let lane = self.lane(direction);
         lane.blocked = lane.blocked.checked_sub(1).expect("invariant: what is unblocked was blocked");
-        self.arm(direction, agenda);
+        self.arm(direction, event_queue);
     }
 
-    /// Breaks a connection if it is still the one meant and still makes no progress.
-    pub fn give_up(&mut self, link: Direction, connection: u64, agenda: &mut Agenda) {
+    /// Breaks a connection if it is still the given one and still makes no progress.
+    pub fn give_up(&mut self, link: Direction, connection: u64, event_queue: &mut EventQueue) {
         let blocked = self.lane(link).blocked + self.lane(link.reversed()).blocked > 0;
         if blocked && self.link(link).connection == connection {
-            self.break_link(link, agenda);
+            self.break_link(link, event_queue);
         }
     }
 
-    /// Breaks the connection of a pair, if it stands.
-    pub fn break_link(&mut self, link: Direction, agenda: &mut Agenda) {
+    /// Breaks the connection of a pair, if there is one.
+    pub fn break_link(&mut self, link: Direction, event_queue: &mut EventQueue) {
         if !std::mem::take(&mut self.link(link).standing) {
             return;
         }
         let connection = self.link(link).connection;
         for direction in [link, link.reversed()] {
-            self.break_lane(direction, connection, agenda);
+            self.break_lane(direction, connection, event_queue);
         }
         let (low, high) = (link.from.min(link.to), link.from.max(link.to));
-        let retry = Happening::Connect(Direction { from: low, to: high });
-        agenda.after(self.up_to(RECONNECT_AFTER_MAX), retry);
+        let retry = SimEvent::Connect(Direction { from: low, to: high });
+        event_queue.after(self.up_to(RECONNECT_AFTER_MAX), retry);
     }
 
-    fn break_lane(&mut self, direction: Direction, connection: u64, agenda: &mut Agenda) {
-        let stragglers = self.chance(self.weather.stragglers_per_mille);
+    fn break_lane(&mut self, direction: Direction, connection: u64, event_queue: &mut EventQueue) {
+        let stragglers = self.chance(self.conditions.stragglers_per_mille);
         let lane = self.lane(direction);
-        if let Some(unheard) = lane.queue.iter().position(|packet| packet.cargo == Cargo::Up(connection)) {
+        if let Some(unheard) = lane.queue.iter().position(|packet| packet.payload == Payload::Up(connection))
+        {
             // The receiver never learned of the connection and never will.
             let lost = lane.queue.len() - unheard - 1;
             lane.queue.truncate(unheard);
@@ -312,33 +300,39 @@ impl Network {
         let arrive = if stragglers && lane.blocked == 0 { self.random.usize(0..=waiting) } else { 0 };
         self.lane(direction).queue.truncate(arrive);
         self.counters.lost += (waiting - arrive) as u64;
-        let late = if self.random.u8(0..4) == 0 { DETECT_AFTER_MAX } else { self.weather.delay_max };
+        let late = if self.random.u8(0..4) == 0 { DETECT_AFTER_MAX } else { self.conditions.delay_max };
         let delay = self.up_to(late);
-        self.enqueue(direction, delay, Cargo::Down, agenda);
+        self.enqueue(direction, delay, Payload::Down, event_queue);
     }
 
-    fn enqueue(&mut self, direction: Direction, delay: Micros, cargo: Cargo, agenda: &mut Agenda) {
-        let at = agenda.now() + delay;
+    fn enqueue(
+        &mut self,
+        direction: Direction,
+        delay: Micros,
+        payload: Payload,
+        event_queue: &mut EventQueue,
+    ) {
+        let at = event_queue.now() + delay;
         let lane = self.lane(direction);
         let at = lane.queue.back().map_or(at, |last| at.max(last.at));
-        lane.queue.push_back(Packet { at, cargo });
-        self.arm(direction, agenda);
+        lane.queue.push_back(Packet { at, payload });
+        self.arm(direction, event_queue);
     }
 
-    /// Puts the delivery of a lane's head on the agenda, unless one is there or the head cannot move.
-    fn arm(&mut self, direction: Direction, agenda: &mut Agenda) {
+    /// Schedules the delivery of the head of a queue, unless one is there or the head cannot move.
+    fn arm(&mut self, direction: Direction, event_queue: &mut EventQueue) {
         let lane = self.lane(direction);
         if lane.armed || lane.stalls() {
             return;
         }
         if let Some(head) = lane.queue.front() {
             lane.armed = true;
-            agenda.at(head.at.max(agenda.now()), Happening::Deliver(direction));
+            event_queue.at(head.at.max(event_queue.now()), SimEvent::Deliver(direction));
         }
     }
 
     fn delay(&mut self) -> Micros {
-        let Weather { delay_min, delay_max, spikes_per_mille, .. } = self.weather;
+        let NetworkConditions { delay_min, delay_max, spikes_per_mille, .. } = self.conditions;
         let delay = Micros(self.random.u64(delay_min.0..=delay_max.0));
         if self.chance(spikes_per_mille) { delay * 20 } else { delay }
     }
@@ -362,12 +356,13 @@ impl Network {
 }
 
 impl Lane {
-    /// Whether the head is a frame that a partition holds back. What stands before the end of a connection has
-    /// already reached the receiver's socket, and news of connections is local.
+    /// Whether the head is a frame that a partition holds back. Frames queued before the end of a
+    /// connection have already reached the receiver's socket, and events about connections are
+    /// local.
     fn stalls(&self) -> bool {
         self.blocked > 0
-            && matches!(self.queue.front(), Some(Packet { cargo: Cargo::Frame(_), .. }))
-            && !self.queue.iter().any(|packet| packet.cargo == Cargo::Down)
+            && matches!(self.queue.front(), Some(Packet { payload: Payload::Frame(_), .. }))
+            && !self.queue.iter().any(|packet| packet.payload == Payload::Down)
     }
 }
 

@@ -1,20 +1,21 @@
-//! Everything that one run is made of, drawn from its seed.
+//! The plan of one run, drawn from its seed.
 //!
-//! A plan is data: a run is a function of it, and a test may change any field. Each concern of a run has its own
-//! generator, split from the seed by name, so that leaving out one fault does not reshuffle the network.
+//! A plan is data: a run is a function of it, and a test may change any field. Each concern of a
+//! run has its own generator, split from the seed by name, so that leaving out one fault does not
+//! change the network's behaviour.
 
 use tidelock_core::deliberate::Faults;
 use tidelock_core::event::Timing;
 
-use crate::agenda::Micros;
-use crate::faults::{self, Sabotage, ScheduledFault, Severity, choose};
-use crate::net::Weather;
-use crate::operator::{self, ScheduledDeed};
+use crate::event_queue::Micros;
+use crate::faults::{self, ScheduledFault, Severity, ShellBug, choose};
+use crate::net::NetworkConditions;
+use crate::operator_actions::{self, ScheduledAction};
 
-/// One run.
+/// The plan of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What it is drawn from.
+    /// The seed from which it is drawn.
     pub seed: u64,
     /// Founders: 1, 3 or 5.
     pub nodes: u64,
@@ -24,23 +25,23 @@ pub struct Plan {
     pub timing: Timing,
     /// Nominal length of a tick.
     pub tick: Micros,
-    /// How the network behaves when nothing strikes it.
-    pub weather: Weather,
-    /// How the disks behave when nothing strikes them.
+    /// How the network behaves without faults.
+    pub conditions: NetworkConditions,
+    /// How the disks behave without faults.
     pub disk: DiskPace,
     /// How large the full segments of a log grow before it is cut behind snapshots, in bytes.
     pub snapshot_log_bytes_min: u64,
-    /// What clients do.
+    /// The load of clients.
     pub load: Load,
-    /// How long clients and faults keep on.
+    /// How long clients and faults are active.
     pub duration: Micros,
-    /// What strikes, by time.
+    /// The faults, by time.
     pub faults: Vec<ScheduledFault>,
-    /// What operators do, by time.
-    pub deeds: Vec<ScheduledDeed>,
+    /// The actions of operators, by time.
+    pub operator_actions: Vec<ScheduledAction>,
     /// Never drawn; for tests of the simulator itself.
-    pub sabotage: Option<Sabotage>,
-    /// How the store itself is broken; never drawn either.
+    pub shell_bug: Option<ShellBug>,
+    /// Deliberate faults of the store itself; never drawn either.
     pub deliberate: Faults,
 }
 
@@ -55,10 +56,10 @@ pub struct DiskPace {
     pub segment_bytes: u64,
 }
 
-/// What clients do.
+/// The load of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// How many there are; each has one operation at a time that it waits for.
+    /// Number of clients; each waits for one operation at a time.
     pub clients: usize,
     /// Further clients, which iterate over all keys.
     pub scanners: usize,
@@ -66,13 +67,14 @@ pub struct Load {
     pub keys_per_shard: usize,
     /// Longest pause of a client between two operations.
     pub pause_max: Micros,
-    /// A client forgets an operation after this long and goes on.
+    /// A client abandons an operation after this long and continues with the next.
     pub patience: Micros,
     /// Of a thousand operations, how many are reads.
     pub reads_per_mille: u32,
     /// Of a thousand requests, how many have operations.
     pub operations_per_mille: u32,
-    /// Of a thousand operations, how many are of the configuration centre; the others are divided as above.
+    /// Of a thousand operations, how many are of the configuration centre; the others are divided
+    /// as above.
     pub config_per_mille: u32,
     /// Longest value, in bytes.
     pub value_bytes_max: usize,
@@ -80,9 +82,9 @@ pub struct Load {
     pub sticky: bool,
 }
 
-/// How hard a run is meant to be.
+/// The fault intensity of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Temper {
+enum FaultIntensity {
     Calm,
     Rough,
     Wild,
@@ -92,21 +94,38 @@ impl Plan {
     /// Draws the plan of a seed.
     pub fn draw(seed: u64) -> Plan {
         let random = &mut generator(seed, "plan");
-        let temper =
-            *choose(random, &[Temper::Calm, Temper::Rough, Temper::Rough, Temper::Wild, Temper::Wild]);
+        let intensity = *choose(
+            random,
+            &[
+                FaultIntensity::Calm,
+                FaultIntensity::Rough,
+                FaultIntensity::Rough,
+                FaultIntensity::Wild,
+                FaultIntensity::Wild,
+            ],
+        );
         let nodes = *choose(random, &[1, 3, 3, 3, 3, 3, 5, 5]);
         let data_shards = random.u64(1..=4);
         let duration = Micros::SECOND * random.u64(10..=40);
-        let (interval_max, lasts_max) = match temper {
-            Temper::Calm => (Micros::SECOND * 30, Micros::SECOND * 2),
-            Temper::Rough => (Micros::SECOND * 6, Micros::SECOND * 5),
-            Temper::Wild => (Micros::SECOND, Micros::SECOND * 3),
+        let (interval_max, lasts_max) = match intensity {
+            FaultIntensity::Calm => (Micros::SECOND * 30, Micros::SECOND * 2),
+            FaultIntensity::Rough => (Micros::SECOND * 6, Micros::SECOND * 5),
+            FaultIntensity::Wild => (Micros::SECOND, Micros::SECOND * 3),
         };
         let from = Micros::SECOND * random.u64(0..3);
-        let mut deeds = operator::draw(nodes, data_shards, duration, &mut generator(seed, "operators"));
-        deeds.extend(operator::draw_moves(data_shards, duration, &mut generator(seed, "slots")));
-        deeds.extend(operator::draw_removals(data_shards, duration, &mut generator(seed, "removals")));
-        let hosts = nodes + operator::joins(&deeds);
+        let mut operator_actions =
+            operator_actions::draw(nodes, data_shards, duration, &mut generator(seed, "operators"));
+        operator_actions.extend(operator_actions::draw_moves(
+            data_shards,
+            duration,
+            &mut generator(seed, "slots"),
+        ));
+        operator_actions.extend(operator_actions::draw_removals(
+            data_shards,
+            duration,
+            &mut generator(seed, "removals"),
+        ));
+        let hosts = nodes + operator_actions::joins(&operator_actions);
         let severity = Severity { nodes: hosts, data_shards, from, until: duration, interval_max, lasts_max };
         Plan {
             seed,
@@ -114,7 +133,7 @@ impl Plan {
             data_shards,
             timing: draw_timing(random.u64(15..60), &mut generator(seed, "patience")),
             tick: Micros::MILLISECOND * random.u64(20..=100),
-            weather: draw_weather(temper, random),
+            conditions: draw_weather(intensity, random),
             disk: draw_disk(random),
             snapshot_log_bytes_min: *choose(
                 &mut generator(seed, "snapshots"),
@@ -126,15 +145,16 @@ impl Plan {
                 &mut generator(seed, "scans"),
             ),
             duration,
-            faults: draw_faults(seed, severity, &deeds),
-            deeds,
-            sabotage: None,
+            faults: draw_faults(seed, severity, &operator_actions),
+            operator_actions,
+            shell_bug: None,
             deliberate: Faults::NONE,
         }
     }
 
-    /// Draws a plan in which nothing goes wrong but disks, of fewer than half of the nodes at a time. The cluster must then
-    /// acknowledge writes all the time (see [`availability`](crate::checkers::availability)).
+    /// Draws a plan whose only faults are of disks, on fewer than half of the nodes at a time. The
+    /// cluster must then acknowledge writes all the time (see
+    /// [`availability`](crate::checkers::availability)).
     pub fn draw_slow_disks(seed: u64) -> Plan {
         let random = &mut generator(seed, "slow disks");
         let drawn = Plan::draw(seed);
@@ -154,7 +174,7 @@ impl Plan {
             duration,
             load,
             timing: draw_timing(random.u64(15..30), random),
-            weather: Weather {
+            conditions: NetworkConditions {
                 delay_min: Micros(50),
                 delay_max: Micros(random.u64(100..2_000)),
                 spikes_per_mille: 0,
@@ -162,7 +182,7 @@ impl Plan {
                 stragglers_per_mille: 0,
             },
             faults: faults::draw_slow_disks(nodes, data_shards, duration, random),
-            deeds: Vec::new(),
+            operator_actions: Vec::new(),
             ..drawn
         }
     }
@@ -177,9 +197,9 @@ impl Plan {
         self.faults.iter().any(|scheduled| matches!(scheduled.fault, faults::Fault::OldCopy { .. }))
     }
 
-    /// Hosts that there are in the course of the run: founders, and those that join.
+    /// Number of hosts over the whole run: founders, and those that join.
     pub fn hosts(&self) -> u64 {
-        self.nodes + operator::joins(&self.deeds)
+        self.nodes + operator_actions::joins(&self.operator_actions)
     }
 
     /// The generator of one concern of this run.
@@ -188,14 +208,15 @@ impl Plan {
     }
 }
 
-fn draw_faults(seed: u64, severity: Severity, deeds: &[ScheduledDeed]) -> Vec<ScheduledFault> {
+fn draw_faults(seed: u64, severity: Severity, operator_actions: &[ScheduledAction]) -> Vec<ScheduledFault> {
     let mut faults = faults::draw(severity, &mut generator(seed, "faults"));
     faults.extend(faults::draw_stalls(severity, &mut generator(seed, "stalls")));
     faults.extend(faults::draw_shortages(severity, &mut generator(seed, "descriptors")));
     faults.extend(faults::draw_clocks(severity, &mut generator(seed, "clocks")));
     faults.extend(faults::draw_hangs(severity, &mut generator(seed, "hangs")));
-    // A host that votes alone in a shard, now or in the state to which it is put back, asks nobody who could refuse it.
-    if severity.nodes >= 3 && !operator::changes_members(deeds) {
+    // The only voter of a shard, now or in the state to which it is put back, asks no peer that
+    // could refuse it.
+    if severity.nodes >= 3 && !operator_actions::changes_members(operator_actions) {
         faults.extend(faults::draw_old_copies(severity, &mut generator(seed, "old copies")));
     }
     faults
@@ -213,12 +234,12 @@ fn draw_timing(request_ticks: u64, random: &mut fastrand::Rng) -> Timing {
     }
 }
 
-fn draw_weather(temper: Temper, random: &mut fastrand::Rng) -> Weather {
+fn draw_weather(intensity: FaultIntensity, random: &mut fastrand::Rng) -> NetworkConditions {
     let delay_min = Micros(random.u64(50..1_000));
     let spread = *choose(random, &[1_000, 10_000, 60_000]);
     let delay_max = delay_min + Micros(random.u64(100..spread));
-    let harsh = temper != Temper::Calm;
-    Weather {
+    let harsh = intensity != FaultIntensity::Calm;
+    NetworkConditions {
         delay_min,
         delay_max,
         spikes_per_mille: if harsh { random.u32(0..20) } else { 0 },

@@ -1,113 +1,31 @@
-//! One run: a plan in, a verdict and a hash out.
+//! Executes one plan and returns a verdict and a hash.
 //!
-//! Owns the acts of a run: the cluster starts, clients and faults keep on for the planned time, everything heals, and
-//! then the healed cluster has to show that it serves, that its replicas are equal and that its final state follows
-//! from the history. What happens at each moment is the business of [`World`].
+//! Owns the phases of a run: the cluster starts, clients and faults are active for the planned
+//! time, and all faults are relieved. Then the run checks that the healed cluster serves, that its
+//! replicas are equal, and that its final state follows from the history. [`World`] handles the
+//! single events.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::agenda::Micros;
 use crate::checkers::{self, Violation};
+use crate::event_queue::Micros;
 use crate::plan::Plan;
+pub use crate::report::{Report, Tally};
 use crate::trace::Detail;
 use crate::world::World;
 
-/// What a run without violation did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// The hash of everything that happened.
-    pub hash: u64,
-    /// Happenings worked off.
-    pub events: u64,
-    /// Simulated time.
-    pub simulated: Micros,
-    /// What the run consisted of.
-    pub tally: Tally,
-}
-
-/// Counts of what happened, so that a run that tests nothing is noticed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Requests of clients.
-    pub requests: u64,
-    /// Of these, writes that were acknowledged.
-    pub acknowledged: u64,
-    /// Of these, requests that were answered with a refusal of any kind.
-    pub refused: u64,
-    /// Of these, requests whose process died first.
-    pub lost: u64,
-    /// Processes that died or stopped.
-    pub crashes: u64,
-    /// Of these, how many stopped because the disk failed them.
-    pub disk_stops: u64,
-    /// Hosts that joined.
-    pub joined: u64,
-    /// Hosts that learned that they were removed.
-    pub removed: u64,
-    /// Processes on old copies of their disks that their peers refused.
-    pub old_copies_refused: u64,
-    /// Replicas that came after another one of the same shard on the same node.
-    pub replaced: u64,
-    /// Iterations over all keys that came to their end.
-    pub iterations: u64,
-    /// Checkpoints of a replica that were compared with another's at the same index.
-    pub checkpoints: u64,
-    /// Times that a disk took no writes, and its process waited until it did.
-    pub disk_stalls: u64,
-    /// Times that a process found its disk slow.
-    pub slow_disks: u64,
-    /// Ticks at which the cluster had to serve although a disk was slow.
-    pub served_on_slow_disks: u64,
-    /// Snapshots that replicas made of themselves.
-    pub snapshots_made: u64,
-    /// Snapshots that followers received whole.
-    pub snapshots_received: u64,
-    /// Leaderships over all shards.
-    pub leaderships: u64,
-    /// Frames that arrived.
-    pub frames: u64,
-    /// Sectors that power losses took back.
-    pub sectors_lost: u64,
-}
-
-impl Tally {
-    /// Adds another run's counts.
-    pub fn add(&mut self, other: &Tally) {
-        self.requests += other.requests;
-        self.acknowledged += other.acknowledged;
-        self.refused += other.refused;
-        self.lost += other.lost;
-        self.crashes += other.crashes;
-        self.joined += other.joined;
-        self.removed += other.removed;
-        self.old_copies_refused += other.old_copies_refused;
-        self.replaced += other.replaced;
-        self.iterations += other.iterations;
-        self.checkpoints += other.checkpoints;
-        self.snapshots_made += other.snapshots_made;
-        self.snapshots_received += other.snapshots_received;
-        self.disk_stops += other.disk_stops;
-        self.disk_stalls += other.disk_stalls;
-        self.slow_disks += other.slow_disks;
-        self.served_on_slow_disks += other.served_on_slow_disks;
-        self.leaderships += other.leaderships;
-        self.frames += other.frames;
-        self.sectors_lost += other.sectors_lost;
-    }
-}
-
-/// A run that found something.
+/// A run that failed.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The seed of its plan.
     pub seed: u64,
-    /// What it found.
+    /// The violation that it found.
     pub violation: Violation,
     /// The hash up to there.
     pub hash: u64,
-    /// When, in simulated time.
+    /// The simulated time of the failure.
     pub at: Micros,
-    /// The last lines of the trace, if they were asked for.
+    /// The last lines of the trace, if they were kept.
     pub lines: Vec<String>,
 }
 
@@ -142,8 +60,8 @@ fn play(plan: &Plan, world: &mut World<'_>) -> Result<(), Violation> {
     world.run_until(plan.duration)?;
     world.heal()?;
     world.inspect()?;
-    // Keys of one shard have one revision only while none moves.
-    let state_shards = (!crate::operator::moves(&plan.deeds)).then_some(plan.data_shards);
+    // Keys of one shard share a revision only if no slots move.
+    let state_shards = (!crate::operator_actions::moves(&plan.operator_actions)).then_some(plan.data_shards);
     checkers::judge((world.history(), &world.iterations), world.ledger(), state_shards)?;
     checkers::config::check(world.history(), &world.watchers)?;
     if state_shards.is_some() {

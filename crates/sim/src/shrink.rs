@@ -1,13 +1,13 @@
-//! Makes a failing run short enough to be read.
+//! Shrinks a failing run until a person can read it.
 //!
-//! Owns the search for a smaller plan that fails in the same way: less time, fewer faults (delta debugging), less of
-//! everything else. Each attempt is a whole run, so their number is bounded; a run is a function of its plan, so what is
-//! found fails for ever.
+//! Owns the search for a smaller plan that fails in the same way: less time, fewer faults (delta
+//! debugging), less of everything else. Each attempt is a whole run, so their number is bounded; a
+//! run is a function of its plan, so the shrunk plan fails every time.
 //!
-//! A plan that shrinks is another run, and may fail for another reason. It counts only if the same checker notices;
-//! which of several bugs that a checker can notice it is, this room cannot tell.
+//! A shrunk plan is a different run, and may fail for a different reason. It is accepted only if
+//! the same checker rejects it; this module cannot tell which of several bugs the checker found.
 
-use crate::agenda::Micros;
+use crate::event_queue::Micros;
 use crate::faults::{Fault, ScheduledFault, Target};
 use crate::plan::Plan;
 use crate::run::{self, Failure};
@@ -16,15 +16,15 @@ use crate::trace::Detail;
 /// A shorter run that fails like the one that was given.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
-    /// What to run.
+    /// The shrunk plan.
     pub plan: Plan,
-    /// How that fails.
+    /// Its failure.
     pub failure: Box<Failure>,
     /// How many runs it took to find.
     pub attempts: u32,
 }
 
-/// The plan that is worked on.
+/// The search state: the plan that is being shrunk.
 struct Search {
     best: Plan,
     failure: Box<Failure>,
@@ -75,7 +75,7 @@ impl Search {
         }
     }
 
-    /// What comes after a failure has no part in it.
+    /// Removes what comes after the failure.
     fn stop_at_the_failure(&mut self) {
         if self.failure.at < self.best.duration {
             let end = Micros(self.failure.at.0 + 1);
@@ -83,7 +83,7 @@ impl Search {
         }
     }
 
-    /// Leaves out ever smaller parts of the schedule, until no single fault can be spared.
+    /// Leaves out ever smaller parts of the schedule, until every fault that is left is necessary.
     fn remove_faults(&mut self) {
         let mut part = self.best.faults.len();
         while part > 0 && !self.is_exhausted() {
@@ -100,16 +100,16 @@ impl Search {
         }
     }
 
-    /// Leaves out what operators do, from the last deed on.
+    /// Leaves out operator actions, beginning with the last.
     fn remove_deeds(&mut self) {
-        for index in (0..self.best.deeds.len()).rev() {
+        for index in (0..self.best.operator_actions.len()).rev() {
             let mut candidate = self.best.clone();
-            candidate.deeds.remove(index);
+            candidate.operator_actions.remove(index);
             self.attempt(candidate);
         }
     }
 
-    /// Takes a step as often as it leaves the failure in place.
+    /// Repeats a step as long as the failure stays.
     fn reduce(&mut self, step: impl Fn(&Plan) -> Option<Plan>) {
         while let Some(candidate) = step(&self.best) {
             if !self.attempt(candidate) {
@@ -122,7 +122,7 @@ impl Search {
 fn until(plan: &Plan, duration: Micros) -> Plan {
     let mut plan = Plan { duration, ..plan.clone() };
     plan.faults.retain(|scheduled| scheduled.at < duration);
-    plan.deeds.retain(|scheduled| scheduled.at < duration);
+    plan.operator_actions.retain(|scheduled| scheduled.at < duration);
     plan
 }
 
@@ -143,7 +143,7 @@ fn fewer_nodes(plan: &Plan) -> Option<Plan> {
     Some(plan)
 }
 
-/// Whether a fault has somebody to strike in a cluster of so many nodes.
+/// Whether a fault has a target in a cluster of so many nodes.
 fn strikes_among(scheduled: &mut ScheduledFault, nodes: u64) -> bool {
     if let Fault::Partition { side, .. } = &mut scheduled.fault {
         *side &= (1 << nodes) - 1;
@@ -168,9 +168,9 @@ fn fewer_clients(plan: &Plan) -> Option<Plan> {
 /// A network that loses and delays nothing by itself.
 fn calmer(plan: &Plan) -> Option<Plan> {
     let mut plan = plan.clone();
-    let is_calm = plan.weather.drops_per_mille == 0 && plan.weather.spikes_per_mille == 0;
-    plan.weather.drops_per_mille = 0;
-    plan.weather.spikes_per_mille = 0;
+    let is_calm = plan.conditions.drops_per_mille == 0 && plan.conditions.spikes_per_mille == 0;
+    plan.conditions.drops_per_mille = 0;
+    plan.conditions.spikes_per_mille = 0;
     (!is_calm).then_some(plan)
 }
 

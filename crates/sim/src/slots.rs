@@ -1,12 +1,13 @@
-//! Which shard a key belongs to, computed apart from the core.
+//! Computes the shard of a key, independently of the core.
 //!
-//! Workload and checkers need to know. They do not ask the store's own router, so that a key in the wrong shard would
-//! show: Redis Cluster's CRC16 (XMODEM) mod 16384, founding shards sharing the slots evenly and in order. Plain keys of
-//! the simulator hold no `{hash tags}`; of the others the tag alone is asked about.
+//! Workload and checkers use this instead of the store's own router, so that a key in the wrong
+//! shard is detected: Redis Cluster's CRC16 (XMODEM) mod 16384, with the shards of the founding
+//! sharing the slots evenly and in order. Plain keys of the simulator have no `{hash tags}`; for
+//! other keys only the tag is hashed.
 
 use tidelock_core::types::ShardId;
 
-/// How many slots there are.
+/// Number of slots.
 pub const SLOTS: u64 = 16384;
 
 /// The shard of a key without hash tags, of `data_shards` founding ones.
@@ -20,7 +21,7 @@ pub fn slot_of(key: &[u8]) -> u16 {
     (u64::from(crc16(tagged.unwrap_or(key))) % SLOTS) as u16
 }
 
-/// Bit by bit, as the polynomial says: short enough to be seen right.
+/// Bit by bit, as the polynomial is defined: short enough to verify by reading.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, &byte| {
         (0..8).fold(crc ^ (u16::from(byte) << 8), |crc: u16, _| {
@@ -41,7 +42,8 @@ mod tests {
     #[test]
     fn shards_share_the_slots_in_order() {
         assert_eq!(shard_of(b"foo", 1), ShardId(1));
-        // `CLUSTER KEYSLOT foo` answers 12182, in the third quarter; `somekey` 11058, too; `123456789` 12739, in the last.
+        // `CLUSTER KEYSLOT foo` answers 12182, in the third quarter; `somekey` 11058, too;
+        // `123456789` 12739, in the last.
         assert_eq!(shard_of(b"foo", 4), ShardId(3));
         assert_eq!(shard_of(b"somekey", 4), ShardId(3));
         assert_eq!(shard_of(b"123456789", 4), ShardId(4));

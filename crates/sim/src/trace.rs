@@ -1,17 +1,17 @@
-//! What happened in a run: a rolling hash always, text when somebody wants to read it.
+//! The trace of a run: always a rolling hash, and text on demand.
 //!
-//! Two runs of one seed must give the same hash; that is how hidden randomness in the core or in the simulator
-//! shows. Text is made only on demand, because formatting costs more than simulating: a run that failed is simply
-//! run again with [`Detail::Tail`].
+//! Two runs of one seed must give the same hash; a difference reveals hidden randomness in the core
+//! or in the simulator. Formatting text costs more than simulating, so a failed run is repeated
+//! with [`Detail::Tail`].
 
 use std::collections::VecDeque;
 
-use crate::agenda::Micros;
+use crate::event_queue::Micros;
 
 /// How much text is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// None: the hash only.
+    /// No text, only the hash.
     Hash,
     /// The last so many lines.
     Tail(usize),
@@ -34,7 +34,7 @@ impl Trace {
         Trace { detail, hash: FNV_OFFSET, events: 0, lines: VecDeque::new() }
     }
 
-    /// Takes note of an event: `facts` go into the hash, `text` is asked only if lines are kept.
+    /// Records an event: `facts` go into the hash, and `text` is called only if lines are kept.
     pub fn note(&mut self, now: Micros, facts: &[u64], text: impl FnOnce() -> String) {
         self.events += 1;
         self.hash = mix(self.hash, now.0);
@@ -53,12 +53,12 @@ impl Trace {
         }
     }
 
-    /// The hash of everything noted so far, in order.
+    /// The hash of all events so far, in order.
     pub fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// How many events were noted.
+    /// Number of recorded events.
     pub fn events(&self) -> u64 {
         self.events
     }
@@ -72,8 +72,8 @@ impl Trace {
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
 
-/// Folds one number into a hash. Whole words at a time with a rotation: the trace needs to be sensitive and fast,
-/// not compatible with anything.
+/// Folds one number into a hash. Whole words at a time with a rotation: the trace needs to be
+/// sensitive and fast, not compatible with anything.
 fn mix(hash: u64, fact: u64) -> u64 {
     (hash ^ fact).wrapping_mul(FNV_PRIME).rotate_left(23)
 }

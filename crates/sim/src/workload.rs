@@ -1,8 +1,9 @@
-//! What clients ask: few keys over all shards, every command, any node.
+//! Generates the requests of clients: few keys over all shards, every command, any node.
 //!
-//! Owns the choice of the next operation and what a client remembers (versions it saw, so that its conditional
-//! writes sometimes hold and sometimes do not). It neither delivers nor judges. A client waits for one operation at
-//! a time, up to its patience; a reply that comes later is still recorded, since the store promised one.
+//! Owns the choice of the next operation and what a client remembers (versions it saw, so that its
+//! conditional writes sometimes hold and sometimes do not). It neither delivers nor checks. A
+//! client waits for one operation at a time, up to its timeout; a later reply is still recorded,
+//! since the store promised one.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +14,14 @@ use tidelock_core::command::{Condition, Consistency, Read, Reply, Request, Resto
 use tidelock_core::types::{NodeId, ShardId, Token, UnixMillis, Version};
 use uuid::Uuid;
 
-use crate::agenda::Micros;
 use crate::compound::Compound;
 use crate::config::Deeds;
+use crate::event_queue::Micros;
 use crate::faults::choose;
 use crate::history::{VALUE_BYTES_MIN, value_of};
 use crate::plan::{Load, Plan};
 
-/// All clients.
+/// All clients, and the generators of their requests.
 #[derive(Debug)]
 pub struct Workload {
     load: Load,
@@ -36,13 +37,14 @@ pub struct Workload {
 struct Client {
     node: NodeId,
     waits_for: Option<Token>,
-    /// A step that comes earlier than this was overtaken by another.
+    /// A step that is scheduled earlier than this is obsolete.
     next_step: Micros,
     versions: BTreeMap<Bytes, Version>,
 }
 
 impl Workload {
-    /// The clients of a plan. What they ask with operations, and of configuration, have generators of their own.
+    /// The clients of a plan. Requests with operations and about configuration have separate
+    /// generators.
     pub fn new(plan: &Plan) -> Workload {
         let Plan { load, nodes, data_shards, .. } = *plan;
         let mut random = plan.generator("workload");
@@ -66,12 +68,12 @@ impl Workload {
         self.compound.keys()
     }
 
-    /// Every key that any client may use, in no order.
+    /// Every key that any client may use, in no particular order.
     pub fn keys(&self) -> &[Bytes] {
         &self.keys
     }
 
-    /// Every namespace of configuration that there may be.
+    /// Every namespace of configuration that may exist.
     pub fn namespaces(&self) -> Vec<Name> {
         self.config.names()
     }
@@ -81,7 +83,7 @@ impl Workload {
         Micros(self.random.u64(0..=self.load.pause_max.0))
     }
 
-    /// Whether a client is due; a step that was overtaken is not.
+    /// Whether a client is due; an obsolete step is not.
     pub fn is_due(&self, client: usize, now: Micros) -> bool {
         now >= self.clients[client].next_step
     }
@@ -95,7 +97,7 @@ impl Workload {
         up.contains(&client.node).then_some(client.node)
     }
 
-    /// A client's next request, which will be known as `token`, to a node whose clock shows `clock`.
+    /// A client's next request, with the token `token`, to a node whose clock shows `clock`.
     pub fn request(&mut self, client: usize, token: Token, clock: UnixMillis) -> Request {
         if self.config.is_next(self.load.config_per_mille) {
             self.config.request(token)
@@ -108,14 +110,15 @@ impl Workload {
         }
     }
 
-    /// A client waits for `token` from now on. Returns when it loses patience.
+    /// A client waits for `token` from now on. Returns when it times out.
     pub fn waits(&mut self, client: usize, token: Token, now: Micros) -> Micros {
         self.clients[client].waits_for = Some(token);
         self.clients[client].next_step = now + self.load.patience;
         self.clients[client].next_step
     }
 
-    /// A reply arrived. Returns whether the client was waiting for it, and if so when it takes its next step.
+    /// A reply arrived. Returns whether the client was waiting for it, and if so when it takes its
+    /// next step.
     pub fn hears(&mut self, client: usize, token: Token, now: Micros) -> Option<Micros> {
         if self.clients[client].waits_for != Some(token) {
             return None;
@@ -213,7 +216,8 @@ impl Workload {
     }
 }
 
-/// A restore that brings no keys. A shard that has been written to refuses it; a fresh one goes on at a higher revision.
+/// A restore without keys. A shard that has been written to refuses it; a fresh one continues at a
+/// higher revision.
 fn lift(data_shards: u64, random: &mut fastrand::Rng) -> Restoration {
     Restoration {
         shard: ShardId(random.u64(1..=data_shards)),

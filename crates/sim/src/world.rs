@@ -1,8 +1,15 @@
-//! Hosts, network, clients and checkers, and what each happening does to them.
+//! The simulated world: hosts, network, clients and checkers, and the effect of each event on them.
 //!
-//! Owns the state of a run and the turn of one happening. When faults strike is in [`nemesis`](crate::nemesis), what
-//! a healed cluster must show in [`inspection`](crate::inspection). Everything random comes from the plan's
-//! generators, everything ordered from the agenda and from ordered collections: nothing else may decide anything.
+//! Owns the state of a run and the handling of one event. Faults are in
+//! [`nemesis`], the final checks of a healed cluster in
+//! [`inspection`]. All randomness comes from the plan's generators, and
+//! all order from the event queue and from ordered collections: nothing else may decide anything.
+
+pub mod inspection;
+pub mod nemesis;
+pub mod operators;
+mod scanning;
+mod watching;
 
 use std::collections::BTreeMap;
 
@@ -12,7 +19,6 @@ use tidelock_core::storage::snapshot::SnapshotDone;
 use tidelock_core::types::{NodeId, ReplicaId, ShardId, Token};
 use uuid::Uuid;
 
-use crate::agenda::{Agenda, Happening, Micros};
 use crate::checkers::Violation;
 use crate::checkers::agreement::Agreement;
 use crate::checkers::availability::Availability;
@@ -22,30 +28,32 @@ use crate::checkers::replicas::Replicas;
 use crate::checkers::replies::Replies;
 use crate::describe::{brief, brief_done, brief_event, brief_reply, link_facts, reply_facts};
 use crate::disk::SimDisk;
-use crate::faults::{Loss, Sabotage};
-use crate::history::{Happened, History, Incarnation, Outcome};
+use crate::event_queue::{Direction, EventQueue, Micros, SimEvent};
+use crate::faults::{Loss, ShellBug};
+use crate::history::{Happened, History, Incarnation, Iteration, Outcome};
 use crate::host::{Host, Stop, Write};
-use crate::nemesis::Nemesis;
-use crate::net::{Direction, Network};
-use crate::operator::{Operators, ZONES};
+use crate::net::Network;
+use crate::operator_actions::ZONES;
 use crate::plan::{DiskPace, Plan};
-use crate::run::{Report, Tally};
-use crate::scanning::{Iteration, Scanner};
+use crate::report::{Report, Tally};
 use crate::slots::shard_of;
 use crate::trace::{Detail, Trace, digest};
-use crate::watching::Watcher;
+use crate::watcher::Watcher;
 use crate::workload::Workload;
+use nemesis::Nemesis;
+use operators::Operators;
+use scanning::Scanner;
 
 /// The state of a run.
 pub struct World<'p> {
     pub(crate) plan: &'p Plan,
-    pub(crate) agenda: Agenda,
+    pub(crate) event_queue: EventQueue,
     pub(crate) net: Network,
     pub(crate) hosts: Vec<Host>,
     pub(crate) workload: Workload,
     pub(crate) watchers: Vec<Watcher>,
     pub(crate) scanners: Vec<Scanner>,
-    /// What scanners returned.
+    /// Finished iterations of scanners.
     pub(crate) iterations: Vec<Iteration>,
     pub(crate) history: History,
     pub(crate) nemesis: Nemesis,
@@ -53,31 +61,31 @@ pub struct World<'p> {
     pub(crate) operators: Operators,
     /// Hosts that joined.
     pub(crate) joined: u64,
-    /// Hosts that learned that they were removed.
+    /// Number of hosts that learned that they were removed.
     removed: u64,
-    /// Whether clients ask and faults strike; not any more once the cluster heals.
+    /// Whether clients send requests and faults strike; false once the cluster heals.
     pub(crate) is_loaded: bool,
-    /// Paces everything that takes a while inside a host.
+    /// Draws the durations of work inside a host.
     pub(crate) pace: fastrand::Rng,
     pub(crate) replicas: Replicas,
-    /// The replica that was last seen of each shard on each node.
+    /// The last replica seen of each shard on each node.
     carried: BTreeMap<(NodeId, ShardId), ReplicaId>,
-    /// How often it was another one than before.
+    /// How often a replica was replaced by another one of the same shard.
     replaced: u64,
     agreement: Agreement,
     availability: Availability,
     leaders: Leaders,
     replies: Replies,
     ledger: Ledger,
-    /// Whose request a token is.
+    /// The client of each token.
     clients: BTreeMap<Token, usize>,
-    /// Seeds the lives of processes.
+    /// Seeds each start of a process.
     boots: fastrand::Rng,
     crashes: u64,
     checkpoints: u64,
     snapshots_made: u64,
     snapshots_received: u64,
-    /// Processes that their peers refused.
+    /// Number of processes that their peers refused.
     old_copies_refused: u64,
     disk_stops: u64,
     disk_stalls: u64,
@@ -85,14 +93,14 @@ pub struct World<'p> {
     trace: Trace,
 }
 
-/// A process turns to its inbox up to this long after something arrived, and finds what gathered meanwhile.
+/// Longest delay from the arrival of an event until the process handles its inbox.
 const WAKE_AFTER_MAX: Micros = Micros(150);
 
-/// Between two attempts to write to a disk that takes no writes.
+/// Interval between attempts to write to a stalled disk.
 const STALL_RETRY: Micros = Micros(100_000);
 
 impl<'p> World<'p> {
-    /// The world of a plan before its first moment.
+    /// The world of a plan before its first event.
     pub fn new(plan: &'p Plan, detail: Detail) -> World<'p> {
         let mut disks = plan.generator("disks");
         let hosts = (1..=plan.hosts()).map(|node| {
@@ -103,8 +111,8 @@ impl<'p> World<'p> {
         let workload = Workload::new(plan);
         World {
             plan,
-            agenda: Agenda::default(),
-            net: Network::new(plan.hosts(), plan.weather, plan.generator("network").u64(..)),
+            event_queue: EventQueue::default(),
+            net: Network::new(plan.hosts(), plan.conditions, plan.generator("network").u64(..)),
             hosts: hosts.collect(),
             watchers: Watcher::all(&workload.namespaces()),
             scanners: (0..plan.load.scanners)
@@ -115,7 +123,7 @@ impl<'p> World<'p> {
             history: History::default(),
             nemesis: Nemesis::new(plan.generator("nemesis")),
             disk_pace: plan.disk,
-            operators: Operators::new(plan.deeds.len()),
+            operators: Operators::new(plan.operator_actions.len()),
             joined: 0,
             removed: 0,
             is_loaded: true,
@@ -147,30 +155,30 @@ impl<'p> World<'p> {
         for node in self.nodes() {
             self.start_host(node)?;
         }
-        self.net.start(&mut self.agenda);
+        self.net.start(&mut self.event_queue);
         for client in 0..self.plan.load.clients {
             let pause = self.workload.pause();
-            self.agenda.after(pause, Happening::Client(client));
+            self.event_queue.after(pause, SimEvent::Client(client));
         }
         self.start_scanners();
         for (index, scheduled) in self.plan.faults.iter().enumerate() {
-            self.agenda.at(scheduled.at, Happening::Fault(index));
+            self.event_queue.at(scheduled.at, SimEvent::Fault(index));
         }
-        for (index, scheduled) in self.plan.deeds.iter().enumerate() {
-            self.agenda.at(scheduled.at, Happening::Deed(index));
+        for (index, scheduled) in self.plan.operator_actions.iter().enumerate() {
+            self.event_queue.at(scheduled.at, SimEvent::OperatorAction(index));
         }
         Ok(())
     }
 
-    /// Lets everything happen that is due before a time.
+    /// Handles all events that are due before a time.
     pub fn run_until(&mut self, limit: Micros) -> Result<(), Violation> {
-        while let Some(happening) = self.agenda.take_before(limit) {
-            self.happen(happening)?;
+        while let Some(event) = self.event_queue.take_before(limit) {
+            self.happen(event)?;
         }
         Ok(())
     }
 
-    /// What clients asked and were told.
+    /// The requests and replies of clients.
     pub fn history(&self) -> &History {
         &self.history
     }
@@ -180,7 +188,7 @@ impl<'p> World<'p> {
         &self.ledger
     }
 
-    /// What the run did so far.
+    /// Statistics of the run so far.
     pub fn report(&self) -> Report {
         let count = |matches: &dyn Fn(&Outcome) -> bool| {
             self.history.operations().iter().filter(|operation| matches(&operation.outcome)).count() as u64
@@ -208,7 +216,12 @@ impl<'p> World<'p> {
             frames: self.net.counters().delivered,
             sectors_lost: self.hosts.iter().map(|host| host.disk().counters().sectors_lost).sum(),
         };
-        Report { hash: self.trace.hash(), events: self.trace.events(), simulated: self.agenda.now(), tally }
+        Report {
+            hash: self.trace.hash(),
+            events: self.trace.events(),
+            simulated: self.event_queue.now(),
+            tally,
+        }
     }
 
     /// The lines of the trace that were kept.
@@ -226,10 +239,10 @@ impl<'p> World<'p> {
     }
 
     pub(crate) fn note(&mut self, facts: &[u64], text: impl FnOnce() -> String) {
-        self.trace.note(self.agenda.now(), facts, text);
+        self.trace.note(self.event_queue.now(), facts, text);
     }
 
-    /// Hands an event to a process, and wakes it if it is not about to be.
+    /// Hands an event to a process, and schedules its wake-up if none is scheduled.
     pub(crate) fn post(&mut self, node: NodeId, event: Event) {
         if self.host(node).post(event) {
             self.arrange_wake(node);
@@ -239,7 +252,7 @@ impl<'p> World<'p> {
     pub(crate) fn arrange_wake(&mut self, node: NodeId) {
         let delay = Micros(self.pace.u64(0..=WAKE_AFTER_MAX.0));
         let life = self.host(node).incarnation().life;
-        self.agenda.after(delay, Happening::Wake { node, life });
+        self.event_queue.after(delay, SimEvent::Wake { node, life });
     }
 
     /// Sends a client's request to a node.
@@ -251,14 +264,15 @@ impl<'p> World<'p> {
         let whole_map = self.host(node).whole_map();
         self.history.asked_of(token, whole_map);
         if let Some(shard) = self.written_shard(token) {
-            self.availability.asked(self.agenda.now(), shard);
+            self.availability.asked(self.event_queue.now(), shard);
         }
         self.note(&[1, node.0, token.0], || format!("node {node} <- {token}: {}", brief(&request)));
         self.post(node, Event::Request { token, request });
         token
     }
 
-    /// Starts a host that is down, if it is a member. A disk that refuses is a violation only if no fault told it to.
+    /// Starts a host that is down, if it is a member. A refused start is a violation unless a fault
+    /// caused it.
     pub(crate) fn start_host(&mut self, node: NodeId) -> Result<(), Violation> {
         if !self.host(node).is_member() || self.host(node).does_not_start() {
             return Ok(());
@@ -275,7 +289,7 @@ impl<'p> World<'p> {
         self.net.set_reachable(node, reachable);
         let life = self.host(node).incarnation().life;
         let first_tick = Micros(self.pace.u64(0..=tick.0));
-        self.agenda.after(first_tick, Happening::Tick { node, life });
+        self.event_queue.after(first_tick, SimEvent::Tick { node, life });
         if self.host(node).rouse() {
             self.arrange_wake(node);
         }
@@ -293,7 +307,7 @@ impl<'p> World<'p> {
         self.forget_life(incarnation);
     }
 
-    /// What a process that ended takes with it.
+    /// Cleans up after a process that ended.
     fn forget_life(&mut self, incarnation: Incarnation) {
         let node = incarnation.node;
         for watcher in self.watchers.iter_mut().filter(|watcher| watcher.node == Some(node)) {
@@ -303,28 +317,28 @@ impl<'p> World<'p> {
         self.replies.forget(node);
         self.replicas.forget(node);
         self.agreement.forget(node);
-        self.availability.disk(self.agenda.now(), node, false);
-        self.net.node_died(node, &mut self.agenda);
+        self.availability.disk(self.event_queue.now(), node, false);
+        self.net.node_died(node, &mut self.event_queue);
     }
 
-    fn happen(&mut self, happening: Happening) -> Result<(), Violation> {
-        match happening {
-            Happening::Tick { node, life } if self.lives(node, life) => return self.tick(node, life),
-            Happening::Wake { node, life } if self.lives(node, life) => return self.wake(node),
-            Happening::Synced { node, life, operation } if self.lives(node, life) => {
+    fn happen(&mut self, event: SimEvent) -> Result<(), Violation> {
+        match event {
+            SimEvent::Tick { node, life } if self.lives(node, life) => return self.tick(node, life),
+            SimEvent::Wake { node, life } if self.lives(node, life) => return self.wake(node),
+            SimEvent::Synced { node, life, operation } if self.lives(node, life) => {
                 return self.synced(node, life, operation);
             }
-            Happening::Retried { node, life } if self.lives(node, life) => return self.retried(node, life),
-            Happening::Filed { node, life, task } if self.lives(node, life) => {
+            SimEvent::Retried { node, life } if self.lives(node, life) => return self.retried(node, life),
+            SimEvent::Filed { node, life, task } if self.lives(node, life) => {
                 return self.filed(node, life, task);
             }
-            Happening::Tick { .. }
-            | Happening::Wake { .. }
-            | Happening::Synced { .. }
-            | Happening::Retried { .. }
-            | Happening::Filed { .. } => {}
-            Happening::Deliver(direction) => {
-                if let Some(event) = self.net.deliver(direction, &mut self.agenda) {
+            SimEvent::Tick { .. }
+            | SimEvent::Wake { .. }
+            | SimEvent::Synced { .. }
+            | SimEvent::Retried { .. }
+            | SimEvent::Filed { .. } => {}
+            SimEvent::Deliver(direction) => {
+                if let Some(event) = self.net.deliver(direction, &mut self.event_queue) {
                     let (from, to) = (direction.from, direction.to);
                     let (kind, content) = link_facts(&event);
                     self.note(&[4, from.0, to.0, kind, content], || {
@@ -333,17 +347,19 @@ impl<'p> World<'p> {
                     self.post(to, event);
                 }
             }
-            Happening::Connect(link) => self.meet(link),
-            Happening::GiveUp { link, connection } => self.net.give_up(link, connection, &mut self.agenda),
-            Happening::Client(client) if self.is_loaded => self.client(client),
-            Happening::Scan(scanner) if self.is_loaded => self.scan(scanner),
-            Happening::Fault(index) if self.is_loaded => self.strike(index),
-            Happening::Relief(index) if self.is_loaded => return self.relieve(index),
-            Happening::Deed(index) => self.try_deed(index),
-            Happening::Started(node) if !self.host(node).is_up() => return self.start_host(node),
-            Happening::Started(_) => {}
-            Happening::Client(_) | Happening::Scan(_) => {}
-            Happening::Fault(_) | Happening::Relief(_) => {}
+            SimEvent::Connect(link) => self.meet(link),
+            SimEvent::GiveUp { link, connection } => {
+                self.net.give_up(link, connection, &mut self.event_queue)
+            }
+            SimEvent::Client(client) if self.is_loaded => self.client(client),
+            SimEvent::Scan(scanner) if self.is_loaded => self.scan(scanner),
+            SimEvent::Fault(index) if self.is_loaded => self.strike(index),
+            SimEvent::Relief(index) if self.is_loaded => return self.relieve(index),
+            SimEvent::OperatorAction(index) => self.try_operator_action(index),
+            SimEvent::Started(node) if !self.host(node).is_up() => return self.start_host(node),
+            SimEvent::Started(_) => {}
+            SimEvent::Client(_) | SimEvent::Scan(_) => {}
+            SimEvent::Fault(_) | SimEvent::Relief(_) => {}
         }
         Ok(())
     }
@@ -355,7 +371,7 @@ impl<'p> World<'p> {
 
     fn tick(&mut self, node: NodeId, life: u64) -> Result<(), Violation> {
         let tick = self.host(node).tick;
-        self.agenda.after(tick, Happening::Tick { node, life });
+        self.event_queue.after(tick, SimEvent::Tick { node, life });
         // A process that does not run misses its ticks: timers do not pile up.
         if self.host(node).is_running() {
             self.note(&[5, node.0], || format!("node {node} ticks"));
@@ -366,14 +382,14 @@ impl<'p> World<'p> {
                 self.arrange_sync(node);
             }
         }
-        let (now, is_fair) = (self.agenda.now(), self.is_loaded && self.only_few_disks_are_slow());
+        let (now, is_fair) = (self.event_queue.now(), self.is_loaded && self.only_few_disks_are_slow());
         self.availability.conditions(now, is_fair);
         self.availability.look(now)
     }
 
-    /// Tells a process if its disk begins or ceases to take writes in time.
+    /// Tells a process when its disk stalls, becomes slow, or recovers.
     fn tell_disk(&mut self, node: NodeId) {
-        let (now, is_slow) = (self.agenda.now(), self.host(node).is_slow());
+        let (now, is_slow) = (self.event_queue.now(), self.host(node).is_slow());
         self.availability.disk(now, node, is_slow);
         let Some(news) = self.host(node).disk_news() else { return };
         self.disk_stalls += u64::from(matches!(news, Event::DiskStalled(StallReason::Refused)));
@@ -387,14 +403,14 @@ impl<'p> World<'p> {
         self.post(node, news);
     }
 
-    /// What the disk thread has begun ends after a while.
+    /// Schedules the end of the disk thread's present work.
     fn arrange_sync(&mut self, node: NodeId) {
         let DiskPace { sync_min, sync_max, .. } = self.disk_pace;
         let random = Micros(self.pace.u64(sync_min.0..=sync_max.0));
         let host = self.host(node);
         let (sync, life) = (random * host.slowness + host.hang, host.incarnation().life);
         let operation = host.disk_operation().expect("invariant: it has begun");
-        self.agenda.after(sync, Happening::Synced { node, life, operation });
+        self.event_queue.after(sync, SimEvent::Synced { node, life, operation });
     }
 
     fn wake(&mut self, node: NodeId) -> Result<(), Violation> {
@@ -402,7 +418,7 @@ impl<'p> World<'p> {
             self.host(node).doze();
             return Ok(());
         }
-        let now = self.agenda.now();
+        let now = self.event_queue.now();
         let time = self.host(node).clock(now);
         self.ledger.clock(node, time);
         let turn = self.host(node).turn(time);
@@ -410,10 +426,10 @@ impl<'p> World<'p> {
             let content = digest(&frame.payload);
             let (to, bytes) = (frame.to, frame.payload.len());
             self.note(&[6, node.0, to.0, content], || format!("node {node} -> node {to}: {bytes} bytes"));
-            if self.plan.sabotage == Some(Sabotage::FramesTwice) {
-                self.net.send(node, frame.clone(), &mut self.agenda);
+            if self.plan.shell_bug == Some(ShellBug::FramesTwice) {
+                self.net.send(node, frame.clone(), &mut self.event_queue);
             }
-            self.net.send(node, frame, &mut self.agenda);
+            self.net.send(node, frame, &mut self.event_queue);
         }
         for (token, reply) in turn.replies {
             self.answer(node, token, reply)?;
@@ -424,7 +440,7 @@ impl<'p> World<'p> {
         self.tell_watchers(node, &turn.config);
         self.tell_elsewhere(node, &turn.elsewhere);
         if let Some(peers) = turn.peers {
-            self.net.set_peers(node, peers, &mut self.agenda);
+            self.net.set_peers(node, peers, &mut self.event_queue);
         }
         self.write(node)?;
         self.file(node);
@@ -435,7 +451,7 @@ impl<'p> World<'p> {
         Ok(())
     }
 
-    /// Two hosts try to connect. One that the other knows to be removed is told so instead.
+    /// Two hosts try to connect. A host that the other one knows to be removed learns that instead.
     fn meet(&mut self, link: Direction) {
         for Direction { from, to } in [link, link.reversed()] {
             if self.net.can_meet(link) && self.host(from).has_removed(to) {
@@ -447,10 +463,11 @@ impl<'p> World<'p> {
                 self.introduce(to, from);
             }
         }
-        self.net.connect(link, &mut self.agenda);
+        self.net.connect(link, &mut self.event_queue);
     }
 
-    /// A process says to another one who it is. One that is refused for good stops, and its directory does not start again.
+    /// A process introduces itself to another one. If it is refused for good, it stops, and its
+    /// directory cannot be started again.
     fn introduce(&mut self, node: NodeId, to: NodeId) {
         let (Some(claim), true) = (self.host(node).claim(), self.host(to).is_up()) else { return };
         match self.host(to).meet(node, claim) {
@@ -465,7 +482,7 @@ impl<'p> World<'p> {
         }
     }
 
-    /// A process learned that its host was removed: it ends, and nobody starts it again.
+    /// A process learned that its host was removed: it ends and is not started again.
     fn dismiss(&mut self, node: NodeId) {
         if self.host(node).is_member() {
             self.note(&[11, node.0], || format!("node {node} learns that it was removed"));
@@ -485,8 +502,8 @@ impl<'p> World<'p> {
         let request = self.history.operation(token).map(|operation| operation.request.clone());
         if let (Some(&client), Some(request)) = (self.clients.get(&token), request) {
             self.workload.learn(client, &request, &reply);
-            if let Some(next) = self.workload.hears(client, token, self.agenda.now()) {
-                self.agenda.at(next, Happening::Client(client));
+            if let Some(next) = self.workload.hears(client, token, self.event_queue.now()) {
+                self.event_queue.at(next, SimEvent::Client(client));
             }
         }
         self.operator_hears(node, token, &reply)?;
@@ -503,19 +520,19 @@ impl<'p> World<'p> {
         self.replies.answered(node, token, was_open)
     }
 
-    /// The shard of the key that an operation writes, if it writes one.
+    /// The shard of the key that an operation writes, if any.
     fn written_shard(&self, token: Token) -> Option<ShardId> {
         let key = self.history.operation(token)?.write()?.key()?;
         Some(shard_of(key, self.plan.data_shards))
     }
 
-    /// Lets the disk thread take what is queued.
+    /// Lets the disk thread take the queued batches.
     fn write(&mut self, node: NodeId) -> Result<(), Violation> {
         self.write_with(node, Host::begin_write)
     }
 
-    /// Lets the disk thread take what is queued in one of two ways, and tells the process if its disk begins or ceases to
-    /// stall.
+    /// Lets the disk thread take the queued batches in one of two ways, and tells the process when
+    /// a stall of its disk begins or ends.
     fn write_with(
         &mut self,
         node: NodeId,
@@ -526,18 +543,18 @@ impl<'p> World<'p> {
         let was_stalled = self.host(node).is_stalled();
         let written = write(self.host(node));
         let is_stalled = self.host(node).is_stalled();
-        if is_stalled && self.plan.sabotage == Some(Sabotage::StalledBatchesForgotten) {
+        if is_stalled && self.plan.shell_bug == Some(ShellBug::StalledBatchesForgotten) {
             self.host(node).forget_queued();
         }
         self.tell_disk(node);
         if is_stalled && !was_stalled {
-            self.agenda.after(STALL_RETRY, Happening::Retried { node, life });
+            self.event_queue.after(STALL_RETRY, SimEvent::Retried { node, life });
         }
         match written {
             Ok(Write::Nothing) => Ok(()),
             Ok(Write::Begun(sequence)) => {
                 self.arrange_sync(node);
-                if self.plan.sabotage == Some(Sabotage::DurableBeforeSync) {
+                if self.plan.shell_bug == Some(ShellBug::DurableBeforeSync) {
                     self.post(node, Event::Durable(sequence));
                 }
                 Ok(())
@@ -549,18 +566,18 @@ impl<'p> World<'p> {
     /// A stalled disk is tried again.
     fn retried(&mut self, node: NodeId, life: u64) -> Result<(), Violation> {
         if !self.host(node).is_running() {
-            self.agenda.after(STALL_RETRY, Happening::Retried { node, life });
+            self.event_queue.after(STALL_RETRY, SimEvent::Retried { node, life });
             return Ok(());
         }
         self.write_with(node, Host::retry_write)?;
         self.tell_held(node);
         if self.lives(node, life) && self.host(node).is_stalled() {
-            self.agenda.after(STALL_RETRY, Happening::Retried { node, life });
+            self.event_queue.after(STALL_RETRY, SimEvent::Retried { node, life });
         }
         Ok(())
     }
 
-    /// Segments of a log may have come or gone.
+    /// Reports the log's size, since segments may have been added or released.
     fn tell_held(&mut self, node: NodeId) {
         if let Some(held) = self.host(node).log_held_anew() {
             self.post(node, Event::LogHeld(held));
@@ -569,12 +586,12 @@ impl<'p> World<'p> {
 
     fn synced(&mut self, node: NodeId, life: u64, operation: u64) -> Result<(), Violation> {
         if self.host(node).disk_operation() != Some(operation) {
-            // It ended when the disk ceased to hang.
+            // It ended when the disk recovered.
             return Ok(());
         }
         if !self.host(node).is_running() {
-            // The disk thread is paused with its process, and finds the sync done when it goes on.
-            self.agenda.after(Micros::MILLISECOND * 10, Happening::Synced { node, life, operation });
+            // The disk thread is paused with its process, and finds the sync done when it resumes.
+            self.event_queue.after(Micros::MILLISECOND * 10, SimEvent::Synced { node, life, operation });
             return Ok(());
         }
         let refusals = self.host(node).disk().counters().refusals;
@@ -602,17 +619,17 @@ impl<'p> World<'p> {
             let host = self.host(node);
             let (duration, life) = (random * host.slowness + host.hang, host.incarnation().life);
             let task = host.task_under_way().expect("invariant: it has begun");
-            self.agenda.after(duration, Happening::Filed { node, life, task });
+            self.event_queue.after(duration, SimEvent::Filed { node, life, task });
         }
     }
 
     fn filed(&mut self, node: NodeId, life: u64, task: u64) -> Result<(), Violation> {
         if self.host(node).task_under_way() != Some(task) {
-            // It ended when the disk ceased to hang.
+            // It ended when the disk recovered.
             return Ok(());
         }
         if !self.host(node).is_running() {
-            self.agenda.after(Micros::MILLISECOND * 10, Happening::Filed { node, life, task });
+            self.event_queue.after(Micros::MILLISECOND * 10, SimEvent::Filed { node, life, task });
             return Ok(());
         }
         let refusals = self.host(node).disk().counters().refusals;
@@ -629,7 +646,7 @@ impl<'p> World<'p> {
         }
     }
 
-    /// A process stopped, or did not start, for reasons of its disk.
+    /// A process stopped, or did not start, because of its disk.
     fn stopped(&mut self, node: NodeId, stop: &Stop, refusals_before: u64) -> Result<(), Violation> {
         let loss = self.host(node).loss_if_dies;
         let was_refused = self.host(node).disk().counters().refusals > refusals_before;
@@ -653,14 +670,14 @@ impl<'p> World<'p> {
     }
 
     fn client(&mut self, client: usize) {
-        let now = self.agenda.now();
+        let now = self.event_queue.now();
         if !self.workload.is_due(client, now) {
             return;
         }
         let up: Vec<NodeId> = self.hosts.iter().filter(|host| host.is_up()).map(Host::node).collect();
         let Some(node) = self.workload.node_for(client, &up) else {
             let pause = self.workload.pause();
-            self.agenda.after(pause + Micros::MILLISECOND, Happening::Client(client));
+            self.event_queue.after(pause + Micros::MILLISECOND, SimEvent::Client(client));
             return;
         };
         let clock = self.host(node).clock(now);
@@ -668,10 +685,10 @@ impl<'p> World<'p> {
         let token = self.ask(node, request, false);
         self.clients.insert(token, client);
         let impatient = self.workload.waits(client, token, now);
-        self.agenda.at(impatient, Happening::Client(client));
+        self.event_queue.at(impatient, SimEvent::Client(client));
     }
 
-    /// Shows a node to the online checkers.
+    /// Runs the online checkers on a node.
     fn observe(&mut self, node: NodeId) -> Result<(), Violation> {
         let host = &self.hosts[(node.0 - 1) as usize];
         let Some(status) = host.status() else { return Ok(()) };
@@ -695,7 +712,7 @@ impl<'p> World<'p> {
             if shard.leads {
                 self.ledger.leader(node, shard.shard, shard.term);
                 self.leaders.observe(node, shard.shard, shard.term)?;
-                self.availability.leads(self.agenda.now(), node, shard.shard)?;
+                self.availability.leads(self.event_queue.now(), node, shard.shard)?;
             }
             if let Some(checkpoint) = shard.checkpoint {
                 self.checkpoints +=
@@ -715,7 +732,7 @@ fn address(node: NodeId) -> String {
     format!("host-{node}:9001")
 }
 
-/// What a host announces of itself.
+/// The description of a host for the registry.
 pub(crate) fn host_info(node: NodeId) -> HostInfo {
     HostInfo {
         node,

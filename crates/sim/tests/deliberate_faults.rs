@@ -1,5 +1,5 @@
-//! Proof that the simulator can fail: every promise that the core can be made to break is seen to be broken, and the
-//! same runs hold when it is not.
+//! Proves that the simulator can fail: it detects every deliberate fault of the core, and the same
+//! runs pass without the fault.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,30 +8,37 @@ use std::thread;
 use tidelock_core::command::HostChange;
 use tidelock_core::deliberate::{Fault, Faults};
 use tidelock_core::types::{NodeId, ShardId};
-use tidelock_sim::agenda::Micros;
+use tidelock_sim::event_queue::Micros;
 use tidelock_sim::faults::{Fault as Strike, Loss, ScheduledFault, Target, Way, choose};
-use tidelock_sim::operator::{Deed, ScheduledDeed};
+use tidelock_sim::operator_actions::{OperatorAction, ScheduledAction};
 use tidelock_sim::plan::Plan;
 use tidelock_sim::run::{self, Failure};
 use tidelock_sim::shrink::shrink;
 use tidelock_sim::trace::Detail;
 
-/// Seeds within which each fault must be caught.
+/// Number of seeds within which each fault must be detected.
 const SEEDS_MAX: u64 = 1_000;
 
-/// So many of the same runs, and the one that caught the fault, must hold without it.
+/// Number of the same runs that must pass without the fault, besides the one that detected it.
 const HELD_SEEDS: u64 = 5;
 
-/// A run of the store as it is, short and hard: few keys, small logs, and what the fault needs strikes often.
+/// A short, hard plan without deliberate faults: few keys, small logs, and frequent faults of the
+/// kinds that the deliberate one needs.
 fn plan(seed: u64, fault: Fault) -> Plan {
-    // Only a cluster in which nothing else is wrong has to serve all the time.
+    // Only a cluster without other faults has to serve all the time.
     if matches!(fault, Fault::SlowDiskIgnored | Fault::HangingDiskAwaited) {
         return Plan::draw_slow_disks(seed);
     }
     let drawn = Plan::draw(seed);
     let duration = Micros::SECOND * 10;
-    let mut plan =
-        Plan { nodes: 3, data_shards: 1, duration, faults: Vec::new(), deeds: Vec::new(), ..drawn };
+    let mut plan = Plan {
+        nodes: 3,
+        data_shards: 1,
+        duration,
+        faults: Vec::new(),
+        operator_actions: Vec::new(),
+        ..drawn
+    };
     plan.load.clients = 8;
     plan.load.pause_max = Micros::MILLISECOND * 20;
     plan.load.value_bytes_max = plan.load.value_bytes_max.min(2_000);
@@ -40,25 +47,28 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     match fault {
         Fault::NewsOfLeaderAlone => plan.load.config_per_mille = 800,
         Fault::ExpiredByLeaderAlone | Fault::TimeOfNodeAsked => plan.load.operations_per_mille = 900,
-        // Slots go to and fro under load; a copy takes a while, and its leader is often another one.
+        // Slots move back and forth under load; a copy takes a while, and its leader changes often.
         Fault::OwnedBeforeLastRows | Fault::OldAttemptBelieved | Fault::ScanByLaterMap => {
             plan.data_shards = 2;
             plan.load.keys_per_shard = 4;
             plan.load.pause_max = Micros::MILLISECOND * 4;
             plan.load.reads_per_mille = 300;
-            let there = |at_ms, to| deed(at_ms, Deed::MoveSlots { begin: 0, end: 16_384, to: ShardId(to) });
-            plan.deeds = (1..16).map(|turn| there(600 * turn, 1 + turn % 2)).collect();
+            let there = |at_ms, to| {
+                operator_action(at_ms, OperatorAction::MoveSlots { begin: 0, end: 16_384, to: ShardId(to) })
+            };
+            plan.operator_actions = (1..16).map(|turn| there(600 * turn, 1 + turn % 2)).collect();
         }
-        // Slots go to and fro, and a shard is removed whatever it owns.
+        // Slots move back and forth, and shards are removed regardless of what they own.
         Fault::ShardRemovedWithSlots => {
             plan.data_shards = 2;
-            plan.deeds = vec![deed(3_000, Deed::RemoveShard(ShardId(2)))];
+            plan.operator_actions = vec![operator_action(3_000, OperatorAction::RemoveShard(ShardId(2)))];
         }
         Fault::StaleSnapshotInstalled | Fault::OvertakenTriedAgain => {
             plan.snapshot_log_bytes_min = 500;
             plan.disk.segment_bytes = 8 << 10;
         }
-        // A second entry is in flight only under load, and the first meets the empty one of the next leader.
+        // A second entry is in flight only under load, and the first meets the empty one of the
+        // next leader.
         Fault::DeposedSessionAnswered => {
             plan.load.clients = 150;
             plan.load.reads_per_mille = 50;
@@ -74,20 +84,25 @@ fn plan(seed: u64, fault: Fault) -> Plan {
         // A founder with followers that have no vote.
         Fault::LedBeforeDurable => {
             plan.nodes = 1;
-            plan.deeds = [1, 2].map(|second| deed(second * 500, Deed::Join)).to_vec();
+            plan.operator_actions =
+                [1, 2].map(|second| operator_action(second * 500, OperatorAction::Join)).to_vec();
         }
-        // Two votes, then one: the one that stays has to know it for good.
+        // Two voters, then one: the remaining one has to remember that durably.
         Fault::ChangeNotRemembered => {
-            let leave = |node| Deed::Change { node: NodeId(node), change: HostChange::Leave };
+            let leave = |node| OperatorAction::Change { node: NodeId(node), change: HostChange::Leave };
             // Any further write would bring the commit index along.
             plan.load.clients = 1;
             plan.load.pause_max = Micros::SECOND * 5;
             let random = &mut plan.generator("leave");
             let mut nodes = [1, 2, 3];
             random.shuffle(&mut nodes);
-            plan.deeds = vec![deed(1_500, leave(nodes[0])), deed(random.u64(2_000..6_000), leave(nodes[1]))];
+            plan.operator_actions = vec![
+                operator_action(1_500, leave(nodes[0])),
+                operator_action(random.u64(2_000..6_000), leave(nodes[1])),
+            ];
         }
-        // Followers that fall behind apply much at once, and snapshots that are due anyhow are not in the way.
+        // Followers that fall behind apply many entries at once, and other snapshots do not
+        // interfere.
         Fault::CheckpointTakenLate => {
             plan.load.reads_per_mille = 50;
             plan.load.pause_max = Micros::MILLISECOND * 2;
@@ -109,12 +124,12 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     plan
 }
 
-fn deed(at_ms: u64, deed: Deed) -> ScheduledDeed {
-    ScheduledDeed { at: Micros::MILLISECOND * at_ms, deed }
+fn operator_action(at_ms: u64, operator_action: OperatorAction) -> ScheduledAction {
+    ScheduledAction { at: Micros::MILLISECOND * at_ms, operator_action }
 }
 
-/// A node that dies young again and again, with a disk so slow that its requests outlive it: nothing commits without
-/// it, because the third node is away.
+/// A node that dies again and again soon after its start, with a disk so slow that its requests
+/// outlive it. Nothing commits without it, because the third node is down.
 fn young_lives(random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
     let (at, lasts, target) = (Micros::SECOND, Micros::SECOND * 9, Target::Node(NodeId(1)));
     let isolate = Strike::Isolate { target: Target::Node(NodeId(3)), way: Way::Both };
@@ -129,7 +144,7 @@ fn young_lives(random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
     faults
 }
 
-/// What is likely to bring a fault to light.
+/// The plan that is likely to reveal a fault.
 fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
     let power = Strike::Crash { target, loss: Loss::Power, inside_operations: None };
     let torn = Strike::Crash { target, loss: Loss::Power, inside_operations: Some(random.u64(1..20)) };
@@ -146,7 +161,7 @@ fn strike(fault: Fault, target: Target, random: &mut fastrand::Rng) -> Strike {
         | Fault::AppliedOutOfOrder
         | Fault::NewsOfLeaderAlone
         | Fault::ExpiredByLeaderAlone => [isolate, partition, pause, slow],
-        // What starts again knows an old slot map, and learns the newer one while it waits for its
+        // A restarted node knows an old slot map, and learns the newer one while it waits for its
         // shards.
         Fault::ScanByLaterMap => {
             [Strike::Crash { target, loss: Loss::Process, inside_operations: None }, isolate, pause, slow]
@@ -175,7 +190,7 @@ fn broken(seed: u64, fault: Fault) -> Plan {
     Plan { deliberate: Faults::only(fault), ..plan(seed, fault) }
 }
 
-/// The first of the seeds that shows a fault, searched on all processors.
+/// The first seed that reveals a fault, searched on all processors.
 fn first_failure(fault: Fault) -> Box<Failure> {
     let (next, found) = (AtomicU64::new(0), AtomicBool::new(false));
     let failures = Mutex::new(Vec::new());
@@ -196,13 +211,14 @@ fn first_failure(fault: Fault) -> Box<Failure> {
             scope.spawn(search);
         }
     });
-    // Seeds are taken in order and each is finished, so the lowest that failed is the first that does.
+    // Seeds are taken in order and each run is finished, so the lowest failed seed is the first one
+    // that fails.
     let failures = failures.into_inner().expect("no search panics");
     let first = failures.into_iter().min_by_key(|failure| failure.seed);
     first.unwrap_or_else(|| panic!("{SEEDS_MAX} seeds do not catch {fault:?}"))
 }
 
-/// The fault is caught by one of `checkers`, and the same run of an unbroken store holds.
+/// Checks that one of `checkers` detects the fault, and that the same run without the fault passes.
 fn caught(fault: Fault, checkers: &[&str]) {
     let failure = first_failure(fault);
     let (seed, violation) = (failure.seed, &failure.violation);

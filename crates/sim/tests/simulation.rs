@@ -1,5 +1,5 @@
-//! Seeds: a fixed row of them, every one that once failed, and proof that a run is a function of its seed and that
-//! a store that breaks its promises is caught.
+//! Runs a fixed list of seeds and every seed that once failed. Proves that a run is a function of
+//! its seed, and that a broken shell is detected.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -9,18 +9,19 @@ use tidelock_core::storage::wal::{self, WalOptions};
 use tidelock_core::storage::{LogEntry, RecoveredLogs, WalBatch, WalRecord};
 use tidelock_core::types::{LogIndex, ShardId, Term, WalSequence};
 use tidelock_sim::disk::SimDisk;
-use tidelock_sim::faults::Sabotage;
+use tidelock_sim::faults::ShellBug;
 use tidelock_sim::plan::Plan;
 use tidelock_sim::run::{self, Tally};
 use tidelock_sim::trace::Detail;
 
-/// Seeds of the fixed row. `tidelock-sim` runs fresh ones; these make sure that a change is judged at all.
+/// Number of fixed seeds. `tidelock-sim` runs fresh ones; these give every change a minimum of
+/// testing.
 const SEEDS: u64 = 300;
 
-/// Seeds of runs in which nothing goes wrong but disks.
+/// Number of seeds of runs with disk faults only.
 const SLOW_DISK_SEEDS: u64 = 60;
 
-/// Seeds within which a deliberate fault must be caught.
+/// Number of seeds within which a deliberate fault must be detected.
 const SEEDS_TO_CATCH: u64 = 200;
 
 /// Runs seeds on all processors, and panics with the trace of one that fails.
@@ -28,7 +29,7 @@ fn hold(seeds: &[u64]) -> Tally {
     hold_plans(seeds, Plan::draw)
 }
 
-/// The same with plans of another kind.
+/// Runs seeds on all processors, with plans that `plan` draws.
 fn hold_plans(seeds: &[u64], draw: impl Fn(u64) -> Plan + Sync) -> Tally {
     let next = AtomicU64::new(0);
     let worker = || {
@@ -98,26 +99,26 @@ fn a_run_is_a_function_of_its_seed() {
     assert_ne!(hash(1000, Detail::Hash), hash(1001, Detail::Hash));
 }
 
-/// Some seed notices a sabotaged shell.
-fn caught(sabotage: Sabotage) {
-    let sabotaged = |seed| Plan { sabotage: Some(sabotage), ..Plan::draw(seed) };
+/// Checks that some seed detects a bug of the shell.
+fn caught(shell_bug: ShellBug) {
+    let sabotaged = |seed| Plan { shell_bug: Some(shell_bug), ..Plan::draw(seed) };
     let is_caught = (0..SEEDS_TO_CATCH).any(|seed| run::run(&sabotaged(seed), Detail::Hash).is_err());
-    assert!(is_caught, "{SEEDS_TO_CATCH} seeds do not catch {sabotage:?}");
+    assert!(is_caught, "{SEEDS_TO_CATCH} seeds do not catch {shell_bug:?}");
 }
 
 #[test]
 fn acknowledging_before_the_sync_is_caught() {
-    caught(Sabotage::DurableBeforeSync);
+    caught(ShellBug::DurableBeforeSync);
 }
 
 #[test]
 fn forgetting_what_a_stalled_disk_did_not_take_is_caught() {
-    caught(Sabotage::StalledBatchesForgotten);
+    caught(ShellBug::StalledBatchesForgotten);
 }
 
 #[test]
 fn delivering_twice_is_caught() {
-    caught(Sabotage::FramesTwice);
+    caught(ShellBug::FramesTwice);
 }
 
 /// A log of some synced batches, one entry each.
@@ -133,13 +134,13 @@ fn write_log(disk: &SimDisk, batches: u64) {
     }
 }
 
-fn recover(disk: &SimDisk) -> Result<RecoveredLogs, wal::RecoveryError> {
+fn recover(disk: &SimDisk) -> Result<RecoveredLogs, wal::WalRecoveryError> {
     let options = WalOptions { segment_bytes: 64 << 10, ..WalOptions::new(2) };
     wal::open(disk.clone(), options).map(|(_, recovery)| recovery.logs)
 }
 
-/// A flip in the last batch looks like a torn tail, since nothing behind it proves that it was durable; one anywhere
-/// before must be refused, and none may change what is recovered.
+/// A flipped bit in the last batch looks like a torn tail, since nothing after it proves that it
+/// was durable. One anywhere before must be refused, and none may change the recovered data.
 #[test]
 fn a_flipped_bit_is_refused_or_harmless_and_never_believed() {
     const BATCHES: u64 = 40;

@@ -23,14 +23,15 @@ pub struct BackupArgs {
 pub enum BackupCommand {
     /// Save the state of every shard to a file
     ///
-    /// Everything that was acknowledged before is in it; writes go on meanwhile. Of each shard it holds one consistent
-    /// state. The file gets its name when it is complete, verified and on disk; until then an earlier one stays.
+    /// Everything that was acknowledged before is in it; writes go on meanwhile. Of each shard it
+    /// holds one consistent state. The file gets its name when it is complete, verified and on
+    /// disk; until then an earlier one stays.
     Save(SaveArgs),
     /// Bring a backup into a fresh cluster
     ///
-    /// The file is read and verified first. Keys get the versions that they had, and every version given out afterwards
-    /// is above all that the old cluster gave out. A cluster that was ever written to refuses. Keep clients away until
-    /// it is done; if it is interrupted, run it again.
+    /// The file is read and verified first. Keys get the versions that they had, and every version
+    /// given out afterwards is above all that the old cluster gave out. A cluster that was ever
+    /// written to refuses. Keep clients away until it is done; if it is interrupted, run it again.
     Restore(RestoreArgs),
     /// Read all of a backup, check every checksum, and that it could be restored; exit 1 if not
     Verify(FileArgs),
@@ -47,8 +48,8 @@ pub struct SaveArgs {
     /// Where to; - is standard output
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Save what the node itself has, without asking the others: for a cluster that has lost its majority.
-    /// Acknowledged writes may be missing
+    /// Save what the node itself has, without asking the others: for a cluster that has lost its
+    /// majority. Acknowledged writes may be missing
     #[arg(long)]
     pub stale: bool,
 }
@@ -61,8 +62,8 @@ pub struct RestoreArgs {
     pub client: ClientArgs,
     /// The backup
     pub file: PathBuf,
-    /// Remove first what another restore has brought, an unfinished one or one of the wrong file. Refused if a client has
-    /// written to the cluster
+    /// Remove first what another restore has brought, an unfinished one or one of the wrong file.
+    /// Refused if a client has written to the cluster
     #[arg(long)]
     pub discard: bool,
 }

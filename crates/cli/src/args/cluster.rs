@@ -25,30 +25,33 @@ pub enum ClusterCommand {
     Status(StatusArgs),
     /// Give a node a vote in every shard, once it has caught up
     ///
-    /// A node that has joined follows without a vote; this lets it count. It also ends a drain. Keep 3 or 5 voters:
-    /// an even number survives no more failures than the odd one below it.
+    /// A node that has joined follows without a vote; this lets it count. It also ends a drain.
+    /// Keep 3 or 5 voters: an even number survives no more failures than the odd one below it.
     Add(HostArgs),
     /// Take a node's vote away and keep it as a follower
     Follow(HostArgs),
     /// Empty a node: it leads nothing, and carries nothing that others can carry in its place
     ///
-    /// For a node on a slow disk or a busy machine, or before it is removed. What no other node could take over stays.
-    /// To stop one, SIGTERM is enough: it hands over by itself.
+    /// For a node on a slow disk or a busy machine, or before it is removed. What no other node
+    /// could take over stays. To stop one, SIGTERM is enough: it hands over by itself.
     Drain(DrainArgs),
     /// Take a node out of the cluster for good, whether it is up or not
     ///
-    /// What it leads is handed over first. A running node then stops by itself, with exit code 0. Its number is never
-    /// given out again: to use the host again, start it with an empty data directory and --join.
+    /// What it leads is handed over first. A running node then stops by itself, with exit code 0.
+    /// Its number is never given out again: to use the host again, start it with an empty data
+    /// directory and --join.
     Remove(HostArgs),
     /// Let another node lead a shard
     Transfer(TransferArgs),
-    /// The tables of the registry, one JSON object a line: a header, then hosts, shards and replicas
+    /// The tables of the registry, one JSON object a line: a header, then hosts, shards and
+    /// replicas
     Dump,
     /// Why each replica of a shard is where it is, and why other nodes have none
     Explain(ExplainArgs),
     /// Set or take away tags of a shard, its placement policies among them
     ///
-    /// The cluster begins to move replicas at once, a few at a time; `cluster explain` shows where to.
+    /// The cluster begins to move replicas at once, a few at a time; `cluster explain` shows where
+    /// to.
     Set(SetArgs),
     /// Give the cluster another data shard, which holds nothing until slots are moved there
     ///
@@ -56,12 +59,13 @@ pub enum ClusterCommand {
     AddShard(AddShardArgs),
     /// Remove a data shard that owns no slots; its replicas release their disk
     ///
-    /// Move its slots to other shards first, with `cluster move-slots`. Its number is never given out again.
+    /// Move its slots to other shards first, with `cluster move-slots`. Its number is never given
+    /// out again.
     RemoveShard(RemoveShardArgs),
     /// Move slots until every data shard holds as many as any other
     ///
-    /// As few as that takes, one move of a shard at a time, while clients go on. Waits until that is done, and
-    /// what was wanted before it.
+    /// As few as that takes, one move of a shard at a time, while clients go on. Waits until that
+    /// is done, and what was wanted before it.
     Rebalance(WaitForMoves),
     /// Move slots to a shard, and wait until it is done
     MoveSlots(MoveSlotsArgs),
@@ -69,8 +73,8 @@ pub enum ClusterCommand {
     Slots,
     /// The connections of a node that have taken most
     ///
-    /// Counts since each connection was made, for the node at --url: operations and bytes, requests that are not
-    /// answered, and bytes of requests and replies on their way.
+    /// Counts since each connection was made, for the node at --url: operations and bytes, requests
+    /// that are not answered, and bytes of requests and replies on their way.
     Clients(ClientsArgs),
 }
 
@@ -147,8 +151,9 @@ pub struct SetArgs {
 /// Arguments of `cluster status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// Compare the replicas of every shard instead: each makes a snapshot at the same place of the log, and the
-    /// checksums must be equal. Writes go on meanwhile. Exit 1 if any differ, or cannot be compared
+    /// Compare the replicas of every shard instead: each makes a snapshot at the same place of the
+    /// log, and the checksums must be equal. Writes go on meanwhile. Exit 1 if any differ, or
+    /// cannot be compared
     #[arg(long)]
     pub verify: bool,
     /// How long --verify waits for the replicas to report, in seconds

@@ -141,8 +141,9 @@ pub enum PairCommand {
     },
     /// Create or replace a pair
     ///
-    /// The value is JSON. What is no JSON is text, and so is a number that would be printed otherwise than it is written,
-    /// such as 1.10. --type says which datatype it must be. A pair keeps its datatype unless --type names another one.
+    /// The value is JSON. What is no JSON is text, and so is a number that would be printed
+    /// otherwise than it is written, such as 1.10. --type says which datatype it must be. A pair
+    /// keeps its datatype unless --type names another one.
     Set {
         /// The namespace
         namespace: String,
@@ -198,8 +199,9 @@ pub enum ContainerCommand {
     },
     /// Create or replace a container
     ///
-    /// Each field is KEY=PAIR, KEY=PAIR,PAIR,… for a list (KEY=PAIR, with a comma at the end for a list of one), or
-    /// KEY=NAME:PAIR,NAME:PAIR,… for a dict. --file takes the fields as JSON instead: {"fields":[…]}.
+    /// Each field is KEY=PAIR, KEY=PAIR,PAIR,… for a list (KEY=PAIR, with a comma at the end for a
+    /// list of one), or KEY=NAME:PAIR,NAME:PAIR,… for a dict. --file takes the fields as JSON
+    /// instead: {"fields":[…]}.
     Set {
         /// The namespace
         namespace: String,
@@ -376,7 +378,8 @@ pub struct ImportArgs {
     pub namespace: String,
     /// The file; - reads standard input
     pub file: PathBuf,
-    /// Make this container resolve to the document in the file; without it, the file is an exported namespace
+    /// Make this container resolve to the document in the file; without it, the file is an exported
+    /// namespace
     #[arg(long, value_name = "KEY")]
     pub container: Option<String>,
     /// The file's format [default: by its name, else json]

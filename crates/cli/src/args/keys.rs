@@ -29,12 +29,14 @@ pub struct KvArgs {
 pub enum KvCommand {
     /// Print a key's value; exit 1 if there is no such key
     ///
-    /// On a terminal the value is followed by a line break and its version. Into a pipe or file go exactly the
-    /// bytes of the value. --output json has the version too; bytes that are not UTF-8 stand there as val_b64.
+    /// On a terminal the value is followed by a line break and its version. Into a pipe or file go
+    /// exactly the bytes of the value. --output json has the version too; bytes that are not UTF-8
+    /// stand there as val_b64.
     Get(GetArgs),
     /// Store a value under a key
     ///
-    /// Replaces what is there, unless a condition says otherwise. Prints the version that the value got.
+    /// Replaces what is there, unless a condition says otherwise. Prints the version that the value
+    /// got.
     Put(PutArgs),
     /// Delete a key; exit 1 if there is no such key
     #[command(visible_alias = "delete")]

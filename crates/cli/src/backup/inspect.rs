@@ -1,4 +1,4 @@
-//! `tidelock backup verify` and `inspect`: what a backup holds, once all of it has been read and believed.
+//! `tidelock backup verify` and `inspect`: describe a backup after reading and verifying all of it.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ pub fn run(args: &FileArgs) -> Result<(), CliError> {
     }
 }
 
-/// Says in one line that a backup is there, and what it holds.
+/// Reports in one line that a backup was written, and its content.
 pub fn print(verdict: &str, file: &Path, summary: &Summary, format: Output) -> Result<(), CliError> {
     match format {
         Output::Json => output::line(&json(file, summary)),
@@ -35,7 +35,7 @@ pub fn print(verdict: &str, file: &Path, summary: &Summary, format: Output) -> R
     }
 }
 
-/// What a backup holds, in one line.
+/// The content of a backup, in one line.
 pub fn line(summary: &Summary) -> String {
     let stale = if summary.header.is_stale { ", stale: acknowledged writes may be missing" } else { "" };
     format!(

@@ -1,7 +1,8 @@
-//! `tidelock backup`: the states of all shards into one file, out of it, and looks at it.
+//! `tidelock backup`: saves the states of all shards into one file, restores them, and inspects
+//! files.
 //!
-//! Owns the commands and what they have in common: reading a backup with every check, and telling what is in it. The
-//! format, and all that makes it believable, is the core's.
+//! Owns the commands and their shared code: reading a backup with every check, and describing its
+//! content. The core owns the format and its checks.
 
 mod inspect;
 mod progress;
@@ -32,8 +33,8 @@ pub fn run(args: BackupArgs) -> Result<(), CliError> {
     }
 }
 
-/// Reads a backup, called `name` in errors, to its end. Each piece of bytes goes to `pass_on` once every part that it
-/// completes has been verified and given to `take`.
+/// Reads a backup, called `name` in errors, to its end. Each piece of bytes goes to `pass_on` once
+/// every part that it completes has been verified and given to `take`.
 fn read(
     name: &str,
     mut source: impl Read,

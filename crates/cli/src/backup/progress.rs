@@ -1,19 +1,20 @@
-//! How far a backup has come, on a terminal; nowhere else.
+//! Shows the progress of a backup on a terminal; elsewhere it shows nothing.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How often it moves while nothing comes.
+/// Interval of redraws while no data arrives.
 const MOVES: Duration = Duration::from_millis(100);
 
-/// A line on standard error that goes away with this. Where that is no terminal there is none.
+/// A progress line on standard error, which disappears when this is dropped. There is none if
+/// standard error is not a terminal.
 pub struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
-    /// Begins with an amount that is not known yet.
+    /// Begins with an unknown total.
     pub fn begin(doing: &'static str) -> Progress {
         let style = ProgressStyle::with_template("{msg} {spinner} {elapsed}");
         let bar = ProgressBar::new_spinner().with_message(doing);
@@ -22,14 +23,14 @@ impl Progress {
         Progress { bar }
     }
 
-    /// About so many bytes are to come.
+    /// Sets the approximate total, in bytes.
     pub fn expect(&self, about_bytes: u64) {
         let template = "{msg} {wide_bar} {bytes} of about {total_bytes}, {bytes_per_sec}, {eta} left";
         self.bar.set_length(about_bytes);
         self.bar.set_style(ProgressStyle::with_template(template).expect("invariant: the template is one"));
     }
 
-    /// So many more have come.
+    /// Adds received bytes.
     pub fn advance(&self, bytes: usize) {
         self.bar.inc(bytes as u64);
     }

@@ -1,8 +1,9 @@
-//! `tidelock backup restore`: from a file into a cluster that nothing else was ever written to.
+//! `tidelock backup restore`: restores a file into a cluster that was never written to.
 //!
-//! Owns the order: the file is read and believed whole before anything is sent; every shard is claimed, and lifted above
-//! every version that the old cluster gave out, before the first key; and only then do the keys go. Each step may be
-//! repeated, so a restore that was interrupted is simply run again. That the cluster is fresh, the cluster decides.
+//! Owns the order of the steps. The file is read and verified whole before anything is sent. Before
+//! the first key, every shard is claimed for this backup and raised above every version that the
+//! old cluster gave out. Then the keys are sent. Each step may be repeated, so an interrupted
+//! restore is simply run again. The cluster itself decides whether it is fresh.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,12 +15,12 @@ use crate::client::{Answer, Call, Client};
 use crate::error::CliError;
 use crate::output;
 
-/// A request is closed once it holds so many bytes of keys: with the largest block of a backup on top still below the
-/// 8 MiB that a node takes.
+/// A request is complete once it has this many bytes of keys: even with the largest block of a
+/// backup added, it stays below a node's limit of 8 MiB.
 const REQUEST_BYTES_CLOSE: usize = 4 << 20;
 
-/// How long the cluster may be unable to take the first step, and any later one: an election passes, a wrong URL
-/// does not.
+/// How long the cluster may be unable to do the first step, and any later one: long enough for an
+/// election, short enough to report a wrong URL.
 const PATIENCE_TO_BEGIN: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -71,8 +72,8 @@ fn json(summary: &Summary) -> String {
     serde_json::json!({ "backup": backup.to_string(), "keys": keys, "revision": revision }).to_string()
 }
 
-/// Sends one request until it is done or refused. What could not be done, or may have been, is sent again: that changes
-/// nothing if it was.
+/// Sends one request until it is done or refused. After a failure or an unknown outcome it is sent
+/// again, which has no effect if it was already done.
 fn send(client: &Client, call: &Call<'_>, patience: Duration) -> Result<(), CliError> {
     let begun = Instant::now();
     loop {

@@ -1,7 +1,7 @@
-//! `tidelock backup save`: from a node into a file that is either whole or not there.
+//! `tidelock backup save`: saves a backup of a node into a file that is either complete or absent.
 //!
-//! Owns the file's coming into being: under a temporary name, verified on the way, synced, renamed, the directory
-//! synced. An earlier backup of the same name stays until then.
+//! Owns the creation of the file: under a temporary name, verified while it is written, synced,
+//! renamed, and the directory synced. An earlier backup of the same name stays until then.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -15,7 +15,8 @@ use crate::args::SaveArgs;
 use crate::client::Client;
 use crate::error::CliError;
 
-/// A node that sends nothing for so long hangs. It reads from a disk that others use, too.
+/// A node that sends nothing for this long is taken to hang. It reads from a disk that others may
+/// use, too.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs `backup save`.
@@ -43,7 +44,7 @@ pub fn run(args: SaveArgs) -> Result<(), CliError> {
     inspect::print("saved", &args.out, &summary, args.client.output)
 }
 
-/// A file that gets its name when it is complete, and leaves nothing behind otherwise.
+/// A file that gets its name when it is complete, and is removed otherwise.
 struct NewFile {
     file: File,
     temporary: PathBuf,
@@ -56,7 +57,8 @@ impl NewFile {
         let Some(file_name) = name.file_name() else {
             return Err(CliError::Usage(format!("{} is no name for a file", name.display())));
         };
-        // In the same directory: only there is renaming one step. By its own name: two may be made at a time.
+        // In the same directory, because only there is a rename atomic. With a unique name, because
+        // two backups may be made at a time.
         let mut temporary_name = file_name.to_owned();
         temporary_name.push(format!(".{}.part", std::process::id()));
         let temporary = name.with_file_name(temporary_name);
@@ -88,7 +90,7 @@ impl NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if !self.is_finished {
-            // The failure that counts is the one before.
+            // The earlier failure is the one that is reported.
             let _ = fs::remove_file(&self.temporary);
         }
     }

@@ -1,7 +1,8 @@
-//! A reader that gives up when nothing comes for too long: a node that hangs must not hang the command.
+//! A reader with a timeout for each read, so that a node that hangs does not hang the command.
 //!
-//! The HTTP library limits how long an answer takes as a whole, which says nothing about one of any size. So the
-//! reading is done on a thread, and the waiting here. At most a few pieces wait between the two.
+//! The HTTP library limits only the duration of a whole answer, which does not help for answers of
+//! any size. So a thread reads, and this reader waits for it. At most a few pieces are queued
+//! between the two.
 
 use std::io::{self, Read};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -13,7 +14,7 @@ use super::PIECE_BYTES;
 /// Pieces read ahead.
 const PIECES_AHEAD: usize = 4;
 
-/// See the module.
+/// The reader; see the module.
 pub struct StallGuard {
     pieces: Receiver<io::Result<Vec<u8>>>,
     piece: Vec<u8>,
@@ -22,10 +23,10 @@ pub struct StallGuard {
 }
 
 impl StallGuard {
-    /// Reads `source` until it ends, fails, or gives nothing for as long as `patience`.
+    /// Reads `source` until it ends, fails, or delivers nothing for as long as `patience`.
     pub fn new(mut source: impl Read + Send + 'static, patience: Duration) -> StallGuard {
         let (sender, pieces) = mpsc::sync_channel(PIECES_AHEAD);
-        // It ends when the source does, or when nobody takes the pieces any more.
+        // The thread ends when the source does, or when the reader is dropped.
         thread::spawn(move || {
             loop {
                 let mut piece = vec![0; PIECE_BYTES];
@@ -67,7 +68,7 @@ impl Read for StallGuard {
 mod tests {
     use super::*;
 
-    /// Gives what it has, and then waits for ever.
+    /// Delivers its content, and then blocks.
     struct Hangs(Vec<u8>, Receiver<()>);
 
     impl Read for Hangs {

@@ -1,14 +1,15 @@
 //! The command line of `tidelock bench`.
 //!
-//! Owns syntax, and the checks that need one value alone. What several values together cannot mean, `plan` refuses.
+//! Owns syntax, and the checks that need one value alone. What several values together cannot mean,
+//! `plan` refuses.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::args::Output;
 use crate::client::NodeUrl;
+use crate::output::Output;
 
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
@@ -31,22 +32,25 @@ pub struct BenchArgs {
 pub enum BenchCommand {
     /// Reads and writes of keys over HTTP, each answer checked
     ///
-    /// Values carry their key, a number and a checksum. A linearizable read must not return a version below one that
-    /// was acknowledged before it was sent; a stale one must not go back on its node.
+    /// Values carry their key, a number and a checksum. A linearizable read must not return a
+    /// version below one that was acknowledged before it was sent; a stale one must not go back on
+    /// its node.
     Kv(KvBenchArgs),
     /// The same over RESP, the protocol of Redis; also against redis-server itself
     ///
-    /// Every write has a number. A linearizable read must not return a write that had certainly been overwritten when it
-    /// was sent. Nobody else may write the same keys meanwhile.
+    /// Every write has a number. A linearizable read must not return a write that had certainly
+    /// been overwritten when it was sent. Nobody else may write the same keys meanwhile.
     Resp(RespBenchArgs),
     /// Registers that threads count up, one each, by compare-and-exchange
     ///
-    /// Prints a line a second, and stops at a value that it cannot explain. Nobody else may write the same registers
-    /// meanwhile. Start the nodes with --sync false to see what the disk's share of the latency is.
+    /// Prints a line a second, and stops at a value that it cannot explain. Nobody else may write
+    /// the same registers meanwhile. Start the nodes with --sync false to see what the disk's share
+    /// of the latency is.
     Atomic(AtomicBenchArgs),
     /// One URL, again and again, of any HTTP server
     Http(HttpBenchArgs),
-    /// What a small write to this disk costs, with and without fsync: the floor under every durable write
+    /// What a small write to this disk costs, with and without fsync: the floor under every durable
+    /// write
     Disk(DiskBenchArgs),
 }
 
@@ -59,7 +63,8 @@ pub struct LoadArgs {
     /// Requests in flight on each connection
     #[arg(short = 'P', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub pipeline: u32,
-    /// Threads of this client; one is enough for most loads, and leaves the other processors to the servers
+    /// Threads of this client; one is enough for most loads, and leaves the other processors to the
+    /// servers
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub threads: u32,
     /// Stop after so many requests, instead of after --duration-s
@@ -69,8 +74,9 @@ pub struct LoadArgs {
     /// Stop after so many seconds [default: 10]
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     pub duration_s: Option<Duration>,
-    /// Send so many requests a second over all connections, evenly, whether answers come or not. Latency then counts
-    /// from the moment at which a request was due. Without it each connection waits for its answers
+    /// Send so many requests a second over all connections, evenly, whether answers come or not.
+    /// Latency then counts from the moment at which a request was due. Without it each connection
+    /// waits for its answers
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub rate: Option<u64>,
     /// Load before the measurement, in seconds [default: 1, with --requests 0]
@@ -124,8 +130,8 @@ pub struct MixArgs {
     /// Do not write every key before the measurement; reads of absent keys are then right
     #[arg(long)]
     pub no_prepare: bool,
-    /// Which node is asked for a key. `leader` and `follower` ask the cluster once, at the beginning, and then send each
-    /// key where it belongs
+    /// Which node is asked for a key. `leader` and `follower` ask the cluster once, at the
+    /// beginning, and then send each key where it belongs
     #[arg(long, value_enum, default_value_t = Via::Given)]
     pub via: Via,
     /// Seed of the choice of keys [default: another one each time]
@@ -159,7 +165,8 @@ pub struct RespBenchArgs {
         default_value = "127.0.0.1:7001"
     )]
     pub addresses: Vec<String>,
-    /// Nodes that --via leader and --via follower ask who leads what, and where it listens for Redis clients
+    /// Nodes that --via leader and --via follower ask who leads what, and where it listens for
+    /// Redis clients
     #[arg(long = "url", env = "TIDELOCK_URL", value_name = "URL", value_delimiter = ',')]
     #[arg(default_value = "http://127.0.0.1:8001")]
     pub urls: Vec<NodeUrl>,

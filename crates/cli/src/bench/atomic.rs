@@ -1,8 +1,10 @@
-//! `tidelock bench atomic`: every thread counts a register of its own up, one compare-and-exchange at a time.
+//! `tidelock bench atomic`: each thread increments a separate register, one compare-and-exchange at
+//! a time.
 //!
-//! Owns the loop, and the proof that goes with it: nobody else writes the register, so every answer is foreseeable. A
-//! thread knows what its register holds, or, when an answer was lost, that it holds that or one more. Anything else
-//! ends the run, loudly: it is a lost or a repeated write.
+//! Owns the loop and the check of its answers. No other client writes the register, so every answer
+//! is predictable: a thread knows the value of its register, or, after a lost answer, that it is
+//! that value or one more. Anything else is a lost or repeated write, and ends the run with an
+//! error.
 //!
 //! Threads follow leaders: the cluster is asked once a second, and whenever a request fails.
 
@@ -23,33 +25,33 @@ use super::protocol::{Kind, Status};
 use super::record::Record;
 use super::report::{Report, Setting};
 use super::routes::Routes;
-use crate::args::Output;
 use crate::client::{Client, NodeUrl};
 use crate::error::CliError;
 use crate::output;
+use crate::output::Output;
 
-/// Between two lines, and two looks at who leads.
+/// Interval between output lines, and between polls of the leaders.
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long nodes that have only just started may take to say where they listen.
+/// How long nodes that have just started may take to report their addresses.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Between two attempts after a failure: short beside an election.
+/// Interval between attempts after a failure: short compared with an election.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long to run when the report is for a program, which waits for its end.
+/// Default duration if the report is for a program, which waits for the end.
 const JSON_DURATION: Duration = Duration::from_secs(10);
 
-/// What a thread knows of its register.
+/// A thread's knowledge of its register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counter {
-    /// What it holds.
+    /// Its value.
     value: i64,
-    /// Whether it may hold one more: an exchange was sent whose answer is not known.
+    /// Whether it may be one more: the answer to an exchange is unknown.
     in_doubt: bool,
 }
 
-/// What an exchange did, as the server says.
+/// The server's answer to an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 struct Exchanged {
     success: bool,
@@ -58,7 +60,7 @@ struct Exchanged {
 }
 
 impl Counter {
-    /// Takes note of an answer to `value -> value + 1`; an error if it cannot be true.
+    /// Records an answer to `value -> value + 1`; an error if it is impossible.
     fn settle(&mut self, answer: Exchanged) -> Result<(), String> {
         let Exchanged { success, old_value: old, new_value: new } = answer;
         let expected = self.value;
@@ -76,18 +78,18 @@ impl Counter {
     }
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Shared {
     stop: AtomicBool,
     routes: RwLock<(u64, Routes)>,
-    /// Of the second that goes on.
+    /// Number of exchanges in the present second.
     exchanges: AtomicU64,
     nanos: AtomicU64,
     unexplained: Mutex<Option<String>>,
     record: Mutex<Record>,
 }
 
-/// Runs until its time is over, or for ever.
+/// Runs until its time is over, or without end.
 pub(super) fn run(args: &AtomicBenchArgs) -> Result<(), CliError> {
     let format = if args.json { Output::Json } else { args.output };
     let duration = args.duration_s.or((format == Output::Json).then_some(JSON_DURATION));
@@ -157,7 +159,7 @@ fn report_each_second(
 }
 
 impl Shared {
-    /// Asks who leads. Whom nobody can tell, everybody forwards to.
+    /// Asks for the leaders. If a leader is unknown, any node is asked, since every node forwards.
     fn look(&self, client: &Client) {
         if let Ok(found) = Routes::ask(client) {
             let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
@@ -165,14 +167,15 @@ impl Shared {
         }
     }
 
-    /// The address of the register's leader, else of the next node; and how fresh that knowledge is.
+    /// The address of the register's leader, else of the next node; and the number of route updates
+    /// so far.
     fn leader(&self, id: &str, attempt: usize) -> (u64, Option<String>) {
         let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
-        // One that has only just started has not told where it listens.
+        // A node that has just started has not reported its addresses yet.
         let nodes: Vec<_> = routes.1.nodes.iter().filter(|node| !node.http.is_empty()).collect();
         let leader = routes.1.leader(id.as_bytes()).and_then(|at| nodes.iter().find(|node| node.node == at));
         let other = nodes.get(attempt % nodes.len().max(1));
-        // A leader that does not answer may be gone; every other attempt asks somebody else.
+        // A leader that does not answer may be down; every other attempt asks another node.
         let chosen = if attempt.is_multiple_of(2) { leader.or(other) } else { other };
         (routes.0, chosen.map(|node| node.http.clone()))
     }
@@ -183,7 +186,7 @@ impl Shared {
     }
 }
 
-/// Counts one register up until it is told to stop.
+/// Increments one register until it is told to stop.
 fn count(id: &str, shared: &Shared, client: &Client, timeout: Duration) {
     let mut record = Record::new();
     let mut counter = None;
@@ -208,7 +211,7 @@ fn count(id: &str, shared: &Shared, client: &Client, timeout: Duration) {
     shared.record.lock().unwrap_or_else(PoisonError::into_inner).merge(record);
 }
 
-/// Returns when somebody else may lead; an error if a request failed.
+/// Returns when another node may lead; an error if a request failed.
 fn exchange_while_it_leads(
     id: &str,
     line: &mut Line,
@@ -232,7 +235,7 @@ fn exchange_while_it_leads(
         let (status, answer) = line.compare_exchange(id, known.value)?;
         record.answered(Status::Http(status));
         let Some(answer) = answer else {
-            // 503 is the one answer that says for certain that nothing happened.
+            // Only 503 says for certain that nothing happened.
             known.in_doubt = was_in_doubt || status != 503;
             return Err(format!("{status}: {}", line.said));
         };

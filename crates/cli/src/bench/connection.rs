@@ -1,10 +1,11 @@
-//! One connection: sends what is due, takes what comes, and finds another connection when this one breaks.
+//! One connection: sends requests that are due, receives answers, and reconnects after a break.
 //!
-//! Knows neither what the bytes mean (`protocol`) nor which answers are right (a [`Work`]). Sending and receiving go on
-//! side by side: a server that stops reading until its answers are taken is not waited for the wrong way round.
+//! `protocol` knows the meaning of bytes, and a [`Work`] knows which answers are right. Sending and
+//! receiving are concurrent, so that a server that stops reading until its answers are read causes
+//! no deadlock.
 //!
-//! Invariant: every request that was taken from the budget ends in the record exactly once: as a success, as a wrong
-//! answer or as a failure.
+//! Invariant: every request that was taken from the budget ends in the record exactly once: as a
+//! success, as a wrong answer or as a failure.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -23,27 +24,29 @@ use super::pace::{Alarm, Schedule};
 use super::protocol::{Answer, Decoded, Protocol, Ticket, Work};
 use super::record::Record;
 
-/// What is read at once, in bytes: hundreds of small answers.
+/// Size of a read, in bytes: hundreds of small answers.
 const READ_BYTES: usize = 64 << 10;
 
-/// How much may wait to be sent. A deep pipeline of large values would otherwise be all in memory.
+/// Most bytes that wait to be sent. Otherwise a deep pipeline of large values would all be in
+/// memory.
 const OUT_BYTES_MAX: usize = 4 << 20;
 
-/// Between two attempts to connect again: short beside an election, long beside a refusal.
+/// Interval between attempts to reconnect: short compared with an election, long compared with a
+/// refusal.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How much of a refusal's text is kept to tell refusals apart.
+/// Length of a refusal's text that is kept to distinguish refusals.
 const REASON_BYTES: usize = 160;
 
 /// One connection of the load.
 pub(super) struct Connection<P, W> {
-    /// Whom to connect to, `host:port`.
+    /// The address to connect to, `host:port`.
     pub address: String,
-    /// What is spoken.
+    /// The protocol.
     pub protocol: P,
-    /// What is asked.
+    /// The requests and their checks.
     pub work: W,
-    /// Of all connections.
+    /// The budget of all connections.
     pub shared: Arc<Shared>,
     /// Most requests in flight.
     pub depth: usize,
@@ -51,7 +54,7 @@ pub(super) struct Connection<P, W> {
     pub schedule: Option<Schedule>,
     /// After how long a request counts as failed.
     pub timeout: Duration,
-    /// What this thread has seen.
+    /// The measurements of this thread.
     pub record: Rc<RefCell<Record>>,
 }
 
@@ -63,20 +66,20 @@ struct Line {
     sent: usize,
     input: BytesMut,
     greeted: bool,
-    /// The server takes nothing more.
+    /// The server accepts no further requests.
     closing: bool,
 }
 
 /// How one TCP connection ended.
 enum End {
-    /// Nothing is left to be sent or waited for.
+    /// All requests were sent and answered.
     Done,
-    /// It is of no use any more.
+    /// The connection failed.
     Broken(String),
 }
 
 impl<P: Protocol, W: Work> Connection<P, W> {
-    /// Uses `stream`, and others after it, until the budget is spent.
+    /// Uses `stream`, and later connections, until the budget is spent.
     pub async fn run(mut self, stream: TcpStream) {
         let mut stream = Some(stream);
         let mut lost_since = None;
@@ -175,8 +178,8 @@ impl<P: Protocol, W: Work> Connection<P, W> {
 
     /// Appends what may be sent now.
     fn fill(&mut self, line: &mut Line, now: Instant) {
-        // Half a window at a time: a deep pipeline answered in small pieces would else be sent in small pieces too,
-        // and cost both sides a system call for each.
+        // Half a window at a time: otherwise a deep pipeline that is answered in small pieces would
+        // be sent in small pieces too, with a system call for each on both sides.
         let waits = self.schedule.is_none() && line.in_flight.len() > self.depth / 2;
         if waits || line.closing {
             return;
@@ -204,7 +207,7 @@ impl<P: Protocol, W: Work> Connection<P, W> {
         }
     }
 
-    /// When something is to be sent that cannot be sent yet.
+    /// When the next request is due that cannot be sent yet.
     fn next_due(&self, line: &Line, now: Instant) -> Option<Instant> {
         let schedule = self.schedule.as_ref()?;
         if line.in_flight.len() >= self.depth || line.closing || self.shared.budget.is_over(now) {
@@ -217,7 +220,7 @@ impl<P: Protocol, W: Work> Connection<P, W> {
         }
     }
 
-    /// Takes every whole answer off the input.
+    /// Removes every complete answer from the input.
     fn take_answers(&mut self, line: &mut Line) -> Result<(), String> {
         let now = Instant::now();
         let mut at = 0;
@@ -266,7 +269,7 @@ impl Line {
     }
 }
 
-/// Judges one answer and writes down what came of it.
+/// Checks one answer and records the result.
 fn settle(work: &mut impl Work, record: &mut Record, ticket: &Ticket, decoded: Decoded<'_>, now: Instant) {
     record.last = Some(now);
     if let Answer::Refused(text) = decoded.answer {
@@ -287,7 +290,7 @@ fn settle(work: &mut impl Work, record: &mut Record, ticket: &Ticket, decoded: D
     }
 }
 
-/// A connection, or why there is none.
+/// A connection, or the reason why there is none.
 pub(super) async fn connect(address: &str, timeout: Duration) -> Result<TcpStream, String> {
     let failed = |error: std::io::Error| format!("{address}: {error}");
     let stream = tokio::time::timeout(timeout, TcpStream::connect(address))

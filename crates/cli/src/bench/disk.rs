@@ -1,10 +1,11 @@
-//! `tidelock bench disk`: what one small write costs, which is the floor under every durable write of a store.
+//! `tidelock bench disk`: measures the cost of one small write, which is a lower bound for every
+//! durable write of a store.
 //!
-//! Owns the ways of writing and their measurement, through the same system calls as fio's `sync` engine with
-//! `--fsync=1`. It writes a file of its own and deletes it.
+//! Owns the ways of writing and their measurement, with the same system calls as fio's `sync`
+//! engine with `--fsync=1`. It writes a temporary file and deletes it.
 //!
-//! An append makes the file longer, so every sync also writes the file system's own records of that. A file that was
-//! written through before spares them: that is how the store's log reuses its segments.
+//! An append makes the file longer, so every sync also writes file system metadata. Overwriting
+//! blocks that were written before avoids that: the store's log reuses its segments in this way.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -18,35 +19,35 @@ use serde::Serialize;
 use super::args::DiskBenchArgs;
 use super::record;
 use super::report::Latencies;
-use crate::args::Output;
 use crate::error::CliError;
 use crate::output;
+use crate::output::Output;
 
-/// Length of the file that is written through before. Beyond it writing begins again at the front.
+/// Length of the preallocated file. At its end, writing begins again at the start.
 const FILE_BYTES: u64 = 16 << 20;
 
-/// What an append may grow to before it begins a new file, so that a quick disk is not filled.
+/// Size at which appends begin a new file, so that a fast disk is not filled.
 const APPEND_BYTES_MAX: u64 = 256 << 20;
 
 /// How a write is made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Sync {
-    /// Not at all: it is in the kernel's memory.
+    /// Not durable: the data is in the kernel's memory.
     None,
-    /// Content, and of the rest what reading it back needs.
+    /// Content, and the metadata that reading it back needs.
     Fdatasync,
-    /// Content and all else, times included.
+    /// Content and all metadata, times included.
     Fsync,
 }
 
-/// Where a write goes.
+/// The position of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Place {
-    /// Behind the end of the file.
+    /// At the end of the file.
     Append,
-    /// Into a file that is there already, one write behind the other.
+    /// Into an existing file, one write after the other.
     Preallocated,
 }
 
@@ -59,7 +60,7 @@ const WAYS: [(Place, Sync); 6] = [
     (Place::Preallocated, Sync::Fsync),
 ];
 
-/// What one way of writing costs.
+/// The measured cost of one way of writing.
 #[derive(Debug, Serialize)]
 struct Row {
     place: Place,
@@ -142,7 +143,7 @@ fn measure(args: &DiskBenchArgs, place: Place, sync: Sync) -> Result<(Histogram<
     Ok((histogram, now - begun))
 }
 
-/// A file that goes away with this.
+/// A file that is deleted when this is dropped.
 struct Scratch {
     path: PathBuf,
     file: File,
@@ -156,7 +157,8 @@ impl Scratch {
         Ok(Scratch { path, file })
     }
 
-    /// Fills all of it: room that is only reserved would be taken into use, and recorded, by each write.
+    /// Fills the file with data: with room that is only reserved, each write would also change
+    /// metadata.
     fn write_through(&self) -> std::io::Result<()> {
         let block = vec![0; 1 << 20];
         for at in (0..FILE_BYTES).step_by(block.len()) {
@@ -168,7 +170,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Nothing can be done about a file that does not go away, and nothing depends on it.
+        // A file that cannot be deleted is left behind; nothing depends on it.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -1,7 +1,8 @@
-//! HTTP/1.1 as this tool needs it: requests from a template, answers of a known length, one after the other.
+//! A minimal HTTP/1.1 client: requests from a template, answers of known length, one after the
+//! other.
 //!
-//! A general client would cost more than the servers that it is to measure. This one knows that requests hardly differ,
-//! and takes apart no more of an answer than its length, its version, and whether the connection ends.
+//! A general client would cost more than the servers that it measures. In this one requests hardly
+//! differ, and it parses only an answer's length, its version, and whether the connection ends.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use super::protocol::{Answer, Decoded, Kind, Operation, Protocol, Status};
 use super::stamp::Stamp;
 use crate::keys;
 
-/// Most headers of an answer; more is nothing that a server of this kind sends.
+/// Most headers of an answer; the measured servers send fewer.
 const HEADERS_MAX: usize = 64;
 
 /// The longest content of an answer: the largest value is 1 MiB, a page of a list up to 32 MiB.
@@ -26,14 +27,14 @@ pub(super) struct KeyProtocol {
     pub keys: Arc<KeySpace>,
     pub value_bytes: usize,
     pub run: u32,
-    /// Before the key of a read, and behind it.
+    /// The bytes before and after the key of a read.
     pub read: [Vec<u8>; 2],
-    /// Before the key of a write, and behind it.
+    /// The bytes before and after the key of a write.
     pub write: [Vec<u8>; 2],
 }
 
 impl KeyProtocol {
-    /// `host` is what the `Host` header says; `stale` is asked for with each read.
+    /// `host` is the `Host` header; `stale` makes each read stale.
     pub fn new(keys: Arc<KeySpace>, host: &str, value_bytes: usize, run: u32, stale: bool) -> KeyProtocol {
         let query = if stale { "?stale=true" } else { "" };
         KeyProtocol {
@@ -90,10 +91,10 @@ impl Protocol for KeyProtocol {
     }
 }
 
-/// One request, always the same.
+/// The protocol for one constant request.
 #[derive(Clone, Debug)]
 pub(super) struct FixedProtocol {
-    /// All of it.
+    /// The bytes of the request.
     pub request: Vec<u8>,
     /// Whether answers have no content whatever their headers say.
     pub is_head: bool,
@@ -119,12 +120,12 @@ impl Protocol for FixedProtocol {
 pub(super) struct Request {
     /// `host:port`.
     pub address: String,
-    /// All of it.
+    /// The bytes of the request.
     pub bytes: Vec<u8>,
 }
 
 impl Request {
-    /// From the command line; the error says what it cannot mean.
+    /// Parses the command line's settings; the error says which one is invalid.
     pub fn parse(args: &HttpBenchArgs) -> Result<Request, String> {
         let uri: Uri = args.url.parse().map_err(|error| format!("{}: {error}", args.url))?;
         let authority = match (uri.scheme_str(), uri.authority()) {
@@ -151,23 +152,23 @@ impl Request {
     }
 }
 
-/// An answer as it came.
+/// A parsed answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Message<'a> {
-    /// All of it.
+    /// Its length in bytes.
     pub bytes: usize,
     /// Its status.
     pub status: u16,
     /// The number in its entity tag.
     pub version: Option<u64>,
-    /// Its content; chunks with their frames, because nobody looks into those.
+    /// Its content; chunked content includes the chunk headers, because it is not inspected.
     pub content: &'a [u8],
-    /// Whether the connection ends behind it.
+    /// Whether the server closes the connection after it.
     pub closes: bool,
 }
 
 impl<'a> Message<'a> {
-    /// The answer at the front of `input`, if all of it is there.
+    /// Parses the answer at the front of `input`, if it is complete.
     pub fn parse(input: &'a [u8], is_head: bool) -> Result<Option<Message<'a>>, String> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
         let mut head = httparse::Response::new(&mut headers);
@@ -219,7 +220,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// How many bytes the chunks and the trailer take, if all of them are there.
+/// The length of the chunks and the trailer, if they are complete.
 fn chunks_end(input: &[u8]) -> Result<Option<usize>, String> {
     let mut at = 0;
     loop {
@@ -231,7 +232,7 @@ fn chunks_end(input: &[u8]) -> Result<Option<usize>, String> {
         if size > CONTENT_BYTES_MAX as u64 {
             return Err(format!("a chunk of {size} bytes"));
         }
-        // The last chunk is empty; servers that are measured send no trailers behind it.
+        // The last chunk is empty; the measured servers send no trailers after it.
         at += line_bytes + size as usize + 2;
         if at > input.len() {
             return Ok(None);

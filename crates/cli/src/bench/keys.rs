@@ -1,7 +1,7 @@
-//! Which keys there are, and which comes next.
+//! The keys of a run, and the choice of the next one.
 //!
-//! A key is a prefix and its index in decimal, filled up with zeros to one length, so that byte order is the order of
-//! indexes. Nothing here knows what is done with a key.
+//! A key is a prefix and its index in decimal, padded with zeros to one length, so that byte order
+//! is the order of indexes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,8 @@ pub(super) struct KeySpace {
     prefix: Vec<u8>,
     digits: usize,
     count: u64,
-    /// Where those who take keys in sequence are; they share it, so that together they miss none.
+    /// The position of connections that take keys in sequence; they share it, so that together they
+    /// miss none.
     cursor: Arc<AtomicU64>,
 }
 
@@ -41,7 +42,7 @@ impl KeySpace {
         }
     }
 
-    /// How many keys there are, at least one.
+    /// Number of keys, at least one.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -63,7 +64,7 @@ impl KeySpace {
         }
     }
 
-    /// The same keys; a sequence of them begins anew.
+    /// The same keys, with a new sequence.
     pub fn starting_over(&self) -> KeySpace {
         KeySpace { cursor: Arc::default(), ..self.clone() }
     }
@@ -77,7 +78,7 @@ impl KeySpace {
     }
 }
 
-/// Draws keys, and between reads and writes, for one connection.
+/// Draws keys, and chooses between reads and writes, for one connection.
 #[derive(Debug)]
 pub(super) struct Chooser {
     rng: SmallRng,
@@ -121,7 +122,8 @@ impl Chooser {
         match &mut self.law {
             Law::One => 0,
             Law::Uniform => self.rng.random_range(0..self.keys),
-            // Ranks count from 1, the most frequent one. Shards are chosen by hash, so hot keys are spread anyway.
+            // Ranks count from 1, the most frequent one. Shards are chosen by hash, so hot keys are
+            // spread anyway.
             Law::Zipf(zipf) => (zipf.sample(&mut self.rng) as u64).clamp(1, self.keys) - 1,
             Law::Sequential(cursor) => cursor.fetch_add(1, Ordering::Relaxed) % self.keys,
         }

@@ -1,6 +1,6 @@
-//! Reads and writes of keys: what `bench kv` and `bench resp` have in common.
+//! Reads and writes of keys: the shared part of `bench kv` and `bench resp`.
 //!
-//! Owns which connection asks which node for which keys. What answers are worth, the `ledger` knows.
+//! Owns which connection asks which node for which keys. The `ledger` checks the answers.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,19 +12,19 @@ use super::protocol::{Answer, Kind, Operation, Ticket, Work};
 use super::routes::Routes;
 use crate::error::CliError;
 
-/// How often a key is drawn that belongs elsewhere before the next one that belongs here is taken.
+/// How often a key of another node is drawn before the next key of this node is taken instead.
 const DRAWS_MAX: usize = 64;
 
 /// No leader is known.
 const NOBODY: u8 = u8::MAX;
 
-/// A node leads that is asked for nothing.
+/// The leader is a node that gets no requests.
 const ELSEWHERE: u8 = u8::MAX - 1;
 
-/// Which connection goes where.
+/// The assignment of connections and keys to nodes.
 #[derive(Clone, Debug)]
 pub(super) struct Targets {
-    /// `host:port` of every node that is asked for anything.
+    /// `host:port` of every node that gets requests.
     pub addresses: Vec<String>,
     /// For each key the index of the node that leads it; `None` if any node is asked for any key.
     leaders: Option<Arc<Vec<u8>>>,
@@ -32,12 +32,12 @@ pub(super) struct Targets {
 }
 
 impl Targets {
-    /// Connections in turn to these, for any key.
+    /// Distributes connections over these nodes, each for any key.
     pub fn given(addresses: Vec<String>) -> Targets {
         Targets { addresses, leaders: None, wants_leader: false }
     }
 
-    /// Connections to leaders of keys, or to others.
+    /// Distributes connections so that keys are asked of their leaders, or of other nodes.
     pub fn routed(mix: &MixArgs, keys: &KeySpace, routes: &Routes, resp: bool) -> Result<Targets, CliError> {
         if mix.distribution == Distribution::Sequential {
             return Err(CliError::Usage(
@@ -54,7 +54,7 @@ impl Targets {
                 routes.leader(&key).and_then(index_of).and_then(|at| u8::try_from(at).ok()).unwrap_or(NOBODY)
             })
             .collect();
-        // A node to which no key would be sent gets no connection; the rest keep their order under new indexes.
+        // A node without keys gets no connection; the others keep their order under new indexes.
         let useful = |node: usize| leaders.iter().any(|&leader| suits(leader, node, wants_leader));
         let kept: Vec<usize> = (0..routes.nodes.len()).filter(|&node| useful(node)).collect();
         if kept.is_empty() {
@@ -83,7 +83,7 @@ fn suits(leader: u8, node: usize, wants_leader: bool) -> bool {
     leader != NOBODY && (usize::from(leader) == node) == wants_leader
 }
 
-/// What one connection asks for.
+/// The work of one connection.
 pub(super) struct KeyWork {
     ledger: Arc<Ledger>,
     chooser: Chooser,
@@ -91,7 +91,7 @@ pub(super) struct KeyWork {
     keys: u64,
     /// Index of this connection.
     connection: usize,
-    /// Index of the node that it goes to.
+    /// Index of its node.
     node: usize,
     settled_below: u64,
 }
@@ -159,9 +159,9 @@ impl Work for KeyWork {
     }
 }
 
-/// One URL again and again.
+/// Requests the same URL repeatedly.
 pub(super) struct FixedWork {
-    /// What every answer must be, if that is known.
+    /// The expected answer, if it is known.
     pub expected: Option<Arc<[u8]>>,
 }
 

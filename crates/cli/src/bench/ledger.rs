@@ -1,18 +1,20 @@
-//! What is known of every key while a run goes on, and so which answers cannot be true.
+//! The known state of every key during a run, which determines the answers that are impossible.
 //!
-//! For each key there is a floor, below which a later read must not fall. What it counts depends on what the protocol
-//! shows:
+//! Each key has a floor, below which a later read must not fall. What the floor counts depends on
+//! the protocol:
 //!
-//! - Versions (HTTP). A linearizable read must not have a version below the highest that was answered, to a write or a
-//!   read, before it was sent; a write must get a version above that. This holds whoever else writes. A stale read
-//!   must not fall below what the same node has answered before.
-//! - Numbers of writes (RESP shows no versions). When a write is acknowledged, all writes that had been answered when it
-//!   was *sent* are overwritten, for good. Those are the ones numbered below the oldest write in flight at that
-//!   moment. A linearizable read sent afterwards must not return one of them. A write whose outcome is unknown may
-//!   happen at any time, so its value is never wrong. Stale reads are only checked for key and checksum.
+//! - Versions (HTTP). A linearizable read must not have a version below the highest version of any
+//!   answer before it was sent; a write must get a version above that. This holds even if other
+//!   clients write. A stale read must not fall below what the same node has answered before.
+//! - Numbers of writes (RESP shows no versions). When a write is acknowledged, all writes that had
+//!   been answered when it was *sent* are overwritten. Those are the ones numbered below the oldest
+//!   write in flight at that moment. A linearizable read sent afterwards must not return one of
+//!   them. A write whose outcome is unknown may happen at any time, so its value is never wrong.
+//!   Stale reads are only checked for key and checksum.
 //!
-//! Invariant: an answer of a linearizable store is never called wrong, however threads interleave. A floor is read before
-//! the request is sent and raised after the answer came; every bound is one that holds for the slower order too.
+//! Invariant: an answer of a linearizable store is never called wrong, however threads interleave.
+//! A floor is read before the request is sent and raised after the answer has arrived; every bound
+//! also holds in the slower order.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,40 +24,41 @@ use super::args::Freshness;
 use super::protocol::{Answer, Kind, Ticket};
 use super::stamp::Stamp;
 
-/// What orders the writes of a key.
+/// What orders the writes of a key, as far as the protocol shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Marks {
     /// The server's versions.
     Versions,
-    /// Our own numbers of writes.
+    /// The bench's numbers of writes.
     Sequences,
 }
 
-/// How a ledger is kept.
+/// The options of a ledger.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LedgerPlan {
     /// What orders writes.
     pub marks: Marks,
-    /// How fresh reads must be.
+    /// The required consistency of reads.
     pub freshness: Freshness,
-    /// How many keys.
+    /// Number of keys.
     pub keys: u64,
-    /// How many nodes are asked.
+    /// Number of nodes that are asked.
     pub nodes: usize,
     /// Most connections that write at a time.
     pub connections: usize,
-    /// Tells this run's values from others.
+    /// Distinguishes this run's values from others.
     pub run: u32,
 }
 
-/// See the module.
+/// The ledger; see the module.
 #[derive(Debug)]
 pub(super) struct Ledger {
     plan: LedgerPlan,
-    /// One row for all nodes, or one each for stale reads.
+    /// One row for all nodes, or one for each node with stale reads.
     floors: Vec<Vec<AtomicU64>>,
     next_sequence: AtomicU64,
-    /// For each connection a number at or below its oldest write in flight; `u64::MAX` while it has none.
+    /// For each connection a number at or below its oldest write in flight; `u64::MAX` while it has
+    /// none.
     oldest: Vec<AtomicU64>,
     unknown: Mutex<HashSet<u64>>,
 }
@@ -76,13 +79,15 @@ impl Ledger {
         }
     }
 
-    /// To be called before a batch of requests is numbered. Every write numbered below the result has been answered.
+    /// To be called before a batch of requests is numbered. Every write numbered below the result
+    /// has been answered.
     pub fn begin(&self, connection: usize, idle: bool) -> u64 {
         if self.plan.marks == Marks::Versions {
             return 0;
         }
         if idle {
-            // Before any number is drawn: whoever sees a number of ours drawn also sees this bound below it.
+            // Before any number is drawn: a thread that sees one of these numbers also sees this
+            // bound below it.
             let bound = self.next_sequence.load(Ordering::SeqCst);
             self.oldest[connection].store(bound, Ordering::SeqCst);
         }
@@ -90,7 +95,8 @@ impl Ledger {
         self.oldest.iter().map(|bound| bound.load(Ordering::SeqCst)).fold(next, u64::min)
     }
 
-    /// To be called after a batch of answers; `oldest` is the number of the oldest request still in flight.
+    /// To be called after a batch of answers; `oldest` is the number of the oldest request still in
+    /// flight.
     pub fn end(&self, connection: usize, oldest: Option<u64>) {
         if self.plan.marks == Marks::Sequences {
             self.oldest[connection].store(oldest.unwrap_or(u64::MAX), Ordering::SeqCst);
@@ -105,24 +111,24 @@ impl Ledger {
         }
     }
 
-    /// What is known of a key now.
+    /// The present floor of a key.
     pub fn floor(&self, node: usize, key: u64) -> u64 {
         self.row(node)[key as usize].load(Ordering::SeqCst)
     }
 
-    /// The write may happen at any time, or never.
+    /// A write has an unknown outcome: it may happen at any time, or never.
     pub fn unknown(&self, sequence: u64) {
         self.unknown.lock().unwrap_or_else(PoisonError::into_inner).insert(sequence);
     }
 
-    /// A node may have restarted, and then has less than it had until it has caught up.
+    /// A node may have restarted, and then has older state until it has caught up.
     pub fn forget(&self, node: usize) {
         if self.plan.freshness == Freshness::Stale {
             self.row(node).iter().for_each(|floor| floor.store(0, Ordering::SeqCst));
         }
     }
 
-    /// Whether the answer can be true; takes note of it if so.
+    /// Whether the answer is possible; records it if so.
     pub fn judge(&self, node: usize, ticket: &Ticket, answer: &Answer<'_>) -> Result<(), String> {
         match (ticket.operation.kind, answer) {
             (Kind::Read, Answer::Value { version, value }) => self.judge_value(node, ticket, *version, value),
@@ -195,7 +201,7 @@ impl Ledger {
                         "key {key}: a write got version {version}, which is not above {floor}"
                     ));
                 }
-                // What a leader acknowledged, another node need not have yet.
+                // Another node need not have yet what a leader acknowledged.
                 if freshness == Freshness::Linearizable {
                     self.raise(node, key, version);
                 }
@@ -285,7 +291,8 @@ mod tests {
         let second = send(&ledger, 1, Kind::Write, 1);
         ledger.judge(0, &second, &Answer::Written { version: None }).unwrap();
         ledger.end(1, None);
-        // The read is still in flight, which holds the bound of its connection down but not that of the second write.
+        // The read is still in flight, which holds the bound of its connection down but not that of
+        // the second write.
         ledger.end(0, None);
         let third = send(&ledger, 1, Kind::Write, 1);
         ledger.judge(0, &third, &Answer::Written { version: None }).unwrap();

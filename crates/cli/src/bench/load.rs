@@ -1,7 +1,7 @@
-//! One pass of load: threads, their connections, and the moment at which all of them begin.
+//! One pass of load: threads, their connections, and their common start.
 //!
-//! Each thread has a runtime of its own and shares nothing on the way of a request but counters. The calling thread
-//! shows how far it has come, and is otherwise asleep.
+//! Each thread has its own runtime; on the path of a request threads share only counters. The
+//! calling thread shows the progress, and otherwise sleeps.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,13 +20,13 @@ use super::protocol::{Protocol, Work};
 use super::record::Record;
 use crate::error::CliError;
 
-/// Between two looks of the thread that shows the progress.
+/// Interval between updates of the progress.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How much load, for how long.
+/// The parameters of a pass.
 #[derive(Clone, Debug)]
 pub(super) struct Pass {
-    /// What is shown beside the progress bar.
+    /// The label of the progress bar.
     pub name: &'static str,
     pub connections: usize,
     pub threads: usize,
@@ -41,39 +41,39 @@ pub(super) struct Pass {
     pub timeout: Duration,
 }
 
-/// What the connections of a pass are made of.
+/// Creates the connections of a pass.
 pub(super) trait Recipe: Sync {
     type Protocol: Protocol + 'static;
     type Work: Work + 'static;
 
-    /// The address, language and use of a connection, one of as many as the pass has.
+    /// The address, protocol and work of the connection with this index.
     fn connection(&self, index: usize) -> Result<(String, Self::Protocol, Self::Work), CliError>;
 }
 
-/// What all connections of a pass share.
+/// State that all connections of a pass share.
 pub(super) struct Shared {
-    /// What is still to be sent.
+    /// The requests that may still be sent.
     pub budget: Budget,
     done: AtomicU64,
 }
 
 impl Shared {
-    /// So many more answers have come.
+    /// Counts further answers.
     pub fn completed(&self, answers: u64) {
         self.done.fetch_add(answers, Ordering::Relaxed);
     }
 }
 
-/// What came of a pass.
+/// The result of a pass.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
-    /// What all connections saw.
+    /// The measurements of all connections.
     pub record: Record,
     /// From the first request to the last answer.
     pub elapsed: Duration,
 }
 
-/// Where the threads meet before they begin.
+/// The barrier at which the threads meet before they begin.
 struct Start {
     barrier: Barrier,
     failure: Mutex<Option<CliError>>,
@@ -118,7 +118,7 @@ fn work<R: Recipe>(pass: &Pass, recipe: &R, start: &Start, index: usize) -> Reco
         start.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     });
     start.barrier.wait();
-    // Whether all have connected is known to all only from here on.
+    // From here on every thread knows whether all have connected.
     let failed = start.failure.lock().unwrap_or_else(PoisonError::into_inner).is_some();
     let (Ok((runtime, parts)), false) = (made, failed) else { return Record::new() };
     let (begun, shared) = start.begun.get_or_init(|| begin(pass));
@@ -140,8 +140,8 @@ fn work<R: Recipe>(pass: &Pass, recipe: &R, start: &Start, index: usize) -> Reco
     Rc::try_unwrap(record).expect("invariant: every task of the load has ended").into_inner()
 }
 
-/// Waits until all connections are done. What was measured before a Ctrl-C is worth a report; a second one cuts what
-/// does not end.
+/// Waits until all connections are done. After a Ctrl-C the measurements so far are reported; a
+/// second one aborts.
 async fn wait(connections: &mut JoinSet<()>, shared: &Shared, heeds_signals: bool) {
     loop {
         tokio::select! {

@@ -1,23 +1,23 @@
-//! `tidelock bench`: load, latency, and whether the answers are right.
+//! `tidelock bench`: generates load, measures latency, and checks the answers.
 //!
-//! Owns what a run consists of: write every key once, warm up, measure, report. The rooms:
+//! Owns the phases of a run: write every key once, warm up, measure, report. The modules:
 //!
 //! ```text
 //! args               the command line
-//! keys stamp         which keys, and values that say what they are
-//! protocol           the two traits that a connection is made of: bytes, and what they mean
+//! keys stamp         the choice of keys, and self-describing values
+//! protocol           the two traits of a connection: bytes, and their meaning
 //!   http resp          bytes
-//!   keywork ledger     what is asked of whom, and which answers can be true
-//! pace               when requests are sent, and when no more are
+//!   keywork ledger     the requests of each connection, and the check of answers
+//! pace               when requests are sent, and when a run ends
 //! connection load    one connection; threads of them
-//! record report      what was seen, and how it is shown
-//! routes             who leads what
-//! atomic             registers counted up, one request at a time
-//! disk               no server at all: what the disk can do
+//! record report      the measurements, and their presentation
+//! routes             the leaders of shards
+//! atomic             registers incremented one request at a time
+//! disk               the disk alone, without a server
 //! ```
 //!
-//! The client shares its processors with the servers that it measures, so it is made to be light: no allocation and no
-//! system call for a single request where there are several.
+//! The client shares its processors with the servers that it measures, so it has to be light: it
+//! avoids allocations and system calls per request.
 
 mod args;
 mod atomic;
@@ -53,13 +53,13 @@ use self::routes::Routes;
 use crate::client::{Client, NodeUrl};
 use crate::error::CliError;
 
-/// How long to measure when nothing is said.
+/// Default duration of the measurement.
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
 
-/// How long to warm up when nothing is said and time ends the run.
+/// Default duration of the warm-up of a run that is limited by time.
 const WARM_UP_DEFAULT: Duration = Duration::from_secs(1);
 
-/// How many requests are in flight on a connection while every key is written once; nothing is measured then.
+/// Requests in flight on a connection while every key is written once, which is not measured.
 const PREPARE_PIPELINE: u32 = 32;
 
 /// Runs one of the `bench` commands.
@@ -107,7 +107,7 @@ fn targets(
     Targets::routed(mix, keys, &routes, resp)
 }
 
-/// A run over keys, before it begins.
+/// A prepared run over keys.
 struct KeyRun<'a> {
     load: &'a LoadArgs,
     mix: &'a MixArgs,
@@ -148,7 +148,7 @@ impl<'a> KeyRun<'a> {
         measure(self.load, self.describe(marks), &recipe)
     }
 
-    /// Writes every key once. What is read afterwards has been written by this run.
+    /// Writes every key once, so that later reads find values of this run.
     fn prepare<P: Protocol + 'static>(
         &self,
         ledger: &Arc<Ledger>,
@@ -200,7 +200,7 @@ impl<'a> KeyRun<'a> {
     }
 }
 
-/// How connections over keys are made.
+/// Creates connections for keys.
 struct KeyRecipe<'a, P> {
     mix: MixArgs,
     keys: Arc<KeySpace>,
@@ -223,7 +223,7 @@ impl<P: Protocol + 'static> Recipe for KeyRecipe<'_, P> {
     }
 }
 
-/// How connections of one URL are made.
+/// Creates connections for one URL.
 struct FixedRecipe {
     address: String,
     protocol: FixedProtocol,
@@ -261,7 +261,7 @@ fn measure<R: Recipe>(load: &LoadArgs, what: String, recipe: &R) -> Result<(), C
         before = Some(load::run(&pass(load, "warming up", Some(warm_up)), recipe)?.record);
     }
     let mut outcome = load::run(&pass(load, "measuring", None), recipe)?;
-    // What was not measured was judged all the same.
+    // Answers were checked in the warm-up, too.
     if let Some(before) = before {
         outcome.record.wrong_count += before.wrong_count;
         outcome.record.wrong.extend(before.wrong);
@@ -275,7 +275,8 @@ fn measure<R: Recipe>(load: &LoadArgs, what: String, recipe: &R) -> Result<(), C
     Report::new(setting, &outcome).print(load.format())
 }
 
-/// A pass as the command line wants it, for `warm_up` or else for as long as it says.
+/// A pass with the command line's settings; its duration is `warm_up`, or else that of the command
+/// line.
 fn pass(load: &LoadArgs, name: &'static str, warm_up: Option<Duration>) -> Pass {
     let duration = match load.requests {
         Some(_) => warm_up,

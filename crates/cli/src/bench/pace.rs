@@ -1,9 +1,9 @@
-//! When requests are sent, and when no more are.
+//! Decides when requests are sent, and when a run ends.
 //!
-//! A closed loop sends when an answer has come; an open loop sends by the clock. In an open loop every request has a
-//! moment at which it is due, fixed at the beginning, and its latency counts from there even if it had to wait for
-//! its connection: a server that stands still for a second is then seen by all requests of that second, not by one
-//! (what is called coordinated omission).
+//! A closed loop sends when an answer has arrived; an open loop sends by the clock. In an open loop
+//! every request has a due time, fixed at the beginning, and its latency counts from there even if
+//! it had to wait for its connection. So a server that stops for a second affects all requests of
+//! that second, not only one (this avoids coordinated omission).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// How much is still to be sent, by all connections together.
+/// The requests that all connections together may still send.
 #[derive(Debug)]
 pub(super) struct Budget {
     requests: Option<AtomicU64>,
@@ -23,24 +23,24 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// So many requests, or as many as go until `end`, or until [`Budget::stop`].
+    /// A budget of so many requests, or without a number until `end` or [`Budget::stop`].
     pub fn new(requests: Option<u64>, end: Option<Instant>) -> Budget {
         Budget { requests: requests.map(AtomicU64::new), end, stopped: AtomicBool::new(false) }
     }
 
-    /// Nothing more is to be sent.
+    /// Ends the budget.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Whether nothing more is to be sent.
+    /// Whether the budget has ended.
     pub fn is_over(&self, now: Instant) -> bool {
         self.stopped.load(Ordering::Relaxed)
             || self.end.is_some_and(|end| now >= end)
             || self.requests.as_ref().is_some_and(|left| left.load(Ordering::Relaxed) == 0)
     }
 
-    /// Whether one more may be sent, and takes it.
+    /// Takes one request from the budget; whether that was possible.
     pub fn take(&self, now: Instant) -> bool {
         if self.stopped.load(Ordering::Relaxed) || self.end.is_some_and(|end| now >= end) {
             return false;
@@ -51,13 +51,13 @@ impl Budget {
             .is_none_or(|left| left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok())
     }
 
-    /// When it ends, if a time was set.
+    /// When the budget ends, if a time was set.
     pub fn end(&self) -> Option<Instant> {
         self.end
     }
 }
 
-/// The moments at which one connection's requests are due.
+/// The due times of one connection's requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Schedule {
     start: Instant,
@@ -72,18 +72,18 @@ impl Schedule {
         Schedule { start, per_second, next: index, step: of }
     }
 
-    /// When the next one is due.
+    /// When the next request is due.
     pub fn due(&self) -> Instant {
         let nanos = u128::from(self.next) * 1_000_000_000 / u128::from(self.per_second);
         self.start + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// The next one was sent.
+    /// Records that the next request was sent.
     pub fn advance(&mut self) {
         self.next += self.step;
     }
 
-    /// How many are due before `end` and were not sent.
+    /// Number of requests that are due before `end` and were not sent.
     pub fn missed(mut self, end: Instant) -> u64 {
         let mut missed = 0;
         while self.due() < end {
@@ -94,8 +94,8 @@ impl Schedule {
     }
 }
 
-/// Wakes at a moment, to some microseconds: the runtime's own timers round up to a millisecond, which would be most
-/// of the latency that is to be measured.
+/// A timer with a precision of some microseconds: the runtime's own timers round up to a
+/// millisecond, which would be most of the measured latency.
 #[derive(Debug)]
 pub(super) struct Alarm {
     timer: AsyncFd<OwnedFd>,
@@ -114,7 +114,7 @@ impl Alarm {
         Ok(Alarm { timer, set_for: None })
     }
 
-    /// Sets it, unless it is set for that moment already.
+    /// Sets the timer, unless it is already set to that moment.
     pub fn set(&mut self, at: Instant, now: Instant) -> io::Result<()> {
         if self.set_for == Some(at) {
             return Ok(());
@@ -129,7 +129,7 @@ impl Alarm {
         Ok(())
     }
 
-    /// Waits until it goes off.
+    /// Waits until it expires.
     pub async fn wait(&mut self) -> io::Result<()> {
         loop {
             let mut ready = self.timer.readable().await?;

@@ -1,12 +1,13 @@
-//! What a connection speaks, and what it is used for: the two traits that `connection` is made of.
+//! The two traits from which `connection` is built: the protocol, and the work.
 //!
-//! A [`Protocol`] knows bytes and no truth, a [`Work`] knows what is asked and what is right, and no bytes.
+//! A [`Protocol`] encodes requests and decodes answers. A [`Work`] chooses requests and checks
+//! answers, without knowing bytes.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::time::Instant;
 
-/// What a request does.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Changes nothing.
@@ -18,7 +19,7 @@ pub(super) enum Kind {
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Operation {
-    /// What it does.
+    /// Its kind.
     pub kind: Kind,
     /// Index of its key.
     pub key: u64,
@@ -29,17 +30,17 @@ pub(super) struct Operation {
 /// A request that has been sent, or is about to be.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ticket {
-    /// What.
+    /// The request.
     pub operation: Operation,
-    /// When it was due, or sent if nothing said when: latency counts from here.
+    /// When it was due, or when it was sent in a closed loop: latency counts from here.
     pub due: Instant,
-    /// What was known of the key when it was sent; see `ledger`.
+    /// The floor of the key when it was sent; see `ledger`.
     pub floor: u64,
-    /// Every write numbered below had been answered when it was sent.
+    /// Every write with a lower number had been answered when it was sent.
     pub settled_below: u64,
 }
 
-/// What a server said, in words that all protocols share.
+/// A server's answer, independent of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer<'a> {
     /// A read's value.
@@ -56,16 +57,16 @@ pub(super) enum Answer<'a> {
         /// The key's version, where the protocol shows one.
         version: Option<u64>,
     },
-    /// It was not done, or is not known to be; in the server's words.
+    /// It was not done, or the outcome is unknown; with the server's text.
     Refused(&'a [u8]),
 }
 
 /// The kind of an answer as its protocol names it: an HTTP status, or the first word of a reply.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Status {
-    /// Of HTTP.
+    /// An HTTP status.
     Http(u16),
-    /// Of RESP.
+    /// The first word of a RESP reply.
     Word(Cow<'static, str>),
 }
 
@@ -78,12 +79,12 @@ impl fmt::Display for Status {
     }
 }
 
-/// One answer, taken off the front of what a connection received.
+/// One decoded answer from the front of the input.
 #[derive(Debug)]
 pub(super) struct Decoded<'a> {
-    /// How many bytes it took.
+    /// Its length in bytes.
     pub bytes: usize,
-    /// How many of them are content.
+    /// Number of content bytes in it.
     pub content_bytes: usize,
     /// Its kind.
     pub status: Status,
@@ -93,12 +94,14 @@ pub(super) struct Decoded<'a> {
     pub closes: bool,
 }
 
-/// The language of one connection. Answers come in the order of requests.
+/// The protocol of one connection. Answers are in the order of requests.
 pub(super) trait Protocol {
-    /// What is sent before the first request; [`Protocol::decode`] never sees the answers to it.
+    /// The bytes to send before the first request; [`Protocol::decode`] never sees the answers to
+    /// them.
     fn greet(&mut self, _out: &mut Vec<u8>) {}
 
-    /// Skips answers to [`Protocol::greet`] at the front of `input`: how many bytes, once all of them are there.
+    /// The length of the answers to [`Protocol::greet`] at the front of `input`, once all of them
+    /// have arrived.
     fn skip_greeting(&mut self, _input: &[u8]) -> Result<Option<usize>, String> {
         Ok(Some(0))
     }
@@ -106,12 +109,12 @@ pub(super) trait Protocol {
     /// Appends a request.
     fn encode(&mut self, operation: &Operation, out: &mut Vec<u8>);
 
-    /// The answer at the front of `input` to a request of this kind, if all of it is there. An error is an answer that
-    /// cannot be one; the connection is of no further use.
+    /// Decodes the answer to a request of this kind at the front of `input`, if it is complete. An
+    /// error is a malformed answer; the connection cannot be used any more.
     fn decode<'a>(&mut self, input: &'a [u8], kind: Kind) -> Result<Option<Decoded<'a>>, String>;
 }
 
-/// What one connection is used for.
+/// The work of one connection: its requests, and the checks of their answers.
 pub(super) trait Work {
     /// A batch of requests begins; `idle` says that none is in flight.
     fn begin(&mut self, idle: bool);
@@ -119,15 +122,15 @@ pub(super) trait Work {
     /// The next request.
     fn next(&mut self, due: Instant) -> Ticket;
 
-    /// Whether the answer is right; otherwise what is wrong with it. Not asked about refusals.
+    /// Checks an answer; the error says what is wrong. Not called for refusals.
     fn judge(&mut self, ticket: &Ticket, answer: &Answer<'_>) -> Result<(), String>;
 
-    /// The request was refused, or its answer will never be known.
+    /// The request was refused, or its answer was lost.
     fn failed(&mut self, ticket: &Ticket);
 
-    /// A batch of answers has been judged; `oldest` is what is still in flight.
+    /// A batch of answers has been checked; `oldest` is the oldest request still in flight.
     fn end(&mut self, oldest: Option<&Ticket>);
 
-    /// The connection broke, and another takes its place.
+    /// The connection broke, and another replaces it.
     fn reconnected(&mut self) {}
 }

@@ -1,7 +1,7 @@
-//! What was measured: latencies of what succeeded, and counts of everything.
+//! The measurements: latencies of successful requests, and counts of all.
 //!
-//! Invariant: only an answer that was judged right is in a histogram. A failure that is quick would make the mean look
-//! better the worse things are.
+//! Invariant: only answers that were found correct are in a histogram. Otherwise fast failures
+//! would improve the mean.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,13 +10,14 @@ use hdrhistogram::Histogram;
 
 use super::protocol::{Kind, Status};
 
-/// Three digits: a thousandth of a latency is finer than any two runs agree.
+/// Three significant digits: runs differ by more than a thousandth.
 const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// An hour, in nanoseconds: more than any --timeout-ms.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
-/// How many different errors are told apart; a server that says something new each time must not fill the memory.
+/// How many different errors are distinguished, so that a server with ever new messages cannot fill
+/// the memory.
 const ERROR_KINDS_MAX: usize = 20;
 
 /// How many wrong answers are described; all are counted.
@@ -28,26 +29,26 @@ pub(super) fn histogram() -> Histogram<u64> {
         .expect("invariant: the bounds are in order and three digits are few enough")
 }
 
-/// What some connections have seen.
+/// The measurements of some connections.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
-    /// Of reads that were right, in nanoseconds.
+    /// Latencies of correct reads, in nanoseconds.
     pub reads: Histogram<u64>,
-    /// Of writes that were right.
+    /// Latencies of correct writes, in nanoseconds.
     pub writes: Histogram<u64>,
-    /// Answers by kind, of whatever worth.
+    /// Number of answers by kind, correct or not.
     pub statuses: BTreeMap<Status, u64>,
-    /// What failed, by its reason.
+    /// Number of failures, by reason.
     pub errors: BTreeMap<String, u64>,
     /// Wrong answers, the first ones described.
     pub wrong: Vec<String>,
-    /// How many there were.
+    /// Number of wrong answers.
     pub wrong_count: u64,
-    /// Content of right answers.
+    /// Content bytes of correct answers.
     pub content_bytes: u64,
-    /// What was due and never sent, in an open loop.
+    /// Requests that were due and never sent, in an open loop.
     pub unsent: u64,
-    /// When the last answer came.
+    /// When the last answer arrived.
     pub last: Option<Instant>,
 }
 
@@ -66,7 +67,7 @@ impl Record {
         }
     }
 
-    /// A right answer.
+    /// Records a correct answer.
     pub fn succeeded(&mut self, kind: Kind, latency: Duration, content_bytes: usize) {
         let nanos = u64::try_from(latency.as_nanos()).unwrap_or(LATENCY_NS_MAX).max(1);
         match kind {
@@ -76,12 +77,12 @@ impl Record {
         self.content_bytes += content_bytes as u64;
     }
 
-    /// An answer of some kind came.
+    /// Records an answer of this kind.
     pub fn answered(&mut self, status: Status) {
         *self.statuses.entry(status).or_default() += 1;
     }
 
-    /// A request failed.
+    /// Records a failed request.
     pub fn failed(&mut self, reason: &str, times: u64) {
         if times == 0 {
             return;
@@ -91,7 +92,7 @@ impl Record {
         *self.errors.entry(reason.to_owned()).or_default() += times;
     }
 
-    /// An answer was wrong.
+    /// Records a wrong answer.
     pub fn wrong(&mut self, what: String) {
         self.wrong_count += 1;
         if self.wrong.len() < WRONG_SHOWN_MAX {
@@ -99,7 +100,7 @@ impl Record {
         }
     }
 
-    /// Takes in what other connections have seen.
+    /// Adds the measurements of other connections.
     pub fn merge(&mut self, other: Record) {
         let equal = "invariant: all histograms have the same bounds";
         self.reads.add(&other.reads).expect(equal);
@@ -125,7 +126,7 @@ impl Record {
         all
     }
 
-    /// How many requests failed without a wrong answer.
+    /// Number of requests that failed without a wrong answer.
     pub fn error_count(&self) -> u64 {
         self.errors.values().sum()
     }

@@ -1,6 +1,8 @@
-//! The report, as `hey` prints it, with what `raftdb`'s and `go-wrk`'s reports have besides; or as JSON.
+//! The report, in the form of `hey` with additions from the reports of `raftdb` and `go-wrk`, or as
+//! JSON.
 //!
-//! Owns the form alone. Latencies are in seconds with six digits in the text and in microseconds in JSON.
+//! Owns only the format. Latencies are in seconds with six digits in the text and in microseconds
+//! in JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,21 +11,21 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::load::Outcome;
-use crate::args::Output;
 use crate::error::CliError;
 use crate::output;
+use crate::output::Output;
 
-/// What is listed of the distribution, in percent.
+/// The listed percentiles.
 const PERCENTILES: [f64; 11] = [0.1, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9];
 
-/// Bars of the histogram, and how wide the longest is.
+/// Number of bars of the histogram, and the width of the longest.
 const BARS: u64 = 10;
 const BAR_WIDTH: u64 = 40;
 
-/// What was asked for, as far as the report repeats it.
+/// The settings that the report repeats.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Setting {
-    /// What was measured, in a few words.
+    /// A short description of the load.
     pub load: String,
     pub connections: usize,
     /// Most requests in flight on each connection.
@@ -32,19 +34,19 @@ pub(super) struct Setting {
     pub rate: Option<u64>,
 }
 
-/// All numbers of a run.
+/// The figures of a run.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     #[serde(flatten)]
     setting: Setting,
     /// From the first request to the last answer.
     seconds: f64,
-    /// Of right answers.
+    /// Of correct answers.
     requests_per_second: f64,
     ok: u64,
     errors: u64,
     wrong: u64,
-    /// What was due and not sent before the end.
+    /// Requests that were due and not sent before the end.
     unsent: u64,
     content_bytes: u64,
     latency_us: Latencies,
@@ -59,14 +61,14 @@ pub(super) struct Report {
     all: Histogram<u64>,
 }
 
-/// Of reads, or of writes, in a run that has both.
+/// Figures of reads, or of writes, in a run that has both.
 #[derive(Debug, Serialize)]
 struct Part {
     ok: u64,
     latency_us: Latencies,
 }
 
-/// Of right answers; all 0 if there are none.
+/// Latencies of correct answers; all 0 if there are none.
 #[derive(Debug, Serialize)]
 pub(super) struct Latencies {
     pub fastest: f64,
@@ -76,7 +78,7 @@ pub(super) struct Latencies {
 }
 
 impl Latencies {
-    /// From nanoseconds.
+    /// Converts from nanoseconds.
     pub fn of(histogram: &Histogram<u64>) -> Latencies {
         let us = |nanos: u64| nanos as f64 / 1e3;
         if histogram.is_empty() {
@@ -120,7 +122,7 @@ impl Report {
         }
     }
 
-    /// Prints it, and fails if an answer was wrong or none was right.
+    /// Prints the report. Fails if an answer was wrong or none was correct.
     pub fn print(&self, format: Output) -> Result<(), CliError> {
         match format {
             Output::Json => {
@@ -213,7 +215,7 @@ impl Report {
     }
 }
 
-/// Even steps from the fastest to the slowest, as hey draws them.
+/// A histogram of equal steps from the fastest to the slowest, as in hey.
 fn push_bars(out: &mut String, all: &Histogram<u64>) -> std::fmt::Result {
     let (least, most) = (all.min(), all.max());
     let bound = |bar: u64| least + ((most - least) as u128 * u128::from(bar) / u128::from(BARS)) as u64;

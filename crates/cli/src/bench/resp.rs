@@ -1,4 +1,4 @@
-//! RESP2 as this tool needs it: `SET key value` and `GET key`, and the replies to them.
+//! A minimal RESP2 client: `SET key value`, `GET key`, and their replies.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -11,10 +11,10 @@ use super::stamp::Stamp;
 /// The longest bulk string of Redis.
 const BULK_BYTES_MAX: i64 = 512 << 20;
 
-/// The longest line of a reply; what is longer is none.
+/// The longest line of a reply; a longer one is malformed.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// One connection's language.
+/// The protocol of one connection.
 #[derive(Clone, Debug)]
 pub(super) struct RespProtocol {
     keys: Arc<KeySpace>,
@@ -23,7 +23,7 @@ pub(super) struct RespProtocol {
     stale: bool,
     get: Vec<u8>,
     set: Vec<u8>,
-    /// Between key and value of a write.
+    /// The bytes between key and value of a write.
     value_head: Vec<u8>,
 }
 
@@ -119,7 +119,7 @@ impl Protocol for RespProtocol {
 /// A line: its first byte, the rest of it, and how many bytes it takes with its end.
 type Line<'a> = (u8, &'a [u8], usize);
 
-/// The first line, if it is whole.
+/// The first line, if it is complete.
 fn line(input: &[u8]) -> Result<Option<Line<'_>>, String> {
     let Some(end) = input.iter().take(LINE_BYTES_MAX).position(|&byte| byte == b'\n') else {
         return if input.len() < LINE_BYTES_MAX { Ok(None) } else { Err("a line without an end".to_owned()) };

@@ -1,23 +1,23 @@
-//! Who leads what, asked once: so that a load can be sent to leaders, or past them.
+//! The leaders of shards, asked once, so that a load can be sent to leaders or to followers.
 //!
-//! Owns the way from a key over its slot and its shard to a node, all of it by the cluster's word. A view that is out of date,
-//! or slots that have moved since, only cost a forward: every node answers for every key.
+//! Maps a key to its slot, shard and leader, as the cluster reports them. An outdated view, or
+//! slots that have moved since, only cost a forward: every node answers for every key.
 
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
-use tidelock_core::control::slot_set::{NoSlots, SlotSet};
 use tidelock_core::slots;
+use tidelock_core::slots::slot_set::{NoSlots, SlotSet};
 
 use crate::client::{Call, Client};
 use crate::error::CliError;
 
-/// Between two questions.
+/// Interval between requests.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What is read of `/v1/cluster`.
+/// The parsed part of `/v1/cluster`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct View {
@@ -41,7 +41,7 @@ struct ShardView {
     leader: Option<u64>,
 }
 
-/// What is read of `/v1/cluster/moves`.
+/// The parsed part of `/v1/cluster/moves`.
 #[derive(Debug, Deserialize)]
 struct Shares {
     shards: Vec<Share>,
@@ -53,23 +53,23 @@ struct Share {
     slots: String,
 }
 
-/// Where one node is reached.
+/// The addresses of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NodeAddresses {
     /// Its number.
     pub node: u64,
     /// `host:port` for HTTP.
     pub http: String,
-    /// `host:port` for RESP; empty while it does not listen for that.
+    /// `host:port` for RESP; empty if it does not listen for that.
     pub resp: String,
 }
 
-/// The nodes, and who leads which slot.
+/// The nodes, and the leader of each slot.
 #[derive(Clone, Debug)]
 pub(super) struct Routes {
-    /// By number.
+    /// The nodes, by number.
     pub nodes: Vec<NodeAddresses>,
-    /// Indexed by slot.
+    /// The leaders, indexed by slot.
     pub leaders: Vec<Option<u64>>,
 }
 
@@ -84,7 +84,8 @@ impl Routes {
         Routes::of(view, ask("/v1/cluster/moves")?.json()?)
     }
 
-    /// Asks the cluster, again while a node that has only just started has not told where it listens, for at most `patience`.
+    /// Asks the cluster; repeats that, for at most `patience`, while a node that has just started
+    /// has not reported its addresses.
     pub fn ask_for_all(client: &Client, patience: Duration) -> Result<Routes, CliError> {
         let asked = Instant::now();
         loop {

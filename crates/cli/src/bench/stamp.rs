@@ -1,23 +1,24 @@
-//! Values that say what they are, so that whoever reads one can tell whether it is the right one.
+//! Self-describing values, so that a reader can tell whether a value is the right one.
 //!
 //! ```text
 //! crc32c of the rest, 4 | run, 4 | index of the key, 8 | number of the write, 8 | filling
 //! ```
 //!
-//! All little endian. The checksum finds a damaged value, the key one that was stored under another, the number one that
-//! is out of date; the run tells values of this run from those that were there before.
+//! All little-endian. The checksum detects a damaged value, the key detects one that was stored
+//! under another key, and the number one that is out of date. The run distinguishes values of this
+//! run from earlier ones.
 
 /// Bytes of a stamp, and so of the smallest value.
 pub(super) const STAMP_BYTES: usize = 24;
 
-/// What a value says.
+/// The content of a stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
-    /// Of which run.
+    /// The run.
     pub run: u32,
-    /// Under which key.
+    /// Index of the key.
     pub key: u64,
-    /// Which write of the run, from 1.
+    /// Number of the write in the run, from 1.
     pub sequence: u64,
 }
 
@@ -27,7 +28,8 @@ impl Stamp {
         out[4..8].copy_from_slice(&self.run.to_le_bytes());
         out[8..16].copy_from_slice(&self.key.to_le_bytes());
         out[16..24].copy_from_slice(&self.sequence.to_le_bytes());
-        // Neither all alike nor equal from write to write: a store that compresses or deduplicates gains nothing.
+        // The bytes vary within a value and from write to write, so that compression or
+        // deduplication gains nothing.
         let mut state = self.sequence ^ self.key.rotate_left(32);
         for chunk in out[STAMP_BYTES..].chunks_mut(8) {
             state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
@@ -38,7 +40,7 @@ impl Stamp {
         out[..4].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// What `value` says; `None` if it was not made by [`Stamp::fill`], or is damaged.
+    /// The stamp of `value`; `None` if it was not made by [`Stamp::fill`], or is damaged.
     pub fn read(value: &[u8]) -> Option<Stamp> {
         let (checksum, rest) = value.split_first_chunk::<4>()?;
         let (run, rest_of_stamp) = rest.split_first_chunk::<4>()?;

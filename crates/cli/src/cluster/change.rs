@@ -1,7 +1,8 @@
-//! The `cluster` commands that change something: ask for it, wait until it is true, say so.
+//! The `cluster` commands that change something: request the change, wait until it is done, report
+//! it.
 //!
-//! Owns the order of these and what is printed. Asking changes what the cluster wants, takes no time, and may be done
-//! twice; the waiting only looks on, and a command that gives up undoes nothing.
+//! Owns the order of these steps and the output. A request changes the wanted state, returns at
+//! once, and may be repeated. Waiting only observes: a command that times out undoes nothing.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +16,11 @@ use crate::client::{Answer, Call, Client};
 use crate::error::CliError;
 use crate::output;
 
-/// A leader forgets that it was to hand over after an election timeout, so it is reminded; a few of those, at the default.
+/// A leader abandons a transfer after an election timeout, so the request is repeated at this
+/// interval: a few default election timeouts.
 const REMIND_INTERVAL: Duration = Duration::from_secs(3);
 
-/// One change on its way.
+/// One change in progress.
 pub(super) struct Change {
     goal: Goal,
     client: Client,
@@ -27,17 +29,18 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// Prepares to ask for `goal`; nothing is asked yet.
+    /// Prepares the request for `goal`; sends nothing yet.
     pub fn new(goal: Goal, args: ClientArgs) -> Change {
         let watch = Watch::new(&args, goal.leaving());
         let client = Client::new(args.urls, Duration::from_millis(args.timeout_ms));
         Change { goal, client, watch, format: args.output }
     }
 
-    /// Asks, and waits unless it shall not.
+    /// Sends the request, and waits for the goal unless `--no-wait` is set.
     pub fn run(mut self, args: WaitArgs) -> Result<(), CliError> {
         if !args.no_wait {
-            // Only to know whom to ask once a node that leaves has stopped. Whoever cannot be reached is told below.
+            // Only to learn which nodes to ask once a leaving node has stopped. Unreachable nodes
+            // are reported below.
             let _ = self.watch.look();
         }
         let limit = Duration::from_secs(if args.no_wait { 0 } else { args.wait_s });
@@ -50,8 +53,8 @@ impl Change {
         self.say(accepted, true)
     }
 
-    /// Asks for the goal until a leader takes note or it is time to give up; returns what is wanted
-    /// from now on, as the node put it.
+    /// Requests the goal until a leader has recorded it or the time is over. Returns the wanted
+    /// state, as the node reports it.
     fn ask(&self, end: Instant) -> Result<Map<String, Value>, CliError> {
         let ask = || self.client.ask(&Call::post(self.goal.target(), &[]));
         let answer = retry::until(end, None, ask, output::progress).map_err(nobody_answered)?;
@@ -65,7 +68,8 @@ impl Change {
         }
     }
 
-    /// Waits until it is true; `limit` is what was given to all of the command, up to `end`.
+    /// Waits until the goal is reached; `limit` is the timeout of the whole command, which ends at
+    /// `end`.
     fn wait(&mut self, (end, limit): (Instant, Duration)) -> Result<(), CliError> {
         let line = Line::begin();
         let goal = self.goal;
@@ -74,7 +78,7 @@ impl Change {
             let missing = goal.missing(self.watch.look()?);
             if !goal.is_lasting() && !missing.is_empty() && asked.elapsed() >= REMIND_INTERVAL {
                 asked = Instant::now();
-                // It was asked once already: what this attempt comes to, the next look shows.
+                // It was requested before: the next poll shows the result of this attempt.
                 let _ = self.client.ask(&Call::post(goal.target(), &[]));
             }
             Ok(missing)
@@ -97,12 +101,13 @@ impl Change {
     }
 }
 
-/// Asking a second time for what was reached before is no failure.
+/// A repeated request for a goal that was already reached is no failure.
 fn is_removed_already(answer: &Answer) -> bool {
     answer.problem().as_deref() == Some("host-removed")
 }
 
-/// The general words say that nothing was done, which nobody knows of a change that was sent and not answered.
+/// The general message says that nothing was done, which is not known of a change that was sent and
+/// not answered.
 fn nobody_answered(error: CliError) -> CliError {
     match error {
         CliError::Unreachable(who) => CliError::Unfinished(format!(

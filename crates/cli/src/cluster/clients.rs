@@ -1,6 +1,6 @@
-//! `cluster clients`: the connections of a node that have taken most.
+//! `cluster clients`: the busiest connections of a node.
 //!
-//! Owns the table. What is counted, and the order, are the node's.
+//! Owns the table. The node counts and orders.
 
 use std::time::Duration;
 

@@ -1,11 +1,11 @@
-//! What a `cluster` command wants to come true, and what is missing according to a view.
+//! The goal of a `cluster` command, and what is missing according to a node's view.
 //!
-//! Owns the words for both. A pure function of a view: it asks nobody. A view is one node's, and may be behind: a goal
-//! is not reached before the view shows what was wanted, not only what follows from it.
+//! Owns the texts for both, as pure functions of a view. A view is one node's and may be behind, so
+//! a goal is reached only when the view shows both the wanted state and its effects.
 
 use super::{Cluster, Host, Replica, Shard};
 
-/// What is to come true. Nodes and shards by their numbers.
+/// A goal. Nodes and shards are given by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
     /// The node votes in every shard.
@@ -16,19 +16,19 @@ pub(super) enum Goal {
     LeadsNothing(u64),
     /// The node may lead again.
     MayLead(u64),
-    /// The node is no longer one of the cluster's.
+    /// The node is no longer a member of the cluster.
     Gone(u64),
     /// The node leads this shard.
     Leads {
-        /// Which shard.
+        /// The shard.
         shard: u64,
-        /// Who should lead it.
+        /// The node that should lead it.
         node: u64,
     },
 }
 
 impl Goal {
-    /// Where it is asked for, with `POST`.
+    /// The path of its `POST` request.
     pub fn target(self) -> String {
         match self {
             Goal::Votes(node) => format!("/v1/cluster/hosts/{node}/add"),
@@ -40,7 +40,7 @@ impl Goal {
         }
     }
 
-    /// The node that will not be there to be asked when the goal is reached.
+    /// The node that will have stopped when the goal is reached.
     pub fn leaving(self) -> Option<u64> {
         match self {
             Goal::Gone(node) => Some(node),
@@ -48,7 +48,7 @@ impl Goal {
         }
     }
 
-    /// What is true once the goal is reached.
+    /// A sentence for the reached goal.
     pub fn reached(self) -> String {
         match self {
             Goal::Votes(node) => format!("node {node} votes in every shard"),
@@ -60,7 +60,7 @@ impl Goal {
         }
     }
 
-    /// What a node has taken note of.
+    /// A sentence for the recorded request.
     pub fn wanted(self) -> String {
         match self {
             Goal::Votes(node) => format!("node {node} is to vote"),
@@ -72,12 +72,12 @@ impl Goal {
         }
     }
 
-    /// Whether the cluster keeps at it by itself. Who leads is nobody's wish but the operator's.
+    /// Whether the cluster pursues the goal by itself. It does not for a transfer of leadership.
     pub fn is_lasting(self) -> bool {
         !matches!(self, Goal::Leads { .. })
     }
 
-    /// Everything that keeps the goal from being reached, as far as `view` tells; nothing once it is.
+    /// Everything that is missing for the goal according to `view`; empty once it is reached.
     pub fn missing(self, view: &Cluster) -> Vec<String> {
         let mut missing = match self {
             Goal::Votes(node) => roles_missing(view, node, Role::VOTER),
@@ -106,7 +106,7 @@ impl Goal {
     }
 }
 
-/// What the replicas of a host should be.
+/// The wanted role of a host's replicas.
 #[derive(Clone, Copy)]
 struct Role {
     standing: &'static str,
@@ -146,7 +146,7 @@ fn roles_missing(view: &Cluster, node: u64, role: Role) -> Vec<String> {
     }
 }
 
-/// Why a host that is to vote does not vote in a shard.
+/// Why a wanted voter does not vote in a shard yet.
 fn why_no_vote(view: &Cluster, shard: &Shard, host: &Host) -> String {
     let node = host.node;
     let Some(replica) = replica(view, shard, node) else {
@@ -167,8 +167,8 @@ fn why_no_vote(view: &Cluster, shard: &Shard, host: &Host) -> String {
     }
 }
 
-/// Why a host that is to lose its vote in a shard, or its replica, has not. Those who are to vote come before those who
-/// are to go.
+/// Why a host still has a vote or a replica in a shard that it should lose. New voters come before
+/// removals.
 fn why_still_there(view: &Cluster, shard: &Shard, node: u64) -> String {
     let is_due = |host: &&Host| {
         let votes = replica(view, shard, host.node).is_some_and(|replica| replica.voter == Some(true));
@@ -218,7 +218,7 @@ fn departure_missing(view: &Cluster, node: u64) -> Vec<String> {
         Some(format!("shard {}: {reason}", shard.id))
     };
     if view.shards.is_empty() {
-        // Who knows nothing yet does not know who is still there.
+        // A node that knows no hosts yet cannot tell which are still members.
         return vec![format!("{} knows no shard", who_answers(view))];
     }
     let shards: Vec<String> = view.shards.iter().filter_map(of_shard).collect();
@@ -242,7 +242,7 @@ fn replica<'a>(view: &'a Cluster, shard: &Shard, node: u64) -> Option<&'a Replic
     view.replicas.iter().find(|replica| replica.shard == shard.id && replica.node == node)
 }
 
-/// The node that answers is behind, or somebody has wanted something else since.
+/// The node that answers is behind, or another request has changed the wanted state since.
 fn not_shown(view: &Cluster, node: u64, what: &str) -> Vec<String> {
     vec![format!("{} does not show node {node} {what}", who_answers(view))]
 }

@@ -1,6 +1,6 @@
-//! `cluster dump`, `explain` and `set`: the registry, why it is as it is, and policies.
+//! `cluster dump`, `explain` and `set`: show the registry, explain placement, and set policies.
 //!
-//! Owns what is printed. What should be where, the cluster decides.
+//! Owns the output. The cluster decides the placement.
 
 use std::time::Duration;
 

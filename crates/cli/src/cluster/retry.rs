@@ -1,9 +1,9 @@
-//! Asking again for a change of the cluster that no leader has taken note of yet.
+//! Retries a change of the cluster that no leader has recorded yet.
 //!
-//! Owns which answers pass by themselves: 503 (nothing was done) and 504 (perhaps it was), which
-//! nodes give while a leader is elected, and silence once a node has given one of these. Only
-//! changes that may be done twice come here. A node that cannot be reached at first is not waited
-//! for: its address is wrong, or the node has to be started.
+//! Owns the set of transient answers: 503 (nothing was done) and 504 (perhaps it was), which nodes
+//! give during an election, and no answer after a node has given one of these. Only changes that
+//! may be repeated are retried. It does not wait for a node that is unreachable at first: its
+//! address is wrong, or the node has to be started.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use crate::client::Answer;
 use crate::error::CliError;
 
-/// Between two attempts: an election takes about a second.
+/// Interval between attempts: an election takes about a second.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Asks until there is an answer that does not pass by itself, or until `end`. `show` is told why
-/// it takes longer, once for each reason. `own_doing` is the problem that a second attempt meets
-/// while what the first one began is under way; after an attempt of unknown outcome it passes, too.
+/// Sends the request until there is an answer that is not transient, or until `end`. `show`
+/// receives each reason for the delay once. `own_doing` is the problem that a second attempt gets
+/// while the first one is in progress; after an attempt of unknown outcome it is transient, too.
 pub(super) fn until(
     end: Instant,
     own_doing: Option<&str>,
@@ -60,7 +60,7 @@ mod tests {
         Err(CliError::Unreachable("  http://a:1: refused".to_owned()))
     }
 
-    /// Plays attempts; returns the outcome and how often something was shown.
+    /// Replays attempts; returns the outcome and the number of calls of `show`.
     fn play(time: Duration, attempts: Vec<Result<Answer, CliError>>) -> (Result<Answer, CliError>, usize) {
         let (mut attempts, mut shown) = (attempts.into_iter(), 0);
         let ask = || attempts.next().expect("one attempt too many");

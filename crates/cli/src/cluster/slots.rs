@@ -1,7 +1,8 @@
-//! `cluster add-shard`, `remove-shard`, `rebalance`, `move-slots` and `slots`: which shard holds which slots.
+//! `cluster add-shard`, `remove-shard`, `rebalance`, `move-slots` and `slots`: which shard holds
+//! which slots.
 //!
-//! Owns what is asked and printed, and the waiting for moves to end. What moves when, the cluster decides; who stops waiting
-//! stops nothing.
+//! Owns the requests, the output, and the wait for moves to end. The cluster decides the order of
+//! moves; a command that stops waiting does not stop them.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -16,10 +17,10 @@ use crate::client::{Answer, Call, Client};
 use crate::error::CliError;
 use crate::output;
 
-/// Between two looks at what is left.
+/// Interval between polls of the moves that are left.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What a node answers about slots.
+/// A node's view of slots and slot moves.
 #[derive(Debug, Deserialize)]
 struct Moves {
     shards: Vec<Share>,
@@ -27,7 +28,7 @@ struct Moves {
     last: u64,
 }
 
-/// What a node answers to a wish.
+/// The answer to a request for moves.
 #[derive(Debug, Deserialize)]
 struct Moving {
     moves: u64,
@@ -97,7 +98,7 @@ pub(super) fn move_slots(args: &MoveSlotsArgs, client: ClientArgs) -> Result<(),
     follow(&asked, &args.wait, &client)
 }
 
-/// Asks for moves until a leader takes note or the time to wait is over.
+/// Requests moves until a leader has recorded them or the time is over.
 fn ask(call: &Call<'_>, wait: &WaitForMoves, client: &ClientArgs) -> Result<Moving, CliError> {
     let end = Instant::now() + Duration::from_secs(wait.wait_s);
     let client = reach(client);
@@ -116,7 +117,8 @@ pub(super) fn show(client: ClientArgs) -> Result<(), CliError> {
     }
 }
 
-/// Waits until all that was wanted up to now is done, and prints each change of what is left of it.
+/// Waits until all moves requested so far are done, and prints the remaining ones whenever they
+/// change.
 fn follow(asked: &Moving, wait: &WaitForMoves, client: &ClientArgs) -> Result<(), CliError> {
     let &Moving { moves, last } = asked;
     let is_text = client.output == Output::Text;
@@ -131,7 +133,8 @@ fn follow(asked: &Moving, wait: &WaitForMoves, client: &ClientArgs) -> Result<()
     let (began, patience) = (Instant::now(), Duration::from_secs(wait.wait_s));
     let (mut shown, asker) = (None, reach(client));
     while began.elapsed() < patience {
-        // The node that answers may be behind the one that took the wish, or away for a moment.
+        // The node that answers may be behind the one that took the request, or briefly
+        // unreachable.
         if let Ok(answer) = asker.ask(&Call::get("/v1/cluster/moves"))
             && answer.status == 200
         {
@@ -158,7 +161,8 @@ fn follow(asked: &Moving, wait: &WaitForMoves, client: &ClientArgs) -> Result<()
     Err(CliError::Refused("slots are still on their way; `tidelock cluster slots` shows them".into()))
 }
 
-/// What is left to be done. If nothing is, it depends on whether anything ever was.
+/// A text about the moves that are left; if there are none, it depends on whether there ever were
+/// any.
 fn progress(left: &[&Migration], nothing_was_to_do: bool) -> String {
     let slots: u32 = left.iter().map(|migration| migration.count).sum();
     match left {

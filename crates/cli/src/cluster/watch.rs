@@ -1,7 +1,8 @@
-//! Looking at the cluster until something has come true.
+//! Polls the cluster until a goal is reached.
 //!
-//! Owns whom to look at: a node that leaves stops, so the hosts that it named before are asked in its place; and the pace,
-//! the end, and the line that a terminal shows meanwhile. What is looked for, `goal` knows.
+//! Owns the choice of nodes to poll: a leaving node stops, so the hosts that it named before are
+//! asked instead. Also owns the interval, the timeout, and the progress line on a terminal. `goal`
+//! defines what is missing.
 
 use std::io::{self, IsTerminal};
 use std::thread;
@@ -14,33 +15,34 @@ use crate::args::ClientArgs;
 use crate::client::{Call, Client, NodeUrl};
 use crate::error::CliError;
 
-/// Between two looks: what is waited for takes some election timeouts or seconds, and an answer costs a node little.
+/// Interval between polls: goals take election timeouts or seconds, and an answer costs a node
+/// little.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A view is answered from memory, so a node that takes longer is passed over.
+/// Timeout of a poll: a view is answered from memory, so a node that takes longer is skipped.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Between two pictures of the spinner.
+/// Interval between frames of the spinner.
 const SPINNER_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Views of the cluster, from whoever can be asked.
+/// Views of the cluster, from any reachable node.
 pub(super) struct Watch {
     client: Client,
     given: Vec<NodeUrl>,
-    /// The node that will stop, if one will.
+    /// The node that will stop, if any.
     leaving: Option<u64>,
-    /// Who answered last, and what.
+    /// The node that answered last, and its view.
     seen: Option<(NodeUrl, Cluster)>,
 }
 
 impl Watch {
-    /// Prepares to look by way of the given nodes, and of those that they name.
+    /// Prepares polls of the given nodes, and of the hosts that they name.
     pub fn new(args: &ClientArgs, leaving: Option<u64>) -> Watch {
         let timeout = LOOK_TIMEOUT.min(Duration::from_millis(args.timeout_ms));
         Watch { client: Client::new(vec![], timeout), given: args.urls.clone(), leaving, seen: None }
     }
 
-    /// The cluster as somebody sees it now.
+    /// The present view of a node.
     pub fn look(&mut self) -> Result<&Cluster, CliError> {
         let answer = self.client.of(self.candidates()).ask(&Call::get("/v1/cluster"))?;
         if answer.status != 200 {
@@ -50,8 +52,9 @@ impl Watch {
         Ok(&self.seen.insert((url, answer.json()?)).1)
     }
 
-    /// Whom to ask, in this order: who answered last, so that views follow one another; who was given; who was named. A
-    /// node that is to stop comes last, because its view ends before its departure does.
+    /// The nodes to ask, in this order: the one that answered last, so that views do not go back in
+    /// time; the given ones; the named ones. A node that will stop comes last, because it stops
+    /// before its removal is complete.
     fn candidates(&self) -> Vec<NodeUrl> {
         let Some((url, view)) = &self.seen else { return self.given.clone() };
         let leaves = |node| node == self.leaving;
@@ -70,8 +73,9 @@ impl Watch {
     }
 }
 
-/// Looks until nothing is missing or `limit` is over; returns what is missing then. `look` says what is missing now, and
-/// `show` is told of it. That nobody answers may pass, so it counts as missing.
+/// Polls until nothing is missing or `limit` is over; returns what is still missing. `look` returns
+/// what is missing now, which is passed to `show`. If no node answers, that counts as missing,
+/// since it may be transient.
 pub(super) fn wait(
     limit: Duration,
     mut look: impl FnMut() -> Result<Vec<String>, CliError>,
@@ -94,7 +98,7 @@ pub(super) fn wait(
     }
 }
 
-/// One line of what is missing.
+/// What is missing, in one line.
 fn summary(missing: &[String]) -> String {
     let first = missing.first().and_then(|first| first.lines().next()).unwrap_or_default();
     match missing.len() {
@@ -103,7 +107,8 @@ fn summary(missing: &[String]) -> String {
     }
 }
 
-/// A line on standard error that changes and goes away; none if that is not a terminal.
+/// A progress line on standard error, which disappears at the end. There is none if standard error
+/// is not a terminal.
 pub(super) struct Line(Option<ProgressBar>);
 
 impl Line {
@@ -137,7 +142,7 @@ mod tests {
         reasons.iter().map(ToString::to_string).collect()
     }
 
-    /// Plays looks; returns how the wait ended and what was shown.
+    /// Replays polls; returns how the wait ended and what was shown.
     fn play(
         limit: Duration,
         looks: Vec<Result<Vec<String>, CliError>>,
@@ -181,10 +186,11 @@ mod tests {
         assert!(matches!(outcome, Err(CliError::Unintelligible { .. })));
     }
 
-    /// Who answered, at which port, and the hosts that it showed with their ports, 0 for one that has not registered.
+    /// A view: the node that answered, its port, and the hosts in it with their ports, 0 for one
+    /// that has not registered.
     type Seen<'a> = (u64, u16, &'a [(u64, u16)]);
 
-    /// The ports of whom a watch asks that was given some.
+    /// The ports that a watch asks, in order, for the given nodes.
     fn candidates(given: &[u16], leaving: Option<u64>, seen: Option<Seen<'_>>) -> Vec<u16> {
         let url = |port: u16| -> NodeUrl { format!("http://h:{port}").parse().expect("a URL") };
         let seen = seen.map(|(node, port, hosts)| {

@@ -1,7 +1,7 @@
-//! `tidelock config diff`: what differs between two revisions, as people read it.
+//! `tidelock config diff`: the differences between two revisions, for people.
 //!
-//! Owns the text that is compared (documents laid out a line an entry, keys in order) and its colours. Programs get what the
-//! node says with `--output json`.
+//! Owns the text that is compared (documents with one entry per line, keys in order) and its
+//! colours. With `--output json` programs get the node's answer.
 
 use std::fmt::Write as _;
 use std::io;
@@ -38,12 +38,12 @@ pub fn run(session: &Session, args: &DiffArgs) -> Result<(), CliError> {
     output::write(if is_coloured() { coloured(&diff) } else { diff }.as_bytes())
 }
 
-/// Whether to colour what is printed: on a terminal, unless its user said no (no-color.org).
+/// Whether to colour the output: on a terminal, unless `NO_COLOR` is set (no-color.org).
 pub fn is_coloured() -> bool {
     output::is_coloured(&io::stdout())
 }
 
-/// A document a line an entry; nothing for one that is not there.
+/// A document with one entry per line; empty for a missing one.
 pub fn document(value: &Value) -> String {
     if value.is_null() {
         return String::new();
@@ -66,7 +66,7 @@ fn listing(changes: &Value, side: &str) -> String {
     out
 }
 
-/// A unified diff; nothing if there is no difference.
+/// A unified diff; empty if there is no difference.
 pub fn unified((before, after): (&str, &str), (from, to): (&str, &str)) -> String {
     TextDiff::from_lines(before, after)
         .unified_diff()
@@ -75,7 +75,7 @@ pub fn unified((before, after): (&str, &str), (from, to): (&str, &str)) -> Strin
         .to_string()
 }
 
-/// The same with colours, as diffs have them.
+/// Colours a unified diff.
 pub fn coloured(diff: &str) -> String {
     let style = |line: &str| match line.as_bytes().first() {
         _ if line.starts_with("---") || line.starts_with("+++") => Style::new().bold(),

@@ -1,7 +1,8 @@
 //! `tidelock config`: typed configuration over HTTP.
 //!
-//! Owns how namespaces, pairs and containers are asked for and changed; what is printed stands in `show`, what differs in
-//! `diff`, waiting for changes in `watch`. What a value is, the node decides, so that every client is told the same.
+//! Owns the requests that read and change namespaces, pairs and containers. `show` prints them,
+//! `diff` shows differences, `watch` waits for changes. The node decides the type of a value, so
+//! that every client gets the same result.
 
 mod diff;
 mod show;
@@ -24,13 +25,13 @@ use crate::error::CliError;
 use crate::keys;
 use crate::output;
 
-/// The largest file that is sent: what a node takes as a request body.
+/// The largest file that is sent: a node's limit of a request body.
 const FILE_BYTES_MAX: u64 = 8 << 20;
 
-/// Items that are asked for at a time.
+/// Items per request.
 const PAGE_ITEMS: usize = 1000;
 
-/// What commands have in common.
+/// The context that all commands share.
 struct Session {
     client: Client,
     format: Output,
@@ -73,7 +74,7 @@ impl Target {
         Target { path, parameters: Vec::new() }
     }
 
-    /// The same, of an item or of all.
+    /// The path of one item of a kind, or of all items.
     fn of_item(namespace: &str, item: &ItemArgs, verb: &str) -> Target {
         match (&item.pair, &item.container) {
             (Some(key), _) => Target::of(&[namespace, "pairs", key, verb]),
@@ -104,7 +105,7 @@ impl Target {
     }
 }
 
-/// What an envelope holds, or the error that it stands for.
+/// The data of an envelope, or the error that it reports.
 fn data(answer: &Answer) -> Result<Value, CliError> {
     let mut envelope: Value = match answer.json() {
         Ok(envelope) => envelope,
@@ -319,7 +320,7 @@ impl Session {
         }
     }
 
-    /// A file, as the node sends it.
+    /// Downloads a file, unchanged.
     fn download(&self, target: Target) -> Result<Vec<u8>, CliError> {
         let answer = self.client.ask(&Call::get(target.into_text()))?;
         if answer.status == 200 {
@@ -340,9 +341,10 @@ fn name_of(format: Format) -> &'static str {
     }
 }
 
-/// The body that sets a pair. JSON goes out as it was written, so that no digit is lost on the way.
+/// The body that sets a pair. JSON is sent unchanged, so that no digit is lost.
 ///
-/// Without a datatype a number is one only if it is printed as it was written: `1.10` may be a version and `7e4` a commit.
+/// Without a datatype, text is a number only if that number is printed as the same text: `1.10` may
+/// be a version and `7e4` a commit.
 fn pair_body(value: &str, datatype: Option<Datatype>) -> String {
     let is_text = match datatype {
         Some(Datatype::String) => !value.starts_with('"'),

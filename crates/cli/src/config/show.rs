@@ -6,10 +6,10 @@ use crate::keys;
 use crate::output;
 use crate::time::rfc3339;
 
-/// A table shows so many characters of a value or a message.
+/// Characters of a value or a message that a table shows.
 const PREVIEW_CHARACTERS: usize = 60;
 
-/// So many of a checksum: enough to tell one from another.
+/// Characters of a checksum that a table shows: enough to distinguish two.
 const CHECKSUM_CHARACTERS: usize = 12;
 
 /// Names of datatypes by number.
@@ -30,7 +30,7 @@ fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value[name].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Pairs.
+/// Table of pairs.
 pub fn pairs(items: &[Value]) -> String {
     let row = |item: &Value| {
         let datatype = item["datatype"].as_u64().and_then(|number| DATATYPES.get(number as usize));
@@ -43,7 +43,7 @@ pub fn pairs(items: &[Value]) -> String {
     output::table(&["KEY", "TYPE", "VALUE"], items.iter().map(row).collect())
 }
 
-/// Containers.
+/// Table of containers.
 pub fn containers(items: &[Value]) -> String {
     let row = |item: &Value| {
         let fields: Vec<String> = list(item, "fields").iter().map(|field| text(&field["key"])).collect();
@@ -53,7 +53,7 @@ pub fn containers(items: &[Value]) -> String {
     output::table(&["KEY", "CHECKSUM", "FIELDS"], items.iter().map(row).collect())
 }
 
-/// A namespace.
+/// Table of one namespace.
 pub fn namespace(info: &Value) -> String {
     let days = info["policy"]["ageMs"].as_u64().unwrap_or_default() as f64 / 86_400_000.0;
     let facts = [
@@ -75,7 +75,7 @@ pub fn namespace(info: &Value) -> String {
     output::table(&[], rows.collect()) + "\n"
 }
 
-/// Revisions.
+/// Table of revisions.
 pub fn history(page: &Value) -> String {
     let row = |revision: &Value| {
         let action = match revision["to"].as_u64() {

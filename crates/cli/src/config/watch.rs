@@ -1,7 +1,7 @@
-//! `tidelock config watch`: a container now, and whenever it resolves to something else.
+//! `tidelock config watch`: prints a container now and after each change of its document.
 //!
-//! By long polls: each names the revision that was heard of last, so whichever node answers, nothing is missed that history
-//! still holds, and what it does not hold is said.
+//! Uses long polls. Each names the last revision received, so no change that history still holds is
+//! missed, whichever node answers; a gap in history is reported.
 
 use std::thread;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::client::Call;
 use crate::error::CliError;
 use crate::output;
 
-/// A poll waits so long at most; half of what a node is given to answer.
+/// Longest wait of a poll: half of the time that a node has to answer.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Before nodes are asked again that could not be.
+/// Pause before unreachable nodes are asked again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs `config watch`.
@@ -29,7 +29,8 @@ pub fn run(session: &Session, args: &WatchArgs) -> Result<(), CliError> {
     while args.count.is_none_or(|max| count < max) {
         let target = Target::of(&[&args.namespace, "containers", &args.container, "watch"]);
         let target = target.with("index", index).with("wait", Some(format!("{wait}ms")));
-        // While a cluster elects, or restarts, a watcher waits; a wrong name is told at once.
+        // A watcher waits while a cluster elects a leader or restarts; a wrong name is reported at
+        // once.
         let found = match session.client.ask(&Call::get(target.into_text())) {
             Ok(answer) if has_begun && matches!(answer.status, 503 | 504) => {
                 thread::sleep(PAUSE);

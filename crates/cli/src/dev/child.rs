@@ -1,4 +1,4 @@
-//! One node of a local cluster as a child process: its start, its logs, its end.
+//! Runs one node of a local cluster as a child process: its start, its logs, its end.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::lines;
 use super::plan::NodePlan;
 use crate::error::CliError;
 
-/// How long a node may take to hand over, answer and stop before it is killed.
+/// How long a node may take to stop before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The end of a child that nobody asked for.
+/// The unexpected end of a child.
 #[derive(Debug)]
 pub struct Exit {
     /// The node's name.
@@ -25,8 +25,8 @@ pub struct Exit {
     pub how: String,
 }
 
-/// Starts `node` and leaves a task in `children` that lives as long as it: it stops the child when `stopped`
-/// turns true, and reports to `exits` if the child ends before. Returns the number of the process.
+/// Starts `node` and leaves a task in `children` that lives as long as it: it stops the child when
+/// `stopped` turns true, and reports to `exits` if the child ends before. Returns the process id.
 pub fn start(
     node: &NodePlan,
     children: &mut JoinSet<()>,
@@ -36,12 +36,14 @@ pub fn start(
     let mut child = Command::new(&node.executable)
         .args(&node.arguments)
         .arg("--stop-at-stdin-end")
-        // A cluster of one must not become a founder of another because of a variable meant for that.
+        // A cluster of one must not become a founder of another cluster because of an environment
+        // variable meant for that one.
         .env_remove("TIDELOCK_PEERS")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // A group of its own: Ctrl-C reaches this process alone, which then stops the nodes in order.
+        // A separate process group: Ctrl-C reaches only this process, which then stops the nodes in
+        // order.
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
@@ -68,7 +70,7 @@ async fn watch_over(
     tokio::select! {
         status = child.wait() => {
             let how = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-            // Nobody listens any more once the cluster is being stopped.
+            // The receiver is closed once the cluster is being stopped.
             let _ = exits.send(Exit { node, how }).await;
         }
         () = told_to_stop(&mut stopped) => stop(&mut child).await,
@@ -77,18 +79,18 @@ async fn watch_over(
 }
 
 async fn told_to_stop(stopped: &mut watch::Receiver<bool>) {
-    // An error means that the supervisor has gone, which is as good a reason.
+    // An error means that the supervisor has ended, which is also a reason to stop.
     let _ = stopped.wait_for(|&stopped| stopped).await;
 }
 
 /// Asks the child to stop, and kills it if it has not after [`STOP_TIMEOUT`].
 async fn stop(child: &mut Child) {
-    // Without an id the child has ended and is reaped: there is nobody to signal, and the number may be another's.
+    // Without an id the child has ended and is reaped, and another process may have its old id.
     if let Some(pid) = child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
         let _ = kill_process(pid, Signal::TERM);
     }
     if time::timeout(STOP_TIMEOUT, child.wait()).await.is_err() {
-        // It fails only for a child that has ended meanwhile.
+        // This fails only for a child that has ended meanwhile.
         let _ = child.kill().await;
     }
 }

@@ -1,7 +1,9 @@
-//! The directory of a local cluster: whose it is, which cluster it holds, and what `--fresh` may delete of it.
+//! The directory of a local cluster: whether `tidelock dev` made it, which cluster it holds, and
+//! what `--fresh` may delete.
 //!
-//! Nothing is deleted that `tidelock dev` did not make. It marks a directory as its own when it creates it (or
-//! finds it empty); without the mark it refuses, and with it only `node-1` to `node-7` are removed, never a link.
+//! Nothing is deleted that `tidelock dev` did not make. It marks a directory when it creates it or
+//! finds it empty. It refuses a directory without the mark. In a marked one it removes only
+//! `node-1` to `node-7`, and never a link.
 
 use std::fs;
 use std::io;
@@ -11,18 +13,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::CliError;
 
-/// The mark.
+/// Name of the file that marks a directory as made by `tidelock dev`.
 const MARK: &str = "tidelock-dev.json";
 
 /// Directories of nodes that `--fresh` looks for.
 const NODES_MAX: usize = 7;
 
-/// What a cluster was founded with and cannot change: its peers know one another by address.
+/// Settings of the founding that cannot change, because the peers know one another by address.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub struct Founding {
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: usize,
-    /// Peer port of the first.
+    /// Peer port of the first node.
     pub peer_base: u16,
 }
 

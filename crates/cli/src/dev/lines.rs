@@ -1,6 +1,7 @@
-//! The logs of several nodes on one screen: whole lines, each behind the name of its node.
+//! The logs of several nodes on one terminal: whole lines, each after the name of its node.
 //!
-//! Owns the cutting of a stream into lines. A line that never ends is cut, so that memory stays bounded.
+//! Owns the splitting of a stream into lines. A line that is too long is cut, so that memory stays
+//! bounded.
 
 use std::io::{self, Write};
 
@@ -29,7 +30,7 @@ struct LineBuffer {
 }
 
 impl LineBuffer {
-    /// Takes more bytes and gives each line that they complete to `emit`, without its line break.
+    /// Adds bytes, and passes each line that they complete to `emit`, without its line break.
     fn push(&mut self, mut bytes: &[u8], mut emit: impl FnMut(&[u8])) {
         while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
             self.pending.extend_from_slice(&bytes[..end]);
@@ -43,7 +44,7 @@ impl LineBuffer {
         }
     }
 
-    /// Gives what is left, if anything.
+    /// Passes the rest to `emit`, if there is any.
     fn finish(&mut self, mut emit: impl FnMut(&[u8])) {
         if !self.pending.is_empty() {
             emit(&self.pending);
@@ -52,7 +53,8 @@ impl LineBuffer {
     }
 }
 
-/// Copies `stream` to standard output, each line behind the name of the node at `place`, until it ends.
+/// Copies `stream` to standard output, each line after the name of the node at `place`, until it
+/// ends.
 pub async fn copy(mut stream: impl AsyncRead + Unpin, name: String, place: usize) {
     let prefix = prefix(&name, place, output::is_coloured(&io::stdout()));
     let mut lines = LineBuffer::default();
@@ -79,7 +81,7 @@ fn print(prefix: &str, line: &[u8]) {
     whole.extend_from_slice(prefix.as_bytes());
     whole.extend_from_slice(line);
     whole.push(b'\n');
-    // A screen that is gone is no reason to stop the cluster; its end comes with the terminal's own signal.
+    // A closed output does not stop the cluster; the terminal's own signal does.
     let _ = io::stdout().lock().write_all(&whole);
 }
 

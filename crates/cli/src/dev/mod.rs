@@ -1,12 +1,13 @@
 //! `tidelock dev`: a whole cluster on this machine, as real processes of this very binary.
 //!
-//! Owns the start, the watch and the stop of the children. What they are started with is decided in [`plan`],
-//! what may be deleted in [`directory`]; a child is an ordinary `tidelock serve` and knows nothing of this.
+//! Starts, supervises and stops the children. [`plan`] decides their settings, and [`directory`]
+//! decides what may be deleted. A child is an ordinary `tidelock serve`.
 //!
 //! Invariants:
-//! - No child outlives this process, however it ends: each child holds the reading end of a pipe as its standard
-//!   input and stops when that ends, which the kernel sees to even after `kill -9`.
-//! - A child that dies is never started again behind the user's back: seeing a node dead is what this is for.
+//! - No child outlives this process, however it ends: each child has the reading end of a pipe as
+//!   its standard input and stops at its end; the kernel closes the pipe even after `kill -9`.
+//! - A child that dies is never restarted automatically, so that users can see how the cluster
+//!   behaves without it.
 
 mod child;
 mod directory;
@@ -28,8 +29,8 @@ use crate::output;
 use child::Exit;
 use plan::{NodePlan, Plan};
 
-/// How long the nodes may take to become ready. The first election takes about two seconds; a node with much to
-/// recover takes longer.
+/// How long the nodes may take to become ready. The first election takes about two seconds; a node
+/// with much to recover takes longer.
 const READY_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Runs the cluster until a signal stops it or no node is left.
@@ -44,7 +45,7 @@ pub fn run(args: &DevArgs) -> Result<(), CliError> {
     runtime.block_on(supervise(&plan, args.dump))
 }
 
-/// This binary, by a path as short as can be: it is shown in commands to type.
+/// The shortest path of this binary, which is shown in commands to type.
 fn own_executable() -> Result<PathBuf, CliError> {
     let executable = std::env::current_exe().map_err(CliError::io("the path of this executable"))?;
     let here = std::env::current_dir().ok();
@@ -52,7 +53,8 @@ fn own_executable() -> Result<PathBuf, CliError> {
     Ok(below.map_or_else(|| executable.clone(), |path| Path::new(".").join(path)))
 }
 
-/// Says which port is taken before anything is started: clearer than the log of a node that could not bind.
+/// Checks before the start whether a port is taken: this is clearer than the log of a node that
+/// could not bind.
 fn refuse_ports_in_use(plan: &Plan) -> Result<(), CliError> {
     for node in &plan.nodes {
         for address in [node.http, node.peer, node.resp] {
@@ -87,19 +89,19 @@ async fn supervise(plan: &Plan, dumps: bool) -> Result<(), CliError> {
         _ = terminate.recv() => Ok(()),
     };
     say(if outcome.is_ok() { "stopping all nodes" } else { "stopping the other nodes" });
-    // Receivers live in the children's tasks; with no child left there is no one to tell.
+    // The receivers are in the children's tasks; without a child this fails, and that is fine.
     let _ = stop.send(true);
     tokio::select! {
         () = async { while children.join_next().await.is_some() {} } => {}
-        // A second signal means now. Dropping the tasks kills their children.
+        // A second signal stops at once. Dropping the tasks kills their children.
         _ = interrupt.recv() => say("killed"),
         _ = terminate.recv() => say("killed"),
     }
     outcome
 }
 
-/// Announces the cluster once it is ready and every node stands in the registry, so that the words
-/// are the last thing on the screen, then reports every node that dies; ends when none is left.
+/// Announces the cluster once it is ready and the registry has every node, so that the announcement
+/// is the last output. Then reports every node that dies; returns when none is left.
 async fn start_and_watch(
     plan: &Plan,
     (pids, dumps): (&[u32], bool),

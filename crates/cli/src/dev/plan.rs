@@ -1,4 +1,4 @@
-//! What `tidelock dev` starts: ports, directories, tags and command lines of the nodes. Pure.
+//! Plans a local cluster: ports, directories, tags and command lines of the nodes. Pure functions.
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -16,13 +16,13 @@ use super::directory::Founding;
 /// Zones of the nodes in turn: three, so that a cluster of up to three spans as many.
 const ZONES: [&str; 3] = ["us-west-1a", "us-west-1c", "us-west-1f"];
 
-/// The region of all of them.
+/// The region of all nodes.
 const REGION: &str = "us-central1";
 
 /// A cluster to start.
 #[derive(Debug)]
 pub struct Plan {
-    /// Its nodes, the first first.
+    /// Its nodes, in order.
     pub nodes: Vec<NodePlan>,
     data_dir: PathBuf,
     executable: PathBuf,
@@ -33,15 +33,15 @@ pub struct Plan {
 pub struct NodePlan {
     /// `node-1`, `node-2`, …
     pub name: String,
-    /// Its place, from 0.
+    /// Its index, from 0.
     pub place: usize,
-    /// Where its HTTP clients reach it.
+    /// Its HTTP address.
     pub http: SocketAddr,
-    /// Where its Redis clients reach it.
+    /// Its address for Redis clients.
     pub resp: SocketAddr,
-    /// Where its peers reach it.
+    /// Its peer address.
     pub peer: SocketAddr,
-    /// The binary.
+    /// Path of the binary.
     pub executable: PathBuf,
     /// `serve` and its flags.
     pub arguments: Vec<OsString>,
@@ -107,12 +107,12 @@ impl Plan {
         Ok(Plan { nodes: nodes.collect(), data_dir: args.data_dir.clone(), executable: executable.clone() })
     }
 
-    /// What the data directory is bound to.
+    /// The settings that the data directory is bound to.
     pub fn founding(&self) -> Founding {
         Founding { nodes: self.nodes.len(), peer_base: self.nodes[0].peer.port() }
     }
 
-    /// What stands on the screen once all nodes are ready; `pids` are their processes.
+    /// The announcement once all nodes are ready; `pids` are their process ids.
     pub fn welcome(&self, pids: &[u32]) -> String {
         let rows = self.nodes.iter().zip(pids).map(|(node, pid)| {
             vec![

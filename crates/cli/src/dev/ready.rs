@@ -1,4 +1,4 @@
-//! Waiting until nodes are ready, by asking `/readyz` as any load balancer would.
+//! Waits until nodes are ready, by polling `/readyz` as a load balancer does.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,17 +9,18 @@ use tokio::time;
 
 use super::plan::NodePlan;
 
-/// Pauses between two questions: soon at first, so that a quick start is seen at once; then not a burden.
+/// Pauses between two polls: short at first, to notice a quick start, then longer, to cause no
+/// load.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// A node that does not answer within this is asked again.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Hosts announce themselves within an election timeout or two.
+/// How long hosts may take to register: normally an election timeout or two.
 const DUMP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Returns when every node has said that it is ready; waits without end for one that does not.
+/// Returns when every node is ready; has no timeout.
 pub async fn all(nodes: &[NodePlan]) {
     for node in nodes {
         let mut pause = PAUSE_MIN;
@@ -33,7 +34,7 @@ pub async fn all(nodes: &[NodePlan]) {
     }
 }
 
-/// The registry once every host stands in it; `None` if that takes too long, which is no reason not to go on.
+/// Returns the registry once it has every host; `None` if that takes too long, which is no error.
 pub async fn dump(nodes: &[NodePlan]) -> Option<String> {
     let all_known = async {
         loop {

@@ -1,5 +1,5 @@
-//! Backups end to end: saved from any node under load, restored into another cluster, refused where they must be; and
-//! replicas compared in place.
+//! Backups end to end: saved from any node under load, restored into another cluster, and refused
+//! where they must be; also the comparison of replicas.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -80,7 +80,8 @@ fn keys(cluster: &Cluster, number: usize) -> BTreeMap<String, (u64, String)> {
     }
 }
 
-/// A follower of every shard is not to be had for sure: any node that does not lead most of them.
+/// There may be no node that follows in every shard, so this is one that does not lead most of
+/// them.
 fn follower(cluster: &Cluster) -> usize {
     cluster.chief() % cluster.numbers().len() + 1
 }
@@ -141,7 +142,7 @@ fn a_backup_of_a_follower_under_load_restores_into_another_cluster() {
     for index in 0..before {
         assert!(new.contains_key(&format!("late-0-{index}")), "{index} of {before} was acknowledged before");
     }
-    // Before any client writes, it may be done again; afterwards the very same backup is refused.
+    // Before any client writes, the restore may be repeated; afterwards the same backup is refused.
     done(&url, &["backup", "restore", text(&saved)]);
     assert_eq!(keys(&other, 1), new);
     let highest = old.values().map(|(version, _)| *version).max().expect("keys");
@@ -185,7 +186,7 @@ fn a_restored_cluster_survives_a_restart_and_replicas_are_equal() {
         other.wait_ready(number);
     }
     assert_eq!(keys(&other, 2), keys(&cluster, 1));
-    // It still knows where its state comes from.
+    // It still knows the backup that its state comes from.
     done(&urls.join(","), &["backup", "restore", text(&saved)]);
     assert_eq!(keys(&other, 3), keys(&cluster, 1));
 }
@@ -255,7 +256,7 @@ fn what_another_restore_has_brought_is_discarded_when_asked() {
     let saved = files.path("b");
     run(&cluster.url(1, ""), &["backup", "save", "--out", text(&saved)]);
     let other = Cluster::start(1);
-    // Somebody claims the fresh cluster for a backup that nobody has.
+    // Another restore claims the fresh cluster for an unknown backup.
     let claim = |revision: u64| format!("POST /v1/restore?backup={}&revision={revision}", Uuid::from_u128(9));
     assert_eq!(other.send(1, &claim(1 << 62), &[], b"").status, 400);
     assert_eq!(other.send(1, &claim(1 << 52), &[], b"").status, 204);
@@ -291,7 +292,7 @@ fn the_survivor_of_a_lost_majority_is_saved_stale() {
     let other = Cluster::start(1);
     done(&other.url(1, ""), &["backup", "restore", text(&saved)]);
     assert_eq!(keys(&other, 1), all);
-    // Nor does it take more than the survivor's own disk.
+    // It needs nothing but the survivor's disk.
     cluster.kill(1);
     cluster.spawn(1);
     eventually("node 1 is alive", || cluster.try_send(1, "GET /livez", &[], b""));
@@ -313,7 +314,7 @@ fn replicas_that_cannot_be_compared_are_not_called_equal() {
     cluster.signal(3, Signal::STOP);
     let output = eventually("a checkpoint of the two others", || {
         let output = run(&url, &["cluster", "status", "--verify", "--wait-s", "1"]);
-        // An election may have to come first.
+        // There may be an election first.
         output.stdout.starts_with(b"SHARD").then_some(output)
     });
     cluster.signal(3, Signal::CONT);

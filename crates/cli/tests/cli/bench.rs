@@ -1,4 +1,5 @@
-//! `tidelock bench` and `tidelock atomic` against real nodes. What is fast is not asserted; that all is counted and right is.
+//! `tidelock bench` and `tidelock atomic` against real nodes. Speed is not asserted; counts and
+//! correctness are.
 
 use serde_json::json;
 

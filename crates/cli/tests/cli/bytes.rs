@@ -1,4 +1,4 @@
-//! Bytes in, the same bytes out; and the limits, on both sides.
+//! Stored bytes come back unchanged; limits are tested from both sides.
 
 use crate::harness::client::Raw;
 use crate::harness::{Cluster, Response};

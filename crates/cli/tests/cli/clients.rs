@@ -1,4 +1,4 @@
-//! `cluster clients`: who takes most of a node.
+//! `cluster clients`: shows the busiest connections of a node.
 
 use crate::harness::client::Raw;
 use crate::harness::{Cluster, resp, tidelock};
@@ -33,7 +33,7 @@ fn the_connections_that_take_most_are_listed() {
     let rows = listed["clients"].as_array().expect("a list");
     let http = rows.iter().filter(|row| row["protocol"] == "http" && row["operations"] == 2);
     assert!(http.count() >= 1, "{listed}");
-    // The node's own question is open while it is answered.
+    // The request for this list is itself open.
     assert!(rows.iter().any(|row| row["open_requests"] == 1), "{listed}");
 
     let one = list(&["--limit", "1"]);

@@ -110,7 +110,7 @@ fn nodes_that_are_down_are_passed_over() {
     let shell = Shell::of(&cluster);
     shell.done(&["kv", "put", "k", "one"]);
     cluster.kill(1);
-    // Node 2 may still have to elect: it refuses then, and with it every node of the list.
+    // An election may still be in progress at node 2: then every node of the list refuses.
     eventually("a write by way of the next node", || {
         shell.run(&["kv", "put", "k", "two"]).status.success().then_some(())
     });

@@ -1,5 +1,5 @@
-//! The configuration centre end to end: the reference's container, all or nothing under `kill -9`, watchers across a leader's
-//! death, and the command line.
+//! The configuration centre end to end: the reference's container, all or nothing under `kill -9`,
+//! watchers across a leader's death, and the command line.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,7 +18,8 @@ pub fn post(cluster: &Cluster, node: usize, target: &str, body: &Value) -> Respo
     cluster.send(node, &format!("POST /api/namespaces/{target}"), &[], body.to_string().as_bytes())
 }
 
-/// Sends until it is done: through a death of a leader, that may take a few attempts. Doing it twice changes nothing.
+/// Retries a change until it succeeds: when a leader dies, that may take a few attempts. Repeating
+/// it has no effect.
 pub fn post_through(cluster: &Cluster, node: usize, target: &str, body: &Value) -> u64 {
     eventually("a change goes through", || {
         let request = format!("POST /api/namespaces/{target}");
@@ -65,7 +66,7 @@ fn the_container_of_the_reference() {
     }
 }
 
-/// What the tool of that name says, by another's hand.
+/// The output of the system tool of that name, as an independent reference.
 fn sha256sum(text: &str) -> String {
     let mut child = std::process::Command::new("sha256sum")
         .stdin(Stdio::piped())
@@ -77,7 +78,7 @@ fn sha256sum(text: &str) -> String {
     String::from_utf8_lossy(&output.stdout).split(' ').next().expect("a checksum").to_owned()
 }
 
-/// 500 pairs that all say the same number.
+/// 500 pairs with the same number.
 fn generation(number: u64) -> Value {
     let changes: Vec<Value> =
         (0..500).map(|pair| json!({"pair": format!("p{pair:03}"), "value": number})).collect();
@@ -154,8 +155,9 @@ fn publish_once(address: SocketAddr, body: &str) -> Option<u16> {
     line.split(' ').nth(1)?.parse().ok()
 }
 
-/// Watches container `c` of a namespace by server-sent events, over all nodes: goes on at the next one when one dies, with the last id that it heard.
-/// Sends every change, until the receiver is gone.
+/// Watches container `c` of a namespace by server-sent events, over all nodes: when one dies, it
+/// continues at the next one with the last id that it received. Sends every change, until the
+/// receiver is dropped.
 pub fn watch(addresses: Vec<SocketAddr>, namespace: &str, first: usize, told: mpsc::Sender<(u64, u64)>) {
     let (mut node, mut last) = (first, None);
     loop {
@@ -167,7 +169,7 @@ pub fn watch(addresses: Vec<SocketAddr>, namespace: &str, first: usize, told: mp
     }
 }
 
-/// Nobody listens any more.
+/// The receiver was dropped.
 struct Gone;
 
 fn watch_once(
@@ -184,7 +186,7 @@ fn watch_once(
     if stream.write_all(request.as_bytes()).is_err() {
         return Ok(());
     }
-    // Chunks carry whole events, and lines of their lengths mean nothing to this reader.
+    // Chunks contain whole events, and this reader ignores the lines with chunk lengths.
     for line in BufReader::new(stream).lines() {
         let Ok(line) = line else { return Ok(()) };
         assert_ne!(line, "event: gap", "history holds everything here");
@@ -217,7 +219,7 @@ fn watchers_miss_nothing_when_the_leader_dies() {
             heard
         })
         .collect();
-    // Each has begun before anything happens.
+    // Each watcher has begun before the first change.
     for heard in &watchers {
         assert_eq!(heard.recv_timeout(TIMEOUT).expect("the present state").1, 0);
     }
@@ -338,7 +340,7 @@ fn datatypes_change_only_when_that_is_stated() {
         path.to_str().expect("text").to_owned()
     };
     shell.done(&["config", "ns", "create", "ns"]);
-    // A version is no number.
+    // A version such as `1.10` is not a number.
     shell.done(&["config", "pair", "set", "ns", "version", "1.10"]);
     assert_eq!(text(&["config", "pair", "get", "ns", "version"]), "1.10\n");
     shell.done(&["config", "pair", "set", "ns", "timeout", "30"]);
@@ -393,7 +395,7 @@ fn a_backup_brings_configuration_back() {
             restored.done(&["config", "container", "get", namespace, "c", "--revision", "5"]),
             b"{\"f\":3}\n"
         );
-        // Later revisions are above all that the old cluster may have given out since.
+        // Later revisions are above all that the old cluster may have used since.
         let revision =
             restored.json(&["config", "rollback", namespace, "2", "--pair", "p"])["revision"].as_u64();
         assert!(revision > Some(1 << 20), "{revision:?}");

@@ -1,4 +1,5 @@
-//! File descriptors: clients cannot take those of the log and of peers, and a node that has none left waits for some.
+//! File descriptors: clients cannot use up those of the log and of peers, and a node without free
+//! descriptors waits for some.
 
 use crate::harness::client::Raw;
 use crate::harness::{Cluster, Options, eventually, resp};
@@ -6,7 +7,7 @@ use crate::harness::{Cluster, Options, eventually, resp};
 /// Leaves room for some ten client connections beyond what a node reserves for itself.
 const OPEN_FILES: u64 = 500;
 
-/// Of each protocol, on each node: more than there is room for.
+/// Connections of each protocol, on each node: more than the limit.
 const CLIENTS: usize = 100;
 
 const VALUE_BYTES: usize = 943_718;
@@ -76,14 +77,14 @@ fn idle_clients_are_refused_before_they_stop_the_cluster() {
         let (status, body) = put(&mut writers[node], key);
         assert!(matches!(status, 200 | 201), "{key} on node {}: {status} {body}", node + 1);
     }
-    // A peer that comes back finds descriptors for its connections, whatever clients hold.
+    // A peer that restarts gets descriptors for its connections, however many clients hold.
     writers.pop();
     idle.pop();
     cluster.kill(3);
     cluster.restart(3);
     assert_eq!(cluster.get(3, "/v1/keys/k0").body.len(), VALUE_BYTES);
 
-    // Clients that leave make room for others.
+    // Closed connections make room for others.
     idle.clear();
     eventually("node 1 serves new clients", || {
         let mut client = Raw::connect(cluster.address(1)).ok()?;

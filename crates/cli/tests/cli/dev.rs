@@ -1,4 +1,4 @@
-//! `tidelock dev`: three real nodes from one command, and none left behind.
+//! `tidelock dev`: starts three real nodes, and leaves none behind.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -49,7 +49,7 @@ impl Dev {
         Dev { child, lines, http_base: base }
     }
 
-    /// Reads on until a line holds `text`; returns it.
+    /// Reads lines until one contains `text`; returns it.
     fn await_line(&self, text: &str) -> String {
         let mut seen = vec![];
         loop {
@@ -83,7 +83,7 @@ impl Drop for Dev {
     }
 }
 
-/// Puts until it is done: an election may be on after a node has died.
+/// Retries a put until it succeeds: an election may be in progress after a node has died.
 fn put(dev: &Dev, node: u16, value: &str) {
     let client = Client::default();
     eventually("the write is done", || {
@@ -106,13 +106,13 @@ fn a_cluster_to_play_with() {
     let read = Client::default().send("GET", &dev.url(3, "/v1/keys/k"), &[], b"").expect("an answer");
     assert_eq!(read.text(), "v");
 
-    // A second one on the same ports says so instead of starting half.
+    // A second cluster on the same ports fails with a message before any node starts.
     let clash = Dev::command(&directory.path().join("other"), base).output().expect("the binary starts");
     assert_eq!(clash.status.code(), Some(1));
     let message = String::from_utf8_lossy(&clash.stderr);
     assert!(message.contains(&dev.address(1).to_string()), "{message}");
 
-    // A node dies; the others serve, and the line to start it again works.
+    // A node dies; the others serve, and the printed command line restarts it.
     kill_process(node_pid(&data.join("node-2")), Signal::KILL).expect("the node runs");
     dev.await_line("node-2 is gone: signal: 9");
     let line = dev.await_line("serve --data-dir");
@@ -133,7 +133,7 @@ fn a_cluster_to_play_with() {
     assert_eq!(dev.child.wait().expect("it ends").code(), Some(0));
     dev.await_gone();
 
-    // What was written is there the next time.
+    // Written data is there at the next start.
     let dev = Dev::start(&data, base);
     dev.await_line("All 3 nodes are ready");
     let read = Client::default().send("GET", &dev.url(1, "/v1/keys/k"), &[], b"").expect("an answer");

@@ -1,10 +1,10 @@
-//! The two reference documents, command by command: what a user types there, and what they get there.
+//! The two reference documents, command by command, with the documented answers.
 
 use serde_json::{Value, json};
 
 use crate::harness::Cluster;
 
-/// The object that the kv1 dialect shows, with its version taken out.
+/// An object of the kv1 dialect, split into its version and the rest.
 fn object(response: &crate::harness::Response) -> (Value, u64) {
     assert_eq!(response.status, 200, "{}", response.text());
     let mut object = response.json();
@@ -13,7 +13,7 @@ fn object(response: &crate::harness::Response) -> (Value, u64) {
     (object, version)
 }
 
-/// The walk of the kv1 document; `node` chooses whom each request goes to.
+/// The commands of the kv1 document; `node` chooses the node for each request.
 fn walk_kv1(cluster: &Cluster, mut node: impl FnMut() -> usize) {
     let mut put = |query: &str| cluster.send(node(), &format!("PUT /testkey?{query}"), &[], b"");
 
@@ -100,7 +100,7 @@ fn raftdb_on_every_node() {
     assert_eq!(cluster.get(1, "/db/foo").status, 404);
     for writer in cluster.numbers() {
         let value = format!("bar{writer}");
-        // As `curl -XPOST … -d` sends it: the body is the value whatever its type says.
+        // As `curl -XPOST … -d` sends it: the body is the value, whatever its content type.
         let stored = cluster.send(writer, "POST /db/foo", &form, value.as_bytes());
         assert_eq!((stored.status, stored.text()), (200, String::new()));
         for reader in cluster.numbers() {

@@ -1,6 +1,8 @@
-//! Damage to the log on disk: what a crash can leave behind is repaired, anything else is refused and named.
+//! Damage to the log on disk: damage that a crash can leave is repaired, any other is refused and
+//! named.
 //!
-//! Knows two things of the format: the log's segments are the files `wal-<digits>.log`, and unwritten space is zero.
+//! Depends on two facts about the format: the log's segments are the files `wal-<digits>.log`, and
+//! unwritten space is zero.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -14,7 +16,7 @@ fn key(number: usize) -> String {
     format!("/v1/keys/key-{number}")
 }
 
-/// Long and never the same, so that its place in the log can be found.
+/// A long, unique value, so that its place in the log can be found.
 fn value(number: usize) -> String {
     format!("value-{number:04}-").repeat(20)
 }
@@ -78,7 +80,7 @@ fn a_log_cut_in_its_last_record_starts() {
     let written = bytes.iter().rposition(|&byte| byte != 0).expect("something is written") as u64 + 1;
     cut(&path, written - 3);
     cluster.restart(1);
-    // The last record held at most the last of the writes, which were made one after the other.
+    // The last record contained at most the last write, since they were made one after the other.
     assert_holds(&cluster, 0..KEYS - 1);
     assert_eq!(cluster.put(1, &key(0), b"on it goes").status, 200);
     cluster.kill(1);
@@ -123,7 +125,8 @@ fn a_flipped_bit_refuses_to_start_and_is_named() {
     let name = path.file_name().and_then(|name| name.to_str()).expect("a name");
     assert!(last.contains(name) && last.contains("offset"), "neither file nor offset is named:\n{last}");
 
-    // Once the byte is as it was, the node starts and has everything: refusing destroyed nothing.
+    // With the byte restored, the node starts and has everything: the refused start destroyed
+    // nothing.
     flip_a_bit(&path, offset);
     cluster.restart(1);
     assert_holds(&cluster, 0..KEYS);
@@ -134,7 +137,7 @@ fn writes_go_on_without_sync() {
     let options = crate::harness::Options { flags: vec!["--sync", "false"] };
     let mut cluster = Cluster::start_with(1, &options);
     assert_eq!(cluster.put(1, &key(0), b"v").status, 201);
-    // A killed process loses nothing that it has handed to the system; a power failure would.
+    // A killed process loses no data that it has written to the operating system.
     cluster.kill(1);
     cluster.restart(1);
     assert_eq!(cluster.get(1, &key(0)).text(), "v");

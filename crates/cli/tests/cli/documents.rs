@@ -1,14 +1,14 @@
-//! The documents for users say what happens: their console examples are run, and what they show is compared.
+//! Runs the console examples of the documents, and compares their output.
 //!
-//! In a block fenced as `console`, a line with `$ ` is a command and the lines below it are its output. Addresses
-//! of the documents are replaced by those of the cluster under test, and numbers are not compared: versions
-//! differ from run to run.
+//! In a block fenced as `console`, a line with `$ ` is a command and the lines below it are its
+//! output. Addresses of the documents are replaced by those of the cluster under test, and numbers
+//! are not compared: versions differ from run to run.
 
 use std::process::Command;
 
 use crate::harness::Cluster;
 
-/// A command and what it is said to print.
+/// A command and its documented output.
 #[derive(Debug, PartialEq, Eq)]
 struct Example {
     command: String,
@@ -86,7 +86,7 @@ fn run_examples_on(cluster: &Cluster, name: &str, document: &str) {
     }
 }
 
-/// The page on configuration is read after the README, on the same cluster.
+/// The examples of the page on configuration run after those of the README, on the same cluster.
 #[test]
 fn readme_then_configuration() {
     let cluster = Cluster::start(3);

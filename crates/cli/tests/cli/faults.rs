@@ -1,5 +1,5 @@
-//! `kill -9` in every combination: what was acknowledged stays, what was refused never comes, and the cluster serves
-//! again as soon as a majority is there.
+//! `kill -9` in every combination: acknowledged writes stay, refused writes never happen, and the
+//! cluster serves again as soon as a majority is up.
 
 use crate::harness::load::{addresses, assert_nothing_is_lost, await_acknowledged, under_load};
 use crate::harness::{Cluster, eventually};
@@ -11,7 +11,7 @@ fn kill_the_leader_under_load() {
     let counters = under_load(addresses(&cluster), |acknowledged| {
         await_acknowledged(acknowledged, 1_000);
         cluster.kill(chief);
-        // The service is back: far more is acknowledged than can have been on its way.
+        // The cluster serves again: far more writes are acknowledged than can have been in flight.
         await_acknowledged(acknowledged, 1_000);
         cluster.restart(chief);
         await_acknowledged(acknowledged, 200);
@@ -60,7 +60,7 @@ fn without_a_majority_a_stale_read_answers_and_a_linearizable_one_refuses() {
     for key in 0..8 {
         assert_eq!(cluster.put(1, &format!("/v1/keys/k{key}"), b"before").status, 201);
     }
-    // Node 3 answers linearizably, so it has applied all of that.
+    // Node 3 answers a linearizable read, so it has applied all of these writes.
     for key in 0..8 {
         assert_eq!(cluster.get(3, &format!("/v1/keys/k{key}")).text(), "before");
     }
@@ -91,8 +91,8 @@ fn a_write_that_was_refused_never_happens() {
     for &other in &others {
         cluster.kill(other);
     }
-    // The first ones may reach a leader that does not know yet that it is alone: their outcome is open, and it
-    // says so. Later ones are refused.
+    // The first writes may reach a leader that does not know yet that it has no majority: their
+    // outcome is unknown. Later ones are refused.
     let mut refused = vec![];
     eventually("a write is refused", || {
         let key = format!("/v1/keys/refused/{}", refused.len());

@@ -1,11 +1,11 @@
-//! Settings that contradict a data directory, and first starts that come to nothing.
+//! Settings that contradict a data directory, and failed first starts.
 
 use std::fs;
 use std::net::TcpListener;
 
 use crate::harness::{Cluster, Options, eventually, ports, tidelock};
 
-/// Starts a node that must refuse its settings. Returns what it says.
+/// Starts a node that must refuse its settings. Returns its output.
 fn refused(cluster: &mut Cluster, number: usize) -> String {
     let before = cluster.log(number).len();
     cluster.spawn(number);
@@ -21,7 +21,7 @@ fn assert_names(message: &str, clues: &[&str]) {
     }
 }
 
-/// The peer address of a node, by its own word.
+/// The peer address of a node, as it reports it.
 fn peer_address(cluster: &Cluster, number: usize) -> String {
     eventually("the node is registered", || {
         let hosts = cluster.view(number)["hosts"].clone();
@@ -104,7 +104,7 @@ fn a_first_start_without_its_ports_founds_nothing() {
 
 #[test]
 fn the_name_and_the_shards_of_a_cluster_hold_for_all_who_join_it() {
-    // Founded by one node, whose cluster id says nothing of the name.
+    // Founded by one node, whose cluster id does not depend on the name.
     let mut cluster = Cluster::start_with(1, &Options { flags: vec!["--cluster-name", "blue"] });
     let member = peer_address(&cluster, 1);
     let joined = cluster.join_with(1, &["--cluster-name", "blue", "--shards", "4"]);

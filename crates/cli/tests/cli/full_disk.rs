@@ -1,8 +1,8 @@
-//! Disks without room, and disks that cannot be written: refused at once, nothing acknowledged lost, and on again when
-//! the cause is gone.
+//! Full and read-only disks: writes are refused at once, no acknowledged write is lost, and the
+//! node continues when the cause is gone.
 //!
-//! Each test fills a small tmpfs, which only root can mount. Sizes follow the log's segments of 64 MiB: one fits beside
-//! the ballast, and another one once that is gone.
+//! Each test fills a small tmpfs, which only root can mount. Sizes follow the log's segments of 64
+//! MiB: one fits beside the ballast file, and a second one when that is removed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,10 +14,10 @@ const DISK_BYTES: u64 = 150 << 20;
 const BALLAST_BYTES: usize = 75 << 20;
 const VALUE_BYTES: usize = 256 << 10;
 
-/// More than the disk holds.
+/// More than the size of the disk.
 const WRITES_MAX: usize = (DISK_BYTES as usize).div_ceil(VALUE_BYTES);
 
-/// Node 1 on a small disk, most of which is taken by something else.
+/// Node 1 on a small disk, most of which another file takes.
 fn prepare(cluster: &mut Cluster, number: usize) {
     cluster.mount_disk(number, DISK_BYTES);
     let ballast = ballast(cluster, number);
@@ -37,7 +37,7 @@ fn value(number: usize) -> Vec<u8> {
     vec![b'a' + (number % 26) as u8; VALUE_BYTES]
 }
 
-/// Asks once: here a refusal is an answer like any other.
+/// Sends one request without retries, because tests check the refusal.
 fn ask(cluster: &Cluster, node: usize, request: &str, body: &[u8]) -> Response {
     cluster.try_send(node, request, &[], body).unwrap_or_else(|| panic!("no answer to {request}"))
 }
@@ -46,8 +46,9 @@ fn put(cluster: &Cluster, node: usize, number: usize) -> Response {
     ask(cluster, node, &format!("PUT /v1/keys/{}", key(number)), &value(number))
 }
 
-/// Writes one key after the other until one is refused for the disk. Returns those that were acknowledged, and how many
-/// were tried. In between only what was in flight when the disk stalled may have another answer.
+/// Writes one key after the other until one is refused because of the disk. Returns the
+/// acknowledged ones, and the number of attempts. Only writes in flight when the disk stalled may
+/// have another answer.
 fn fill(cluster: &Cluster, node: usize) -> (Vec<usize>, usize) {
     let mut acknowledged = vec![];
     let mut unknown = 0;
@@ -97,7 +98,7 @@ fn a_full_disk_is_said_refused_and_outlived() {
     );
     assert_holds(&cluster, 1, &acknowledged);
 
-    // Restarted on the full disk it says the same, and is read.
+    // After a restart on the full disk it reports the same, and serves reads.
     cluster.kill(1);
     cluster.spawn(1);
     eventually("the restarted node says that its disk is full", || not_ready_for_its_disk(&cluster, 1));
@@ -125,7 +126,8 @@ fn a_node_with_a_full_disk_hands_over_and_the_others_go_on() {
     let mut acknowledged = vec![];
     let mut number = 0;
     while not_ready_for_its_disk(&cluster, 1).is_none() {
-        // What node 1 had in flight when its disk was full is of unknown outcome, or refused and sent again.
+        // Writes in flight on node 1 when its disk was full are of unknown outcome, or refused and
+        // sent again.
         let written = cluster.put(2, &format!("/v1/keys/{}", key(number)), &value(number));
         match written.status {
             200 | 201 => acknowledged.push(number),

@@ -1,4 +1,4 @@
-//! Nodes that ask a cluster to take them in.
+//! Nodes that join a cluster.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{Cluster, ports, tidelock};
 
-/// A node with its data in `directory` and a peer address that nobody else has.
+/// A node with its data in `directory` and a unique peer address.
 fn newcomer(directory: &Path) -> Command {
     let mut command = tidelock();
     let peer = format!("127.0.0.1:{}", ports::reserve(1));
@@ -33,7 +33,7 @@ fn a_node_that_waits_to_join_stops_when_it_is_asked_to() {
             BufReader::new(child.stderr.take().expect("a pipe")).lines().map(Result::unwrap_or_default);
         assert!(log.any(|line| line.contains("not a member yet") && line.contains(&nobody)));
         kill_process(Pid::from_child(&child), Signal::TERM).expect("a running child can be signalled");
-        // Read to its end, or the node could wait for room in the pipe.
+        // Read to the end; otherwise the node could block on a full pipe.
         log.for_each(drop);
         assert_eq!(child.wait().expect("it ends").code(), Some(0));
         hosts.push(fs::read(directory.path().join("control")).expect("a control file"));

@@ -9,8 +9,8 @@ use crate::harness::{Cluster, Options, eventually, within};
 
 #[test]
 fn sigterm_hands_over_and_ends_with_zero() {
-    // A long election timeout: a new leader that is there well within it was handed the lead, not elected for
-    // want of one.
+    // A long election timeout: a new leader that appears well within it got the leadership by a
+    // transfer.
     let mut cluster = Cluster::start_with(3, &Options { flags: vec!["--election-timeout-ms", "4000"] });
     assert_eq!(cluster.put(1, "/v1/keys/k", b"v").status, 201);
     let chief = cluster.chief();
@@ -37,7 +37,7 @@ fn a_request_in_flight_is_answered_before_the_end() {
     connection
         .write(b"PUT /v1/keys/slow HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\nexpect: 100-continue\r\n\r\n")
         .expect("the node reads");
-    // The node asks for the body, so the request has begun beyond doubt.
+    // The node has asked for the body, so the request has begun.
     let (status, _) = connection.read().expect("an interim answer");
     assert_eq!(status, 100);
     cluster.signal(chief, rustix::process::Signal::TERM);
@@ -83,7 +83,7 @@ fn a_restarted_node_waits_for_a_majority_and_then_serves() {
     assert!(!cluster.is_ready(1), "one of three is no majority");
     let refused = cluster.try_send(1, "GET /v1/keys/k", &[], b"").expect("an answer by the deadline");
     assert!(refused.status == 503 && refused.is_problem("no-leader"), "{refused:?}");
-    // Any other one will do: not the peer that was there first, nor all of them.
+    // Any one other node is enough: not a particular one, nor all.
     cluster.restart(3);
     cluster.wait_ready(1);
     for number in [1, 3] {
@@ -101,7 +101,8 @@ fn a_founder_with_a_wiped_disk_is_refused() {
     cluster.kill(3);
     fs::remove_dir_all(cluster.directory(3)).expect("the directory goes");
     cluster.spawn(3);
-    // An empty disk has forgotten its votes and what it acknowledged: letting it vote again could lose writes.
+    // An empty disk has forgotten its votes and what it acknowledged: letting it vote again could
+    // lose writes.
     eventually("somebody names the wiped disk", || {
         let names_it = |number| cluster.log(number).contains("another disk");
         cluster.numbers().into_iter().any(names_it).then_some(())
@@ -117,7 +118,7 @@ fn a_founder_with_a_wiped_disk_is_refused() {
 #[test]
 fn a_wiped_founder_is_refused_even_by_nodes_that_start_with_it() {
     let mut cluster = Cluster::start(3);
-    // Within an election timeout of the registry knowing it, each node remembers it on its own disk too.
+    // Each node records it on its own disk within an election timeout after the registry has it.
     eventually("node 2 remembers node 1", || {
         let id = cluster.view(2)["hosts"][0]["id"].as_str()?.replace('-', "");
         let id = u128::from_str_radix(&id, 16).expect("a UUID").to_be_bytes();
@@ -130,7 +131,8 @@ fn a_wiped_founder_is_refused_even_by_nodes_that_start_with_it() {
         cluster.kill(number);
     }
     fs::remove_dir_all(cluster.directory(1)).expect("wiped");
-    // Node 2 has not seen the write, and node 1 has forgotten it: together they must not make a majority.
+    // Node 2 has not seen the write, and node 1 has forgotten it: together they must not make a
+    // majority.
     cluster.spawn(1);
     cluster.spawn(2);
     eventually("node 2 refuses node 1", || cluster.log(2).contains("another disk").then_some(()));
@@ -149,7 +151,7 @@ fn a_directory_without_its_log_is_refused() {
         fs::read_dir(cluster.directory(1)).expect("a directory").map(|entry| entry.expect("an entry").path());
     let logs = names.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
     logs.for_each(|path| fs::remove_file(path).expect("removed"));
-    // Whatever supervises the node may well start it again.
+    // A supervisor may start the node again.
     for _ in 0..2 {
         cluster.spawn(1);
         assert_eq!(cluster.wait_exit(1).code(), Some(1));

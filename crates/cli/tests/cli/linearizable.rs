@@ -73,7 +73,7 @@ fn of_two_racing_creations_one_succeeds() {
         });
         let won: Vec<usize> = (0..2).filter(|&racer| answers[racer].status == 201).collect();
         assert!(won.len() <= 1, "both created {path}: {answers:?}");
-        // An election in between may leave a racer without an answer; then the round proves only the line above.
+        // During an election a racer may get no answer; then the round proves only the line above.
         if !answers.iter().all(|answer| matches!(answer.status, 201 | 412)) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Two of three nodes are lost for good, and the third goes on without them because an operator says so.
+//! Two of three nodes are lost for good, and an operator makes the third continue without them.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::harness::shell::Shell;
 use crate::harness::{Cluster, eventually};
 use crate::membership::{await_registered, text, voters};
 
-/// A start that must fail; returns what it says.
+/// A start that must fail; returns its output.
 fn refused(cluster: &mut Cluster, number: usize) -> String {
     let before = cluster.log(number).len();
     cluster.spawn(number);
@@ -18,7 +18,7 @@ fn refused(cluster: &mut Cluster, number: usize) -> String {
     message
 }
 
-/// The id of its cluster, from where an operator has it: the log of the last start.
+/// The id of its cluster, from the log of the last start, where an operator finds it.
 fn cluster_id(cluster: &Cluster, number: usize) -> String {
     let log = cluster.log(number);
     let start = log.lines().rfind(|line| line.contains("serving node=")).expect("it has started");
@@ -70,7 +70,7 @@ fn a_survivor_goes_on_alone_once_and_takes_new_nodes_in() {
     assert_eq!(text(shell.done(&["cluster", "add", "4"])), "node 4 votes in every shard\n");
     assert_nothing_is_lost(&cluster, newcomer, &counters);
 
-    // A node that was thought lost: what it knows is another cluster.
+    // A node that was thought lost belongs to the old cluster.
     cluster.spawn(1);
     eventually("it is a stranger", || cluster.log(1).contains("another cluster").then_some(()));
     eventually("it is alive", || cluster.try_send(1, "GET /livez", &[], b""));
@@ -104,7 +104,7 @@ fn a_survivor_that_has_lost_its_log_is_refused_and_stays_what_it_was() {
     }
     cluster.set_origin(1, &["--force-new-cluster", &id]);
     for _ in 0..2 {
-        // A second start must not find the log that a first one has begun, and believe that it held nothing.
+        // A second start must not take the log that a first one has begun for an empty one.
         let message = refused(&mut cluster, 1);
         assert!(message.contains("write-ahead log is missing"), "{message}");
     }

@@ -1,11 +1,11 @@
-//! End to end: the shipped binary as real processes on loopback, driven as a user would, and broken as the world
-//! would.
+//! End to end: the shipped binary as real processes on loopback, driven as by a user, under real
+//! faults.
 //!
-//! What is proved here is what the simulator cannot reach: sockets, disks, signals, the command line, and that
-//! the documents say what happens. Consensus under every interleaving is the simulator's.
+//! These tests cover what the simulator cannot: sockets, disks, signals, the command line, and the
+//! examples in the documents. The simulator covers consensus under many interleavings.
 //!
-//! No test sleeps to synchronise: each waits for a condition, with a deadline that is generous because two cores
-//! may be running everything else too. Time is never asserted.
+//! No test sleeps to synchronise: each waits for a condition, with a generous deadline, because two
+//! cores may run everything else too. Durations are never asserted.
 
 mod backups;
 mod bench;

@@ -1,4 +1,5 @@
-//! Hosts are drained, lose and get their votes, and leave, by `tidelock cluster`, while clients write.
+//! Hosts are drained, lose and get their votes, and leave, by `tidelock cluster`, while clients
+//! write.
 
 use serde_json::{Value, json};
 
@@ -10,7 +11,7 @@ pub fn text(output: Vec<u8>) -> String {
     String::from_utf8(output).expect("text")
 }
 
-/// The nodes that vote in a shard, by the word of a node.
+/// The voters of a shard, as a node reports.
 pub fn voters(cluster: &Cluster, number: usize, shard: u64) -> Vec<u64> {
     let view = cluster.view(number);
     let replicas = view["replicas"].as_array().expect("replicas").iter();
@@ -25,7 +26,7 @@ fn other_than(cluster: &Cluster, number: usize) -> usize {
     cluster.numbers().into_iter().find(|&other| other != number).expect("another node")
 }
 
-/// Waits until every host has told where it is reached, so that commands can turn to any of them.
+/// Waits until every host has registered its addresses, so that commands can use any of them.
 pub fn await_registered(cluster: &Cluster) {
     for number in cluster.numbers() {
         eventually("every host is registered and connected", || {
@@ -45,7 +46,7 @@ fn a_drained_node_leads_nothing_until_that_is_undone() {
     let counters = under_load(addresses(&cluster), |acknowledged| {
         await_acknowledged(acknowledged, 500);
         assert_eq!(text(shell.done(&["cluster", "drain", &number])), format!("node {chief} leads nothing\n"));
-        // An election may be won by the drained node too, which then hands over once more.
+        // The drained node may also win an election; it then transfers the leadership again.
         eventually("it leads nothing", || (!cluster.leaders(1).contains(&Some(chief))).then_some(()));
         await_acknowledged(acknowledged, 500);
     });
@@ -90,7 +91,7 @@ fn a_vote_is_taken_and_given_back() {
     assert_eq!(voters(&cluster, 1, 4), [1, 2, 3]);
 }
 
-/// A node that was removed while it ran, or has just been started, stops by itself and starts no more.
+/// Checks that a removed node stops by itself and does not start again.
 pub fn assert_gone(cluster: &mut Cluster, node: usize) {
     let exit = cluster.wait_exit(node);
     assert_eq!(exit.code(), Some(0), "{exit}");
@@ -100,7 +101,8 @@ pub fn assert_gone(cluster: &mut Cluster, node: usize) {
     assert!(cluster.log(node).contains("To use the host again, empty the directory and start with --join"));
 }
 
-/// Removes a node of three while clients write through all of them; what they were acknowledged is there afterwards.
+/// Removes one of three nodes while clients write through all of them; no acknowledged write is
+/// lost.
 fn remove_under_load(cluster: &mut Cluster, node: usize, shell: &Shell) {
     let survivors: Vec<usize> = cluster.numbers().into_iter().filter(|&number| number != node).collect();
     let counters = under_load(addresses(cluster), |acknowledged| {
@@ -126,7 +128,7 @@ fn a_leader_that_is_asked_itself_is_removed_under_load() {
     let mut cluster = Cluster::start(3);
     await_registered(&cluster);
     let chief = cluster.chief();
-    // The command is told of no other node, and turns to those that this one has named.
+    // The command knows only this node, and switches to those that it has named.
     let shell = Shell::by_way_of(&cluster, &[chief]);
     remove_under_load(&mut cluster, chief, &shell);
     let shell = Shell::by_way_of(&cluster, &[other_than(&cluster, chief)]);

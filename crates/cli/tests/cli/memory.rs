@@ -1,4 +1,4 @@
-//! What clients can make a node hold: bounded, counted, and given back.
+//! The memory that clients can make a node hold is bounded, counted, and released.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -7,10 +7,10 @@ use crate::harness::client::Raw;
 use crate::harness::resp::{self, address_of};
 use crate::harness::{Cluster, Options, eventually};
 
-/// The least that a node takes. Three quarters of it are for what is large.
+/// The smallest limit that a node accepts. Three quarters of it are for large items.
 const LIMIT: u64 = 64 << 20;
 
-/// What a client of these tests counts while it does nothing.
+/// The memory that an idle client of these tests counts.
 const CONNECTION: u64 = 16 << 10;
 
 const LARGE: &str = "/v1/keys/large";
@@ -46,8 +46,8 @@ fn unread(address: SocketAddr, count: usize, request: &[u8]) -> Vec<TcpStream> {
     (0..count).map(connect).collect()
 }
 
-/// Waits until `is_full`, looks how others are served, closes the connections and waits until all
-/// is given back.
+/// Waits until `is_full`, checks that other clients are served, closes the connections and waits
+/// until all memory is released.
 fn assert_bounded(cluster: &Cluster, greedy: Vec<TcpStream>, is_full: impl Fn(u64) -> bool) {
     let refused = metric(cluster, "client_memory_refusals_total");
     eventually("the memory is used up", || {
@@ -105,7 +105,7 @@ fn pages_and_documents_that_nobody_reads_are_bounded() {
     assert_eq!(imported.status, 200, "{}", imported.text());
     let watch = b"GET /api/namespaces/ns/containers/c/watch HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let watchers = unread(cluster.address(1), 40, watch);
-    // Nobody is refused: a document waits until there is memory for it.
+    // No watcher is refused: a document waits until there is memory for it.
     eventually("the memory is used up", || (used(&cluster) > LIMIT / 3).then_some(()));
     assert_bounded(&cluster, watchers, |_| true);
 }
@@ -125,7 +125,7 @@ fn bodies_that_do_not_end_are_bounded() {
         writing.push(body.write_in_background(vec![0; 7 << 20]).expect("a handle to the socket"));
         bodies.push(body);
     }
-    // What is refused is read and thrown away, so all can be written.
+    // Refused bodies are read and discarded, so everything can be written.
     writing.into_iter().for_each(|thread| thread.join().expect("it does not panic"));
     eventually("some are refused", || (metric(&cluster, "client_memory_refusals_total") > 0).then_some(()));
     assert!(used(&cluster) > LIMIT / 3);

@@ -1,12 +1,13 @@
-//! Slots move between shards, and replicas between hosts, while clients of every kind go on: whatever they see is right.
+//! Slots move between shards, and replicas between hosts, while clients of every kind read and
+//! write, and check every answer.
 
 use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::thread;
 
 use serde_json::{Value, json};
-use tidelock_core::control::slot_set::SlotSet;
 use tidelock_core::slots::slot_of;
+use tidelock_core::slots::slot_set::SlotSet;
 
 use crate::config::{post, post_through, watch};
 use crate::harness::client::TIMEOUT;
@@ -16,15 +17,16 @@ use crate::harness::shell::Shell;
 use crate::harness::{Cluster, eventually};
 use crate::membership::{await_registered, text, voters};
 
-/// Slots of a shard of four that an evening-out among five gives away: the last fifth.
+/// The slots that one of four shards gives away in a rebalance to five: its last fifth.
 const FIRST_TO_MOVE: std::ops::Range<u16> = 3_300..4_096;
 
-/// What one node says of slots.
+/// One node's view of slots and moves.
 fn moves(cluster: &Cluster, number: usize) -> Value {
     cluster.get(number, "/v1/cluster/moves").json()
 }
 
-/// Who holds which slots by the word of a node. All slots have one shard, and nothing is on its way.
+/// The slots of each shard as a node reports them, once every slot has one shard and no move is
+/// left.
 fn shares(cluster: &Cluster, number: usize) -> Vec<(u64, SlotSet)> {
     let state = moves(cluster, number);
     assert_eq!(state["moves"], json!([]));
@@ -45,20 +47,20 @@ fn counts(cluster: &Cluster, number: usize) -> Vec<u32> {
     shares(cluster, number).iter().map(|(_, share)| share.count()).collect()
 }
 
-/// Whether a node knows of a move, and that nothing is on its way.
+/// Whether a node knows a move, and has no moves left.
 fn is_at_rest(cluster: &Cluster, number: usize, last: u64) -> Option<()> {
     let answer = cluster.try_send(number, "GET /v1/cluster/moves", &[], b"")?;
     let is_known = answer.status == 200 && answer.json()["last"].as_u64() >= Some(last);
     (is_known && answer.json()["moves"] == json!([])).then_some(())
 }
 
-/// Asks for moves; returns the number of the last.
+/// Requests moves; returns the number of the last one.
 fn ask(shell: &Shell, command: &[&str]) -> u64 {
     let asked = shell.json(&[&["cluster"], command, &["--wait-s", "0"]].concat());
     asked["last"].as_u64().expect("a number")
 }
 
-/// Saves backups until nothing is on its way: each is refused, or holds every key once.
+/// Saves backups until no move is left: each is refused, or holds every key once.
 fn save_until_rest(cluster: &Cluster, shell: &Shell, last: u64) {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("backup");
@@ -77,7 +79,7 @@ fn save_until_rest(cluster: &Cluster, shell: &Shell, last: u64) {
     });
 }
 
-/// A namespace in one of the slots that move first, and watchers of it that have seen its present state.
+/// A namespace in one of the first slots that move, with watchers that have seen its present state.
 fn watched(cluster: &Cluster) -> (String, Vec<mpsc::Receiver<(u64, u64)>>) {
     let names = (0..).map(|number| format!("ns{number}"));
     let name = names.into_iter().find(|name| FIRST_TO_MOVE.contains(&slot_of(name.as_bytes())));
@@ -97,7 +99,7 @@ fn watched(cluster: &Cluster) -> (String, Vec<mpsc::Receiver<(u64, u64)>>) {
     (name, watchers)
 }
 
-/// Shard 1's leader; `None` while nobody knows one.
+/// Shard 1's leader; `None` while it is unknown.
 fn giver(cluster: &Cluster) -> usize {
     eventually("shard 1 has a leader", || cluster.leaders(1)[1])
 }
@@ -134,7 +136,7 @@ fn slots_move_and_nobody_notices() {
         );
         history.await_progress(5);
 
-        // And back, to another one than gave them.
+        // And back, to a shard other than the one that gave them.
         let received = shares(&cluster, 1)[4].1.to_string();
         let done = text(shell.done(&["cluster", "move-slots", &received, "--to", "2"]));
         assert!(done.ends_with("all slots are where they should be\n"), "{done}");
@@ -147,7 +149,8 @@ fn slots_move_and_nobody_notices() {
     let other = cluster.numbers().into_iter().find(|&number| number != giver).expect("another");
     history.under_load(addresses(&cluster), Nodes::Change, |history| {
         history.await_progress(5);
-        // All of it goes to one shard, one giver after the other; the first one's leader dies meanwhile.
+        // All slots move to one shard, one giver after the other; the first giver's leader dies
+        // meanwhile.
         let last = ask(&shell, &["move-slots", "0-16383", "--to", "5"]);
         cluster.kill(giver);
         change(&cluster, other, 4);
@@ -184,7 +187,7 @@ fn slots_move_and_nobody_notices() {
     Shell::of(&new).done(&["backup", "restore", &file]);
     history.check_end(&new, 1);
 
-    // Everybody comes back with what they have on their disks.
+    // All nodes restart from their disks.
     for number in cluster.numbers() {
         cluster.kill(number);
     }
@@ -210,7 +213,7 @@ fn replicas_move_and_nobody_notices() {
         history.await_progress(5);
         assert_eq!(cluster.join(drained), 4);
         let shell = Shell::of(&cluster);
-        // Its replicas go to the newcomer, its leaderships first.
+        // Its leaderships and then its replicas move to the new node.
         shell.done(&["cluster", "drain", &drained.to_string()]);
         let stayed: Vec<u64> = (1..=4).filter(|&number| number != drained as u64).collect();
         eventually("the newcomer votes in its place", || {
@@ -223,7 +226,7 @@ fn replicas_move_and_nobody_notices() {
         });
         history.await_progress(5);
 
-        // One host is gone for good, and the newcomer takes its place.
+        // One host is lost for good, and the new node replaces it.
         cluster.kill(lost);
         let others: Vec<usize> = cluster.numbers().into_iter().filter(|&number| number != lost).collect();
         let shell = Shell::by_way_of(&cluster, &others);

@@ -1,4 +1,5 @@
-//! Data directories that were put back to an earlier state, and copies of one that run at once.
+//! Data directories that were put back to an earlier state, and copies that run beside the
+//! original.
 
 use std::fs;
 use std::path::Path;
@@ -7,13 +8,13 @@ use crate::harness::shell::Shell;
 use crate::harness::{Cluster, eventually, ports, tidelock};
 use crate::membership::await_registered;
 
-/// Copies the files of a directory, as `cp` would, into one that is new.
+/// Copies the files of a directory into a new one, as `cp` does.
 fn copy(from: &Path, to: &Path) {
     fs::create_dir(to).expect("a new directory");
     for entry in fs::read_dir(from).expect("a directory") {
         let path = entry.expect("an entry").path();
         let name = path.file_name().expect("a name");
-        // A segment that was being prepared may have got its name, or gone.
+        // A segment that was being prepared may have been renamed or removed.
         match fs::copy(&path, to.join(name)) {
             Ok(_) => {}
             Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{}", path.display()),
@@ -21,7 +22,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A start that must fail; returns what it says.
+/// A start that must fail; returns its output.
 fn refused(cluster: &mut Cluster, number: usize) -> String {
     let before = cluster.log(number).len();
     cluster.spawn(number);
@@ -45,7 +46,7 @@ fn a_directory_that_was_put_back_is_refused_for_good_and_the_current_one_comes_b
     cluster.kill(3);
     fs::rename(&directory, &current).expect("put aside");
 
-    // What the peers remember is on their disks too.
+    // The peers remember start numbers on their disks too.
     for number in [1, 2] {
         cluster.kill(number);
     }
@@ -57,7 +58,7 @@ fn a_directory_that_was_put_back_is_refused_for_good_and_the_current_one_comes_b
     for clue in ["put back to an earlier state", "start that one", "--join"] {
         assert!(message.contains(clue), "{message}");
     }
-    // Otherwise whoever supervises it would start it until its count of starts is the highest.
+    // Otherwise a supervisor would restart it until its start number is the highest.
     for _ in 0..3 {
         let message = refused(&mut cluster, 3);
         assert!(message.contains("it is an old copy, or a clone, of the directory of node 3"), "{message}");
@@ -103,7 +104,7 @@ fn a_clone_is_refused_while_the_original_runs_and_disturbs_nobody() {
     assert_eq!(links_lost(&cluster), lost_before, "the original kept its links");
     assert_eq!(cluster.put(3, "/v1/keys/k", b"by the original").status, 200);
     assert_eq!(cluster.get(1, "/v1/keys/k").text(), "by the original");
-    // The original starts again as ever.
+    // The original can be started again.
     cluster.kill(3);
     cluster.restart(3);
     eventually("it is read through the original", || {
@@ -111,8 +112,9 @@ fn a_clone_is_refused_while_the_original_runs_and_disturbs_nobody() {
     });
 }
 
-/// The copy was made since the node's last start, so nobody can tell it from the node. What it has forgotten is lost when
-/// it makes a majority with another that never had it; but the one that knows better stops, and says so.
+/// The copy was made since the node's last start, so peers cannot distinguish it from the node.
+/// Writes that it lacks are lost when it forms a majority with another node that never had them.
+/// The node that has them stops and reports the contradiction.
 #[test]
 fn a_node_whose_committed_log_is_contradicted_stops_and_is_shown_to_differ() {
     let mut cluster = Cluster::start(3);
@@ -140,7 +142,7 @@ fn a_node_whose_committed_log_is_contradicted_stops_and_is_shown_to_differ() {
     for number in [2, 3] {
         cluster.wait_ready(number);
     }
-    // A term above every one that the lost writes have: what is found is that terms differ.
+    // A term above that of the lost writes, so that the contradiction is in the terms.
     let shell = Shell::by_way_of(&cluster, &[2]);
     for to in ["3", "2"] {
         for shard in ["1", "2", "3", "4"] {

@@ -1,5 +1,5 @@
 //! What an operator sees of nodes that hang and of a cluster that lost its majority: status,
-//! health, metrics, log; and commands that wait it out.
+//! health, metrics, log; and commands that wait until it is over.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
@@ -53,7 +53,7 @@ fn an_outage_is_logged_and_fails_cluster_status() {
         cluster.signal(number, Signal::STOP);
     }
     await_log(&cluster, 1, &["ERROR", "no leader is known", "shards=\"0,1,2,3,4\""]);
-    // On a busy machine the line may be of the start, before there was a leader.
+    // On a busy machine the line may come from the start, before there was a leader.
     let output = eventually("the status fails", || {
         let output = shell.run(&["cluster", "status"]);
         let is_whole = text(output.stderr.clone()).contains("5 of 5 shards");

@@ -1,5 +1,5 @@
-//! Replicas are placed by policy: the walk of six nodes in three zones, and what follows when hosts die, are drained, or
-//! start with nothing but their disks.
+//! Replicas are placed by policy: six nodes in three zones, and hosts that die, are drained, or
+//! restart without flags.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ fn zone_flags(zone: &str) -> [String; 4] {
     ["--tag".into(), "geo:region=us-central1".into(), "--tag".into(), format!("geo:zone=us-west-1{zone}")]
 }
 
-/// Three founders in zones a, c and f, who call a host dead soon.
+/// Three founders in zones a, c and f, with a short `--dead-after-s`.
 fn founded(dead_after_s: &'static str) -> Cluster {
     let options = Options { flags: vec!["--dead-after-s", dead_after_s] };
     Cluster::start_prepared(3, &options, |cluster| {
@@ -24,7 +24,7 @@ fn founded(dead_after_s: &'static str) -> Cluster {
     })
 }
 
-/// Every line of the dump that has this field.
+/// All lines of the dump with this field.
 fn rows(cluster: &Cluster, number: usize, field: &str) -> Vec<Value> {
     let dump = cluster.get(number, "/v1/cluster/dump").text();
     let rows = dump.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON lines"));
@@ -43,7 +43,7 @@ fn await_registered_tags(cluster: &Cluster) {
     });
 }
 
-/// Every data shard has three voters in three zones.
+/// Checks that every data shard has three voters in three zones.
 fn set_policies(shell: &Shell) {
     for shard in DATA_SHARDS {
         let set = ["placement:member=3;geo:region=us-central1", "placement:vary=geo:zone"];
@@ -94,7 +94,7 @@ fn six_nodes_in_three_zones() {
     eventually("node 6 votes in its place", || {
         DATA_SHARDS.iter().all(|&shard| voters(&cluster, 1, shard) == [1, 2, 6]).then_some(())
     });
-    // Nobody else is in that zone.
+    // No other node is in that zone.
     cluster.kill(6);
     eventually("it is known why nobody takes its place", || {
         let why = text(shell.done(&["cluster", "explain", "1"]));
@@ -171,7 +171,8 @@ fn a_drained_host_is_emptied_by_others() {
     });
 }
 
-/// A restart needs the own disk and a quorum: flags are no help. Only what contradicts the directory is refused.
+/// A restart needs only the node's disk and a quorum, no flags. Only flags that contradict the
+/// directory are refused.
 #[test]
 fn a_node_whose_flags_name_nobody_comes_back_by_its_own_disk() {
     let mut cluster = founded("300");

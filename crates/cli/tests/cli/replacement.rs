@@ -1,4 +1,5 @@
-//! Hosts come, restart by what their own disks know, and take over the addresses of others that have gone.
+//! Hosts join, restart with the hosts recorded on their own disks, and take over the addresses of
+//! removed hosts.
 
 use std::fs;
 
@@ -9,17 +10,17 @@ use crate::harness::shell::Shell;
 use crate::harness::{Cluster, eventually, ports};
 use crate::membership::{assert_gone, await_registered, text, voters};
 
-/// The registry's shard and the data shards.
+/// Number of shards: the registry's and the data shards.
 const SHARDS: u64 = 5;
 
-/// Waits until these nodes, and no others, vote in every shard, by the word of one of them.
+/// Waits until exactly these nodes vote in every shard, as one of them reports.
 fn await_voters(cluster: &Cluster, number: usize, expected: &[u64]) {
     for shard in 0..SHARDS {
         eventually("the voters are known", || (voters(cluster, number, shard) == expected).then_some(()));
     }
 }
 
-/// In how many shards a node follows without a vote, by the word of another.
+/// Number of shards in which a node is a learner, as another one reports.
 fn follows_in(cluster: &Cluster, number: usize, node: usize) -> usize {
     let view = cluster.view(number);
     let follows = |replica: &&Value| replica["node"] == node && replica["voter"] == false;
@@ -31,7 +32,7 @@ fn a_host_that_joins_follows_serves_and_comes_back_by_its_own_disk() {
     let mut cluster = Cluster::start(3);
     await_registered(&cluster);
     assert_eq!(cluster.put(1, "/v1/keys/k", b"before").status, 201);
-    // One member that is up is enough, wherever it stands in the list.
+    // One member that is up is enough, at any position in the list.
     cluster.kill(1);
     let newcomer = cluster.join_any(&[1, 2]);
     for number in [2, newcomer] {
@@ -82,13 +83,13 @@ fn a_lost_node_is_replaced_under_load_at_its_own_addresses() {
     let verified = Shell::by_way_of(&cluster, &[4]).json(&["cluster", "status", "--verify"]);
     assert_eq!(verified["equal"], true, "{verified}");
 
-    // The newcomer counts: with it, the cluster bears the loss of a founder.
+    // The new node votes: with it, the cluster tolerates the loss of a founder.
     cluster.kill(1);
     assert_eq!(cluster.put(4, "/v1/keys/after", b"two of three").status, 201);
     assert_eq!(cluster.get(2, "/v1/keys/after").text(), "two of three");
     assert_nothing_is_lost(&cluster, 4, &counters);
 
-    // The founders still have the address in their `--peers`, where somebody else is now.
+    // The founders still have the address in their `--peers`, which another host uses now.
     for number in [2, 4] {
         cluster.kill(number);
     }
@@ -101,7 +102,8 @@ fn a_lost_node_is_replaced_under_load_at_its_own_addresses() {
     }
 }
 
-/// A node of the lowest number calls nobody: it learns it from those whom it asks to be called by.
+/// The node with the lowest number dials no peer: it learns of its removal from the peers that it
+/// asks to connect.
 #[test]
 fn the_first_founder_learns_of_its_removal_and_its_host_comes_back_as_another_node() {
     let mut cluster = Cluster::start(3);

@@ -1,5 +1,5 @@
-//! The Redis protocol of the shipped binary: what was acknowledged to a deep pipeline survives `kill -9`, and it is the same store as
-//! that of HTTP.
+//! The Redis protocol of the shipped binary: acknowledged writes of a deep pipeline survive `kill
+//! -9`, and the store is the same as over HTTP.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -14,8 +14,8 @@ use crate::harness::{Cluster, eventually};
 const CONNECTIONS: usize = 8;
 const PIPELINE: usize = 512;
 
-/// Sets keys of its own, `PIPELINE` at a time, through any node that answers, until it is told to stop. Returns the numbers of
-/// those that were acknowledged.
+/// Sets separate keys, `PIPELINE` at a time, through any node that answers, until it is told to
+/// stop. Returns the numbers of the acknowledged ones.
 fn set_many(own: usize, nodes: &[SocketAddr], stop: &AtomicBool, acknowledged: &AtomicUsize) -> Vec<usize> {
     let (mut done, mut next) = (Vec::new(), 0);
     for node in (own..).map(|turn| nodes[turn % nodes.len()]) {
@@ -75,7 +75,7 @@ fn kill_the_leader_under_pipelined_load() {
         await_acknowledged(&acknowledged, 50_000);
         let chief = cluster.chief();
         cluster.kill(chief);
-        // The service is back: far more is acknowledged than can have been on its way.
+        // The cluster serves again: far more writes are acknowledged than can have been in flight.
         await_acknowledged(&acknowledged, 50_000);
         cluster.restart(chief);
         await_acknowledged(&acknowledged, 20_000);
@@ -125,7 +125,7 @@ fn info(client: &mut Client, field: &str) -> String {
     line.unwrap_or_else(|| panic!("no {field} in {info}")).trim().to_owned()
 }
 
-/// The port and the role of each node, as one of them says.
+/// The port and the role of each node, as one of them reports.
 fn roles(client: &mut Client) -> BTreeSet<(u16, String)> {
     let nodes = client.ask("CLUSTER NODES");
     let role = |line: &str| {
@@ -133,7 +133,8 @@ fn roles(client: &mut Client) -> BTreeSet<(u16, String)> {
         let port = fields[1].split(['@', ':']).nth(1)?.parse().ok()?;
         Some((port, fields[2].rsplit(',').next()?.to_owned()))
     };
-    // No node may have said yet where it listens for clients of Redis Cluster: nobody is known then.
+    // Perhaps no node has registered its Redis Cluster address yet: then there are no nodes to
+    // list.
     let lines =
         nodes.lines().filter(|line| !line.starts_with("-ERR This instance has cluster support disabled"));
     lines.map(|line| role(line).unwrap_or_else(|| panic!("{nodes}"))).collect()
@@ -165,7 +166,7 @@ fn clients_of_redis_cluster_see_each_key_once_and_others_all_keys() {
             ("standalone".into(), "master".into())
         );
     }
-    // A leadership may change between two answers: then they do not fit together.
+    // A leadership may change between two answers, which then disagree.
     eventually("the masters share the keys, and everybody knows who they are", || {
         let listed: Vec<Vec<String>> = masters.iter_mut().map(|client| client.ask_many("KEYS *")).collect();
         let scanned: Vec<Vec<String>> = masters

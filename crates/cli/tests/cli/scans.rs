@@ -1,5 +1,5 @@
-//! `SCAN` at a node that has just started, while slots move: an iteration that comes to its end has
-//! returned every key.
+//! `SCAN` at a node that has just started, while slots move: a finished iteration has returned
+//! every key.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -13,10 +13,11 @@ use crate::membership::await_registered;
 
 const KEYS: usize = 200;
 
-/// Where all slots go, one after the other: from and to shards before and behind the others.
+/// The shards to which all slots move, one after the other, with lower and higher numbers than the
+/// givers.
 const MOVES: [u64; 6] = [5, 2, 5, 1, 5, 4];
 
-/// Iterates over all keys through one connection, and tries a step again that is refused.
+/// Iterates over all keys through one connection, and retries refused steps.
 fn scan(client: &mut Client) -> BTreeSet<String> {
     let (mut cursor, mut keys) = ("0".to_owned(), BTreeSet::new());
     loop {

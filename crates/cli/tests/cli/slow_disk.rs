@@ -1,4 +1,5 @@
-//! Disks that hang: the others go on, and the node says so, serves what it can, and goes on by itself.
+//! Disks that hang: the other nodes continue; the affected node reports it, serves what it can, and
+//! recovers by itself.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +39,7 @@ fn is_written(cluster: &Cluster, node: usize, value: &str) {
     assert!(matches!(written.status, 200 | 201), "node {node}: {written:?}");
 }
 
-/// Why a node is not ready, if its disk is the reason.
+/// The disk's line of `/readyz`, if the disk is why a node is not ready.
 fn not_ready(cluster: &Cluster, node: usize) -> Option<String> {
     let ready = cluster.try_send(node, "GET /readyz", &[], b"")?;
     (ready.status == 503 && ready.text().contains("[-]disk failed")).then(|| ready.text())
@@ -51,7 +52,7 @@ fn a_leader_whose_disk_hangs_hands_over_and_the_others_go_on() {
     let slow = leader(&cluster, 1);
     let other = slow % 3 + 1;
     disks[&slow].hang();
-    // The first one begins the sync that hangs.
+    // The first write begins the sync that hangs.
     is_written(&cluster, other, "during");
     let reason = eventually("the slow node says so", || not_ready(&cluster, slow));
     assert!(reason.contains("takes longer than the election timeout"), "{reason}");

@@ -1,16 +1,16 @@
-//! The life of data beyond the log: cut behind snapshots, caught up from them, read back from them.
+//! Snapshots: truncating the log, catching up a follower, and starting from them.
 
 use std::fs;
 use std::path::Path;
 
 use crate::harness::{Cluster, eventually};
 
-/// Values of one shard that outweigh its log twice over.
+/// Values of one shard that take twice the room of its log.
 const VALUE_BYTES: usize = 512 << 10;
 const VALUES: usize = 160;
 
 fn path(index: usize) -> String {
-    // One hash tag, so one shard; few keys, so little of what is written is live.
+    // One hash tag, so one shard; few keys, so most written data is overwritten.
     format!("/v1/keys/%7Btag%7D{}", index % 8)
 }
 
@@ -61,7 +61,7 @@ fn a_follower_behind_the_log_catches_up_by_snapshot() {
     eventually("snapshots of both", || {
         (has_snapshot(cluster.directory(1)) && has_snapshot(cluster.directory(2))).then_some(())
     });
-    // More writes while the log is cut, and while the third node has its snapshot.
+    // More writes while the log is truncated, and while the third node receives its snapshot.
     write_all(&cluster, 2);
     cluster.restart(3);
     eventually("the third node holds what it missed", || holds_all(&cluster, 3, "?stale=true").then_some(()));

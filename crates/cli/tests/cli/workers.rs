@@ -1,4 +1,4 @@
-//! Several workers in one node: clients are served by different threads, and must not be able to tell.
+//! Several workers in one node: different threads serve clients, which must not notice it.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,8 @@ use crate::harness::{Cluster, Options};
 
 const WORKERS: usize = 3;
 
-/// More than there are workers, so that each serves some: connections go to the worker with the fewest.
+/// More connections than workers, so that each serves some: connections go to the worker with the
+/// fewest.
 const CLIENTS: usize = 2 * WORKERS;
 
 fn start() -> Cluster {
@@ -36,7 +37,7 @@ fn ask(connection: &mut Raw, line: &str, body: &str) -> (u16, String) {
     end(connection)
 }
 
-/// The value of a metric without labels, or of the one with these.
+/// The value of a metric with exactly these labels.
 fn metric(text: &str, name: &str) -> u64 {
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     value.unwrap_or_else(|| panic!("no {name} in {text}")).parse().expect("a number")
@@ -62,7 +63,7 @@ fn clients_of_every_worker_see_one_store_and_the_numbers_of_all() {
         assert!(metric(&text, "tidelock_http_connections_open") >= CLIENTS as u64);
         let (requests, batches) =
             (metric(&text, "tidelock_worker_requests_total"), metric(&text, "tidelock_worker_batches_total"));
-        // Two thirds of the connections belong to other workers than the node's.
+        // Two thirds of the connections belong to workers other than the node's.
         assert!(requests >= batches && batches > 0, "{batches} batches of {requests} requests");
     }
 }
@@ -103,7 +104,7 @@ fn every_worker_answers_what_it_has_begun_before_the_end() {
             "PUT /v1/keys/slow{number} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\nexpect: 100-continue\r\n\r\n"
         );
         client.write(head.as_bytes()).expect("the node reads");
-        // The node asks for the body, so the request has begun beyond doubt.
+        // The node has asked for the body, so the request has begun.
         assert_eq!(client.read().expect("an interim answer").0, 100);
     }
     cluster.signal(1, Signal::TERM);

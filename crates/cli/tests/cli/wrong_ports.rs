@@ -1,4 +1,4 @@
-//! Addresses that were given to the wrong flag: the answer says what the port is.
+//! Clients at the wrong port: the answer names the port's protocol.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;

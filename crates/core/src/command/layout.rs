@@ -1,7 +1,7 @@
-//! Commands as bytes: what stands in the raft log and crosses the wire.
+//! Layout of commands in the Raft log and on the wire.
 //!
-//! Owns layouts and codes, none of which is ever given another meaning. Lengths and checksums belong to those who carry the
-//! bytes, limits to the commands themselves.
+//! Owns layouts and codes. A code is never given another meaning. Lengths and checksums belong to
+//! the frames around the bytes, limits to the commands themselves.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -13,8 +13,8 @@ use super::{
     RowLayout, ShardTags, Transaction, Write,
 };
 use crate::codec::{self, DecodeError, Decoder};
-use crate::control::slot_set::SlotSet;
 use crate::limits;
+use crate::slots::slot_set::SlotSet;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, UnixMillis, Version};
 
 const TAG_PUT: u8 = 1;
@@ -37,14 +37,14 @@ const TAG_TRANSACTION: u8 = 20;
 const TAG_EXCHANGE: u8 = 21;
 const TAG_COMPARE_EXCHANGE: u8 = 22;
 const TAG_EXPIRE: u8 = 23;
-/// A restore of keys some of which expire.
+/// A restore of keys of which some expire.
 const TAG_RESTORE_EXPIRING: u8 = 24;
 const TAG_CONFIG: u8 = 30;
 const TAG_RESTORE_CONFIG: u8 = 31;
 const TAG_DISCARD_RESTORE: u8 = 32;
 
 impl Write {
-    /// Appends the layout that stands in the log and on the wire.
+    /// Appends the encoding used in the log and on the wire.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Write::Put { key, value, condition } => {
@@ -158,7 +158,7 @@ impl Write {
         }
     }
 
-    /// Reads one write; keys and values share `owner`, the buffer that `decoder` reads.
+    /// Decodes one write. Keys and values share `owner`, the buffer that `decoder` reads.
     pub fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Write, DecodeError> {
         match decoder.u8()? {
             TAG_PUT => {
@@ -316,8 +316,8 @@ impl HostInfo {
         for text in [&self.peer_address, &self.http_address, &self.resp_address] {
             codec::put_bytes(out, text.as_bytes());
         }
-        // A tag has a name. What stands under an empty one came later, and logs written before it
-        // are still read.
+        // Tag names are never empty. The entry under the empty name is a later addition, so that
+        // logs written before it can still be read.
         let cluster = Some(&self.resp_cluster_address).filter(|address| !address.is_empty());
         codec::put_varint(out, (self.tags.len() + cluster.iter().len()) as u64);
         if let Some(address) = cluster {
@@ -346,12 +346,12 @@ impl HostInfo {
     }
 }
 
-/// For the tests of all writes, each of which stands beside what it writes.
+/// For the round-trip tests of writes, which stand beside each write.
 #[cfg(test)]
 pub(super) mod fixture {
     use super::*;
 
-    /// A write comes back from its layout as it was, and no part of that is believed.
+    /// A write decodes to itself, and every truncation of its bytes is refused.
     pub fn assert_round_trip(write: Write) {
         let mut out = Vec::new();
         write.encode(&mut out);

@@ -1,8 +1,10 @@
-//! Slots on their way from one data shard to another: the steps of a move as commands, and what the shards say to them.
+//! Moves of slots between data shards: the steps of a move as commands, and the replies of the
+//! shards.
 //!
-//! Owns the steps, their limits and their layout. What a step does is `machine::moving`'s, who takes which one when is
-//! `node::migrating`'s. Every step says by itself where it belongs (migration, attempt, sequence), so that one that comes
-//! twice, or long after others, is recognized.
+//! The giver is the shard that a move takes slots from, the receiver the shard that gets them. Owns
+//! the steps, their limits and their layout. `machine::moving` owns the effect of a step,
+//! `node::migrating` decides which shard takes which step when. Every step identifies itself by
+//! migration, attempt and sequence, so a shard recognizes duplicates and late arrivals.
 
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -10,64 +12,67 @@ use bytes::Bytes;
 use super::config::Name;
 use super::{Refusal, RestoredKey, RowLayout, validate_key, validate_value};
 use crate::codec::{self, DecodeError, Decoder};
-use crate::control::slot_set::SlotSet;
 use crate::limits;
+use crate::slots::slot_set::SlotSet;
 use crate::types::{MigrationId, ShardId, Version};
 
-/// A step of a move, in the log of one of its shards. Answered by [`Reply::Move`](super::Reply::Move).
+/// A step of a move, in the log of the giver or the receiver. Answered by
+/// [`Reply::Move`](super::Reply::Move).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Move {
     /// The shard that takes the step.
     pub shard: ShardId,
-    /// Of which move.
+    /// The move.
     pub migration: MigrationId,
-    /// What it does.
+    /// The step.
     pub step: MoveStep,
 }
 
-/// What a shard does for a move.
+/// A step of a move on one of its shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MoveStep {
-    /// Receiver: a copy begins. What an earlier attempt brought is forgotten, a part with each such command:
-    /// answered by [`MoveReply::Again`] until nothing of it is left.
+    /// Receiver: begins a copy. Each such command removes some keys of earlier attempts; it is
+    /// answered by [`MoveReply::Again`] until none is left.
     Open {
         /// Rises with each leader of the giver that copies.
         attempt: u64,
-        /// What is to move.
+        /// The slots to move.
         slots: SlotSet,
-        /// What the receiver held before it took part in any move; ignored if it did.
+        /// The slots that the receiver owned before its first move; ignored if it took part in one.
         founding: SlotSet,
-        /// Most keys to look at while forgetting, 1 to [`limits::MOVE_KEYS_PER_STEP_MAX`].
+        /// Maximum number of keys to inspect for removal, 1 to [`limits::MOVE_KEYS_PER_STEP_MAX`].
         limit: usize,
     },
-    /// Receiver: takes a part of the copy.
+    /// Receiver: stores a part of the copy.
     Import(Import),
-    /// Receiver: the copy is complete, and nobody owns the slots: from here on it does.
+    /// Receiver: the copy is complete and no shard owns the slots, so the receiver becomes their
+    /// owner.
     Own {
-        /// The attempt that is complete.
+        /// The attempt whose copy is complete.
         attempt: u64,
-        /// How many parts it has.
+        /// Number of parts of that attempt.
         sequence: u64,
-        /// What the giver's versions have come to: the next version here is higher.
+        /// The giver's revision. The next version that the receiver assigns is higher.
         revision: Version,
-        /// What the giver's configuration numbers have come to, as a block.
+        /// A block with the giver's floor for the revisions of new namespaces.
         config: Bytes,
     },
-    /// Giver: from here on it does not own the slots.
+    /// Giver: gives up ownership of the slots.
     Freeze {
-        /// What is to move.
+        /// The slots to move.
         slots: SlotSet,
-        /// What the giver held before it took part in any move; ignored if it did.
+        /// The slots that the giver owned before its first move; ignored if it took part in one.
         founding: SlotSet,
     },
-    /// Giver: the receiver owns the slots; so many keys of them were here when they were frozen.
+    /// Giver: the receiver owns the slots. The giver may remove its copy.
     Release {
-        /// How many.
+        /// Number of keys in the slots when they were frozen.
         rows: u64,
     },
-    /// Giver: forgets some of what was released. Answered by [`MoveReply::Again`] until nothing is left.
+    /// Giver: removes some of the released keys. Answered by [`MoveReply::Again`] until none is
+    /// left.
     Purge {
-        /// Most keys to look at, 1 to [`limits::MOVE_KEYS_PER_STEP_MAX`].
+        /// Maximum number of keys to inspect, 1 to [`limits::MOVE_KEYS_PER_STEP_MAX`].
         limit: usize,
     },
 }
@@ -75,41 +80,41 @@ pub enum MoveStep {
 /// A part of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Import {
-    /// Which attempt it is of.
+    /// The attempt to which it belongs.
     pub attempt: u64,
     /// Its number in that attempt, from 0 without gaps.
     pub sequence: u64,
-    /// The giver's revision: no version in here is higher.
+    /// The giver's revision. No version in this part is higher.
     pub revision: Version,
-    /// Keys as they are now. With `removals` at most [`limits::RESTORE_BYTES_MAX`] bytes.
+    /// Current state of keys. Together with `removals` at most [`limits::RESTORE_BYTES_MAX`] bytes.
     pub rows: Vec<RestoredKey>,
-    /// Keys of earlier parts that are no more.
+    /// Keys of earlier parts that no longer exist.
     pub removals: Vec<Bytes>,
-    /// Configuration; one part at most.
+    /// A part of one configuration namespace.
     pub config: Option<NamespacePart>,
 }
 
 /// A part of the copy of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespacePart {
-    /// Which.
+    /// The namespace.
     pub namespace: Name,
-    /// Whether what earlier parts brought of it is no more.
+    /// Whether to drop what earlier parts brought of the namespace.
     pub begins: bool,
-    /// A block of it; none if it is no more.
+    /// A block of the namespace; `None` if the namespace no longer exists.
     pub block: Option<Bytes>,
 }
 
-/// What a shard says to a step of a move.
+/// A shard's reply to a step of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoveReply {
-    /// It is done, now or earlier.
+    /// The step was taken, now or earlier.
     Done,
-    /// A part of it is done, or nothing yet: another is needed.
+    /// The step is incomplete; send it again.
     Again,
     /// The receiver owns the slots already.
     Owned,
-    /// It belongs to something that is over: nothing was done, and nothing will be.
+    /// The step belongs to a move or an attempt that has ended. It has no effect now or later.
     Outdated,
 }
 
@@ -202,7 +207,7 @@ impl Move {
 }
 
 impl Import {
-    /// Whether there is nothing in it.
+    /// Whether the part is empty.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.removals.is_empty() && self.config.is_none()
     }
@@ -270,12 +275,12 @@ fn limit(decoder: &mut Decoder<'_>) -> Result<usize, DecodeError> {
     Ok(limit as usize)
 }
 
-/// Makes sure that a block can be taken wherever it comes.
+/// Checks that every shard can apply a block.
 fn check_config(block: &[u8]) -> Result<(), Refusal> {
     if block.len() > limits::CONFIG_BLOCK_BYTES_MAX {
         return Err(Refusal::Invalid("a block of configuration longer than any"));
     }
-    crate::machine::config::check_block(block)
+    super::config::block::check_block(block)
         .map_err(|_| Refusal::Invalid("what is no block of configuration"))
 }
 

@@ -1,10 +1,12 @@
-//! One operation on one key, and many of them as one unit.
+//! Operations on single keys, and sequences of them as one unit.
 //!
-//! Owns what can be done to a key beyond what [`Write`](super::Write) names, and its layout in the log and on the wire.
-//! Operations are kept encoded from the moment a protocol names them until a machine applies them: a burst of a thousand
-//! is one buffer that is copied as a whole, not a thousand values that are built and taken apart at every boundary.
+//! Owns the operations on a key beyond those of [`Write`](super::Write), and their layout in the
+//! log and on the wire. Operations stay encoded from the protocol that receives them to the state
+//! machine that applies them. A pipeline of a thousand operations is one buffer that is copied as a
+//! whole, instead of a thousand values that every layer builds and takes apart.
 //!
-//! Invariant: what stands in an [`Operations`] decodes; whoever takes bytes from outside checks them once.
+//! Invariant: the bytes in an [`Operations`] decode. Code that receives bytes from outside checks
+//! them once.
 
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -14,7 +16,7 @@ use super::{Condition, Refusal, validate_key, validate_value};
 use crate::codec::{self, DecodeError, Decoder};
 use crate::types::UnixMillis;
 
-/// What is done to one key, or read of it. Borrowed: it names bytes that stand elsewhere.
+/// An operation on one key. It borrows the bytes of the key and the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<'a> {
     /// Reads the value. Answered by `Value` or `Absent`.
@@ -27,13 +29,14 @@ pub enum Operation<'a> {
         /// The key.
         key: &'a [u8],
     },
-    /// Stores a value, for good: a time at which the key was to expire is forgotten. Answered by `Written` or `ConditionFailed`.
+    /// Stores a value without expiry, and clears the key's expiry. Answered by `Written` or
+    /// `ConditionFailed`.
     Put {
         /// The key.
         key: &'a [u8],
         /// The value.
         value: &'a [u8],
-        /// Checked and acted on in one step.
+        /// Checked and applied atomically with the write.
         condition: Condition,
     },
     /// Stores a value with options.
@@ -42,127 +45,131 @@ pub enum Operation<'a> {
     Delete {
         /// The key.
         key: &'a [u8],
-        /// Checked and acted on in one step.
+        /// Checked and applied atomically with the removal.
         condition: Condition,
     },
-    /// Removes a key and answers with what it held: `Taken` or `Absent`.
+    /// Removes a key and returns its value. Answered by `Taken` or `Absent`.
     Take {
         /// The key.
         key: &'a [u8],
     },
-    /// Adds to a decimal number of 64 bits; an absent key holds 0. Answered by `Number` or `Rejected`.
+    /// Adds to a decimal number of 64 bits; an absent key counts as zero. Answered by `Number` or
+    /// `Rejected`.
     Add {
         /// The key.
         key: &'a [u8],
-        /// What to add.
+        /// The number to add.
         delta: i64,
     },
-    /// Appends to a value; an absent key holds an empty one. Answered by `Length` or `Rejected`.
+    /// Appends to a value; an absent key counts as empty. Answered by `Length` or `Rejected`.
     Append {
         /// The key.
         key: &'a [u8],
-        /// What to append.
+        /// The bytes to append.
         suffix: &'a [u8],
     },
-    /// Sets or forgets the time at which a key expires. Answered by `Written`, `ConditionFailed` or `Absent`, or by `Deleted`
-    /// if the time is [`UnixMillis`] 0, which has passed by any clock.
+    /// Sets or clears the expiry of a key. Answered by `Written`, `ConditionFailed` or `Absent`, or
+    /// by `Deleted` if the time is [`UnixMillis`] 0, which has passed by any clock.
     Expire {
         /// The key.
         key: &'a [u8],
-        /// When; `None`: never.
+        /// The expiry; `None`: never.
         at: Option<UnixMillis>,
-        /// Checked and acted on in one step.
+        /// Checked and applied atomically with the change.
         condition: ExpiryCondition,
     },
-    /// Sets the time at which a key expires, counted from when the shard's leader proposes it.
-    /// Answered as `Expire` is. No log holds it: see [`Operations::at`].
+    /// Sets the expiry of a key relative to the time at which the shard's leader proposes the
+    /// operation. Answered as `Expire` is. It never enters a log: see [`Operations::at`].
     ExpireAfter {
         /// The key.
         key: &'a [u8],
-        /// Milliseconds from then on.
+        /// Milliseconds after the proposal.
         after_ms: u64,
-        /// Checked and acted on in one step.
+        /// Checked and applied atomically with the change.
         condition: ExpiryCondition,
     },
-    /// Puts a number into a register: a key that holds a decimal number of 64 bits, an absent one 0. Answered by `Exchanged` or
-    /// `Rejected`.
+    /// Stores a number in a register: a key that holds a decimal number of 64 bits, or an absent
+    /// key, which counts as zero. Answered by `Exchanged` or `Rejected`.
     Exchange {
         /// The register.
         key: &'a [u8],
         /// The new number.
         value: i64,
     },
-    /// The same, only while it holds `expected`.
+    /// As `Exchange`, but only if the register holds `expected`.
     CompareExchange {
         /// The register.
         key: &'a [u8],
-        /// What it must hold.
+        /// The number that the register must hold.
         expected: i64,
         /// The new number.
         new: i64,
     },
 }
 
-/// Stores a value with options. Answered by `Written` or `ConditionFailed`, or by `Replaced` if the previous value is asked for.
+/// Stores a value with options. Answered by `Written` or `ConditionFailed`, or by `Replaced` if the
+/// previous value is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Set<'a> {
     /// The key.
     pub key: &'a [u8],
     /// The value.
     pub value: &'a [u8],
-    /// Checked and acted on in one step.
+    /// Checked and applied atomically with the write.
     pub condition: SetCondition<'a>,
-    /// When the key expires from now on.
+    /// The expiry of the key after the write.
     pub expiry: Expiry,
-    /// Whether the reply carries what the key held before.
+    /// Whether the reply carries the previous value.
     pub previous: bool,
 }
 
-/// When a set may happen.
+/// When a set is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetCondition<'a> {
-    /// By the key's version.
+    /// The condition on the key's version holds.
     Version(Condition),
-    /// Only while the key holds exactly these bytes.
+    /// The key holds exactly these bytes.
     Equals(&'a [u8]),
-    /// Only while it does not; also if there is no such key.
+    /// The key holds other bytes, or does not exist.
     Differs(&'a [u8]),
 }
 
-/// When a key expires after a set.
+/// The expiry of a key after a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
     /// Never.
     Never,
-    /// When it would have.
+    /// Unchanged.
     Keep,
-    /// Then. [`UnixMillis`] 0 has passed by any clock: the key does not exist after the set.
+    /// At this time. [`UnixMillis`] 0 has passed by any clock: the key does not exist after the
+    /// set.
     At(UnixMillis),
-    /// So many milliseconds after the shard's leader proposes the set. No log holds it: see
+    /// This many milliseconds after the shard's leader proposes the set. It never enters a log: see
     /// [`Operations::at`].
     After(u64),
 }
 
-/// When the time at which a key expires may be changed. A key that never expires counts as one that does so infinitely late.
+/// When the expiry of a key may be changed. A key without expiry counts as expiring infinitely
+/// late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpiryCondition {
     /// Always.
     Always,
-    /// Only if it never expires now.
+    /// The key has no expiry.
     Never,
-    /// Only if it expires some time.
+    /// The key has an expiry.
     Some,
-    /// Only if it then expires later than now.
+    /// The new expiry is later than the current one.
     Later,
-    /// Only if it then expires earlier than now.
+    /// The new expiry is earlier than the current one.
     Earlier,
-    /// Only if it expires some time, and then later than now.
+    /// The key has an expiry, and the new one is later.
     SomeLater,
-    /// Only if it expires some time, and then earlier than now.
+    /// The key has an expiry, and the new one is earlier.
     SomeEarlier,
 }
 
-/// Operations in order, encoded. Never empty where a command holds them.
+/// Encoded operations, in order. A command holds at least one.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Operations {
     bytes: Bytes,
@@ -170,7 +177,7 @@ pub struct Operations {
     needs_clock: bool,
 }
 
-/// [`Operations`] in the making.
+/// Builder of [`Operations`].
 #[derive(Debug, Default)]
 pub struct OperationsBuilder {
     bytes: Vec<u8>,
@@ -195,7 +202,7 @@ const TAG_EXPIRE_AFTER: u8 = 12;
 const PASSED: UnixMillis = UnixMillis(0);
 
 impl<'a> Operation<'a> {
-    /// The key that it is about.
+    /// The key that it operates on.
     pub fn key(&self) -> &'a [u8] {
         match *self {
             Operation::Get { key }
@@ -213,16 +220,16 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Whether it changes nothing, whatever the state.
+    /// Whether it never changes state.
     pub fn is_read(&self) -> bool {
         matches!(self, Operation::Get { .. } | Operation::Describe { .. })
     }
 
-    /// Whether what it does depends on the time at which the shard's leader proposes it.
+    /// Whether its effect depends on the time at which the shard's leader proposes it.
     fn needs_clock(&self) -> bool {
         match *self {
             Operation::Set(Set { expiry: Expiry::After(_), .. }) | Operation::ExpireAfter { .. } => true,
-            // A time that has passed takes the key at once.
+            // A time that has passed removes the key at once.
             Operation::Set(Set { expiry: Expiry::At(at), .. }) | Operation::Expire { at: Some(at), .. } => {
                 at != PASSED
             }
@@ -266,7 +273,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Appends the layout that stands in the log and on the wire.
+    /// Appends the encoding used in the log and on the wire.
     fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Operation::Get { key } => put_tagged(out, TAG_GET, key),
@@ -419,7 +426,7 @@ impl ExpiryCondition {
         found.map(|(condition, _)| *condition).ok_or(DecodeError::UnknownTag("condition of an expiry"))
     }
 
-    /// Whether a key that expires at `current` may be made to expire at `next`; `None` is never.
+    /// Whether a key that expires at `current` may expire at `next` instead. `None` is never.
     pub fn holds(self, current: Option<UnixMillis>, next: Option<UnixMillis>) -> bool {
         let late = |at: Option<UnixMillis>| at.map_or((1, 0), |at| (0, at.0));
         let (later, earlier) = (late(next) > late(current), late(next) < late(current));
@@ -436,24 +443,24 @@ impl ExpiryCondition {
 }
 
 impl Operations {
-    /// These operations.
+    /// Encodes `operations`.
     pub fn of(operations: &[Operation<'_>]) -> Operations {
         let mut builder = OperationsBuilder::default();
         operations.iter().for_each(|operation| builder.push(operation));
         builder.finish()
     }
 
-    /// How many there are.
+    /// Number of operations.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is none.
+    /// Whether there are no operations.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// What they take in the log, in bytes.
+    /// Bytes that they take in the log.
     pub fn encoded_bytes(&self) -> usize {
         self.bytes.len()
     }
@@ -466,14 +473,14 @@ impl Operations {
         })
     }
 
-    /// Whether the shard's leader has to put in the time at which it proposes them.
+    /// Whether the shard's leader must fill in the time at which it proposes them.
     pub fn needs_clock(&self) -> bool {
         self.needs_clock
     }
 
-    /// The operations as the log holds them, proposed at `now` by the clock of the shard's leader:
-    /// what is to expire after some time gets the time at which it does, and what expires at a time
-    /// that has passed does so at once.
+    /// The operations as the log holds them, proposed at `now` by the clock of the shard's leader.
+    /// Relative expiries become absolute. Expiries that have passed become [`UnixMillis`] 0, which
+    /// removes the key at once.
     pub fn at(&self, now: UnixMillis) -> Operations {
         let mut builder = OperationsBuilder::default();
         self.iter().for_each(|operation| builder.push(&operation.at(now)));
@@ -485,7 +492,7 @@ impl Operations {
         codec::put_bytes(out, &self.bytes);
     }
 
-    /// Reads operations and makes sure that each of them decodes.
+    /// Reads operations and checks that each of them decodes.
     pub(crate) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Operations, DecodeError> {
         let mut needs_clock = false;
         let (count, bytes) = decoder.packed(owner, "number of operations", |item| {
@@ -510,29 +517,29 @@ impl OperationsBuilder {
             .map(move |_| Operation::decode(&mut decoder).expect("invariant: operations were encoded here"))
     }
 
-    /// Adds an operation behind those that are there.
+    /// Appends an operation.
     pub fn push(&mut self, operation: &Operation<'_>) {
         operation.encode(&mut self.bytes);
         self.count += 1;
         self.needs_clock |= operation.needs_clock();
     }
 
-    /// How many there are.
+    /// Number of operations so far.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is none.
+    /// Whether there are no operations yet.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// What they take so far, in bytes.
+    /// Bytes that they take so far.
     pub fn encoded_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// All of them.
+    /// Returns the operations.
     pub fn finish(self) -> Operations {
         Operations { bytes: self.bytes.into(), count: self.count, needs_clock: self.needs_clock }
     }
@@ -543,7 +550,7 @@ fn put_tagged(out: &mut Vec<u8>, tag: u8, key: &[u8]) {
     codec::put_bytes(out, key);
 }
 
-/// Appends a time at which something expires: 0 says never, anything else is one more than the time.
+/// Appends an expiry: 0 for never, otherwise the time plus one.
 pub(crate) fn put_expiry(out: &mut Vec<u8>, at: Option<UnixMillis>) {
     codec::put_varint(out, at.map_or(0, |at| at.0.saturating_add(1)));
 }

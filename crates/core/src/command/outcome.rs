@@ -1,7 +1,8 @@
-//! What became of operations, in their order.
+//! Replies to operations, in their order.
 //!
-//! Owns the answers to an [`Operation`](super::Operation) and their layout. As the operations themselves they stay encoded from
-//! the machine to the protocol, over the wire to another node if need be.
+//! Owns the replies to an [`Operation`](super::Operation) and their layout. Like the operations,
+//! the replies stay encoded from the state machine to the protocol, including the way between
+//! nodes.
 
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -12,14 +13,14 @@ use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::types::{UnixMillis, Version};
 
-/// What became of one operation. Borrowed from [`OperationReplies`].
+/// Reply to one operation. It borrows from [`OperationReplies`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationReply<'a> {
     /// The key's value.
     Value {
         /// The version of this value.
         version: Version,
-        /// When the key expires, if it does.
+        /// When the key expires; `None`: never.
         expires: Option<UnixMillis>,
         /// The bytes.
         value: &'a [u8],
@@ -28,23 +29,23 @@ pub enum OperationReply<'a> {
     Described {
         /// The version of its value.
         version: Version,
-        /// When the key expires, if it does.
+        /// When the key expires; `None`: never.
         expires: Option<UnixMillis>,
-        /// Length of its value.
+        /// Length of its value in bytes.
         value_bytes: u64,
     },
     /// There is no such key.
     Absent,
     /// The write happened.
     Written {
-        /// The key's version from now on.
+        /// The new version of the key.
         version: Version,
         /// Whether the key did not exist before.
         created: bool,
     },
-    /// The key is removed.
+    /// The key was removed.
     Deleted {
-        /// The revision at which it ceased to exist.
+        /// The revision of the removal.
         version: Version,
     },
     /// The condition did not hold; nothing changed.
@@ -52,77 +53,77 @@ pub enum OperationReply<'a> {
         /// The key's version, [`Version::ABSENT`] if there is no such key.
         current: Version,
     },
-    /// A set that asked for the previous value.
+    /// Reply to a set that requested the previous value.
     Replaced {
-        /// The key's version from now on; `None` if the condition did not hold, and nothing changed.
+        /// The new version of the key; `None` if the condition did not hold and nothing changed.
         version: Option<Version>,
-        /// What the key held before, if it existed.
+        /// The previous value, if the key existed.
         previous: Option<&'a [u8]>,
     },
-    /// The key is removed.
+    /// The key was removed, and this is its value.
     Taken {
-        /// The revision at which it ceased to exist.
+        /// The revision of the removal.
         version: Version,
-        /// What it held.
+        /// The removed value.
         value: &'a [u8],
     },
-    /// The number is changed.
+    /// The number was changed.
     Number {
-        /// The key's version from now on.
+        /// The new version of the key.
         version: Version,
-        /// The number from now on.
+        /// The new number.
         value: i64,
     },
-    /// The value is longer now.
+    /// The value was extended.
     Length {
-        /// The key's version from now on.
+        /// The new version of the key.
         version: Version,
-        /// Length of the value from now on.
+        /// New length of the value in bytes.
         value_bytes: u64,
     },
-    /// An exchange.
+    /// Outcome of an exchange.
     Exchanged(Exchange),
-    /// The state does not allow it; nothing changed.
+    /// The current state does not allow the operation; nothing changed.
     Rejected(Rejection),
 }
 
-/// What an exchange found and did.
+/// Outcome of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// Whether the register holds the new number now.
+    /// Whether the new number was stored.
     pub swapped: bool,
-    /// What it held before.
+    /// The previous number.
     pub old: i64,
-    /// Its version now; [`Version::ABSENT`] if it does not exist.
+    /// The version of the register now; [`Version::ABSENT`] if it does not exist.
     pub version: Version,
 }
 
 /// Why the state does not allow an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
-    /// The key holds something else than a decimal number of 64 bits.
+    /// The key does not hold a decimal number of 64 bits.
     #[error("value is not an integer or out of range")]
     NotANumber,
-    /// The number would leave the range of 64 bits.
+    /// The result would not fit into 64 bits.
     #[error("increment or decrement would overflow")]
     Overflow,
     /// See [`limits::VALUE_BYTES_MAX`].
     #[error("the value would be longer than 1 MiB")]
     ValueTooLong,
-    /// The replies of one command hold so many bytes already that this value was left out; see
+    /// The value was left out because the replies of the command are already too long; see
     /// [`limits::REPLIES_BYTES_CLOSE`].
     #[error("the values read by one command are longer than 8 MiB together")]
     RepliesTooLong,
 }
 
-/// Replies in the order of their operations, encoded.
+/// Encoded replies, in the order of their operations.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OperationReplies {
     bytes: Bytes,
     count: usize,
 }
 
-/// [`OperationReplies`] in the making.
+/// Builder of [`OperationReplies`].
 #[derive(Debug)]
 pub struct OperationRepliesBuilder {
     bytes: Vec<u8>,
@@ -130,7 +131,7 @@ pub struct OperationRepliesBuilder {
     bytes_max: usize,
 }
 
-/// Reads replies one after the other, and remembers where it is.
+/// Reads replies one after the other and keeps its position.
 #[derive(Clone, Debug, Default)]
 pub struct OperationRepliesReader {
     replies: OperationReplies,
@@ -272,17 +273,17 @@ impl Rejection {
 }
 
 impl OperationReplies {
-    /// How many there are.
+    /// Number of replies.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is none.
+    /// Whether there are no replies.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// What they take in memory, in bytes.
+    /// Bytes that they take in memory.
     pub fn encoded_bytes(&self) -> usize {
         self.bytes.len()
     }
@@ -296,12 +297,12 @@ impl OperationReplies {
         })
     }
 
-    /// The only reply, if there is one.
+    /// The reply, if there is exactly one.
     pub fn only(&self) -> Option<OperationReply<'_>> {
         if self.count == 1 { self.iter().next() } else { None }
     }
 
-    /// Gives them out one at a time.
+    /// Converts the replies to a reader.
     pub fn into_reader(self) -> OperationRepliesReader {
         OperationRepliesReader { replies: self, offset: 0, read: 0 }
     }
@@ -311,7 +312,7 @@ impl OperationReplies {
         codec::put_bytes(out, &self.bytes);
     }
 
-    /// Reads replies and makes sure that each of them decodes.
+    /// Reads replies and checks that each of them decodes.
     pub(crate) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<OperationReplies, DecodeError> {
         let (count, bytes) =
             decoder.packed(owner, "number of replies", |item| OperationReply::decode(item).map(drop))?;
@@ -332,14 +333,15 @@ impl Default for OperationRepliesBuilder {
 }
 
 impl OperationRepliesBuilder {
-    /// Replies of at most so many bytes, not counting what stands for values that are left out.
+    /// A builder of replies of at most `bytes_max` bytes, not counting the placeholders of values
+    /// left out.
     pub fn within(bytes_max: usize) -> OperationRepliesBuilder {
         let bytes_max = bytes_max.min(limits::REPLIES_BYTES_CLOSE);
         OperationRepliesBuilder { bytes: Vec::new(), count: 0, bytes_max }
     }
 
-    /// Adds a reply behind those that are there. A value that was read, and that there is no room for, is left out; one that
-    /// a write removed is not, since it is nowhere else any more: whoever applies writes sees to those.
+    /// Appends a reply. A read value that does not fit is left out. A removed value is always kept,
+    /// because the reply is its only remaining copy: the code that applies writes bounds those.
     pub fn push(&mut self, reply: &OperationReply<'_>) {
         match *reply {
             OperationReply::Value { value, .. } if self.bytes.len() + value.len() > self.bytes_max => {
@@ -350,14 +352,14 @@ impl OperationRepliesBuilder {
         self.count += 1;
     }
 
-    /// All of them.
+    /// Returns the replies.
     pub fn finish(self) -> OperationReplies {
         OperationReplies { bytes: self.bytes.into(), count: self.count }
     }
 }
 
 impl OperationRepliesReader {
-    /// The next reply; `None` behind the last.
+    /// The next reply; `None` after the last.
     pub fn next_reply(&mut self) -> Option<OperationReply<'_>> {
         if self.read == self.replies.count {
             return None;
@@ -370,12 +372,12 @@ impl OperationRepliesReader {
         Some(reply)
     }
 
-    /// How many are left.
+    /// Number of replies left.
     pub fn left(&self) -> usize {
         self.replies.count - self.read
     }
 
-    /// What is left of the bytes that they take.
+    /// Bytes of the replies left.
     pub fn bytes_left(&self) -> usize {
         self.replies.bytes.len() - self.offset
     }

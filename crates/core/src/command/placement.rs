@@ -1,34 +1,34 @@
-//! What is wanted where: assignments of replicas to hosts, and tags of shards.
+//! Commands about placement: assignments of replicas to hosts, and tags of shards.
 //!
-//! Owns the two as parts of commands and their layout. What they do to the registry is `control::registry`'s.
+//! Owns their layout. `control::registry` owns their effect on the registry.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::Refusal;
 use crate::codec::{self, DecodeError, Decoder};
-use crate::control::placement::policy;
 use crate::limits;
 use crate::membership::Role;
+use crate::placement_policy;
 use crate::types::{NodeId, ShardId};
 
-/// What a host is to be to a shard.
+/// The role that a host should have in a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Assignment {
     /// The shard.
     pub shard: ShardId,
     /// The host.
     pub node: NodeId,
-    /// What its replica should do; `None`: it should have none.
+    /// The role of the host's replica; `None`: the host should have no replica.
     pub role: Option<Role>,
 }
 
 /// A change of a shard's tags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardTags {
-    /// Whose.
+    /// The shard.
     pub shard: ShardId,
-    /// Names, and what they stand for from now on; nothing takes a tag away.
+    /// Tag names with their new values; `None` removes the tag.
     pub tags: Vec<(String, Option<String>)>,
 }
 
@@ -65,7 +65,7 @@ impl ShardTags {
         if self.tags.iter().any(|(name, _)| name.is_empty()) {
             return Err(Refusal::Invalid("a tag has no name"));
         }
-        if self.tags.iter().any(|(name, value)| value.is_some() && policy::is_misspelt(name)) {
+        if self.tags.iter().any(|(name, value)| value.is_some() && placement_policy::is_misspelt(name)) {
             let reason = "a tag looks like a policy that is misspelt: policies are placement:member, placement:vary, \
                           placement:replica:<group> and placement:cover";
             return Err(Refusal::Invalid(reason));

@@ -1,4 +1,4 @@
-//! Keys of a backup on their way into a shard: what a restore is made of, its limits and its layout.
+//! Restoring keys of a backup into a shard: the command, its limits and its layout.
 
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -9,39 +9,41 @@ use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::types::{ShardId, UnixMillis, Version};
 
-/// A part of a backup on its way into one data shard. May be repeated: what is there already stays.
+/// A part of a backup to restore into one data shard. It may be repeated: keys that are already
+/// restored stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restoration {
-    /// Where to; every key must belong there.
+    /// The shard. Every key must belong to it.
     pub shard: ShardId,
-    /// Which backup.
+    /// The backup.
     pub backup: Uuid,
-    /// The shard's revision becomes at least this: no smaller than any record's version, at most
-    /// [`limits::RESTORE_REVISION_MAX`].
+    /// The shard's revision becomes at least this. It is no smaller than the version of any record,
+    /// and at most [`limits::RESTORE_REVISION_MAX`].
     pub revision: Version,
-    /// May be empty, to lift the revision alone. At most [`limits::RESTORE_BYTES_MAX`] bytes of keys and values.
+    /// The keys to restore; none if only the revision should rise. At most
+    /// [`limits::RESTORE_BYTES_MAX`] bytes of keys and values.
     pub records: Vec<RestoredKey>,
 }
 
-/// A key as it was when the backup was made.
+/// A key as it was at the time of the backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoredKey {
     /// The key.
     pub key: Bytes,
-    /// The version that it had, and has again.
+    /// Its version, which the restore keeps.
     pub version: Version,
     /// Its value.
     pub value: Bytes,
-    /// When it expires, if it does.
+    /// When it expires; `None`: never.
     pub expires: Option<UnixMillis>,
 }
 
-/// How keys stand in a row: in blocks of snapshots and backups, and in what a restore is sent.
+/// Layout of sequences of keys in blocks of snapshots and backups, and in restores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowLayout {
     /// Key, version, value.
     Plain,
-    /// The same, and behind each value when the key expires.
+    /// Key, version, value, expiry.
     Expiring,
 }
 
@@ -84,7 +86,8 @@ impl Restoration {
         let backup = Uuid::from_slice(decoder.raw(16)?).map_err(|_| DecodeError::Invalid("backup uuid"))?;
         let revision = Version(decoder.varint()?);
         let count = decoder.varint()?;
-        // A record takes three bytes at the least, so no count makes this reserve more than a few times the input.
+        // A record takes at least three bytes, so this count cannot reserve more than a few times
+        // the input.
         let mut records = Vec::with_capacity((count as usize).min(decoder.rest().len() / 3));
         for _ in 0..count {
             records.push(RestoredKey::decode(layout, decoder, owner)?);
@@ -94,7 +97,7 @@ impl Restoration {
 }
 
 impl RestoredKey {
-    /// Appends the record. [`RowLayout::Plain`] has no place for when it expires.
+    /// Appends the record. [`RowLayout::Plain`] has no room for the expiry.
     pub fn encode(&self, layout: RowLayout, out: &mut Vec<u8>) {
         codec::put_bytes(out, &self.key);
         codec::put_varint(out, self.version.0);
@@ -107,10 +110,10 @@ impl RestoredKey {
         }
     }
 
-    /// Reads one record; key and value share `owner`, the buffer that `decoder` reads.
+    /// Reads one record. Key and value share `owner`, the buffer that `decoder` reads.
     ///
     /// # Errors
-    /// When the bytes are no record.
+    /// When the bytes are not a record.
     pub fn decode(
         layout: RowLayout,
         decoder: &mut Decoder<'_>,
@@ -172,7 +175,7 @@ mod tests {
         assert!(validate(&|it| it.records[1].key = Bytes::new()).is_err());
         assert!(validate(&|it| it.records[0].version = Version(0)).is_err());
         assert!(validate(&|it| it.records[0].version = Version((1 << 41) + 1)).is_err());
-        // One more would leave no versions to the writes after it.
+        // A higher revision would leave no versions for later writes.
         assert_eq!(validate(&|it| it.revision = Version(limits::RESTORE_REVISION_MAX)), Ok(()));
         assert!(validate(&|it| it.revision = Version(limits::RESTORE_REVISION_MAX + 1)).is_err());
         let large = Bytes::from(vec![0; limits::VALUE_BYTES_MAX]);

@@ -1,6 +1,7 @@
-//! Operations as one command: all of them or none, between no others.
+//! Transactions: operations that are applied atomically as one command.
 //!
-//! Owns its limits and layout. That its keys belong to the shard that it names, the router makes sure of before it enters a log.
+//! Owns its limits and layout. The router checks that its keys belong to the shard that it names
+//! before it enters a log.
 
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -10,14 +11,15 @@ use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::types::{ShardId, Version};
 
-/// Operations that are done as one, in order, if all watched keys are as they were.
+/// Operations that are applied atomically, in order, if no watched key has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {
-    /// Where all keys belong.
+    /// The shard to which all keys belong.
     pub shard: ShardId,
-    /// What must hold; at most [`limits::WATCHES_MAX`].
+    /// The watched keys; at most [`limits::WATCHES_MAX`].
     pub watches: Vec<Watch>,
-    /// What to do; at most [`limits::TRANSACTION_BYTES_MAX`] bytes. None at all is fine, too: watches alone may be asked.
+    /// The operations; at most [`limits::TRANSACTION_BYTES_MAX`] bytes. There may be none, if a
+    /// client only checks its watches.
     pub operations: Operations,
 }
 
@@ -26,17 +28,17 @@ pub struct Transaction {
 pub struct Watch {
     /// The key.
     pub key: Bytes,
-    /// Its version; [`Version::ABSENT`] if there must be no such key.
+    /// Its expected version; [`Version::ABSENT`] if the key must not exist.
     pub version: Version,
 }
 
 impl Transaction {
-    /// Operations without conditions.
+    /// A transaction without watches.
     pub fn of(shard: ShardId, operations: Operations) -> Transaction {
         Transaction { shard, watches: Vec::new(), operations }
     }
 
-    /// Every key that it is about.
+    /// All watched keys and all keys of operations.
     pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
         let watched = self.watches.iter().map(|watch| &watch.key[..]);
         watched.chain(self.operations.iter().map(|operation| operation.key()))
@@ -66,7 +68,7 @@ impl Transaction {
     pub(super) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Transaction, DecodeError> {
         let shard = ShardId(decoder.varint()?);
         let count = decoder.varint()?;
-        // A watch takes two bytes at the least.
+        // A watch takes at least two bytes.
         let mut watches = Vec::with_capacity((count as usize).min(decoder.rest().len() / 2));
         for _ in 0..count {
             let key = decoder.shared(owner)?;

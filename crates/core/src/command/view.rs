@@ -1,20 +1,19 @@
-//! What a node can show of its cluster: hosts, shards and replicas as it sees them.
+//! Views of the cluster as one node sees it: hosts, shards and replicas.
 //!
-//! Owns the shape of the answer. Who fills it is `node::view`, how it looks to a client the protocols decide.
+//! Owns the types of the answer. `node::view` fills them, and the protocols decide their
+//! representation.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::{HostInfo, Standing};
-use crate::control::registry::Seat;
-use crate::control::registry::migrations::Migration;
-use crate::control::registry::tables::{Replica, Shard};
-use crate::control::slot_map::SlotMap;
-use crate::event::PeerClock;
+use super::{HostInfo, HostRole};
 use crate::membership::Role;
+use crate::slots::slot_map::SlotMap;
+use crate::topology::{HostEntry, Migration, Replica, Shard};
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term};
 
-/// One node's view of the cluster. Positions of other nodes are what they last reported, about a second ago.
+/// One node's view of the cluster. The positions of replicas on other nodes are from their last
+/// reports, about a second old.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterView {
     /// The node that answers.
@@ -30,22 +29,41 @@ pub struct ClusterView {
 /// A host as this node sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostView {
-    /// What it announced; `uuid` is nil and addresses other than the peer's are empty until it has.
+    /// Its announcement. Until it registers, `uuid` is nil and all addresses but the peer address
+    /// are empty.
     pub info: HostInfo,
-    /// Prime-shard log index at which the registry first saw it, 0 if never.
+    /// Prime-shard log index at which it registered; 0 if it has not.
     pub created: LogIndex,
     /// Prime-shard log index at which its announcement last changed.
     pub updated: LogIndex,
     /// Whether this node has a connection to it (true for itself).
     pub connected: bool,
-    /// How far its clock is from that of the node that answers, if that was measured.
+    /// The measured offset of its clock from the clock of the answering node, if known.
     pub clock: Option<PeerClock>,
-    /// What is wanted of it.
-    pub standing: Standing,
-    /// Whether it should lead nothing.
+    /// The role that the registry wants it to have.
+    pub standing: HostRole,
+    /// Whether it should give up leadership as long as other nodes can lead.
     pub draining: bool,
-    /// Whether it has been silent for so long that others take its place.
+    /// Whether it has been silent for so long that other hosts replace it.
     pub dead: bool,
+}
+
+/// The measured offset of a peer's clock from this node's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerClock {
+    /// The peer.
+    pub node: NodeId,
+    /// By how many milliseconds its clock is ahead; negative if it is behind.
+    pub ahead_ms: i64,
+    /// Error bound in milliseconds: half of the round trip of the measurement.
+    pub error_ms: i64,
+}
+
+impl PeerClock {
+    /// Whether the clocks are certainly further apart than [`crate::limits::CLOCK_OFFSET_MS_MAX`].
+    pub fn is_beyond_limit(&self) -> bool {
+        self.ahead_ms.saturating_abs().saturating_sub(self.error_ms) > crate::limits::CLOCK_OFFSET_MS_MAX
+    }
 }
 
 /// A shard as this node sees it.
@@ -57,11 +75,11 @@ pub struct ShardView {
     pub name: String,
     /// `registry` or `kv`.
     pub kind: &'static str,
-    /// The node that leads it, if this node knows one.
+    /// The node that leads it, if the answering node knows one.
     pub leader: Option<NodeId>,
-    /// This node's term of it.
+    /// Its term, as the answering node knows it.
     pub term: Term,
-    /// How many hash slots it owns.
+    /// Number of hash slots that it owns.
     pub slots: u16,
 }
 
@@ -72,70 +90,73 @@ pub struct ReplicaView {
     pub replica: ReplicaId,
     /// The shard it replicates.
     pub shard: ShardId,
-    /// The node that carries it.
+    /// The node on which it runs.
     pub node: NodeId,
     /// Whether it votes.
     pub voter: bool,
-    /// How far it has applied the log; `None` if its node has not reported.
+    /// Highest log index that it has applied; `None` if its node has not reported.
     pub applied: Option<LogIndex>,
-    /// The last checkpoint that it has completed since its node started.
+    /// The last checkpoint that it completed since its node started.
     pub checkpoint: Option<Checkpoint>,
-    /// Whether its node has stopped because another replica's log contradicts what is committed in this one.
+    /// Whether its node has stopped because the log of another replica contradicts the committed
+    /// entries of this one.
     pub diverged: bool,
 }
 
-/// The state of a replica at one index of its log, as a checksum: that of the snapshot which the replica made there.
+/// Checksum of a replica's state at one log index, taken from the snapshot that the replica made
+/// there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Where the checkpoint stands in the log. Replicas are comparable at equal indexes only.
+    /// Log index of the checkpoint. Only checkpoints at equal indexes are comparable.
     pub index: LogIndex,
-    /// CRC-32C over the whole snapshot. Different ones prove different states.
+    /// CRC-32C over the whole snapshot. Different checksums prove different states.
     pub checksum: u32,
 }
 
-/// The tables of the registry as this node has them.
+/// The tables of the registry as this node has applied them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegistryView {
     /// Prime-shard log index of the last change.
     pub index: LogIndex,
-    /// Every host that was ever one of the cluster's, those that were removed included.
-    pub seats: Vec<(NodeId, Seat)>,
+    /// Every host that ever belonged to the cluster, including removed ones.
+    pub host_entries: Vec<(NodeId, HostEntry)>,
     /// Every shard.
     pub shards: Vec<(ShardId, Shard)>,
-    /// Every replica, those on their way out included.
+    /// Every replica, including those that are being removed.
     pub replicas: Vec<(ReplicaId, Replica)>,
-    /// The highest number of a replica that was given out.
+    /// The highest replica number assigned so far.
     pub last_replica: ReplicaId,
-    /// The highest number of a shard that was given out.
+    /// The highest shard number assigned so far.
     pub last_shard: ShardId,
-    /// Which shard holds which slots.
+    /// The slot map: which shard holds which slots.
     pub slots: SlotMap,
-    /// Moves of slots that are not finished, in the order in which they are done.
+    /// Unfinished moves of slots, in the order in which they are carried out.
     pub migrations: Vec<(MigrationId, Migration)>,
-    /// The highest number of a move that was given out.
+    /// The highest move number assigned so far.
     pub last_migration: MigrationId,
 }
 
-/// Why each replica of a shard is where it is, and why other hosts have none.
+/// Why each replica of a shard is placed where it is, and why other hosts have none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// Which shard.
+    /// The shard.
     pub shard: ShardId,
     /// Every host of the cluster.
     pub hosts: Vec<Explained>,
 }
 
-/// What a host is to a shard, and why.
+/// The role of a host in a shard, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explained {
     /// The host.
     pub node: NodeId,
-    /// The replica that it has, or is about to have.
+    /// Its replica, present or planned.
     pub replica: Option<ReplicaId>,
-    /// What placement wants it to be; nothing, if it should have no replica.
+    /// The role that placement wants it to have; `None` if it should have no replica.
     pub role: Option<Role>,
-    /// Whether the registry says so too. If not, the leader of the prime shard is about to write it down.
+    /// Whether the registry holds the same role. If not, the leader of the prime shard is about to
+    /// write it.
     pub is_written: bool,
-    /// Why.
+    /// The reason, as text.
     pub reason: String,
 }

@@ -1,15 +1,11 @@
-//! Desired cluster state, kept on the prime shard, and the way from what is to what is wanted.
+//! Wanted cluster state, kept on the prime shard, and the steps that bring the cluster to it.
 //!
-//! - [`registry`]: which hosts, shards and replicas there are, and what is wanted of each.
-//! - [`slot_map`]: which shard holds which keys.
-//! - [`slot_set`]: sets of hash slots.
+//! - [`registry`]: the hosts, shards and replicas, and the wanted state of each.
 //! - [`rebalance`]: which slots should move.
-//! - [`placement`]: what should be wanted where, and why.
-//! - `reconcile`: the next change of a shard's membership towards what is wanted.
+//! - [`placement`]: which replica each host should have, and why.
+//! - `reconcile`: the next change of a shard's membership towards the wanted one.
 
 pub mod placement;
 pub mod rebalance;
 pub(crate) mod reconcile;
 pub mod registry;
-pub mod slot_map;
-pub mod slot_set;

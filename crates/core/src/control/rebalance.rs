@@ -1,23 +1,23 @@
-//! Which slots should move so that all data shards hold as many.
+//! Which slots should move so that all data shards hold equally many.
 //!
-//! A pure function of who holds what. Every shard ends with the same number, or one more; those that hold the most keep the
-//! larger shares, so as few slots move as can be. Slots go in order, from the ends of what their givers hold, so shares stay
-//! in few ranges. It does not depend on anything but the shares.
+//! A pure function of the current shares. Every shard ends with the same number of slots, or one
+//! more. The shards with the most slots get the larger shares, so as few slots as possible move.
+//! Slots are taken from the ends of a giver's ranges, so shares stay in few ranges.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::slot_set::SlotSet;
+use crate::slots::slot_set::SlotSet;
 use crate::types::ShardId;
 
 /// Slots that should go from one shard to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotMove {
-    /// Who gives them.
+    /// The giver.
     pub from: ShardId,
-    /// Who receives them.
+    /// The receiver.
     pub to: ShardId,
-    /// Which.
+    /// The slots to move.
     pub slots: SlotSet,
 }
 
@@ -65,9 +65,9 @@ pub fn plan(shares: &BTreeMap<ShardId, SlotSet>) -> Vec<SlotMove> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::router::slots::SLOTS;
+    use crate::slots::SLOTS;
 
-    /// Shares of so many shards, some of them empty, in random pieces.
+    /// Random shares of some shards, some of them empty.
     fn random_shares(random: &mut fastrand::Rng) -> BTreeMap<ShardId, SlotSet> {
         let shards = random.u64(1..9);
         let mut shares: BTreeMap<ShardId, SlotSet> =
@@ -100,7 +100,8 @@ mod tests {
             assert_eq!(counts.iter().sum::<u32>(), u32::from(SLOTS));
             let (least, most) = (counts.iter().min(), counts.iter().max());
             assert!(most <= least.map(|least| least + 1).as_ref(), "{counts:?}");
-            // As few as can be: who holds too many gives just the rest, and of these as many as can be keep one more.
+            // As few as possible: a shard with too many slots gives only the excess, and as many of
+            // those shards as possible keep one more.
             let (share, larger) =
                 (u32::from(SLOTS) / counts.len() as u32, u32::from(SLOTS) % counts.len() as u32);
             let mut surplus: Vec<u32> =

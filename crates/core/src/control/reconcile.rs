@@ -1,12 +1,15 @@
-//! The next step of a shard's membership towards what the registry wants: a pure function that its leader asks.
+//! The next step of a shard's membership towards the wanted one: a pure function that the leader
+//! evaluates.
 //!
-//! Owns the order of things:
-//! - Who is new follows first, and votes only when it has caught up.
-//! - A voter leaves only when those who are to vote, and are catching up, do; so a replacement is one joint change and
-//!   never leaves the shard with fewer voters than before, unless who is to come is dead.
-//! - No change is made whose voters could not agree on the next one: a majority of them must be heard of, and be
-//!   connected still. The shard always keeps a voter.
-//! - A leader does not take its own vote away: it hands over, and the next one does.
+//! Owns the order of steps:
+//! - A new replica first becomes a learner, and a voter only when it has caught up.
+//! - A voter leaves only once every live replica that should vote has caught up. So a replacement
+//!   is one joint change, and the shard never has fewer voters than before, unless the replacement
+//!   is dead.
+//! - No change is made whose voters could not agree on the next one: the leader must be connected
+//!   with a majority of them and have heard from it lately. The shard always keeps a voter.
+//! - A leader does not remove its own vote. It transfers leadership, and the next leader removes
+//!   it.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -15,32 +18,34 @@ use alloc::vec::Vec;
 use crate::membership::{Membership, MembershipChange, Role};
 use crate::types::ReplicaId;
 
-/// What the leader of a shard knows.
+/// The leader's knowledge of its shard.
 pub(crate) struct Situation<'a> {
-    /// As of the last entry applied.
+    /// The membership as of the last applied entry.
     pub(crate) membership: &'a Membership,
-    /// The leader.
+    /// The leader's own replica.
     pub(crate) own: ReplicaId,
-    /// What every replica should be, `None` for one that should not be. A replica that is missing is left alone.
+    /// The wanted role of each replica; `None` for a replica that should be removed. A replica that
+    /// is not listed keeps its role.
     pub(crate) wanted: &'a BTreeMap<ReplicaId, Option<Role>>,
-    /// Replicas other than the leader that were heard of lately.
+    /// Other replicas that the leader has heard from lately.
     pub(crate) active: &'a [ReplicaId],
-    /// Replicas on nodes that the leader has a connection with: who has just died was heard of lately, and is not here.
+    /// Replicas on nodes to which the leader has a connection. A replica that has just died was
+    /// still heard from lately, but is not listed here.
     pub(crate) connected: &'a [ReplicaId],
-    /// Those of them whose log is as good as the leader's.
+    /// Active replicas whose log is as long as the leader's, up to a few entries.
     pub(crate) caught_up: &'a [ReplicaId],
 }
 
-/// What the leader should do next.
+/// The leader's next step.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Propose this change.
+    /// Proposes this change.
     Change(MembershipChange),
-    /// Let another voter lead.
+    /// Transfers leadership to another voter.
     HandOver,
 }
 
-/// The next step; `None` if nothing is to be done, or nothing can be done now.
+/// The next step; `None` if none is needed or none is possible now.
 pub(crate) fn next_step(situation: &Situation<'_>) -> Option<Step> {
     let Situation { membership, own, wanted, .. } = situation;
     if membership.is_joint() {
@@ -62,7 +67,7 @@ pub(crate) fn next_step(situation: &Situation<'_>) -> Option<Step> {
     (leads_wrongly && membership.voters.iter().any(is_heir)).then_some(Step::HandOver)
 }
 
-/// All changes of roles that can be made now.
+/// All changes of roles that are possible now.
 fn next_roles(situation: &Situation<'_>) -> Vec<(ReplicaId, Option<Role>)> {
     let Situation { membership, own, wanted, active, caught_up, .. } = situation;
     let is_to_vote = |replica: &&ReplicaId| wanted.get(*replica) == Some(&Some(Role::Voter));
@@ -87,7 +92,7 @@ fn next_roles(situation: &Situation<'_>) -> Vec<(ReplicaId, Option<Role>)> {
     roles
 }
 
-/// Whether those who vote after `changes` can agree on anything, as far as the leader knows.
+/// Whether the voters after `changes` can reach agreement, as far as the leader knows.
 fn is_viable(situation: &Situation<'_>, changes: &[(ReplicaId, Option<Role>)]) -> bool {
     let stays = |replica: &&ReplicaId| !changes.iter().any(|(changed, _)| changed == *replica);
     let kept = situation.membership.voters.iter().filter(stays);
@@ -108,7 +113,8 @@ mod tests {
         numbers.iter().copied().map(ReplicaId).collect()
     }
 
-    /// Replica 1 leads. `wanted` is a letter a replica, from 1: `v`oter, `l`earner, `-` none.
+    /// Replica 1 leads. `wanted` has a letter for each replica, from 1: `v`oter, `l`earner, `-`
+    /// none.
     fn step(
         voters: &[u64],
         learners: &[u64],

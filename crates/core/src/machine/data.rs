@@ -1,7 +1,7 @@
-//! The machine of a data shard: what its keys hold, and what stands beside them.
+//! The state machine of a data shard: keys and configuration.
 //!
-//! Owns which part a write or a read is for, and the order in which parts go into a snapshot. The parts know nothing of
-//! each other.
+//! Owns the dispatch of writes and reads to these parts, and the order of the parts in a snapshot.
+//! The parts do not depend on each other.
 
 use alloc::vec::Vec;
 use uuid::Uuid;
@@ -10,9 +10,9 @@ use super::config::moving::OutgoingConfig;
 use super::config::{self, Config};
 use super::kv::KeyValue;
 use crate::codec::DecodeError;
+use crate::command::config::ConfigNews;
 use crate::command::{ConfigRestoration, Read, Refusal, Reply, Restoration, Write};
 use crate::deliberate::{Fault, Faults};
-use crate::event::ConfigNews;
 use crate::types::Version;
 
 /// State of one data shard.
@@ -22,13 +22,13 @@ pub struct Data {
     pub(super) kv: KeyValue,
     /// Typed configuration.
     pub(super) config: Config,
-    /// A copy of configuration for another shard in the making.
+    /// An unfinished copy of configuration for another shard.
     pub(super) outgoing_config: Option<OutgoingConfig>,
     pub(super) faults: Faults,
 }
 
 impl Data {
-    /// Whether writes of this sort belong to a data shard.
+    /// Whether a data shard applies writes of this kind.
     pub(super) fn accepts(write: &Write) -> bool {
         match write {
             Write::Put { .. } | Write::Delete { .. } | Write::Restore(_) => true,
@@ -46,7 +46,7 @@ impl Data {
         }
     }
 
-    /// Applies one write. Unless it is answered, the reply may say less.
+    /// Applies one write. Unless `is_answered`, the reply may be incomplete.
     pub(super) fn apply(&mut self, write: Write, is_answered: bool) -> Reply {
         if !self.owns_all_of(&write) {
             return Reply::Refused(Refusal::NotHere);
@@ -67,12 +67,12 @@ impl Data {
         }
     }
 
-    /// Answers a read from the state as it is, if what it asks for is owned.
+    /// Answers a read from the current state, if this shard owns what it reads.
     pub(super) fn read(&self, read: &Read) -> Reply {
         self.read_owned(read)
     }
 
-    /// Answers a read, whatever is owned, but for lists.
+    /// Answers a read regardless of ownership. Lists, scans and counts still leave out hidden keys.
     pub(super) fn answer(&self, read: &Read) -> Reply {
         match read {
             Read::Config(read) => self.config.read(read),
@@ -85,13 +85,13 @@ impl Data {
         }
     }
 
-    /// Sets which faults the state has.
+    /// Sets the deliberate faults of the state.
     pub(super) fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
     }
 
-    /// Puts keys of a backup in place. Configuration that somebody wrote counts as a key does: a backup goes into a shard
-    /// that nothing else was ever written to.
+    /// Restores keys of a backup. Configuration counts as keys do: a backup can be restored only
+    /// into a shard that nothing else has written to.
     fn restore(&mut self, restoration: &Restoration) -> Reply {
         if !self.config.is_pristine() {
             return Reply::ConditionFailed { current: Version::ABSENT };
@@ -99,7 +99,7 @@ impl Data {
         self.kv.restore(restoration)
     }
 
-    /// Puts configuration of a backup in place, under the same condition.
+    /// Restores configuration of a backup, under the same condition.
     fn restore_config(&mut self, restoration: &ConfigRestoration) -> Reply {
         let ConfigRestoration { shard, backup, .. } = *restoration;
         let claim = Restoration { shard, backup, revision: Version::ABSENT, records: Vec::new() };
@@ -126,12 +126,12 @@ impl Data {
         Reply::Count(left.unwrap_or_default())
     }
 
-    /// Takes out whose configuration changed since the last time.
+    /// Takes the configuration changes since the last call.
     pub(super) fn take_news(&mut self) -> Vec<ConfigNews> {
         self.config.take_news()
     }
 
-    /// Takes a block of a snapshot that is not of keys. Returns whether it was one.
+    /// Applies a block of a snapshot that holds no keys. Returns whether it was such a block.
     pub(super) fn take_block(&mut self, block: &[u8]) -> Result<bool, DecodeError> {
         let is_config = config::is_block(block);
         if is_config {
@@ -140,7 +140,7 @@ impl Data {
         Ok(is_config)
     }
 
-    /// Keys held.
+    /// Number of keys.
     pub(super) fn record_count(&self) -> u64 {
         self.kv.record_count()
     }
@@ -150,20 +150,20 @@ impl Data {
         self.config.digest(self.kv.digest())
     }
 
-    /// Begins a snapshot of the state as it is now; its first block begins with `header`.
+    /// Begins a snapshot of the current state. Its first block begins with `header`.
     pub(super) fn begin_snapshot(&mut self, header: Vec<u8>) {
         self.kv.begin_snapshot(header);
         self.config.begin_snapshot();
     }
 
-    /// The next block of the snapshot in the making; `None` when it is complete.
+    /// The next block of the unfinished snapshot; `None` when it is complete.
     pub(super) fn next_block(&mut self) -> Option<Vec<u8>> {
         self.kv.next_block().or_else(|| self.config.next_block())
     }
 
-    /// Drops the snapshot in the making.
+    /// Drops the unfinished snapshot.
     pub(super) fn abandon_snapshot(&mut self) {
-        self.kv.capture = None;
+        self.kv.copy_on_write = None;
         self.config.abandon_snapshot();
     }
 }

@@ -1,12 +1,12 @@
-//! The deterministic part: what an entry of the log does to a shard's state.
+//! The replicated state machines: the effect of a log entry on a shard's state.
 //!
-//! Contract of a machine: the same entries in the same order give the same state and the same replies on every
-//! replica, for ever. So there is no clock (time enters as a value in the log), no randomness and no iteration in
-//! hash order. Applying cannot fail: what could be refused was refused before it entered the log, and what
-//! depends on state is an ordinary reply.
+//! Contract of a state machine: the same entries in the same order give the same state and the same
+//! replies on every replica, in every release. So there is no clock (times are values in the log),
+//! no randomness and no iteration in hash order. Applying cannot fail: invalid commands are refused
+//! before they enter the log, and refusals that depend on state are ordinary replies.
 
-mod capture;
 pub mod config;
+mod copy_on_write;
 mod data;
 pub mod kv;
 pub mod moving;
@@ -15,35 +15,36 @@ mod restore;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use crate::command::config::ConfigNews;
 use crate::command::{Read, Refusal, Reply, Write};
 use crate::control::registry::Registry;
 use crate::deliberate::Faults;
-use crate::event::ConfigNews;
 use crate::membership::Membership;
 use crate::types::{LogIndex, MigrationId, ShardId, UnixMillis};
 pub use data::Data;
-pub use restore::{BlockKind, Restore, RestoreError, Restored, Scan};
+pub use restore::{BlockKind, Restore, RestoreError, Restored, SnapshotScan};
 
 /// The state of one shard.
 #[derive(Debug)]
 pub enum Machine {
     /// The prime shard.
-    Registry(Registry),
+    Registry(Box<Registry>),
     /// A data shard.
     Data(Box<Data>),
 }
 
 impl Machine {
-    /// The machine that a shard begins with, in a cluster of so many founders that began with so many data shards.
+    /// The initial state of a shard, in a cluster founded by `founders` nodes with `data_shards`
+    /// data shards.
     pub fn new(shard: ShardId, founders: u64, data_shards: u64) -> Machine {
         if shard == ShardId::PRIME {
-            Machine::Registry(Registry::founded(founders, data_shards))
+            Machine::Registry(Box::new(Registry::founded(founders, data_shards)))
         } else {
             Machine::Data(Box::default())
         }
     }
 
-    /// What `GET /v1/cluster` calls this kind of shard.
+    /// The name of this kind of shard in `GET /v1/cluster`.
     pub fn kind(&self) -> &'static str {
         match self {
             Machine::Registry(_) => "registry",
@@ -51,7 +52,8 @@ impl Machine {
         }
     }
 
-    /// Whether writes of this sort belong to this machine. Checked before a write enters the log.
+    /// Whether this kind of shard applies writes of this kind. Checked before a write enters the
+    /// log.
     pub fn accepts(&self, write: &Write) -> bool {
         match (self, write) {
             (_, Write::Checkpoint { .. }) => true,
@@ -73,20 +75,20 @@ impl Machine {
         }
     }
 
-    /// Whether a write is about keys that this shard owns.
+    /// Whether this shard owns all keys of a write.
     pub fn owns_all_of(&self, write: &Write) -> bool {
         self.data().is_none_or(|data| data.owns_all_of(write))
     }
 
-    /// Applies one write of the entry at `index`, and answers it.
+    /// Applies the write of the entry at `index`, and answers it.
     pub fn apply(&mut self, index: LogIndex, write: Write) -> Reply {
         self.apply_for(index, write, true)
     }
 
-    /// The same; if nobody waits for the reply it need not say anything.
+    /// As [`Machine::apply`]. Unless `is_answered`, the reply may be incomplete.
     pub fn apply_for(&mut self, index: LogIndex, write: Write, is_answered: bool) -> Reply {
         match (self, write) {
-            // The state is looked at, by whoever drives the machine, and not changed.
+            // The owner of the machine begins the snapshot; the state does not change.
             (_, Write::Checkpoint { .. }) => Reply::Checkpointed { index },
             (Machine::Registry(registry), Write::RegisterHost(info)) => registry.register(index, info),
             (Machine::Registry(registry), Write::JoinHost(info)) => registry.join(index, info),
@@ -120,7 +122,7 @@ impl Machine {
         }
     }
 
-    /// Answers a read from the state as it is.
+    /// Answers a read from the current state.
     pub fn read(&self, read: &Read) -> Reply {
         match self {
             Machine::Data(data) => data.read(read),
@@ -128,7 +130,7 @@ impl Machine {
         }
     }
 
-    /// The machine of a data shard.
+    /// The state of a data shard.
     pub fn data(&self) -> Option<&Data> {
         match self {
             Machine::Data(data) => Some(data),
@@ -136,7 +138,8 @@ impl Machine {
         }
     }
 
-    /// The same, to copy from it: nothing else is changed but by [`Machine::apply`].
+    /// The state of a data shard, for copying slots. Only [`Machine::apply`] changes the replicated
+    /// part.
     pub fn data_mut(&mut self) -> Option<&mut Data> {
         match self {
             Machine::Data(data) => Some(data),
@@ -144,13 +147,13 @@ impl Machine {
         }
     }
 
-    /// The last move of slots that the shard took part in, and whether that is not over here.
+    /// The last move of slots in which the shard took part, and whether it is unfinished here.
     pub fn last_move(&self) -> (MigrationId, bool) {
         let ownership = self.data().and_then(Data::ownership_of);
         ownership.map_or((MigrationId(0), false), |ownership| (ownership.last(), ownership.hides()))
     }
 
-    /// Sets which faults the state has.
+    /// Sets the deliberate faults of the state.
     pub fn set_faults(&mut self, faults: Faults) {
         match self {
             Machine::Data(data) => data.set_faults(faults),
@@ -158,7 +161,7 @@ impl Machine {
         }
     }
 
-    /// How many keys are overdue at `now`, counting up to `limit`.
+    /// Number of keys overdue at `now`, counted up to `limit`.
     pub fn overdue(&self, now: UnixMillis, limit: usize) -> usize {
         match self {
             Machine::Data(data) => data.kv.overdue(now, limit),
@@ -166,7 +169,7 @@ impl Machine {
         }
     }
 
-    /// Takes out whose configuration changed since the last time.
+    /// Takes the configuration changes since the last call.
     pub fn take_news(&mut self) -> Vec<ConfigNews> {
         match self {
             Machine::Data(data) => data.take_news(),
@@ -174,10 +177,10 @@ impl Machine {
         }
     }
 
-    /// Whose configuration is not what it was in `before`, which this state replaces.
+    /// Configuration that differs from `before`, which this state replaces.
     pub fn news_against(&self, before: &Machine) -> Vec<ConfigNews> {
         match (self, before) {
-            // Who watches what is elsewhere now must ask there.
+            // Clients that watch configuration in slots that moved must query another shard now.
             (Machine::Data(data), Machine::Data(before)) if data.kv.ownership != before.kv.ownership => {
                 let mut news = data.config.news_of_all();
                 news.extend(before.config.news_of_all());
@@ -188,7 +191,7 @@ impl Machine {
         }
     }
 
-    /// Records held, for metrics.
+    /// Number of records, for metrics.
     pub fn record_count(&self) -> u64 {
         match self {
             Machine::Data(data) => data.record_count(),
@@ -196,8 +199,8 @@ impl Machine {
         }
     }
 
-    /// A checksum over the whole state in canonical order: equal on replicas that applied the same log. Linear in
-    /// the state.
+    /// A checksum over the whole state in canonical order: equal on replicas that applied the same
+    /// log. Linear in the state.
     pub fn digest(&self) -> u64 {
         match self {
             Machine::Data(data) => data.digest(),
@@ -205,8 +208,8 @@ impl Machine {
         }
     }
 
-    /// Begins a snapshot of the state as it is now, for a shard with these replicas. Writes go on; a snapshot already in
-    /// the making is dropped.
+    /// Begins a snapshot of the current state, for a shard with these replicas. Writes continue; an
+    /// unfinished snapshot is dropped.
     pub fn begin_snapshot(&mut self, membership: &Membership) {
         match self {
             Machine::Data(data) => {
@@ -218,8 +221,9 @@ impl Machine {
         }
     }
 
-    /// The next block of the snapshot in the making, of the state at its beginning; `None` when it is complete.
-    /// Replicas that begin at the same index make the same blocks. [`Restore`] takes them.
+    /// The next block of the unfinished snapshot, with the state at its beginning; `None` when it
+    /// is complete. Replicas that begin at the same index make the same blocks. [`Restore`] reads
+    /// them.
     pub fn next_block(&mut self) -> Option<Vec<u8>> {
         match self {
             Machine::Data(data) => data.next_block(),
@@ -227,7 +231,7 @@ impl Machine {
         }
     }
 
-    /// Drops the snapshot in the making.
+    /// Drops the unfinished snapshot.
     pub fn abandon_snapshot(&mut self) {
         match self {
             Machine::Data(data) => data.abandon_snapshot(),

@@ -1,41 +1,45 @@
-//! A move of slots as the state of its two shards: what each step does to keys, configuration and ownership.
+//! Moves of slots as changes of state: the effect of each step on keys, configuration and
+//! ownership.
 //!
-//! The steps, in their order: the receiver opens a copy and takes its parts; the giver freezes the slots, and from there on
-//! nobody owns them; the receiver takes what was still missing, and owns them; the giver releases what it has, and removes it.
+//! The steps in order: The receiver opens a copy and imports its parts. The giver freezes the
+//! slots, and from then on no shard owns them. The receiver imports the remaining changes and
+//! becomes the owner. The giver releases its keys and removes them.
 //!
-//! Why no slot ever has two owners, and none stays without one: the receiver owns only by `Own`, which it takes only of the
-//! very attempt and number of parts that it has; a leader of the giver sends it only when it has applied `Freeze` and sent
-//! every key as it was there then, and what is frozen does not change. `Freeze` is never taken back, so there is no way but
-//! forward, and each step is taken as often as it comes: twice is once.
+//! Why a slot never has two owners, and always gets one: the receiver becomes the owner only by
+//! `Own`, and only if attempt and number of parts match its copy. A leader of the giver sends `Own`
+//! only after it has applied `Freeze` and sent every key in its state at that point, and frozen
+//! keys do not change. `Freeze` is never undone, so the move can only go forward. Every step is
+//! idempotent.
 //!
-//! Moves of one shard are in the order of their numbers, so a step of one that is older than the last is of one that is over.
+//! A shard takes part in moves in the order of their numbers, so a step of a lower number than the
+//! last belongs to a finished move.
 
 use super::config::moving::OutgoingConfig;
 use super::data::Data;
-use super::kv::ownership::{Arrival, Ownership, Stage};
+use super::kv::ownership::{IncomingSlots, Ownership, Stage};
 use crate::command::migration::{Import, Move, MoveReply, MoveStep, NamespacePart};
 use crate::command::{Read, Refusal, Reply, Write};
-use crate::control::slot_set::SlotSet;
 use crate::deliberate::{Fault, Faults};
 use crate::limits;
+use crate::slots::slot_set::SlotSet;
 use crate::types::{MigrationId, Version};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-/// How far a copy that is sent has come.
+/// Progress of an outgoing copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutgoingRest {
-    /// Keys that changed since they were sent.
+    /// Number of keys that changed since they were sent.
     pub keys: usize,
-    /// Keys of the slots there are.
+    /// Number of keys in the slots.
     pub rows: u64,
     /// Whether there are namespaces that were never sent.
     pub has_config: bool,
 }
 
 impl Data {
-    /// Whether a write is about keys that are all owned.
+    /// Whether the shard owns all keys of a write.
     pub(super) fn owns_all_of(&self, write: &Write) -> bool {
         let Some(ownership) = &self.kv.ownership else { return true };
         match write {
@@ -55,7 +59,8 @@ impl Data {
         }
     }
 
-    /// What a read may be answered with: as it is, together with what is owned, or not at all.
+    /// Answers a read together with the owned slots if it covers many keys; refuses it if a key is
+    /// not owned.
     pub(super) fn read_owned(&self, read: &Read) -> Reply {
         let Some(ownership) = &self.kv.ownership else { return self.answer(read) };
         let owns_all = match read {
@@ -74,7 +79,7 @@ impl Data {
         if owns_all { self.answer(read) } else { Reply::Refused(Refusal::NotHere) }
     }
 
-    /// Takes a step.
+    /// Applies a step.
     pub(super) fn step(&mut self, Move { migration, step, .. }: Move, faults: Faults) -> MoveReply {
         match step {
             MoveStep::Open { attempt, slots, founding, limit } => {
@@ -91,7 +96,7 @@ impl Data {
         }
     }
 
-    /// The ownership, of a shard that has none what it was founded with.
+    /// The ownership. A shard without one gets its founding slots.
     fn ownership(&mut self, founding: SlotSet) -> &mut Ownership {
         self.kv.ownership.get_or_insert_with(|| Box::new(Ownership::founded(founding)))
     }
@@ -106,7 +111,7 @@ impl Data {
                 return MoveReply::Outdated;
             }
             ownership.last = migration;
-            let arrival = Arrival { slots, attempt, sequence: 0, rows: 0, sweeping: None };
+            let arrival = IncomingSlots { slots, attempt, sequence: 0, rows: 0, sweeping: None };
             ownership.stage = Stage::Arriving(arrival);
             return MoveReply::Done;
         }
@@ -138,7 +143,7 @@ impl Data {
         if migration > last {
             return MoveReply::Outdated;
         }
-        // The answer to `Own` may be lost, and a key expire at the giver before it asks again.
+        // The reply to `Own` may be lost, and a key may expire at the giver before it retries.
         let arrival = match &mut ownership.stage {
             Stage::Arriving(arrival) if migration == last => arrival,
             _ => return MoveReply::Owned,
@@ -249,13 +254,14 @@ impl Data {
         }
     }
 
-    /// Removes some of what is not owned of these slots, keys first. Returns where to go on; `None` when all is removed.
+    /// Removes some keys of these slots, then namespaces. Returns the key after which to continue;
+    /// `None` when all are removed.
     fn sweep(&mut self, slots: &SlotSet, swept: Option<&[u8]>, limit: usize) -> Option<Box<[u8]>> {
         if let Some(rest) = self.kv.sweep(slots, swept, limit) {
             return Some(rest);
         }
         let is_over = self.config.forget_some(slots, limits::MOVE_NAMESPACES_PER_STEP_MAX);
-        // All keys are looked at; doing it again is cheap from behind the last one of them.
+        // All keys are inspected. Repeating that from the last key is cheap.
         if is_over {
             None
         } else {
@@ -263,7 +269,8 @@ impl Data {
         }
     }
 
-    /// Begins a copy of these slots for another shard. Nothing of it is part of the state.
+    /// Begins a copy of these slots for another shard. The copy is not part of the replicated
+    /// state.
     pub fn begin_outgoing(&mut self, slots: &SlotSet) {
         self.kv.begin_outgoing(slots.clone());
         self.outgoing_config = Some(OutgoingConfig::new(slots.clone()));
@@ -275,15 +282,15 @@ impl Data {
         self.outgoing_config = None;
     }
 
-    /// The next part of the copy, as part `sequence` of `attempt`, found by looking at `limit` keys at most. An empty one
-    /// says that the receiver has everything as it is now, if the walk is complete; otherwise only that none of the keys
-    /// that it looked at was to be copied.
+    /// The next part of the copy, as part `sequence` of `attempt`, found by inspecting at most
+    /// `limit` keys. If the walk is complete, an empty part means that the receiver is up to date.
+    /// Otherwise it only means that none of the inspected keys belongs to the slots.
     pub fn next_part(&mut self, (attempt, sequence): (u64, u64), limit: usize) -> Import {
         let revision = self.kv.revision;
         let mut rows = self.kv.walk_outgoing(limit);
         let (mut removals, mut config) = (Vec::new(), None);
         if rows.is_empty() && self.kv.outgoing_rest().is_some() {
-            // In turn with the keys, which may never come to an end.
+            // Alternate with keys, which clients may change faster than they are copied.
             if sequence % 2 == 1 {
                 config = self.next_namespace_part();
             }
@@ -301,19 +308,20 @@ impl Data {
         self.outgoing_config.as_mut()?.next_part(&self.config)
     }
 
-    /// How far the copy is, once its walk is complete.
+    /// Progress of the copy; `None` until its walk is complete.
     pub fn outgoing_rest(&self) -> Option<OutgoingRest> {
-        let has_config = self.outgoing_config.as_ref().is_some_and(|outgoing| !outgoing.is_passed());
+        let has_config =
+            self.outgoing_config.as_ref().is_some_and(|outgoing_slots| !outgoing_slots.is_passed());
         Some(OutgoingRest { keys: self.kv.outgoing_rest()?, rows: self.kv.outgoing_rows()?, has_config })
     }
 
-    /// The step by which the receiver of a copy that is complete owns its slots.
+    /// The step that makes the receiver of a complete copy the owner.
     pub fn own_step(&self, attempt: u64, sequence: u64) -> MoveStep {
         let (revision, config) = (self.kv.revision, self.config.floor_block().into());
         MoveStep::Own { attempt, sequence, revision, config }
     }
 
-    /// What the shard owns, if it ever took part in a move.
+    /// The ownership; `None` if the shard never took part in a move.
     pub fn ownership_of(&self) -> Option<&Ownership> {
         self.kv.ownership.as_deref()
     }

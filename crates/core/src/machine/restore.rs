@@ -1,10 +1,12 @@
-//! Machines from the blocks of a snapshot.
+//! Restoring state machines from the blocks of a snapshot.
 //!
-//! Owns the layout of the first block, and the checks that blocks need beyond their checksums: a snapshot decodes
-//! whole or not at all. [`Restore`] keeps the state, [`Scan`] only makes sure that one would come out.
+//! Owns the layout of the first block, and the checks of blocks beyond their checksums: a snapshot
+//! decodes as a whole or not at all. [`Restore`] builds the state. [`SnapshotScan`] only verifies
+//! that one could be built.
 //!
-//! Records come in the order of their keys, so they are gathered in a row and made a tree at the end: in half the
-//! time that inserting one by one takes, and with full nodes, which take half the room of those that were split.
+//! Records come in the order of their keys, so they are collected in a vector and made a tree at
+//! the end. This takes half the time of inserting them one by one, and the nodes are full, so it
+//! takes half the memory.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -16,28 +18,30 @@ use super::data::Data;
 use super::kv::ownership::Ownership;
 use super::kv::{KeyValue, Record};
 use crate::codec::{DecodeError, Decoder};
+use crate::command::config::block::check_block;
 use crate::command::expiry;
 use crate::control::registry::Registry;
 use crate::membership::Membership;
 use crate::types::{UnixMillis, Version};
 
-/// First byte of a first block: the version of the layout.
+/// First byte of a first block: version of the layout.
 const FORMAT: u8 = 3;
 /// Second byte: a data shard.
 pub(super) const KIND_DATA: u8 = 1;
 /// Second byte: the prime shard.
 pub(super) const KIND_REGISTRY: u8 = 2;
-/// Second byte: a data shard that took part in a move of slots; what it owns stands behind who replicates it.
+/// Second byte: a data shard that took part in a move of slots. Its ownership follows the
+/// membership.
 const KIND_MOVED: u8 = 3;
 
-/// The beginning of a first block: layout, kind of machine, and who replicates the shard.
+/// The beginning of a first block: layout, kind of machine, and membership.
 pub(super) fn header(kind: u8, membership: &Membership) -> Vec<u8> {
     let mut block = alloc::vec![FORMAT, kind];
     membership.encode(&mut block);
     block
 }
 
-/// The same, of a data shard.
+/// The beginning of a first block of a data shard.
 pub(super) fn data_header(membership: &Membership, ownership: Option<&Ownership>) -> Vec<u8> {
     let Some(ownership) = ownership else { return header(KIND_DATA, membership) };
     let mut block = alloc::vec![FORMAT, KIND_MOVED];
@@ -46,7 +50,8 @@ pub(super) fn data_header(membership: &Membership, ownership: Option<&Ownership>
     block
 }
 
-/// Why blocks are not a snapshot. They passed their checksums, so this is another version or a fault of the maker.
+/// Why blocks are not a snapshot. Their checksums were correct, so the writer has another version
+/// or a bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
     /// A block does not decode.
@@ -57,7 +62,7 @@ pub enum RestoreError {
     Empty,
 }
 
-/// A machine in the making.
+/// A state machine under construction.
 #[derive(Debug, Default)]
 pub struct Restore {
     restored: Option<Restored>,
@@ -65,20 +70,20 @@ pub struct Restore {
     records: Vec<Record>,
 }
 
-/// What a snapshot holds.
+/// The content of a snapshot.
 #[derive(Debug)]
 pub struct Restored {
     /// The state.
     pub machine: Machine,
-    /// Who replicated the shard then.
+    /// The membership of the shard at the time.
     pub membership: Membership,
 }
 
 impl Restore {
-    /// Takes the next block, in the order in which [`Machine::next_block`] made them.
+    /// Reads the next block, in the order in which [`Machine::next_block`] made them.
     ///
     /// # Errors
-    /// When the block cannot be one of this snapshot. The whole is then worthless.
+    /// When the block cannot be the next one of this snapshot. The [`Restore`] is then useless.
     pub fn block(&mut self, block: &[u8]) -> Result<(), RestoreError> {
         let mut decoder = Decoder::new(block);
         match self.restored.as_mut().map(|restored| &mut restored.machine) {
@@ -94,7 +99,7 @@ impl Restore {
         Ok(decoder.finish()?)
     }
 
-    /// All of it, after the last block.
+    /// Returns the content, after the last block.
     ///
     /// # Errors
     /// When there was no block.
@@ -126,7 +131,7 @@ fn first(decoder: &mut Decoder<'_>) -> Result<Restored, DecodeError> {
             let kv = KeyValue::restored(revision, restoring, ownership);
             Machine::Data(Box::new(Data { kv, ..Data::default() }))
         }
-        KIND_REGISTRY => Machine::Registry(Registry::restore(decoder)?),
+        KIND_REGISTRY => Machine::Registry(Box::new(Registry::restore(decoder)?)),
         _ => return Err(DecodeError::UnknownTag("kind of machine")),
     };
     Ok(Restored { machine, membership })
@@ -146,7 +151,7 @@ fn records(
     Ok(())
 }
 
-/// A record as it stands in a block.
+/// A record in a block.
 struct Row<'a> {
     key: &'a [u8],
     version: Version,
@@ -154,7 +159,7 @@ struct Row<'a> {
     expires: Option<UnixMillis>,
 }
 
-/// Reads one record that must follow the key `last` in a shard at `revision`.
+/// Reads one record of a shard at `revision`. Its key must be greater than `last`.
 fn record<'a>(
     (last, revision): (Option<&[u8]>, Version),
     decoder: &mut Decoder<'a>,
@@ -172,36 +177,38 @@ fn record<'a>(
     Ok(Row { key, version, value, expires })
 }
 
-/// What a block of a snapshot holds.
+/// The kind of a snapshot block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockKind {
-    /// What the snapshot is of; all of it, for the prime shard.
+    /// The first block, which describes the snapshot. For the prime shard it is the only one.
     First,
-    /// Keys, as [`crate::command::RestoredKey`] reads them with [`crate::command::RowLayout::Expiring`].
+    /// Keys, as [`crate::command::RestoredKey`] reads them with
+    /// [`crate::command::RowLayout::Expiring`].
     Keys,
     /// Configuration, as [`crate::command::ConfigRestoration`] takes it.
     Config,
 }
 
-/// A snapshot looked through block by block. Refuses what [`Restore`] does, and keeps one key instead of the state.
+/// Verifies a snapshot block by block. It refuses what [`Restore`] refuses, and keeps one key
+/// instead of the state.
 #[derive(Debug, Default)]
-pub struct Scan {
+pub struct SnapshotScan {
     state: Option<Scanned>,
 }
 
 #[derive(Debug)]
 enum Scanned {
-    /// It is small, and all of it stands in the first block.
+    /// The first block is the only one.
     Registry { hosts: u64 },
     /// The first block is followed by records.
     Data { revision: Version, last: Option<Box<[u8]>>, records: u64 },
 }
 
-impl Scan {
-    /// Looks through the next block, and says what it holds.
+impl SnapshotScan {
+    /// Verifies the next block and returns its kind.
     ///
     /// # Errors
-    /// When the block cannot be one of this snapshot.
+    /// When the block cannot be the next one of this snapshot.
     pub fn block(&mut self, block: &[u8]) -> Result<BlockKind, RestoreError> {
         let mut decoder = Decoder::new(block);
         match &mut self.state {
@@ -217,7 +224,7 @@ impl Scan {
                 Ok(BlockKind::First)
             }
             Some(Scanned::Data { .. }) if config::is_block(block) => {
-                config::check_block(block)?;
+                check_block(block)?;
                 Ok(BlockKind::Config)
             }
             Some(Scanned::Data { revision, last, records }) => {
@@ -234,7 +241,7 @@ impl Scan {
         }
     }
 
-    /// Keys, or hosts, so far.
+    /// Number of keys so far; for the prime shard, number of hosts.
     pub fn records(&self) -> u64 {
         match self.state {
             Some(Scanned::Registry { hosts }) => hosts,
@@ -243,7 +250,7 @@ impl Scan {
         }
     }
 
-    /// The revision of a data shard: no version of a key in it is higher. 0 for the prime shard.
+    /// The revision of a data shard: no key has a higher version. 0 for the prime shard.
     pub fn revision(&self) -> Version {
         match self.state {
             Some(Scanned::Data { revision, .. }) => revision,
@@ -251,7 +258,7 @@ impl Scan {
         }
     }
 
-    /// Whether the state is the prime shard's; `None` before the first block.
+    /// Whether the state is that of the prime shard; `None` before the first block.
     pub fn is_registry(&self) -> Option<bool> {
         self.state.as_ref().map(|state| matches!(state, Scanned::Registry { .. }))
     }
@@ -290,7 +297,7 @@ mod tests {
         machine.apply(LogIndex(1), Write::Expire { shard: ShardId(1), now: UnixMillis(now), limit: 100 });
     }
 
-    /// Takes all blocks of a snapshot, calling `meanwhile` before each.
+    /// Returns all blocks of a snapshot. Calls `meanwhile` before each.
     fn blocks(machine: &mut Machine, mut meanwhile: impl FnMut(&mut Machine)) -> Vec<Vec<u8>> {
         machine.begin_snapshot(&Membership::default());
         let mut blocks = vec![];
@@ -304,7 +311,7 @@ mod tests {
     }
 
     fn restored(blocks: &[Vec<u8>]) -> Machine {
-        let (mut restore, mut scan) = (Restore::default(), Scan::default());
+        let (mut restore, mut scan) = (Restore::default(), SnapshotScan::default());
         blocks.iter().try_for_each(|block| restore.block(block)).expect("blocks decode");
         blocks.iter().try_for_each(|block| scan.block(block).map(drop)).expect("blocks decode");
         let machine = restore.finish().expect("a machine").machine;
@@ -346,12 +353,12 @@ mod tests {
     }
 
     fn publish(machine: &mut Machine, pair: u64, number: i64) {
-        use crate::command::config::{Change, ConfigWrite, Deed, Name, Stamp, Value};
+        use crate::command::config::{Change, ConfigOperation, ConfigWrite, Name, Stamp, Value};
         let key = alloc::format!("{pair}").into();
         let changes = vec![Change::PutPair { key, value: Value::Int(number), retype: false }];
-        let deed = Deed::Publish { changes, create: true };
+        let operation = ConfigOperation::Publish { changes, create: true };
         let namespace = Name::new("ns").expect("a name");
-        let write = ConfigWrite { namespace, stamp: Stamp::default(), expected: None, deed };
+        let write = ConfigWrite { namespace, stamp: Stamp::default(), expected: None, operation };
         machine.apply(LogIndex(1), Write::Config(write));
     }
 
@@ -447,7 +454,7 @@ mod tests {
             &[3, 1, 1, 3, 0, 0, 0, 0, 0, 0, 5],
         ] {
             assert!(Restore::default().block(first).is_err(), "{first:?}");
-            assert!(Scan::default().block(first).is_err(), "{first:?}");
+            assert!(SnapshotScan::default().block(first).is_err(), "{first:?}");
         }
         for records in [
             &[1, b'a', 9, 0, 0][..],
@@ -458,11 +465,11 @@ mod tests {
             let mut restore = Restore::default();
             restore.block(&[3, 1, 1, 3, 0, 0, 0, 0, 0, 1, 3, 1, 5]).expect("a header");
             assert!(restore.block(records).is_err(), "{records:?}");
-            let mut scan = Scan::default();
+            let mut scan = SnapshotScan::default();
             assert_eq!(scan.block(&[3, 1, 0, 0, 0, 0, 0, 0, 0, 5]), Ok(BlockKind::First));
             assert!(scan.block(records).is_err(), "{records:?}");
         }
-        let mut scan = Scan::default();
+        let mut scan = SnapshotScan::default();
         assert_eq!(scan.block(&[3, 1, 0, 0, 0, 0, 0, 0, 0, 5]), Ok(BlockKind::First));
         assert_eq!(scan.block(&[1, b'b', 1, 0, 0]), Ok(BlockKind::Keys));
         assert!(scan.block(&[1, b'a', 2, 0, 0]).is_err(), "order holds over blocks");

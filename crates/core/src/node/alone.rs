@@ -1,9 +1,11 @@
-//! What is done when a majority is lost for good: one node goes on alone, with what its own disk holds.
+//! Recovery after the permanent loss of a majority: one node continues alone, with the state on its
+//! own disk.
 //!
-//! Owns the entries that make it so. They are put at the end of the node's log and called committed, without a vote by
-//! anybody: whatever the lost nodes held beyond this log is gone, acknowledged or not, and what stands in this log
-//! uncommitted becomes true. That is for an operator to decide; nothing here is ever done by itself. The shell gives the
-//! node a new cluster id first, so that no node of the old cluster takes it for one of its own.
+//! Owns the log entries that do this. They are appended to the node's log and marked as committed
+//! without any vote. Entries that only the lost nodes held are gone, acknowledged or not, and
+//! uncommitted entries of this log become committed. Only an operator can decide this; it never
+//! happens automatically. The shell first gives the node a new cluster id, so that no node of the
+//! old cluster accepts it as a peer.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -12,24 +14,25 @@ use alloc::vec::Vec;
 use crate::command::{HostChange, Write};
 use crate::membership::{MembershipChange, Role, founding_replicas};
 use crate::raft;
-use crate::storage::{LogEntry, RecoveredShard, RecoveredShards, Tenure, WalRecord};
+use crate::storage::{LogEntry, RecoveredShard, RecoveredShards, ReplicaIncarnation, WalRecord};
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term};
 
-/// Who goes on, and who does not.
+/// The surviving node and the lost ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Survivor<'a> {
-    /// The node that goes on.
+    /// The node that continues.
     pub node: NodeId,
-    /// All others that there may ever have been.
+    /// All other nodes that may ever have existed.
     pub lost: &'a [NodeId],
-    /// How many nodes founded the cluster.
+    /// Number of founders of the cluster.
     pub founders: u64,
-    /// How many data shards it has.
+    /// Number of data shards with which the cluster was founded.
     pub data_shards: u64,
 }
 
-/// Ends every recovered log so that the survivor alone replicates its shard, and the prime one so that it alone is a
-/// host. Returns the records that must be durable in the write-ahead log before the node starts on `shards`.
+/// Appends entries to every recovered log that make the survivor the only replica of its shards and
+/// the only host of the registry. Returns the records that must be durable in the write-ahead log
+/// before the node starts with `shards`.
 pub fn go_on_alone(shards: &mut RecoveredShards, survivor: Survivor<'_>) -> Vec<WalRecord> {
     let mut records = Vec::new();
     for shard in (0..=survivor.data_shards).map(ShardId) {
@@ -59,16 +62,16 @@ pub fn go_on_alone(shards: &mut RecoveredShards, survivor: Survivor<'_>) -> Vec<
     records
 }
 
-/// Every replica that may be one of the shard's, as far as snapshot and log tell; `None` if it is not replicated here. What
-/// the survivor does not carry is lost.
+/// Every replica that may belong to the shard according to the snapshot and the log; `None` if the
+/// survivor has no replica of it. Such a shard is lost.
 fn members(
     survivor: Survivor<'_>,
     shard: ShardId,
     recovered: &RecoveredShard,
 ) -> Option<BTreeMap<ReplicaId, NodeId>> {
-    let founding = match &recovered.log.tenure {
-        Some(Tenure::Ended(_)) => return None,
-        Some(Tenure::Begun { founding, .. }) => founding.clone(),
+    let founding = match &recovered.log.incarnation {
+        Some(ReplicaIncarnation::Ended(_)) => return None,
+        Some(ReplicaIncarnation::Begun { founding, .. }) => founding.clone(),
         None => founding_replicas(shard, survivor.founders),
     };
     let mut members: BTreeMap<ReplicaId, NodeId> = match &recovered.snapshot {
@@ -83,10 +86,10 @@ fn members(
     members.values().any(|node| *node == survivor.node).then_some(members)
 }
 
-/// One vote at a time: a joint configuration would need the majority that is lost. A change that does not fit changes
-/// nothing, so it need not be known which of them do.
+/// Changes one vote at a time, because a joint configuration would need the lost majority. A change
+/// that does not apply has no effect, so it need not be known which of them apply.
 fn changes(own: NodeId, members: BTreeMap<ReplicaId, NodeId>) -> Vec<MembershipChange> {
-    // A shard that had several replicas on this node, one after the other, has the last one.
+    // If this node had several replicas of the shard, one after the other, the last one is current.
     let last = members.iter().rev().find(|(_, node)| **node == own).map(|(replica, _)| *replica);
     let mut changes = vec![MembershipChange::LeaveJoint];
     changes.extend(last.map(|replica| MembershipChange::Roles(vec![(replica, Some(Role::Voter))])));

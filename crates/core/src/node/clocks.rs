@@ -1,12 +1,12 @@
-//! How far the clocks of peers are from this node's.
+//! Offsets between the clocks of peers and this node's clock.
 //!
-//! Owns the estimate. Peers send each other timestamps as NTP peers do (RFC 5905, section 8): each
-//! message has the time at which it was sent, and the two times of the last message that came the
-//! other way. Four times give the offset and the round trip; the offset is wrong by at most half of
-//! the round trip, so the sample with the shortest one counts.
+//! Owns the estimate. Peers exchange timestamps as NTP peers do (RFC 5905, section 8): each message
+//! carries the time at which it was sent, and the two times of the last message in the other
+//! direction. Four times give the offset and the round trip. The error of the offset is at most
+//! half of the round trip, so the sample with the shortest round trip counts.
 //!
-//! Nothing that must be true rests on it: it warns people, and tells clients how long a key has
-//! left by the leader's clock.
+//! Correctness does not depend on the estimate. It serves warnings, and tells clients how long a
+//! key has left by the leader's clock.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -16,21 +16,21 @@ use crate::event::{OutgoingFrame, PeerClock};
 use crate::peer::{self, ClockMessage};
 use crate::types::{NodeId, ShardId, UnixMillis};
 
-/// Samples after which a better one is forgotten: clocks drift.
+/// Number of samples after which a better one expires, because clocks drift.
 const SAMPLES_MAX: u32 = 8;
 
-/// What is known of the clocks of peers.
+/// The estimates for all peers.
 #[derive(Debug, Default)]
 pub(super) struct PeerClocks {
-    peers: BTreeMap<NodeId, Exchange>,
-    /// Messages are due.
+    peers: BTreeMap<NodeId, ClockExchange>,
+    /// Whether messages should be sent.
     is_due: bool,
 }
 
 /// The exchange of timestamps with one peer.
 #[derive(Debug, Default)]
-struct Exchange {
-    /// When the peer sent its last message, by its clock, and when that came, by ours.
+struct ClockExchange {
+    /// When the peer sent its last message, by its clock, and when it arrived, by the clock here.
     last: Option<(UnixMillis, UnixMillis)>,
     estimate: Option<Estimate>,
 }
@@ -40,31 +40,31 @@ struct Exchange {
 struct Estimate {
     offset_ms: i64,
     round_trip_ms: i64,
-    /// Samples since.
+    /// Number of samples since.
     age: u32,
 }
 
 impl Estimate {
-    /// A sample from the times of a message there (`sent`, `received`) and one back (`replied`,
-    /// `arrived`), the two in the middle by the peer's clock. `None` if a clock was set meanwhile,
-    /// so that the times contradict each other.
+    /// A sample from the times of a message to the peer (`sent`, `received`) and one back
+    /// (`replied`, `arrived`), the two in the middle by the peer's clock. `None` if a clock was set
+    /// in between, so that the times contradict each other.
     fn of([sent, received, replied, arrived]: [UnixMillis; 4]) -> Option<Estimate> {
         let between = |from: UnixMillis, to: UnixMillis| i128::from(to.0) - i128::from(from.0);
         let offset = (between(sent, received) + between(arrived, replied)) / 2;
         let round_trip = between(sent, arrived) - between(received, replied);
         let offset_ms = i64::try_from(offset).ok()?;
-        // Times are cut to milliseconds, so a short round trip may come out a little below 0.
+        // Times are truncated to milliseconds, so a short round trip may come out slightly below 0.
         let round_trip_ms = i64::try_from(round_trip).ok().filter(|round_trip| *round_trip > -2)?;
         Some(Estimate { offset_ms, round_trip_ms: round_trip_ms.max(0), age: 0 })
     }
 
-    /// By how much the offset may be wrong. Times are cut to milliseconds, hence the one.
+    /// Error bound of the offset. The extra millisecond accounts for truncated times.
     fn error_ms(self) -> i64 {
         self.round_trip_ms / 2 + 1
     }
 
-    /// The better of an estimate and the next sample. If both cannot be true, a clock was set: the
-    /// sample counts.
+    /// The better of an estimate and the next sample. If they contradict each other, a clock was
+    /// set, and the sample counts.
     fn next(self, sample: Estimate) -> Estimate {
         let distance = i128::from(self.offset_ms) - i128::from(sample.offset_ms);
         let contradicts = distance.abs() > i128::from(self.error_ms()) + i128::from(sample.error_ms());
@@ -74,13 +74,13 @@ impl Estimate {
 }
 
 impl Node {
-    /// Peers are due to hear the time.
+    /// Schedules messages to all peers.
     pub(super) fn send_clocks(&mut self) {
         self.clocks.is_due = true;
     }
 
-    /// A peer sent its time, and perhaps when our last message reached it. Nothing can be measured
-    /// before the shell has said what time it is here.
+    /// Handles a clock message. Nothing can be measured before the shell has reported the time
+    /// here.
     pub(super) fn clock_heard(&mut self, from: NodeId, message: ClockMessage) {
         let Some(now) = self.router.clock() else { return };
         let exchange = self.clocks.peers.entry(from).or_default();
@@ -93,7 +93,7 @@ impl Node {
         }
     }
 
-    /// The link to a peer broke.
+    /// Forgets the estimate for a peer whose connection broke.
     pub(super) fn clock_lost(&mut self, peer: NodeId) {
         self.clocks.peers.remove(&peer);
     }
@@ -112,19 +112,19 @@ impl Node {
         }
     }
 
-    /// What is known of the clocks of peers.
+    /// The offsets of all peers, as far as known.
     pub(super) fn peer_clocks(&self) -> Vec<PeerClock> {
         self.clocks.peers.keys().filter_map(|node| self.peer_clock(*node)).collect()
     }
 
-    /// What is known of the clock of a peer.
+    /// The offset of a peer, if known.
     pub(super) fn peer_clock(&self, node: NodeId) -> Option<PeerClock> {
         let estimate = self.clocks.peers.get(&node)?.estimate?;
         Some(PeerClock { node, ahead_ms: estimate.offset_ms, error_ms: estimate.error_ms() })
     }
 
-    /// By how many milliseconds the clock of a shard's leader is ahead of this node's: 0 if this
-    /// node leads, or as long as nothing better is known.
+    /// By how many milliseconds the clock of a shard's leader is ahead of this node's; 0 if this
+    /// node leads or the offset is not known.
     pub fn leader_clock_ahead_ms(&self, shard: ShardId) -> i64 {
         let leader =
             self.groups.find(shard).map_or_else(|| self.router.leader(shard), |group| group.leader());
@@ -145,14 +145,14 @@ mod tests {
     #[test]
     fn four_times_tell_offset_and_round_trip() {
         for (times, expected) in [
-            // Both clocks agree; 3 ms there, 1 ms back; the answer waits for 200 ms.
+            // Both clocks agree; 3 ms to the peer, 1 ms back; the peer waits 200 ms in between.
             ([1_000, 1_003, 1_203, 1_204], Some((1, 4))),
-            // The peer's is a minute ahead, then a minute behind.
+            // The peer's clock is a minute ahead, then a minute behind.
             ([1_000, 61_002, 61_202, 1_204], Some((60_000, 4))),
             ([100_000, 40_002, 40_202, 100_204], Some((-60_000, 4))),
-            // All within a millisecond, which ended while the message was there.
+            // Everything happens within a millisecond, which ends while the message is at the peer.
             ([1_000, 5_000, 5_001, 1_000], Some((4_000, 0))),
-            // The clock here was set back while the message was under way.
+            // The clock here was set back while the message was in transit.
             ([100_000, 100_002, 100_202, 40_204], None),
             ([0, u64::MAX, u64::MAX, 0], None),
         ] {

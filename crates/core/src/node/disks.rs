@@ -1,32 +1,37 @@
-//! The state of this node's disk and of its peers' disks, and for how long a disk that was slow is not trusted to lead on.
+//! The states of this node's disk and of its peers' disks, and how long a disk that was slow must
+//! not lead.
 //!
-//! Owns the hysteresis: a disk that hangs again and again would otherwise move every leadership twice each time, and clients
-//! would wait for it to hang once more. What replicas do on a stalled disk is in `raft::stalls`.
+//! Owns the hysteresis. Without it, a disk that hangs repeatedly would move every leadership twice
+//! each time, and clients would wait for the next hang. `raft::stalls` owns the behaviour of
+//! replicas on a stalled disk.
 
 use super::Node;
 use crate::deliberate::Fault;
 use crate::event::StallReason;
-use crate::raft::{DiskState, Disks, Group};
+use crate::peer::DiskState;
+use crate::raft::{Disks, Group};
 use crate::types::{NodeId, ShardId, Ticks};
 use alloc::vec::Vec;
 
-/// For so many election timeouts after its disk was slow, a node leads only what no other node can.
+/// Number of election timeouts after its disk was slow during which a node leads only shards that
+/// no other node can lead.
 const UNSTEADY_ELECTION_TIMEOUTS: u64 = 5;
 
-/// This time doubles, up to so many election timeouts, whenever the disk is slow again within as many of them: a minute by
-/// default. A node with a bad disk then moves its leaderships once a minute at most.
+/// This time doubles, up to this many election timeouts, whenever the disk is slow again within as
+/// many of them: by default a minute. So a node with a bad disk moves its leaderships at most once
+/// a minute.
 const UNSTEADY_ELECTION_TIMEOUTS_MAX: u64 = 60;
 
-/// What the node's own disk has been through.
+/// The history of the node's own disk.
 #[derive(Debug, Default)]
 pub(super) struct DiskHistory {
     stalled: Option<StallReason>,
-    /// When the disk was slow last, and how many election timeouts it is unsteady from then on.
+    /// When the disk was last slow, and for how many election timeouts it is unsteady from then on.
     slow: Option<(Ticks, u64)>,
 }
 
 impl DiskHistory {
-    /// The disk begins to be slow, or is still.
+    /// Records that the disk begins or continues to be slow.
     fn note_slow(&mut self, now: Ticks, election_ticks: u64) {
         let timeouts = match self.slow {
             Some((last, timeouts)) if now.0 <= last.0 + UNSTEADY_ELECTION_TIMEOUTS_MAX * election_ticks => {
@@ -49,7 +54,7 @@ impl DiskHistory {
 }
 
 impl Node {
-    /// The own disk takes no commands for now, or for another reason than before.
+    /// This node's disk takes no commands for now, or the reason has changed.
     pub(super) fn disk_stalled(&mut self, reason: StallReason) {
         let is_slow = reason == StallReason::Slow;
         let faults = self.options.faults;
@@ -64,7 +69,7 @@ impl Node {
         self.update_own_disk();
     }
 
-    /// The own disk takes commands again.
+    /// This node's disk takes commands again.
     pub(super) fn disk_recovered(&mut self) {
         let history = &mut self.disk_history;
         if history.stalled.take() == Some(StallReason::Slow)
@@ -75,7 +80,8 @@ impl Node {
         self.update_own_disk();
     }
 
-    /// Time passed: lets go of what is led on a disk that should lead nothing, and trusts one that was steady for long enough.
+    /// Handles a tick: transfers leadership if the disk should not lead, and trusts a disk that was
+    /// steady for long enough.
     pub(super) fn tick_disk(&mut self) {
         self.update_own_disk();
         if self.disks.own() != DiskState::Healthy {
@@ -90,8 +96,8 @@ impl Node {
         }
     }
 
-    /// Whether the own disk refuses writes, so that the log should be cut wherever it can be. On a slow disk that would only
-    /// be more to write.
+    /// Whether this node's disk refuses writes, so that the log should be cut wherever possible. On
+    /// a slow disk that would only add writes.
     pub(super) fn is_disk_full(&self) -> bool {
         self.disk_history.stalled == Some(StallReason::Refused)
     }
@@ -105,7 +111,7 @@ impl Node {
     }
 
     fn disks_changed(&mut self) {
-        // What a snapshot lets go of may be the room that is missing.
+        // A snapshot may free the space that the disk lacks.
         self.look_at_snapshots();
         let shards: Vec<ShardId> = self.groups.iter().map(Group::shard).collect();
         let (disks, router): (&Disks, _) = (&self.disks, &self.router);

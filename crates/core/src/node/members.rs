@@ -1,10 +1,11 @@
-//! Membership as a node sees it: which hosts the registry wants, which it is to talk to, and what its leaders do about
-//! both.
+//! Membership as a node sees it: the hosts in the registry, the peers to connect to, and the
+//! reconciliation of shards by the leaders on this node.
 //!
-//! The registry says what is wanted of each replica (`placing`). Each leader of a shard takes the steps for its shard
-//! (`raft::membership`). A host that leaves goes out of the data shards first and
-//! out of the prime shard last, where it learns of it; then the leader of the prime shard writes that it is gone, and
-//! everyone tells it so and hangs up.
+//! The registry holds the wanted state of each replica (`placing`). The leader of each shard takes
+//! the steps for its shard (`raft::membership`). A host that leaves is removed from the data shards
+//! first and from the prime shard last, through which it learns of its removal. Then the leader of
+//! the prime shard records that it is gone. All peers tell it so in a last frame and close their
+//! connections.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,88 +13,96 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::Node;
-use crate::command::{HostChange, Refusal, Reply, Standing, Write};
+use crate::command::{HostChange, HostRole, Refusal, Reply, Write};
 use crate::control::placement;
-use crate::control::registry::Seat;
 use crate::event::OutgoingFrame;
 use crate::limits;
 use crate::machine::Machine;
 use crate::membership::{Membership, Role};
 use crate::peer;
 use crate::raft::Wanted;
+use crate::topology::HostEntry;
 use crate::types::{LogIndex, NodeId, ShardId};
 
-/// What a node has made of the registry so far.
+/// The state that a node has derived from the registry.
 #[derive(Default)]
-pub(super) struct Roster {
-    /// [`Registry::changed`](crate::control::registry::Registry::changed) when it was last looked at.
+pub(super) struct AppliedRegistry {
+    /// [`Registry::changed`](crate::control::registry::Registry::changed) of the registry that was
+    /// last applied here.
     seen: Option<LogIndex>,
-    /// Whom to talk to, and where.
+    /// Peers with their addresses.
     peers: Vec<(NodeId, String)>,
-    /// The shell has not been told of `peers`.
+    /// Whether `peers` has changed since the shell was informed.
     is_untold: bool,
-    /// Peers that were removed and do not know it.
+    /// Removed peers that must be sent their last frame.
     farewells: Vec<NodeId>,
-    /// Peers that should hear which hosts this node knows.
+    /// Peers that should be told which hosts this node knows.
     introductions: Vec<NodeId>,
 }
 
 impl Node {
-    /// Whom this node should have a connection with, and at which address.
+    /// The peers to which this node should have a connection, with their addresses.
     pub fn peers(&self) -> &[(NodeId, String)] {
-        &self.roster.peers
+        &self.applied_registry.peers
     }
 
-    /// What the registry knows of a number, so that the transport can refuse who should not have it.
-    pub fn seat(&self, node: NodeId) -> Option<&Seat> {
-        self.registry().seats().get(&node)
+    /// The registry's entry of a node number, so that the transport can refuse an unauthorized
+    /// node.
+    pub fn host_entry(&self, node: NodeId) -> Option<&HostEntry> {
+        self.registry().host_entries().get(&node)
     }
 
-    /// Disk and peer address of every host that belongs to the cluster, for the control file.
+    /// Disk uuid and peer address of every host that belongs to the cluster, for the control file.
     pub fn known_hosts(&self) -> impl Iterator<Item = (NodeId, Uuid, &str)> {
-        let seats = self.registry().seats().iter().filter(|(_, seat)| seat.standing != Standing::Removed);
-        seats.filter_map(|(&node, seat)| {
-            let info = &seat.host.as_ref()?.info;
+        let host_entries = self
+            .registry()
+            .host_entries()
+            .iter()
+            .filter(|(_, host_entry)| host_entry.standing != HostRole::Removed);
+        host_entries.filter_map(|(&node, host_entry)| {
+            let info = &host_entry.host.as_ref()?.info;
             Some((node, info.uuid, info.peer_address.as_str()))
         })
     }
 
-    /// Looks at the registry if it has changed.
+    /// Applies changes of the registry to this node.
     pub(super) fn follow_registry(&mut self) {
         let changed = self.registry().changed();
-        if self.roster.seen == Some(changed) {
+        if self.applied_registry.seen == Some(changed) {
             return;
         }
         let own = self.options.host.node;
-        let is_gone = |node: NodeId| self.seat(node).is_some_and(|seat| seat.standing == Standing::Removed);
+        let is_gone = |node: NodeId| {
+            self.host_entry(node).is_some_and(|host_entry| host_entry.standing == HostRole::Removed)
+        };
         let is_removed = is_gone(own);
-        let gone = self.roster.peers.iter().map(|(node, _)| *node).filter(|&node| is_gone(node));
+        let gone = self.applied_registry.peers.iter().map(|(node, _)| *node).filter(|&node| is_gone(node));
         let farewells: Vec<NodeId> = gone.filter(|&node| self.router.is_linked(node)).collect();
         let peers = self.wanted_peers();
-        // What the registry says by now need not be remembered from hearsay.
+        // Hosts that the registry contains need not be remembered from indirect reports.
         let registered: Vec<NodeId> = self.known_hosts().map(|(node, _, _)| node).collect();
         self.options.hosts.retain(|node, _| !registered.contains(node));
         self.removed |= is_removed;
         let up = self.router.peers().iter().filter(|peer| peer.up).map(|peer| peer.node);
-        self.roster.introductions = up.collect();
-        self.roster.seen = Some(changed);
+        self.applied_registry.introductions = up.collect();
+        self.applied_registry.seen = Some(changed);
         self.carry();
         self.map_routes();
-        self.roster.farewells.extend(farewells);
-        if self.roster.peers != peers {
+        self.applied_registry.farewells.extend(farewells);
+        if self.applied_registry.peers != peers {
             self.router.set_peers(peers.iter().map(|(node, _)| *node));
             self.output.set_peers(peers.iter().map(|(node, _)| *node));
-            self.roster.peers = peers;
-            self.roster.is_untold = true;
+            self.applied_registry.peers = peers;
+            self.applied_registry.is_untold = true;
         }
     }
 
-    /// The registry is to be looked at again, though it has not changed.
+    /// Makes the next [`Node::follow_registry`] apply the registry even if it has not changed.
     pub(super) fn look_again(&mut self) {
-        self.roster.seen = None;
+        self.applied_registry.seen = None;
     }
 
-    /// Tells the router who carries what, as the registry has it.
+    /// Gives the router the slot map and the nodes of all replicas.
     fn map_routes(&mut self) {
         let registry = match self.groups.prime().machine() {
             Machine::Registry(registry) => registry,
@@ -103,28 +112,31 @@ impl Node {
         self.router.set_map(registry.slots(), carriers.map(|replica| (replica.shard, replica.node)));
     }
 
-    /// A link with a peer stands: it hears whom this node knows.
+    /// Schedules the list of known hosts for a peer whose connection is established.
     pub(super) fn introduce(&mut self, peer: NodeId) {
-        self.roster.introductions.push(peer);
+        self.applied_registry.introductions.push(peer);
     }
 
-    /// A peer knows of a host. If the registry here does not yet, this may be the only way to learn of it: it may be the
-    /// one who leads, and so the only one from whom the registry could be learnt.
+    /// Records a host that a peer knows. If this node's registry does not contain it, this may be
+    /// the only way to learn of it: the host may be the leader, and so the only source of a newer
+    /// registry.
     pub(super) fn heard_of(&mut self, node: NodeId, address: String) {
-        let is_news = self.seat(node).is_none() && self.options.hosts.get(&node) != Some(&address);
+        let is_news = self.host_entry(node).is_none() && self.options.hosts.get(&node) != Some(&address);
         if is_news && self.options.hosts.len() < 2 * limits::HOSTS_MAX {
             self.options.hosts.insert(node, address);
-            self.roster.seen = None;
+            self.applied_registry.seen = None;
         }
     }
 
-    /// Everyone but this node who belongs to the cluster: those of the registry, and those whom it does not know yet here.
-    /// Numbers rise, so those are behind its last one.
+    /// All other hosts of the cluster: those in the registry, and those known from peers that are
+    /// newer than this node's registry. Node numbers rise, so newer hosts have numbers above its
+    /// last.
     fn wanted_peers(&self) -> Vec<(NodeId, String)> {
         let registry = self.registry();
-        let seats = registry.seats().iter().filter(|(_, seat)| seat.standing != Standing::Removed);
-        let mut nodes: Vec<NodeId> = seats.map(|(&node, _)| node).collect();
-        let last = registry.seats().last_key_value().map_or(NodeId(0), |(node, _)| *node);
+        let host_entries =
+            registry.host_entries().iter().filter(|(_, host_entry)| host_entry.standing != HostRole::Removed);
+        let mut nodes: Vec<NodeId> = host_entries.map(|(&node, _)| node).collect();
+        let last = registry.host_entries().last_key_value().map_or(NodeId(0), |(node, _)| *node);
         nodes.extend(self.options.hosts.keys().filter(|node| **node > last));
         nodes.retain(|&node| node != self.options.host.node);
         let address = |node: NodeId| {
@@ -135,49 +147,54 @@ impl Node {
         nodes.into_iter().filter_map(|node| Some((node, address(node)?))).collect()
     }
 
-    /// Hands out what the shell and removed peers must be told. A farewell goes before the shell hangs up.
+    /// Emits the frames for removed and newly connected peers, and the new set of peers. The last
+    /// frame to a removed peer must be queued before the shell closes the connection.
     pub(super) fn emit_roster(&mut self, frames: &mut Vec<OutgoingFrame>) -> Option<Vec<(NodeId, String)>> {
-        for to in self.roster.farewells.drain(..) {
+        for to in self.applied_registry.farewells.drain(..) {
             let payload = Bytes::from_static(&[peer::KIND_FAREWELL]);
             frames.push(OutgoingFrame { to, payload, droppable: false });
         }
-        if !self.roster.introductions.is_empty() {
+        if !self.applied_registry.introductions.is_empty() {
             let known = self.known_hosts().map(|(node, _, address)| (node, address));
             let payload = Bytes::from(peer::hosts(known));
-            for to in self.roster.introductions.drain(..) {
+            for to in self.applied_registry.introductions.drain(..) {
                 frames.push(OutgoingFrame { to, payload: payload.clone(), droppable: false });
             }
         }
-        core::mem::take(&mut self.roster.is_untold).then(|| self.roster.peers.clone())
+        core::mem::take(&mut self.applied_registry.is_untold).then(|| self.applied_registry.peers.clone())
     }
 
     pub(super) fn has_roster_output(&self) -> bool {
-        self.roster.is_untold || !self.roster.farewells.is_empty() || !self.roster.introductions.is_empty()
+        self.applied_registry.is_untold
+            || !self.applied_registry.farewells.is_empty()
+            || !self.applied_registry.introductions.is_empty()
     }
 
-    /// Peers that could take the leadership of a shard over: those whose replicas are to vote, so that nobody is handed what
-    /// it would have to hand back. Those that are draining or have no steady disk only if `must` and there is nobody else.
-    pub(super) fn heirs(&self, shard: ShardId, must: bool) -> Vec<NodeId> {
+    /// Reachable peers that could take over the leadership of a shard. Their replicas should vote,
+    /// because another leader would have to transfer the leadership back. Peers that are draining
+    /// or whose disks are not healthy are returned only if `must` is set and there are no others.
+    pub(super) fn successors(&self, shard: ShardId, must: bool) -> Vec<NodeId> {
         let voters = self.registry().wanted(shard).filter(|(_, _, role)| *role == Some(Role::Voter));
         let able = voters.map(|(_, node, _)| node).filter(|&node| self.router.is_up(node));
         let is_unfit = |node: &NodeId| {
-            self.seat(*node).is_none_or(|seat| seat.draining || !seat.stays()) || !self.disks.may_lead(*node)
+            self.host_entry(*node).is_none_or(|host_entry| host_entry.draining || !host_entry.stays())
+                || !self.disks.may_lead(*node)
         };
         let (unfit, willing): (Vec<NodeId>, Vec<NodeId>) = able.partition(is_unfit);
         if willing.is_empty() && must { unfit } else { willing }
     }
 
-    /// Lets others lead what this node leads, as far as there are others.
+    /// Transfers the leaderships of this node, as far as there are successors.
     pub(super) fn hand_over(&mut self, must: bool) {
         let led: Vec<ShardId> =
             self.groups.iter().filter(|group| group.leads()).map(|group| group.shard()).collect();
         for shard in led {
-            let heirs = self.heirs(shard, must);
-            self.groups.with(shard, |group| group.transfer_leadership(|node| heirs.contains(&node)));
+            let successors = self.successors(shard, must);
+            self.groups.with(shard, |group| group.transfer_leadership(|node| successors.contains(&node)));
         }
     }
 
-    /// Lets this node's leaders take the next step towards what the registry wants, once a tick.
+    /// Lets the leaders on this node take the next step towards the wanted membership, once a tick.
     pub(super) fn reconcile(&mut self) {
         let changed = self.registry().changed();
         let leaders: Vec<ShardId> = self
@@ -192,14 +209,14 @@ impl Node {
         let up: Vec<NodeId> =
             self.router.peers().iter().filter(|peer| peer.answers).map(|peer| peer.node).collect();
         for shard in leaders {
-            let (wanted, heirs) = (self.wanted(shard), self.heirs(shard, true));
+            let (wanted, successors) = (self.wanted(shard), self.successors(shard, true));
             self.groups.with(shard, |group| {
-                group.reconcile(&wanted, changed, &up, |node| heirs.contains(&node));
+                group.reconcile(&wanted, changed, &up, |node| successors.contains(&node));
             });
         }
     }
 
-    /// What the registry wants of a shard's replicas.
+    /// The wanted replicas of a shard, from the registry.
     fn wanted(&self, shard: ShardId) -> Wanted {
         let mut wanted = Wanted::default();
         for (replica, node, role) in self.registry().wanted(shard) {
@@ -209,13 +226,15 @@ impl Node {
         wanted
     }
 
-    /// As the leader of the prime shard, writes down who has left.
-    pub(super) fn bury(&mut self) {
+    /// Proposes the removal of hosts that have left, if this node leads the prime shard.
+    pub(super) fn remove_departed_hosts(&mut self) {
         if !self.groups.prime().leads() {
             return;
         }
-        let seats = self.registry().seats().iter();
-        let leaving = seats.filter(|(_, seat)| seat.standing == Standing::Leaving).map(|(&node, _)| node);
+        let host_entries = self.registry().host_entries().iter();
+        let leaving = host_entries
+            .filter(|(_, host_entry)| host_entry.standing == HostRole::Leaving)
+            .map(|(&node, _)| node);
         let gone: Vec<NodeId> = leaving.filter(|&node| self.is_forgotten(node)).collect();
         for node in gone {
             let write = Write::ChangeHost { node, change: HostChange::Removed };
@@ -223,8 +242,10 @@ impl Node {
         }
     }
 
-    /// Whether a node can go: no shard has a replica on it, nobody would ask for its vote again, and nobody who stays knows
-    /// only those who go. Of the data shards, the registry forgets a replica only then.
+    /// Whether a leaving node can be removed: no shard has a replica on it, no voter would ask for
+    /// its vote again, and no remaining host depends on it for knowing the others. The second
+    /// condition needs no check for data shards, because the registry forgets their replicas only
+    /// when it holds.
     fn is_forgotten(&self, node: NodeId) -> bool {
         let group = self.groups.prime();
         let mut rows = self.registry().carried_by(node).into_iter();
@@ -234,11 +255,18 @@ impl Node {
             && self.all_know_each_other()
     }
 
-    /// Whether every host that stays has heard of all others that do. One that was away since before they joined would
-    /// otherwise be left with nobody whom it could reach, or believe.
+    /// Whether every remaining host knows all other remaining hosts. Otherwise, a host that was
+    /// away since before the others joined could be left without any peer that it can reach or
+    /// trust.
     fn all_know_each_other(&self) -> bool {
-        let stays = |seat: &&Seat| matches!(seat.standing, Standing::Voter | Standing::Learner);
-        let hosts = self.registry().seats().values().filter(stays).filter_map(|seat| seat.host.as_ref());
+        let stays =
+            |host_entry: &&HostEntry| matches!(host_entry.standing, HostRole::Voter | HostRole::Learner);
+        let hosts = self
+            .registry()
+            .host_entries()
+            .values()
+            .filter(stays)
+            .filter_map(|host_entry| host_entry.host.as_ref());
         let newest = hosts.clone().map(|host| host.created).max().unwrap_or_default();
         let knows = |node: NodeId| {
             let position = self.reports.get(&(node, ShardId::PRIME));
@@ -248,7 +276,7 @@ impl Node {
         hosts.map(|host| host.info.node).all(knows)
     }
 
-    /// Asks the leader of a shard, here or elsewhere, to let another node lead.
+    /// Asks the leader of a shard, on this or another node, to transfer leadership to a node.
     pub(super) fn transfer(&mut self, shard: ShardId, to: NodeId) -> Reply {
         if !self.registry().shards().contains_key(&shard) {
             return Reply::Refused(Refusal::Invalid("there is no such shard"));
@@ -279,20 +307,18 @@ impl Node {
         }
     }
 
-    /// For checkers: who replicates a shard, as far as this node has applied its log.
+    /// For checkers: the membership of a shard, as far as this node has applied its log.
     pub fn membership(&self, shard: ShardId) -> Option<&Membership> {
         Some(self.groups.find(shard)?.membership())
     }
 
-    /// For checkers: whether every replica that this node carries is of a shard that is replicated just as the registry
-    /// wants it, as far as both are known here.
+    /// For checkers: whether every shard with a replica here is replicated as the registry wants,
+    /// as far as this node knows both.
     pub fn is_as_wanted(&self) -> bool {
-        let is_placed = |row: &crate::control::registry::tables::Replica| {
-            row.wanted.is_some() || row.shard == ShardId::PRIME
-        };
+        let is_placed = |row: &crate::topology::Replica| row.wanted.is_some() || row.shard == ShardId::PRIME;
         let registry = self.registry();
         self.groups.iter().all(|group| self.wanted(group.shard()).is_true_of(group.membership()))
-            && registry.seats().values().all(|seat| seat.standing != Standing::Leaving)
+            && registry.host_entries().values().all(|host_entry| host_entry.standing != HostRole::Leaving)
             && registry.replicas().values().all(is_placed)
             && placement::assignments(registry, 1).is_empty()
             && self.is_carrying_as_wanted()
@@ -311,9 +337,9 @@ impl Node {
             })
     }
 
-    /// Forgets what nodes that are gone reported, and what was reported of shards that are.
+    /// Forgets the reports of removed nodes, and reports about removed shards.
     pub(super) fn forget_reports(&mut self) {
-        let peers: Vec<NodeId> = self.roster.peers.iter().map(|(node, _)| *node).collect();
+        let peers: Vec<NodeId> = self.applied_registry.peers.iter().map(|(node, _)| *node).collect();
         let shards: Vec<ShardId> = self.registry().shards().keys().copied().collect();
         self.reports.retain(|(node, shard), _| peers.contains(node) && shards.binary_search(shard).is_ok());
     }

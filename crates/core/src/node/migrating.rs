@@ -1,14 +1,17 @@
-//! What the leader of a shard does about a move of its slots: it copies, freezes, hands over, and cleans up.
+//! Driving moves of slots: the leader of the giver copies, freezes, hands over and cleans up.
 //!
-//! Owns when. What a step does is `machine::moving`'s; in which order moves are done is the registry's. All that is known of a
-//! move stands in the registry and in the states of its two shards; what a leader keeps here can be lost at any time, and the
-//! next one begins a copy anew, under its own term as the number of the attempt.
+//! Owns the timing. `machine::moving` owns the effect of a step, the registry the order of moves.
+//! The state of a move is in the registry and in its two shards. What a leader keeps here may be
+//! lost at any time: the next leader restarts the copy, with its own term as the number of the
+//! attempt.
 //!
-//! The way: open a copy at the receiver; walk the keys and send them, a part at a time; send again what changed meanwhile,
-//! until little is left; freeze; send the rest; let the receiver own the slots; tell the registry; release, and purge.
-//! Clients wait from the freeze until the receiver owns the slots: a few rounds of consensus.
+//! The sequence: open a copy at the receiver; walk the keys and send them in parts; send changed
+//! keys again until few are left; freeze; send the rest; let the receiver own the slots; tell the
+//! registry; release and purge. Clients wait from the freeze until the receiver owns the slots,
+//! which takes a few rounds of consensus.
 //!
-//! One step of each shard is under way at a time. One whose outcome is not known is taken again: twice is once.
+//! Each shard has one step in progress at a time. A step whose outcome is not known is repeated,
+//! because steps are idempotent.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -16,79 +19,80 @@ use alloc::vec::Vec;
 use super::Node;
 use crate::command::migration::{Import, Move, MoveReply, MoveStep};
 use crate::command::{Reply, Write};
-use crate::control::slot_set::SlotSet;
 use crate::deliberate::Fault;
 use crate::event::MoveStatus;
 use crate::limits;
 use crate::machine::kv::ownership::Stage;
-use crate::router::Errand;
-use crate::router::slots::founding_share;
+use crate::router::InternalRequest;
+use crate::slots::founding_share;
+use crate::slots::slot_set::SlotSet;
 use crate::types::{MigrationId, ShardId, Term, Ticks};
 
-/// With so few keys left to be copied again, the slots are frozen.
+/// The slots are frozen when at most this many keys are left to send again.
 const REST_KEYS_MAX: usize = 512;
 
-/// Parts of what changed that are sent before the slots are frozen though more is left: clients write faster than it is
-/// copied.
+/// Number of parts with changed keys after which the slots are frozen even if more keys are left,
+/// because clients write faster than the copy proceeds.
 const CHANGED_PARTS_MAX: u64 = 256;
 
-/// Walks over keys none of which is to be copied, one after the other before others get their turn.
+/// Number of steps of the walk without a key to copy before other shards get a turn.
 const WALKS_PER_TURN_MAX: usize = 4;
 
-/// Before a step that failed, or has nothing to do, is taken again.
+/// Delay before a step is repeated that failed or had nothing to do.
 const PATIENCE_TICKS: u64 = 2;
 
-/// What this node does as the leader of givers.
+/// The moves that this node drives as the leader of givers.
 #[derive(Default)]
 pub(super) struct Migrating {
     copies: BTreeMap<ShardId, Copy>,
-    errands: u64,
+    internal_requests: u64,
 }
 
-/// One move, as far as this leader of its giver has come.
+/// One move, as far as this leader of its giver has driven it.
 struct Copy {
     migration: MigrationId,
-    /// Of the leadership: another one begins anew.
+    /// Term of the leadership; another leader restarts the copy.
     term: Term,
     to: ShardId,
     slots: SlotSet,
     phase: Phase,
-    /// The number of the next part.
+    /// Number of the next part.
     sequence: u64,
-    /// A part whose outcome is not known.
+    /// The part whose outcome is not known.
     part: Option<Import>,
-    /// Parts sent since the walk was complete.
+    /// Number of parts sent since the walk was complete.
     changed_parts: u64,
-    /// The step under way.
-    errand: Option<u64>,
+    /// The step in progress.
+    internal_request: Option<u64>,
     not_before: Ticks,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// The receiver is to be asked to begin.
+    /// The receiver must open the copy.
     Opening,
     /// Parts are being sent.
     Copying,
-    /// The receiver owns the slots; the registry is to know.
+    /// The receiver owns the slots; the registry must be told.
     Telling,
-    /// The registry knows. The keys are being counted, perhaps by another leader than the one that sent them.
+    /// The registry knows that the receiver owns the slots. The keys are being counted, possibly by
+    /// another leader than the one that sent them.
     Counting,
 }
 
-/// What a shard is to do next.
+/// The next action for a shard.
 enum Next {
     /// Nothing for a while.
     Wait,
-    /// A step, or a word to the registry.
+    /// Propose a step, or tell the registry.
     Take(Write),
 }
 
 impl Node {
-    /// Takes the next steps of all moves from shards that this node leads.
+    /// Takes the next steps of all moves whose giver this node leads.
     pub(super) fn migrate(&mut self) {
-        for (errand, reply) in self.router.take_errands() {
-            self.errand_done(errand, reply);
+        for (internal_request, reply) in self.router.take_internal_requests() {
+            self.errand_done(internal_request, reply);
         }
         let registry = self.registry();
         let is_idle = registry.migrations().is_empty() && registry.last_migration() == MigrationId(0);
@@ -100,7 +104,8 @@ impl Node {
         }
     }
 
-    /// Shards that this node leads and that give slots away, or have done so and not cleaned up. Forgets all other copies.
+    /// Shards that this node leads and that must give slots away or clean up afterwards. Forgets
+    /// all other copies.
     fn givers(&mut self) -> Vec<ShardId> {
         let mut givers = Vec::new();
         for group in self.groups.iter().filter(|group| group.leads()) {
@@ -140,27 +145,28 @@ impl Node {
                 sequence: 0,
                 part: None,
                 changed_parts: 0,
-                errand: None,
+                internal_request: None,
                 not_before: self.now,
             };
             self.migrating.copies.insert(shard, copy);
         }
         let Some(mut copy) = self.migrating.copies.remove(&shard) else { return };
-        if copy.errand.is_none()
+        if copy.internal_request.is_none()
             && copy.not_before <= self.now
             && let Next::Take(write) = self.next_step(shard, &mut copy)
         {
-            self.migrating.errands += 1;
-            let number = self.migrating.errands;
-            copy.errand = Some(number);
+            self.migrating.internal_requests += 1;
+            let number = self.migrating.internal_requests;
+            copy.internal_request = Some(number);
             self.migrating.copies.insert(shard, copy);
-            self.router.run_errand(Errand { shard, number }, write, &mut self.groups);
+            self.router.run_errand(InternalRequest { shard, number }, write, &mut self.groups);
         } else {
             self.migrating.copies.insert(shard, copy);
         }
     }
 
-    /// The move that a shard gives in: the one that its own state knows, or else the one that the registry wants.
+    /// The move in which a shard is the giver, according to its own state, or else according to the
+    /// registry.
     fn current_move(&self, shard: ShardId) -> Option<(MigrationId, ShardId, SlotSet)> {
         let ownership = self.groups.find(shard)?.machine().data()?.ownership_of();
         let registry = self.registry();
@@ -169,7 +175,7 @@ impl Node {
         {
             let id = ownership.last();
             let to = registry.migrations().get(&id).map_or(ShardId::PRIME, |migration| migration.to);
-            // It may be younger than the registry is here.
+            // The registry on this node may be older than the move.
             return (registry.last_migration() >= id).then(|| (id, to, slots.clone()));
         }
         let (id, migration) = registry.move_from(shard)?;
@@ -192,7 +198,7 @@ impl Node {
             _ => (false, 0),
         };
         if is_frozen && is_finished && copy.phase != Phase::Counting {
-            // Whoever sent the keys has counted them, too.
+            // A leader that sent the keys has counted them already.
             if copy.phase != Phase::Telling {
                 self.begin_copy(shard, &copy.slots);
             }
@@ -226,7 +232,7 @@ impl Node {
         }
     }
 
-    /// The next part of the copy, or what follows behind the last.
+    /// The next part of the copy, or the step after the last part.
     fn next_part(&mut self, shard: ShardId, copy: &mut Copy, is_frozen: bool) -> Next {
         let (at, limit) = ((copy.term.0, copy.sequence), self.options.move_step_keys);
         let is_hasty = is_frozen && self.options.faults.has(Fault::OwnedBeforeLastRows);
@@ -280,20 +286,20 @@ impl Node {
         self.groups.copy_from(shard, |data| data.begin_outgoing(slots));
     }
 
-    /// A step was taken, or was not.
-    fn errand_done(&mut self, errand: Errand, reply: Reply) {
+    /// Handles the outcome of a step.
+    fn errand_done(&mut self, internal_request: InternalRequest, reply: Reply) {
         let now = self.now;
-        let Some(copy) = self.migrating.copies.get_mut(&errand.shard) else { return };
-        if copy.errand != Some(errand.number) {
+        let Some(copy) = self.migrating.copies.get_mut(&internal_request.shard) else { return };
+        if copy.internal_request != Some(internal_request.number) {
             return;
         }
-        copy.errand = None;
+        copy.internal_request = None;
         let later = Ticks(now.0 + PATIENCE_TICKS);
         match (copy.phase, reply) {
             (Phase::Opening, Reply::Move(MoveReply::Done)) => {
                 copy.phase = Phase::Copying;
                 let slots = copy.slots.clone();
-                self.begin_copy(errand.shard, &slots);
+                self.begin_copy(internal_request.shard, &slots);
             }
             (Phase::Opening | Phase::Copying, Reply::Move(MoveReply::Owned)) => {
                 let is_counted = copy.phase == Phase::Copying;
@@ -301,15 +307,16 @@ impl Node {
                 copy.part = None;
                 if !is_counted {
                     let slots = copy.slots.clone();
-                    self.begin_copy(errand.shard, &slots);
+                    self.begin_copy(internal_request.shard, &slots);
                 }
             }
             (Phase::Copying, Reply::Move(MoveReply::Done)) => {
-                // The answer to a part, or to a freeze, which has none.
+                // The reply to a part, or to `Freeze`, which is not a part.
                 copy.sequence += u64::from(copy.part.take().is_some());
             }
             (Phase::Telling, Reply::HostChanged) => copy.not_before = Ticks(now.0 + 1),
-            // What is left of an earlier attempt is swept a part a tick; another move may have to end first.
+            // Remaining keys of an earlier attempt are removed step by step, one each tick; another
+            // move may have to finish first.
             (Phase::Opening, Reply::Move(MoveReply::Again)) => copy.not_before = Ticks(now.0 + 1),
             (Phase::Counting, Reply::Move(_)) => {}
             _ => copy.not_before = later,
@@ -336,7 +343,8 @@ impl Node {
         matches!(stage, Some(Stage::Frozen { .. }))
     }
 
-    /// For checkers: what this node's replica of a shard owns, and whether its last move is over.
+    /// For checkers: the slots that this node's replica of a shard owns, and whether its last move
+    /// is finished.
     pub fn owned_slots(&self, shard: ShardId) -> Option<(SlotSet, bool)> {
         let data = self.groups.find(shard)?.machine().data()?;
         Some(match data.ownership_of() {

@@ -1,18 +1,19 @@
 //! A node: the replicas of one worker, the requests of its clients, and its links to peers.
 //!
-//! Owns the turn of events into actions. Use: [`Node::handle`] as many events as there are, then [`Node::drive`] once:
-//! everything that queued meanwhile becomes one raft entry a shard, one log batch and one frame a peer.
+//! Owns the conversion of events to actions. Use: call [`Node::handle`] for all available events,
+//! then [`Node::drive`] once. Everything that queued in between becomes one Raft entry for each
+//! shard, one log batch and one frame for each peer.
 
 pub mod alone;
-mod carrying;
 mod clocks;
 mod disks;
+mod local_replicas;
+mod log_compaction;
 mod members;
 mod migrating;
 mod placing;
 #[cfg(test)]
 mod tests;
-mod upkeep;
 mod view;
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -22,72 +23,73 @@ use bytes::Bytes;
 use core::ops::Range;
 use crc::{CRC_64_XZ, Crc};
 
-use self::upkeep::Upkeep;
-pub use self::upkeep::WALK_BYTES_PER_LOG_BYTE;
+use self::log_compaction::LogCompaction;
+pub use self::log_compaction::WALK_BYTES_PER_LOG_BYTE;
 
 use crate::codec::{DecodeError, Decoder};
-use crate::command::{Read, Refusal, Reply, Request, Standing, Write};
+use crate::command::{HostRole, Read, Refusal, Reply, Request, Write};
 use crate::control::registry::Registry;
-use crate::control::slot_map::SlotMap;
 use crate::deliberate::Fault;
 use crate::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame, ShardStatus};
 use crate::limits;
 use crate::machine::Machine;
+use crate::peer::DiskState;
 use crate::peer::{self, Position, RequestMessage};
-use crate::raft::{self, DiskState, Disks, Group, Groups, Output};
+use crate::raft::{self, Disks, Group, Groups, Output};
 use crate::router::Router;
+use crate::slots::slot_map::SlotMap;
 use crate::storage::snapshot::SnapshotDone;
 use crate::storage::{RecoveredShards, WalBatch};
 use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, WalSequence};
-use carrying::Carrying;
 use clocks::PeerClocks;
 use disks::DiskHistory;
-use members::Roster;
+use local_replicas::LocalReplicas;
+use members::AppliedRegistry;
 use migrating::Migrating;
-use placing::Watch;
+use placing::HostLiveness;
 
-/// The node's own view of the store. See the module's description for its use.
+/// A node. See the module documentation for its use.
 pub struct Node {
     options: NodeOptions,
     now: Ticks,
     retiring: bool,
-    /// The cluster goes on without this node.
+    /// Whether the node was removed from the cluster.
     removed: bool,
-    roster: Roster,
-    carrying: Carrying,
-    watch: Watch,
+    applied_registry: AppliedRegistry,
+    local_replicas: LocalReplicas,
+    watch: HostLiveness,
     migrating: Migrating,
     clocks: PeerClocks,
-    /// The disk here, and those of peers.
+    /// The states of the disks of this node and its peers.
     disks: Disks,
     disk_history: DiskHistory,
     groups: Groups,
     router: Router,
     output: Output,
-    /// Log batches not durable yet, and whose records they hold.
+    /// Log batches that are not durable yet, with the shards of their records.
     batches: VecDeque<(WalSequence, Vec<ShardId>)>,
-    /// The leader of each shard as of the last drive, to notice changes.
+    /// The leader of each shard as of the last drive, to detect changes.
     leaders: Vec<Option<NodeId>>,
-    /// What peers last said of their replicas.
+    /// The last reported positions of peers' replicas.
     reports: BTreeMap<(NodeId, ShardId), Position>,
-    /// Peers are due to hear where our replicas stand.
+    /// Whether the positions of the replicas here should be reported to peers.
     report_due: bool,
-    upkeep: Upkeep,
-    /// To be told: see [`Actions::elsewhere`].
+    log_compaction: LogCompaction,
+    /// Slots without a replica here, to report in the next [`Actions::elsewhere`].
     elsewhere: Vec<Range<u16>>,
-    /// What was elsewhere when that was told last.
+    /// Slots without a replica here at the last report.
     was_elsewhere: Vec<Range<u16>>,
-    /// The version of the map of slots when that was told last.
+    /// The version of the slot map at the last report.
     told_map: u64,
     frames_invalid: u64,
 }
 
 impl Node {
-    /// A node with what its disk remembers.
+    /// Creates a node from the state on its disk.
     ///
     /// # Panics
-    /// If the options contradict themselves: no founders, no node number, no data shard, or no replica of the prime shard
-    /// for one that is no founder.
+    /// If the options contradict themselves: no founders, no node number, no data shard, or a node
+    /// that is no founder without a replica of the prime shard.
     pub fn new(options: NodeOptions, mut recovered: RecoveredShards) -> Node {
         let founders = options.founders.len() as u64;
         let node = options.host.node;
@@ -96,14 +98,14 @@ impl Node {
         if options.faults.has(Fault::ReplicaIdReused) {
             recovered.clear();
         }
-        let (carrying, groups) = Carrying::begin(&options, recovered);
+        let (local_replicas, groups) = LocalReplicas::begin(&options, recovered);
         let mut node = Node {
             now: Ticks(0),
             retiring: false,
             removed: false,
-            roster: Roster::default(),
-            carrying,
-            watch: Watch::default(),
+            applied_registry: AppliedRegistry::default(),
+            local_replicas,
+            watch: HostLiveness::default(),
             migrating: Migrating::default(),
             clocks: PeerClocks::default(),
             disks: Disks::default(),
@@ -115,7 +117,7 @@ impl Node {
             batches: VecDeque::new(),
             reports: BTreeMap::new(),
             report_due: false,
-            upkeep: Upkeep::default(),
+            log_compaction: LogCompaction::default(),
             elsewhere: Vec::new(),
             was_elsewhere: Vec::new(),
             told_map: 1,
@@ -126,7 +128,7 @@ impl Node {
         node
     }
 
-    /// Takes an event. Cheap: what follows from it happens in [`Node::drive`].
+    /// Handles an event. This is cheap: the work follows in [`Node::drive`].
     pub fn handle(&mut self, event: Event) {
         match event {
             Event::Request { token, request } => self.request(token, request),
@@ -152,7 +154,7 @@ impl Node {
             Event::Snapshot(SnapshotDone::Removed { id }) => self.files_removed(id.shard),
             Event::Snapshot(done) => {
                 let output = &mut self.output;
-                // A checkpoint, perhaps, and somebody waits for it.
+                // It may be a checkpoint, for which a client may be waiting.
                 self.report_due |= matches!(done, SnapshotDone::Finished { .. });
                 self.groups.with(done.id().shard, |group| group.snapshot_done(done, output));
                 self.look_at_snapshots();
@@ -169,14 +171,14 @@ impl Node {
         !self.groups.is_idle()
             || self.report_due
             || self.has_clocks_due()
-            || self.upkeep.is_due()
+            || self.log_compaction.is_due()
             || !self.elsewhere.is_empty()
             || self.router.has_output()
             || self.output.has_output()
             || self.has_roster_output()
     }
 
-    /// Works off what events left behind and fills `actions`.
+    /// Processes the events handled since the last call and fills `actions`.
     pub fn drive(&mut self, actions: &mut Actions) {
         loop {
             while let Some(group) = self.groups.next_dirty() {
@@ -187,7 +189,8 @@ impl Node {
                     self.leaders.resize(position + 1, None);
                 }
                 if self.leaders[position] != leader {
-                    // Those who do not carry the shard learn of a leader from its own report only.
+                    // Nodes without a replica of the shard learn its leader only from the leader's
+                    // own report.
                     self.report_due |= group.leads();
                     self.leaders[position] = leader;
                     self.router.leader_changed();
@@ -212,25 +215,25 @@ impl Node {
         self.emit(actions);
     }
 
-    /// Answers a stale read at once: the shortcut of the shell for `Event::Request` with the same content. `None` if not
-    /// every shard that it needs is replicated here; then the event gets an answer.
+    /// Answers a stale read at once. It is a shortcut for [`Event::Request`] with the same read.
+    /// `None` if a shard that the read needs has no replica here; then the event gets an answer.
     pub fn read_stale(&mut self, read: &Read) -> Option<Reply> {
         let reply = self.router.read_stale(read, &self.groups)?;
         self.router.count_stale_read();
         Some(reply)
     }
 
-    /// The shard that a key belongs to, as far as this node knows.
+    /// The shard of a key, according to this node's slot map.
     pub fn shard_of(&self, key: &[u8]) -> ShardId {
         self.router.shard_of(key)
     }
 
-    /// Which shard holds which slots, as far as this node knows.
+    /// This node's slot map: which shard holds which slots.
     pub fn slot_map(&self) -> &Arc<SlotMap> {
         self.router.slot_map()
     }
 
-    /// What the node can say about itself.
+    /// The status of the node.
     pub fn status(&self) -> NodeStatus {
         let mut counters = self.router.counters();
         let raft = self.output.counters;
@@ -264,20 +267,21 @@ impl Node {
         }
     }
 
-    /// For checkers: what this replica has applied, and a checksum of its state there. Linear in the state.
+    /// For checkers: the index that this replica has applied, and a checksum of its state there.
+    /// Takes time linear in the state.
     pub fn state_digest(&self, shard: ShardId) -> Option<(LogIndex, u64)> {
         let group = self.groups.iter().find(|group| group.shard() == shard)?;
         Some((group.status().applied, group.machine().digest()))
     }
 
-    /// For checkers: term and checksum of a committed entry that is still held here.
+    /// For checkers: term and checksum of a committed entry that is still in the log here.
     pub fn committed_entry(&self, shard: ShardId, index: LogIndex) -> Option<(Term, u64)> {
         let group = self.groups.iter().find(|group| group.shard() == shard)?;
         let (term, data) = group.committed_entry(index)?;
         Some((term, Crc::<u64>::new(&CRC_64_XZ).checksum(&data)))
     }
 
-    /// For checkers: the writes of a committed entry that is still held here.
+    /// For checkers: the writes of a committed entry that is still in the log here.
     pub fn committed_writes(&self, shard: ShardId, index: LogIndex) -> Option<Vec<Write>> {
         self.groups.find(shard)?.committed_writes(index)
     }
@@ -323,7 +327,7 @@ impl Node {
                     let shard = ShardId(decoder.varint()?);
                     let step =
                         self.groups.with(shard, |group| group.step(from, (&mut decoder, payload), output));
-                    // For a replica that is not here yet, or no more.
+                    // The replica has not begun here yet, or has ended.
                     step.unwrap_or_else(|| raft::skip_message(&mut decoder, payload))?;
                 }
             }
@@ -391,7 +395,9 @@ impl Node {
         let now = self.now;
         let output = &mut self.output;
         self.groups.for_each(|group| group.tick(now, output));
-        if self.retiring || self.seat(self.options.host.node).is_some_and(|seat| seat.draining) {
+        if self.retiring
+            || self.host_entry(self.options.host.node).is_some_and(|host_entry| host_entry.draining)
+        {
             self.hand_over(self.retiring);
         }
         self.tick_disk();
@@ -405,7 +411,7 @@ impl Node {
         self.migrate();
         if now.0.is_multiple_of(self.options.timing.election_ticks) {
             self.register_host();
-            self.bury();
+            self.remove_departed_hosts();
             self.forget_replicas();
             self.balance();
             self.report_due = true;
@@ -414,7 +420,7 @@ impl Node {
         }
     }
 
-    /// Proposes that overdue keys go, for each shard that this node leads.
+    /// Proposes the removal of overdue keys in each shard that this node leads.
     fn expire_keys(&mut self) {
         let Some(time) = self.router.clock() else { return };
         let due: Vec<(ShardId, usize)> =
@@ -428,14 +434,16 @@ impl Node {
         }
     }
 
-    /// Announces this host to the registry until the registry says what it should.
+    /// Announces this host until the registry contains its current announcement.
     fn register_host(&mut self) {
         let own = self.options.host.node;
         let announced = self.registry().host(own);
-        // What was never given out or was taken away would be refused for ever.
+        // The registry would refuse a number that was never assigned or whose host was removed.
         let may_announce =
-            self.seat(own).is_some_and(|seat| seat.standing != Standing::Removed) && !self.removed;
-        // Another disk holds our number: the announcement would be refused for ever, and the peers say why.
+            self.host_entry(own).is_some_and(|host_entry| host_entry.standing != HostRole::Removed)
+                && !self.removed;
+        // If another disk holds our number, the registry would always refuse the announcement, and
+        // the peers report the reason.
         let settled = announced
             .is_some_and(|host| host.info == self.options.host || host.info.uuid != self.options.host.uuid);
         if may_announce && !settled && self.groups.prime().leader().is_some() {
@@ -454,7 +462,7 @@ impl Node {
     }
 
     fn emit(&mut self, actions: &mut Actions) {
-        // Without records, too: the log may wait for the room that is released.
+        // Emit a batch without records too: the log may be waiting for the space that is released.
         if !self.output.records.is_empty() || !self.output.released.is_empty() {
             let records = core::mem::take(&mut self.output.records);
             let sequence = self.output.sequence;
@@ -482,7 +490,7 @@ impl Node {
         for (to, payload) in self.router.take_reads() {
             actions.frames.push(OutgoingFrame { to, payload: payload.into(), droppable: true });
         }
-        // Who stops over a contradiction says so first.
+        // Before this node stops because of a contradiction, it reports it to its peers.
         self.report_due |= self.output.contradiction.is_some();
         if core::mem::take(&mut self.report_due) {
             let positions = self.groups.iter().map(position);

@@ -1,12 +1,13 @@
-//! What the leader of the prime shard does about placement: it watches hosts, decides what should be where, and writes that
-//! down. What every leader does: it strikes off replicas that are gone.
+//! Placement by the leaders on this node. The leader of the prime shard watches hosts, decides on
+//! placement and writes it to the registry. Every leader removes its shard's departed replicas from
+//! the registry.
 //!
-//! Owns when. What should be where is `control::placement`'s, a pure function of the registry; how a shard gets there is
-//! `control::reconcile`'s. Only so many replicas are on their way at a time, so that new ones do not all fetch their
-//! snapshots at once.
+//! Owns the timing. `control::placement` owns the decision, a pure function of the registry;
+//! `control::reconcile` brings a shard to it. Only a limited number of replicas is created at a
+//! time, so that new ones do not all fetch their snapshots at once.
 //!
-//! Time enters here by the ticks of the leader, never by the registry: a leader that is new gives every host the whole time
-//! again before it calls it dead.
+//! Time comes from the ticks of the leader, never from the registry: a new leader waits the full
+//! time again before it declares a host dead.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -18,40 +19,40 @@ use crate::membership::Role;
 use crate::raft::Group;
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Ticks};
 
-/// Replicas that may be on their way at a time.
+/// Maximum number of replicas being created or removed at a time.
 const MOVES_MAX: usize = 16;
 
-/// Election timeouts between two leaderships that are given away for balance.
+/// Number of election timeouts between two leadership transfers for balance.
 const BALANCE_ELECTION_TIMEOUTS: u64 = 5;
 
-/// What the leader of the prime shard watches.
+/// Host liveness, as observed by the leader of the prime shard.
 #[derive(Default)]
-pub(super) struct Watch {
-    /// Since when each host has been silent. Empty while this node does not lead the prime shard.
+pub(super) struct HostLiveness {
+    /// Since when each host has been silent. Empty unless this node leads the prime shard.
     silent: BTreeMap<NodeId, Ticks>,
-    /// The registry that the last assignment was made of, and when.
+    /// The registry on which the last assignment was based, and when it was proposed.
     assigned: Option<(LogIndex, Ticks)>,
-    /// The registry that was last looked at and found to be as it should.
+    /// The last registry found to match the placement.
     at_rest: Option<LogIndex>,
     balanced: Ticks,
 }
 
 impl Node {
-    /// As the leader of the prime shard, writes down who is dead, and who is not.
+    /// Records which hosts are dead, if this node leads the prime shard.
     pub(super) fn watch_hosts(&mut self) {
         if !self.groups.prime().leads() {
             self.watch.silent.clear();
             return;
         }
         let (now, own) = (self.now, self.options.host.node);
-        let seats: Vec<(NodeId, bool)> = self
+        let host_entries: Vec<(NodeId, bool)> = self
             .registry()
-            .seats()
+            .host_entries()
             .iter()
-            .filter(|(_, seat)| seat.stays())
-            .map(|(&node, seat)| (node, seat.is_dead))
+            .filter(|(_, host_entry)| host_entry.stays())
+            .map(|(&node, host_entry)| (node, host_entry.is_dead))
             .collect();
-        for (node, is_dead) in seats {
+        for (node, is_dead) in host_entries {
             if node == own || self.router.is_up(node) {
                 self.watch.silent.remove(&node);
                 if is_dead && now.0.is_multiple_of(self.options.timing.election_ticks) {
@@ -62,7 +63,7 @@ impl Node {
             let since = *self.watch.silent.entry(node).or_insert(now);
             let silent_ticks = now.0 - since.0;
             if !is_dead && silent_ticks >= self.options.timing.dead_ticks {
-                // Again after the same time, if the entry is lost.
+                // Repeat after the same time, in case the entry is lost.
                 self.watch.silent.insert(node, now);
                 self.call_dead(node, true);
             }
@@ -74,7 +75,7 @@ impl Node {
         self.router.write(None, write, &mut self.groups);
     }
 
-    /// As the leader of the prime shard, writes down what should be where, if that is not what stands there.
+    /// Writes the placement to the registry if it differs, if this node leads the prime shard.
     pub(super) fn place(&mut self) {
         let changed = self.registry().changed();
         let is_due = self.now.0.is_multiple_of(self.options.timing.election_ticks);
@@ -101,11 +102,11 @@ impl Node {
         }
     }
 
-    /// Replicas that are wanted and have not been heard of, or are to go and have not gone, on hosts that can do something
-    /// about it.
+    /// Number of replicas on reachable hosts that should exist but have not reported, or that
+    /// should be gone but are not.
     fn moves_under_way(&self) -> usize {
         let own = self.options.host.node;
-        let is_under_way = |replica: &&crate::control::registry::tables::Replica| {
+        let is_under_way = |replica: &&crate::topology::Replica| {
             let is_here = replica.node == own;
             let is_known = if is_here {
                 self.groups.find(replica.shard).is_some()
@@ -119,7 +120,7 @@ impl Node {
         self.registry().replicas().values().filter(is_under_way).count()
     }
 
-    /// As the leader of a shard, strikes off its replicas that were to go and are gone.
+    /// Removes departed replicas from the registry, for the shards that this node leads.
     pub(super) fn forget_replicas(&mut self) {
         let mut gone: Vec<ReplicaId> = Vec::new();
         for group in self.groups.iter().filter(|group| group.leads() && group.shard() != ShardId::PRIME) {
@@ -136,7 +137,7 @@ impl Node {
         }
     }
 
-    /// Whether no voter of a shard would go back to an earlier membership after a restart.
+    /// Whether no voter of a shard would return to an earlier membership after a restart.
     pub(super) fn all_remember(&self, group: &Group) -> bool {
         let changed = group.membership().changed;
         let remembers = |voter: NodeId| {
@@ -148,8 +149,8 @@ impl Node {
         !group.membership().is_joint() && voters.all(|(voter, _, _)| remembers(voter))
     }
 
-    /// Gives a leadership away if this node has two more than another that votes in the shard: one now and then, so that
-    /// what operators ask for is not undone at once.
+    /// Transfers a leadership if this node has at least two more than another voter of the shard.
+    /// It does so only occasionally, so that a transfer by an operator is not undone at once.
     pub(super) fn balance(&mut self) {
         let every = BALANCE_ELECTION_TIMEOUTS * self.options.timing.election_ticks;
         if self.options.timing.balance_ticks == 0
@@ -164,8 +165,8 @@ impl Node {
         let own: Vec<&Group> = self.groups.iter().filter(|group| group.leads()).collect();
         let lighter = |group: &&Group| {
             let voters = group.carriers().filter(|(_, _, role)| *role == Role::Voter);
-            let heirs = self.heirs(group.shard(), false);
-            let able = voters.map(|(node, ..)| node).filter(|node| heirs.contains(node));
+            let successors = self.successors(group.shard(), false);
+            let able = voters.map(|(node, ..)| node).filter(|node| successors.contains(node));
             let heir = able.min_by_key(|node| (led.get(node).copied().unwrap_or_default(), *node))?;
             (led.get(&heir).copied().unwrap_or_default() + 2 <= own.len()).then_some((group.shard(), heir))
         };

@@ -1,4 +1,5 @@
-//! Whole nodes over a perfect network and disk: what the parts promise together. Faults are the simulator's.
+//! Whole nodes over a perfect network and disk: what the parts guarantee together. The simulator
+//! covers faults.
 
 mod alone;
 mod clocks;
@@ -26,28 +27,28 @@ use crate::types::Version;
 mod checkpoints;
 
 const REQUEST_TICKS: u64 = 50;
-/// Long enough for tests in which somebody is away for other reasons.
+/// Long enough for tests in which a node is down for other reasons.
 const DEAD_TICKS: u64 = 2_000;
 
 struct Cluster {
     nodes: Vec<Node>,
-    /// Nodes that take part; the others neither hear nor tick.
+    /// Nodes that run. The others receive no frames and no ticks.
     alive: Vec<bool>,
-    /// Whom each node wants to talk to.
+    /// The peers to which each node wants a connection.
     peers: Vec<Vec<NodeId>>,
-    /// Pairs that have a link, the lower number first.
+    /// Pairs with a link, the lower number first.
     links: BTreeSet<(NodeId, NodeId)>,
-    /// Of nodes whose disk takes no commands: the last batch that waits for it, 0 for none.
+    /// Nodes whose disk takes no commands, with the last batch that waits for it, 0 for none.
     stalled: BTreeMap<u64, WalSequence>,
-    /// Of nodes whose disk hangs: the last batch that waits for it, 0 for none.
+    /// Nodes whose disk hangs, with the last batch that waits for it, 0 for none.
     hanging: BTreeMap<u64, WalSequence>,
     next_token: u64,
     replies: BTreeMap<Token, Reply>,
     /// Slow requests, with the numbers of their nodes.
     slow: Vec<(u64, SlowRequest)>,
-    /// Where snapshots go, in the tests that want them done; otherwise none is ever finished.
+    /// Snapshot files, in the tests that use them; otherwise no snapshot ever finishes.
     files: Vec<SnapshotFiles<MemoryDisk>>,
-    /// What was asked of those files, in order, and is not done yet.
+    /// Unfinished tasks on those files, in order.
     tasks: Vec<(usize, SnapshotTask)>,
 }
 
@@ -73,7 +74,7 @@ impl Cluster {
         cluster
     }
 
-    /// Makes and breaks links as the nodes want: both ends must.
+    /// Makes and breaks links: a link needs both ends to want it.
     fn connect(&mut self) {
         let mut wanted = BTreeSet::new();
         for (position, peers) in self.peers.iter().enumerate() {
@@ -118,7 +119,7 @@ impl Cluster {
         }
     }
 
-    /// Delivers until nothing moves. Disks are instantaneous.
+    /// Delivers frames until nothing is left to do. Disks are instantaneous.
     fn settle(&mut self) {
         let mut moved = true;
         while core::mem::take(&mut moved) {
@@ -163,7 +164,7 @@ impl Cluster {
         }
     }
 
-    /// Carries out what was asked of the files of snapshots, once nothing else is left to do.
+    /// Executes snapshot tasks, once nothing else is left to do.
     fn work_on_files(&mut self) -> bool {
         if self.files.is_empty() || self.tasks.is_empty() {
             return false;
@@ -201,7 +202,7 @@ impl Cluster {
         self.settle();
     }
 
-    /// A node that was killed is there again, with all that it had.
+    /// Restarts a killed node with all its state.
     fn revive(&mut self, node: u64) {
         self.alive[node as usize - 1] = true;
         for other in (1..=self.nodes.len() as u64).filter(|&other| other != node) {
@@ -328,7 +329,7 @@ fn without_a_quorum_nothing_is_promised_and_stale_reads_go_on() {
 #[test]
 fn a_write_in_the_log_of_a_cut_off_leader_is_of_unknown_outcome() {
     let mut cluster = Cluster::elected(3);
-    let shard = crate::router::slots::shard_of(crate::router::slots::slot_of(b"a"), 2);
+    let shard = crate::slots::shard_of(crate::slots::slot_of(b"a"), 2);
     let leader = cluster.leader(shard);
     for node in (1..=3).filter(|&node| node != leader) {
         cluster.kill(node);
@@ -341,7 +342,7 @@ fn a_write_in_the_log_of_a_cut_off_leader_is_of_unknown_outcome() {
 #[test]
 fn a_dead_leader_is_replaced_and_held_writes_succeed() {
     let mut cluster = Cluster::elected(3);
-    let shard = crate::router::slots::shard_of(crate::router::slots::slot_of(b"a"), 2);
+    let shard = crate::slots::shard_of(crate::slots::slot_of(b"a"), 2);
     let leader = cluster.leader(shard);
     cluster.kill(leader);
     let survivor = leader % 3 + 1;

@@ -1,4 +1,4 @@
-//! What a node shows of the cluster: the registry, its own replicas, and what peers last reported of theirs.
+//! A node's views of the cluster: the registry, its own replicas, and the last reports of peers.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -7,13 +7,13 @@ use uuid::Uuid;
 
 use super::Node;
 use crate::command::{
-    ClusterView, Explanation, HostInfo, HostView, RegistryView, ReplicaView, ShardView, Standing,
+    ClusterView, Explanation, HostInfo, HostRole, HostView, RegistryView, ReplicaView, ShardView,
 };
 use crate::control::placement;
-use crate::control::registry::Seat;
-use crate::control::registry::tables::Shard;
 use crate::membership::Role;
 use crate::raft::Group;
+use crate::topology::HostEntry;
+use crate::topology::Shard;
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term};
 
 impl Node {
@@ -21,13 +21,17 @@ impl Node {
         let registry = self.registry();
         ClusterView {
             node: self.options.host.node,
-            hosts: registry.seats().iter().filter_map(|(&node, seat)| self.host(node, seat)).collect(),
+            hosts: registry
+                .host_entries()
+                .iter()
+                .filter_map(|(&node, host_entry)| self.host(node, host_entry))
+                .collect(),
             shards: registry.shards().iter().map(|(&shard, row)| self.shard(shard, row)).collect(),
             replicas: registry.shards().keys().flat_map(|&shard| self.replicas(shard)).collect(),
         }
     }
 
-    /// The tables of the registry, as far as this node has applied them.
+    /// The tables of the registry, as this node has applied them.
     pub fn registry_view(&self) -> RegistryView {
         self.registry().view()
     }
@@ -36,15 +40,15 @@ impl Node {
         placement::explain(self.registry(), shard)
     }
 
-    /// A host that belongs to the cluster; `None` for one that was removed.
-    fn host(&self, node: NodeId, seat: &Seat) -> Option<HostView> {
-        let (info, created, updated) = match &seat.host {
+    /// The view of a host; `None` if it was removed.
+    fn host(&self, node: NodeId, host_entry: &HostEntry) -> Option<HostView> {
+        let (info, created, updated) = match &host_entry.host {
             Some(host) => (host.info.clone(), host.created, host.updated),
             None => (self.unregistered(node), LogIndex(0), LogIndex(0)),
         };
         let connected = node == self.options.host.node || self.router.is_up(node);
-        let (standing, draining) = (seat.standing, seat.draining);
-        (standing != Standing::Removed).then_some(HostView {
+        let (standing, draining) = (host_entry.standing, host_entry.draining);
+        (standing != HostRole::Removed).then_some(HostView {
             info,
             created,
             updated,
@@ -52,11 +56,11 @@ impl Node {
             clock: self.peer_clock(node),
             standing,
             draining,
-            dead: seat.is_dead,
+            dead: host_entry.is_dead,
         })
     }
 
-    /// A founder that has not announced itself.
+    /// A founder that has not registered.
     fn unregistered(&self, node: NodeId) -> HostInfo {
         let founder =
             usize::try_from(node.0 - 1).ok().and_then(|position| self.options.founders.get(position));
@@ -73,7 +77,7 @@ impl Node {
 
     fn shard(&self, shard: ShardId, row: &Shard) -> ShardView {
         let group = self.groups.find(shard);
-        // Of a shard that is not replicated here, what its leader last reported.
+        // The last report of the leader, for a shard without a replica here.
         let reported = || {
             let leads = self
                 .reports
@@ -95,7 +99,8 @@ impl Node {
         }
     }
 
-    /// The replicas of a shard: as its own log says, if it is replicated here, or else as the registry wants them.
+    /// The replicas of a shard: according to its own log if it has a replica here, or else
+    /// according to the registry.
     fn replicas(&self, shard: ShardId) -> Vec<ReplicaView> {
         let carriers: Vec<(NodeId, ReplicaId, Role)> = match self.groups.find(shard) {
             Some(group) => group.carriers().collect(),

@@ -1,45 +1,45 @@
-//! Reads that travel: what a node asks of one that carries a shard, and what it is told.
+//! Reads forwarded between nodes, and the replies.
 //!
-//! Owns the layout of both. What a read means, and who is asked, is the router's business.
+//! Owns the layout of both. The router owns their meaning and the choice of the peer.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
+use super::RequestId;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::command::{
     ConfigRead, ConfigReply, Consistency, Item, OperationReplies, Operations, Page, Read, Refusal, Reply,
     expiry, put_expiry,
 };
-use crate::control::slot_set::SlotSet;
 use crate::limits;
-use crate::raft::RequestId;
+use crate::slots::slot_set::SlotSet;
 use crate::types::{MigrationId, ShardId, Version};
 
 /// One message of a [`KIND_READS`](super::KIND_READS) payload.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ReadMessage {
-    /// Please read this of a shard that you carry.
+    /// Asks the receiver to read a shard of which it has a replica.
     Ask { question: Question, read: Read, consistency: Consistency },
-    /// The answer to your question about a shard; `None`: it is not carried here.
+    /// The reply to a read of a shard; `None`: the sender has no replica of it.
     Answer { request: RequestId, shard: ShardId, reply: Option<Reply> },
 }
 
-/// What is asked of whom.
+/// Identifies a read of one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Question {
-    /// Names it for the one that asks.
+    /// The asking node's number for the read.
     pub(crate) request: RequestId,
-    /// A shard that the receiver carries.
+    /// A shard with a replica at the receiver.
     pub(crate) shard: ShardId,
-    /// The move of slots that its replica must have come through, if the read may be stale.
+    /// The move of slots that the replica must have applied, for a stale read.
     pub(crate) since: MigrationId,
 }
 
 const TAG_ASK: u8 = 1;
 const TAG_ANSWER: u8 = 2;
 
-/// Appends a read of a shard that the receiver carries.
+/// Appends a read of a shard with a replica at the receiver.
 pub(crate) fn put_read(out: &mut Vec<u8>, question: Question, (read, consistency): (&Read, Consistency)) {
     out.push(TAG_ASK);
     for number in [question.request.0, question.shard.0, question.since.0] {
@@ -84,7 +84,7 @@ pub(crate) fn put_read(out: &mut Vec<u8>, question: Question, (read, consistency
     }
 }
 
-/// Appends the answer to a read; `None` says that the shard is not carried here.
+/// Appends the reply to a read; `None`: this node has no replica of the shard.
 pub(crate) fn put_read_answer(
     out: &mut Vec<u8>,
     (request, shard): (RequestId, ShardId),
@@ -213,7 +213,8 @@ fn reply(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Option<Reply>, Deco
     }))
 }
 
-/// What a shard says that took part in a move, behind what it owned. A part holds no part.
+/// Reads the reply of a shard that took part in a move, after the slots that it owned. Parts are
+/// not nested.
 fn part(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Reply, DecodeError> {
     let owned = SlotSet::decode(decoder)?;
     if decoder.rest().first() == Some(&10) {
@@ -223,7 +224,7 @@ fn part(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Reply, DecodeError> 
     Ok(Reply::Part { owned, reply: Box::new(reply) })
 }
 
-/// Which part of a list is asked for.
+/// Appends the arguments of a list.
 fn put_selection(out: &mut Vec<u8>, prefix: &Bytes, after: Option<&Bytes>, limit: usize) {
     codec::put_bytes(out, prefix);
     put_optional(out, after);

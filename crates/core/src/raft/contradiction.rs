@@ -1,9 +1,11 @@
-//! Messages that contradict what this replica knows to be committed.
+//! Detects messages that contradict the entries committed in this replica.
 //!
-//! Owns how they are noticed. Raft promises that every leader has every committed entry (Raft paper, figure 3, leader
-//! completeness), so such a message is proof that a replica has lost what it once promised: its disk was put back to an
-//! earlier state, say. The engine answers an append from before its commit index without looking at the terms, and panics in
-//! other places. A node that notices stops, and says so: nobody can know any more which of the two logs is the true one.
+//! Raft guarantees that every leader has every committed entry (Raft paper, figure 3, leader
+//! completeness). So such a message proves that a replica has lost acknowledged state, for example
+//! because its disk was restored to an earlier state. The engine does not detect this: it answers
+//! an append from before its commit index without comparing terms, and panics in other places. A
+//! node that detects a contradiction reports it and stops, because no node can decide which of the
+//! two logs is correct.
 
 use raft::StateRole;
 use raft::eraftpb::{Message, MessageType};
@@ -14,8 +16,8 @@ use crate::event::Contradiction;
 use crate::types::{LogIndex, NodeId, Term};
 
 impl Group {
-    /// The first place in which a message from a node contradicts the committed log of this replica. A message of an
-    /// earlier term proves nothing: it may come from a leader that was deposed.
+    /// The first contradiction between a message and the committed log of this replica. A message
+    /// of an earlier term proves nothing, because it may come from a deposed leader.
     pub(super) fn contradiction(&self, message: &Message, from: NodeId) -> Option<Contradiction> {
         if message.term < self.raft.raft.term {
             return None;
@@ -34,7 +36,8 @@ impl Group {
         Some(Contradiction { shard: self.shard, peer: from, index: LogIndex(index), held, sent: Term(sent) })
     }
 
-    /// Looks for another entry in the place of a committed one: index, the term here, and the term there.
+    /// Finds an entry of the message that differs from a committed one. Returns the index, the term
+    /// here, and the term in the message.
     fn contradicting_entry(&self, message: &Message) -> Option<(u64, u64, u64)> {
         let entries = message.get_entries().iter().map(|entry| (entry.index, entry.term));
         let mut places = core::iter::once((message.index, message.log_term)).chain(entries);
@@ -46,12 +49,12 @@ impl Group {
         if index > log.committed {
             return None;
         }
-        // 0, or an error, of an entry that only a snapshot holds.
+        // The term is 0 or an error if only a snapshot contains the entry.
         let held = log.term(index).unwrap_or(0);
         (held > 0 && held != term).then_some((index, held, term))
     }
 
-    /// Whether a follower has more committed entries than this leader has entries.
+    /// Whether a follower has committed more entries than this leader has.
     fn unknown_commitment(&self, message: &Message) -> Option<(u64, u64, u64)> {
         let leads = self.raft.raft.state == StateRole::Leader && message.term == self.raft.raft.term;
         let is_unknown = message.index > self.raft.raft.raft_log.last_index();
@@ -77,7 +80,7 @@ mod tests {
     const SHARD: ShardId = ShardId(1);
     const PEER: NodeId = NodeId(2);
 
-    /// A follower in term 5 with entries of these terms, of which so many are committed.
+    /// A follower in term 5 with entries of these terms, of which `committed` are committed.
     fn follower(terms: &[u64], committed: u64) -> Group {
         let entry = |(index, term): (u64, &u64)| LogEntry {
             index: LogIndex(index),
@@ -142,7 +145,7 @@ mod tests {
             append(5, (0, 0), &[1, 1, 4, 4, 5]),
             append(6, (2, 1), &[4, 4, 6]),
             append(6, (4, 4), &[6]),
-            // What is not committed here may be replaced.
+            // Uncommitted entries may be replaced.
             append(6, (4, 4), &[6, 6]),
             append(6, (5, 6), &[]),
             append(6, (9, 6), &[6]),
@@ -168,7 +171,8 @@ mod tests {
             (status.diverged, status.term.0, status.last.0)
         };
         assert_eq!(hear(&append(5, (4, 4), &[5])), (false, 5, 5));
-        // The engine would answer it as if the entries were the same: it begins before the commit index.
+        // The engine would answer it as if the entries were equal, because it begins before the
+        // commit index.
         assert_eq!(hear(&append(6, (2, 1), &[6])), (true, 5, 5));
         assert_eq!(hear(&append(6, (5, 5), &[6])), (true, 5, 5));
         let contradiction = out.contradiction.expect("it was told");

@@ -1,7 +1,8 @@
-//! One replica of one shard: the engine, the machine it drives, and what waits for both.
+//! One replica of one shard: the engine, the state machine that it drives, and the waiting
+//! requests.
 //!
-//! Owns roles, elections and what enters the log. How a `Ready` is worked off stands in [`super::ready`]; which
-//! shard a key belongs to, forwarding and deadlines are the router's.
+//! Owns roles, elections and the entries of the log. [`super::ready`] processes `Ready`s. The
+//! router owns the shard of a key, forwarding and deadlines.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -11,12 +12,12 @@ use raft::{Config, RawNode, ReadOnlyOption, StateRole};
 
 use super::log_store::LogStore;
 use super::membership::{self, conf_state, data_of};
-use super::proposals::{Outcome, Proposals, decode_entry};
+use super::proposals::{Proposals, decode_entry};
 use super::reads::{Reads, Waiter};
 use super::ready::{Output, Persisting};
 use super::snapshots::{Snapshots, is_snapshot};
 use super::stalls::Disks;
-use super::{Origin, RequestId, wire};
+use super::wire;
 use crate::codec::{DecodeError, Decoder};
 use crate::command::{Read, Refusal, Reply, Write};
 use crate::deliberate::{Fault, Faults};
@@ -24,40 +25,42 @@ use crate::event::{ShardStatus, Timing};
 use crate::limits;
 use crate::machine::Machine;
 use crate::membership::{Membership, Role};
+use crate::peer::{Origin, Outcome, RequestId};
 use crate::storage::snapshot::SnapshotId;
 use crate::storage::{LogEntry, RecoveredLog, RecoveredShard};
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, Ticks, UnixMillis};
 
-/// Longest wait, in ticks, before a follower stands for election once its connection to the leader broke. A broken
-/// connection is a strong hint that the leader's process is gone; pre-vote keeps a wrong hint harmless.
+/// Maximum delay, in ticks, before a follower stands for election after its connection to the
+/// leader broke. A broken connection strongly suggests that the leader's process is gone. Pre-vote
+/// makes a false suspicion harmless.
 const HASTY_ELECTION_TICKS_MAX: u64 = 4;
 
-/// What a group is told once.
+/// Options of a group.
 pub struct GroupOptions {
     /// The shard.
     pub shard: ShardId,
-    /// Which replica this is.
+    /// The number of this replica.
     pub replica: ReplicaId,
-    /// Who replicated the shard when its log began.
+    /// The membership of the shard when its log began.
     pub founding: Vec<(ReplicaId, NodeId)>,
-    /// The machine that the shard began with, for a replica without a snapshot.
+    /// The initial state of the shard, for a replica without a snapshot.
     pub machine: Machine,
     /// Logical durations.
     pub timing: Timing,
-    /// Seeds election jitter and read contexts; differs from boot to boot.
+    /// Seed of election jitter and read contexts. It differs between starts.
     pub seed: u64,
     /// See [`crate::event::NodeOptions::faults`].
     pub faults: Faults,
 }
 
-/// Why a command was not taken.
+/// Why a command was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProposeError {
-    /// This replica does not lead; another may.
+    /// This replica does not lead; another one may.
     NotLeader,
-    /// The shard does not own what it is about.
+    /// The shard does not own the keys of the command.
     NotHere,
-    /// It will not be done anywhere.
+    /// The command is refused and will not be executed on any node.
     Refused(Refusal),
 }
 
@@ -77,30 +80,33 @@ pub struct Group {
     pub(super) now: Ticks,
     pub(super) faults: Faults,
     pub(super) membership: Membership,
-    /// [`Registry::changed`](crate::control::registry::Registry::changed) of what the membership conforms to.
+    /// [`Registry::changed`](crate::control::registry::Registry::changed) of the registry to which
+    /// the membership conforms.
     pub(super) settled: Option<LogIndex>,
-    /// The nodes of replicas that this one has heard of and does not know as members: its log may be behind.
-    hearsay: BTreeMap<ReplicaId, NodeId>,
+    /// Nodes of replicas that have sent messages but are not members according to this log, which
+    /// may be behind.
+    indirect_reports: BTreeMap<ReplicaId, NodeId>,
     random: fastrand::Rng,
     election: ElectionTimer,
     pub(super) leads: bool,
-    /// When it was last proposed that overdue keys go, unless that has been applied since.
+    /// When the removal of overdue keys was last proposed; `None` once it was applied.
     pub(super) expiring: Option<Ticks>,
-    /// A message has contradicted what is committed here: this replica takes part in nothing more.
+    /// Whether a message has contradicted the committed entries. Such a replica stops taking part.
     pub(super) diverged: bool,
 }
 
-/// The seeded election timeout. The engine draws its own from the thread's generator whenever it changes its role;
-/// ours replaces it before every tick, and is drawn anew when the term or the known leader changes.
+/// The seeded election timeout. The engine draws its own from the thread's random generator
+/// whenever its role changes. This timeout replaces it before every tick. It is drawn again when
+/// the term or the known leader changes.
 struct ElectionTimer {
     drawn_for: (u64, u64, StateRole),
     timeout_ticks: u64,
-    /// Stand for election after so many more ticks, because the connection to the leader broke.
+    /// Remaining ticks until an election, because the connection to the leader broke.
     hasty_ticks: Option<u64>,
 }
 
 impl Group {
-    /// A replica with what its disk remembers.
+    /// Creates a replica from the state on its disk.
     pub fn new(options: GroupOptions, recovered: RecoveredShard) -> Group {
         let RecoveredShard { snapshot, log } = recovered;
         let newest = snapshot.as_ref().map(|snapshot| (snapshot.id, snapshot.file_bytes));
@@ -118,8 +124,9 @@ impl Group {
             max_inflight_msgs: limits::APPENDS_IN_FLIGHT_MAX,
             pre_vote: true,
             check_quorum: true,
-            // raft 0.7.0 would append entries to a waiting message that has none without asking whether they follow
-            // it (`util::is_continuous_ents`); the follower would then take them for other positions.
+            // raft 0.7.0 can append entries to a waiting message without entries even if they do
+            // not follow it (`util::is_continuous_ents`). The follower would then store them at
+            // wrong positions.
             batch_append: false,
             read_only_option: ReadOnlyOption::Safe,
             ..Config::default()
@@ -135,7 +142,7 @@ impl Group {
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let mut raft = RawNode::new(&config, store, &logger).expect("invariant: the configuration is valid");
         if membership.replicas() == [replica] {
-            // Alone, nobody can object, and waiting for a timeout would only delay the start.
+            // A single voter needs no other votes, so it need not wait for a timeout.
             raft.campaign().expect("invariant: a lone follower may campaign");
         }
         let mut random = fastrand::Rng::with_seed(options.seed);
@@ -154,7 +161,7 @@ impl Group {
             persisting: Persisting::new(term, commit),
             membership,
             settled: None,
-            hearsay: BTreeMap::new(),
+            indirect_reports: BTreeMap::new(),
             timing: options.timing,
             now: Ticks(0),
             faults: options.faults,
@@ -170,7 +177,7 @@ impl Group {
         }
     }
 
-    /// One tick passed.
+    /// Handles a tick.
     pub fn tick(&mut self, now: Ticks, out: &mut Output) {
         self.now = now;
         let state = (self.raft.raft.term, self.raft.raft.leader_id, self.raft.raft.state);
@@ -198,29 +205,30 @@ impl Group {
             self.election.hasty_ticks = Some(ticks - 1);
         } else {
             self.election.hasty_ticks = None;
-            // Refused only while a change of membership is unapplied; the ordinary timeout then serves.
+            // Refused only while a membership change is not applied. The ordinary timeout applies
+            // then.
             let _ = self.raft.campaign();
         }
     }
 
-    /// The connection to a node broke.
+    /// Handles a broken connection.
     pub fn link_lost(&mut self, node: NodeId) {
         self.stop_sending_to(Some(node));
         if self.raft.raft.state == StateRole::Leader {
-            // What was in flight is lost: probe again rather than wait for a rejection.
+            // Messages in flight are lost, so probe again instead of waiting for a rejection.
             if let Some(replica) = self.membership.replica_on(node) {
                 self.raft.report_unreachable(replica.0);
             }
         } else if self.raft.raft.state == StateRole::Follower && self.leader() == Some(node) {
-            // Forgetting the leader lets this replica vote for another before the lease of check-quorum runs out.
-            // No read relies on that lease.
+            // Forgetting the leader allows this replica to vote for another one before the lease of
+            // check-quorum ends. No read depends on that lease.
             let term = self.raft.raft.term;
             self.raft.raft.become_follower(term, raft::INVALID_ID);
             self.election.hasty_ticks = Some(self.random.u64(0..=HASTY_ELECTION_TICKS_MAX));
         }
     }
 
-    /// Takes one message from the node that `decoder` reads from, behind the shard it is for.
+    /// Handles one message from a node, which `decoder` reads after its shard number.
     pub fn step(
         &mut self,
         from: NodeId,
@@ -230,7 +238,7 @@ impl Group {
         let mut message = wire::decode(decoder, owner)?;
         let sender = ReplicaId(message.from);
         if message.to != self.raft.raft.id {
-            // For one that was here before.
+            // The message is for a previous replica of this node.
             return Ok(());
         }
         match self.node_of(sender) {
@@ -239,8 +247,8 @@ impl Group {
             None => self.hear_of(sender, from),
         }
         if message.get_msg_type() == MessageType::MsgReadIndex && self.raft.raft.state != StateRole::Leader {
-            // The engine would forward it once more, in the name of its sender, and the next node refuse that. Who
-            // asked repeats the round and knows the new leader by then.
+            // The engine would forward it again under the sender's name, and the next node would
+            // refuse it. The sender repeats the round and will know the new leader by then.
             return Ok(());
         }
         if let Some(contradiction) = self.contradiction(&message, from) {
@@ -265,24 +273,26 @@ impl Group {
             return Ok(());
         }
         self.admit_loss(&mut message);
-        // An error means that the message is out of date or that a forwarded one found no leader: both are
-        // ordinary, and the sender repeats what matters.
+        // An error means that the message is outdated or that a forwarded one found no leader. Both
+        // are ordinary, and the sender repeats what matters.
         let _ = self.raft.step(message);
         self.repair_progress(sender);
         Ok(())
     }
 
-    /// Takes note of a replica that is no member yet, as far as is known here. It may be the leader.
+    /// Records the node of a replica that is not a member according to this log. It may be the
+    /// leader.
     fn hear_of(&mut self, replica: ReplicaId, node: NodeId) {
-        if self.hearsay.len() >= limits::HOSTS_MAX {
-            self.hearsay.pop_first();
+        if self.indirect_reports.len() >= limits::HOSTS_MAX {
+            self.indirect_reports.pop_first();
         }
-        self.hearsay.insert(replica, node);
+        self.indirect_reports.insert(replica, node);
     }
 
-    /// Whether a follower says that it no longer holds what it once acknowledged: its disk lost the end of its log.
-    /// The engine takes such a rejection for a late one, and would never serve that follower again; but frames come
-    /// in order or not at all, so a rejection that arrives after an acknowledgement was also made after it.
+    /// Whether a follower reports that it no longer has entries that it acknowledged, because its
+    /// disk lost the end of its log. The engine would take such a rejection for a delayed one and
+    /// never send to that follower again. Frames arrive in order or not at all, so a rejection that
+    /// arrives after an acknowledgement was also sent after it.
     fn forgot(&self, message: &Message) -> bool {
         let current = self.raft.raft.state == StateRole::Leader && message.term == self.raft.raft.term;
         let rejected = message.get_msg_type() == MessageType::MsgAppendResponse && message.reject;
@@ -290,9 +300,10 @@ impl Group {
         current && rejected && progress.is_some_and(|progress| message.reject_hint < progress.matched)
     }
 
-    /// A heartbeat commits only what this follower once acknowledged. If it no longer holds that, because its disk
-    /// lost the end of its log, the engine would panic; as an empty append behind that place it is rejected instead,
-    /// and the leader learns where to go on ([`Group::forgot`]).
+    /// Replaces a heartbeat that commits entries which this follower no longer has. A heartbeat
+    /// commits only acknowledged entries, so a missing one means that the disk lost the end of the
+    /// log, and the engine would panic. An empty append after the missing entries is rejected
+    /// instead, and tells the leader where to continue ([`Group::forgot`]).
     fn admit_loss(&self, message: &mut Message) {
         if message.get_msg_type() == MessageType::MsgHeartbeat
             && message.term >= self.raft.raft.term
@@ -305,7 +316,7 @@ impl Group {
         }
     }
 
-    /// Forgets what a follower acknowledged. The commit index never falls by it.
+    /// Forgets what a follower acknowledged. This never lowers the commit index.
     fn probe_from(&mut self, replica: ReplicaId, last_index: u64) {
         if let Some(progress) = self.raft.raft.mut_prs().get_mut(replica.0) {
             progress.matched = 0;
@@ -315,7 +326,8 @@ impl Group {
         }
     }
 
-    /// raft 0.7.0 may leave `next` at or below `matched` (fixed upstream in pull request 557): probe from `matched`.
+    /// raft 0.7.0 may leave `next` at or below `matched` (fixed upstream in pull request 557):
+    /// probe from `matched`.
     fn repair_progress(&mut self, replica: ReplicaId) {
         if let Some(progress) = self.raft.raft.mut_prs().get_mut(replica.0)
             && progress.next_idx <= progress.matched
@@ -324,9 +336,9 @@ impl Group {
         }
     }
 
-    /// Takes a command into the queue of the next entry. On success exactly one [`Outcome`] follows, or none if this
-    /// replica never learns. Times that are relative become absolute by `clock`, what time it is here: the log holds
-    /// absolute times only, so that no replica has to ask a clock.
+    /// Adds a command to the queue for the next entry. On success exactly one [`Outcome`] follows,
+    /// or none if this replica never learns it. Relative times become absolute by `clock`, the time
+    /// here. The log holds only absolute times, so that replicas need no clock.
     pub fn propose(
         &mut self,
         write: &Write,
@@ -340,7 +352,8 @@ impl Group {
             return Err(ProposeError::Refused(Refusal::Invalid("write for another kind of shard")));
         }
         write.validate().map_err(ProposeError::Refused)?;
-        // What is applied may not own it yet, or no more: then the log need not hold that it was refused.
+        // The applied state may not own the keys yet, or no longer. Refuse now, so that the log
+        // need not contain a refused command.
         if !self.machine.owns_all_of(write) {
             return Err(ProposeError::NotHere);
         }
@@ -350,13 +363,14 @@ impl Group {
         let proposed = match clock {
             _ if !write.needs_clock() => self.proposals.push(write, origin),
             Some(now) => self.proposals.push(&write.at(now), origin),
-            // The first tick brings the time.
+            // The time is known after the first tick.
             None => return Err(ProposeError::NotLeader),
         };
         proposed.map_err(|_| ProposeError::Refused(Refusal::Overloaded))
     }
 
-    /// How many keys are overdue, up to what is proposed at a time, if this replica leads and has not just said so.
+    /// Number of overdue keys, up to the maximum of a proposal, if this replica leads and has not
+    /// proposed their removal just now.
     pub fn keys_to_expire(&self, time: UnixMillis) -> Option<(ShardId, usize)> {
         let is_waiting = self.expiring.is_some_and(|asked| self.now.0 < asked.0 + self.timing.request_ticks);
         if self.raft.raft.state != StateRole::Leader || is_waiting {
@@ -367,22 +381,24 @@ impl Group {
         (keys > 0).then_some((self.shard, keys))
     }
 
-    /// It is being proposed that overdue keys go.
+    /// Records that the removal of overdue keys is being proposed.
     pub fn expiring(&mut self) {
         self.expiring = Some(self.now);
     }
 
-    /// Queues a linearizable read; its answer comes in [`Output::reads`], or never if no leader confirms it.
+    /// Queues a linearizable read. Its answer appears in [`Output::reads`], or never if no leader
+    /// confirms it.
     pub fn read(&mut self, request: RequestId, read: Read) {
         self.reads.push(Waiter { request, read, arrived: self.now });
     }
 
-    /// What is applied here, to copy from it.
+    /// The applied state of a data shard, for copying.
     pub(super) fn data_mut(&mut self) -> Option<&mut crate::machine::Data> {
         self.machine.data_mut()
     }
 
-    /// Answers from what is applied here, unless the replica has not come through the move of slots `since`.
+    /// Answers from the applied state, unless the replica has not applied the move of slots
+    /// `since`.
     pub fn read_stale(&self, read: &Read, since: MigrationId) -> Reply {
         if self.machine.last_move().0 < since {
             return Reply::Refused(Refusal::NotHere);
@@ -390,7 +406,8 @@ impl Group {
         self.machine.read(read)
     }
 
-    /// Hands leadership to the voter that holds most of the log and may lead, if this replica leads.
+    /// Transfers leadership to the voter that has most of the log and may lead, if this replica
+    /// leads.
     pub fn transfer_leadership(&mut self, may_lead: impl Fn(NodeId) -> bool) {
         if self.raft.raft.state != StateRole::Leader || self.raft.raft.lead_transferee.is_some() {
             return;
@@ -406,7 +423,7 @@ impl Group {
         }
     }
 
-    /// Hands leadership to the voter on a node, if this replica leads.
+    /// Transfers leadership to the voter on a node, if this replica leads.
     pub fn transfer_to(&mut self, node: NodeId) {
         self.transfer_leadership(|candidate| candidate == node);
     }
@@ -423,7 +440,7 @@ impl Group {
             message.set_msg_type(MessageType::MsgPropose);
             message.set_entries(alloc::vec![Entry { data, ..Entry::default() }].into());
             if self.raft.step(message).is_err() {
-                // A transfer of leadership is under way: nothing entered the log.
+                // A leadership transfer is in progress, so nothing entered the log.
                 out.outcomes.extend(waiters.into_iter().map(|origin| (origin, Outcome::NotDone)));
                 continue;
             }
@@ -464,10 +481,10 @@ impl Group {
     }
 
     pub(super) fn node_of(&self, replica: ReplicaId) -> Option<NodeId> {
-        self.membership.node(replica).or_else(|| self.hearsay.get(&replica).copied())
+        self.membership.node(replica).or_else(|| self.indirect_reports.get(&replica).copied())
     }
 
-    /// Which replica this is.
+    /// The number of this replica.
     pub fn replica(&self) -> ReplicaId {
         ReplicaId(self.raft.raft.id)
     }
@@ -477,7 +494,7 @@ impl Group {
         self.shard
     }
 
-    /// The machine, to look at.
+    /// The applied state machine.
     pub fn machine(&self) -> &Machine {
         &self.machine
     }
@@ -487,12 +504,12 @@ impl Group {
         self.node_of(ReplicaId(self.raft.raft.leader_id))
     }
 
-    /// Whether a read waits for a round that may begin or be repeated now.
+    /// Whether [`Group::drive`] has work, including a read round that may begin or be repeated now.
     pub fn wants_drive(&self) -> bool {
         self.raft.has_ready() || self.reads.wants_round(self.now)
     }
 
-    /// Where this replica stands.
+    /// The status of this replica.
     pub fn status(&self) -> ShardStatus {
         ShardStatus {
             shard: self.shard,
@@ -517,7 +534,7 @@ impl Group {
         }
     }
 
-    /// Term and data of an entry that is committed and still held, for checkers.
+    /// For checkers: term and data of a committed entry that is still in the log.
     pub fn committed_entry(&self, index: LogIndex) -> Option<(Term, Bytes)> {
         if index.0 > self.raft.raft.raft_log.committed {
             return None;
@@ -525,7 +542,7 @@ impl Group {
         self.raft.store().entry(index.0).map(|entry| (Term(entry.term), data_of(entry).clone()))
     }
 
-    /// The writes of an entry that is committed and still held, for checkers.
+    /// For checkers: the writes of a committed entry that is still in the log.
     pub fn committed_writes(&self, index: LogIndex) -> Option<Vec<Write>> {
         if index.0 > self.raft.raft.raft_log.committed {
             return None;
@@ -540,9 +557,10 @@ impl Group {
 fn recovered_store(log: RecoveredLog, snapshot: Option<SnapshotId>, conf_state: ConfState) -> LogStore {
     let begin = snapshot.map_or(LogIndex(0), |id| id.index);
     let last = log.entries.last().map_or(begin, |entry| entry.index);
-    // The commit index is written behind the entries that it covers, so what recovery accepts cannot break this.
+    // The commit index is written after the entries that it covers, so recovery cannot accept a log
+    // that breaks this.
     assert!(log.hard_state.commit <= last, "invariant: a recovered log holds what it says is committed");
-    // A snapshot can be received before the term that it comes with is written down. Nobody was voted for in it.
+    // A snapshot may be received before its term is persisted. No vote was given in that term.
     let snapshot_term = snapshot.map_or(Term(0), |id| id.term);
     let vote = log.hard_state.vote.filter(|_| log.hard_state.term >= snapshot_term);
     let hard_state = HardState {

@@ -1,4 +1,4 @@
-//! The replicas of one node, by shard, and which of them have something to do.
+//! The replicas of one node, by shard, and the set of those with work to do.
 
 use alloc::vec::Vec;
 
@@ -6,15 +6,15 @@ use super::Group;
 use crate::machine::Data;
 use crate::types::ShardId;
 
-/// All groups of a node, in the order of their shards. Numbers of shards are never reused, so they say nothing about how
-/// many there are.
+/// All groups of a node, sorted by shard. Shard numbers are never reused, so they do not indicate
+/// how many groups there are.
 pub(crate) struct Groups {
-    groups: Vec<Slot>,
-    /// Shards whose groups were touched since they last ran; each once.
+    groups: Vec<GroupEntry>,
+    /// Shards of groups that were changed since they last ran, each once.
     dirty: Vec<ShardId>,
 }
 
-struct Slot {
+struct GroupEntry {
     shard: ShardId,
     is_dirty: bool,
     group: Group,
@@ -27,40 +27,41 @@ impl Groups {
         all
     }
 
-    /// Takes a group in, which is to run. There must be none of its shard.
+    /// Adds a group and marks it to run. There must be none of the same shard.
     pub(crate) fn insert(&mut self, group: Group) {
         let shard = group.shard();
         let Err(position) = self.position(shard) else {
             unreachable!("invariant: a node has one replica of a shard at most")
         };
-        self.groups.insert(position, Slot { shard, is_dirty: true, group });
+        self.groups.insert(position, GroupEntry { shard, is_dirty: true, group });
         self.dirty.push(shard);
     }
 
-    /// Takes a group out for good.
+    /// Removes a group.
     pub(crate) fn remove(&mut self, shard: ShardId) -> Option<Group> {
         let position = self.position(shard).ok()?;
         self.dirty.retain(|dirty| *dirty != shard);
         Some(self.groups.remove(position).group)
     }
 
-    /// The group of the prime shard, which every node has.
+    /// The group of the prime shard. Every node has one.
     pub(crate) fn prime(&self) -> &Group {
         self.find(ShardId::PRIME).expect("invariant: every node carries the prime shard")
     }
 
-    /// A group to look at, if the shard is replicated here.
+    /// The group of a shard; `None` if the shard has no replica here.
     pub(crate) fn find(&self, shard: ShardId) -> Option<&Group> {
         let position = self.position(shard).ok()?;
         Some(&self.groups[position].group)
     }
 
-    /// A group whose word counts: one that is a member of its shard.
+    /// The group of a shard if this replica is a member of the shard. The prime shard's group is
+    /// always returned.
     pub(crate) fn member(&self, shard: ShardId) -> Option<&Group> {
         self.find(shard).filter(|group| group.is_member() || shard == ShardId::PRIME)
     }
 
-    /// Does something to a group and marks it to run; `None` if there is no such shard here.
+    /// Changes a group and marks it to run; `None` if the shard has no replica here.
     pub(crate) fn with<R>(&mut self, shard: ShardId, action: impl FnOnce(&mut Group) -> R) -> Option<R> {
         let position = self.position(shard).ok()?;
         let result = action(&mut self.groups[position].group);
@@ -68,13 +69,13 @@ impl Groups {
         Some(result)
     }
 
-    /// Copies from a group's state, for which it need not run.
+    /// Copies from a group's state, which does not require the group to run.
     pub(crate) fn copy_from<R>(&mut self, shard: ShardId, action: impl FnOnce(&mut Data) -> R) -> Option<R> {
         let position = self.position(shard).ok()?;
         self.groups[position].group.data_mut().map(action)
     }
 
-    /// Does something to every group.
+    /// Calls `action` on every group, and marks those with work to run.
     pub(crate) fn for_each(&mut self, mut action: impl FnMut(&mut Group)) {
         for position in 0..self.groups.len() {
             let group = &mut self.groups[position].group;
@@ -93,7 +94,7 @@ impl Groups {
         self.dirty.is_empty()
     }
 
-    /// Takes the groups that were touched, one at a time.
+    /// Takes the next group marked to run.
     pub(crate) fn next_dirty(&mut self) -> Option<&mut Group> {
         let shard = self.dirty.pop()?;
         let position = self.position(shard).expect("invariant: a group that is removed is not touched");

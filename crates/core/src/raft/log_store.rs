@@ -1,7 +1,7 @@
 //! A shard's log in memory, as the engine reads it.
 //!
-//! Owns which entries are *visible*; what of them is durable is `ready`'s business. The engine demands that
-//! entries are visible here before `advance_append_async` is called.
+//! Owns which entries are *visible*; `ready` tracks which of them are durable. The engine requires
+//! entries to be visible here before `advance_append_async` is called.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -13,27 +13,29 @@ use raft::{Error, StorageError};
 
 use crate::storage::snapshot::SnapshotId;
 
-/// What an entry weighs besides its data, for the engine's message size limit.
+/// Size of an entry besides its data, for the engine's message size limit.
 const ENTRY_OVERHEAD_BYTES: u64 = 16;
 
 pub(super) struct LogStore {
-    /// The entry before the first one held: the last that a snapshot contains, or 0.
+    /// Index before the first entry in memory: the last entry of a snapshot, or 0.
     begin: u64,
     begin_term: u64,
     /// Bytes of data of the entries held.
     data_bytes: u64,
-    /// The newest durable snapshot, for followers behind `begin`, and who replicated the shard then.
+    /// The newest durable snapshot with its membership, for followers behind `begin`.
     snapshot: Option<(SnapshotId, ConfState)>,
-    /// A follower that the newest snapshot does not know needs one: the engine would not let it have that one.
+    /// Whether a follower needs a newer snapshot. The engine does not send a snapshot to a follower
+    /// that is not in its membership.
     is_newer_wanted: Cell<bool>,
     entries: VecDeque<Entry>,
     hard_state: HardState,
-    /// As of the snapshot or the founding: what the engine starts from.
+    /// The membership of the snapshot or the founding, from which the engine starts.
     conf_state: ConfState,
 }
 
 impl LogStore {
-    /// A log of `entries`, which follow `snapshot` or, without one, begin at index 1. `conf_state` is as of there.
+    /// Creates a log of `entries`, which follow `snapshot` or, without one, begin at index 1.
+    /// `conf_state` is the membership at that point.
     pub(super) fn new(
         hard_state: HardState,
         conf_state: ConfState,
@@ -50,7 +52,7 @@ impl LogStore {
         LogStore { begin, begin_term, data_bytes, snapshot, is_newer_wanted, entries, hard_state, conf_state }
     }
 
-    /// The index before the first entry held.
+    /// Index before the first entry in memory.
     pub(super) fn begin(&self) -> u64 {
         self.begin
     }
@@ -60,17 +62,17 @@ impl LogStore {
         self.data_bytes
     }
 
-    /// Followers behind the log's begin may have this snapshot.
+    /// Sets the snapshot for followers behind the beginning of the log.
     pub(super) fn offer_snapshot(&mut self, id: SnapshotId, conf_state: ConfState) {
         self.snapshot = Some((id, conf_state));
     }
 
-    /// Whether, since this was last asked, a follower needed a newer snapshot than there is.
+    /// Whether a follower needed a newer snapshot since the last call.
     pub(super) fn take_newer_wanted(&self) -> bool {
         self.is_newer_wanted.take()
     }
 
-    /// Drops the entries up to and including `index`, which must be held.
+    /// Drops the entries up to and including `index`, which must be in memory.
     pub(super) fn cut(&mut self, index: u64) {
         let term = self.entry(index).map(|entry| entry.term);
         self.begin_term = term.expect("invariant: the log is cut at an entry that it holds");
@@ -78,14 +80,14 @@ impl LogStore {
         self.begin = index;
     }
 
-    /// Drops everything: the log begins anew behind a snapshot.
+    /// Drops all entries: the log restarts after a snapshot.
     pub(super) fn restart(&mut self, id: SnapshotId) {
         self.entries.clear();
         self.data_bytes = 0;
         (self.begin, self.begin_term) = (id.index.0, id.term.0);
     }
 
-    /// Makes `entries` visible, replacing whatever stood from the first one's index on.
+    /// Makes `entries` visible. They replace all entries from their first index on.
     pub(super) fn append(&mut self, entries: &[Entry]) {
         let Some(start) = entries.first().map(|entry| entry.index) else { return };
         assert!(start > self.begin && start <= self.end(), "invariant: an append leaves no gap in the log");
@@ -95,12 +97,12 @@ impl LogStore {
         self.entries.extend(entries.iter().cloned());
     }
 
-    /// The entry at `index`, if it is held.
+    /// The entry at `index`, if it is in memory.
     pub(super) fn entry(&self, index: u64) -> Option<&Entry> {
         self.entries.get(index.checked_sub(self.begin + 1)? as usize)
     }
 
-    /// The index behind the last entry.
+    /// The index after the last entry.
     fn end(&self) -> u64 {
         self.begin + 1 + self.entries.len() as u64
     }
@@ -159,7 +161,7 @@ impl Storage for LogStore {
     }
 
     fn snapshot(&self, request_index: u64, to: u64) -> raft::Result<Snapshot> {
-        // Its content travels by other ways: what the engine needs to know is which it is.
+        // The content of the snapshot is sent separately; the engine only needs its identity.
         let newest = self.snapshot.as_ref();
         let Some((id, conf_state)) = newest.filter(|(id, _)| id.index.0 >= request_index.max(self.begin))
         else {

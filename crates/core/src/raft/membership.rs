@@ -1,10 +1,13 @@
-//! Changes of a shard's membership: proposed by its leader, carried out by every replica when they are applied.
+//! Membership changes of a shard: the leader proposes them, and every replica carries them out when
+//! it applies them.
 //!
-//! The engine keeps a change in an entry of its own kind, in protobuf. On disk and wire, where an entry is a term, an
-//! index and bytes, a change is told from commands by its first byte, and stands in our codec; in the engine's entry
-//! those bytes are the context, so that nothing ever has to be read back from protobuf.
+//! The engine holds a change in an entry of a special kind, encoded as protobuf. On disk and wire,
+//! where an entry is a term, an index and bytes, the first byte distinguishes a change from
+//! commands, and the change has our own encoding. The engine's entry carries that encoding as its
+//! context, so protobuf is never decoded.
 //!
-//! Which change is due, `control::reconcile` decides; that no two are under way, the engine and [`Group::reconcile`].
+//! `control::reconcile` decides which change is due. The engine and [`Group::reconcile`] ensure
+//! that only one is in progress.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -21,11 +24,11 @@ use crate::limits;
 use crate::membership::{Membership, MembershipChange, Role};
 use crate::types::{LogIndex, NodeId, ReplicaId, Term};
 
-/// First byte of the data of an entry that changes the membership; other entries begin with the version of their
+/// First byte of the data of a membership change. Other entries begin with the version of their
 /// layout (`proposals`).
 pub(super) const CHANGE_FORMAT: u8 = 2;
 
-/// An entry's data as it stands on disk and wire.
+/// The data of an entry, as on disk and wire.
 pub(super) fn data_of(entry: &Entry) -> &Bytes {
     match entry.get_entry_type() {
         EntryType::EntryNormal => &entry.data,
@@ -33,7 +36,7 @@ pub(super) fn data_of(entry: &Entry) -> &Bytes {
     }
 }
 
-/// The engine's entry of what stands on disk and wire.
+/// Converts data on disk or wire to the engine's entry.
 pub(super) fn entry(index: LogIndex, term: Term, data: Bytes) -> Entry {
     let mut entry = Entry { index: index.0, term: term.0, ..Entry::default() };
     if data.first() == Some(&CHANGE_FORMAT) {
@@ -45,7 +48,7 @@ pub(super) fn entry(index: LogIndex, term: Term, data: Bytes) -> Entry {
     entry
 }
 
-/// The data of an entry that changes the membership, as the registry wanted it after its change at `wanted_at`.
+/// The data of a membership change that is based on the registry after its change at `wanted_at`.
 pub(crate) fn encode_change(change: &MembershipChange, wanted_at: LogIndex) -> Bytes {
     let mut data = alloc::vec![CHANGE_FORMAT];
     codec::put_varint(&mut data, wanted_at.0);
@@ -64,13 +67,14 @@ fn decode(data: &[u8]) -> Result<(MembershipChange, LogIndex), DecodeError> {
     Ok((change, wanted_at))
 }
 
-/// The change of membership that the data of an entry holds, if it does.
+/// The membership change in the data of an entry, if it is one.
 pub(crate) fn changes_of(data: &[u8]) -> Option<MembershipChange> {
     decode(data).ok().map(|(change, _)| change)
 }
 
-/// The engine's form of a change. Leaving a joint configuration is the change of nothing; entering one is left to the
-/// leader to end, because the engine's own way of ending it can be forgotten when the leader changes.
+/// Converts a change to the engine's form. Leaving a joint configuration is an empty change. The
+/// leader leaves a joint configuration explicitly, because the engine's automatic way can be lost
+/// when the leader changes.
 fn to_engine(change: &MembershipChange) -> ConfChangeV2 {
     let mut engine = ConfChangeV2::default();
     let joins;
@@ -98,7 +102,7 @@ fn to_engine(change: &MembershipChange) -> ConfChangeV2 {
     engine
 }
 
-/// The engine's form of a membership.
+/// Converts a membership to the engine's form.
 pub(super) fn conf_state(membership: &Membership) -> ConfState {
     let ids = |list: &[ReplicaId]| list.iter().map(|replica| replica.0).collect::<Vec<u64>>();
     let mut state = ConfState::from((ids(&membership.voters), ids(&membership.learners)));
@@ -107,7 +111,7 @@ pub(super) fn conf_state(membership: &Membership) -> ConfState {
     state
 }
 
-/// What the engine made of a membership; of the nodes, those of its replicas.
+/// Converts the engine's form to a membership, with the nodes of its replicas.
 fn membership(state: &ConfState, changed: LogIndex, nodes: &BTreeMap<ReplicaId, NodeId>) -> Membership {
     let replicas = |ids: &[u64]| {
         let mut list: Vec<ReplicaId> = ids.iter().copied().map(ReplicaId).collect();
@@ -127,29 +131,30 @@ fn membership(state: &ConfState, changed: LogIndex, nodes: &BTreeMap<ReplicaId, 
     membership
 }
 
-/// What the registry wants of a shard's replicas. A replica that is missing is left alone.
+/// The wanted replicas of a shard, from the registry. A replica that is not listed keeps its role.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
-    /// What each should be; `None` for one that should not be.
+    /// The wanted role of each replica; `None` for a replica to remove.
     pub(crate) roles: BTreeMap<ReplicaId, Option<Role>>,
     pub(crate) nodes: BTreeMap<ReplicaId, NodeId>,
 }
 
 impl Wanted {
-    /// Whether a shard is replicated as it is wanted.
+    /// Whether a membership matches.
     pub(crate) fn is_true_of(&self, membership: &Membership) -> bool {
         !membership.is_joint() && self.roles.iter().all(|(&replica, &role)| membership.role(replica) == role)
     }
 }
 
 impl Group {
-    /// Carries out a change that is committed. One that does not fit what is there changes nothing, on every replica
-    /// alike.
+    /// Carries out a committed change. A change that does not fit the membership has no effect, on
+    /// every replica alike.
     pub(super) fn apply_change(&mut self, entry: &Entry) {
         let (change, wanted_at) =
             decode(&entry.context).expect("invariant: a committed change of membership decodes");
         let nodes = match change {
-            // Somebody else has proposed it too, and it is a member by now: with a role that must not be lost.
+            // An earlier leader also proposed it. The replica is a member by now, with a role that
+            // must not be lost.
             MembershipChange::Join(replica, _) if self.membership.nodes.contains_key(&replica) => None,
             MembershipChange::Join(replica, node) => {
                 let joins = [(replica, node)];
@@ -163,7 +168,7 @@ impl Group {
                 )
             }
             MembershipChange::Roles(ref roles) => {
-                // Nobody would know the node of one that is no member.
+                // The node of a replica is known only for members.
                 let known = roles.iter().all(|(replica, _)| self.membership.nodes.contains_key(replica));
                 known.then(|| self.membership.nodes.clone())
             }
@@ -179,20 +184,24 @@ impl Group {
         }
         let raft = &mut self.raft.raft;
         if raft.state == StateRole::Leader && !raft.promotable() {
-            // An earlier leader took this one's vote away, and could not commit that before its time was over. The engine
-            // would go on to lead, and look for the progress of a replica that is none any more.
+            // An earlier leader removed this replica's vote, but could not commit the change before
+            // its term ended. The engine would continue to lead and then access the progress of a
+            // replica that no longer exists.
             raft.become_follower(raft.term, raft::INVALID_ID);
         }
     }
 
-    /// Whether this replica leads, and its membership is not known to be what the registry wanted at `changed`.
+    /// Whether this replica leads and its membership is not known to match the registry at
+    /// `changed`.
     pub fn is_unsettled(&self, changed: LogIndex) -> bool {
         self.leads && self.settled != Some(changed)
     }
 
-    /// Takes the next step towards what is wanted of each replica, if this one leads and nothing is under way; `changed`
-    /// is since when that is wanted, and `up` are the nodes that this one is connected with. A leader that has not committed anything in its term may not know the last change, and one whose registry is
-    /// behind that change does not know what is wanted.
+    /// Takes the next step towards the wanted membership, if this replica leads and no change is in
+    /// progress. `changed` is the index of the registry's last change, and `up` are the nodes to
+    /// which this node has a connection. A leader waits until it has committed an entry in its
+    /// term, because it may not know the last change before. It also waits while its registry is
+    /// older than the last change.
     pub fn reconcile(
         &mut self,
         wanted: &Wanted,
@@ -214,7 +223,8 @@ impl Group {
         for (&id, progress) in raft.prs().iter() {
             if id != raft.id && progress.recent_active {
                 active.push(ReplicaId(id));
-                // Who has never acknowledged anything may not have begun, and the engine takes newcomers for active.
+                // A replica that has never acknowledged anything may not have begun, and the engine
+                // counts new replicas as active.
                 if progress.matched >= needed.max(1) {
                     caught_up.push(ReplicaId(id));
                 }
@@ -233,7 +243,7 @@ impl Group {
         match step {
             Some(Step::Change(change)) => {
                 let change = self.with_node(change, wanted);
-                // Refused only while leadership is handed over: the next leader takes the step.
+                // Refused only during a leadership transfer: the next leader takes the step.
                 let _ = self
                     .raft
                     .propose_conf_change(encode_change(&change, changed).to_vec(), to_engine(&change));
@@ -246,7 +256,7 @@ impl Group {
         }
     }
 
-    /// The first step of a newcomer says on which node it is.
+    /// Adds the node to the change that makes a new replica a learner.
     fn with_node(&self, change: MembershipChange, wanted: &Wanted) -> MembershipChange {
         match &change {
             MembershipChange::Roles(roles) => match roles[..] {
@@ -260,18 +270,19 @@ impl Group {
         }
     }
 
-    /// Who replicates the shard, as of the last entry applied.
+    /// The membership as of the last applied entry.
     pub fn membership(&self) -> &Membership {
         &self.membership
     }
 
-    /// Whether this replica is one of the shard's, by its own log. If so, it has applied everything that came before it
-    /// joined; if not, it is new and knows nothing, or is to go and hears nothing any more.
+    /// Whether this replica is a member according to its own log. If so, it has applied all entries
+    /// before it joined. If not, it is new and knows nothing, or it was removed and receives
+    /// nothing any more.
     pub fn is_member(&self) -> bool {
         self.membership.role(self.replica()).is_some()
     }
 
-    /// Whether a replica is on a node.
+    /// Whether the shard has a replica on a node.
     pub fn is_on(&self, node: NodeId) -> bool {
         self.carriers().any(|(carrier, _, _)| carrier == node)
     }
@@ -281,7 +292,7 @@ impl Group {
         self.leads
     }
 
-    /// The nodes that carry a replica, and whether it votes.
+    /// The replicas with their nodes and roles.
     pub fn carriers(&self) -> impl Iterator<Item = (NodeId, ReplicaId, Role)> {
         self.membership
             .replicas()

@@ -1,48 +1,29 @@
-//! Commands on their way into the log: aggregated into entries, and matched with their replies by position.
+//! Commands waiting to enter the log: batched into entries, and matched with their replies by
+//! position.
 //!
-//! Invariant: every command taken leaves as exactly one [`Outcome`], except that commands of an entry whose fate
-//! this replica never learns stay here until their origin's deadline; the origin then reports an unknown outcome.
+//! Invariant: every accepted command ends as exactly one [`Outcome`]. The exception are commands of
+//! an entry whose fate this replica never learns. They stay here until the deadline of their
+//! origin, which then reports an unknown outcome.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use super::Origin;
 use crate::codec::{self, DecodeError, Decoder};
-use crate::command::{Refusal, Reply, Write};
+use crate::command::Write;
 use crate::deliberate::{Fault, Faults};
 use crate::limits;
+use crate::peer::Origin;
 use crate::types::{LogIndex, Term};
 
 /// First byte of an entry's data: the version of its layout.
 const ENTRY_FORMAT: u8 = 1;
 
-/// With this many commands waiting for each entry in flight, another entry is opened: below it a batch that waits
-/// one round trip grows at no cost in throughput.
+/// With this many commands waiting for each entry in flight, another entry is opened. With fewer, a
+/// batch that waits one round trip longer grows at no cost in throughput.
 const COMMANDS_PER_FURTHER_ENTRY: usize = 32;
 
-/// What became of a command handed to a leader.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It is committed and applied, or was refused for good.
-    Done(Reply),
-    /// It is not in the log and never will be; it may be tried again elsewhere.
-    NotDone,
-    /// The same, because the shard does not own what it is about: its slots are elsewhere, or on their way.
-    NotHere,
-}
-
-impl Outcome {
-    /// What a reply says became of the command. One whose keys had moved away did nothing, and may be tried again.
-    pub(super) fn of(reply: Reply) -> Outcome {
-        match reply {
-            Reply::Refused(Refusal::NotHere) => Outcome::NotHere,
-            reply => Outcome::Done(reply),
-        }
-    }
-}
-
-/// Commands encoded back to back, and who waits for each.
+/// Encoded commands, with the origin of each.
 #[derive(Default)]
 struct Batch {
     commands: Vec<u8>,
@@ -55,7 +36,7 @@ struct InFlight {
     waiters: Vec<Origin>,
 }
 
-/// Queue and flight of one shard's proposals.
+/// The queued and the proposed commands of one shard.
 #[derive(Default)]
 pub(super) struct Proposals {
     queue: VecDeque<Batch>,
@@ -70,7 +51,7 @@ impl Proposals {
         Proposals { faults, ..Proposals::default() }
     }
 
-    /// Queues a command. Fails when the queue is full, before anything is done.
+    /// Queues a command. Fails before any effect if the queue is full.
     pub(super) fn push(&mut self, write: &Write, origin: Origin) -> Result<(), QueueFull> {
         if self.queued_bytes >= limits::SHARD_QUEUE_BYTES_MAX {
             return Err(QueueFull);
@@ -87,7 +68,8 @@ impl Proposals {
         Ok(())
     }
 
-    /// The next entry's data and its waiters, if one should be proposed now, in `term`.
+    /// The data of the next entry and the origins of its commands, if an entry should be proposed
+    /// now, in `term`.
     pub(super) fn next_entry(&mut self, term: Term) -> Option<(Bytes, Vec<Origin>)> {
         let in_flight = self.in_flight.iter().rev().take_while(|entry| entry.term == term).count();
         let wanted = in_flight * COMMANDS_PER_FURTHER_ENTRY;
@@ -100,16 +82,17 @@ impl Proposals {
         Some((entry_data(batch.waiters.len(), &batch.commands), batch.waiters))
     }
 
-    /// Notes that an entry from [`Proposals::next_entry`] stands in the log.
+    /// Records that an entry from [`Proposals::next_entry`] is in the log.
     pub(super) fn proposed(&mut self, term: Term, index: LogIndex, waiters: Vec<Origin>) {
         self.in_flight.push_back(InFlight { term, index, waiters });
     }
 
-    /// Matches an applied entry. Returns who waits for its replies, in the order of its commands; whoever waits
-    /// for an entry that can no longer commit goes to `dead`.
+    /// Handles an applied entry. Returns the origins that wait for its replies, in the order of its
+    /// commands. Origins of entries that can no longer commit are added to `dead`.
     ///
-    /// Once an entry of some term is committed, an entry of an earlier term that is not yet committed never will
-    /// be: it would have to stand in a later leader's log behind one of a higher term (Raft paper, 5.4.3).
+    /// Once an entry of some term is committed, an uncommitted entry of an earlier term will never
+    /// be committed: it would have to follow an entry of a higher term in a later leader's log
+    /// (Raft paper, 5.4.3).
     pub(super) fn applied(&mut self, term: Term, index: LogIndex, dead: &mut Vec<Origin>) -> Vec<Origin> {
         while let Some(front) = self.in_flight.front() {
             let term_ignored = self.faults.has(Fault::DeposedSessionAnswered);
@@ -124,13 +107,13 @@ impl Proposals {
         Vec::new()
     }
 
-    /// Forgets entries that a snapshot covers: they may have been committed or not. Their origins learn nothing, and
-    /// report an unknown outcome.
+    /// Forgets entries that a snapshot covers, which may be committed or not. Their origins report
+    /// an unknown outcome.
     pub(super) fn forget_up_to(&mut self, index: LogIndex) {
         self.in_flight.retain(|entry| entry.index > index);
     }
 
-    /// What [`Fault::OvertakenTriedAgain`] takes for dead before it is forgotten; nobody without it.
+    /// The origins that [`Fault::OvertakenTriedAgain`] takes for dead; none without the fault.
     pub(super) fn overtaken(&self, index: LogIndex) -> Vec<Origin> {
         if !self.faults.has(Fault::OvertakenTriedAgain) {
             return Vec::new();
@@ -139,7 +122,7 @@ impl Proposals {
         overtaken.flat_map(|entry| entry.waiters.iter().copied()).collect()
     }
 
-    /// Empties the queue of what was not proposed yet.
+    /// Removes all commands that were not proposed yet.
     pub(super) fn drain_queue(&mut self, dead: &mut Vec<Origin>) {
         dead.extend(self.queue.drain(..).flat_map(|batch| batch.waiters));
         self.queued_commands = 0;
@@ -159,14 +142,14 @@ fn entry_data(count: usize, commands: &[u8]) -> Bytes {
     data.into()
 }
 
-/// The data of an entry of these writes.
+/// Encodes writes as the data of an entry.
 pub(crate) fn encode_writes(writes: &[Write]) -> Bytes {
     let mut commands = Vec::new();
     writes.iter().for_each(|write| write.encode(&mut commands));
     entry_data(writes.len(), &commands)
 }
 
-/// The writes of an entry, in order.
+/// Decodes the writes of an entry, in order.
 pub(super) fn decode_entry(data: &Bytes) -> Result<Vec<Write>, DecodeError> {
     if data.is_empty() {
         return Ok(Vec::new());
@@ -186,9 +169,9 @@ pub(super) fn decode_entry(data: &Bytes) -> Result<Vec<Write>, DecodeError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{LinkNumber, RequestId};
     use super::*;
     use crate::command::Condition;
+    use crate::peer::{LinkNumber, RequestId};
     use crate::types::NodeId;
     use alloc::vec;
 

@@ -1,45 +1,46 @@
-//! Linearizable reads of one shard: ReadIndex rounds, coalesced (Raft thesis, section 6.4).
+//! Linearizable reads of one shard: batched ReadIndex rounds (Raft thesis, section 6.4).
 //!
-//! All reads that queued before a round begins share it. The engine drops a round silently when there is no leader
-//! or the leader has not committed in its term, so a round is repeated until it is answered; a read that waits
-//! too long is refused by its owner's deadline, not here.
+//! All reads that are queued before a round begins share it. The engine silently drops a round when
+//! there is no leader, or when the leader has not committed in its term. So a round is repeated
+//! until it is answered. The router refuses a read that reaches its deadline.
 //!
-//! Invariant: a read is only ever answered by a round that began after the read arrived. Round contexts are
-//! unique over nodes and restarts (a random boot number and a counter), so a late answer to another incarnation's
-//! round is never taken for ours.
+//! Invariant: a read is answered only by a round that began after the read arrived. Contexts of
+//! rounds are unique over nodes and restarts (a random number for each start, and a counter), so a
+//! late reply to a round of an earlier process is never mistaken for a current one.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::RequestId;
 use crate::command::Read;
+use crate::peer::RequestId;
 use crate::types::{LogIndex, Ticks};
 
 /// Ticks after which an unanswered round is repeated.
 const ROUND_RETRY_TICKS: u64 = 2;
 
-/// Contexts remembered of one round; an answer to an older repetition is ignored.
+/// Maximum number of contexts remembered for one round. Replies to older repetitions are ignored.
 const ROUND_CONTEXTS_MAX: usize = 8;
 
-/// A read that waits.
+/// A waiting read.
 pub(super) struct Waiter {
     pub(super) request: RequestId,
     pub(super) read: Read,
     pub(super) arrived: Ticks,
 }
 
-/// Reads of one shard that wait.
+/// The waiting reads of one shard.
 pub(super) struct Reads {
     boot: u64,
     rounds_begun: u64,
     queued: Vec<Waiter>,
     round: Option<Round>,
-    /// Confirmed at an index that is not applied yet; indexes rise.
+    /// Reads confirmed at an index that is not applied yet, by rising indexes.
     confirmed: VecDeque<(LogIndex, Vec<Waiter>)>,
 }
 
 struct Round {
-    /// Contexts of this round and its repetitions: an answer to any of them will do, for all began after the reads.
+    /// Contexts of this round and its repetitions. A reply to any of them is valid, because all
+    /// began after the reads arrived.
     contexts: Vec<[u8; CONTEXT_BYTES]>,
     sent: Ticks,
     waiters: Vec<Waiter>,
@@ -64,8 +65,8 @@ impl Reads {
         }
     }
 
-    /// The context of a round to begin or repeat now, if any. At most one round is open at a time: what arrives
-    /// meanwhile shares the next one.
+    /// The context of a round to begin or repeat now, if any. At most one round is open at a time;
+    /// reads that arrive during it share the next one.
     pub(super) fn next_round(&mut self, now: Ticks) -> Option<Vec<u8>> {
         if !self.wants_round(now) {
             return None;
@@ -90,25 +91,25 @@ impl Reads {
         Some(context.to_vec())
     }
 
-    /// A leader confirmed the round of `context` at `index`.
+    /// Records that a leader confirmed the round of `context` at `index`.
     pub(super) fn confirmed(&mut self, context: &[u8], index: LogIndex) {
         let Some(round) = self.round.take_if(|round| round.contexts.iter().any(|known| known == context))
         else {
             return;
         };
-        // A later round may be confirmed at a lower index only through a message from an older leader; waiting for
-        // the higher index is always safe and keeps the queue in order.
+        // A later round can be confirmed at a lower index only through a message from an older
+        // leader. Waiting for the higher index is always safe and keeps the queue in order.
         let floor = self.confirmed.back().map_or(index, |(last, _)| index.max(*last));
         self.confirmed.push_back((floor, round.waiters));
     }
 
-    /// Takes the reads that were confirmed at an index beyond `index`.
+    /// Takes the reads that were confirmed above `index`.
     pub(super) fn take_beyond(&mut self, index: LogIndex) -> impl Iterator<Item = Waiter> {
         let kept = self.confirmed.partition_point(|(confirmed, _)| *confirmed <= index);
         self.confirmed.split_off(kept).into_iter().flat_map(|(_, waiters)| waiters)
     }
 
-    /// Takes the next reads that may be answered with `applied` applied.
+    /// Takes the next reads that may be answered once `applied` is applied.
     pub(super) fn next_served(&mut self, applied: LogIndex) -> Option<Vec<Waiter>> {
         if self.confirmed.front().is_none_or(|(index, _)| *index > applied) {
             return None;
@@ -116,8 +117,8 @@ impl Reads {
         self.confirmed.pop_front().map(|(_, waiters)| waiters)
     }
 
-    /// Forgets reads that arrived before `oldest`: their owner has refused them, and without a leader they would
-    /// pile up here for ever.
+    /// Forgets reads that arrived before `oldest`: the router has refused them, and without a
+    /// leader they would accumulate here.
     pub(super) fn forget_before(&mut self, oldest: Ticks) {
         let stale = |waiters: &[Waiter]| waiters.first().is_some_and(|waiter| waiter.arrived < oldest);
         if stale(&self.queued) {
@@ -141,7 +142,7 @@ impl Reads {
         }
     }
 
-    /// Repeats the open round at the next opportunity, because the leader changed.
+    /// Repeats the open round as soon as possible, because the leader changed.
     pub(super) fn hurry(&mut self) {
         if let Some(round) = &mut self.round {
             round.sent = Ticks(0);

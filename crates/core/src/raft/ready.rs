@@ -1,17 +1,21 @@
-//! The order of steps around the engine's `Ready`: what is sent, written, applied and answered, and when.
+//! Processing of the engine's `Ready`: the order in which messages are sent, entries written and
+//! applied, and requests answered.
 //!
-//! The order is the safety argument:
-//! 1. A leader's messages go out at once: they promise nothing about its own disk (Raft thesis, 10.2.1), provided that
-//!    its vote for itself is durable.
-//! 2. Committed entries are applied. The engine only hands out what is durable here.
-//! 3. New entries become visible in the log store, and go to the write-ahead log together with term and vote.
-//! 4. Committed entries that are not durable here are applied too: a majority of other disks has them, and a client need
-//!    not wait for the slowest. A replica that crashes then restarts behind, and applies them once more.
-//! 5. Messages that promise something (votes, acknowledgements of entries) are held until the log batch that
-//!    they depend on is durable.
+//! The order is essential for safety:
+//! 1. A leader's messages are sent at once. They promise nothing about its own disk (Raft thesis,
+//!    10.2.1), provided that its vote for itself is durable.
+//! 2. Committed entries are applied. The engine only returns entries that are durable here.
+//! 3. New entries become visible in the log store, and go to the write-ahead log together with term
+//!    and vote.
+//! 4. Committed entries that are not durable here are applied too. A majority of other disks has
+//!    them, so clients need not wait for the slowest disk. After a crash, such a replica restarts
+//!    from an earlier state and applies them again.
+//! 5. Messages that promise something (votes, acknowledgements of entries) wait until the log batch
+//!    that they depend on is durable.
 //!
-//! What is applied but not durable here must not be relied on where a restart would take it back. So changes of membership
-//! wait for the disk, the log is released and cut only up to what is durable, and peers are told of durable entries only.
+//! Entries that are applied but not durable here may be lost by a restart, and nothing that a
+//! restart must preserve may depend on them. So membership changes wait for the disk, the log is
+//! released and cut only up to durable entries, and reports to peers contain only durable entries.
 //!
 //! Several `Ready`s may wait for the disk at a time; they are released in order.
 
@@ -23,59 +27,61 @@ use raft::{Ready, StateRole};
 
 use super::group::Group;
 use super::membership;
-use super::proposals::{self, Outcome};
+use super::proposals;
 use super::snapshots::is_snapshot;
-use super::{Origin, RequestId, wire};
+use super::wire;
 use crate::codec;
 use crate::command::{Read, Refusal, Reply, Write};
 use crate::deliberate::Fault;
 use crate::event::{ConfigNews, Contradiction, Counters};
 use crate::limits;
-use crate::peer::KIND_RAFT;
+use crate::peer::{KIND_RAFT, Origin, Outcome, RequestId};
 use crate::storage::snapshot::SnapshotTask;
 use crate::storage::{HardState, LogEntry, WalRecord};
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, WalSequence};
 
-/// The answer to a read.
+/// A completed read.
 pub struct ReadDone {
-    /// Whose.
+    /// The request that it answers.
     pub request: RequestId,
-    /// Which shard answers.
+    /// The shard that answers.
     pub shard: ShardId,
     /// The answer.
     pub reply: Reply,
-    /// The read, if the answer depends on where slots are, so that it may have to be asked again.
+    /// The read, if its answer depends on the placement of slots. In that case it may have to be
+    /// repeated.
     pub read: Option<Read>,
 }
 
-/// What a group wants done; filled by [`Group::drive`] of many groups before the node hands it to the shell.
+/// The outputs of groups: [`Group::drive`] of many groups fills it before the node passes it to the
+/// shell.
 pub struct Output {
-    /// The number that the log batch of this round will bear, if there is one.
+    /// The sequence number of this round's log batch, if there is one.
     pub sequence: WalSequence,
     /// Records of that batch.
     pub records: Vec<WalRecord>,
-    /// Encoded messages for peers, back to back, each behind its shard, in frames.
+    /// Encoded messages for peers, each preceded by its shard, in frames.
     pub messages: Vec<(NodeId, Vec<Vec<u8>>)>,
-    /// What became of commands.
+    /// Outcomes of commands.
     pub outcomes: Vec<(Origin, Outcome)>,
-    /// Whose configuration changed.
+    /// Configuration changes.
     pub config: Vec<ConfigNews>,
     /// Answers to reads.
     pub reads: Vec<ReadDone>,
-    /// Work on snapshot files.
+    /// Tasks on snapshot files.
     pub snapshot_tasks: Vec<SnapshotTask>,
-    /// Payloads of frames about snapshots, one each: parts are large.
+    /// Payloads of snapshot frames. Each has a frame to itself, because parts are large.
     pub snapshot_frames: Vec<(NodeId, Vec<u8>)>,
-    /// Entries that the write-ahead log may forget.
+    /// Entries that the write-ahead log may drop.
     pub released: Vec<(ShardId, LogIndex)>,
-    /// Why the node has to stop.
+    /// Set if the node must stop.
     pub contradiction: Option<Contradiction>,
     /// Totals.
     pub counters: Counters,
 }
 
 impl Output {
-    /// Nothing yet, for nobody.
+    /// Creates an empty output without peers.
     pub fn new() -> Output {
         Output {
             sequence: WalSequence(1),
@@ -92,7 +98,7 @@ impl Output {
         }
     }
 
-    /// Sets for whom there can be messages from now on; those that wait for others are lost.
+    /// Sets the peers that may be sent messages. Waiting messages to other nodes are dropped.
     pub fn set_peers(&mut self, peers: impl Iterator<Item = NodeId>) {
         let mut before = core::mem::take(&mut self.messages);
         self.messages = peers
@@ -103,12 +109,12 @@ impl Output {
             .collect();
     }
 
-    /// Takes back what was to be done for a shard whose replica here is no more, but for what stands in the log already.
+    /// Drops the pending output of a shard whose replica here has ended, except for log records.
     pub fn forget(&mut self, shard: ShardId) {
         self.released.retain(|(released, _)| *released != shard);
     }
 
-    /// Whether anything waits to be taken out.
+    /// Whether there is any output.
     pub fn has_output(&self) -> bool {
         !self.records.is_empty()
             || !self.released.is_empty()
@@ -135,15 +141,16 @@ impl Output {
 #[derive(Default)]
 pub(super) struct Persisting {
     waiting: VecDeque<Waiting>,
-    /// The term that is durable: a reply that vouches for it alone need not wait.
+    /// The durable term. A reply that depends on nothing but that term need not wait.
     durable_term: Term,
-    /// The last hard state written, and in which batch.
+    /// The last hard state written, and its batch.
     written: Option<(HardState, WalSequence)>,
-    /// Everything up to this batch is durable.
+    /// All batches up to this one are durable.
     durable: WalSequence,
-    /// Once the batch is durable, a change of membership at this index is known to be committed for good.
+    /// Once this batch is durable, a restart does not forget that the membership change at this
+    /// index is committed.
     remembering: Option<(WalSequence, LogIndex)>,
-    /// Changes of membership up to here are known to be committed for good: a restart does not forget that.
+    /// A restart does not forget that membership changes up to here are committed.
     remembered: LogIndex,
 }
 
@@ -155,7 +162,7 @@ struct Waiting {
 }
 
 impl Persisting {
-    /// After a start, with what the disk knew.
+    /// The initial state after a start.
     pub(super) fn new(durable_term: Term, commit: LogIndex) -> Persisting {
         Persisting {
             waiting: VecDeque::new(),
@@ -167,7 +174,7 @@ impl Persisting {
         }
     }
 
-    /// A durable snapshot contains everything up to here.
+    /// A durable snapshot contains everything up to `index`.
     pub(super) fn remember(&mut self, index: LogIndex) {
         self.remembered = self.remembered.max(index);
     }
@@ -184,14 +191,14 @@ impl Persisting {
         self.waiting.is_empty()
     }
 
-    /// Whether a message of this term may vouch for that term.
+    /// Whether a message that depends on this term alone may be sent.
     pub(super) fn is_durable(&self, term: Term) -> bool {
         term == self.durable_term
     }
 }
 
 impl Group {
-    /// Runs the engine until it has nothing more to do now.
+    /// Runs the engine until it has nothing more to do.
     pub fn drive(&mut self, out: &mut Output) {
         loop {
             self.propose_queued(out);
@@ -209,7 +216,7 @@ impl Group {
         self.cut_log(limits::LOG_CUT_ENTRIES_MAX);
     }
 
-    /// Everything up to `sequence` is durable.
+    /// Handles durability of all batches up to `sequence`.
     pub fn durable(&mut self, sequence: WalSequence, out: &mut Output) {
         self.persisting.sequence_durable(sequence);
         while self.persisting.waiting.front().is_some_and(|waiting| waiting.sequence <= sequence) {
@@ -227,8 +234,9 @@ impl Group {
             self.leadership_changed(leads, out);
         }
         let mut held = ready.take_messages();
-        // A voter that needs no other's vote leads before its own is durable. What it sent then, another life of it, which
-        // has forgotten that, could contradict in the same term.
+        // A single voter leads before its vote for itself is durable. If it sent messages before
+        // that and crashed, its next process would not know of the vote and could contradict them
+        // in the same term.
         if self.persisting.is_durable(Term(self.raft.raft.term)) || self.faults.has(Fault::LedBeforeDurable) {
             self.send(core::mem::take(&mut held), out);
         }
@@ -245,15 +253,15 @@ impl Group {
             self.durable(out.sequence, out);
         }
         self.apply_before_durable(out);
-        // The engine's own index never passes what is durable: it neither allows the next change of membership nor an
-        // election before.
+        // The engine's applied index never exceeds what is durable. Otherwise the engine could
+        // allow the next membership change, or an election, too early.
         let durable = self.raft.raft.raft_log.persisted;
         self.raft.advance_apply_to(self.applied.0.min(durable));
     }
 
-    /// Applies what is committed and not durable here, up to the first change of membership. Right behind
-    /// `advance_append_async` the log store holds just what the engine's log does, so no entry that was replaced since is
-    /// taken for a committed one.
+    /// Applies entries that are committed but not durable here, up to the first membership change.
+    /// Directly after `advance_append_async` the log store and the engine's log are equal, so a
+    /// replaced entry is never taken for a committed one.
     fn apply_before_durable(&mut self, out: &mut Output) {
         let log = &self.raft.raft.raft_log;
         let (committed, durable) = (log.committed, log.persisted);
@@ -268,12 +276,13 @@ impl Group {
         self.apply(entries, out);
     }
 
-    /// The last entry that is applied and durable here, so that a restart does not take it back.
+    /// The last entry that is applied and durable here, which a restart preserves.
     pub fn applied_and_durable(&self) -> LogIndex {
         LogIndex(self.raft.raft.raft_log.applied)
     }
 
-    /// Writes what a `Ready` holds. `messages`, and those that promise something, are sent when that is durable.
+    /// Writes the entries and the hard state of a `Ready`. `messages`, and the messages that the
+    /// engine holds back, are sent when these are durable.
     fn persist(&mut self, mut ready: Ready, mut messages: Vec<Message>, out: &mut Output) {
         let must_sync = ready.must_sync();
         let ready_number = ready.number();
@@ -312,13 +321,14 @@ impl Group {
         self.persisting.waiting.push_back(Waiting { sequence, ready_number, term, messages });
     }
 
-    /// Changes of membership up to here are known to be committed, and a restart does not forget it.
+    /// Membership changes up to here are known to be committed, and a restart preserves this
+    /// knowledge.
     pub fn remembered(&self) -> LogIndex {
         self.persisting.remembered
     }
 
-    /// Writes down that a change of membership is committed. Without that, a replica that restarts would ask those for
-    /// their votes who were replicas before, and they may be gone.
+    /// Persists that a membership change is committed. Without that, a replica could restart with
+    /// an earlier membership and ask removed replicas for their votes.
     fn remember_change(&mut self, index: LogIndex, out: &mut Output) {
         if self.faults.has(Fault::ChangeNotRemembered) {
             return self.persisting.remember(index);
@@ -329,9 +339,10 @@ impl Group {
         self.persisting.sequence_durable(self.persisting.durable);
     }
 
-    /// The commit index alone is not worth a write: it is learnt again after a restart. But whatever else is written,
-    /// the commit index goes with it: a log that holds a change of membership must also know that the one before is
-    /// committed, or after a restart its replica could stand for election among voters of two changes ago.
+    /// Writes the hard state if it has changed. A new commit index alone is not written, because a
+    /// restarted replica learns it again. But it is written with every other change: a log with a
+    /// membership change must also contain that the previous change is committed. Otherwise a
+    /// restarted replica could stand for election among the voters of two changes ago.
     fn persist_hard_state(&mut self, out: &mut Output) {
         let hard = self.raft.raft.hard_state();
         let state = HardState {
@@ -353,8 +364,8 @@ impl Group {
             assert_eq!(entry.index, self.applied.0 + 1, "invariant: entries are applied in order, once");
             let (index, term) = (LogIndex(entry.index), Term(entry.term));
             let waiters = self.proposals.applied(term, index, &mut dead);
-            // The leader decoded every command before it proposed it, and the bytes passed their checksum since:
-            // going on would let replicas differ.
+            // The leader decoded every command before it proposed it, and the checksums were
+            // correct since. If decoding failed and the replica continued, replicas would diverge.
             let mut writes = match entry.get_entry_type() {
                 EntryType::EntryNormal => {
                     proposals::decode_entry(&entry.data).expect("invariant: a committed entry decodes")
@@ -394,7 +405,7 @@ impl Group {
             self.applied = index;
             self.applied_term = term;
             out.counters.entries_applied += 1;
-            // Now and not after the batch: other replicas have other batches.
+            // Immediately, not after the batch: other replicas have other batches.
             if is_checkpoint && self.faults.has(Fault::CheckpointTakenLate) {
                 late = Some((index, term));
             } else if is_checkpoint {
@@ -440,8 +451,9 @@ impl Group {
     }
 }
 
-/// Whether a message speaks of nothing that this replica's log or vote must remember. Such a message need not wait
-/// for the disk, provided its term is durable: reads on a follower would otherwise pay for every write's fsync.
+/// Whether a message depends on neither the log nor the vote of this replica. Such a message waits
+/// only for its term to be durable. Otherwise reads on a follower would wait for the fsync of every
+/// write.
 pub(super) fn promises_no_entries(message: &Message) -> bool {
     matches!(message.get_msg_type(), MessageType::MsgReadIndex | MessageType::MsgHeartbeatResponse)
 }

@@ -1,17 +1,21 @@
-//! The life of a shard's data beyond its log: snapshots made, sent and received, and the log cut behind them.
+//! Snapshots of a shard: making, sending and receiving them, and cutting the log up to them.
 //!
-//! Every replica makes its own when the node says so (`node::upkeep`): the log is shared, so no shard knows by itself
-//! when it is time. Checkpoints and backups are made at once, each at the index that was asked for. Writes go on meanwhile
-//! (`machine::capture`).
+//! Every replica makes its own snapshot when the node says so (`node::log_compaction`): the log is
+//! shared, so a shard cannot decide when it is time. Checkpoints and backups are made at once, each
+//! at the requested index. Writes continue during a snapshot (`machine::copy_on_write`).
 //!
-//! A follower behind the log's start gets a snapshot in parts, outside of the engine's messages: the leader asks what
-//! the follower already holds, sends one part at a time, and hands over the engine's own (empty) snapshot message when
-//! all parts are there. A break costs the part under way, not what was sent before. How fast parts follow each other
-//! is the shell's: it reads them, and knows what else disk and network have to do.
+//! A follower behind the beginning of the log gets a snapshot in parts, outside of the engine's
+//! messages. The leader asks what the follower already has, sends one part at a time, and sends the
+//! engine's own (empty) snapshot message when the follower has all parts. An interruption costs
+//! only the part in progress. The shell controls the pace: it reads the parts, and knows the other
+//! load of disk and network.
 //!
-//! Invariants: the log is cut only behind a durable snapshot and only as far as it is durable itself: a snapshot may contain
-//! entries that the disk does not hold yet, and recovery then begins the log anew behind it; a received snapshot is loaded and verified whole before
-//! the engine hears of it, and replaces the state only when the log's new beginning is durable.
+//! Invariants:
+//! - The log is cut only up to a durable snapshot, and only as far as the log itself is durable. A
+//!   snapshot may contain entries that are not durable in the log yet; recovery then restarts the
+//!   log after it.
+//! - A received snapshot is loaded and verified as a whole before the engine learns of it. It
+//!   replaces the state only when the restart of the log is durable.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -21,51 +25,53 @@ use raft::{ProgressState, SnapshotStatus, StateRole};
 
 use super::group::Group;
 use super::membership;
-use super::proposals::Outcome;
 use super::ready::Output;
 use crate::command::Checkpoint;
 use crate::deliberate::Fault;
 use crate::limits;
 use crate::machine::Machine;
 use crate::membership::Membership;
-use crate::peer;
+use crate::peer::{self, Outcome, SnapshotPart};
 use crate::storage::WalRecord;
 use crate::storage::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
 use crate::types::{LogIndex, NodeId, ReplicaId, Term, Ticks};
 
-/// After a snapshot that failed, for want of room perhaps, so many election timeouts pass before the next attempt.
+/// Number of election timeouts between a failed snapshot, for example for lack of space, and the
+/// next attempt.
 const RETRY_ELECTION_TIMEOUTS: u64 = 10;
 
-/// A log that did not grow enough is cut all the same after so many election timeouts, about an hour: what clients
-/// deleted should not stay on disk for ever.
+/// Number of election timeouts, about an hour, after which a log is cut even if it has not grown
+/// enough, so that deleted data does not stay on disk.
 const AGE_ELECTION_TIMEOUTS: u64 = 3_600;
 
-/// A follower that is silent for so many ticks is asked again what it holds: a part or its receipt was lost.
+/// Number of ticks after which a silent follower is asked again what it has, because a part or its
+/// receipt may be lost.
 const ASK_AGAIN_TICKS: u64 = 5;
 
-/// A follower that is silent for so many election timeouts is given up until the engine tries again.
+/// Number of election timeouts after which sending to a silent follower stops, until the engine
+/// tries again.
 const GIVE_UP_ELECTION_TIMEOUTS: u64 = 5;
 
-/// What a follower says it holds when it needs nothing more.
+/// Receipt of a follower that needs nothing more.
 const HOLDS_ALL: u64 = u64::MAX;
 
 /// Snapshots of one shard.
 pub(super) struct Snapshots {
-    /// The newest durable one, and the size of its file.
+    /// The newest durable snapshot, and the size of its file.
     newest: Option<(SnapshotId, u64)>,
     making: Option<Making>,
-    /// Those that made way for a checkpoint or for one that is received, until a newer one is there: the disk may not have
-    /// heard in time, and have finished them.
+    /// Unfinished snapshots replaced by a checkpoint or a received snapshot, until a newer one
+    /// exists. The disk may have finished them before it learnt of the replacement.
     dropped: Vec<Making>,
-    /// The last checkpoint that was completed.
+    /// The last completed checkpoint.
     checkpoint: Option<Checkpoint>,
-    /// No attempt before.
+    /// No attempt before this tick.
     not_before: Ticks,
-    /// When the newest one was finished, or this life began.
+    /// When the newest snapshot was finished, or the process started.
     finished: Ticks,
-    /// A follower that joined since the newest one needs a snapshot.
+    /// Whether a follower that joined after the newest snapshot needs one.
     is_newer_wanted: bool,
-    /// The log is to be cut up to here.
+    /// The index up to which the log should be cut.
     cut_to: LogIndex,
     sending: Vec<Sending>,
     receiving: Option<Receiving>,
@@ -75,31 +81,31 @@ pub(super) struct Snapshots {
 struct Making {
     id: SnapshotId,
     membership: Membership,
-    /// Whether replicas are compared by it.
+    /// Whether it is a checkpoint, by which replicas are compared.
     is_checkpoint: bool,
 }
 
-/// To one follower.
+/// A snapshot being sent to one follower.
 struct Sending {
     to: ReplicaId,
     node: NodeId,
     id: SnapshotId,
     file_bytes: u64,
-    /// The engine's message, for when all parts are there.
+    /// The engine's message, to send when the follower has all parts.
     message: Message,
     step: Step,
-    /// When the follower last said something, or was last sent a part.
+    /// When the follower last replied, or was last sent a part.
     heard: Ticks,
     asked: Ticks,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// The follower was asked what it holds, or has been sent a part.
+    /// The follower was asked what it has, or was sent a part.
     Asked,
     /// The part at this offset is being read.
     Reading(u64),
-    /// The follower holds all of it and has the engine's message.
+    /// The follower has all parts and was sent the engine's message.
     Complete,
 }
 
@@ -108,22 +114,14 @@ enum Receiving {
     Loading { id: SnapshotId, message: Message },
 }
 
-/// A loaded snapshot that the engine accepted or is about to.
+/// A loaded snapshot that the engine has accepted or is about to accept.
 struct Installing {
     id: SnapshotId,
     machine: Machine,
     membership: Membership,
     file_bytes: u64,
-    /// The `Ready` that carries it; its persistence installs the machine.
+    /// The `Ready` that contains it. The state is installed when that is durable.
     ready_number: Option<u64>,
-}
-
-/// A part of a snapshot on its way, or, without bytes, the question what the receiver holds.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct SnapshotPart {
-    pub(crate) id: SnapshotId,
-    pub(crate) offset: u64,
-    pub(crate) bytes: Bytes,
 }
 
 impl Snapshots {
@@ -143,7 +141,7 @@ impl Snapshots {
         }
     }
 
-    /// The newest durable one.
+    /// The newest durable snapshot.
     pub(super) fn newest(&self) -> Option<SnapshotId> {
         self.newest.map(|(id, _)| id)
     }
@@ -152,7 +150,7 @@ impl Snapshots {
         self.checkpoint
     }
 
-    /// The last entry that the newest one contains.
+    /// The last entry that the newest snapshot contains.
     fn newest_index(&self) -> LogIndex {
         self.newest.map_or(LogIndex(0), |(id, _)| id.index)
     }
@@ -164,31 +162,33 @@ impl Group {
         self.snapshots.newest.map_or(0, |(_, file_bytes)| file_bytes)
     }
 
-    /// Whether a snapshot is in the making.
+    /// Whether a snapshot is unfinished.
     pub fn is_making_snapshot(&self) -> bool {
         self.snapshots.making.is_some()
     }
 
-    /// Whether the newest snapshot is so old that what was deleted since should go, and there is something new.
+    /// Whether the newest snapshot is so old that deleted data should go, and something has changed
+    /// since.
     pub fn snapshot_is_old(&self) -> bool {
         let age_ticks = AGE_ELECTION_TIMEOUTS * self.timing.election_ticks;
         self.has_outgrown_snapshot() && self.now.0 >= self.snapshots.finished.0 + age_ticks
     }
 
-    /// Whether there is something that the newest snapshot does not contain.
+    /// Whether the applied state is newer than the newest snapshot.
     pub fn has_outgrown_snapshot(&self) -> bool {
         self.applied > self.snapshots.newest_index()
     }
 
-    /// Whether a follower waits for a snapshot that is newer than all there are: it has joined since.
+    /// Whether a follower that joined after the newest snapshot waits for a newer one.
     pub fn wants_newer_snapshot(&self) -> bool {
         self.snapshots.is_newer_wanted
     }
 
-    /// Begins a snapshot of the state as it is, so that the log up to `wanted` can go. Returns whether it did: not if the
-    /// newest one contains that already, if what is applied does not reach it, or if the shard's files are not free.
-    /// They are one that grows and one that is whole: neither a snapshot that is received nor one that is being sent
-    /// should make way for a new one, unless followers are so slow that it is `urgent`.
+    /// Begins a snapshot of the applied state, so that the log up to `wanted` can be cut. Returns
+    /// whether it did. It does not if the newest snapshot contains `wanted` already, if the applied
+    /// state does not, or if the shard's files are in use. A shard has one growing and one finished
+    /// file. A new snapshot must not replace one that is being received. It replaces one that is
+    /// being sent only if `urgent`, when followers are too slow.
     pub fn begin_snapshot(&mut self, wanted: LogIndex, urgent: bool, out: &mut Output) -> bool {
         let snapshots = &self.snapshots;
         let helps = snapshots.newest_index() < wanted && wanted <= self.applied;
@@ -202,7 +202,7 @@ impl Group {
         true
     }
 
-    /// The log has got there by itself, from another leader perhaps: what is being received is of no use.
+    /// Stops receiving a snapshot that the log has overtaken, possibly through another leader.
     pub(super) fn forget_overtaken_parts(&mut self) {
         let applied = self.applied;
         self.snapshots
@@ -210,7 +210,7 @@ impl Group {
             .take_if(|receiving| matches!(receiving, Receiving::Parts { id, .. } if id.index <= applied));
     }
 
-    /// Takes note of followers that the engine found to need a newer snapshot.
+    /// Records whether the engine found that a follower needs a newer snapshot.
     pub(super) fn note_newer_wanted(&mut self) {
         self.snapshots.is_newer_wanted |= self.raft.store().take_newer_wanted();
     }
@@ -219,7 +219,7 @@ impl Group {
         SnapshotId { shard: self.shard, index: self.applied, term: self.applied_term }
     }
 
-    /// Makes a snapshot of what is applied, instead of the one that is in the making.
+    /// Makes a snapshot of the applied state, in place of an unfinished one.
     fn make_snapshot(&mut self, id: SnapshotId, is_checkpoint: bool, out: &mut Output) {
         let membership = self.membership.clone();
         self.machine.begin_snapshot(&membership);
@@ -229,15 +229,17 @@ impl Group {
         self.make_next_block(id, out);
     }
 
-    /// The entry applied last, of this index and term, holds a checkpoint. A replica that is about to have another's
-    /// state makes none: its own would be of no use, and its files are not free.
+    /// Begins the snapshot of a checkpoint, which is the entry applied last. A replica that is
+    /// about to install another's state makes none, because its own would be useless and its files
+    /// are in use.
     pub(super) fn begin_checkpoint(&mut self, (index, term): (LogIndex, Term), out: &mut Output) {
         if self.snapshots.receiving.is_none() && self.snapshots.installing.is_none() {
             self.make_snapshot(SnapshotId { shard: self.shard, index, term }, true, out);
         }
     }
 
-    /// Begins a snapshot of what is applied, unless there is one. Returns what the next durable one contains at least.
+    /// Begins a snapshot of the applied state, unless there is one. Returns the index that the next
+    /// durable snapshot contains at least.
     pub fn snapshot_here(&mut self, out: &mut Output) -> LogIndex {
         let is_there = self.snapshots.newest().is_some_and(|newest| newest.index == self.applied);
         let is_made = self.snapshots.making.as_ref().is_some_and(|making| making.id.index == self.applied);
@@ -248,14 +250,14 @@ impl Group {
         self.applied
     }
 
-    /// Takes word of snapshot files.
+    /// Handles the result of a snapshot task.
     pub fn snapshot_done(&mut self, done: SnapshotDone, out: &mut Output) {
         match done {
             SnapshotDone::Written { id } if self.is_making(id) => self.make_next_block(id, out),
             SnapshotDone::Finished { id, file_bytes, checksum } => {
                 self.snapshot_finished(id, file_bytes, checksum)
             }
-            // Of a replica that was here before, the last one.
+            // The last result for a previous replica.
             SnapshotDone::Written { .. } | SnapshotDone::Discarded { .. } | SnapshotDone::Removed { .. } => {}
             SnapshotDone::Read { id, offset, bytes, file_bytes } => {
                 self.send_part(&SnapshotPart { id, offset, bytes }, file_bytes, out);
@@ -287,8 +289,8 @@ impl Group {
     }
 
     fn snapshot_finished(&mut self, id: SnapshotId, file_bytes: u64, checksum: u32) {
-        // One that was dropped may have been finished before the disk heard of that. It is there all the same, and an older
-        // one is gone for it.
+        // A replaced snapshot may have finished before the disk learnt of the replacement. It
+        // exists, and older ones were removed for it.
         let dropped = self.snapshots.dropped.iter().position(|dropped| dropped.id == id);
         let made = match self.snapshots.making.take_if(|making| making.id == id) {
             Some(making) => {
@@ -323,14 +325,14 @@ impl Group {
             None => false,
         };
         if is_receiving {
-            // The leader asks again, and then begins from the start.
+            // The leader asks again, and then starts from the beginning.
             self.snapshots.receiving = None;
         }
         self.stop_sending(|sending| sending.id == id && matches!(sending.step, Step::Reading(_)));
     }
 
-    /// Lets the log be cut behind the newest snapshot; if `spares` says so, only as far as no active follower still
-    /// needs it.
+    /// Releases the log up to the newest snapshot. If `spares` is set, entries that an active
+    /// follower still needs are kept.
     pub fn release_log(&mut self, spares: bool, out: &mut Output) {
         let newest = self.snapshots.newest_index().min(self.applied_and_durable());
         if newest > self.snapshots.cut_to.max(LogIndex(self.raft.store().begin())) {
@@ -343,7 +345,7 @@ impl Group {
         self.cut_log(limits::LOG_CUT_ENTRIES_PER_TICK_MAX);
     }
 
-    /// Goes a step towards where the log is to be cut.
+    /// Cuts the log in memory by a bounded step.
     pub(super) fn cut_log(&mut self, entries_max: u64) {
         let begin = self.raft.store().begin();
         let up_to = self.snapshots.cut_to.0.min(begin + entries_max);
@@ -352,8 +354,8 @@ impl Group {
         }
     }
 
-    /// The highest index that no active follower of this leader still needs. One that is being sent a snapshot goes on
-    /// from there.
+    /// The highest index that no active follower of this leader still needs. A follower that is
+    /// being sent a snapshot continues from that snapshot.
     fn needed_by_followers(&self) -> LogIndex {
         if self.raft.raft.state != StateRole::Leader {
             return LogIndex(u64::MAX);
@@ -366,7 +368,7 @@ impl Group {
         active.chain(sent).min().unwrap_or(LogIndex(u64::MAX))
     }
 
-    /// The engine wants a follower to have a snapshot: asks the follower what it holds of it.
+    /// Handles the engine's request to send a snapshot: asks the follower what it has of it.
     pub(super) fn begin_sending(&mut self, message: Message, out: &mut Output) {
         let to = ReplicaId(message.to);
         let metadata = message.get_snapshot().get_metadata();
@@ -375,7 +377,7 @@ impl Group {
             return;
         };
         if newest != id {
-            // A newer one was finished meanwhile; the engine tries again.
+            // A newer snapshot was finished meanwhile; the engine tries again.
             self.raft.report_snapshot(to.0, SnapshotStatus::Failure);
             return;
         }
@@ -386,7 +388,7 @@ impl Group {
         out.snapshot_frames.push((node, question(id)));
     }
 
-    /// A follower said how much it holds of a snapshot that it is being sent.
+    /// Handles a follower's reply about how much of a snapshot it has.
     pub fn snapshot_receipt(&mut self, from: NodeId, id: SnapshotId, next_offset: u64, out: &mut Output) {
         let now = self.now;
         let Some(sending) =
@@ -411,7 +413,7 @@ impl Group {
         for sending in &mut self.snapshots.sending {
             if sending.id == part.id && sending.step == Step::Reading(part.offset) {
                 sending.step = Step::Asked;
-                // Until now the follower had nothing to say.
+                // The follower had nothing to reply to until now.
                 (sending.heard, sending.asked) = (now, now);
                 sending.file_bytes = file_bytes;
                 out.snapshot_frames.push((sending.node, peer::snapshot_part(part)));
@@ -419,7 +421,7 @@ impl Group {
         }
     }
 
-    /// Asks silent followers again, and gives up those that stay silent or are done.
+    /// Asks silent followers again, and stops sending to those that stay silent or are done.
     pub(super) fn tick_sending(&mut self, out: &mut Output) {
         if self.snapshots.sending.is_empty() {
             return;
@@ -441,7 +443,7 @@ impl Group {
         self.snapshots.sending.retain(still_needed);
     }
 
-    /// Stops sending to the followers that `gives_up` names; the engine tries again later.
+    /// Stops sending to the followers that `gives_up` selects; the engine tries again later.
     fn stop_sending(&mut self, gives_up: impl Fn(&Sending) -> bool) {
         let given_up: Vec<u64> = self
             .snapshots
@@ -456,12 +458,12 @@ impl Group {
         }
     }
 
-    /// The link to a node broke, or this replica no longer leads.
+    /// Stops sending to a node whose link broke, or to all if this replica no longer leads.
     pub(super) fn stop_sending_to(&mut self, node: Option<NodeId>) {
         self.stop_sending(|sending| node.is_none_or(|node| sending.node == node));
     }
 
-    /// A part of a snapshot, or the question how much of it is here.
+    /// Handles a part of a snapshot, or a query for how much of it is here.
     pub fn snapshot_part(&mut self, from: NodeId, part: SnapshotPart, out: &mut Output) {
         let id = part.id;
         let loading = matches!(&self.snapshots.receiving, Some(Receiving::Loading { id: loading, .. }) if *loading == id);
@@ -474,7 +476,7 @@ impl Group {
         if matches!(self.snapshots.receiving, Some(Receiving::Loading { .. }))
             || self.snapshots.installing.is_some()
         {
-            // Another one is nearly there.
+            // Another snapshot is almost complete.
             return;
         }
         if let Some(making) = self.snapshots.making.take() {
@@ -485,7 +487,8 @@ impl Group {
         out.snapshot_tasks.push(SnapshotTask::Receive { id, offset: part.offset, bytes: part.bytes });
     }
 
-    /// The engine's message of a snapshot whose parts are all here: it waits until the snapshot is loaded.
+    /// Handles the engine's message for a snapshot whose parts are all here. The message waits
+    /// until the snapshot is loaded.
     pub(super) fn load_snapshot(&mut self, message: Message, out: &mut Output) {
         let metadata = message.get_snapshot().get_metadata();
         let id = SnapshotId { shard: self.shard, index: LogIndex(metadata.index), term: Term(metadata.term) };
@@ -495,14 +498,14 @@ impl Group {
             self.snapshots.receiving = Some(Receiving::Loading { id, message });
             out.snapshot_tasks.push(SnapshotTask::Load { id });
         } else if id.index <= self.applied {
-            // The engine refuses it, and tells the leader from where to go on. It looks for this replica among those of
-            // the snapshot first.
+            // The engine refuses it and tells the leader where to continue. It first looks for this
+            // replica in the snapshot's membership.
             let _ = self.raft.step(with_membership(message, &self.membership));
         }
     }
 
-    /// Whether the log began anew behind a snapshot whose state is not in place yet. The engine must not stand for
-    /// election then: it would look for the entries in between, and there are none.
+    /// Whether the log was restarted after a snapshot whose state is not installed yet. The engine
+    /// must not stand for election then, because it would access entries that do not exist.
     pub(super) fn is_installing(&self) -> bool {
         self.snapshots.installing.as_ref().is_some_and(|installing| installing.ready_number.is_some())
     }
@@ -533,7 +536,8 @@ impl Group {
         }
     }
 
-    /// A snapshot was loaded in vain. Its file goes: the next leader may have an older one only, and its entries behind that.
+    /// Removes a loaded snapshot that is not used. The next leader may only have an older snapshot
+    /// and the entries after that.
     fn refuse_loaded(&mut self, loaded: Installing, out: &mut Output) {
         let installing = self.snapshots.installing.as_ref().map(|installing| installing.id);
         if ![installing, self.snapshots.newest()].contains(&Some(loaded.id)) {
@@ -542,7 +546,7 @@ impl Group {
         }
     }
 
-    /// A `Ready` carries a snapshot: lets the log begin anew behind it.
+    /// Restarts the log after the snapshot in a `Ready`.
     pub(super) fn restart_log(&mut self, index: u64, ready_number: u64, out: &mut Output) {
         let installing =
             self.snapshots.installing.as_mut().expect("invariant: the engine only has loaded snapshots");
@@ -553,7 +557,7 @@ impl Group {
         out.records.push(WalRecord::Restart { shard, index, term });
     }
 
-    /// Everything up to a `Ready` is durable: puts the machine of its snapshot in place.
+    /// Installs the state of a snapshot, once the `Ready` that contains it is durable.
     pub(super) fn install_snapshot(&mut self, durable_number: u64, out: &mut Output) {
         let is_durable =
             |installing: &mut Installing| installing.ready_number.is_some_and(|own| own <= durable_number);
@@ -567,7 +571,7 @@ impl Group {
         self.applied = installing.id.index;
         self.applied_term = installing.id.term;
         self.persisting.remember(self.applied);
-        // What was in flight may be in the snapshot or not: nobody here will ever know.
+        // The snapshot may contain the commands in flight or not: this replica will never know.
         let dead = self.proposals.overtaken(self.applied);
         out.outcomes.extend(dead.into_iter().map(|origin| (origin, Outcome::NotDone)));
         self.proposals.forget_up_to(self.applied);
@@ -581,18 +585,19 @@ impl Group {
     }
 }
 
-/// Asks a follower what it holds of a snapshot.
+/// A query for what a follower has of a snapshot.
 fn question(id: SnapshotId) -> Vec<u8> {
     peer::snapshot_part(&SnapshotPart { id, offset: 0, bytes: Bytes::new() })
 }
 
-/// Who replicates the shard does not cross the wire with the engine's message of a snapshot: the snapshot says it.
+/// Adds the membership to the engine's snapshot message. It is not sent with the message, because
+/// the snapshot contains it.
 fn with_membership(mut message: Message, membership: &Membership) -> Message {
     message.mut_snapshot().mut_metadata().set_conf_state(membership::conf_state(membership));
     message
 }
 
-/// Whether a message is the engine's of a snapshot.
+/// Whether a message is the engine's snapshot message.
 pub(super) fn is_snapshot(message: &Message) -> bool {
     message.get_msg_type() == MessageType::MsgSnapshot
 }

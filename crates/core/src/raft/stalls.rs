@@ -1,24 +1,28 @@
-//! What a replica does while disks take no writes or are slow: this node's own, or those of peers.
+//! Behaviour of a replica while disks refuse writes or are slow: the disk of this node, or those of
+//! peers.
 //!
-//! Owns what is refused, passed on or let go then. The shell says when a disk stalls and recovers, for whichever
-//! [`StallReason`](crate::event::StallReason); the states of peers' disks come with their reports, through the node.
+//! Owns what a replica refuses, and when it gives up leadership. The shell reports when the disk
+//! stalls and recovers, with a [`StallReason`](crate::event::StallReason). The node passes on the
+//! states of peers' disks, which come with their reports.
 //!
 //! On a stalled disk of its own, a replica
-//! - takes no commands, neither from clients nor from its leader: they would pile up in memory, and the leader sends
-//!   them again;
-//! - stands for election late, so that others come first, and only while nothing of it waits for the disk. Terms and votes
-//!   find room where commands do not, and somebody has to lead if nobody's disk has any; but once one waits, another
-//!   would only wait behind it. The same goes for its vote;
-//! - makes a snapshot (`snapshots`) if the disk is full, so that the log can be cut and perhaps finds the room that it
-//!   waits for;
-//! - hands over what it leads to a follower that can win an election. If there is none it goes on leading, because reads
-//!   need no disk, and a leaderless shard serves none.
+//! - takes no commands, neither from clients nor from its leader: they would pile up in memory, and
+//!   the leader sends them again;
+//! - stands for election late, so that others come first, and only while none of its records waits
+//!   for the disk. Terms and votes find space where commands do not, and a shard needs a leader
+//!   even if all disks are full. But once one record waits, another would only wait behind it. The
+//!   same applies to its vote;
+//! - makes a snapshot (`snapshots`) if the disk is full, so that the log can be cut, which may free
+//!   the space that it waits for;
+//! - transfers its leadership to a follower that can win an election. If there is none it keeps
+//!   leading, because reads need no disk, and a shard without a leader serves none.
 //!
-//! On an unsteady disk, one that was slow until recently, a replica takes part in everything, but stands for election late
-//! and hands over what it leads to a follower whose disk is healthy, if there is one.
+//! On an unsteady disk, which was slow until recently, a replica takes part in everything. But it
+//! stands for election late, and transfers its leadership to a follower with a healthy disk, if
+//! there is one.
 //!
-//! A leader whose own disk is well refuses commands as long as those of a majority are stalled: they could not be
-//! committed, and their outcome would be unknown.
+//! A leader with a healthy disk refuses commands while the disks of a majority are stalled: they
+//! could not be committed, and their outcome would be unknown.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -30,45 +34,19 @@ use super::membership::data_of;
 use super::ready::ReadDone;
 use super::ready::{Output, promises_no_entries};
 use crate::command::{Refusal, Reply};
+use crate::peer::DiskState;
 use crate::types::{LogIndex, NodeId, ReplicaId, Term};
 
-/// How many times as long as others a replica on a stalled or unsteady disk waits for a leader before it stands for election.
+/// Factor by which a replica on a stalled or unsteady disk waits longer for a leader before it
+/// stands for election.
 const PATIENCE: u64 = 3;
-
-/// The state of a node's disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum DiskState {
-    /// It takes writes in time.
-    #[default]
-    Healthy,
-    /// It takes no commands: it refuses writes, or is slow.
-    Stalled,
-    /// It takes writes in time again, and was slow until recently.
-    Unsteady,
-}
-
-impl DiskState {
-    /// As peers tell it each other.
-    pub(crate) fn code(self) -> u8 {
-        match self {
-            DiskState::Healthy => 0,
-            DiskState::Stalled => 1,
-            DiskState::Unsteady => 2,
-        }
-    }
-
-    pub(crate) fn from_code(code: u8) -> Option<DiskState> {
-        [DiskState::Healthy, DiskState::Stalled, DiskState::Unsteady]
-            .into_iter()
-            .find(|state| state.code() == code)
-    }
-}
 
 /// The states of all disks, as far as this node knows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disks {
     own: DiskState,
-    /// Those that are not healthy, of peers that said so through a connection that stands.
+    /// Peers with disks that are not healthy, according to their reports through current
+    /// connections.
     peers: BTreeMap<NodeId, DiskState>,
 }
 
@@ -77,12 +55,12 @@ impl Disks {
         self.own
     }
 
-    /// Takes note of the state of this node's disk. Returns whether it is another one than before.
+    /// Sets the state of this node's disk. Returns whether it changed.
     pub(crate) fn set_own(&mut self, state: DiskState) -> bool {
         core::mem::replace(&mut self.own, state) != state
     }
 
-    /// Takes note of the state of a peer's disk. Returns whether it is another one than before.
+    /// Sets the state of a peer's disk. Returns whether it changed.
     pub(crate) fn set_peer(&mut self, peer: NodeId, state: DiskState) -> bool {
         let before = match state {
             DiskState::Healthy => self.peers.remove(&peer),
@@ -101,7 +79,7 @@ impl Disks {
         self.peers.get(&peer) != Some(&DiskState::Stalled)
     }
 
-    /// Whether a peer should lead: its disk has been well for some time.
+    /// Whether a peer may lead: its disk has been healthy for some time.
     pub(crate) fn may_lead(&self, peer: NodeId) -> bool {
         !self.peers.contains_key(&peer)
     }
@@ -112,7 +90,7 @@ fn quorum(voters: &[(NodeId, ReplicaId)]) -> usize {
 }
 
 impl Group {
-    /// The state of some disk has changed.
+    /// Handles a change of a disk's state.
     pub(crate) fn set_disks(&mut self, disks: &Disks) {
         self.disks.clone_from(disks);
     }
@@ -121,7 +99,7 @@ impl Group {
         self.disks.own == DiskState::Stalled
     }
 
-    /// Whether a command taken now could not be acknowledged before some disk recovers.
+    /// Whether a new command could not be acknowledged before some disk recovers.
     pub(super) fn refuses_commands(&self) -> bool {
         let voters = self.voting_nodes();
         let stalled = voters.iter().filter(|(node, _)| !self.disks.can_write(*node)).count();
@@ -133,12 +111,13 @@ impl Group {
         voters.filter_map(|&replica| Some((self.node_of(replica)?, replica))).collect()
     }
 
-    /// Hands leadership over, if this replica leads on a disk that should lead nothing and another node can.
+    /// Transfers leadership, if this replica leads on a disk that should not lead and another node
+    /// can.
     ///
-    /// A leader on a stalled disk hands over if enough of the `reachable` nodes can write to elect a leader, to a healthy
-    /// disk rather than to an unsteady one; a leader on an unsteady disk only to a healthy one. Either picks only a follower
-    /// that holds the whole log: any other would have to catch up first, and commands that could be refused would be held
-    /// all that time.
+    /// A leader on a stalled disk transfers if enough of the `reachable` nodes can write to elect a
+    /// leader, preferably to a healthy disk. A leader on an unsteady disk transfers only to a
+    /// healthy one. Both choose only a follower that has the whole log. Any other would have to
+    /// catch up first, and commands would be held during that time although they could be refused.
     pub(crate) fn leave_own_disk(&mut self, reachable: impl Fn(NodeId) -> bool) {
         let raft = &self.raft.raft;
         let may_stay = self.disks.own == DiskState::Healthy;
@@ -163,8 +142,8 @@ impl Group {
         }
     }
 
-    /// Whether a message asks for what a stalled disk cannot give. It is not stepped: an answer would be held until the
-    /// disk recovers, and so would all others that come meanwhile.
+    /// Whether a message asks for something that a stalled disk cannot do. Such a message is not
+    /// stepped. Its reply would wait until the disk recovers, and so would all replies after it.
     pub(super) fn is_beyond_stalled_disk(&self, message: &Message) -> bool {
         let waits = !self.persisting.is_idle();
         self.is_disk_stalled()
@@ -173,7 +152,7 @@ impl Group {
                 MessageType::MsgAppend => {
                     waits || message.entries.iter().any(|entry| !data_of(entry).is_empty())
                 }
-                // A leader has to hear that another one is about to be.
+                // A leader must learn that another one is about to be elected.
                 MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => {
                     waits && self.raft.raft.state != StateRole::Leader
                 }
@@ -181,7 +160,9 @@ impl Group {
             }
     }
 
-    /// Whether the engine is to take note of a tick: a leader always, others to count the time since they heard of one.
+    /// Whether the engine should count this tick. A leader always counts. Other replicas count to
+    /// measure the time since they heard from a leader. If their disk should not lead, they count
+    /// only some ticks, or none while a record waits for the disk.
     pub(super) fn counts_tick(&self) -> bool {
         let is_late = match self.disks.own {
             DiskState::Healthy => false,
@@ -192,8 +173,9 @@ impl Group {
         !is_late || self.raft.raft.state == StateRole::Leader || self.now.0.is_multiple_of(PATIENCE)
     }
 
-    /// While the disk is stalled, takes what needs none past the engine's `Ready`s, of which each would be remembered until
-    /// the disk recovers: for days, perhaps.
+    /// While the disk is stalled, processes messages that need no disk outside of the engine's
+    /// `Ready`s. The engine would remember each of these `Ready`s until the disk recovers, which
+    /// may take days.
     pub(super) fn bypass_stalled_disk(&mut self, out: &mut Output) {
         if !self.is_disk_stalled() {
             return;
@@ -206,20 +188,22 @@ impl Group {
         let mut free = Vec::new();
         let mut bound = Vec::new();
         for message in core::mem::take(&mut self.raft.raft.msgs) {
-            // A question for the index to read at bears no term.
+            // A ReadIndex request carries no term.
             let asks = message.get_msg_type() == MessageType::MsgReadIndex;
             if asks || (term_durable && (leads || promises_no_entries(&message))) {
                 free.push(message);
             } else if !promises_no_entries(&message) {
                 bound.push(message);
             }
-            // An answer to a heartbeat that would have to wait for its term to be durable is worth nothing by then.
+            // A heartbeat response that would have to wait until its term is durable would be
+            // useless by then, so it is dropped.
         }
         self.raft.raft.msgs = bound;
         self.send(free, out);
     }
 
-    /// Refuses reads for which this replica would have to apply what it does not hold, or may not before it is durable.
+    /// Refuses reads that need entries which this replica does not have, or may not apply before
+    /// they are durable.
     pub(super) fn refuse_reads_beyond_disk(&mut self, out: &mut Output) {
         if !self.is_disk_stalled() {
             return;

@@ -1,7 +1,7 @@
-//! The engine's messages in our own codec.
+//! Wire encoding of the engine's messages.
 //!
-//! Owns the layout of one raft message between two replicas of a shard. Which shard, and the frame around it with
-//! length and checksum, belong to others. A field that this version never uses is refused rather than carried.
+//! Owns the layout of one Raft message between two replicas of a shard. The frame around it has the
+//! shard, length and checksum. A field that this version never uses is refused.
 
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -11,8 +11,8 @@ use super::membership;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::types::{LogIndex, Term};
 
-/// Every message kind that crosses the wire, with its number there. Kinds that the engine sends only to itself
-/// (hup, beat, propose, transfer, …) have none.
+/// Every message kind that is sent, with its number on the wire. Kinds that the engine sends only
+/// to itself (hup, beat, propose, transfer, …) have none.
 const KINDS: [(MessageType, u8); 12] = [
     (MessageType::MsgAppend, 1),
     (MessageType::MsgAppendResponse, 2),
@@ -28,7 +28,7 @@ const KINDS: [(MessageType, u8); 12] = [
     (MessageType::MsgSnapshot, 12),
 ];
 
-/// Whether a message is of a kind that has a place on the wire.
+/// Whether messages of this kind are sent to other nodes.
 pub(super) fn is_sent(message: &Message) -> bool {
     kind(message).is_some()
 }
@@ -51,7 +51,7 @@ pub(super) fn encode(message: &Message, out: &mut Vec<u8>) {
         message.commit,
         message.commit_term,
         message.reject_hint,
-        // Which snapshot, in its message. The content travels apart, and who votes is part of it.
+        // The identity of the snapshot. Its content is sent separately and includes the membership.
         message.get_snapshot().get_metadata().index,
         message.get_snapshot().get_metadata().term,
     ] {
@@ -66,8 +66,8 @@ pub(super) fn encode(message: &Message, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads one message from `owner`, the buffer that `decoder` reads. Entry data is copied: the log keeps it, and a slice
-/// would keep the whole buffer that the connection read into alive with it.
+/// Reads one message from `owner`, the buffer that `decoder` reads. Entry data is copied: the log
+/// keeps it, and a slice would keep the connection's whole read buffer alive.
 pub(super) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Message, DecodeError> {
     let kind = decoder.u8()?;
     let (kind, _) =
@@ -93,14 +93,14 @@ pub(super) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Message
     }
     message.context = decoder.shared(owner)?;
     let count = decoder.varint()?;
-    // The count is not trusted for an allocation: every entry takes at least three bytes of input.
+    // Do not trust the count for an allocation: every entry takes at least three bytes of input.
     let mut entries = Vec::with_capacity((count as usize).min(decoder.rest().len() / 3));
     for _ in 0..count {
         let (term, index) = (Term(decoder.varint()?), LogIndex(decoder.varint()?));
         let data = Bytes::copy_from_slice(decoder.bytes()?);
         entries.push(match message.get_msg_type() {
             MessageType::MsgAppend => membership::entry(index, term, data),
-            // What a read brings along in the form of an entry is any bytes.
+            // The context of a ReadIndex request has the form of an entry, but is arbitrary bytes.
             _ => Entry { term: term.0, index: index.0, data, ..Entry::default() },
         });
     }
@@ -111,12 +111,12 @@ pub(super) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Message
     Ok(message)
 }
 
-/// Reads over one message.
+/// Skips one message.
 pub(crate) fn skip(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<(), DecodeError> {
     decode(decoder, owner).map(drop)
 }
 
-/// The engine takes the order of appended entries on trust; the wire does not.
+/// Checks that entries are consecutive, because the engine does not check it.
 fn check_consecutive(message: &Message, entries: &[Entry]) -> Result<(), DecodeError> {
     let mut previous = message.index;
     for entry in entries {

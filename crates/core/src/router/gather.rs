@@ -1,17 +1,18 @@
-//! One read over many shards: collects the answer of each, and makes one of them.
+//! Scatter-gather: collects the replies of many shards to one read and merges them.
 
 use alloc::vec::Vec;
 use bytes::Bytes;
 
 use crate::command::{Item, Page, Read, Refusal, Reply};
-use crate::control::slot_set::SlotSet;
 use crate::limits;
-use crate::router::slots::SLOTS;
+use crate::slots::SLOTS;
+use crate::slots::slot_set::SlotSet;
 
-/// A read whose shards have not all answered yet.
+/// The replies collected so far.
 ///
-/// Each part speaks for the slots that its shard owned then. They are one answer only if together they speak for every slot
-/// once: while slots move, a key that was there throughout could be missed otherwise, or met twice.
+/// Each reply covers the slots that its shard owned at the time. Together they are a valid answer
+/// only if they cover every slot exactly once. Otherwise, while slots move, a key could be missed
+/// or returned twice although it existed throughout.
 #[derive(Debug)]
 pub(super) struct Gather {
     outstanding: usize,
@@ -20,22 +21,22 @@ pub(super) struct Gather {
     is_apart: bool,
 }
 
-/// The parts do not speak for every slot once: slots are on their way.
+/// The replies do not cover every slot exactly once, because slots are being moved.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NotWhole;
 
 #[derive(Debug)]
 enum Parts {
-    /// Pages, to make one of at most so many items.
+    /// Pages, to merge into one of at most `limit` items.
     Pages { limit: usize, pages: Vec<Page> },
-    /// Numbers, to add up.
+    /// Counts, to add up.
     Count(u64),
-    /// What made all other parts worthless.
+    /// A reply that makes all others useless.
     Spoilt(Reply),
 }
 
 impl Gather {
-    /// Waits for the answers of `shards` to a read.
+    /// Expects the replies of `shards` shards to a read.
     pub(super) fn new(read: &Read, shards: usize) -> Gather {
         let parts = match read {
             Read::List { limit, .. } | Read::ConfigNamespaces { limit, .. } => {
@@ -49,7 +50,8 @@ impl Gather {
         Gather { outstanding: shards, parts, covered: SlotSet::default(), is_apart: true }
     }
 
-    /// Takes the answer of one shard, which speaks for the slots `owned`; returns the whole when it was the last.
+    /// Adds the reply of one shard, which covers the slots `owned`. Returns the merged reply after
+    /// the last one.
     pub(super) fn add(&mut self, owned: SlotSet, reply: Reply) -> Option<Result<Reply, NotWhole>> {
         self.is_apart &= !self.covered.overlaps(&owned);
         self.covered = self.covered.union(&owned);
@@ -74,9 +76,10 @@ impl Gather {
     }
 }
 
-/// Merges pages, each in key order, no key in two of them.
+/// Merges pages that are each in key order and have no key in common.
 ///
-/// A shard's page that was cut short ends the merged one at its last key: what follows there is unknown.
+/// If a shard's page was cut short, the merged page ends at the last key of that page, because the
+/// shard's further keys are unknown.
 fn merge(pages: Vec<Page>, limit: usize) -> Page {
     let horizon = pages.iter().filter_map(|page| page.next.clone()).min();
     let mut items: Vec<Item> = pages.into_iter().flat_map(|page| page.items).collect();
@@ -85,7 +88,7 @@ fn merge(pages: Vec<Page>, limit: usize) -> Page {
     let cut = known.min(limit).min(within_page_bytes(&items));
     let complete = horizon.is_none() && cut == items.len();
     items.truncate(cut);
-    // Up to the horizon everything is known, even that there is nothing.
+    // Up to the horizon, the merged page is complete.
     let next = match horizon {
         _ if complete => None,
         Some(horizon) if cut == known => Some(horizon),
@@ -94,7 +97,7 @@ fn merge(pages: Vec<Page>, limit: usize) -> Page {
     Page { items, next }
 }
 
-/// How many items fit one page; at least one, so that paging always goes on.
+/// Number of items that fit one page; at least one, so that paging always makes progress.
 fn within_page_bytes(items: &[Item]) -> usize {
     let mut page_bytes = 0;
     let fits = |item: &&Item| {
@@ -108,7 +111,7 @@ fn within_page_bytes(items: &[Item]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::router::slots;
+    use crate::slots;
     use crate::types::{ShardId, Version};
     use alloc::vec;
 
@@ -179,7 +182,7 @@ mod tests {
 
     #[test]
     fn nothing_behind_a_page_cut_short_is_returned() {
-        // The first shard may hold "b" behind its cut: returning "c" now would skip it.
+        // The first shard may have "b" after its last key: returning "c" now would skip it.
         let (keys, next) = gather(10, vec![page(&["a"], true), page(&["c"], false)]);
         assert_eq!((keys, next), (vec!["a".into()], Some("a".into())));
     }

@@ -1,20 +1,22 @@
-//! Every request a client made of this node, from arrival to its one answer.
+//! The router: every client request to this node, from its arrival to its reply.
 //!
-//! Owns the way to the shard's leader, deadlines, and the truth about outcomes. It stands in the core so that the
-//! simulator judges it: here is where a store loses acknowledged writes, or refuses what later turns out to have
-//! happened.
+//! Owns forwarding to the shard's leader, deadlines, and the correctness of outcomes. It is part of
+//! the core so that the simulator tests it. This is where a store could lose acknowledged writes,
+//! or refuse a write that later takes effect.
 //!
 //! Invariants:
-//! - A request gets exactly one answer, by its deadline.
-//! - A write is in one place at a time: held here, queued at the local leader, or with one peer. It is tried again
-//!   only when that place said that it is not done and never will be.
-//! - A refusal other than `UnknownOutcome` is given only for a write that is held here, hence nowhere else.
-//! - A forwarded write or read is never forwarded again: its receiver leads, or carries the shard, or says that it does not.
+//! - A request gets exactly one reply, by its deadline.
+//! - A write is in one place at a time: held here, queued at the local leader, or forwarded to one
+//!   peer. It is retried only when that place reported that the write is not done and never will
+//!   be.
+//! - A refusal other than `UnknownOutcome` is given only for a write that is held here, and so is
+//!   in no log.
+//! - A forwarded write or read is never forwarded again. Its receiver leads, or has a replica of
+//!   the shard, or replies that it does not.
 
 mod gather;
 mod reads;
 mod routes;
-pub mod slots;
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -22,43 +24,44 @@ use alloc::vec::Vec;
 use slab::Slab;
 
 use crate::command::{Refusal, Reply, Target, Write};
-use crate::control::slot_map::SlotMap;
 use crate::deliberate::{Fault, Faults};
 use crate::event::{Counters, NodeOptions, SlowRequest};
 use crate::limits;
-use crate::peer;
-use crate::raft::{Groups, LinkNumber, Origin, Outcome, ProposeError, RequestId};
+use crate::peer::{self, LinkNumber, Origin, Outcome, RequestId};
+use crate::raft::{Groups, ProposeError};
+use crate::slots::slot_map::SlotMap;
+use crate::slots::slot_of;
 use crate::types::{NodeId, ShardId, Term, Ticks, Token, UnixMillis};
-use reads::{Displaced, Gathering, Remote, Served};
+use reads::{PeerRead, Remote, RetryRead, ScatterGather};
 use routes::Routes;
 
-/// The open requests of one node and its links to peers.
+/// The open requests of one node, and its links to peers.
 pub(crate) struct Router {
     node: NodeId,
     slots: Arc<SlotMap>,
-    /// Data shards that the cluster was founded with: what they hold while they took part in no move follows from it.
+    /// Number of founding data shards, which determines the founding slots of each shard.
     founding: u64,
     routes: Routes,
     request_ticks: u64,
     election_ticks: u64,
     slow_request_ticks: u64,
     now: Ticks,
-    /// What time it is by this node's clock, once the shell said so. Commands are proposed with it.
+    /// This node's wall-clock time, once the shell has reported it. Commands are proposed with it.
     clock: Option<UnixMillis>,
     open: Slab<Open>,
     generation: u32,
-    /// In order of their deadlines, because all requests have the same time.
+    /// Sorted by deadline, because all requests have the same timeout.
     deadlines: VecDeque<(Ticks, RequestId)>,
-    /// Writes that wait for a leader, and reads that wait for somebody who carries their shard.
+    /// Writes that wait for a leader, and reads that wait for a node with a replica of their shard.
     held: VecDeque<RequestId>,
     peers: Vec<Peer>,
-    /// Links that this node has had, with anyone.
+    /// Number of links that this node has had so far, to all peers.
     links: u64,
     replies: Vec<(Token, Reply)>,
-    /// To be told: see [`Actions::slow`](crate::event::Actions::slow).
+    /// Slow requests, to report in [`Actions::slow`](crate::event::Actions::slow).
     slow: Vec<SlowRequest>,
-    errands: Vec<(Errand, Reply)>,
-    /// A leader changed since held writes were last tried.
+    internal_requests: Vec<(InternalRequest, Reply)>,
+    /// Whether a leader has changed since held writes were last retried.
     leader_changed: bool,
     counters: Counters,
     faults: Faults,
@@ -66,21 +69,21 @@ pub(crate) struct Router {
 
 struct Open {
     generation: u32,
-    /// `None` for what the node asks of itself.
+    /// `None` for requests of the node itself.
     token: Option<Token>,
-    /// What the node asks of itself and wants to hear of.
-    errand: Option<Errand>,
-    /// When it came.
+    /// Set for requests of the node itself whose outcome it wants to know.
+    internal_request: Option<InternalRequest>,
+    /// When it arrived.
     opened: Ticks,
     work: Work,
 }
 
-/// Names what the node asked of itself.
+/// Identifies a request of the node itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Errand {
-    /// For which shard.
+pub(crate) struct InternalRequest {
+    /// The shard for which the node makes the request.
     pub(crate) shard: ShardId,
-    /// Rises with each.
+    /// Rises with each request.
     pub(crate) number: u64,
 }
 
@@ -88,47 +91,47 @@ enum Work {
     Write {
         shard: ShardId,
         write: Write,
-        place: Place,
+        place: WriteProgress,
     },
-    /// A read of one shard, which is replicated here; `None` while it is being looked at.
+    /// A read of one shard that has a replica here; `None` while it is being processed.
     Read(Option<ShardId>),
-    /// A read of one shard, which is not.
+    /// A read of one shard without a replica here.
     RemoteRead(Remote),
-    /// A read that has nobody to ask, because its slots are on their way. It is held.
-    Displaced(Displaced),
+    /// A held read that no shard can answer now, because its slots are being moved.
+    RetryRead(RetryRead),
     /// A read of all shards.
-    Gathering(Gathering),
-    /// A peer's read of a shard that is replicated here.
-    Served(Served),
+    ScatterGather(ScatterGather),
+    /// A peer's read of a shard with a replica here.
+    PeerRead(PeerRead),
 }
 
 /// Where a write is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// Here; nobody else knows of it.
+enum WriteProgress {
+    /// Held here; no other node knows of it.
     Held,
     /// In the queue or the log of the local leader.
     Local,
-    /// With a peer that was believed to lead.
+    /// Forwarded to a peer that was believed to lead.
     Forwarded { to: NodeId, bytes: usize },
 }
 
 /// The link to one peer.
 pub(crate) struct Peer {
     pub(crate) node: NodeId,
-    /// Whether a link stands.
+    /// Whether a link is established.
     pub(crate) up: bool,
-    /// Whether a link stands and the peer has sent something lately.
+    /// Whether a link is established and the peer has sent a frame lately.
     pub(crate) answers: bool,
-    /// When it last sent something, or its link came up.
+    /// When the peer last sent a frame, or its link was established.
     heard: Ticks,
-    /// Which link this is, or was.
+    /// Number of the current or last link.
     link: LinkNumber,
-    /// Commands and outcomes for the next frames, the last of which is open to more.
+    /// Frames with commands and outcomes. The last one takes further messages.
     outgoing: Vec<Vec<u8>>,
-    /// Reads and answers to reads, in frames.
+    /// Frames with reads and replies to reads.
     reads: Vec<Vec<u8>>,
-    /// Bytes of commands forwarded and not answered yet.
+    /// Bytes of forwarded commands that are not answered yet.
     unanswered_bytes: usize,
 }
 
@@ -153,14 +156,14 @@ impl Router {
             links: 0,
             replies: Vec::new(),
             slow: Vec::new(),
-            errands: Vec::new(),
+            internal_requests: Vec::new(),
             leader_changed: false,
             counters: Counters::default(),
             faults: options.faults,
         }
     }
 
-    /// Takes a write for the shard of its key, or for the one that it names.
+    /// Accepts a write for the shard of its key, or for the shard that it names.
     pub(crate) fn write(&mut self, token: Option<Token>, mut write: Write, groups: &mut Groups) {
         self.counters.writes += if token.is_some() { writes_in(&write) } else { 0 };
         if let Err(refusal) = write.validate() {
@@ -175,35 +178,42 @@ impl Router {
             Ok(shard) => shard,
             Err(refusal) => return self.answer(token, Reply::Refused(refusal)),
         };
-        let Some(request) = self.open(token, Work::Write { shard, write, place: Place::Held }) else {
+        let Some(request) = self.open(token, Work::Write { shard, write, place: WriteProgress::Held }) else {
             return;
         };
         self.dispatch(request, groups);
     }
 
-    /// Takes a write of the node itself, which wants to hear what became of it: see [`Router::take_errands`].
-    pub(crate) fn run_errand(&mut self, errand: Errand, mut write: Write, groups: &mut Groups) {
+    /// Accepts a write of the node itself that wants to know the outcome: see
+    /// [`Router::take_internal_requests`].
+    pub(crate) fn run_errand(
+        &mut self,
+        internal_request: InternalRequest,
+        mut write: Write,
+        groups: &mut Groups,
+    ) {
         let destination = write.validate().and_then(|()| self.destination(&mut write));
-        let opened =
-            destination.map(|shard| self.open(None, Work::Write { shard, write, place: Place::Held }));
+        let opened = destination
+            .map(|shard| self.open(None, Work::Write { shard, write, place: WriteProgress::Held }));
         match opened {
             Ok(Some(request)) => {
                 if let Some(open) = self.get(request) {
-                    open.errand = Some(errand);
+                    open.internal_request = Some(internal_request);
                 }
                 self.dispatch(request, groups);
             }
-            Ok(None) => self.errands.push((errand, Reply::Refused(Refusal::Overloaded))),
-            Err(refusal) => self.errands.push((errand, Reply::Refused(refusal))),
+            Ok(None) => self.internal_requests.push((internal_request, Reply::Refused(Refusal::Overloaded))),
+            Err(refusal) => self.internal_requests.push((internal_request, Reply::Refused(refusal))),
         }
     }
 
-    /// What became of writes of the node itself.
-    pub(crate) fn take_errands(&mut self) -> Vec<(Errand, Reply)> {
-        core::mem::take(&mut self.errands)
+    /// Takes the outcomes of writes of the node itself.
+    pub(crate) fn take_internal_requests(&mut self) -> Vec<(InternalRequest, Reply)> {
+        core::mem::take(&mut self.internal_requests)
     }
 
-    /// The shard that a write is for, by the map as it is now. Operations go wherever all of their keys are.
+    /// The shard of a write according to the current slot map. Operations go to the shard that owns
+    /// all of their keys.
     fn destination(&self, write: &mut Write) -> Result<ShardId, Refusal> {
         let shard = match write.target() {
             Target::Key(key) => return Ok(self.shard_of(key)),
@@ -226,23 +236,24 @@ impl Router {
         if all_belong { Ok(shard) } else { Err(Refusal::CrossShard) }
     }
 
-    /// A held write goes where its keys are now; if they are in several shards by now, it is refused.
+    /// Sends a held write to the current shard of its keys. It is refused if its keys are in
+    /// several shards by now.
     fn redirect(&mut self, request: RequestId) {
         let (key, generation) = parts(request);
         let Some(open) = self.open.get_mut(key).filter(|open| open.generation == generation) else { return };
-        let Work::Write { write, place: Place::Held, .. } = &mut open.work else { return };
+        let Work::Write { write, place: WriteProgress::Held, .. } = &mut open.work else { return };
         let mut write = core::mem::replace(write, Write::Rebalance);
         match self.destination(&mut write) {
             Ok(shard) => {
                 if let Some(open) = self.get(request) {
-                    open.work = Work::Write { shard, write, place: Place::Held };
+                    open.work = Work::Write { shard, write, place: WriteProgress::Held };
                 }
             }
             Err(refusal) => self.finish(request, Reply::Refused(refusal)),
         }
     }
 
-    /// A leader said what became of a command of some node.
+    /// Handles the outcome that a leader on this node reports for a command of some node.
     pub(crate) fn outcome(&mut self, origin: Origin, outcome: Outcome) {
         if origin.node == self.node {
             self.own_outcome(origin.request, self.node, outcome);
@@ -251,23 +262,24 @@ impl Router {
         }
     }
 
-    /// The node `from` said what became of our `request`.
+    /// Handles the outcome of our `request` from the node `from`.
     pub(crate) fn own_outcome(&mut self, request: RequestId, from: NodeId, outcome: Outcome) {
         let node = self.node;
         let Some(Open { work: Work::Write { place, .. }, .. }) = self.get(request) else { return };
         let expected = match *place {
-            Place::Held => false,
-            Place::Local => from == node,
-            Place::Forwarded { to, .. } => from == to,
+            WriteProgress::Held => false,
+            WriteProgress::Local => from == node,
+            WriteProgress::Forwarded { to, .. } => from == to,
         };
         if !expected {
             return;
         }
-        let left = core::mem::replace(place, Place::Held);
+        let left = core::mem::replace(place, WriteProgress::Held);
         self.left(left);
         match outcome {
             Outcome::Done(reply) => self.finish(request, reply),
-            // Not dispatched at once: two nodes that each believe the other leads would play ping-pong.
+            // Not dispatched at once: two nodes that each believe the other leads would bounce it
+            // endlessly.
             Outcome::NotDone => {
                 self.routes.denied(from);
                 self.held.push_back(request);
@@ -276,7 +288,7 @@ impl Router {
         }
     }
 
-    /// The peer `from` asks this node to propose a command.
+    /// Handles a command that the peer `from` asks this node to propose.
     pub(crate) fn forwarded(
         &mut self,
         from: NodeId,
@@ -304,17 +316,17 @@ impl Router {
         }
     }
 
-    /// A peer sent something.
+    /// Records that a peer sent a frame.
     pub(crate) fn heard(&mut self, node: NodeId) {
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) {
             peer.heard = self.now;
-            // What is held may go there now.
+            // Held requests may go to this peer now.
             self.leader_changed |= peer.up && !core::mem::replace(&mut peer.answers, peer.up);
         }
     }
 
-    /// Peers that have sent nothing for too long count as unreachable, though their links
-    /// stand; what they were asked to read, others are asked.
+    /// Marks peers that have sent nothing for too long as unreachable, although their links are
+    /// established. Reads that wait for them are sent to other nodes.
     fn find_silent_peers(&mut self) {
         let (now, limit) = (self.now.0, limits::SILENT_ELECTION_TIMEOUTS * self.election_ticks);
         let is_silent = |peer: &Peer| peer.answers && now - peer.heard.0 > limit;
@@ -329,7 +341,7 @@ impl Router {
         }
     }
 
-    /// Sets who the peers are. To those who are none any more it is as if the link had broken.
+    /// Sets the peers. Links to nodes that are no longer peers are treated as broken.
     pub(crate) fn set_peers(&mut self, nodes: impl Iterator<Item = NodeId>) {
         let nodes: Vec<NodeId> = nodes.collect();
         let gone: Vec<NodeId> =
@@ -346,7 +358,8 @@ impl Router {
         self.peers.sort_unstable_by_key(|peer| peer.node);
     }
 
-    /// Asks `leader` to let `to` lead a shard. Returns whether it can be asked.
+    /// Asks `leader` to transfer the leadership of a shard to `to`. Returns whether it can be
+    /// asked.
     pub(crate) fn ask_transfer(&mut self, leader: NodeId, shard: ShardId, to: NodeId) -> bool {
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == leader && peer.up) else {
             return false;
@@ -355,7 +368,7 @@ impl Router {
         true
     }
 
-    /// The link to `node` broke: what was with it may or may not happen.
+    /// Handles a broken link: requests forwarded to the node may take effect or not.
     pub(crate) fn link_down(&mut self, node: NodeId) {
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) {
             (peer.up, peer.answers) = (false, false);
@@ -364,7 +377,7 @@ impl Router {
         }
         self.routes.lose(node);
         self.reads_lost(node);
-        let with_peer = |open: &Open| matches!(open.work, Work::Write { place: Place::Forwarded { to, .. }, .. } if to == node);
+        let with_peer = |open: &Open| matches!(open.work, Work::Write { place: WriteProgress::Forwarded { to, .. }, .. } if to == node);
         let lost: Vec<RequestId> = self
             .open
             .iter()
@@ -376,7 +389,7 @@ impl Router {
         }
     }
 
-    /// Time passed: answers what is due, tries again what is held.
+    /// Handles a tick: times out requests and retries held ones.
     pub(crate) fn tick(&mut self, now: Ticks, groups: &mut Groups) {
         self.now = now;
         self.find_silent_peers();
@@ -390,7 +403,7 @@ impl Router {
         self.retry_held(groups);
     }
 
-    /// What time it is by this node's clock.
+    /// Sets this node's wall-clock time.
     pub(crate) fn set_clock(&mut self, time: UnixMillis) {
         self.clock = Some(time);
     }
@@ -400,12 +413,12 @@ impl Router {
         self.clock
     }
 
-    /// Held writes are tried again at the next opportunity rather than at the next tick.
+    /// Retries held writes at the next opportunity instead of the next tick.
     pub(crate) fn leader_changed(&mut self) {
         self.leader_changed = true;
     }
 
-    /// Tries held writes again if a leader changed.
+    /// Retries held writes if a leader changed.
     pub(crate) fn retry_after_change(&mut self, groups: &mut Groups) {
         if core::mem::take(&mut self.leader_changed) {
             self.retry_held(groups);
@@ -420,7 +433,7 @@ impl Router {
         }
     }
 
-    /// The payloads of the next frames of requests and outcomes, in order for each peer.
+    /// The payloads of the next frames with commands and outcomes, in order for each peer.
     pub(crate) fn take_payloads(&mut self) -> impl Iterator<Item = (NodeId, Vec<u8>)> {
         let peers = self.peers.iter_mut();
         peers.flat_map(|peer| peer.outgoing.drain(..).map(|payload| (peer.node, payload)))
@@ -428,15 +441,15 @@ impl Router {
 
     /// The data shard of a key.
     pub(crate) fn shard_of(&self, key: &[u8]) -> ShardId {
-        self.slots.shard_of(slots::slot_of(key))
+        self.slots.shard_of(slot_of(key))
     }
 
-    /// Which shard holds which slots.
+    /// The slot map.
     pub(crate) fn slot_map(&self) -> &Arc<SlotMap> {
         &self.slots
     }
 
-    /// Frames of reads and their answers. One that is lost costs its reader time only.
+    /// Frames with reads and replies. If one is lost, its read only takes longer.
     pub(crate) fn take_reads(&mut self) -> impl Iterator<Item = (NodeId, Vec<u8>)> {
         let frames = |peer: &mut Peer| {
             let node = peer.node;
@@ -460,10 +473,10 @@ impl Router {
         &mut self.replies
     }
 
-    /// Whether there are replies or payloads to hand out.
+    /// Whether there are replies or payloads to take.
     pub(crate) fn has_output(&self) -> bool {
         let has_frames = |peer: &Peer| !peer.outgoing.is_empty() || !peer.reads.is_empty();
-        !self.replies.is_empty() || !self.errands.is_empty() || self.peers.iter().any(has_frames)
+        !self.replies.is_empty() || !self.internal_requests.is_empty() || self.peers.iter().any(has_frames)
     }
 
     pub(crate) fn count_stale_read(&mut self) {
@@ -478,17 +491,17 @@ impl Router {
         &self.peers
     }
 
-    /// Whether a link to a node stands.
+    /// Whether a link to a node is established.
     pub(crate) fn is_linked(&self, node: NodeId) -> bool {
         self.peers.iter().any(|peer| peer.node == node && peer.up)
     }
 
-    /// Whether a node can be reached: a link stands, and the node sends something through it.
+    /// Whether a node is reachable: a link is established, and the node sends frames through it.
     pub(crate) fn is_up(&self, node: NodeId) -> bool {
         self.peers.iter().any(|peer| peer.node == node && peer.answers)
     }
 
-    /// Sets which shard holds which slots, and who carries the shards that this node does not.
+    /// Sets the slot map, and the nodes of the replicas of all shards.
     pub(crate) fn set_map(&mut self, slots: &SlotMap, carriers: impl Iterator<Item = (ShardId, NodeId)>) {
         if *self.slots != *slots {
             self.slots = Arc::new(slots.clone());
@@ -497,12 +510,12 @@ impl Router {
         self.leader_changed = true;
     }
 
-    /// Who is believed to lead a shard that is not replicated here.
+    /// The node that is believed to lead a shard without a replica here.
     pub(crate) fn leader(&self, shard: ShardId) -> Option<NodeId> {
         self.routes.leader(shard)
     }
 
-    /// A peer says that it leads, or does not lead, a shard.
+    /// Records a peer's report that it leads, or does not lead, a shard.
     pub(crate) fn heard_of_leader(&mut self, shard: ShardId, node: NodeId, led: Option<Term>) {
         self.leader_changed |= self.routes.hear(shard, node, led);
     }
@@ -512,7 +525,7 @@ impl Router {
         self.open.len()
     }
 
-    /// Opens a request, or refuses it when too many are.
+    /// Opens a request; refuses it if too many are open.
     fn open(&mut self, token: Option<Token>, work: Work) -> Option<RequestId> {
         if self.open.len() >= limits::REQUESTS_OPEN_MAX {
             self.answer(token, Reply::Refused(Refusal::Overloaded));
@@ -521,7 +534,7 @@ impl Router {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
         let request = id(
-            self.open.insert(Open { generation, token, errand: None, opened: self.now, work }),
+            self.open.insert(Open { generation, token, internal_request: None, opened: self.now, work }),
             generation,
         );
         self.deadlines.push_back((Ticks(self.now.0 + self.request_ticks), request));
@@ -533,15 +546,16 @@ impl Router {
         self.open.get_mut(key).filter(|open| open.generation == generation)
     }
 
-    /// Sends a held write to its leader, if one is known and can be reached; holds it otherwise.
+    /// Sends a held write to the shard's leader, if one is known and reachable. Otherwise it stays
+    /// held.
     fn dispatch(&mut self, request: RequestId, groups: &mut Groups) {
         let origin = Origin { node: self.node, link: LinkNumber(0), request };
         let (key, generation) = parts(request);
         let Some(open) = self.open.get_mut(key).filter(|open| open.generation == generation) else { return };
         let Work::Write { shard, write, place } = &mut open.work else { return };
-        debug_assert!(*place == Place::Held, "invariant: a write is in one place at a time");
+        debug_assert!(*place == WriteProgress::Held, "invariant: a write is in one place at a time");
         match groups.with(*shard, |group| group.propose(write, origin, self.clock)) {
-            Some(Ok(())) => *place = Place::Local,
+            Some(Ok(())) => *place = WriteProgress::Local,
             Some(Err(ProposeError::Refused(refusal))) => self.finish(request, Reply::Refused(refusal)),
             Some(Err(ProposeError::NotHere)) => self.held.push_back(request),
             None if !self.routes.knows(*shard) => {
@@ -563,7 +577,7 @@ impl Router {
                 peer::put_forward(frame, request, *shard, write);
                 let bytes = frame.len() - before;
                 peer.unanswered_bytes += bytes;
-                *place = Place::Forwarded { to: peer.node, bytes };
+                *place = WriteProgress::Forwarded { to: peer.node, bytes };
                 self.counters.forwarded += 1;
             }
         }
@@ -574,11 +588,13 @@ impl Router {
         let refusal = match open.work {
             Work::Read(_)
             | Work::RemoteRead(_)
-            | Work::Displaced(_)
-            | Work::Gathering(_)
-            | Work::Served(_)
-            | Work::Write { place: Place::Held, .. } => Refusal::NoLeader,
-            Work::Write { place: Place::Local | Place::Forwarded { .. }, .. } => Refusal::UnknownOutcome,
+            | Work::RetryRead(_)
+            | Work::ScatterGather(_)
+            | Work::PeerRead(_)
+            | Work::Write { place: WriteProgress::Held, .. } => Refusal::NoLeader,
+            Work::Write { place: WriteProgress::Local | WriteProgress::Forwarded { .. }, .. } => {
+                Refusal::UnknownOutcome
+            }
         };
         self.finish(request, Reply::Refused(refusal));
     }
@@ -594,16 +610,16 @@ impl Router {
         }
         match open.work {
             Work::Write { place, .. } => self.left(place),
-            Work::Served(served) => return self.answer_reader(&served, &reply),
-            Work::Read(_) | Work::RemoteRead(_) | Work::Displaced(_) | Work::Gathering(_) => {}
+            Work::PeerRead(served) => return self.answer_reader(&served, &reply),
+            Work::Read(_) | Work::RemoteRead(_) | Work::RetryRead(_) | Work::ScatterGather(_) => {}
         }
-        if let Some(errand) = open.errand {
-            return self.errands.push((errand, reply));
+        if let Some(internal_request) = open.internal_request {
+            return self.internal_requests.push((internal_request, reply));
         }
         self.answer(open.token, reply);
     }
 
-    /// A request of a client took long.
+    /// Records a slow client request.
     #[cold]
     fn note_slow(&mut self, open: &Open, reply: &Reply) {
         self.counters.slow_requests += 1;
@@ -611,27 +627,27 @@ impl Router {
             return;
         }
         let (kind, shard, peer) = match &open.work {
-            Work::Write { shard, place: Place::Forwarded { to, .. }, .. } => {
+            Work::Write { shard, place: WriteProgress::Forwarded { to, .. }, .. } => {
                 ("write", Some(*shard), Some(*to))
             }
             Work::Write { shard, .. } => ("write", Some(*shard), None),
             Work::Read(shard) => ("read", *shard, None),
             Work::RemoteRead(remote) => ("read", Some(remote.shard()), remote.asked()),
-            Work::Displaced(_) | Work::Gathering(_) | Work::Served(_) => ("read", None, None),
+            Work::RetryRead(_) | Work::ScatterGather(_) | Work::PeerRead(_) => ("read", None, None),
         };
         let refusal = if let Reply::Refused(refusal) = reply { Some(*refusal) } else { None };
         let waited = Ticks(self.now.0 - open.opened.0);
         self.slow.push(SlowRequest { kind, shard, peer, waited, refusal });
     }
 
-    /// Requests that took long, since they were last taken.
+    /// Slow requests since they were last taken.
     pub(crate) fn slow(&mut self) -> &mut Vec<SlowRequest> {
         &mut self.slow
     }
 
-    /// A write left the place where it was.
-    fn left(&mut self, place: Place) {
-        if let Place::Forwarded { to, bytes } = place
+    /// Releases what a write took up at its previous place.
+    fn left(&mut self, place: WriteProgress) {
+        if let WriteProgress::Forwarded { to, bytes } = place
             && let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == to)
         {
             peer.unanswered_bytes -= bytes;
@@ -653,13 +669,14 @@ impl Peer {
         }
     }
 
-    /// Whether an outcome for `origin` may leave through this link.
+    /// Whether the outcome for `origin` may be sent through this link.
     fn is(&self, origin: &Origin, faults: Faults) -> bool {
         let same_link = self.link == origin.link || faults.has(Fault::OutcomeThroughLaterLink);
         self.up && self.node == origin.node && same_link
     }
 
-    /// The frame that the next message goes into. A message may make it longer than it is closed at.
+    /// The frame for the next message. A message may make it longer than the limit at which it is
+    /// closed.
     fn frame(&mut self) -> &mut Vec<u8> {
         if self.outgoing.last().is_none_or(|frame| frame.len() >= limits::PEER_FRAME_BYTES_CLOSE) {
             self.outgoing.push(alloc::vec![peer::KIND_REQUESTS]);
@@ -668,7 +685,7 @@ impl Peer {
     }
 }
 
-/// How many writes of clients one write stands for.
+/// Number of client writes that one write counts as.
 fn writes_in(write: &Write) -> u64 {
     match write {
         Write::Transaction(transaction) => transaction.operations.len() as u64,
@@ -676,7 +693,8 @@ fn writes_in(write: &Write) -> u64 {
     }
 }
 
-/// The slab's key tells where, the generation that it is still the same request.
+/// The low half is the slab's key, the high half a generation that distinguishes requests with the
+/// same key.
 fn id(key: usize, generation: u32) -> RequestId {
     RequestId(u64::from(generation) << 32 | key as u64)
 }

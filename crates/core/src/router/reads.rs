@@ -1,27 +1,29 @@
-//! Reads: answered from the group here, or by a peer that carries the shard.
+//! Reads: answered by the replica here, or by a peer with a replica of the shard.
 //!
-//! Owns the way of a read. A read may be asked again of somebody else at any time, since nothing is changed by it; so a
-//! lost question or answer costs time only. Whoever answers for a peer never asks a third.
+//! Owns the routing of reads. A read may be sent to another node at any time, because it changes
+//! nothing; a lost request or reply only costs time. A node that answers for a peer never asks a
+//! third node.
 
 use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::gather::{Gather, NotWhole};
-use super::{Open, Router, Work, parts, slots};
+use super::{Open, Router, Work, parts};
 use crate::command::{Consistency, Operations, Page, Read, Refusal, Reply};
-use crate::control::slot_set::SlotSet;
 use crate::deliberate::Fault;
 use crate::limits;
-use crate::peer::{self, Question, ReadMessage};
-use crate::raft::{Groups, LinkNumber, ReadDone, RequestId};
+use crate::peer::{self, LinkNumber, Question, ReadMessage, RequestId};
+use crate::raft::{Groups, ReadDone};
+use crate::slots;
+use crate::slots::slot_set::SlotSet;
 use crate::types::{NodeId, ShardId, Token};
 
-/// A read of a shard that is not replicated here.
+/// A read of a shard without a replica here.
 pub(super) struct Remote {
     shard: ShardId,
     read: Read,
     consistency: Consistency,
-    /// Who was asked last, and has not answered; `None` while there is nobody.
+    /// The node that was asked last and has not answered; `None` if no node could be asked.
     asked: Option<NodeId>,
 }
 
@@ -35,46 +37,46 @@ impl Remote {
     }
 }
 
-/// A read that is to be asked anew.
-pub(super) struct Displaced {
+/// A read to retry.
+pub(super) struct RetryRead {
     read: Read,
     consistency: Consistency,
 }
 
-/// A read of all shards, here and elsewhere.
-pub(super) struct Gathering {
+/// A read of all shards, on this node and on peers.
+pub(super) struct ScatterGather {
     read: Read,
     consistency: Consistency,
     gather: Gather,
-    /// Parts that have no answer yet.
+    /// Parts without an answer.
     remote: Vec<Remote>,
 }
 
-/// Which shards a read asks.
+/// The shards that a read needs.
 enum Scope {
     Shard(ShardId),
     All,
 }
 
-/// Why a read asks no shard.
-enum Unasked {
-    /// It is a step of a walk by another map.
+/// Why a read is sent to no shard.
+enum NoTarget {
+    /// It is a step of a scan with another slot map.
     SlotsMoved,
     /// It cannot be answered.
     Refused(Refusal),
 }
 
-impl From<Unasked> for Reply {
-    fn from(unasked: Unasked) -> Reply {
+impl From<NoTarget> for Reply {
+    fn from(unasked: NoTarget) -> Reply {
         match unasked {
-            Unasked::SlotsMoved => Reply::SlotsMoved,
-            Unasked::Refused(refusal) => Reply::Refused(refusal),
+            NoTarget::SlotsMoved => Reply::SlotsMoved,
+            NoTarget::Refused(refusal) => Reply::Refused(refusal),
         }
     }
 }
 
-/// Whose question is answered.
-pub(super) struct Served {
+/// A read for a peer, identified by the peer and its number for the read.
+pub(super) struct PeerRead {
     node: NodeId,
     link: LinkNumber,
     request: RequestId,
@@ -82,7 +84,7 @@ pub(super) struct Served {
 }
 
 impl Router {
-    /// Takes a read.
+    /// Accepts a read.
     pub(crate) fn read(
         &mut self,
         token: Token,
@@ -107,18 +109,19 @@ impl Router {
                 groups.with(shard, |group| group.read(request, read));
             }
             Ok(_) => {
-                let displaced = Work::Displaced(Displaced { read, consistency });
+                let displaced = Work::RetryRead(RetryRead { read, consistency });
                 let Some(request) = self.open(Some(token), displaced) else { return };
                 self.read_again(request, groups);
             }
         }
     }
 
-    /// Asks for a read, or what of it nobody has been asked for; holds it if there is nobody to ask.
+    /// Sends a read, or those parts of it that wait for no node. Holds the read if no node can be
+    /// asked.
     pub(super) fn read_again(&mut self, request: RequestId, groups: &mut Groups) {
         let Some(open) = self.get(request) else { return };
         let (read, consistency) = match core::mem::replace(&mut open.work, Work::Read(None)) {
-            Work::Displaced(Displaced { read, consistency }) => (read, consistency),
+            Work::RetryRead(RetryRead { read, consistency }) => (read, consistency),
             Work::RemoteRead(Remote { read, consistency, asked: None, .. }) => (read, consistency),
             other => {
                 open.work = other;
@@ -152,15 +155,15 @@ impl Router {
         }
     }
 
-    /// A read has nobody to ask now.
+    /// Holds a read that no shard can answer now.
     fn displace(&mut self, request: RequestId, read: Read, consistency: Consistency) {
         if let Some(open) = self.get(request) {
-            open.work = Work::Displaced(Displaced { read, consistency });
+            open.work = Work::RetryRead(RetryRead { read, consistency });
             self.held.push_back(request);
         }
     }
 
-    /// What a shard owned when it gave an answer to a read that needs to know, and the answer.
+    /// Splits a reply into the slots that the shard owned at the time and the answer.
     fn part(&self, shard: ShardId, reply: Reply) -> (SlotSet, Reply) {
         match reply {
             Reply::Part { owned, reply } => (owned, *reply),
@@ -168,11 +171,11 @@ impl Router {
         }
     }
 
-    /// A shard's answer to a read of it alone, as the client gets it; `None` if it must be asked
-    /// again, because slots moved. A step of a scan counts only if the shard owned all that the map
-    /// of the scan gives it: what it does not own, no other shard shows. The map may have changed
-    /// since the step was asked for; what the new one says then proves nothing, because a shard
-    /// that gave all of its slots away owns exactly its share by it.
+    /// Converts the reply of a single shard for the client; `None` if the read must be retried
+    /// because slots moved. A step of a scan counts only if the shard owned exactly the slots that
+    /// the scan's map gives it, because no other shard shows the rest. If the map here has changed
+    /// since the step was sent, the new map proves nothing: a shard that gave all its slots away
+    /// owns exactly its share of the new map.
     fn settle(&self, read: &Read, shard: ShardId, reply: Reply) -> Option<Reply> {
         match read {
             _ if reply == Reply::Refused(Refusal::NotHere) => None,
@@ -195,7 +198,7 @@ impl Router {
         let remote = |shard| Remote { shard, read: read.clone(), consistency, asked: None };
         let remote = elsewhere.into_iter().map(remote).collect();
         let Some(open) = self.get(request) else { return };
-        open.work = Work::Gathering(Gathering { read: read.clone(), consistency, gather, remote });
+        open.work = Work::ScatterGather(ScatterGather { read: read.clone(), consistency, gather, remote });
         for shard in here {
             if consistency == Consistency::Linearizable {
                 groups.with(shard, |group| group.read(request, read.clone()));
@@ -207,8 +210,8 @@ impl Router {
         self.ask_again(request);
     }
 
-    /// Answers from what is applied here; `None` if that does not suffice, because a shard is not replicated here, or slots
-    /// are on their way.
+    /// Answers from the applied state; `None` if a shard has no replica here, or slots are being
+    /// moved.
     pub(crate) fn read_stale(&self, read: &Read, groups: &Groups) -> Option<Reply> {
         match self.scope(read) {
             Err(unasked) => Some(unasked.into()),
@@ -230,14 +233,14 @@ impl Router {
         }
     }
 
-    /// Which shards a read asks, if it may ask them.
-    fn scope(&self, read: &Read) -> Result<Scope, Unasked> {
+    /// The shards that a read needs, if it is valid.
+    fn scope(&self, read: &Read) -> Result<Scope, NoTarget> {
         match read {
             Read::Get { key } => Ok(Scope::Shard(self.shard_of(key))),
-            Read::Operations { operations, .. } => self.scope_of(operations).map_err(Unasked::Refused),
-            Read::Scan { version, .. } if *version != self.slots.version => Err(Unasked::SlotsMoved),
+            Read::Operations { operations, .. } => self.scope_of(operations).map_err(NoTarget::Refused),
+            Read::Scan { version, .. } if *version != self.slots.version => Err(NoTarget::SlotsMoved),
             Read::Scan { shard, count, .. } => {
-                let refuse = |why| Err(Unasked::Refused(Refusal::Invalid(why)));
+                let refuse = |why| Err(NoTarget::Refused(Refusal::Invalid(why)));
                 if self.slots.count(*shard) == 0 {
                     return refuse("no such shard");
                 }
@@ -264,29 +267,30 @@ impl Router {
         shard.map(Scope::Shard).ok_or(Refusal::Invalid("no operations"))
     }
 
-    /// A group here answered a read or a part of it.
+    /// Handles the answer of a replica here to a read or a part of it.
     pub(crate) fn read_done(&mut self, done: ReadDone) {
         let ReadDone { request, shard, reply, read } = done;
         let Some(open) = self.get(request) else { return };
         match (&open.work, read) {
-            (Work::Gathering(_), _) => self.part_done(request, shard, reply),
-            (Work::Served(_), _) | (Work::Read(_), None) => self.finish(request, reply),
+            (Work::ScatterGather(_), _) => self.part_done(request, shard, reply),
+            (Work::PeerRead(_), _) | (Work::Read(_), None) => self.finish(request, reply),
             (Work::Read(_), Some(read)) => match self.settle(&read, shard, reply) {
                 Some(reply) => self.finish(request, reply),
                 None => self.displace(request, read, Consistency::Linearizable),
             },
-            // It was asked of somebody else meanwhile.
-            (Work::Write { .. } | Work::RemoteRead(_) | Work::Displaced(_), _) => {}
+            // The read was sent to another node meanwhile.
+            (Work::Write { .. } | Work::RemoteRead(_) | Work::RetryRead(_), _) => {}
         }
     }
 
-    /// A shard answered its part of a read.
+    /// Handles the answer of a shard to its part of a read.
     fn part_done(&mut self, request: RequestId, shard: ShardId, reply: Reply) {
         let (owned, reply) = self.part(shard, reply);
-        let Some(Open { work: Work::Gathering(gathering), .. }) = self.get(request) else { return };
+        let Some(Open { work: Work::ScatterGather(gathering), .. }) = self.get(request) else { return };
         match gathering.gather.add(owned, reply) {
             None => {}
-            // Nothing but hidden keys so far: a client gets something, or the end.
+            // The page is empty because all its keys are hidden. Continue, so that a client gets
+            // items or the end.
             Some(Ok(Reply::Page(Page { items, next: Some(next) }))) if items.is_empty() => {
                 let (read, consistency) = (behind(&gathering.read, next), gathering.consistency);
                 self.leader_changed = true;
@@ -300,14 +304,15 @@ impl Router {
         }
     }
 
-    /// Asks peers for what of a read nobody has been asked for; holds the read if there is nobody to ask.
+    /// Sends the parts of a read that wait for no node to peers. Holds the read if no peer can be
+    /// asked.
     fn ask_again(&mut self, request: RequestId) {
         let (key, generation) = parts(request);
         let Some(open) = self.open.get_mut(key).filter(|open| open.generation == generation) else { return };
         let waiting: &mut [Remote] = match &mut open.work {
             Work::RemoteRead(remote) => core::slice::from_mut(remote),
-            Work::Gathering(gathering) => &mut gathering.remote,
-            Work::Write { .. } | Work::Read(_) | Work::Displaced(_) | Work::Served(_) => return,
+            Work::ScatterGather(gathering) => &mut gathering.remote,
+            Work::Write { .. } | Work::Read(_) | Work::RetryRead(_) | Work::PeerRead(_) => return,
         };
         let mut is_held = false;
         for remote in waiting.iter_mut().filter(|remote| remote.asked.is_none()) {
@@ -327,12 +332,12 @@ impl Router {
         }
     }
 
-    /// A peer asks or answers.
+    /// Handles a read of a peer, or a reply.
     pub(crate) fn read_message(&mut self, from: NodeId, message: ReadMessage, groups: &mut Groups) {
         match message {
             ReadMessage::Ask { question: Question { request, shard, since }, read, consistency } => {
                 let Some(peer) = self.peers.iter().find(|peer| peer.node == from) else { return };
-                let served = Served { node: from, link: peer.link, request, shard };
+                let served = PeerRead { node: from, link: peer.link, request, shard };
                 match (groups.member(shard), consistency) {
                     (None, _) => self.put_answer(&served, None),
                     (Some(group), Consistency::Stale) => {
@@ -340,7 +345,7 @@ impl Router {
                         self.put_answer(&served, Some(&reply));
                     }
                     (Some(_), Consistency::Linearizable) => {
-                        let Some(own) = self.open(None, Work::Served(served)) else { return };
+                        let Some(own) = self.open(None, Work::PeerRead(served)) else { return };
                         groups.with(shard, |group| group.read(own, read));
                     }
                 }
@@ -358,11 +363,12 @@ impl Router {
                 let read = remote.read.clone();
                 match reply.and_then(|reply| self.settle(&read, shard, reply)) {
                     Some(reply) => self.finish(request, reply),
-                    // Not asked again at once: the registry here may be out of date for a while.
+                    // Not retried at once: the registry here may be outdated for a while.
                     None => self.held.push_back(request),
                 }
             }
-            Work::Gathering(Gathering { remote, .. }) => match (remote.iter().position(is_it), reply) {
+            Work::ScatterGather(ScatterGather { remote, .. }) => match (remote.iter().position(is_it), reply)
+            {
                 (Some(position), Some(reply)) => {
                     remote.swap_remove(position);
                     self.part_done(request, shard, reply);
@@ -377,15 +383,15 @@ impl Router {
         }
     }
 
-    /// The link to a node broke: what it was asked is asked of others.
+    /// Handles a broken link: reads that wait for the node are sent to others.
     pub(super) fn reads_lost(&mut self, node: NodeId) {
         let mut lost = Vec::new();
         for (key, open) in &mut self.open {
             let Open { generation, work, .. } = open;
             let remotes: &mut [Remote] = match work {
                 Work::RemoteRead(remote) => core::slice::from_mut(remote),
-                Work::Gathering(gathering) => &mut gathering.remote,
-                Work::Write { .. } | Work::Read(_) | Work::Displaced(_) | Work::Served(_) => continue,
+                Work::ScatterGather(gathering) => &mut gathering.remote,
+                Work::Write { .. } | Work::Read(_) | Work::RetryRead(_) | Work::PeerRead(_) => continue,
             };
             for remote in remotes.iter_mut().filter(|remote| remote.asked == Some(node)) {
                 remote.asked = None;
@@ -396,15 +402,16 @@ impl Router {
         self.held.extend(lost);
     }
 
-    /// What a peer asked has an answer. A refusal says that there is none in time: the peer knows that by itself.
-    pub(super) fn answer_reader(&mut self, served: &Served, reply: &Reply) {
+    /// Sends the answer to a peer's read. A refusal for lack of a leader is not sent, because the
+    /// peer has its own deadline.
+    pub(super) fn answer_reader(&mut self, served: &PeerRead, reply: &Reply) {
         if !matches!(reply, Reply::Refused(Refusal::NoLeader)) {
             self.put_answer(served, Some(reply));
         }
     }
 
-    fn put_answer(&mut self, served: &Served, reply: Option<&Reply>) {
-        // Who asked looks at its own map again.
+    fn put_answer(&mut self, served: &PeerRead, reply: Option<&Reply>) {
+        // The peer checks its own slot map again.
         let reply = reply.filter(|reply| **reply != Reply::Refused(Refusal::NotHere));
         let is_there =
             |peer: &&mut super::Peer| peer.node == served.node && peer.up && peer.link == served.link;
@@ -415,7 +422,7 @@ impl Router {
 }
 
 impl super::Peer {
-    /// The open frame of reads and answers.
+    /// The open frame of reads and replies.
     fn read_frame(&mut self) -> &mut Vec<u8> {
         if self.reads.last().is_none_or(|frame| frame.len() >= limits::PEER_FRAME_BYTES_CLOSE) {
             self.reads.push(alloc::vec![peer::KIND_READS]);
@@ -424,7 +431,7 @@ impl super::Peer {
     }
 }
 
-/// The same list, from behind a key.
+/// The same list, continued after a key.
 fn behind(read: &Read, key: Bytes) -> Read {
     let mut read = read.clone();
     if let Read::List { after, .. } | Read::ConfigNamespaces { after, .. } = &mut read {
@@ -433,7 +440,7 @@ fn behind(read: &Read, key: Bytes) -> Read {
     read
 }
 
-/// How many reads of clients one read stands for.
+/// Number of client reads that one read counts as.
 fn reads_in(read: &Read) -> u64 {
     match read {
         Read::Operations { operations, .. } => operations.len() as u64,

@@ -1,13 +1,14 @@
-//! Who can be asked about a shard that is not replicated here.
+//! Routes: the nodes that can be asked about a shard without a replica here.
 //!
-//! Owns what the registry and the peers' reports say about that. Both may be out of date: who is asked wrongly says so.
+//! Owns the information from the registry and from peers' reports. Both may be outdated; a node
+//! that is asked wrongly says so.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::types::{NodeId, ShardId, Term};
 
-/// What is known of all shards.
+/// The routes of all shards.
 #[derive(Default)]
 pub(super) struct Routes {
     shards: BTreeMap<ShardId, Route>,
@@ -15,14 +16,14 @@ pub(super) struct Routes {
 
 #[derive(Default)]
 struct Route {
-    /// In order.
+    /// Nodes with a replica, sorted.
     carriers: Vec<NodeId>,
-    /// The newest term in which somebody said that it leads.
+    /// The newest term in which a node reported that it leads.
     leader: Option<(Term, NodeId)>,
 }
 
 impl Routes {
-    /// Sets who carries which shard, and forgets shards that nobody does.
+    /// Sets the nodes of all replicas, and forgets shards without replicas.
     pub(super) fn set(&mut self, carriers: impl Iterator<Item = (ShardId, NodeId)>) {
         self.shards.values_mut().for_each(|route| route.carriers.clear());
         for (shard, node) in carriers {
@@ -31,12 +32,13 @@ impl Routes {
         self.shards.retain(|_, route| !route.carriers.is_empty());
     }
 
-    /// Whether there is such a shard.
+    /// Whether the shard exists.
     pub(super) fn knows(&self, shard: ShardId) -> bool {
         self.shards.contains_key(&shard)
     }
 
-    /// A node leads a shard in some term, or does not. Whether that is news worth trying again for.
+    /// Records that a node leads a shard in some term, or does not lead it. Returns whether held
+    /// requests should be retried.
     pub(super) fn hear(&mut self, shard: ShardId, node: NodeId, led: Option<Term>) -> bool {
         let Some(route) = self.shards.get_mut(&shard) else { return false };
         let before = route.leader;
@@ -49,12 +51,13 @@ impl Routes {
         route.leader != before && led.is_some()
     }
 
-    /// A node said that it does not lead what it was believed to lead. Which shard that was does not matter much.
+    /// Records that a node denied being a leader. All of its leaderships are forgotten, because it
+    /// does not matter much which shard the denial is about.
     pub(super) fn denied(&mut self, node: NodeId) {
         self.lose(node);
     }
 
-    /// A node cannot be reached.
+    /// Forgets the leaderships of an unreachable node.
     pub(super) fn lose(&mut self, node: NodeId) {
         for route in self.shards.values_mut() {
             route.leader.take_if(|(_, leader)| *leader == node);
@@ -65,7 +68,7 @@ impl Routes {
         Some(self.shards.get(&shard)?.leader?.1)
     }
 
-    /// Who may answer a read, the best first: who leads is not behind.
+    /// The nodes that may answer a read, the leader first, because it is never behind.
     pub(super) fn readers(&self, shard: ShardId) -> impl Iterator<Item = NodeId> {
         let route = self.shards.get(&shard);
         let leader = route.and_then(|route| route.leader).map(|(_, node)| node);

@@ -1,10 +1,11 @@
-//! The control file: who this node is, and in which cluster. Written when the data directory is made, at each start, and
-//! when what it remembers of the cluster changes.
+//! The control file: the identity of this node and its cluster. It is written when the data
+//! directory is created, at each start, and when the remembered state of the cluster changes.
 //!
-//! Owns the layout and the atomic replacement of that one file. It decides nothing about identities: an existing one
-//! beats the command line, but that is for the caller to enforce.
+//! Owns the layout and the atomic replacement of this file. The caller enforces that an existing
+//! identity takes precedence over the command line.
 //!
-//! Invariant: a file of this name is always complete. A new one is written beside it and renamed over it.
+//! Invariant: a file of this name is always complete. A new one is written beside it and renamed
+//! over it.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -26,57 +27,63 @@ const MAGIC: &[u8; 8] = b"TIDECTRL";
 const HEADER_BYTES: usize = 20;
 const VERSION: u32 = 5;
 
-/// No control file comes near this; a larger one is not read.
+/// Control files are always smaller than this; a larger one is not read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Who a node is. A founder's is decided at its first start; a joining one has a host uuid alone until the cluster has
-/// told it the rest.
+/// The identity of a node. A founder's is fixed at its first start. A joining node has only a host
+/// uuid until the cluster has told it the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The cluster it belongs to; nil while it joins.
+    /// The cluster; nil while the node joins.
     pub cluster_id: Uuid,
-    /// The cluster's number for it; 0 while it joins.
+    /// Its node number; 0 while the node joins.
     pub node: NodeId,
-    /// Minted with the data directory, see [`HostInfo::uuid`](crate::command::HostInfo::uuid).
+    /// Generated with the data directory, see [`HostInfo::uuid`](crate::command::HostInfo::uuid).
     pub host_uuid: Uuid,
-    /// The replica of the prime shard that a host which joined was given; 0 of a founder, whose follows from its number.
+    /// The replica of the prime shard that a joined host was given; 0 for a founder, which computes
+    /// it.
     pub prime_replica: ReplicaId,
-    /// The name that the cluster was founded with; empty while the node joins.
+    /// The name with which the cluster was founded; empty while the node joins.
     pub cluster_name: String,
     /// Peer addresses of all founders, sorted.
     pub founders: Vec<String>,
-    /// Data shards that the cluster was founded with.
+    /// Number of data shards with which the cluster was founded.
     pub data_shards: u64,
-    /// How often the node has started on this directory, this time included. The count itself is kept by
-    /// [`start_counter`](super::start_counter); this one may lag, when the disk was full.
+    /// Number of starts on this directory, including this one.
+    /// [`start_counter`](super::start_counter) keeps the exact number; this copy may lag if the
+    /// disk was full.
     pub boots: u64,
-    /// Whether a log was begun here: from then on a directory without one has lost it.
+    /// Whether a log was begun here. A directory without a log has then lost it.
     pub has_log: bool,
-    /// Whether the cluster has removed this node. What it still knows is out of date, and its number is spent.
+    /// Whether the cluster has removed this node. Its knowledge is then outdated, and its number is
+    /// never used again.
     pub removed: bool,
-    /// The hosts that the registry has shown behind the cluster's numbers. The registry itself is known only once a
-    /// quorum has confirmed its log; before that, a disk that was wiped meanwhile must be told from its predecessor,
-    /// and peers that joined after the cluster was founded must be found.
+    /// Registered hosts by node number, as the node last knew them. The registry is known only once
+    /// a quorum has confirmed its log. Until then, the node uses this list to detect a wiped disk,
+    /// and to find peers that joined after the founding.
     pub hosts: BTreeMap<NodeId, KnownHost>,
-    /// The latest start of each peer that this node has had a connection with: what comes from an earlier one is refused.
+    /// The latest start of each peer with which this node had a connection. Connections of earlier
+    /// starts are refused.
     pub starts: BTreeMap<NodeId, KnownStart>,
-    /// Whether peers have refused this directory as an old copy, or a clone, of the node's directory. It never starts
-    /// again: each start would raise its count, until peers took it for a later one.
+    /// Whether peers have refused this directory as an old copy or a clone of the node's directory.
+    /// The node never starts on it again: each start would raise its count, until peers took it for
+    /// a later start.
     pub superseded: bool,
 }
 
-/// What a node remembers of a host.
+/// What a node remembers of another host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownHost {
     /// Its [`Identity::host_uuid`].
     pub uuid: Uuid,
-    /// Where its peers reached it last.
+    /// Its last known peer address.
     pub peer_address: String,
 }
 
 impl Identity {
-    /// Of a node that is about to ask a cluster to take it in. The uuid is stored before the cluster hears of it: a
-    /// node that crashed before it heard the answer asks again as the same host, and is given the same number.
+    /// The identity of a node that is about to join. The uuid is stored before the cluster learns
+    /// of it. A node that crashed before it received the answer asks again as the same host, and
+    /// gets the same number.
     pub fn joining(host_uuid: Uuid) -> Identity {
         Identity {
             cluster_id: Uuid::nil(),
@@ -95,7 +102,7 @@ impl Identity {
         }
     }
 
-    /// Whether the cluster has not told the node its number yet.
+    /// Whether the node has no number yet.
     pub fn is_joining(&self) -> bool {
         self.node == NodeId(0)
     }
@@ -107,16 +114,16 @@ pub enum ControlFileError {
     /// The disk failed.
     #[error("the control file cannot be accessed: {0}")]
     Disk(#[from] DiskError),
-    /// Not what was written.
+    /// The file is damaged.
     #[error("the control file `{NAME}` is damaged: {0}")]
     Damaged(&'static str),
     /// Written by another release.
     #[error("the control file `{NAME}` has format version {0}, which this release does not know")]
     Version(u32),
-    /// Intact, yet not what this release writes.
+    /// Intact, but not a layout that this release writes.
     #[error("the control file `{NAME}` cannot be decoded: {0}")]
     Decode(#[from] DecodeError),
-    /// The directory holds a node's data, and not whose.
+    /// The directory contains a node's data but no control file.
     #[error("the control file `{NAME}` is missing beside `{0}`: restore it, or empty the directory")]
     Missing(String),
 }
@@ -124,8 +131,8 @@ pub enum ControlFileError {
 /// Reads the node's identity; `None` if the directory is empty.
 ///
 /// # Errors
-/// When it cannot be read or believed, or when it is missing beside other files: a node that minted a new one would
-/// pass for another.
+/// When it cannot be read or is damaged, or when it is missing beside other files: a node with a
+/// new identity would be mistaken for another node.
 pub fn load<D: Disk>(disk: &D) -> Result<Option<Identity>, ControlFileError> {
     let mut names = disk.list()?;
     if !names.iter().any(|name| name == NAME) {
@@ -145,7 +152,8 @@ pub fn load<D: Disk>(disk: &D) -> Result<Option<Identity>, ControlFileError> {
     decode(&bytes).map(Some)
 }
 
-/// Durably replaces the node's identity. After a crash the old one or the new one is there.
+/// Durably replaces the node's identity. After a crash the file has either the old or the new
+/// content.
 pub fn store<D: Disk>(disk: &D, identity: &Identity) -> Result<(), ControlFileError> {
     if disk.list()?.iter().any(|name| name == TEMPORARY_NAME) {
         disk.remove(TEMPORARY_NAME)?;

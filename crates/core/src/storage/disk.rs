@@ -1,11 +1,12 @@
-//! The disk as the core needs it: a flat directory of files. Two implementations exist: the server's, on a real
-//! file system, and the simulator's, which loses, tears and flips bytes.
+//! The disk as the core uses it: a flat directory of files. There are two implementations: the
+//! server's, on a real file system, and the simulator's, which loses, tears and flips bytes.
 //!
-//! Contract of every implementation: what was written but not synced may be lost or torn by a crash, in any
-//! order, at 512-byte granularity; what was synced stays. `create`, `rename` and `remove` are durable when they
-//! return. A failed `sync` leaves the file's state unknown: the caller never retries it, it stops. Any other operation
-//! that fails with a [retryable](DiskErrorKind::is_retryable) error may be done again as it was; at most, a write has
-//! left a part of its bytes where it was to leave all of them.
+//! Contract of every implementation: a crash may lose or tear writes that were not synced, in any
+//! order, at 512-byte granularity; synced writes persist. `create`, `rename` and `remove` are
+//! durable when they return. A failed `sync` leaves the file's state unknown: the caller never
+//! retries it, but stops. Any other operation that fails with a
+//! [retryable](DiskErrorKind::is_retryable) error may be repeated unchanged. A failed write may
+//! have written a part of its bytes.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -14,33 +15,33 @@ use alloc::vec::Vec;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{operation} {file}: {reason}")]
 pub struct DiskError {
-    /// What was tried: `create`, `read`, `write`, `sync`, …
+    /// The failed operation: `create`, `read`, `write`, `sync`, …
     pub operation: &'static str,
-    /// On which file.
+    /// The file.
     pub file: String,
-    /// What the system said.
+    /// The system's error message.
     pub reason: String,
     /// Whether the cause may go away.
     pub kind: DiskErrorKind,
 }
 
-/// What kind of failure it was.
+/// The kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskErrorKind {
-    /// No room, or none within a quota.
+    /// The disk or a quota is full.
     NoRoom,
-    /// The file system takes no changes.
+    /// The file system is read-only.
     ReadOnly,
-    /// The process or the system has no file descriptor left, so no file can be opened or created. Files that
-    /// are open work on.
+    /// The process or the system has no free file descriptor, so no file can be opened or created.
+    /// Open files still work.
     NoDescriptors,
-    /// Anything else. A failed sync is always of this kind, whatever the system gave as its reason: what it should have
-    /// made durable may be gone.
+    /// Any other failure. A failed sync is always of this kind, whatever reason the system gave,
+    /// because its data may be lost.
     Other,
 }
 
 impl DiskErrorKind {
-    /// Whether the cause may go away without the process: the operation may then be done again.
+    /// Whether the cause may go away without a restart, so that the operation may be repeated.
     pub fn is_retryable(self) -> bool {
         match self {
             DiskErrorKind::NoRoom | DiskErrorKind::ReadOnly | DiskErrorKind::NoDescriptors => true,
@@ -50,7 +51,7 @@ impl DiskErrorKind {
 }
 
 impl DiskError {
-    /// The same failure where the operation must not be done again.
+    /// Converts it to a failure after which the operation must not be repeated.
     pub fn into_final(self) -> DiskError {
         DiskError { kind: DiskErrorKind::Other, ..self }
     }
@@ -64,14 +65,14 @@ pub trait Disk {
     /// Names of all files, sorted.
     fn list(&self) -> Result<Vec<String>, DiskError>;
 
-    /// Creates a file of `bytes` zero bytes whose space is reserved: writing inside it cannot run out of room.
-    /// Fails if the name exists. On failure nothing of it stays.
+    /// Creates a file of `bytes` zero bytes with reserved space, so that writes inside it cannot
+    /// run out of space. Fails if the name exists. On failure no file remains.
     fn create(&self, name: &str, bytes: u64) -> Result<Self::File, DiskError>;
 
     /// Opens an existing file for reading and writing.
     fn open(&self, name: &str) -> Result<Self::File, DiskError>;
 
-    /// Renames, replacing `to` if it exists.
+    /// Renames a file, replacing `to` if it exists.
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError>;
 
     /// Removes a file.
@@ -83,13 +84,13 @@ pub trait DiskFile {
     /// Its size in bytes.
     fn size(&self) -> Result<u64, DiskError>;
 
-    /// Fills `buffer` from `offset`; the end of the file inside it is an error.
+    /// Fills `buffer` from `offset`. Reaching the end of the file is an error.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DiskError>;
 
-    /// Writes all of `bytes` at `offset`; visible at once, durable after [`DiskFile::sync`].
+    /// Writes all of `bytes` at `offset`. Visible at once, durable after [`DiskFile::sync`].
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), DiskError>;
 
-    /// Grows (with reserved zero bytes) or shrinks the file.
+    /// Grows the file with reserved zero bytes, or shrinks it.
     fn resize(&mut self, bytes: u64) -> Result<(), DiskError>;
 
     /// Makes everything written so far durable.

@@ -1,4 +1,4 @@
-//! Little-endian numbers at fixed places of a header whose length was checked.
+//! Little-endian numbers at fixed offsets of a header whose length was checked.
 
 /// The number at `bytes[at..at + 4]`.
 pub(super) fn u32(bytes: &[u8], at: usize) -> u32 {

@@ -1,6 +1,6 @@
-//! A disk for tests that remembers what was not synced, and loses, tears or keeps it in a crash.
+//! A disk for tests that tracks unsynced writes, and loses, tears or keeps them in a crash.
 //!
-//! Owns the faults; which of them a test meets is decided by its seed. Clones share the same files.
+//! Owns the faults; the seed of a test selects among them. Clones share the same files.
 
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
@@ -26,41 +26,41 @@ pub struct MemoryFile {
 #[derive(Debug)]
 struct State {
     names: BTreeMap<String, u64>,
-    contents: BTreeMap<u64, Content>,
+    contents: BTreeMap<u64, FileContent>,
     ids: u64,
     rng: fastrand::Rng,
-    /// Changes left until the crash; the last one happens or not.
+    /// Changes left until the crash; the last one is applied or not.
     fuse: Option<u64>,
-    /// Bytes that can still be reserved.
+    /// Free space in bytes.
     room: u64,
     failing_syncs: bool,
     refusal: Option<Refusal>,
     no_descriptors: bool,
 }
 
-/// How changes other than syncs are refused.
+/// How changes other than syncs fail.
 #[derive(Clone, Copy, Debug)]
 struct Refusal {
     kind: DiskErrorKind,
-    /// Changes that are still made.
+    /// Number of changes that still succeed.
     after: u64,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Content {
+struct FileContent {
     visible: Vec<u8>,
     durable: Vec<u8>,
-    /// Sectors written since the last sync, in order.
+    /// Unsynced sectors, in the order of writes.
     pending: Vec<(usize, Vec<u8>)>,
 }
 
-/// What a crash does to sectors that were not synced.
+/// The effect of a crash on unsynced sectors.
 #[derive(Clone, Copy, Debug)]
 pub enum Crash {
-    /// The process died, the system did not.
+    /// All are kept: the process died, the system did not.
     KeepsAll,
     LosesAll,
-    /// Each sector is what it was after the last sync or after any write since.
+    /// Each sector has its content after the last sync, or after any later write.
     Tears,
 }
 
@@ -79,7 +79,7 @@ impl MemoryDisk {
         })))
     }
 
-    /// Crashes during the change that comes after `changes` others.
+    /// Crashes during the change after `changes` others.
     pub fn set_fuse(&self, changes: u64) {
         self.0.borrow_mut().fuse = Some(changes + 1);
     }
@@ -93,13 +93,14 @@ impl MemoryDisk {
         self.0.borrow_mut().room = bytes;
     }
 
-    /// From now on a sync fails and, as some systems do, forgets what it did not write but goes on showing it.
+    /// Makes syncs fail. As on some systems, a failed sync loses the unsynced content, but reads
+    /// still show it.
     pub fn fail_syncs(&self, fail: bool) {
         self.0.borrow_mut().failing_syncs = fail;
     }
 
-    /// After so many other changes none is made any more, until [`MemoryDisk::allow_changes`]. A write that is refused
-    /// leaves a part of its bytes.
+    /// Makes all changes fail after `after` others, until [`MemoryDisk::allow_changes`]. A failed
+    /// write leaves a part of its bytes.
     pub fn refuse_changes(&self, kind: DiskErrorKind, after: u64) {
         self.0.borrow_mut().refusal = Some(Refusal { kind, after });
     }
@@ -108,12 +109,12 @@ impl MemoryDisk {
         self.0.borrow_mut().refusal = None;
     }
 
-    /// Whether there is no descriptor left, so that files can neither be opened nor created.
+    /// Sets whether no file descriptor is left, so that files can neither be opened nor created.
     pub fn set_no_descriptors(&self, no_descriptors: bool) {
         self.0.borrow_mut().no_descriptors = no_descriptors;
     }
 
-    /// The disk after a crash.
+    /// Crashes and returns the disk as the next process finds it.
     pub fn crash(&self, crash: Crash) -> MemoryDisk {
         let mut state = self.0.borrow_mut();
         let state = &mut *state;
@@ -128,7 +129,9 @@ impl MemoryDisk {
                 Crash::LosesAll => content.durable.clone(),
                 Crash::Tears => content.torn(&mut state.rng),
             };
-            after.contents.insert(id, Content { visible: bytes.clone(), durable: bytes, pending: vec![] });
+            after
+                .contents
+                .insert(id, FileContent { visible: bytes.clone(), durable: bytes, pending: vec![] });
         }
         drop(after);
         disk
@@ -140,13 +143,13 @@ impl MemoryDisk {
         state.contents[&state.names[name]].visible.clone()
     }
 
-    /// Puts a file there, durably, whatever was there before.
+    /// Stores a file durably, replacing any previous content.
     pub fn put(&self, name: &str, bytes: Vec<u8>) {
         let mut state = self.0.borrow_mut();
         state.ids += 1;
         let id = state.ids;
         state.names.insert(name.to_string(), id);
-        state.contents.insert(id, Content { visible: bytes.clone(), durable: bytes, pending: vec![] });
+        state.contents.insert(id, FileContent { visible: bytes.clone(), durable: bytes, pending: vec![] });
     }
 
     /// Names and bytes of all files.
@@ -158,7 +161,7 @@ impl MemoryDisk {
         MemoryFile { disk: self.clone(), name: name.to_string(), id }
     }
 
-    /// Makes a change, unless the disk is dead, and crashes when its time has come.
+    /// Makes a change, unless the disk has crashed, and crashes if the fuse ends.
     fn change(
         &self,
         operation: &'static str,
@@ -221,12 +224,12 @@ impl State {
         }
     }
 
-    fn content(&mut self, id: u64) -> &mut Content {
+    fn content(&mut self, id: u64) -> &mut FileContent {
         self.contents.get_mut(&id).unwrap()
     }
 }
 
-impl Content {
+impl FileContent {
     fn write(&mut self, offset: usize, bytes: &[u8]) {
         let end = offset + bytes.len();
         assert!(end <= self.visible.len(), "nothing is ever written behind the end of a file");
@@ -272,7 +275,7 @@ impl Disk for MemoryDisk {
             state.ids += 1;
             state.names.insert(name.to_string(), state.ids);
             let zeros = vec![0; bytes as usize];
-            let content = Content { visible: zeros.clone(), durable: zeros, pending: vec![] };
+            let content = FileContent { visible: zeros.clone(), durable: zeros, pending: vec![] };
             state.contents.insert(state.ids, content);
             Ok(())
         })?;

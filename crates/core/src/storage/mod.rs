@@ -1,6 +1,7 @@
-//! What a node writes to its disk: the formats, and the log they make; not when, and not by which system call.
+//! On-disk formats and the write-ahead log. The shell decides when to write and by which system
+//! calls.
 //!
-//! The write-ahead log is shared by all raft groups of a worker, so that one fdatasync covers all of them.
+//! All Raft groups of a worker share the write-ahead log, so that one fdatasync covers all of them.
 
 pub mod backup;
 pub mod control_file;
@@ -24,41 +25,42 @@ use crate::machine::Machine;
 use crate::membership::Membership;
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, WalSequence};
 
-/// One entry of a shard's raft log, free of the engine's types.
+/// One entry of a shard's Raft log, independent of the engine's types.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {
-    /// Its position.
+    /// Its index.
     pub index: LogIndex,
-    /// The term that it was proposed in.
+    /// The term in which it was proposed.
     pub term: Term,
-    /// Encoded writes or a change of membership; empty for the entry with which a leader opens its term.
+    /// Encoded writes or a membership change; empty for the first entry of a leader's term.
     pub data: Bytes,
 }
 
-/// What raft must never forget besides its log (Raft paper, figure 2).
+/// The persistent Raft state besides the log (Raft paper, figure 2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HardState {
-    /// Latest term seen.
+    /// The latest term seen.
     pub term: Term,
     /// The replica voted for in that term, if any.
     pub vote: Option<ReplicaId>,
-    /// Highest index known to be committed. May lag: it is a hint that speeds up a restart.
+    /// Highest index known to be committed. It may lag: it only speeds up a restart.
     pub commit: LogIndex,
 }
 
 /// One record of the write-ahead log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WalRecord {
-    /// Consecutive entries of a shard. They replace whatever the log held from the first one's index on.
+    /// Consecutive entries of a shard. They replace all entries of the log from their first index
+    /// on.
     Entries {
-        /// Whose log.
+        /// The shard.
         shard: ShardId,
         /// At least one, indexes rising by one.
         entries: Vec<LogEntry>,
     },
-    /// The shard's log begins anew behind a snapshot that was received: all earlier entries are void.
+    /// Restarts the shard's log after a received snapshot: all earlier entries are void.
     Restart {
-        /// Whose log.
+        /// The shard.
         shard: ShardId,
         /// The last entry that the snapshot contains.
         index: LogIndex,
@@ -67,107 +69,109 @@ pub enum WalRecord {
     },
     /// Replaces the shard's hard state.
     HardState {
-        /// Whose state.
+        /// The shard.
         shard: ShardId,
         /// The new state.
         state: HardState,
     },
-    /// The shard's log begins from nothing, or ends for good: all that came before it is void.
-    Tenure {
-        /// Whose log.
+    /// Begins the log of a replica, or ends it for good: all earlier records of the shard are void.
+    ReplicaIncarnation {
+        /// The shard.
         shard: ShardId,
-        /// Which replica it is the log of, or was.
-        tenure: Tenure,
-        /// Whether this only repeats what an earlier record said, and voids nothing.
+        /// The replica that begins or ends.
+        incarnation: ReplicaIncarnation,
+        /// Whether the record only repeats an earlier one, and voids nothing.
         is_restated: bool,
     },
 }
 
-/// Which replica of a shard a disk holds, or held last. Replica numbers rise, so that one that ended never begins again.
+/// The current or last replica of a shard on a disk. Replica numbers rise, so a replica that ended
+/// never begins again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Tenure {
-    /// This one begins, of a shard that was founded with these replicas.
+pub enum ReplicaIncarnation {
+    /// The replica begins, in a shard with these founding replicas.
     Begun {
         /// The replica.
         replica: ReplicaId,
-        /// As of index 0 of the log.
+        /// The membership at index 0 of the log.
         founding: Vec<(ReplicaId, NodeId)>,
     },
-    /// This one is no more, and neither is its log nor any snapshot.
+    /// The replica has ended. Its log and its snapshots are void.
     Ended(ReplicaId),
 }
 
 impl WalRecord {
-    /// Whose record it is.
+    /// The shard of the record.
     pub fn shard(&self) -> ShardId {
         match self {
             WalRecord::Entries { shard, .. }
             | WalRecord::Restart { shard, .. }
             | WalRecord::HardState { shard, .. }
-            | WalRecord::Tenure { shard, .. } => *shard,
+            | WalRecord::ReplicaIncarnation { shard, .. } => *shard,
         }
     }
 }
 
-/// Records that become durable together or, for a batch torn by a crash, not at all.
+/// Records that become durable together. A batch torn by a crash is void as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WalBatch {
-    /// Rises by one with each batch of a node's life; not written to disk.
+    /// Rises by one with each batch of a process. Not written to disk.
     pub sequence: WalSequence,
-    /// In the order in which they take effect.
+    /// In the order in which they are applied.
     pub records: Vec<WalRecord>,
-    /// Entries of a shard up to an index that nobody needs any more: a durable snapshot holds what they did. For
-    /// [`wal::Writer::release`], even before the batch is written, if the log has no room for it.
+    /// For each shard, the last entry that is no longer needed, because a durable snapshot contains
+    /// it. To be passed to [`wal::Writer::release`], even before the batch is written if the log
+    /// lacks space for it.
     pub released: Vec<(ShardId, LogIndex)>,
 }
 
-/// How much of the write-ahead log is kept beyond the segment that is being written, and for whom.
+/// How much of the write-ahead log is kept besides the current segment, and for which shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogHeld {
-    /// Bytes of the files of full segments.
+    /// Size of the full segments in bytes.
     pub bytes: u64,
-    /// The oldest full segment that is needed at all is needed until this shard releases this index.
+    /// The oldest full segment is needed until this shard releases this index.
     pub holder: Option<(ShardId, LogIndex)>,
 }
 
-/// Everything that a node's disk remembers, by shard.
+/// The whole state on a node's disk, by shard.
 pub type RecoveredShards = BTreeMap<ShardId, RecoveredShard>;
 
-/// What the disk remembers of one shard.
+/// The state of one shard on disk.
 #[derive(Debug, Default)]
 pub struct RecoveredShard {
     /// The newest snapshot.
     pub snapshot: Option<RecoveredSnapshot>,
-    /// The log behind it: its first entry follows the snapshot's last.
+    /// The log after it: the first entry follows the snapshot's last.
     pub log: RecoveredLog,
 }
 
-/// A snapshot that was found and loaded.
+/// A loaded snapshot.
 #[derive(Debug)]
 pub struct RecoveredSnapshot {
-    /// Which.
+    /// Its identity.
     pub id: SnapshotId,
-    /// The state.
+    /// Its state.
     pub machine: Machine,
-    /// Who replicated the shard then.
+    /// The membership of the shard at the time.
     pub membership: Membership,
-    /// Size of its file.
+    /// Size of its file in bytes.
     pub file_bytes: u64,
 }
 
-/// What the write-ahead log remembers, by shard.
+/// The content of the write-ahead log, by shard.
 pub type RecoveredLogs = BTreeMap<ShardId, RecoveredLog>;
 
-/// What the write-ahead log remembers of one shard.
+/// The content of the write-ahead log for one shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveredLog {
-    /// Which replica it is the log of. `None` for one that the shard was founded with: nobody had to be told.
-    pub tenure: Option<Tenure>,
+    /// The replica of the log; `None` for a founding replica, which needs no record.
+    pub incarnation: Option<ReplicaIncarnation>,
     /// The last hard state written.
     pub hard_state: HardState,
-    /// Where the log last began anew behind a received snapshot, if it did: the snapshot must be there.
+    /// The snapshot after which the log last restarted, if it did. That snapshot must exist.
     pub restart: Option<(LogIndex, Term)>,
-    /// Consecutive entries. They begin at index 1, behind `restart`, or later where older ones were released because
-    /// a snapshot of this node's own holds what they did.
+    /// Consecutive entries. They begin at index 1, or after `restart`, or later if older entries
+    /// were released because a snapshot of this node contains them.
     pub entries: Vec<LogEntry>,
 }

@@ -1,20 +1,23 @@
-//! Brings a node's disk back to life: its write-ahead log and its snapshots, and that they fit together.
+//! Recovery of a node's disk: the write-ahead log, the snapshots, and their consistency.
 //!
 //! Owns the rules by which the log of a shard continues its snapshot:
 //!
-//! 1. The newest snapshot counts. If its file is damaged, an older one does, or none, provided that the log holds every
-//!    entry from there to beyond the damaged one; otherwise the node does not start.
-//! 2. Entries that the snapshot contains are dropped. The first of the others must follow it.
-//! 3. A crash can fall between a snapshot becoming durable and the log following it: after a snapshot was received,
-//!    before its restart record was durable; after one was made of entries that were applied before they were durable
-//!    here; or, without syncs, when the end of the log is lost. Then the log ends
-//!    before the snapshot, or holds another entry in the place of its last one. What a snapshot contains is committed,
-//!    so such a log holds nothing behind it that can be: all of it is void, and the restart record is written now.
-//!    Without that, the entries to come would leave a gap behind it, or stand behind entries that never happened.
-//! 4. Of a replica that is no more, nothing counts but that it was there.
-//! 5. Whatever else does not fit means that something acknowledged may be missing: the node does not start.
+//! 1. The newest snapshot is used. If its file is damaged, an older one or none is used, provided
+//!    that the log has every entry from there to beyond the damaged one. Otherwise the node does
+//!    not start.
+//! 2. Entries contained in the snapshot are dropped. The first remaining entry must follow it.
+//! 3. A crash can happen after a snapshot became durable and before the log followed it. This is
+//!    possible after a snapshot was received, before its restart record was durable; after a
+//!    snapshot was made of entries that were applied before they were durable here; and, without
+//!    syncs, when the end of the log is lost. The log then ends before the snapshot, or has another
+//!    entry at the index of its last one. A snapshot contains only committed entries, so such a log
+//!    has no committed entries after it. The whole log is void, and the restart record is written
+//!    now. Without that record, new entries would leave a gap in the log, or follow entries that
+//!    were never committed.
+//! 4. Of a replica that has ended, only that fact is used.
+//! 5. Any other inconsistency means that acknowledged data may be missing: the node does not start.
 //!
-//! Deliberately not here: damage inside a file, which `wal` and `snapshot_files` judge.
+//! Deliberately not here: damage inside a file, which `wal` and `snapshot_files` detect.
 
 use alloc::collections::BTreeSet;
 use alloc::vec;
@@ -23,40 +26,42 @@ use alloc::vec::Vec;
 use super::disk::{Disk, DiskError};
 use super::snapshot::SnapshotId;
 use super::snapshot_files::{SnapshotFileError, SnapshotFiles};
-use super::wal::{self, RecoveryError, RecoveryReport, WalError, WalOptions, Writer};
-use super::{RecoveredLog, RecoveredShard, RecoveredShards, RecoveredSnapshot, Tenure, WalBatch, WalRecord};
+use super::wal::{self, WalError, WalOptions, WalRecoveryError, WalRecoveryReport, Writer};
+use super::{
+    RecoveredLog, RecoveredShard, RecoveredShards, RecoveredSnapshot, ReplicaIncarnation, WalBatch, WalRecord,
+};
 use crate::types::{LogIndex, ShardId, Term, WalSequence};
 
-/// A disk ready to be worked with.
+/// A recovered disk.
 pub struct Opened<D: Disk> {
-    /// Where the log goes on.
+    /// The writer that continues the log.
     pub log: Writer<D>,
     /// The node's snapshots.
     pub snapshots: SnapshotFiles<D>,
-    /// All that the disk remembers.
+    /// The recovered state of all shards.
     pub shards: RecoveredShards,
-    /// How it was found.
-    pub report: RecoverReport,
+    /// How recovery went.
+    pub report: StorageRecoveryReport,
 }
 
-/// How a disk was found, for the operator.
+/// A report about recovery, for the operator.
 #[derive(Debug, Default)]
-pub struct RecoverReport {
-    /// How the log was found.
-    pub log: RecoveryReport,
-    /// Damaged snapshots that the log made up for, and which were removed.
+pub struct StorageRecoveryReport {
+    /// The report about the log.
+    pub log: WalRecoveryReport,
+    /// Damaged snapshots that were removed because the log replaces them.
     pub damaged: Vec<SnapshotFileError>,
-    /// Snapshots that the log did not reach, so that it begins anew behind them.
+    /// Snapshots that the log did not reach, so that it restarts after them.
     pub restarted: Vec<SnapshotId>,
 }
 
 /// Why a node must not start from this disk.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RecoverError {
-    /// The log cannot be believed.
+pub enum StorageRecoveryError {
+    /// The log is damaged or incomplete.
     #[error(transparent)]
-    Log(#[from] RecoveryError),
-    /// The log could not be made to follow a snapshot.
+    Log(#[from] WalRecoveryError),
+    /// Writing restart records failed.
     #[error(transparent)]
     LogWrite(#[from] WalError),
     /// The disk failed.
@@ -65,49 +70,49 @@ pub enum RecoverError {
     /// A snapshot cannot be loaded.
     #[error(transparent)]
     Snapshot(#[from] SnapshotFileError),
-    /// The newest snapshot is damaged, and the log does not make up for it.
+    /// The newest snapshot is damaged, and the log does not replace it.
     #[error("{source}; the log of shard {shard} does not hold everything that the snapshot did")]
     Damaged {
-        /// Whose snapshot.
+        /// The shard.
         shard: ShardId,
-        /// What is wrong with it.
+        /// The damage.
         source: SnapshotFileError,
     },
-    /// The log continues a snapshot that is not there.
+    /// The log continues a snapshot that does not exist.
     #[error(
         "the log of shard {shard} begins behind entry {needed}, but {}: a snapshot is missing",
         found_text(*found)
     )]
     SnapshotMissing {
-        /// Whose.
+        /// The shard.
         shard: ShardId,
-        /// The snapshot must contain everything up to here.
+        /// The last entry that the snapshot must contain.
         needed: LogIndex,
-        /// What the newest one contains that is there; 0 for none.
+        /// The last entry in the newest existing snapshot; 0 for none.
         found: LogIndex,
     },
-    /// Entries that were committed are not there.
+    /// Committed entries are missing.
     #[error("entries of shard {shard} up to {commit} were committed, but only those up to {found} are there")]
     EntriesMissing {
-        /// Whose.
+        /// The shard.
         shard: ShardId,
-        /// Known to be committed.
+        /// The index known to be committed.
         commit: LogIndex,
-        /// The last one that is there.
+        /// The last existing entry.
         found: LogIndex,
     },
-    /// Log and snapshot tell different histories.
+    /// Log and snapshot contradict each other.
     #[error(
         "entry {index} of shard {shard} is of term {log} in the log, and of term {snapshot} in the snapshot"
     )]
     Contradiction {
-        /// Whose.
+        /// The shard.
         shard: ShardId,
-        /// Of the entry.
+        /// Index of the entry.
         index: LogIndex,
-        /// As the log says.
+        /// Its term in the log.
         log: Term,
-        /// As the snapshot says.
+        /// Its term in the snapshot.
         snapshot: Term,
     },
 }
@@ -119,29 +124,29 @@ fn found_text(found: LogIndex) -> alloc::string::String {
     }
 }
 
-/// Recovers log and snapshots on `disk` and makes both ready to be continued; an empty directory becomes an empty log.
+/// Recovers log and snapshots on `disk` for further use. An empty directory becomes an empty log.
 ///
-/// Hard states come back at least as new as the snapshot: their commit index and term are those of its last entry if
-/// they were older. Entries that snapshots contain count as released.
+/// Hard states are returned at least as new as the snapshot: commit index and term are raised to
+/// those of its last entry. Entries contained in snapshots count as released.
 ///
 /// # Errors
 ///
-/// When something is damaged or missing that a node must not start without; every error names it.
+/// When data is damaged or missing without which a node must not start. Every error names it.
 ///
 /// # Panics
 ///
-/// If `options` break their limits.
-pub fn open<D: Disk + Clone>(disk: D, options: WalOptions) -> Result<Opened<D>, RecoverError> {
+/// If `options` exceed their limits.
+pub fn open<D: Disk + Clone>(disk: D, options: WalOptions) -> Result<Opened<D>, StorageRecoveryError> {
     let (mut log, recovery) = wal::open(disk.clone(), options)?;
     let mut snapshots = SnapshotFiles::open(disk)?;
     let mut logs = recovery.logs;
     let mut shards = RecoveredShards::new();
-    let mut report = RecoverReport { log: recovery.report, ..RecoverReport::default() };
+    let mut report = StorageRecoveryReport { log: recovery.report, ..StorageRecoveryReport::default() };
     let names: BTreeSet<ShardId> = logs.keys().copied().chain(snapshots.shards()).collect();
     for shard in names {
         let mut shard_log = logs.remove(&shard).unwrap_or_default();
-        if matches!(shard_log.tenure, Some(Tenure::Ended(_))) {
-            // The replica is no more. Its snapshots go below, if a crash came before they did.
+        if matches!(shard_log.incarnation, Some(ReplicaIncarnation::Ended(_))) {
+            // The replica has ended. Its snapshots are removed below, in case a crash came first.
             shards.insert(shard, RecoveredShard { snapshot: None, log: shard_log });
             continue;
         }
@@ -152,7 +157,7 @@ pub fn open<D: Disk + Clone>(disk: D, options: WalOptions) -> Result<Opened<D>, 
         }
         shards.insert(shard, RecoveredShard { snapshot, log: shard_log });
     }
-    // Nothing is changed before all of it is known to fit.
+    // Change nothing before everything is known to be consistent.
     if !report.restarted.is_empty() {
         let restart =
             |&SnapshotId { shard, index, term }: &SnapshotId| WalRecord::Restart { shard, index, term };
@@ -170,13 +175,13 @@ pub fn open<D: Disk + Clone>(disk: D, options: WalOptions) -> Result<Opened<D>, 
     Ok(Opened { log, snapshots, shards, report })
 }
 
-/// Loads the newest snapshot of a shard, or an older one if the log makes up for it.
+/// Loads the newest snapshot of a shard, or an older one if the log replaces it.
 fn newest<D: Disk>(
     files: &SnapshotFiles<D>,
     shard: ShardId,
     log: &RecoveredLog,
     damaged: &mut Vec<SnapshotFileError>,
-) -> Result<Option<RecoveredSnapshot>, RecoverError> {
+) -> Result<Option<RecoveredSnapshot>, StorageRecoveryError> {
     let mut newest_damaged: Option<(SnapshotId, SnapshotFileError)> = None;
     let mut found = None;
     for id in files.finished(shard) {
@@ -196,13 +201,16 @@ fn newest<D: Disk>(
     }
     let base = found.as_ref().map_or(LogIndex(0), |snapshot| snapshot.id.index);
     match newest_damaged {
-        Some((id, source)) if !holds_all(log, base, id) => Err(RecoverError::Damaged { shard, source }),
+        Some((id, source)) if !holds_all(log, base, id) => {
+            Err(StorageRecoveryError::Damaged { shard, source })
+        }
         _ => Ok(found),
     }
 }
 
-/// Whether `log` holds all entries behind `base` up to the last one of the snapshot `id`. That one's term tells that they
-/// are the same (Log Matching, Raft paper, figure 3) and not those of a leader who could not commit them.
+/// Whether `log` has all entries after `base` up to the last one of the snapshot `id`. If the term
+/// of that entry matches, all of them are the same (Log Matching, Raft paper, figure 3), and not
+/// those of a leader that could not commit them.
 fn holds_all(log: &RecoveredLog, base: LogIndex, id: SnapshotId) -> bool {
     let holds_last = log.entries.iter().any(|entry| entry.index == id.index && entry.term == id.term);
     let restarts_later = log.restart.is_some_and(|(index, _)| index > base);
@@ -210,18 +218,23 @@ fn holds_all(log: &RecoveredLog, base: LogIndex, id: SnapshotId) -> bool {
     holds_last && !restarts_later && first.is_some_and(|first| first.0 <= base.0 + 1)
 }
 
-/// Makes `log` what follows the snapshot. Returns whether it was void, so that a restart must be written.
-fn join(shard: ShardId, snapshot: Option<SnapshotId>, log: &mut RecoveredLog) -> Result<bool, RecoverError> {
+/// Drops the entries of `log` that the snapshot contains. Returns whether the log was void, so that
+/// a restart must be written.
+fn join(
+    shard: ShardId,
+    snapshot: Option<SnapshotId>,
+    log: &mut RecoveredLog,
+) -> Result<bool, StorageRecoveryError> {
     let base = snapshot.map_or(LogIndex(0), |id| id.index);
     let first = log.entries.first().map(|entry| entry.index);
-    // What the log says that the snapshot before its entries must contain.
+    // The index that the snapshot must contain according to the log.
     let needed = match (log.restart, first) {
         (Some((index, _)), _) => index,
         (None, Some(first)) => LogIndex(first.0 - 1),
         (None, None) => LogIndex(0),
     };
     if needed > base {
-        return Err(RecoverError::SnapshotMissing { shard, needed, found: base });
+        return Err(StorageRecoveryError::SnapshotMissing { shard, needed, found: base });
     }
     let mut last = log.entries.last().map_or(needed, |entry| entry.index);
     let is_void = match snapshot {
@@ -235,7 +248,7 @@ fn join(shard: ShardId, snapshot: Option<SnapshotId>, log: &mut RecoveredLog) ->
     }
     if log.hard_state.commit > last.max(base) {
         let (commit, found) = (log.hard_state.commit, last.max(base));
-        return Err(RecoverError::EntriesMissing { shard, commit, found });
+        return Err(StorageRecoveryError::EntriesMissing { shard, commit, found });
     }
     let contained = log.entries.iter().take_while(|entry| entry.index <= base).count();
     log.entries.drain(..contained);
@@ -245,11 +258,11 @@ fn join(shard: ShardId, snapshot: Option<SnapshotId>, log: &mut RecoveredLog) ->
     Ok(is_void)
 }
 
-/// Whether the log, which begins behind `needed`, does not reach the snapshot's last entry, or holds another one in
-/// its place.
-fn must_restart(id: SnapshotId, needed: LogIndex, log: &RecoveredLog) -> Result<bool, RecoverError> {
+/// Whether the log, which begins after `needed`, ends before the snapshot's last entry, or has
+/// another one at its index.
+fn must_restart(id: SnapshotId, needed: LogIndex, log: &RecoveredLog) -> Result<bool, StorageRecoveryError> {
     let Some(last) = log.entries.last() else {
-        // An empty log takes any entry next, unless a restart says which.
+        // Any entry may follow an empty log, unless a restart record specifies it.
         return match log.restart {
             Some((index, term)) if index == id.index => expect_term(id, term).map(|()| false),
             Some(_) => Ok(true),
@@ -271,16 +284,17 @@ fn must_restart(id: SnapshotId, needed: LogIndex, log: &RecoveredLog) -> Result<
     }
 }
 
-fn expect_term(id: SnapshotId, log: Term) -> Result<(), RecoverError> {
+fn expect_term(id: SnapshotId, log: Term) -> Result<(), StorageRecoveryError> {
     if log == id.term {
         return Ok(());
     }
     let SnapshotId { shard, index, term } = id;
-    Err(RecoverError::Contradiction { shard, index, log, snapshot: term })
+    Err(StorageRecoveryError::Contradiction { shard, index, log, snapshot: term })
 }
 
-/// A hard state may be older than a snapshot, never what is made of both: the snapshot's entries are committed, and
-/// the node has seen their terms. It has not voted in a term that its own hard state does not know.
+/// Raises a hard state that is older than the snapshot. The snapshot's entries are committed, and
+/// the node has seen their terms. It has not voted in a term that its own hard state does not
+/// contain.
 fn lift(log: &mut RecoveredLog, id: SnapshotId) {
     let state = &mut log.hard_state;
     state.commit = state.commit.max(id.index);

@@ -1,43 +1,45 @@
-//! Detects that a disk is slow: that one operation on the log has been under way for longer than a bound.
+//! Detection of a slow disk: one operation on the log has been in progress for longer than a bound.
 //!
-//! The thread that waits for the disk cannot report this itself while it hangs, so the shell compares its operation counter
-//! with that of the tick before. Time is counted in ticks of the shell: a process that was suspended misses its ticks, and
-//! does not take its own pause for a slow disk. The simulator runs this very code.
+//! The thread that waits for the disk cannot report this while it hangs. So the shell compares the
+//! thread's operation counter with its value at the previous tick. Time is counted in ticks of the
+//! shell. A suspended process misses its ticks, and so does not mistake its own pause for a slow
+//! disk. The simulator runs the same code.
 
-/// Tells slow disks from others, one look at each tick.
+/// Detector of a slow disk, called at each tick.
 #[derive(Clone, Debug)]
 pub struct SlowDiskDetector {
     bound_ticks: u64,
-    /// What [`SlowDiskDetector::tick`] was told last.
+    /// The last argument of [`SlowDiskDetector::tick`].
     transitions: u64,
-    /// Ticks for which the operation under way has been seen.
+    /// Ticks during which the current operation was seen.
     age_ticks: u64,
     slow: Option<Slow>,
 }
 
-/// A time in which the disk is slow.
+/// A period in which the disk is slow.
 #[derive(Clone, Copy, Debug)]
 struct Slow {
     /// Ticks since an operation was last seen to take more than half of the bound.
     calm_ticks: u64,
-    /// The transitions counted by then.
+    /// The transition count at that time.
     calm_since: u64,
 }
 
-/// Two transitions are an operation; one more is the end of the slow one.
+/// Two transitions make a complete operation; one more ends the slow operation.
 const TRANSITIONS_OF_RECOVERY: u64 = 3;
 
 impl SlowDiskDetector {
-    /// A disk that is slow when an operation takes more than `bound_ticks`.
+    /// A detector of operations that take more than `bound_ticks`.
     pub fn new(bound_ticks: u64) -> SlowDiskDetector {
         SlowDiskDetector { bound_ticks, transitions: 0, age_ticks: 0, slow: None }
     }
 
-    /// Looks at the disk: `transitions` counts how often an operation has begun or ended, so it is odd while one is under
-    /// way. Returns whether the disk is slow.
+    /// Checks the disk. `transitions` counts beginnings and ends of operations, so it is odd during
+    /// an operation. Returns whether the disk is slow.
     ///
-    /// It ceases to be slow when no operation has taken more than half of the bound for as long as the bound, and at least
-    /// one has begun and ended. The shell must therefore probe a slow disk that has nothing to do.
+    /// The disk stops being slow when no operation has taken more than half of the bound for as
+    /// long as the bound, and at least one complete operation was seen. So the shell must probe a
+    /// slow disk that is otherwise idle.
     pub fn tick(&mut self, transitions: u64) -> bool {
         let is_busy = transitions % 2 == 1;
         let is_same = transitions == self.transitions;
@@ -67,7 +69,7 @@ impl SlowDiskDetector {
 mod tests {
     use super::*;
 
-    /// Looks so many times, while the counter stands still; returns what the last look said.
+    /// Calls `tick` with the same counter `ticks` times. Returns the last result.
     fn look(detector: &mut SlowDiskDetector, transitions: u64, ticks: u64) -> bool {
         (0..ticks).map(|_| detector.tick(transitions)).last().expect("at least one look")
     }

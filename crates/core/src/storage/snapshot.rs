@@ -1,7 +1,8 @@
-//! What the core asks of whoever keeps snapshot files, and what it is told back.
+//! Tasks on snapshot files, and their results.
 //!
-//! Owns the language; `snapshot_files` speaks it on a [`Disk`](super::disk::Disk). Tasks of one shard are carried out in
-//! order, each answered by one [`SnapshotDone`], on a thread of their own: a snapshot must not delay the log.
+//! [`snapshot_files`](super::snapshot_files) implements them on a [`Disk`](super::disk::Disk).
+//! Tasks of one shard are executed in order, each with one [`SnapshotDone`] as its result. A
+//! separate thread executes them, because a snapshot must not delay the log.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -11,11 +12,11 @@ use crate::machine::Machine;
 use crate::membership::Membership;
 use crate::types::{LogIndex, ShardId, Term};
 
-/// Names a snapshot: the state of a shard after the entry at `index`. Two replicas that made the snapshot of the same
-/// name hold the same bytes.
+/// Identifies a snapshot: the state of a shard after the entry at `index`. Snapshots with the same
+/// id have the same bytes on every replica that made them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SnapshotId {
-    /// Whose state.
+    /// The shard.
     pub shard: ShardId,
     /// The last entry that it contains.
     pub index: LogIndex,
@@ -23,143 +24,148 @@ pub struct SnapshotId {
     pub term: Term,
 }
 
-/// Work on snapshot files.
+/// A task on snapshot files.
 #[derive(Debug)]
 pub enum SnapshotTask {
-    /// Writes the next block of a snapshot in the making; the first makes the file. Answered by
+    /// Writes the next block of a new snapshot; the first one creates the file. Answered by
     /// [`SnapshotDone::Written`].
     Write {
-        /// Which.
+        /// The snapshot.
         id: SnapshotId,
         /// From [`Machine::next_block`]; at most [`crate::limits::SNAPSHOT_BLOCK_BYTES_MAX`].
         block: Vec<u8>,
     },
-    /// All blocks are written: makes the snapshot durable under its name, then removes older ones of the shard.
-    /// Answered by [`SnapshotDone::Finished`].
+    /// Completes a new snapshot: makes it durable under its final name, then removes older ones of
+    /// the shard. Answered by [`SnapshotDone::Finished`].
     Finish {
-        /// Which.
+        /// The snapshot.
         id: SnapshotId,
-        /// Whether the one before it stays until the next one begins: a follower is being sent it.
+        /// Whether to keep the previous snapshot until the next one begins, because a follower is
+        /// being sent it.
         keeps_older: bool,
     },
-    /// Reads a part of a finished snapshot's file, to send it. Answered by [`SnapshotDone::Read`]. Unlike other tasks it
-    /// may be put off, so that sending takes no more of the disk and the network than the shell wants it to.
+    /// Reads a part of a finished snapshot's file, to send it. Answered by [`SnapshotDone::Read`].
+    /// Unlike other tasks it may be delayed, so that the shell can limit the disk and network load
+    /// of sending.
     Read {
-        /// Which.
+        /// The snapshot.
         id: SnapshotId,
-        /// From where in the file, in bytes.
+        /// Offset in the file, in bytes.
         offset: u64,
-        /// At most so many bytes.
+        /// Maximum number of bytes.
         bytes_max: usize,
     },
-    /// Stores a part of another replica's file. A part that does not continue what is there is ignored. Answered by
-    /// [`SnapshotDone::Received`], which says where to go on; an empty part asks just that.
+    /// Stores a part of another replica's file. A part that does not continue the received bytes is
+    /// ignored. Answered by [`SnapshotDone::Received`], which states where to continue; an empty
+    /// part only queries that.
     Receive {
-        /// Which. Parts of any other snapshot of the shard that was being received are dropped.
+        /// The snapshot. Received parts of any other snapshot of the shard are dropped.
         id: SnapshotId,
-        /// Where in the file the part belongs.
+        /// Offset of the part in the file.
         offset: u64,
         /// The part.
         bytes: Bytes,
     },
-    /// The shard is replicated here no more: removes all its files. Answered by [`SnapshotDone::Removed`].
+    /// Removes all files of a shard that no longer has a replica here. Answered by
+    /// [`SnapshotDone::Removed`].
     Remove {
-        /// The shard; index and term mean nothing.
+        /// The shard; index and term are ignored.
         id: SnapshotId,
     },
-    /// All parts are received: verifies the file, makes it durable under its name and loads the state. Answered by
-    /// [`SnapshotDone::Loaded`].
+    /// Completes a received snapshot: verifies the file, makes it durable under its final name and
+    /// loads the state. Answered by [`SnapshotDone::Loaded`].
     Load {
-        /// Which.
+        /// The snapshot.
         id: SnapshotId,
     },
-    /// A received snapshot is in place: removes older ones of the shard and drops the state that it has replaced. To
-    /// free millions of records takes longer than requests should wait. Answered by [`SnapshotDone::Discarded`].
+    /// Removes the snapshots of the shard that are older than an installed one, and drops the
+    /// replaced state. Freeing millions of records takes longer than requests should wait. Answered
+    /// by [`SnapshotDone::Discarded`].
     Discard {
-        /// The snapshot in place.
+        /// The installed snapshot.
         id: SnapshotId,
-        /// The state before.
+        /// The replaced state.
         machine: Box<Machine>,
     },
-    /// A snapshot that was loaded is not wanted any more: removes it, so that an older one, of another leader, can come in
-    /// its place, and drops its state. Answered by [`SnapshotDone::Discarded`].
+    /// Removes a loaded snapshot that is not used, so that an older one of another leader can
+    /// replace it, and drops its state. Answered by [`SnapshotDone::Discarded`].
     Refuse {
-        /// Which.
+        /// The snapshot.
         id: SnapshotId,
         /// Its state.
         machine: Box<Machine>,
     },
 }
 
-/// What became of a task.
+/// The result of a task.
 #[derive(Debug)]
 pub enum SnapshotDone {
-    /// The block is written, not yet durable.
+    /// The block is written, but not durable yet.
     Written {
-        /// Of which snapshot.
+        /// The snapshot.
         id: SnapshotId,
     },
     /// The snapshot is durable.
     Finished {
-        /// Which.
+        /// The snapshot.
         id: SnapshotId,
-        /// Size of its file.
+        /// Size of its file in bytes.
         file_bytes: u64,
-        /// CRC-32C over all of the file's content: equal on all replicas that made this snapshot, or their states
-        /// differ.
+        /// CRC-32C over the file's content. It is equal on all replicas that made this snapshot,
+        /// unless their states differ.
         checksum: u32,
     },
-    /// Part of the file.
+    /// A part of the file.
     Read {
-        /// Of which snapshot.
+        /// The snapshot.
         id: SnapshotId,
-        /// Where the part begins.
+        /// Offset of the part in bytes.
         offset: u64,
         /// The part; not empty.
         bytes: Bytes,
-        /// Size of the whole file.
+        /// Size of the whole file in bytes.
         file_bytes: u64,
     },
-    /// What of the file is there.
+    /// The received length of the file.
     Received {
-        /// Of which snapshot.
+        /// The snapshot.
         id: SnapshotId,
-        /// The part that comes next begins here.
+        /// Offset of the next part in bytes.
         next_offset: u64,
     },
-    /// The received snapshot is durable, and this is its state.
+    /// The received snapshot is durable and loaded.
     Loaded {
-        /// Which.
+        /// The snapshot.
         id: SnapshotId,
-        /// The state.
+        /// Its state.
         machine: Box<Machine>,
-        /// Who replicated the shard then.
+        /// The membership of the shard at the time.
         membership: Membership,
-        /// Size of its file.
+        /// Size of its file in bytes.
         file_bytes: u64,
     },
-    /// What a received snapshot has replaced is gone.
+    /// The replaced or refused state is dropped.
     Discarded {
-        /// The snapshot in place.
+        /// The snapshot in the task.
         id: SnapshotId,
     },
-    /// All files of the shard are gone, or as many as could be removed: the next start tries again.
+    /// All files of the shard are removed, as far as possible; the next start retries the rest.
     Removed {
-        /// As it was in the task.
+        /// The id in the task.
         id: SnapshotId,
     },
-    /// The task failed: no room, a fault of the disk, or a file that is not intact. What was in the making or being
-    /// received is removed; finished snapshots stay.
+    /// The task failed: the disk is full or faulty, or a file is damaged. The unfinished or partly
+    /// received file is removed; finished snapshots stay.
     Failed {
-        /// Of which snapshot.
+        /// The snapshot.
         id: SnapshotId,
-        /// Why, for people.
+        /// The reason, as text.
         reason: alloc::string::String,
     },
 }
 
 impl SnapshotTask {
-    /// Which snapshot it is about.
+    /// The snapshot of the task.
     pub fn id(&self) -> SnapshotId {
         match self {
             SnapshotTask::Write { id, .. }
@@ -175,7 +181,7 @@ impl SnapshotTask {
 }
 
 impl SnapshotDone {
-    /// Which snapshot it is about.
+    /// The snapshot of the task.
     pub fn id(&self) -> SnapshotId {
         match self {
             SnapshotDone::Written { id }

@@ -1,7 +1,8 @@
-//! How often a node has started on its data directory: a number that rises at each start, also on a full disk.
+//! The start counter: a number that rises at each start of a node on its data directory, even on a
+//! full disk.
 //!
-//! Owns the layout of one small file and the order in which it is written. What peers make of the number stands in
-//! [`starts`](crate::starts).
+//! Owns the layout of one small file and the order of writes to it. Peers use the number as
+//! described in [`starts`](crate::starts).
 //!
 //! ```text
 //! offset 0     slot 1     written by odd numbers
@@ -10,9 +11,10 @@
 //! a slot:  "TIDESTRT", version (u32), number (u64), CRC of these 20 bytes (u32); the rest is zero
 //! ```
 //!
-//! The control file cannot hold it: that is replaced by a new file, which takes room, and a node must be able to start on
-//! a full disk. Here a slot is overwritten in place, and the file never changes its size. The slots take turns, and each is a
-//! unit that is written whole or not at all; should one be torn nevertheless, the other one holds the number before.
+//! The control file cannot hold the number: it is replaced by a new file, which takes space, and a
+//! node must be able to start on a full disk. Here a slot is overwritten in place, and the file
+//! never changes its size. The slots alternate, and each is a sector, which a disk writes
+//! atomically. If one is torn nevertheless, the other has the previous number.
 
 use super::disk::{Disk, DiskError, DiskFile};
 use super::le;
@@ -23,7 +25,7 @@ pub const NAME: &str = "starts";
 const MAGIC: &[u8; 8] = b"TIDESTRT";
 const VERSION: u32 = 1;
 const SLOT_BYTES: usize = 24;
-/// What a disk writes whole: see the contract of [`Disk`].
+/// The unit of atomic writes: see the contract of [`Disk`].
 const SECTOR_BYTES: u64 = 512;
 const FILE_BYTES: u64 = 2 * SECTOR_BYTES;
 
@@ -36,16 +38,17 @@ pub enum StartCounterError {
     /// Written by another release.
     #[error("the file `{NAME}` has format version {0}, which this release does not know")]
     Version(u32),
-    /// Neither slot is what was written.
+    /// Both slots are damaged.
     #[error("the file `{NAME}` is damaged: it holds no number that could be believed")]
     Damaged,
 }
 
-/// Counts a start, and returns its number: one more than both the last one and `known`, what is remembered of it
-/// elsewhere. It is durable when this returns.
+/// Counts a start and returns its number: one more than the larger of the last one in the file and
+/// `known`, the number in the control file. It is durable when this returns.
 ///
 /// # Errors
-/// When the file cannot be read, believed or written. Whoever starts all the same would pass for an old copy.
+/// When the file cannot be read or written, or is damaged. The node must not start then, because
+/// peers would take it for an old copy.
 pub fn count<D: Disk>(disk: &D, known: u64) -> Result<u64, StartCounterError> {
     let exists = disk.list()?.iter().any(|name| name == NAME);
     let mut file = if exists { disk.open(NAME)? } else { disk.create(NAME, FILE_BYTES)? };
@@ -56,7 +59,7 @@ pub fn count<D: Disk>(disk: &D, known: u64) -> Result<u64, StartCounterError> {
     Ok(number)
 }
 
-/// The last number, or `None` of a file that was created and never written.
+/// The last number; `None` if the file was created and never written.
 fn read<F: DiskFile>(file: &F) -> Result<Option<u64>, StartCounterError> {
     if file.size()? != FILE_BYTES {
         return Err(StartCounterError::Damaged);
@@ -67,7 +70,7 @@ fn read<F: DiskFile>(file: &F) -> Result<Option<u64>, StartCounterError> {
     for slot in bytes.chunks(SECTOR_BYTES as usize) {
         last = last.max(read_slot(slot)?);
     }
-    // The first start writes the first slot: without any number both are as they were created.
+    // The first start writes the first slot. Before it, both slots are zero.
     if last.is_none() && bytes.iter().any(|byte| *byte != 0) {
         return Err(StartCounterError::Damaged);
     }

@@ -1,11 +1,12 @@
-//! The names under which HTTP clients reach a node, besides those of its own addresses: of a load balancer, say.
+//! Host names, besides those of its own addresses, under which HTTP clients reach a node; for
+//! example those of a load balancer.
 
 use super::{ConfigError, HOST_BYTES_MAX};
 
-/// Most names. Each request that names its host is compared with them.
+/// Most names. The host of each request is compared with all of them.
 pub const ALLOWED_HOSTS_MAX: usize = 64;
 
-/// The names, without the dot of the root.
+/// The names, without a trailing dot.
 pub(super) fn parse(list: &[String]) -> Result<Vec<String>, ConfigError> {
     let mut names: Vec<String> = vec![];
     for text in list.iter().flat_map(|element| element.split(',')).map(str::trim) {

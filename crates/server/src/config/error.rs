@@ -1,4 +1,4 @@
-//! What can be wrong with settings. Owns the texts: each names the setting and says what to write instead.
+//! Errors in settings. Owns their texts: each names the setting and says what to write instead.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,34 +7,34 @@ use super::{
     ALLOWED_HOSTS_MAX, CLUSTER_NAME_BYTES_MAX, FOUNDERS_MAX, JOIN_ADDRESSES_MAX, TAG_BYTES_MAX, TAGS_MAX,
 };
 
-/// Why a node does not start. A mistake of usage, found before anything was touched.
+/// Why settings are refused: a usage error, found before anything was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read the configuration file {}: {source}", path.display())]
     Read {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The file is no TOML, has an unknown key or a value of the wrong type.
+    /// The file is not TOML, has an unknown key, or has a value of the wrong type.
     #[error("in the configuration file {}: {source}", path.display())]
     Parse {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Where and why; boxed, as it is large.
+        /// The position and the cause; boxed, because it is large.
         source: Box<toml::de::Error>,
     },
     /// Not an address.
     #[error("{setting}: `{text}` is not an address; write HOST:PORT, such as 127.0.0.1:8001 or [::1]:8001")]
     Address {
-        /// Which setting.
+        /// The setting.
         setting: &'static str,
-        /// What was given.
+        /// The given text.
         text: String,
     },
-    /// No port is left beside that of `resp`.
+    /// The port derived from that of `resp` exceeds 65535.
     #[error(
         "resp_cluster: there is no port 100 above that of resp, {resp}; give it an address of its own, or `off`"
     )]
@@ -42,12 +42,12 @@ pub enum ConfigError {
         /// The address of `resp`.
         resp: String,
     },
-    /// Two protocols on one address.
+    /// Two settings have the same address.
     #[error("{one} and {other} are both {address}; give each its own port")]
     SameAddress {
-        /// One setting.
+        /// The first setting.
         one: &'static str,
-        /// The other.
+        /// The second setting.
         other: &'static str,
         /// Their address.
         address: String,
@@ -55,13 +55,13 @@ pub enum ConfigError {
     /// A number out of range.
     #[error("{setting}: {given} is out of range; write a number from {min} to {max}")]
     OutOfRange {
-        /// Which setting.
+        /// The setting.
         setting: &'static str,
-        /// What was given.
+        /// The given number.
         given: u64,
-        /// Lowest.
+        /// Lowest allowed number.
         min: u64,
-        /// Highest.
+        /// Highest allowed number.
         max: u64,
     },
     /// No founders, or too many.
@@ -82,44 +82,44 @@ pub enum ConfigError {
          them that is this node, spelt the same"
     )]
     NotAFounder {
-        /// The node's address.
+        /// The address of this node.
         own: String,
         /// The founders.
         founders: String,
     },
-    /// Not the id of a cluster.
+    /// Not a cluster id.
     #[error(
         "force_new_cluster: `{0}` is not the id of a cluster; the log of every start says which the directory belongs \
          to"
     )]
     ClusterId(String),
-    /// Both founding and joining.
+    /// Both `peers` and `join` are given.
     #[error("join: peers is given too; a node founds a cluster (peers) or joins one that is there (join)")]
     JoinAndPeers,
-    /// Nobody to ask, or too many.
+    /// No member to ask, or too many.
     #[error(
         "join: {0} addresses; list the peer addresses of 1 to {JOIN_ADDRESSES_MAX} members of the cluster"
     )]
     JoinCount(usize),
-    /// Nobody to ask but itself.
+    /// The only member to ask is this node itself.
     #[error("join: {0} is this node's own peer address; list that of a member of the cluster")]
     JoinSelf(String),
-    /// Nobody could reach the newcomer.
+    /// Other nodes could not reach this node's peer address.
     #[error(
         "peer: {0} does not say where this node is; to join, write the address and port at which the members of the \
          cluster reach it"
     )]
     JoinPeer(String),
-    /// Not the name of a host.
+    /// Not a host name.
     #[error(
         "allowed_hosts: `{0}` is not the name of a host; write names without scheme and port, such as \
          tidelock.example.com"
     )]
     AllowedHost(String),
-    /// Too many names of hosts.
+    /// Too many host names.
     #[error("allowed_hosts: {0} are too many; give at most {ALLOWED_HOSTS_MAX}")]
     TooManyAllowedHosts(usize),
-    /// Not a name.
+    /// Not a valid cluster name.
     #[error(
         "cluster_name: `{0}` is not a name; write 1 to {CLUSTER_NAME_BYTES_MAX} letters, digits, dots, dashes and \
          underscores"
@@ -139,12 +139,12 @@ pub enum ConfigError {
     /// Too many tags.
     #[error("tags: {0} are too many; give at most {TAGS_MAX}")]
     TooManyTags(usize),
-    /// Not a number of bytes, or too few.
+    /// Not a number of bytes, or too small.
     #[error("memory_limit: `{text}` is not a limit; write at least {min_mib}MiB, such as 512MiB or 2GiB")]
     MemoryLimit {
-        /// What was given.
+        /// The given text.
         text: String,
-        /// The least that a node needs.
+        /// The smallest limit, in MiB.
         min_mib: usize,
     },
     /// Not a log format.

@@ -1,21 +1,23 @@
-//! The founders of a cluster: parsing their list, and the id that follows from it.
+//! The founders of a cluster: parses their list and derives the cluster id.
 //!
-//! Owns what every founder must compute alike, with nobody to ask: order, and with it numbers, and the cluster id.
-//! Addresses are compared as texts, never as what they resolve to: resolution may differ between machines and
-//! days, and the founders would disagree about who they are.
+//! Owns what every founder must compute identically without communication: the order of the
+//! founders, which determines their numbers, and the cluster id. Addresses are compared as texts,
+//! never as what they resolve to: resolution may differ between machines and over time, and the
+//! founders would disagree about their numbers.
 
 use uuid::Uuid;
 
 use super::{Address, ConfigError};
 
-/// Most founders. Each votes, and each vote more makes every write wait for more disks; larger clusters grow by
-/// joining.
+/// Most founders. Each has a vote, and with more votes every write waits for more disks; larger
+/// clusters grow by joins.
 pub const FOUNDERS_MAX: usize = 7;
 
-/// Namespace of cluster ids (RFC 9562, version 5). Drawn once at random; to change it would rename all clusters.
+/// Namespace of cluster ids (RFC 9562, version 5). Generated once at random; changing it would
+/// change all cluster ids.
 const CLUSTER_NAMESPACE: Uuid = Uuid::from_u128(0x8c1f_6c0e_52a7_4d0b_9a61_f3b5_0d2e_7743);
 
-/// Sorted and checked.
+/// Returns the founders, sorted and checked.
 pub(super) fn parse(list: &[String]) -> Result<Vec<Address>, ConfigError> {
     let mut founders = vec![];
     for text in list.iter().flat_map(|element| element.split(',')) {
@@ -35,9 +37,10 @@ pub(super) fn parse(list: &[String]) -> Result<Vec<Address>, ConfigError> {
     Ok(founders)
 }
 
-/// The id of the cluster with these founders, sorted, this name and so many data shards: the same on each founder,
-/// so that one which was told otherwise is refused by the others rather than hash keys its own way. The name comes
-/// first and contains no line break, nor does an address, so no two clusters spell alike.
+/// The id of the cluster with these sorted founders, this name and this number of data shards. A
+/// founder with different settings derives another id and is refused by the others, instead of
+/// mapping keys differently. The name comes first, and neither it nor an address contains a line
+/// break, so different clusters have different texts.
 pub fn cluster_id<S: AsRef<str> + Ord>(founders: &[S], cluster_name: &str, data_shards: u64) -> Uuid {
     assert!(founders.is_sorted(), "invariant: founders are sorted");
     let mut name = format!("{cluster_name}\n{data_shards}");

@@ -1,14 +1,15 @@
-//! Joining a cluster rather than founding one: whom to ask, and whether the cluster could answer.
+//! The members that a joining node asks, and whether they could reach it.
 //!
-//! Owns the checks that only a newcomer needs: its own address will be handed to all members as it is written.
+//! Owns the checks that only a joining node needs: its peer address is passed to all members as it
+//! is written.
 
 use super::{Address, ConfigError};
 
-/// Most members to ask. One that is up is enough.
+/// Most members to ask. One that is up suffices.
 pub const JOIN_ADDRESSES_MAX: usize = 16;
 
-/// The members to ask, in the order given. This node's own address is left out, so that all members and newcomers can
-/// be given one list.
+/// The members to ask, in the given order. This node's own address is left out, so that one list
+/// can be given to all nodes.
 pub(super) fn parse(list: &[String], own: &Address) -> Result<Vec<Address>, ConfigError> {
     let mut members = vec![];
     for text in list.iter().flat_map(|element| element.split(',')) {

@@ -1,4 +1,4 @@
-//! Settings from their sources to their meaning.
+//! Settings: sources, precedence, validation.
 
 use super::*;
 use std::io::Write;
@@ -325,7 +325,7 @@ fn cluster_ids_differ_with_name_founders_and_shards_and_never_change() {
     assert_ne!(id, cluster_id(&["a:1", "b:1"], "tidelock", 5));
     assert_ne!(id, cluster_id(&["a:1"], "tidelock", 4));
     assert_ne!(cluster_id(&["a:1b:1"], "t", 4), cluster_id(&["a:1", "b:1"], "t", 4));
-    // As Python's uuid.uuid5 has it.
+    // The value that Python's uuid.uuid5 computes.
     assert_eq!(id.to_string(), "7a8db0d7-abf9-59b9-92c3-60e07706c9a8");
 }
 

@@ -1,10 +1,12 @@
 //! [`Disk`] on a real file system.
 //!
-//! The directory is locked for as long as any handle to it lives: two processes on one log would destroy it.
+//! The directory is locked until its last handle is dropped: two processes on one log would destroy
+//! it.
 //!
-//! Space is reserved by fallocate, so that a write inside a file cannot run out of room. The writer of the log fills
-//! reserved space with zeros ahead of need: on ext4 a small write and fdatasync into blocks that were only reserved
-//! took 1.9 times as long as into blocks once written (76 and 41 µs at the median).
+//! Space is reserved by fallocate, so that a write inside a file cannot run out of room. The writer
+//! of the log also fills reserved space with zeros in advance: on ext4 a small write and fdatasync
+//! into blocks that were only reserved took 1.9 times as long as into blocks written before
+//! (medians of 76 and 41 µs).
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -18,7 +20,7 @@ use tidelock_core::storage::disk::{Disk, DiskError, DiskErrorKind, DiskFile};
 
 use crate::descriptors::is_shortage;
 
-/// Holds the lock; never written to.
+/// The file that holds the lock; never written to.
 const LOCK_NAME: &str = "LOCK";
 
 /// A locked directory. Clones share the lock.
@@ -30,7 +32,7 @@ pub struct FsDisk {
 #[derive(Debug)]
 struct Directory {
     path: PathBuf,
-    /// For fsync of names.
+    /// For fsync of the directory.
     handle: File,
     _lock: File,
 }
@@ -43,10 +45,10 @@ pub struct FsFile {
 }
 
 impl FsDisk {
-    /// Opens a directory, making it if it does not exist, and locks it.
+    /// Opens a directory, creating it if it does not exist, and locks it.
     ///
     /// # Errors
-    /// When it cannot be made or read, or when another process uses it.
+    /// When it cannot be created or read, or when another process uses it.
     pub fn open(path: &Path) -> Result<FsDisk, DiskError> {
         let name = path.display().to_string();
         fs::create_dir_all(path).map_err(|error| failed("create", &name, &error))?;
@@ -76,7 +78,7 @@ impl FsDisk {
         FsFile { name: self.path(name).display().to_string(), file }
     }
 
-    /// Makes names durable.
+    /// Makes file names durable.
     fn sync_names(&self) -> Result<(), DiskError> {
         self.directory.handle.sync_all().map_err(|error| self.failed("sync", "", &error))
     }
@@ -113,7 +115,7 @@ impl Disk for FsDisk {
         let mut file = self.file(name, file.map_err(|error| self.failed("create", name, &error))?);
         let made = file.resize(bytes).and_then(|()| file.sync_all()).and_then(|()| self.sync_names());
         if let Err(error) = made {
-            // The error that counts is the one above; what is left behind is found again at the next start.
+            // The error above is the one to report; a file left behind is found at the next start.
             let _ = fs::remove_file(&path);
             return Err(error);
         }
@@ -171,11 +173,11 @@ impl DiskFile for FsFile {
     }
 }
 
-/// Reserves space. What the file system says that it does not have is not asked for: until such a request failed, it would
-/// take what little there is from everybody else.
+/// Reserves space. Does not try if the file system reports too little: until such a call failed, it
+/// would take the remaining space from other processes.
 fn reserve(file: &File, offset: u64, bytes: u64) -> rustix::io::Result<()> {
     let system = fstatvfs(file)?;
-    // Some file systems do not count.
+    // Some file systems report no counts.
     if system.f_blocks > 0 && system.f_bfree.saturating_mul(system.f_frsize) < bytes {
         return Err(Errno::NOSPC);
     }

@@ -1,7 +1,8 @@
-//! The real disk: files of one locked directory, and the threads that write log and snapshots to them.
+//! The real disk: files in one locked directory, and the threads that write log and snapshots to
+//! them.
 //!
-//! Owns system calls and the threads that wait for them. What is written, and whether it can be believed, is the
-//! core's.
+//! Owns system calls and the threads that wait for them. The contents of files, and whether they
+//! are valid, are the core's.
 
 mod files;
 mod pace;

@@ -1,44 +1,45 @@
-//! How fast snapshots are written and sent: slowly enough that requests hardly notice, fast enough that the log does
-//! not outgrow them.
+//! How fast snapshots are written and sent: slow enough that requests are hardly affected, fast
+//! enough that the log does not outgrow them.
 //!
-//! Each kind of work has a bucket that fills at a fixed rate and, besides, with every byte that the log grows by. So on
-//! a node with few writes a snapshot takes its time, and on a busy one it keeps the proportion to the log on which the
-//! bound of the data directory rests. The rates count real bytes and real time: they hold whatever a tick is.
+//! Each kind of work has a token bucket that fills at a fixed rate and, in addition, with every
+//! byte written to the log. So a snapshot is slow on a node with few writes. On a busy node it
+//! keeps the proportion to the log on which the size limit of the data directory relies. The rates
+//! count real bytes and real time, regardless of the length of a tick.
 //!
-//! Owns the arithmetic only. It has no clock: whoever asks says what time it is.
+//! Owns the arithmetic only. It has no clock: the caller passes the time.
 
 use std::time::{Duration, Instant};
 
-/// What a bucket is filled with.
+/// The rates at which a bucket fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// Bytes a second, at least 1.
     pub bytes_per_second: u64,
-    /// Bytes for each byte of the log.
+    /// Bytes for each byte written to the log.
     pub bytes_per_log_byte: u64,
 }
 
-/// What was not used up is kept up to this many bytes: enough for the waits to be as coarse as timers are, too little
-/// for a burst that requests would feel.
+/// Most unused bytes that are kept: enough for the coarse resolution of timers, too few for a burst
+/// that would delay requests.
 const CREDIT_BYTES_MAX: f64 = 256.0 * 1024.0;
 
-/// Work that must not go faster than its [`Pace`].
+/// A token bucket for work that must not go faster than its [`Pace`].
 #[derive(Debug)]
 pub struct Bucket {
     pace: Pace,
-    /// Negative: work was done ahead of its time.
+    /// Negative after work beyond the credit.
     credit_bytes: f64,
     filled: Instant,
     log_bytes: u64,
 }
 
 impl Bucket {
-    /// A bucket that lets work begin at once. `log_bytes` is a total that only rises.
+    /// A bucket that lets work begin at once. `log_bytes` is a monotonic total.
     pub fn new(pace: Pace, now: Instant, log_bytes: u64) -> Bucket {
         Bucket { pace, credit_bytes: 0.0, filled: now, log_bytes }
     }
 
-    /// Takes note of the time, and of how far the log has come.
+    /// Fills the bucket for the time and the log growth since the last call.
     pub fn fill(&mut self, now: Instant, log_bytes: u64) {
         let seconds = now.saturating_duration_since(self.filled).as_secs_f64();
         let logged = log_bytes.saturating_sub(self.log_bytes);
@@ -48,12 +49,12 @@ impl Bucket {
         (self.filled, self.log_bytes) = (self.filled.max(now), self.log_bytes.max(log_bytes));
     }
 
-    /// How long work has to wait, unless the log grows meanwhile; zero if it may go on.
+    /// How long work must wait, unless the log grows meanwhile; zero if it may continue.
     pub fn wait(&self) -> Duration {
         Duration::from_secs_f64((-self.credit_bytes / self.pace.bytes_per_second as f64).max(0.0))
     }
 
-    /// Takes note of work done.
+    /// Deducts work that was done.
     pub fn spend(&mut self, bytes: u64) {
         self.credit_bytes -= bytes as f64;
     }
@@ -65,7 +66,8 @@ mod tests {
 
     const PACE: Pace = Pace { bytes_per_second: 1_000_000, bytes_per_log_byte: 4 };
 
-    /// How many seconds 100 MB take, a block of 100 kB at a time, while the log grows by so many bytes a second.
+    /// How many seconds 100 MB take, in blocks of 100 kB, while the log grows by this many bytes a
+    /// second.
     fn seconds(log_bytes_per_second: f64) -> f64 {
         let start = Instant::now();
         let mut now = start;

@@ -1,7 +1,8 @@
-//! Watches from outside whether the disk thread hangs: it cannot report that itself.
+//! Detects from another thread that the disk thread hangs, which it cannot report itself.
 //!
-//! Owns the log lines and numbers about slow disks. When a disk counts as slow is
-//! [`SlowDiskDetector`](tidelock_core::storage::slow_disk::SlowDiskDetector)'s to decide, and what a node does then the core's.
+//! Owns the log lines and metrics about slow disks.
+//! [`SlowDiskDetector`](tidelock_core::storage::slow_disk::SlowDiskDetector) decides when a disk is
+//! slow, and the core decides what a node does then.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,25 +13,26 @@ use tidelock_core::storage::slow_disk::SlowDiskDetector;
 use super::thread::Shared;
 use crate::metrics::DiskCounters;
 
-/// Looks at the disk thread once a tick.
+/// Checks the disk thread once a tick.
 pub struct SlowDiskWatch {
     shared: Arc<Shared>,
     counters: DiskCounters,
     detector: SlowDiskDetector,
-    /// What the thread had counted at the last look, and when that was first seen.
+    /// The thread's count at the last check, and when that value was first seen.
     transitions: (u64, Instant),
-    /// Since when the disk has been slow, if it is.
+    /// Since when the disk has been slow; `None` if it is not.
     slow_since: Option<Instant>,
 }
 
 impl SlowDiskWatch {
-    /// Calls a disk slow that works on the log for longer than `bound_ticks`.
+    /// A watch that considers the disk slow when an operation on the log takes longer than
+    /// `bound_ticks`.
     pub(super) fn new(shared: Arc<Shared>, counters: DiskCounters, bound_ticks: u64) -> SlowDiskWatch {
         let detector = SlowDiskDetector::new(bound_ticks);
         SlowDiskWatch { shared, counters, detector, transitions: (0, Instant::now()), slow_since: None }
     }
 
-    /// One tick passed. Returns whether the disk is slow, if that is news.
+    /// Counts a tick. Returns whether the disk is slow, if that has changed.
     pub fn tick(&mut self) -> Option<bool> {
         let now = Instant::now();
         let transitions = self.shared.transitions.load(Ordering::Relaxed);

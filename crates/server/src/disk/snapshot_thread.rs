@@ -1,15 +1,18 @@
-//! The thread that keeps snapshot files, so that neither the worker nor the log ever waits for them.
+//! The thread that reads and writes snapshot files, so that neither the worker nor the log waits
+//! for them.
 //!
-//! Owns the order and the pace: tasks are done one after another, each reported when it is done. A block written is
-//! reported only when the next one may come, and a part to be sent is read only when it may go; so whoever makes or
-//! sends a snapshot goes no faster than [`SnapshotPaces`] says. A task that fails is reported like any other and ends
-//! nothing: the log is whole without a snapshot, and the core tries again.
+//! Owns the order and the pace. Tasks run one after another, and each is reported when it is done.
+//! A written block is reported only when the next one may follow, and a part to be sent is read
+//! only when it may go, so snapshots are made and sent no faster than [`SnapshotPaces`] allows. A
+//! failed task is reported like any other and ends nothing: the log is complete without a snapshot,
+//! and the core retries.
 //!
-//! The thread has the priority of the others. A lower one would make requests wait for it: where processors are short, it
-//! would be stopped while it holds what they need, the file system's journal or the allocator.
+//! The thread has the same priority as the others. With a lower one, requests would wait for it.
+//! When processors are scarce, it could be preempted while it holds what requests need, such as a
+//! lock of the file system's journal or of the allocator.
 //!
-//! The queue needs no limit of its own: the core has at most one task of a shard under way for its own snapshot, one
-//! for each follower that it serves, and one for what it receives.
+//! The queue needs no explicit limit, because the core bounds the tasks in flight of a shard: one
+//! for its own snapshot, one for each follower that it serves, and one for what it receives.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -30,10 +33,11 @@ use crate::metrics::{DiskCounters, SnapshotCounters};
 /// How fast snapshots are written and sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotPaces {
-    /// Of all that are made here.
+    /// Pace of all snapshots made here.
     pub walk: Pace,
-    /// Of all that are sent to followers: leaves clients most of a disk and of a gigabit link. With the log it grows so
-    /// that a follower is not sent what has long been replaced when it arrives.
+    /// Pace of all snapshots sent to followers: it leaves most of a disk and of a gigabit link to
+    /// clients. It rises with the growth of the log, so that a snapshot is not long outdated when
+    /// it arrives.
     pub send: Pace,
 }
 
@@ -46,8 +50,8 @@ impl Default for SnapshotPaces {
     }
 }
 
-/// A handle to the thread. Dropped without [`SnapshotThread::stop`], it still does what was submitted, and nobody
-/// waits.
+/// A handle to the thread. If it is dropped without [`SnapshotThread::stop`], the thread still runs
+/// what was submitted, without being waited for.
 pub struct SnapshotThread {
     tasks: Sender<SnapshotTask>,
     counters: SnapshotCounters,
@@ -55,10 +59,11 @@ pub struct SnapshotThread {
 }
 
 impl SnapshotThread {
-    /// Starts the thread. `log` tells it how fast the log grows; `report` is called on it, once for each task.
+    /// Starts the thread. `log` shows how fast the log grows; `report` is called on the thread,
+    /// once for each task.
     ///
     /// # Errors
-    /// When the system has no thread to give.
+    /// When the system cannot start a thread.
     pub fn start<D>(
         files: SnapshotFiles<D>,
         paces: SnapshotPaces,
@@ -89,18 +94,18 @@ impl SnapshotThread {
         Ok(SnapshotThread { tasks, counters, thread })
     }
 
-    /// Queues a task, never waiting.
+    /// Queues a task without waiting.
     pub fn submit(&self, task: SnapshotTask) {
-        // Fails only when the thread has panicked, which `stop` passes on.
+        // Fails only if the thread has panicked; `stop` propagates that.
         let _ = self.tasks.send(task);
     }
 
-    /// What the thread counts.
+    /// The counters of the thread.
     pub fn counters(&self) -> SnapshotCounters {
         self.counters.clone()
     }
 
-    /// Does what is queued, without regard to its pace, and ends the thread.
+    /// Runs what is queued, ignoring the pace, and ends the thread.
     pub fn stop(self) {
         drop(self.tasks);
         if let Err(panic) = self.thread.join() {
@@ -115,29 +120,29 @@ struct Work<D: Disk, R> {
     log: DiskCounters,
     report: R,
     counters: SnapshotCounters,
-    /// What each shard has in the making, and since when.
+    /// The snapshot being made of each shard, and since when.
     begun: BTreeMap<ShardId, (SnapshotId, Instant)>,
     walk: Bucket,
-    /// Blocks written, to be reported when the next one may come.
+    /// Blocks written, to be reported when the next one may follow.
     written: VecDeque<SnapshotDone>,
     send: Bucket,
-    /// Parts to be read when they may go.
+    /// Parts to be read when they may be sent.
     reads: VecDeque<SnapshotTask>,
     failures: Failures,
 }
 
-/// Shards whose snapshots fail, so that a full disk is a line a shard and not one for each attempt.
+/// Failing snapshots by shard, so that a full disk is logged once a shard and not at each attempt.
 #[derive(Debug, Default)]
 struct Failures {
-    /// Why, and how often.
+    /// The reason, and the number of failures.
     shards: BTreeMap<ShardId, (String, u64)>,
 }
 
 impl Failures {
-    /// A step failed. Whether that is news: the shard's first failure since its last success, or
-    /// one for another reason.
+    /// Records a failed step. Returns whether to log it: the shard's first failure since its last
+    /// success, or one with another reason.
     fn failed(&mut self, shard: ShardId, reason: &str) -> bool {
-        // The names of files in it have the numbers of the attempt.
+        // File names in the reason contain the number of the attempt.
         let kind: String = reason.chars().filter(|character| !character.is_ascii_digit()).collect();
         let (known, count) = self.shards.entry(shard).or_default();
         *count += 1;
@@ -146,7 +151,7 @@ impl Failures {
         is_news
     }
 
-    /// A snapshot is whole. How many steps had failed before it.
+    /// Records a finished snapshot. Returns how many steps had failed before.
     fn succeeded(&mut self, shard: ShardId) -> u64 {
         self.shards.remove(&shard).map_or(0, |(_, count)| count)
     }
@@ -167,7 +172,8 @@ impl<D: Disk, R: Fn(SnapshotDone)> Work<D, R> {
         self.written.drain(..).for_each(&self.report);
     }
 
-    /// The next task; meanwhile what was put off is done when its time comes. `None` when there will be no more.
+    /// The next task. While it waits, delayed reports and reads are done when they are due. `None`
+    /// after the last task.
     fn next(&mut self) -> Option<SnapshotTask> {
         loop {
             let (now, log_bytes) = (Instant::now(), self.log.bytes_written.load(Ordering::Relaxed));
@@ -223,7 +229,7 @@ impl<D: Disk, R: Fn(SnapshotDone)> Work<D, R> {
         }
     }
 
-    /// Since when a snapshot is in the making.
+    /// Microseconds since the first block of a snapshot.
     fn making_micros(&self, id: SnapshotId) -> u64 {
         let begun = self.begun.get(&id.shard).filter(|(begun, _)| *begun == id);
         begun.map_or(0, |(_, since)| since.elapsed().as_micros() as u64)
@@ -252,9 +258,9 @@ impl<D: Disk, R: Fn(SnapshotDone)> Work<D, R> {
         self.measure();
     }
 
-    /// Files came or went.
+    /// Updates the counter after files were added or removed.
     fn measure(&self) {
-        // A figure for people: if the directory cannot be read, tasks say so.
+        // Only a metric: if the directory cannot be read, tasks report that.
         if let Ok(bytes) = self.files.file_bytes() {
             self.counters.file_bytes.store(bytes, Ordering::Relaxed);
         }
@@ -278,14 +284,14 @@ impl<D: Disk, R: Fn(SnapshotDone)> Work<D, R> {
                     shard,
                     index,
                     reason,
-                    "snapshot failed; it is tried again, and the next line about it comes when it succeeds or fails otherwise"
+                    "snapshot failed: retrying; the next line about it follows when it succeeds or fails for another reason"
                 );
             }
             SnapshotDone::Failed { reason, .. } => {
                 tracing::debug!(shard, index, reason, "snapshot failed again");
             }
             SnapshotDone::Removed { .. } => {
-                tracing::info!(shard, "snapshots removed: the shard is carried here no more");
+                tracing::info!(shard, "snapshots removed: this node no longer has a replica of the shard");
             }
             SnapshotDone::Written { .. }
             | SnapshotDone::Read { .. }

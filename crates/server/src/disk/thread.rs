@@ -1,18 +1,22 @@
-//! The thread that waits for the disk, so that the worker never does.
+//! The disk thread: waits for log writes and syncs, so that the worker never does.
 //!
-//! Owns group commit: it takes every batch that queued while it was busy, appends them as one group, syncs once, and
-//! reports the last of them. A failure is reported and ends it; nothing that comes later is written.
+//! Owns group commit. It takes every batch that was queued while it was busy and appends them as
+//! one group. Then it syncs once and reports the last of them. A failure is reported and ends the
+//! thread; nothing later is written.
 //!
-//! A disk without room, or one that was made read-only, is no failure but a *stall*: nothing was written, so the batches
-//! are kept and tried again, in order, until they can be. That is reported when it begins and when it ends. Meanwhile
-//! segments that nobody needs any more are still let go: perhaps that makes the room. A thread that is stopped while it
-//! is stalled drops what it keeps, which was promised to nobody.
+//! A full disk, or one that was remounted read-only, is not a failure but a *stall*. Nothing was
+//! written, so the batches are kept and retried, in order, until they succeed. Its beginning and
+//! end are reported. Meanwhile segments that are no longer needed are still released, which may
+//! make room. A thread that is stopped while stalled drops the batches that it keeps, none of which
+//! was acknowledged.
 //!
-//! While an operation hangs the thread cannot say so; [`SlowDiskWatch`] sees it. On a disk that was found slow, the thread
-//! probes it whenever there is nothing to write, so that the end of that time is seen as well.
+//! While an operation hangs the thread cannot report it; [`SlowDiskWatch`] detects that. While the
+//! disk is considered slow, the thread probes it whenever there is nothing to write, so that its
+//! recovery is detected too.
 //!
-//! The queue has no limit of its own: the core hands out at most what its entries in flight and its peers' bounded
-//! appends amount to, nothing proceeds past them until the disk has answered, and during a stall it takes nothing new.
+//! The queue has no explicit limit. The core submits at most its entries in flight and its peers'
+//! bounded appends, proceeds past them only when the disk has answered, and takes nothing new
+//! during a stall.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,28 +32,29 @@ use tidelock_core::types::WalSequence;
 use super::slow::SlowDiskWatch;
 use crate::metrics::DiskCounters;
 
-/// Between two attempts to write to a disk that takes no writes: soon after room was made for people, seldom for a
-/// disk.
+/// Time between two attempts to write to a stalled disk: soon enough for a person who has made
+/// room, rare enough for a disk.
 const STALL_RETRY: Duration = Duration::from_millis(500);
 
-/// Between two probes of a slow disk: several within the election timeout by which its end is judged, and next to nothing
-/// for a disk that works.
+/// Time between two probes of a slow disk: several per election timeout, by which recovery is
+/// judged, and next to no load for a working disk.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What the thread has to say.
+/// A report of the disk thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiskReport {
-    /// Everything up to this batch is durable. Told once for each group commit.
+    /// Everything up to this batch is durable. Sent once for each group commit.
     Durable(WalSequence),
-    /// The disk takes no writes for now, for this reason. Told when it begins, and again when the reason is another one.
+    /// The disk rejects writes for this reason. Sent when a stall begins, and again when the reason
+    /// changes.
     Stalled(WalError),
-    /// The disk takes writes again, and has taken all that were kept.
+    /// The disk accepts writes again, and all batches that were kept are written.
     Recovered,
-    /// Nothing will be durable any more. The last thing told.
+    /// The log failed; nothing more becomes durable. The last report.
     Failed(WalError),
 }
 
-/// Told on the disk thread.
+/// Receives reports. Called on the disk thread.
 pub type Report = Box<dyn Fn(DiskReport) + Send>;
 
 /// A handle to the thread. Dropping it stops the thread as [`DiskThread::stop`] does.
@@ -59,12 +64,12 @@ pub struct DiskThread {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread shares with those who give it work and watch it.
+/// State that the thread shares with its handle and with the watch.
 #[derive(Default)]
 pub(super) struct Shared {
     queue: Mutex<Queue>,
     changed: Condvar,
-    /// How often the thread has begun or ended to work on the disk: odd while it does.
+    /// How often the thread has begun or finished an operation on the disk: odd during one.
     pub(super) transitions: AtomicU64,
 }
 
@@ -77,11 +82,11 @@ struct Queue {
 }
 
 impl DiskThread {
-    /// Starts the thread. Without `sync` a batch is reported when the kernel has it: it then survives the process, not
-    /// the machine.
+    /// Starts the thread. Without `sync` a batch is reported once the kernel has it: it then
+    /// survives a crash of the process, not of the machine.
     ///
     /// # Errors
-    /// When the system has no thread to give.
+    /// When the system cannot start a thread.
     pub fn start<D>(writer: Writer<D>, sync: bool, report: Report) -> io::Result<DiskThread>
     where
         D: Disk + Send + 'static,
@@ -110,12 +115,13 @@ impl DiskThread {
         self.shared.changed.notify_one();
     }
 
-    /// What the thread counts.
+    /// The counters of the thread.
     pub fn counters(&self) -> DiskCounters {
         self.counters.clone()
     }
 
-    /// Watches whether the disk is slow: whether the thread works on it for longer than `bound_ticks`.
+    /// Returns a watch that reports the disk as slow when an operation takes longer than
+    /// `bound_ticks`.
     pub fn watch(&self, bound_ticks: u64) -> SlowDiskWatch {
         SlowDiskWatch::new(self.shared.clone(), self.counters(), bound_ticks)
     }
@@ -148,13 +154,13 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the thread probe the disk from now on, or no more.
+    /// Lets the thread probe the disk, or ends that.
     pub(super) fn set_probing(&self, probing: bool) {
         self.lock().probing = probing;
         self.changed.notify_one();
     }
 
-    /// The thread begins or ends to work on the disk.
+    /// Records that the thread begins or finishes an operation on the disk.
     fn transition(&self) {
         self.transitions.fetch_add(1, Ordering::Relaxed);
     }
@@ -166,16 +172,16 @@ struct GroupCommits<D: Disk> {
     sync: bool,
     report: Report,
     counters: DiskCounters,
-    /// Taken from the queue and not durable yet.
+    /// Batches taken from the queue and not durable yet.
     pending: Vec<WalBatch>,
-    /// There may be something to prepare.
+    /// Whether there may be a segment to prepare.
     may_prepare: bool,
-    /// That nothing could be prepared was said.
+    /// Whether a failure to prepare a segment was logged.
     has_warned: bool,
     stall: Option<Stall>,
 }
 
-/// A time in which the disk takes no writes.
+/// A period in which the disk rejects writes.
 struct Stall {
     begun: Instant,
     next_attempt: Instant,
@@ -183,11 +189,11 @@ struct Stall {
 }
 
 enum Next {
-    /// Something is queued, or it is time to try again what could not be written.
+    /// Something is queued, or it is time to retry what could not be written.
     Commit,
     /// Nothing is queued, and there may be something to prepare.
     Prepare,
-    /// Nothing is queued, and the disk was found slow.
+    /// Nothing is queued, and the disk is considered slow.
     Probe,
     Stop,
 }
@@ -213,7 +219,7 @@ impl<D: Disk> GroupCommits<D> {
         }
     }
 
-    /// Waits for work, and takes what is queued. That goes before what is only prudent.
+    /// Waits for work, and takes what is queued. Commits go before preparation and probes.
     fn next(&mut self) -> Next {
         let mut queue = self.shared.lock();
         let probe_at = Instant::now() + PROBE_INTERVAL;
@@ -223,7 +229,7 @@ impl<D: Disk> GroupCommits<D> {
             if queue.stopping && (queue.batches.is_empty() || self.stall.is_some()) {
                 return Next::Stop;
             }
-            // What is stalled goes first, so it is no use to look at more before that is tried again.
+            // Stalled batches go first, so new ones need not be considered before the retry.
             let is_due = self.pending.is_empty() && !queue.batches.is_empty();
             if is_due || wait.is_some_and(|wait| wait.is_zero()) {
                 self.pending.append(&mut queue.batches);
@@ -245,7 +251,7 @@ impl<D: Disk> GroupCommits<D> {
         }
     }
 
-    /// Makes what is pending durable, and sees to it that there is room for more.
+    /// Makes pending batches durable, and makes room for more.
     fn commit(&mut self) -> Result<(), WalError> {
         if self.stall.is_some() {
             self.release()?;
@@ -256,7 +262,7 @@ impl<D: Disk> GroupCommits<D> {
             self.sync()?;
             self.counters.bytes_written.store(self.writer.bytes_written(), Ordering::Relaxed);
             (self.report)(DiskReport::Durable(last));
-            // Nobody waits for room, but clients wait for the report.
+            // Clients wait for the report, and no one waits for the release.
             self.release()?;
             self.pending.clear();
             self.may_prepare = true;
@@ -275,7 +281,7 @@ impl<D: Disk> GroupCommits<D> {
         Ok(())
     }
 
-    /// Segments came or went.
+    /// Updates the counters after segments were added or removed.
     fn measure(&self) {
         self.counters.file_bytes.store(self.writer.file_bytes(), Ordering::Relaxed);
         let held = self.writer.held();
@@ -285,7 +291,8 @@ impl<D: Disk> GroupCommits<D> {
         }
     }
 
-    /// Lets go of what the pending batches release. What cannot go now goes with the next release, or during a stall.
+    /// Releases the segments that the pending batches no longer need. What cannot be released now
+    /// is released with the next batches, or during a stall.
     fn release(&mut self) -> Result<(), WalError> {
         for &(shard, index) in self.pending.iter().flat_map(|batch| &batch.released) {
             unless_final(self.writer.release(shard, index))?;
@@ -340,13 +347,13 @@ impl<D: Disk> GroupCommits<D> {
         if batches > 0 {
             tracing::warn!(
                 batches,
-                "stopped before the disk took what waited for it; nobody was promised that"
+                "stopped while the disk took no writes: dropped the queued batches, none was acknowledged"
             );
         }
     }
 }
 
-/// What failed may be done later: an error only if it may not.
+/// Ignores a retryable failure, whose operation may be repeated later.
 fn unless_final(result: Result<(), WalError>) -> Result<(), WalError> {
     result.or_else(|error| if error.is_retryable() { Ok(()) } else { Err(error) })
 }
@@ -406,7 +413,8 @@ mod tests {
         }
     }
 
-    /// A real disk on which no file can be created while it is full, and syncs do not return while it hangs.
+    /// A real disk on which file creation fails while it is full, and syncs do not return while it
+    /// hangs.
     #[derive(Clone, Debug)]
     struct FaultyDisk {
         disk: FsDisk,
@@ -496,7 +504,7 @@ mod tests {
         }
     }
 
-    /// A small log on a disk that is full as soon as the log is open.
+    /// A small log on a disk that becomes full as soon as the log is open.
     struct Filled {
         thread: DiskThread,
         reports: mpsc::Receiver<DiskReport>,
@@ -557,7 +565,8 @@ mod tests {
         filled.submitted += 1;
         filled.thread.submit(batch(filled.submitted));
         filled.full.store(false, Ordering::Relaxed);
-        // What was queued when the thread tried again is durable before it recovers, what came later after that.
+        // Batches queued before the retry are durable before the recovery is reported, later ones
+        // after it.
         let last = DiskReport::Durable(WalSequence(filled.submitted));
         let mut awaited = vec![last, DiskReport::Recovered];
         while !awaited.is_empty() {
@@ -585,7 +594,7 @@ mod tests {
         assert!(entries_found(directory.path()) >= promised);
     }
 
-    /// Looks at the disk, as the shell does at each tick, until that brings news.
+    /// Ticks the watch, as the worker does, until it reports a change.
     fn news(watch: &mut SlowDiskWatch) -> bool {
         loop {
             if let Some(slow) = watch.tick() {
@@ -597,8 +606,8 @@ mod tests {
 
     #[test]
     fn a_disk_that_hangs_is_found_slow_and_probed_until_it_keeps_up() {
-        // Ticks follow each other as fast as this thread looks: many of them, so that a sync of a
-        // disk that works is short.
+        // Ticks follow each other as fast as this thread can loop. The bound is high enough that a
+        // sync of a working disk stays below it.
         const BOUND_TICKS: u64 = 100_000;
         let directory = tempfile::tempdir().unwrap();
         let disk = FaultyDisk::open_at(directory.path());

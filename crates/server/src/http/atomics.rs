@@ -1,9 +1,11 @@
-//! `/v1/atomics/{id}`: registers, which are keys that hold a decimal number of 64 bits.
+//! `/v1/atomics/{id}`: registers, which are keys with a decimal 64-bit number.
 //!
-//! Owns how an exchange is asked for and answered. A register that is not there holds 0. Whether a key holds a number, and
-//! what an exchange does, the state machine knows; the key of a register is its id, so every other interface sees it too.
+//! Owns the requests and answers of exchanges. A missing register has the value 0. The state
+//! machine decides whether a key holds a number, and executes an exchange. The key of a register is
+//! its id, so every other interface sees it too.
 //!
-//! An id may hold slashes. Only of a `POST` is the last segment the operation, so every id can be read.
+//! An id may contain slashes. Only in a `POST` is the last segment an operation, so every id can be
+//! read.
 
 use bytes::Bytes;
 use hyper::Method;
@@ -81,7 +83,7 @@ async fn compare_exchange<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result
     exchanged(call.submit(Request::Write(write)).await?, &key, new)
 }
 
-/// `new_value` is what the register holds afterwards: that of before if nothing was exchanged.
+/// `new_value` is the register's value afterwards, which is the old one if nothing was exchanged.
 fn exchanged(reply: Reply, key: &[u8], new: i64) -> Result<Response, Problem> {
     let Exchange { swapped, old, .. } = match reply {
         Reply::Exchanged(exchange) => exchange,

@@ -1,9 +1,11 @@
-//! Which host a request is addressed to, and whether this node answers for it.
+//! Checks that a request is addressed to a host that this node answers for.
 //!
-//! A web page may bind a name of its own to this node's address (DNS rebinding): its requests are then of the page's own
-//! origin, and only their `Host` tells. So a node answers for IP addresses, `localhost`, the names that it listens on and
-//! those of `--allowed-hosts`, as etcd does with `--host-whitelist`. Anything else is 421: the request may be right, but
-//! not at this server (RFC 9110 section 15.5.20), which tells it apart from the 403 of [`super::cross_origin`].
+//! A web page may bind a name of its own domain to this node's address (DNS rebinding). Its
+//! requests then have the page's own origin, and only their `Host` reveals it. So a node answers
+//! for IP addresses, `localhost`, the names that it listens on and those of `--allowed-hosts`, as
+//! etcd does with `--host-whitelist`. For others it answers 421: the request may be valid, but not
+//! at this server (RFC 9110 section 15.5.20). That distinguishes it from the 403 of
+//! [`super::cross_origin`].
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -15,7 +17,7 @@ use hyper::http::request::Parts;
 use super::problem::{Problem, ProblemKind};
 use crate::config::HOST_BYTES_MAX;
 
-/// `host[:port]` of a request, well formed.
+/// A well-formed `host[:port]` of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Authority<'a> {
     text: &'a str,
@@ -23,11 +25,11 @@ struct Authority<'a> {
 }
 
 impl<'a> Authority<'a> {
-    /// Of a request: that of an absolute target, otherwise `Host`. `None` for HTTP/1.0 without `Host`, which no browser
-    /// sends.
+    /// The authority of a request: that of an absolute target, otherwise `Host`. `None` for
+    /// HTTP/1.0 without `Host`, which no browser sends.
     ///
     /// # Errors
-    /// 400 if `Host` is missing, malformed, or there more than once (RFC 9112 section 3.2).
+    /// 400 if `Host` is missing, malformed, or given more than once (RFC 9112 section 3.2).
     fn of(head: &'a Parts) -> Result<Option<Authority<'a>>, Problem> {
         let mut fields = head.headers.get_all(HOST).iter();
         let field = match (fields.next(), fields.next()) {
@@ -61,7 +63,7 @@ impl<'a> Authority<'a> {
         (port_is_valid && host_is_valid).then_some(Authority { text, host })
     }
 
-    /// A name cannot be bound to an address by a page if it is an address.
+    /// Whether the host is an IP address, which a page cannot bind to another address.
     fn is_ip(self) -> bool {
         self.host.starts_with('[') || self.host.parse::<Ipv4Addr>().is_ok()
     }
@@ -71,7 +73,7 @@ fn is_ipv6(text: &str) -> bool {
     text.parse::<Ipv6Addr>().is_ok()
 }
 
-/// A byte of a registered name, RFC 3986 section 3.2.2.
+/// Whether a byte may be part of a registered name, RFC 3986 section 3.2.2.
 fn is_of_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(&byte)
 }
@@ -80,18 +82,18 @@ fn is_of_name(byte: u8) -> bool {
 #[derive(Clone, Debug, Default)]
 pub struct AllowedHosts {
     names: Vec<String>,
-    /// The `Host` that was allowed last. Nearly every request has the same one, and parsing it again
-    /// would take as long as parsing the rest of a short request.
+    /// The last allowed `Host`. Nearly every request has the same one, and parsing it again would
+    /// take as long as parsing the rest of a short request.
     last: RefCell<Option<HeaderValue>>,
 }
 
 impl AllowedHosts {
-    /// IP addresses and `localhost` are always allowed.
+    /// Allows `names`, besides IP addresses and `localhost`.
     pub fn new(names: impl IntoIterator<Item = String>) -> AllowedHosts {
         AllowedHosts { names: names.into_iter().collect(), last: RefCell::default() }
     }
 
-    /// The `host[:port]` that a request is addressed to, as it was written. `None` as of [`Authority::of`].
+    /// The `host[:port]` of a request, as it was written. `None` for HTTP/1.0 without `Host`.
     ///
     /// # Errors
     /// Those of [`Authority::of`], and 421 if this node does not answer for that host.
@@ -114,7 +116,7 @@ impl AllowedHosts {
         if authority.is_ip() {
             return Ok(());
         }
-        // The root's dot is part of a name, and resolvers take it.
+        // The trailing dot of the root is part of a name, and resolvers accept it.
         let name = authority.host.strip_suffix('.').unwrap_or(authority.host);
         let is_allowed = name.eq_ignore_ascii_case("localhost")
             || self.names.iter().any(|allowed| allowed.eq_ignore_ascii_case(name));

@@ -1,8 +1,9 @@
-//! `/v1/backup`: this node's state of every shard, as one file.
+//! `/v1/backup`: this node's state of every shard, in one file.
 //!
-//! Owns which snapshots make up a backup. They are this node's own, at or behind a checkpoint that was put into every
-//! log after the request came: so the backup holds everything that was acknowledged before. With `stale` there is no
-//! checkpoint and nobody is asked: what this node has applied is what there is.
+//! Owns which snapshots make up a backup. They are this node's own, at or after a checkpoint that
+//! was appended to every log after the request arrived. So the backup contains everything
+//! acknowledged before the request. With `stale` there is no checkpoint, and no other node is
+//! asked: the backup is what this node has applied.
 
 use std::time::{Duration, Instant};
 
@@ -19,13 +20,13 @@ use super::service::{self, Call};
 use crate::backup::{BackupSource, OpenSnapshots};
 use crate::store::Store;
 
-/// Between two looks at whether the snapshots are made.
+/// Time between two checks whether the snapshots are finished.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How long a node may take to apply what the others have committed. Making a snapshot may take as long as it takes.
+/// How long a node may take to apply what is committed. Making a snapshot has no time limit.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often snapshots are looked up again because newer ones took their place.
+/// How often opening is retried because newer snapshots replaced those found.
 const OPENS_MAX: usize = 5;
 
 const MEDIA_TYPE: &str = "application/octet-stream";
@@ -60,8 +61,9 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
     Ok(response::parts(MEDIA_TYPE, open.read(place)))
 }
 
-/// The last move of slots of each shard here. Refuses while one is under way: the snapshots of its two shards could hold its keys
-/// twice, or not at all. Each shard's own log says so, so a node that is behind notices it by the time it has the snapshots.
+/// The last slot move of each local shard. Refuses while a move is in progress: the snapshots of
+/// its two shards could contain its keys twice, or not at all. Each shard's own log records moves,
+/// so a node that is behind notices a move by the time it has the snapshots.
 async fn settled<S: Store>(store: &S) -> Result<Vec<(ShardId, MigrationId)>, Problem> {
     let status = store.status().await;
     if status.shards.iter().any(|shard| shard.is_moving) {
@@ -71,7 +73,8 @@ async fn settled<S: Store>(store: &S) -> Result<Vec<(ShardId, MigrationId)>, Pro
 }
 
 fn moving() -> Problem {
-    let detail = "slots are on their way between shards; nothing was done. Ask again when that is over";
+    let detail =
+        "slots are on their way between shards; nothing was done. WorkerRequest again when that is over";
     Problem::new(ProblemKind::SlotsMoving, detail)
 }
 
@@ -106,7 +109,7 @@ async fn open<S: Store>(
     Err(Problem::new(ProblemKind::NoSnapshot, format!("the snapshots cannot be opened: {reason}")))
 }
 
-/// Waits until this node has a snapshot of every shard with everything up to the wanted index.
+/// Waits until this node has a snapshot of every shard up to the wanted index.
 async fn snapshots<S: Store>(store: &S, wanted: &[(ShardId, LogIndex)]) -> Result<Vec<SnapshotId>, Problem> {
     let begun = Instant::now();
     loop {
@@ -131,14 +134,14 @@ async fn snapshots<S: Store>(store: &S, wanted: &[(ShardId, LogIndex)]) -> Resul
     }
 }
 
-/// How far the snapshot of a shard is.
+/// The progress of a shard's snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     There(SnapshotId),
     Making,
     /// The entry is not applied here yet.
     Behind,
-    /// It was applied, and no snapshot came of it.
+    /// The entry was applied, but no snapshot was made.
     None,
 }
 

@@ -1,8 +1,8 @@
-//! Request bodies: read up to a limit, or thrown away in a manner that lets the client read the answer.
+//! Request bodies: read up to a limit, or discarded in a way that lets the client read the answer.
 //!
-//! Owns the body of one request from its head to its end. Nothing is read that was not asked for: a request
-//! without a body costs nothing here, and a client that waits for `100 Continue` is not invited to send what
-//! would be refused.
+//! Owns the body of one request from its head to its end. Nothing is read unless asked for: a
+//! request without a body costs nothing here, and a client that waits for `100 Continue` is not
+//! asked to send what would be refused.
 
 use std::time::Duration;
 
@@ -17,21 +17,23 @@ use super::problem::{Problem, ProblemKind};
 use super::server::BUFFER_BYTES_MAX;
 use crate::memory::Reservation;
 
-/// How much of a refused body is read and thrown away. A client that sends before it listens gets its answer if what
-/// it sends fits in this and its socket's buffers; the connection of one that sends more is cut.
+/// How many bytes of a refused body are read and discarded. A client that sends before it reads
+/// gets its answer if its body fits into this and the socket's buffers; with a longer body, its
+/// connection is cut.
 const DISCARD_BYTES_MAX: usize = 64 << 20;
 
 /// The body of one request.
 pub(super) struct RequestBody {
     incoming: Incoming,
     read_timeout: Duration,
-    /// Whether the end was seen. A chunked body does not know that it ended, so this remembers.
+    /// Whether the end was seen. A chunked body does not report that it ended, so it is stored
+    /// here.
     ended: bool,
-    /// Whether the client waits for an invitation before it sends.
+    /// Whether the client waits for `100 Continue` before it sends.
     awaits_invitation: bool,
 }
 
-/// What a body is read as, which is what its limit is called.
+/// The limit of a body, by what the body is.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum BodyLimit {
     /// The body is the value.
@@ -66,10 +68,10 @@ impl RequestBody {
         }
     }
 
-    /// The whole body. A length that is stated and over the limit is refused before anything is read.
+    /// Reads the whole body. A stated length over the limit is refused before anything is read.
     ///
-    /// What has arrived counts in `memory`. While there is none, the client is not read from; after
-    /// a while the request is refused.
+    /// Received bytes are counted in `memory`. While there is none, nothing is read from the
+    /// client; after a while the request is refused.
     pub async fn read(&mut self, limit: BodyLimit, memory: &mut Reservation) -> Result<Bytes, Problem> {
         if self.ended {
             return Ok(Bytes::new());
@@ -81,7 +83,7 @@ impl RequestBody {
         match timeout(self.read_timeout, self.collect(limit, memory)).await {
             Ok(result) => result,
             Err(_) => {
-                // Nobody reads the rest: the connection ends after the answer.
+                // The rest is not read, so the connection ends after the answer.
                 self.ended = true;
                 let detail = format!("the body did not arrive within {} s", self.read_timeout.as_secs_f64());
                 Err(Problem::new(ProblemKind::RequestTimeout, detail))
@@ -100,7 +102,7 @@ impl RequestBody {
             return Ok(first);
         }
         let Some(second) = self.next_data().await? else { return Ok(first) };
-        // The stated length is at most the limit here, so it is safe to reserve at once.
+        // The stated length is within the limit here, so it is safe to reserve it at once.
         let stated = self.incoming.size_hint().exact().unwrap_or_default() as usize;
         let mut whole = BytesMut::with_capacity(first.len() + second.len() + stated);
         whole.extend_from_slice(&first);
@@ -118,7 +120,7 @@ impl RequestBody {
         Ok(whole.freeze())
     }
 
-    /// The next bytes, or `None` at the end. Trailers mean nothing here.
+    /// The next bytes, or `None` at the end. Trailers are ignored.
     async fn next_data(&mut self) -> Result<Option<Bytes>, Problem> {
         while !self.ended {
             let Some(frame) = self.incoming.frame().await else {
@@ -137,9 +139,9 @@ impl RequestBody {
         Ok(None)
     }
 
-    /// Lets go of the body when the answer is ready. If the client is still sending, what it sends is thrown away
-    /// while it is answered: closing on unread bytes would reset the connection, and the reset can overtake the
-    /// answer (RFC 9112, section 9.6).
+    /// Releases the body when the answer is ready. If the client is still sending, its bytes are
+    /// discarded while it is answered: closing with unread bytes would reset the connection, and
+    /// the reset can overtake the answer (RFC 9112, section 9.6).
     pub fn finish(mut self) {
         if self.ended || self.awaits_invitation {
             return;
@@ -155,8 +157,8 @@ impl RequestBody {
                     }
                 }
             };
-            // Whether it ended, was too much or took too long: dropping the body now tells hyper to end the
-            // connection unless the body was complete.
+            // In any case the body is dropped now, which makes hyper end the connection unless the
+            // body was complete.
             let _ = timeout(read_timeout, discarding).await;
         });
     }

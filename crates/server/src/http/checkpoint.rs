@@ -1,6 +1,7 @@
-//! `/v1/cluster/checkpoint`: every shard, at one index of each, so that replicas can be compared and copied.
+//! `/v1/cluster/checkpoint`: appends a checkpoint to every shard's log, so that replicas can be
+//! compared and copied at one index.
 //!
-//! Owns asking all shards at once. What the replicas made of it shows in `/v1/cluster`.
+//! Owns submitting to all shards at once. `/v1/cluster` shows the replicas' results.
 
 use hyper::Method;
 use serde::Serialize;
@@ -33,7 +34,8 @@ struct Shard {
     index: u64,
 }
 
-/// Puts a checkpoint into the log of every shard. Everything acknowledged before the call lies in front of them.
+/// Appends a checkpoint to the log of every shard. Everything acknowledged before the call precedes
+/// them.
 pub(super) async fn of_all_shards<S: Store>(store: &S) -> Result<Vec<(ShardId, LogIndex)>, Problem> {
     let view = match store.submit(Request::Cluster).await {
         Reply::Cluster(view) => view,
@@ -41,7 +43,7 @@ pub(super) async fn of_all_shards<S: Store>(store: &S) -> Result<Vec<(ShardId, L
         _ => return Err(Problem::mismatched_reply()),
     };
     let shards: Vec<ShardId> = view.shards.iter().map(|shard| shard.shard).collect();
-    // All are asked before the first answer is waited for.
+    // All requests are submitted before the first reply is awaited.
     let asked: Vec<_> =
         shards.iter().map(|&shard| store.submit(Request::Write(Write::Checkpoint { shard }))).collect();
     let mut indexes = Vec::with_capacity(shards.len());

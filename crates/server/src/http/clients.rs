@@ -1,6 +1,6 @@
-//! `/v1/cluster/clients`: the connections of this node that have taken most.
+//! `/v1/cluster/clients`: the connections of this node with the highest load.
 //!
-//! Owns the names of the fields. What is counted stands in `crate::clients`.
+//! Owns the names of the fields; `crate::clients` owns the counters.
 
 use serde::Serialize;
 
@@ -11,16 +11,16 @@ use super::uri::parse_u64;
 use crate::clients::Client;
 use crate::store::Store;
 
-/// Connections listed when no limit is given.
+/// Connections that are listed without a limit.
 const LISTED: usize = 20;
 
-/// Connections listed at most: their addresses and numbers fill a page of some 200 KiB.
+/// Most connections that can be listed: their addresses and numbers fill about 200 KiB.
 pub(super) const LISTED_MAX: usize = 1_000;
 
 #[derive(Serialize)]
 struct Clients {
     node: u64,
-    /// Connections that are open, listed or not.
+    /// Number of open connections, listed or not.
     connections: usize,
     /// Requests that wait for their turn.
     requests_waiting: u64,

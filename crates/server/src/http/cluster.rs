@@ -1,11 +1,12 @@
 //! `/v1/cluster`: what this node knows of the cluster, as one JSON object.
 //!
-//! Owns the names of its fields. Numbers of nodes, shards and replicas are those of the logs and metrics.
+//! Owns the names of its fields. Numbers of nodes, shards and replicas are those in logs and
+//! metrics.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tidelock_core::command::{ClusterView, HostView, ReplicaView, Reply, Request, ShardView, Standing};
+use tidelock_core::command::{ClusterView, HostRole, HostView, ReplicaView, Reply, Request, ShardView};
 
 use super::problem::Problem;
 use super::response::{self, Response};
@@ -41,8 +42,7 @@ struct Cluster<'a> {
 #[derive(Serialize)]
 struct Host<'a> {
     node: u64,
-    /// `null` until the host has registered itself.
-    /// Its uuid.
+    /// The host's uuid; `null` until the host has registered itself.
     id: Option<String>,
     peer_address: &'a str,
     http_address: &'a str,
@@ -51,12 +51,12 @@ struct Host<'a> {
     created: u64,
     updated: u64,
     connected: bool,
-    /// How far its clock is from that of the node that answers; `null` if that was not measured.
+    /// How far its clock differs from the answering node's; `null` if not measured.
     clock: Option<Clock>,
-    /// What is wanted of it: `voter`, `learner`, `leaving` or `removed`.
+    /// The wanted role: `voter`, `learner`, `leaving` or `removed`.
     standing: &'static str,
     draining: bool,
-    /// Whether it has been silent for so long that others take its place.
+    /// Whether it has been silent for so long that its replicas are placed on other hosts.
     dead: bool,
 }
 
@@ -75,10 +75,10 @@ impl<'a> Host<'a> {
             connected: host.connected,
             clock: host.clock.map(|clock| Clock { ahead_ms: clock.ahead_ms, error_ms: clock.error_ms }),
             standing: match host.standing {
-                Standing::Voter => "voter",
-                Standing::Learner => "learner",
-                Standing::Leaving => "leaving",
-                Standing::Removed => "removed",
+                HostRole::Voter => "voter",
+                HostRole::Learner => "learner",
+                HostRole::Leaving => "leaving",
+                HostRole::Removed => "removed",
             },
             draining: host.draining,
             dead: host.dead,
@@ -131,7 +131,7 @@ struct Replica {
 #[derive(Serialize)]
 struct Checkpoint {
     index: u64,
-    /// Eight hexadecimal digits: nothing to calculate with.
+    /// Eight hexadecimal digits.
     checksum: String,
 }
 

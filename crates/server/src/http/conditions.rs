@@ -1,7 +1,7 @@
-//! `If-Match` and `If-None-Match` (RFC 9110, section 13) over entity tags that are versions.
+//! `If-Match` and `If-None-Match` (RFC 9110, section 13) with entity tags that are versions.
 //!
-//! Owns which conditions are understood. What is not understood is refused rather than ignored: a write whose
-//! condition was dropped is a lost update.
+//! Owns which conditions are understood. Others are refused rather than ignored: a write whose
+//! condition is ignored is a lost update.
 
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
@@ -25,21 +25,21 @@ pub(super) fn of_write(headers: &HeaderMap) -> Result<Condition, Problem> {
     }
 }
 
-/// What a read asks of the version it finds.
+/// The conditions of a read on the current version.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadConditions<'a> {
     if_match: Option<&'a HeaderValue>,
     if_none_match: Option<&'a HeaderValue>,
 }
 
-/// What becomes of a read.
+/// The result of evaluating a read's conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Answer as usual.
     Proceed,
-    /// 304: the client has this version.
+    /// 304: the client has the current version.
     NotModified,
-    /// 412: the client wanted another version.
+    /// 412: the client required another version.
     Failed,
 }
 
@@ -58,7 +58,8 @@ impl<'a> ReadConditions<'a> {
         Ok(conditions)
     }
 
-    /// Judges the version found, [`Version::ABSENT`] if there is no such key.
+    /// Evaluates the conditions on the current version, [`Version::ABSENT`] if the key does not
+    /// exist.
     pub fn judge(self, current: Version) -> Verdict {
         let names = |header: &HeaderValue, weakly: bool| {
             let exists = current != Version::ABSENT;
@@ -77,7 +78,8 @@ impl<'a> ReadConditions<'a> {
     }
 }
 
-/// The only header of this name. Several lines would be a list, which could be joined; no client sends them.
+/// The only header of this name. Several lines would form a list; no client sends that, so it is
+/// refused.
 fn single(headers: &HeaderMap, name: HeaderName) -> Result<Option<&HeaderValue>, Problem> {
     let mut values = headers.get_all(&name).iter();
     match (values.next(), values.next()) {
@@ -89,12 +91,12 @@ fn single(headers: &HeaderMap, name: HeaderName) -> Result<Option<&HeaderValue>,
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Tag {
     version: Version,
-    /// `W/"7"`: an intermediary recoded the value on its way out. Good enough to spare a download, not to
+    /// `W/"7"`: an intermediary re-encoded the value. Good enough to avoid a download, not to
     /// overwrite.
     weak: bool,
 }
 
-/// The tags of a list, `None` for each that is no version.
+/// The tags of a list, `None` for each that is not a version.
 fn tags(list: &[u8]) -> impl Iterator<Item = Option<Tag>> {
     list.split(|&byte| byte == b',').map(|item| {
         let item = item.trim_ascii();

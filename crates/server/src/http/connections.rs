@@ -1,8 +1,9 @@
-//! What each open connection is doing and for how long, and how it is told to end.
+//! The state of each open connection, its timeouts, and how it is told to end.
 //!
-//! Owns the table of connections and the clock of their idleness. It reads no byte of HTTP: the stream reports that
-//! bytes came or went, the service that a request is being answered, and a sweep about once a second compares that
-//! with the limits. A timer for each request would cost more than the request.
+//! Owns the table of connections and their idle times. It reads no HTTP: the stream reports bytes
+//! that were received or sent, the service reports requests being answered. About once a second a
+//! sweep compares that with the limits, because a timer for each request would cost more than the
+//! request.
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -16,38 +17,38 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use super::carry::Handover;
+use super::hijack::Handover;
 use crate::clients::Client;
 
-/// How a connection should go on.
+/// How a connection should continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
-    /// As it does.
+pub(super) enum CloseMode {
+    /// Serve requests.
     Serve,
-    /// Answer what is being answered, take nothing new.
+    /// Answer the current request, accept no other.
     Finish,
-    /// End now.
+    /// Close at once.
     Cut,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Nothing has come since the last request.
+    /// Nothing was received since the last request.
     Idle,
-    /// Some of a request has come.
+    /// A part of a request was received.
     Head,
-    /// A request is with the service, which has its own deadlines.
+    /// The service answers a request, with its own deadlines.
     Answering,
 }
 
 /// One open connection.
 pub(super) struct Connection {
     phase: Cell<Phase>,
-    /// Rises with each request taken and each write that moved bytes.
+    /// Rises with each request and with each write that sent bytes.
     progress: Cell<u64>,
-    /// What the last sweep that saw a change saw, and when.
+    /// The state at the last sweep that found a change, and its time.
     observed: Cell<(Phase, u64, Instant)>,
-    order: Cell<Order>,
+    order: Cell<CloseMode>,
     waker: RefCell<Option<Waker>>,
     handover: Handover,
     client: Arc<Client>,
@@ -59,20 +60,20 @@ impl Connection {
             phase: Cell::new(Phase::Idle),
             progress: Cell::new(0),
             observed: Cell::new((Phase::Idle, 0, now)),
-            order: Cell::new(Order::Serve),
+            order: Cell::new(CloseMode::Serve),
             waker: RefCell::new(None),
             handover: Handover::default(),
             client,
         }
     }
 
-    /// Whether it is to be taken from the parser.
+    /// The hand-over from the HTTP parser to streamed events.
     pub fn handover(&self) -> &Handover {
         &self.handover
     }
 
-    /// The current order; a later one wakes the task.
-    pub fn poll_order(&self, context: &Context<'_>) -> Order {
+    /// The current order. When it changes, the task is woken.
+    pub fn poll_order(&self, context: &Context<'_>) -> CloseMode {
         let mut waker = self.waker.borrow_mut();
         if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
             *waker = Some(context.waker().clone());
@@ -93,9 +94,9 @@ impl Connection {
         self.progress.set(self.progress.get().wrapping_add(1));
     }
 
-    /// Orders only ever become more urgent.
-    fn order(&self, order: Order) {
-        if order == Order::Cut || self.order.get() == Order::Serve {
+    /// Sets the order; it only becomes more urgent.
+    fn order(&self, order: CloseMode) {
+        if order == CloseMode::Cut || self.order.get() == CloseMode::Serve {
             self.order.set(order);
             if let Some(waker) = self.waker.borrow().as_ref() {
                 waker.wake_by_ref();
@@ -103,8 +104,8 @@ impl Connection {
         }
     }
 
-    /// Whether it has been waiting for longer than `limits` allow.
-    fn is_overdue(&self, now: Instant, limits: Patience) -> bool {
+    /// Whether it has waited for longer than `limits` allow.
+    fn is_overdue(&self, now: Instant, limits: ConnectionTimeouts) -> bool {
         let (phase, progress) = (self.phase.get(), self.progress.get());
         let (observed_phase, observed_progress, since) = self.observed.get();
         if (phase, progress) != (observed_phase, observed_progress) {
@@ -120,7 +121,7 @@ impl Connection {
     }
 }
 
-/// A request is being answered while this lives.
+/// Marks a request as being answered until it is dropped.
 pub(super) struct Answering<'a>(&'a Connection);
 
 impl Drop for Answering<'_> {
@@ -132,10 +133,10 @@ impl Drop for Answering<'_> {
 
 /// How long a connection may wait.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
-    /// For a request head to be complete.
+pub(super) struct ConnectionTimeouts {
+    /// For a complete request head.
     pub head: Duration,
-    /// For anything at all.
+    /// For any data.
     pub idle: Duration,
 }
 
@@ -146,8 +147,8 @@ pub(super) struct Connections {
     closed_one: Notify,
 }
 
-/// A place in the table, vacated when dropped.
-pub(super) struct Place {
+/// A connection's entry in the table, removed when dropped.
+pub(super) struct ConnectionEntry {
     connections: Rc<Connections>,
     position: usize,
     pub connection: Rc<Connection>,
@@ -158,32 +159,32 @@ impl Connections {
         self.open.borrow().len()
     }
 
-    pub fn admit(self: &Rc<Self>, now: Instant, client: Arc<Client>) -> Place {
+    pub fn admit(self: &Rc<Self>, now: Instant, client: Arc<Client>) -> ConnectionEntry {
         let connection = Rc::new(Connection::new(now, client));
         let position = self.open.borrow_mut().insert(connection.clone());
-        Place { connections: self.clone(), position, connection }
+        ConnectionEntry { connections: self.clone(), position, connection }
     }
 
-    /// Orders every connection.
-    pub fn order_all(&self, order: Order) {
+    /// Sets the order of every connection.
+    pub fn order_all(&self, order: CloseMode) {
         for (_, connection) in self.open.borrow().iter() {
             connection.order(order);
         }
     }
 
-    /// Cuts the connections that wait for too long; returns how many.
-    pub fn sweep(&self, now: Instant, limits: Patience) -> u64 {
+    /// Cuts the connections that have waited too long; returns how many.
+    pub fn sweep(&self, now: Instant, limits: ConnectionTimeouts) -> u64 {
         let mut overdue = 0;
         for (_, connection) in self.open.borrow().iter() {
-            if connection.order.get() != Order::Cut && connection.is_overdue(now, limits) {
-                connection.order(Order::Cut);
+            if connection.order.get() != CloseMode::Cut && connection.is_overdue(now, limits) {
+                connection.order(CloseMode::Cut);
                 overdue += 1;
             }
         }
         overdue
     }
 
-    /// Returns when none is open.
+    /// Returns once no connection is open.
     pub async fn all_closed(&self) {
         while self.len() > 0 {
             self.closed_one.notified().await;
@@ -191,15 +192,15 @@ impl Connections {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionEntry {
     fn drop(&mut self) {
         self.connections.open.borrow_mut().remove(self.position);
-        // A permit is stored if nobody waits yet, so the last one to leave is never missed.
+        // `notify_one` stores a permit if no task waits yet, so the last close is never missed.
         self.connections.closed_one.notify_one();
     }
 }
 
-/// A socket that reports to its connection.
+/// A socket that reports its progress to its connection.
 pub(super) struct WatchedStream<'a> {
     pub stream: TcpStream,
     pub connection: &'a Connection,
@@ -276,7 +277,8 @@ mod tests {
         Client::new(ClientId(1), "HTTP", None).into()
     }
 
-    const LIMITS: Patience = Patience { head: Duration::from_secs(10), idle: Duration::from_secs(120) };
+    const LIMITS: ConnectionTimeouts =
+        ConnectionTimeouts { head: Duration::from_secs(10), idle: Duration::from_secs(120) };
 
     fn seconds(start: Instant, seconds: u64) -> Instant {
         start + Duration::from_secs(seconds)
@@ -303,7 +305,7 @@ mod tests {
         assert_eq!(connections.sweep(seconds(start, 9_100), LIMITS), 0, "the client takes the answer");
         assert_eq!(connections.sweep(seconds(start, 9_220), LIMITS), 0);
         assert_eq!(connections.sweep(seconds(start, 9_221), LIMITS), 1);
-        assert_eq!(connection.order.get(), Order::Cut);
+        assert_eq!(connection.order.get(), CloseMode::Cut);
         assert_eq!(connections.sweep(seconds(start, 9_999), LIMITS), 0, "cut once");
     }
 
@@ -321,9 +323,9 @@ mod tests {
     #[test]
     fn an_order_only_becomes_more_urgent() {
         let connection = Connection::new(Instant::now(), client());
-        connection.order(Order::Cut);
-        connection.order(Order::Finish);
-        assert_eq!(connection.order.get(), Order::Cut);
+        connection.order(CloseMode::Cut);
+        connection.order(CloseMode::Finish);
+        assert_eq!(connection.order.get(), CloseMode::Cut);
     }
 
     #[test]

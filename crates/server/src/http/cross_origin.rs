@@ -1,9 +1,11 @@
-//! Refuses changes that a web page of another origin asks for.
+//! Refuses changes requested by a web page of another origin.
 //!
-//! A browser sends forms, beacons and simple fetches of any page to any address, this machine's own included, without
-//! asking the server first. It says so in `Sec-Fetch-Site`, which pages cannot set; browsers leave it out towards plain HTTP
-//! beyond loopback, where `Origin` has to do. The rules are those of `CrossOriginProtection` in Go's `net/http`. Programs
-//! send neither header and are not affected. Reads are left alone: without CORS headers a page cannot see their answers.
+//! A browser sends forms, beacons and simple fetches of any page to any address, including this
+//! machine's own, without asking the server first. It states how page and server are related in
+//! `Sec-Fetch-Site`, which pages cannot set. Browsers omit that header towards plain HTTP beyond
+//! loopback, where `Origin` must suffice. The rules are those of `CrossOriginProtection` in Go's
+//! `net/http`. Programs send neither header and are not affected. Reads are allowed: without CORS
+//! headers a page cannot see the answers.
 
 use hyper::Method;
 use hyper::header::{HeaderName, HeaderValue, ORIGIN};
@@ -13,8 +15,10 @@ use super::problem::{Problem, ProblemKind};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
+/// Checks the origin of a request.
+///
 /// # Errors
-/// 403 for an unsafe method if the browser says, or lets suspect, that another origin's page sent the request.
+/// 403 for an unsafe method if a page of another origin sent the request, or may have sent it.
 pub(super) fn check(head: &Parts, authority: Option<&str>) -> Result<(), Problem> {
     if matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS) {
         return Ok(());
@@ -28,7 +32,8 @@ pub(super) fn check(head: &Parts, authority: Option<&str>) -> Result<(), Problem
     if head.headers.get_all(ORIGIN).iter().all(is_own) { Ok(()) } else { Err(refused()) }
 }
 
-/// Whether an origin has this host and port. The scheme cannot be compared: a proxy in front may have taken TLS off.
+/// Whether an origin has this host and port. The scheme is not compared: a proxy may have
+/// terminated TLS.
 fn is_origin_of(origin: &HeaderValue, authority: &str) -> bool {
     let host = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
     host.is_some_and(|host| host.eq_ignore_ascii_case(authority))

@@ -1,7 +1,9 @@
-//! The fields `val` and `ver` of the kv1 dialect, from the query, an urlencoded form or multipart form data.
+//! The fields `val` and `ver` of the kv1 dialect, from the query, an urlencoded form or multipart
+//! form data.
 //!
-//! Owns where they are looked for: a field in the body wins over the same one in the query, and the first of several
-//! counts. A body of another type is not looked into. Values are bytes: no form is forced into UTF-8.
+//! Owns where they are looked up: a field in the body overrides the same one in the query, and the
+//! first of several is used. A body of another type is ignored. Values are bytes: no form is forced
+//! into UTF-8.
 
 use bytes::Bytes;
 use http_body_util::{BodyDataStream, Full};
@@ -14,14 +16,14 @@ use super::service::Call;
 use super::uri::Parameters;
 use crate::store::Store;
 
-/// What was found.
+/// The fields that were found.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Fields {
     pub val: Option<Bytes>,
     pub ver: Option<Bytes>,
 }
 
-/// Looks through the body, then the query.
+/// Reads the fields from the body, then from the query.
 pub(super) async fn read<S: Store>(call: &mut Call<'_, S>) -> Result<Fields, Problem> {
     let mut fields = read_body(call).await?;
     let query = call.parameters();
@@ -35,7 +37,7 @@ pub(super) async fn read<S: Store>(call: &mut Call<'_, S>) -> Result<Fields, Pro
 }
 
 async fn read_body<S: Store>(call: &mut Call<'_, S>) -> Result<Fields, Problem> {
-    // Read whatever its type is, so that one over the limit is refused as such.
+    // Read regardless of its type, so that a body over the limit is refused as such.
     let body = call.read_body(BodyLimit::Form(call.context.options.body_bytes_max)).await?;
     let content_type =
         call.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -45,7 +47,7 @@ async fn read_body<S: Store>(call: &mut Call<'_, S>) -> Result<Fields, Problem> 
     } else if media_type.eq_ignore_ascii_case("multipart/form-data") {
         let boundary = multer::parse_boundary(content_type)
             .map_err(|_| Problem::invalid("the content type of a multipart body must state its boundary"))?;
-        // Boxed because the parser is large: unboxed, every request of any kind would carry room for it.
+        // Boxed because the parser is large: unboxed, every request would reserve memory for it.
         Box::pin(parse_multipart(body, boundary)).await
     } else {
         Ok(Fields::default())
@@ -61,8 +63,8 @@ fn owned(parameters: Parameters<'_>, name: &str) -> Result<Option<Bytes>, Proble
     Ok(parameters.get(name)?.map(|value| Bytes::from(value.into_owned())))
 }
 
-/// Parses a body that is already here: its size is bounded, and no part of a form is acted on before the whole is
-/// known to be well-formed.
+/// Parses a body that was read completely: its size is bounded, and no part of a form is used
+/// before the whole is known to be well-formed.
 async fn parse_multipart(body: Bytes, boundary: String) -> Result<Fields, Problem> {
     let malformed = |_| Problem::invalid("the multipart body is malformed");
     let stream = BodyDataStream::new(Full::<Bytes>::new(body));

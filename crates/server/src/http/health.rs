@@ -1,7 +1,8 @@
-//! What operators and orchestrators ask: is it alive, is it ready, what are its numbers, what is it.
+//! Health, readiness, metrics and the welcome page.
 //!
-//! Owns the meaning of ready: this node can answer linearizable requests now, for every shard, and means to go on
-//! doing so. Alive is less: the process answers. Neither asks the store's queue, so both answer under any load.
+//! Ready means that this node can answer linearizable requests for every shard now, and is not
+//! about to stop. Alive means only that the process answers. Neither uses the store's queue, so
+//! both answer under any load.
 
 use std::fmt::Write;
 use std::sync::PoisonError;
@@ -16,8 +17,8 @@ use super::negotiate;
 use super::problem::Problem;
 use super::response::{self, Response};
 use super::service::{self, Call};
+use crate::metrics::RespCounters;
 use crate::metrics::{HttpCounters, OPEN_METRICS_TYPE, PROMETHEUS_TEXT_TYPE, Scrape};
-use crate::resp::RespCounters;
 use crate::store::Store;
 
 pub(super) async fn welcome<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
@@ -83,12 +84,12 @@ pub(super) async fn metrics<S: Store>(call: &Call<'_, S>) -> Result<Response, Pr
     Ok(response)
 }
 
-/// Why the disk takes no writes, or not in time, while it does not.
+/// Why the disk takes no writes, or is slow; `None` while neither holds.
 fn disk_error(context: &HttpContext) -> Option<String> {
     context.disk_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// The checks of readiness, each with what is wrong about it.
+/// The readiness checks, each with its failure if any.
 struct Report {
     checks: Vec<(String, Result<(), String>)>,
     warnings: Vec<String>,
@@ -140,7 +141,7 @@ impl Report {
         self.checks.iter().all(|(_, result)| result.is_ok())
     }
 
-    /// One line a check: all of them, or only what has failed.
+    /// One line a check: all of them, or only failed ones.
     fn text(&self, verbose: bool) -> String {
         let mut out = String::new();
         for (name, result) in &self.checks {
@@ -161,8 +162,8 @@ impl Report {
     }
 }
 
-/// One peer that is down is a warning; without a majority nothing linearizable can be answered. The shards' leaders
-/// would say so too, an election timeout later.
+/// One peer that is down is a warning. Without a majority no linearizable request can be answered;
+/// the shards' leaders would notice that an election timeout later.
 fn peers(status: &NodeStatus) -> Result<(), String> {
     let reachable = 1 + status.links.iter().filter(|(_, connected)| *connected).count();
     let nodes = 1 + status.links.len();

@@ -1,8 +1,8 @@
-//! JSON written straight into the answer's buffer.
+//! Writes JSON directly into the answer's buffer.
 //!
-//! Owns how bytes appear in JSON: as text when they are UTF-8, else as base64 under the same name with `_b64`
-//! behind it. Escaping is serde_json's; only the frame around it is laid out here, because the answers to hot
-//! requests should cost one allocation.
+//! Owns how bytes appear in JSON: as text if they are UTF-8, else as base64 under the same name
+//! with the suffix `_b64`. serde_json does the escaping. Only the structure is written here,
+//! because answers to frequent requests should cost one allocation.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -29,7 +29,8 @@ pub(super) fn push_signed_member(out: &mut Vec<u8>, name: &str, number: i64) {
     serde_json::to_writer(out, &number).expect("invariant: a number is JSON and a Vec takes every byte");
 }
 
-/// Appends `"name":"text"` or `"name_b64":"…"`, with a comma before it unless an object has just begun.
+/// Appends `"name":"text"` or `"name_b64":"…"`, with a comma before it except at the start of an
+/// object.
 pub(super) fn push_bytes_member(out: &mut Vec<u8>, name: &str, bytes: &[u8]) {
     match std::str::from_utf8(bytes) {
         Ok(text) => {

@@ -1,7 +1,8 @@
 //! The query parameters of requests that change something.
 //!
-//! A change whose parameter is misspelt is another change: a lock with `tll=30s` would stay forever. So these requests
-//! take no parameter that they do not know. Reads ignore them, as clients add some to pass caches.
+//! A change with a misspelt parameter is another change: a lock with `tll=30s` would stay forever.
+//! So these requests refuse unknown parameters. Reads ignore them, because clients add some to
+//! bypass caches.
 
 use hyper::Method;
 use hyper::http::request::Parts;
@@ -11,6 +12,8 @@ use super::problem::Problem;
 use super::route::Route;
 use super::uri::Parameters;
 
+/// Checks the query of a request.
+///
 /// # Errors
 /// 400 if the query of a change has a parameter that its route does not take.
 pub(super) fn check(head: &Parts, route: Route<'_>) -> Result<(), Problem> {
@@ -32,7 +35,7 @@ pub(super) fn check(head: &Parts, route: Route<'_>) -> Result<(), Problem> {
     }
 }
 
-/// `None` if the route takes no such method, or changes nothing by it.
+/// The parameters of a change; `None` if the route has no such method, or changes nothing with it.
 fn of(route: Route<'_>, method: &Method) -> Option<&'static [&'static str]> {
     match (route, method) {
         (_, &Method::GET | &Method::HEAD | &Method::OPTIONS) => None,

@@ -1,7 +1,7 @@
-//! Any other path at the root: the kv1 dialect, optimistic locking over versions in JSON.
+//! The kv1 dialect, on any other path at the root: optimistic locking with versions in JSON.
 //!
-//! Owns its texts and its JSON, which are those of the original. The key is the decoded path with its leading `/`.
-//! A put always has a condition: without `ver` it creates and never overwrites.
+//! Owns its texts and its JSON, which are those of the original. The key is the decoded path with
+//! its leading `/`. A put always has a condition: without `ver` it creates and never overwrites.
 
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
@@ -30,7 +30,8 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>, raw_path: &str) -> Resul
 
 fn key(raw_path: &str) -> Result<Bytes, Problem> {
     let key = uri::key(raw_path)?;
-    // Judged again once decoded: `/%761/keys` is not a way to a key that `/v1/keys` could not name.
+    // Checked again after decoding: `/%761/keys` must not reach a key that `/v1/keys` could not
+    // name.
     if route::is_reserved(&key) {
         return Err(Problem::no_such_route());
     }

@@ -1,7 +1,7 @@
 //! `/v1/keys`: pages of keys in byte order over all shards.
 //!
-//! Owns the page's parameters and JSON. The next page begins after the last key of this one, so nothing is held
-//! on the server between pages.
+//! Owns the parameters and the JSON of a page. The next page begins after the last key of this one,
+//! so the server holds nothing between pages.
 
 use bytes::Bytes;
 use tidelock_core::command::{Page, Read, Reply};
@@ -21,7 +21,7 @@ pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, 
     let parameters = call.parameters();
     let read = Read::List {
         prefix: parameters.key_bytes("prefix")?.unwrap_or_default(),
-        // Nothing precedes the empty key, which is no key: after it means from the start.
+        // The empty key does not exist and nothing precedes it: after it means from the start.
         after: parameters.key_bytes("after")?.filter(|after: &Bytes| !after.is_empty()),
         limit: limit(parameters)?,
         keys_only: parameters.flag("keys")?,
@@ -44,8 +44,8 @@ fn limit(parameters: Parameters<'_>) -> Result<usize, Problem> {
         .ok_or_else(|| Problem::invalid(format!("limit must be 1 to {}", limits::LIST_PAGE_ITEMS_MAX)))
 }
 
-/// `{"items":[{"key":"a","ver":1,"val":"x"}],"next":null}`; keys that expire have `ttl_ms`, too.
-/// `now` is the time by the clock that a key goes by.
+/// `{"items":[{"key":"a","ver":1,"val":"x"}],"next":null}`; keys that expire also have `ttl_ms`.
+/// `now` returns the time by the clock of a key's leader.
 fn encode(page: &Page, now: impl Fn(&[u8]) -> UnixMillis) -> Vec<u8> {
     let item_bytes = |value: &Option<Bytes>| value.as_ref().map_or(0, Bytes::len);
     let bytes: usize = page.items.iter().map(|item| item.key.len() + item_bytes(&item.value) + 48).sum();

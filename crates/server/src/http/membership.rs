@@ -1,7 +1,7 @@
-//! `/v1/cluster/hosts/…` and `/v1/cluster/shards/…`: what an operator wants of hosts and leaders.
+//! `/v1/cluster/hosts/…` and `/v1/cluster/shards/…`: changes of hosts and leaders by an operator.
 //!
-//! Owns the verbs' answers: 202 with what is wanted from now on, in the words of `/v1/cluster`, where whoever asked can
-//! see it come about; or the registry's refusal as a problem. What the steps are is the core's affair.
+//! Owns the answers: 202 with the wanted state in the terms of `/v1/cluster`, where its progress
+//! can be observed, or the registry's refusal as a problem. The core owns the steps.
 
 use tidelock_core::command::{Denial, HostChange, Reply, Request, Write};
 use tidelock_core::types::{NodeId, ShardId};
@@ -12,7 +12,8 @@ use super::service::{self, Call};
 use super::uri;
 use crate::store::Store;
 
-/// What can be wanted of a host. That it has left is for the cluster alone to say, so there is no verb for it.
+/// A requested change of a host. Only the cluster itself marks a host as gone, so there is no verb
+/// for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HostVerb {
     Add,
@@ -23,7 +24,7 @@ pub(super) enum HostVerb {
 }
 
 impl HostVerb {
-    /// The verb of the last segment of a path.
+    /// Parses the last segment of a path.
     pub fn of(segment: &str) -> Option<HostVerb> {
         match segment {
             "add" => Some(HostVerb::Add),
@@ -45,7 +46,8 @@ impl HostVerb {
         }
     }
 
-    /// Members of the answer: only what the verb decides. A host that is drained keeps its standing.
+    /// Members of the answer: only what the verb determines. A host that is drained keeps its
+    /// standing.
     fn wanted(self) -> &'static str {
         match self {
             HostVerb::Add => r#""standing":"voter","draining":false"#,
@@ -101,7 +103,7 @@ pub(super) fn denied(denial: Denial) -> Problem {
         Denial::InvalidPolicy => return Problem::invalid(format!("{denial}; nothing was changed")),
         Denial::TooManyMoves | Denial::SlotsMoving => ProblemKind::SlotsMoving,
         Denial::TooManyShards => return Problem::invalid(format!("{denial}; nothing was changed")),
-        // Answers to what only hosts and leaders ask.
+        // Denials of requests that only hosts and leaders send.
         Denial::NotLeaving | Denial::TooManyHosts => return Problem::mismatched_reply(),
     };
     Problem::new(kind, format!("{denial}; nothing was changed"))

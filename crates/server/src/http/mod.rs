@@ -1,32 +1,35 @@
-//! The HTTP interface: from bytes on a socket to [`Request`](tidelock_core::command::Request)s of the store and back.
+//! The HTTP interface: turns bytes on a socket into [`Request`](tidelock_core::command::Request)s
+//! to the store, and replies into answers.
 //!
-//! Owns the routes, what they accept, what they answer, and every limit on the way; `docs/interfaces.md` describes
-//! it for users. It decides nothing about data: each route is one request to the store, whose reply it encodes.
+//! Owns the routes, their parameters and answers, and every limit on the way; `docs/interfaces.md`
+//! describes it for users. It decides nothing about data: each route is one request to the store,
+//! whose reply it encodes.
 //!
-//! A request passes through the rooms in this order:
+//! A request passes through the modules in this order:
 //!
 //! ```text
-//! server      accepts, bounds and ends connections; `connections` knows what each is doing, and for how long;
-//!             `carry` writes answers that go on as things happen
-//! service     one request: limit of the head, route, counting, letting go of the body
-//! authority cross_origin          which hosts a request may name, and which pages may change something
-//! route       path -> part of the interface
-//! native atomics list cluster membership checkpoint backup restore | config | kv1 form | raftdb | health openapi      the parts, one room each
-//!     uri          keys and parameters; known_parameters: those that a change takes
-//!     conditions   If-Match and If-None-Match
-//!     body         read up to a limit, or thrown away
-//!     negotiate    Accept
-//! response problem json                                 what goes back
+//! server       accepts, bounds and ends connections; `connections` tracks the state of each;
+//!              `hijack` writes streamed answers
+//! service      one request: limit of the head, route, counting, discarding the body
+//! authority cross_origin          which hosts a request may name, and which pages may change data
+//! route        path -> part of the interface
+//! native atomics list cluster membership checkpoint backup restore | config | kv1 form | raftdb |
+//!              health openapi                           the parts, one module each
+//!   uri          keys and parameters; known_parameters: those that a change accepts
+//!   conditions   If-Match and If-None-Match
+//!   body         read up to a limit, or discarded
+//!   negotiate    Accept
+//! response problem json                                 the answer
 //! ```
 //!
-//! Invariants: every request is answered or its connection is ended; a body is read at most up to its limit; an
-//! error answer can be read by the client that caused it, even while it is still sending.
+//! Invariants: every request is answered or its connection is ended. A body is read at most up to
+//! its limit. The client that caused an error can read the error answer, even if it is still
+//! sending.
 
 mod atomics;
 mod authority;
 mod backup;
 mod body;
-mod carry;
 mod checkpoint;
 mod clients;
 mod cluster;
@@ -36,6 +39,7 @@ mod connections;
 mod cross_origin;
 mod form;
 mod health;
+mod hijack;
 mod json;
 mod known_parameters;
 mod kv1;
@@ -67,56 +71,54 @@ use crate::backup::BackupSource;
 use crate::clients::Clients;
 use crate::clock::WallClock;
 use crate::counters::PerWorker;
+pub use crate::descriptors::CONNECTIONS_MAX;
 use crate::memory::Memory;
+use crate::metrics::RespCounters;
 use crate::metrics::{DiskCounters, HttpCounters, SnapshotCounters};
 use crate::offload::Offload;
 use crate::remote::HandoverCounters;
-use crate::resp::RespCounters;
 use crate::transport::TransportCounters;
 use crate::turns::TurnGauges;
 
-/// Most HTTP connections open at a time. Each costs a descriptor and up to a read buffer; the one above is told
-/// so and closed.
-pub const CONNECTIONS_MAX: usize = 10_000;
-
-/// Longest request line and headers together, in bytes: holds the longest key with every byte percent-encoded
-/// (12 KiB) and ordinary headers.
+/// Longest request line and headers together, in bytes: holds the longest key with every byte
+/// percent-encoded (12 KiB) and ordinary headers.
 pub const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// Longest request body in bytes. A value is at most 1 MiB; a form that carries one may spend three bytes on each.
+/// Longest request body in bytes. A value is at most 1 MiB; a form that carries one may need three
+/// bytes for each of its bytes.
 pub const BODY_BYTES_MAX: usize = 8 << 20;
 
-/// How long a request head may take to arrive: long for any network, short for a client that sends a byte a minute
-/// to hold a connection.
+/// How long a request head may take to arrive: long enough for any network, too short for a client
+/// that sends a byte a minute to hold a connection.
 pub const HEAD_READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a connection may be idle between requests, or not take any byte of an answer. Longer than the pools of
-/// common clients keep connections (Go: 90 s), so that it is they who close.
+/// How long a connection may be idle between requests, or accept no byte of an answer. Longer than
+/// the pools of common clients keep connections (Go: 90 s), so that the client closes first.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long a body may take to arrive.
 pub const BODY_READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a shutdown waits for requests in flight before it cuts what is left. Every request to the store ends
-/// by its own deadline, which is shorter; what is left is clients that do not read.
+/// How long a shutdown waits for requests in flight before it cuts the connections. Every request
+/// to the store ends by its own, shorter deadline; what remains are clients that do not read.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What an operator may set.
+/// Limits of the HTTP server.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpOptions {
-    /// See [`CONNECTIONS_MAX`].
+    /// Most connections, see [`CONNECTIONS_MAX`].
     pub connections_max: usize,
-    /// See [`HEAD_BYTES_MAX`].
+    /// Longest request head in bytes, see [`HEAD_BYTES_MAX`].
     pub head_bytes_max: usize,
-    /// See [`BODY_BYTES_MAX`].
+    /// Longest body in bytes, see [`BODY_BYTES_MAX`].
     pub body_bytes_max: usize,
-    /// See [`HEAD_READ_TIMEOUT`].
+    /// Time limit for a request head, see [`HEAD_READ_TIMEOUT`].
     pub head_read_timeout: Duration,
-    /// See [`IDLE_TIMEOUT`].
+    /// Time limit of an idle connection, see [`IDLE_TIMEOUT`].
     pub idle_timeout: Duration,
-    /// See [`BODY_READ_TIMEOUT`].
+    /// Time limit for a body, see [`BODY_READ_TIMEOUT`].
     pub body_read_timeout: Duration,
-    /// See [`DRAIN_TIMEOUT`].
+    /// Time limit of a shutdown, see [`DRAIN_TIMEOUT`].
     pub drain_timeout: Duration,
 }
 
@@ -134,55 +136,56 @@ impl Default for HttpOptions {
     }
 }
 
-/// Where a node listens, for the people who look at it.
+/// The listen addresses of a node, as the welcome page shows them.
 #[derive(Clone, Debug, Default)]
 pub struct NodeAddresses {
-    /// HTTP clients.
+    /// Address for HTTP clients.
     pub http: String,
-    /// Redis clients.
+    /// Address for Redis clients.
     pub resp: String,
-    /// Peers.
+    /// Address for peers.
     pub peer: String,
 }
 
 /// What the HTTP server of a worker shares with the rest of its node.
 #[derive(Debug, Default)]
 pub struct HttpContext {
-    /// Limits.
+    /// Limits of this server.
     pub options: HttpOptions,
-    /// The names that this node answers for.
+    /// The host names that this node answers for.
     pub allowed_hosts: AllowedHosts,
     /// Shown on the welcome page.
     pub addresses: NodeAddresses,
-    /// What an operator should know and is not a fault, such as listening beyond loopback without TLS. Shown by
-    /// `/readyz?verbose`.
+    /// Warnings for the operator that are not faults, such as listening beyond loopback without
+    /// TLS. Shown by `/readyz?verbose`.
     pub warnings: Vec<String>,
     /// Why the disk takes no writes, while it takes none. Makes the node not ready.
     pub disk_error: Arc<Mutex<Option<String>>>,
     /// The open connections of all protocols.
     pub clients: Clients,
-    /// How requests wait for their turns.
+    /// Gauges of the requests that wait for their turns.
     pub turns: Arc<TurnGauges>,
-    /// What relative times to live are counted from, and remaining ones; what changes of configuration are stamped with.
+    /// The clock for relative and remaining times to live, and for the timestamps of configuration
+    /// changes.
     pub clock: WallClock,
-    /// Raised by this server.
+    /// Counters of this server.
     pub counters: PerWorker<HttpCounters>,
-    /// Raised by the Redis protocol's server.
+    /// Counters of the Redis protocol's server.
     pub resp: PerWorker<RespCounters>,
-    /// Raised by the worker when it is not the node's own.
+    /// Counters of this worker's hand-overs, if it is not the owning worker.
     pub handovers: PerWorker<HandoverCounters>,
-    /// Raised by the disk thread.
+    /// Counters of the disk thread.
     pub disk: DiskCounters,
-    /// Raised by the thread of snapshots.
+    /// Counters of the snapshot thread.
     pub snapshots: SnapshotCounters,
-    /// Raised by the peer transport.
+    /// Counters of the peer transport.
     pub transport: Arc<TransportCounters>,
-    /// What clients of the whole node may make it hold.
+    /// The memory budget of the node for its clients.
     pub memory: Memory,
-    /// Containers that were shown before.
+    /// Cache of encoded containers.
     pub documents: Documents,
-    /// Where large documents are read and written.
+    /// Thread that parses and encodes large documents.
     pub offload: Offload,
-    /// Where backups come from; without it there are none.
+    /// The source of backups; `None` if backups are not available.
     pub backup: Option<Arc<BackupSource>>,
 }

@@ -1,7 +1,7 @@
-//! `/v1/keys/{key}`: one key as one resource whose entity tag is its version.
+//! `/v1/keys/{key}`: a key as a resource whose entity tag is its version.
 //!
-//! Owns the meaning of methods and statuses here. The key is the rest of the path, any bytes; the body is the
-//! value, any bytes, and an empty body is an empty value, because a body is always given explicitly.
+//! Owns the meaning of methods and statuses here. The key is the rest of the path, any bytes. The
+//! body is the value, any bytes; an empty body is an empty value.
 
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
@@ -76,7 +76,7 @@ async fn put<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Pr
     };
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     let response = response::with_etag(response::empty(status), version);
-    // Counted from the request: the key lives at least as long as a client is told.
+    // Counted from the request: the key lives at least as long as the answer says.
     let answered = call.context.clock.now();
     Ok(ttl::with_ttl(
         response,
@@ -84,7 +84,7 @@ async fn put<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Pr
     ))
 }
 
-/// A put of a key that is to expire.
+/// A write of a key that expires.
 fn put_expiring<S: Store>(
     call: &Call<'_, S>,
     (key, value): (&Bytes, &Bytes),
@@ -112,7 +112,7 @@ async fn delete<S: Store>(call: Call<'_, S>, key: Bytes) -> Result<Response, Pro
     }
 }
 
-/// A body that is the value.
+/// Reads a body that is the value.
 pub(super) async fn read_value<S: Store>(call: &mut Call<'_, S>) -> Result<Bytes, Problem> {
     let limit = limits::VALUE_BYTES_MAX.min(call.context.options.body_bytes_max);
     call.read_body(BodyLimit::Value(limit)).await

@@ -1,7 +1,7 @@
-//! Which of several media types a client prefers: `Accept`, RFC 9110 section 12.5.1.
+//! Content negotiation: which media type a client prefers (`Accept`, RFC 9110 section 12.5.1).
 //!
-//! Owns the reading of the header. A client that accepts none of them gets the first: for numbers and reports something
-//! readable serves an operator better than 406.
+//! Owns the parsing of the header. A client that accepts none of them gets the first: for metrics
+//! and reports a readable answer serves an operator better than 406.
 
 use hyper::HeaderMap;
 use hyper::header::ACCEPT;
@@ -9,8 +9,8 @@ use hyper::header::ACCEPT;
 /// Thousandths, so that qualities compare exactly.
 const QUALITY_MAX: u32 = 1_000;
 
-/// The one of `offers` that the client prefers; among equals the first. Offers are media types with parameters, of which
-/// only `version` tells them apart.
+/// The offer that the client prefers; among equals the first. Offers are media types with
+/// parameters, of which only `version` distinguishes them.
 pub(super) fn choose<'a>(headers: &HeaderMap, offers: &[&'a str]) -> &'a str {
     let lines = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let ranges: Vec<Range<'_>> = lines.flat_map(|line| line.split(',')).filter_map(Range::parse).collect();
@@ -24,7 +24,7 @@ pub(super) fn choose<'a>(headers: &HeaderMap, offers: &[&'a str]) -> &'a str {
     best.0
 }
 
-/// That of the most specific range which fits.
+/// The quality of the most specific range that matches.
 fn quality(ranges: &[Range<'_>], offer: &str) -> u32 {
     let offer = Range::parse(offer).expect("invariant: an offer is a media type");
     let fitting = ranges.iter().filter_map(|range| Some((range.specificity(&offer)?, range.quality)));
@@ -55,7 +55,7 @@ impl<'a> Range<'a> {
         Some(range)
     }
 
-    /// How closely this range describes an offer, if at all.
+    /// How specifically this range matches an offer; `None` if it does not.
     fn specificity(&self, offer: &Range<'_>) -> Option<u32> {
         if (self.kind, self.subtype) == ("*", "*") {
             return Some(0);
@@ -115,7 +115,7 @@ mod tests {
             ("text/plain;version=1.0.0, application/*;q=0.1", OPEN),
             ("text/plain;q=0.5, application/openmetrics-text;q=0.501", OPEN),
             ("text/html,application/xml;q=0.9,*/*;q=0.8", OPEN),
-            // Nothing fits, or is understood.
+            // Nothing matches, or is understood.
             ("image/png", OPEN),
             ("text/plain;q=2", OPEN),
             ("text/plain;q=0.1234, nonsense", OPEN),

@@ -1,7 +1,7 @@
-//! Errors as RFC 9457 problems: what went wrong, once for people and once, by a stable `type`, for programs.
+//! Errors as RFC 9457 problems: a detail for people, and a stable `type` for programs.
 //!
-//! Owns the list of problem types with their statuses; a type never changes its meaning. Details name limits and what
-//! the client sent wrongly, never anything internal.
+//! Owns the list of problem types with their statuses; a type never changes its meaning. Details
+//! name limits and the client's mistake, never anything internal.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use crate::memory::MemoryExhausted;
 
 const TYPE_PREFIX: &str = "https://tidelock.dev/problems/";
 
-/// What kind of problem. `docs/interfaces.md` lists them.
+/// The type of a problem. `docs/interfaces.md` lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProblemKind {
     InvalidRequest,
@@ -113,10 +113,10 @@ impl ProblemKind {
     }
 }
 
-/// How long clients are asked to wait before they try again: about an election.
+/// The `Retry-After` of temporary problems, in seconds: about one election.
 const RETRY_AFTER_SECONDS: &str = "1";
 
-/// One problem, about to be an answer.
+/// A problem to be sent as an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     kind: ProblemKind,
@@ -154,7 +154,7 @@ impl Problem {
         Problem::new(ProblemKind::NoSuchRoute, "nothing is served under this path")
     }
 
-    /// The key's version is not the one that the client demands.
+    /// The key's version differs from the one that the client requires.
     pub fn condition_failed(current: Version) -> Problem {
         let detail = match current {
             Version::ABSENT => Cow::Borrowed("there is no such key; nothing was changed"),
@@ -163,7 +163,7 @@ impl Problem {
         Problem { kind: ProblemKind::ConditionFailed, detail, extension: Some(Extension::Current(current)) }
     }
 
-    /// `allow` lists the methods that the path does take.
+    /// `allow` lists the methods of the path.
     pub fn method_not_allowed(allow: &'static str) -> Problem {
         Problem {
             kind: ProblemKind::MethodNotAllowed,
@@ -172,13 +172,13 @@ impl Problem {
         }
     }
 
-    /// The store answered a question that was not asked: a bug, which must not take the node down.
+    /// The store's reply does not match the request: a bug, which must not take the node down.
     pub fn mismatched_reply() -> Problem {
-        tracing::error!("the store gave a reply of another kind than the request's");
+        tracing::error!("the store's reply does not match the request: this is a bug");
         Problem::new(ProblemKind::Internal, "the node gave an answer of the wrong kind; its log says more")
     }
 
-    /// The same of a change of the cluster, which is about no key.
+    /// Adapts the detail to a change of the cluster, which is not about a key.
     pub fn of_registry(self) -> Problem {
         match self.kind {
             ProblemKind::NoLeader => Problem::new(
@@ -199,7 +199,7 @@ impl Problem {
         self.kind == ProblemKind::Overloaded
     }
 
-    /// The methods that the path does take, if that is the problem.
+    /// The methods of the path, if the method is the problem.
     pub fn allow(&self) -> Option<&'static str> {
         match self.extension {
             Some(Extension::Allow(allow)) => Some(allow),
@@ -207,7 +207,7 @@ impl Problem {
         }
     }
 
-    /// What is said of it to people.
+    /// The detail for people.
     pub fn into_detail(self) -> Cow<'static, str> {
         self.detail
     }
@@ -232,7 +232,7 @@ impl Problem {
         response
     }
 
-    /// The whole answer as bytes, for a connection that is turned away before any HTTP was spoken on it.
+    /// The whole answer as bytes, for a connection that is refused before any HTTP was read.
     pub fn into_raw_answer(self) -> Vec<u8> {
         let (status, _, title) = self.kind.parts();
         let body = self.body();
@@ -282,7 +282,7 @@ impl From<Refusal> for Problem {
             Refusal::CrossShard | Refusal::Invalid(_) => ProblemKind::InvalidRequest,
         };
         match refusal {
-            // The problem's title says already that it is invalid.
+            // The problem's title already says that it is invalid.
             Refusal::Invalid(reason) => Problem::new(kind, reason),
             other => Problem::new(kind, other.to_string()),
         }

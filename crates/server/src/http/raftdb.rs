@@ -1,7 +1,7 @@
-//! `/db/{key}`: the raftdb dialect, which knows two things: store this, and what is stored.
+//! `/db/{key}`: the raftdb dialect, with two operations: store a value, and read it.
 //!
-//! Owns its statuses. Keys and values are those of `/v1/keys`; the content type of a body means nothing, because
-//! `curl -d` calls everything a form.
+//! Owns its statuses. Keys and values are those of `/v1/keys`. The content type of a body is
+//! ignored, because `curl -d` declares everything a form.
 
 use hyper::{Method, StatusCode};
 use tidelock_core::command::{Condition, Read, Reply, Request, Write};

@@ -1,17 +1,19 @@
-//! `/v1/cluster/dump`, and what shards say about their placement: `/v1/cluster/shards/{shard}/explain` and `…/tags`.
+//! `/v1/cluster/dump`, and the placement of shards: `/v1/cluster/shards/{shard}/explain` and
+//! `…/tags`.
 //!
-//! Owns the names of the fields. Those of the dump are fixed, and so is their order: one JSON object a line, a header, then
-//! hosts, shards and replicas, each by its number. All of it is what the node that answers has of the registry.
+//! Owns the names of the fields. Those of the dump are fixed, and so is their order: one JSON
+//! object a line, a header, then hosts, shards and replicas, each ordered by number. The data is
+//! the registry as the answering node knows it.
 
 use std::collections::BTreeMap;
 
 use hyper::StatusCode;
 use serde::Serialize;
-use tidelock_core::command::{Explained, RegistryView, Reply, Request, ShardTags, Standing, Write};
-use tidelock_core::control::placement::policy::Policy;
-use tidelock_core::control::registry::Seat;
-use tidelock_core::control::registry::tables;
+use tidelock_core::command::{Explained, HostRole, RegistryView, Reply, Request, ShardTags, Write};
 use tidelock_core::membership::Role;
+use tidelock_core::placement_policy::PlacementPolicy;
+use tidelock_core::topology;
+use tidelock_core::topology::HostEntry;
 use tidelock_core::types::{NodeId, ReplicaId, ShardId};
 
 use super::body::BodyLimit;
@@ -27,7 +29,7 @@ const MEDIA_TYPE: &str = "application/jsonl";
 const TYPE_REGISTRY: &str = "tidelock/registry";
 const TYPE_KV: &str = "tidelock/kv";
 
-/// More than the tags of a shard may have.
+/// Longest body in bytes: more than the tags of a shard may take.
 const TAGS_BODY_BYTES_MAX: usize = 16 << 10;
 
 pub(super) async fn dump<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
@@ -50,7 +52,7 @@ pub(super) async fn explain<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Res
     }
 }
 
-/// Takes `{"name": "value", "other": null}`.
+/// Changes tags. The body is `{"name": "value", "other": null}`; `null` removes a tag.
 pub(super) async fn tag<S: Store>(mut call: Call<'_, S>, raw_shard: &str) -> Result<Response, Problem> {
     service::only_posts(call.method())?;
     let shard = ShardId(number("a shard", raw_shard)?);
@@ -58,7 +60,7 @@ pub(super) async fn tag<S: Store>(mut call: Call<'_, S>, raw_shard: &str) -> Res
     let tags: BTreeMap<String, Option<String>> = serde_json::from_slice(&body)
         .map_err(|_| Problem::invalid("the body must be a JSON object of texts; null takes a tag away"))?;
     let set = tags.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
-    Policy::parse(&set.collect()).map_err(|error| Problem::invalid(error.to_string()))?;
+    PlacementPolicy::parse(&set.collect()).map_err(|error| Problem::invalid(error.to_string()))?;
     let write = Write::TagShard(ShardTags { shard, tags: tags.into_iter().collect() });
     match call.submit(Request::Write(write)).await? {
         Reply::HostChanged => Ok(response::accepted(encode(&Tagged { shard: shard.0 }))),
@@ -80,11 +82,11 @@ async fn known_shard<S: Store>(call: &Call<'_, S>, raw_shard: &str) -> Result<Sh
 
 fn lines(view: &RegistryView) -> Vec<u8> {
     let uuid = |node: NodeId| {
-        let seat = view.seats.iter().find(|(number, _)| *number == node);
-        seat.and_then(|(_, seat)| seat.host.as_ref()).map(|host| host.info.uuid.to_string())
+        let host_entry = view.host_entries.iter().find(|(number, _)| *number == node);
+        host_entry.and_then(|(_, host_entry)| host_entry.host.as_ref()).map(|host| host.info.uuid.to_string())
     };
-    let is_member = |(_, seat): &&(NodeId, Seat)| seat.standing != Standing::Removed;
-    let hosts: Vec<&(NodeId, Seat)> = view.seats.iter().filter(is_member).collect();
+    let is_member = |(_, host_entry): &&(NodeId, HostEntry)| host_entry.standing != HostRole::Removed;
+    let hosts: Vec<&(NodeId, HostEntry)> = view.host_entries.iter().filter(is_member).collect();
     let header = Header {
         index: view.index.0,
         hosts: hosts.len(),
@@ -92,14 +94,14 @@ fn lines(view: &RegistryView) -> Vec<u8> {
         replicas: view.replicas.len(),
         last_replica: view.last_replica.0,
         last_shard: view.last_shard.0,
-        last_host: view.seats.last().and_then(|(node, _)| uuid(*node)),
+        last_host: view.host_entries.last().and_then(|(node, _)| uuid(*node)),
     };
     let mut out = encode(&header);
     let mut line = |object: Vec<u8>| {
         out.push(b'\n');
         out.extend(object);
     };
-    hosts.into_iter().for_each(|(_, seat)| line(encode(&Host::of(seat))));
+    hosts.into_iter().for_each(|(_, host_entry)| line(encode(&Host::of(host_entry))));
     view.shards.iter().for_each(|(shard, row)| line(encode(&Shard::of(*shard, row))));
     for (replica, row) in &view.replicas {
         line(encode(&Replica::of(*replica, row, uuid(row.node))));
@@ -140,15 +142,15 @@ struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    fn of(seat: &'a Seat) -> Self {
-        let status = match (&seat.host, seat.standing) {
+    fn of(host_entry: &'a HostEntry) -> Self {
+        let status = match (&host_entry.host, host_entry.standing) {
             (None, _) => "new",
-            (_, Standing::Leaving) => "leaving",
-            _ if seat.is_dead => "dead",
-            _ if seat.draining => "draining",
+            (_, HostRole::Leaving) => "leaving",
+            _ if host_entry.is_dead => "dead",
+            _ if host_entry.draining => "draining",
             _ => "active",
         };
-        let host = seat.host.as_ref();
+        let host = host_entry.host.as_ref();
         Host {
             id: host.map(|host| host.info.uuid.to_string()),
             created: host.map_or(0, |host| host.created.0),
@@ -175,7 +177,7 @@ struct Shard<'a> {
 }
 
 impl<'a> Shard<'a> {
-    fn of(shard: ShardId, row: &'a tables::Shard) -> Self {
+    fn of(shard: ShardId, row: &'a topology::Shard) -> Self {
         Shard {
             id: shard.0,
             created: row.created.0,
@@ -199,14 +201,14 @@ struct Replica {
     #[serde(rename = "hostID")]
     host: Option<String>,
     is_non_voting: bool,
-    /// There are no witnesses; the field is the reference's.
+    /// Always false: there are no witnesses, but the reference has this field.
     is_witness: bool,
     #[serde(rename = "shardID")]
     shard: u64,
 }
 
 impl Replica {
-    fn of(replica: ReplicaId, row: &tables::Replica, host: Option<String>) -> Self {
+    fn of(replica: ReplicaId, row: &topology::Replica, host: Option<String>) -> Self {
         Replica {
             id: replica.0,
             created: row.created.0,
@@ -233,7 +235,7 @@ struct Reasoned<'a> {
     replica: Option<u64>,
     /// `voter`, `learner` or `none`.
     role: &'static str,
-    /// Whether the registry says so; if not, it is about to.
+    /// Whether the registry already says so; otherwise it is about to.
     written: bool,
     reason: &'a str,
 }

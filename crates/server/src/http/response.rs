@@ -1,4 +1,4 @@
-//! Answers: bodies with their headers. Owns no meaning; the rooms of the dialects choose.
+//! Builds answers: bodies and headers. The modules of the dialects decide what they mean.
 
 use std::io;
 use std::pin::Pin;
@@ -21,25 +21,25 @@ pub(super) type Response = hyper::Response<AnswerBody>;
 
 /// The body of an answer.
 pub(super) enum AnswerBody {
-    /// All of it is here.
+    /// The complete body.
     Whole(Whole),
-    /// It comes in parts, as the client takes them. An error among them cuts the connection: nothing else tells a client
-    /// that has the head of the answer.
+    /// Parts, produced as the client takes them. An error among them cuts the connection, which is
+    /// the only way to report it after the head.
     Parts(BackupParts),
-    /// It comes as things happen.
+    /// Events, as they happen.
     Events(Events),
-    /// The same, written by somebody else as soon as the head of the answer is out.
+    /// Events that another task writes once the head of the answer is sent.
     Carried(Rc<Connection>),
 }
 
-/// A body that is here, with what it counts until it is sent.
+/// A complete body, and the memory that it counts for until it is sent.
 pub(super) struct Whole {
     body: Full<Bytes>,
     memory: Option<Reservation>,
 }
 
 impl Whole {
-    /// Bytes that are not given out yet.
+    /// Bytes that were not sent yet.
     pub fn len(&self) -> usize {
         self.body.size_hint().exact().unwrap_or_default() as usize
     }
@@ -94,7 +94,7 @@ impl Body for AnswerBody {
     }
 }
 
-/// An answer whose body comes in parts.
+/// An answer whose body is produced in parts.
 pub(super) fn parts(media_type: &'static str, parts: BackupParts) -> Response {
     let mut response = Response::new(AnswerBody::Parts(parts));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
@@ -130,12 +130,12 @@ pub(super) fn json(body: Vec<u8>) -> Response {
     typed(StatusCode::OK, "application/json", body)
 }
 
-/// JSON that is already encoded, about what was taken note of and is not done yet.
+/// JSON that is already encoded, about a change that was accepted and is not complete yet.
 pub(super) fn accepted(body: Vec<u8>) -> Response {
     typed(StatusCode::ACCEPTED, "application/json", body)
 }
 
-/// A value as it was put.
+/// A value as it was stored.
 pub(super) fn octets(body: Bytes) -> Response {
     typed(StatusCode::OK, "application/octet-stream", body)
 }

@@ -1,9 +1,10 @@
-//! `/v1/restore`: keys of a backup on their way into a cluster that nothing else was written to.
+//! `/v1/restore`: writes the keys of a backup into a cluster without other data.
 //!
-//! Owns the splitting of what comes over shards, into commands of bounded size: keys, or a block of configuration, which
-//! begins with a zero byte as no key's length does. Whether a shard takes them, the shard
-//! decides when it applies them. Every request may be repeated. With `discard`, what another restore has put into the
-//! shards is removed first, as long as no client has written to them.
+//! Owns splitting a body by shard into commands of bounded size. A body contains keys, or a block
+//! of configuration; the latter begins with a zero byte, which no key's length does. Each shard
+//! decides, when it applies a command, whether to accept it. Every request may be repeated. With
+//! `discard`, data of another restore is removed from the shards first, as long as no client has
+//! written to them.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +12,9 @@ use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use tidelock_core::codec::Decoder;
 use tidelock_core::command::{ConfigRestoration, Reply, Request, Restoration, RestoredKey, RowLayout, Write};
-use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::limits;
 use tidelock_core::machine::config;
+use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::slots::slot_of;
 use tidelock_core::types::{ShardId, Version};
 use uuid::Uuid;
@@ -47,7 +48,7 @@ pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, 
     } else {
         split(decode(layout, &body)?, &registry.slots)
     };
-    // All are asked before the first answer is waited for.
+    // All commands are submitted before the first reply is awaited.
     let asked: Vec<_> = commands
         .into_iter()
         .map(|(shard, records)| Restoration { shard, backup, revision, records })
@@ -56,7 +57,7 @@ pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, 
     settle(asked).await
 }
 
-/// Removes what other restores have put into the shards.
+/// Removes what other restores have written to the shards.
 async fn discard_others<S: Store>(store: &S, backup: Uuid, slots: &SlotMap) -> Result<(), Problem> {
     for shard in slots.shards() {
         loop {
@@ -70,7 +71,8 @@ async fn discard_others<S: Store>(store: &S, backup: Uuid, slots: &SlotMap) -> R
     Ok(())
 }
 
-/// Sends what a block of configuration says of each namespace to its shard, and what it says of its own shard to all.
+/// Sends each namespace of a block of configuration to its shard, and the state of the block's own
+/// shard to all shards.
 async fn restore_config<S: Store>(
     store: &S,
     backup: Uuid,
@@ -93,7 +95,7 @@ async fn restore_config<S: Store>(
     settle(asked).await
 }
 
-/// Waits for all of them.
+/// Waits for all replies.
 async fn settle(asked: Vec<impl Future<Output = Reply>>) -> Result<Response, Problem> {
     let mut result = Ok(response::empty(StatusCode::NO_CONTENT));
     for reply in asked {
@@ -137,7 +139,7 @@ fn decode(layout: RowLayout, body: &Bytes) -> Result<Vec<RestoredKey>, Problem> 
     Ok(records)
 }
 
-/// Keys by their shards, in commands that are closed once they hold as much as an entry of the log should.
+/// Groups keys by shard, in commands that are closed at the size limit of a log entry.
 fn split(records: Vec<RestoredKey>, slots: &SlotMap) -> Vec<(ShardId, Vec<RestoredKey>)> {
     let mut open: BTreeMap<ShardId, (usize, Vec<RestoredKey>)> = BTreeMap::new();
     let mut commands = Vec::new();

@@ -1,12 +1,12 @@
-//! Which part of the interface a path belongs to.
+//! Maps a path to the part of the interface that serves it.
 //!
-//! Owns the map of paths and the list of first segments that are never keys. It looks at the raw path and decodes
-//! nothing: what stands behind a prefix is the key's, byte for byte.
+//! Owns the map of paths and the list of first segments that are never keys. It reads the raw path
+//! and decodes nothing: what follows a prefix belongs to the key, byte for byte.
 
 use super::membership::HostVerb;
 use crate::metrics::Dialect;
 
-/// Where a request goes. Keys are still percent-encoded.
+/// The target of a request. Keys are still percent-encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route<'a> {
     /// `/v1/keys/{key}`.
@@ -19,9 +19,9 @@ pub(super) enum Route<'a> {
     Cluster,
     /// `/v1/cluster/dump`.
     Dump,
-    /// `/v1/cluster/shards/{shard}/explain`; the shard's number is not looked at yet.
+    /// `/v1/cluster/shards/{shard}/explain`; the shard's number is not parsed yet.
     Explain(&'a str),
-    /// `/v1/cluster/shards/{shard}/tags`; as above.
+    /// `/v1/cluster/shards/{shard}/tags`; the shard's number is not parsed yet.
     Tags(&'a str),
     /// `/v1/cluster/clients`.
     Clients,
@@ -31,9 +31,9 @@ pub(super) enum Route<'a> {
     Rebalance,
     /// `/v1/cluster/shards`.
     AddShard,
-    /// `/v1/cluster/shards/{shard}/slots`; the shard's number is not looked at yet.
+    /// `/v1/cluster/shards/{shard}/slots`; the shard's number is not parsed yet.
     MoveSlots(&'a str),
-    /// `/v1/cluster/shards/{shard}`; the shard's number is not looked at yet.
+    /// `/v1/cluster/shards/{shard}`; the shard's number is not parsed yet.
     Shard(&'a str),
     /// `/v1/cluster/checkpoint`.
     Checkpoint,
@@ -41,20 +41,20 @@ pub(super) enum Route<'a> {
     Backup,
     /// `/v1/restore`.
     Restore,
-    /// `/v1/cluster/hosts/{node}/{verb}`; the node's number is not looked at yet.
+    /// `/v1/cluster/hosts/{node}/{verb}`; the node's number is not parsed yet.
     Host {
-        /// As it stands in the path.
+        /// The node as the path writes it.
         node: &'a str,
-        /// What is wanted of it.
+        /// The requested change.
         verb: HostVerb,
     },
-    /// `/v1/cluster/shards/{shard}/transfer`; the shard's number is not looked at yet.
+    /// `/v1/cluster/shards/{shard}/transfer`; the shard's number is not parsed yet.
     Transfer(&'a str),
     /// `/db/{key}`.
     Raftdb(&'a str),
     /// `/api/{rest}`: the configuration centre.
     Config(&'a str),
-    /// Any other path; it may still decode to a reserved one.
+    /// Any other path; decoded, it may still be a reserved one.
     Kv1(&'a str),
     /// `/`.
     Welcome,
@@ -66,7 +66,7 @@ pub(super) enum Route<'a> {
     Metrics,
     /// `/openapi.json`.
     OpenApi,
-    /// A path under a reserved segment that is nothing.
+    /// An unknown path under a reserved segment.
     Nothing,
 }
 
@@ -110,7 +110,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// What stands below `/v1/cluster/`.
+    /// The routes below `/v1/cluster/`.
     fn below_cluster(rest: &'a str) -> Option<Route<'a>> {
         let rest = rest.strip_prefix("cluster/")?;
         if let Some(("shards", number)) = rest.split_once('/')
@@ -133,15 +133,15 @@ impl<'a> Route<'a> {
 
     /// Whether a request is for the prime shard, which holds the registry.
     pub fn is_of_registry(self) -> bool {
-        match self {
+        matches!(
+            self,
             Route::Host { .. }
-            | Route::Tags(_)
-            | Route::AddShard
-            | Route::MoveSlots(_)
-            | Route::Shard(_)
-            | Route::Rebalance => true,
-            _ => false,
-        }
+                | Route::Tags(_)
+                | Route::AddShard
+                | Route::MoveSlots(_)
+                | Route::Shard(_)
+                | Route::Rebalance
+        )
     }
 
     pub fn dialect(self) -> Dialect {
@@ -177,7 +177,8 @@ impl<'a> Route<'a> {
     }
 }
 
-/// Whether a path of the root is never a key: its first segment belongs to an interface, or may one day.
+/// Whether a path at the root is never a key: its first segment belongs to an interface, or is
+/// reserved for a future one.
 pub(super) fn is_reserved(path: &[u8]) -> bool {
     let Some(rest) = path.strip_prefix(b"/") else { return true };
     let segment = rest.split(|&byte| byte == b'/').next().unwrap_or_default();

@@ -1,8 +1,9 @@
-//! The listener and its connections: accept, bound, serve, end.
+//! The HTTP listener and its connections: accept, limit, serve, close.
 //!
-//! Owns the life of every connection from accept to close, and the order of a graceful shutdown. It knows nothing of
-//! requests. Invariants: nothing that a client or the system does ends the server; above the limit of
-//! connections a client is told so; `serve` returns when the last connection is closed.
+//! Owns the life of every connection from accept to close, and the order of a graceful shutdown. It
+//! does not interpret requests. Invariants: no error of a client or of the system ends the server.
+//! Above the limit of connections a client gets an answer that says so. `serve` returns when the
+//! last connection is closed.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -19,34 +20,35 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::carry::{self, Carrier};
 use super::config::Events;
-use super::connections::{Connections, Order, Patience, Place, WatchedStream};
+use super::connections::{CloseMode, ConnectionEntry, ConnectionTimeouts, Connections, WatchedStream};
+use super::hijack::{self, HijackedConnection};
 use super::problem::{Problem, ProblemKind};
 use super::{HttpContext, service};
-use crate::accept::{Entrance, Farewells, Host, Seat};
+use crate::accept::{Acceptor, ConnectionHandler, ConnectionPermit, RejectionWriter};
 use crate::counters::Counter;
 use crate::memory::MemoryExhausted;
 use crate::metrics::raise;
 use crate::store::Store;
 
-/// A request head that is longer than this many times the limit is answered by the parser, without a body, and the
-/// connection ends. Between the two the answer names the limit.
+/// A request head longer than this many times the limit is rejected by the parser, without a body,
+/// and the connection ends. Between the two limits the answer names the limit.
 const HEAD_PARSER_FACTOR: usize = 4;
 
-/// What is read from a socket ahead of the parser, at most: the longest head.
+/// Most bytes that are read from a socket ahead of the parser: the longest head.
 pub(super) const BUFFER_BYTES_MAX: usize = HEAD_PARSER_FACTOR * (16 << 10);
 
-/// What a connection counts that carries events: its socket and its watcher.
+/// Bytes that count for a connection that streams events: its socket and its watcher.
 const CARRIER_BYTES: usize = 2 << 10;
 
-/// Longest time between two looks at how long connections have been idle.
+/// Longest time between two sweeps of idle connections.
 const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// Serves HTTP to those who come through `entrance` until `shutdown` is true or its sender is gone, then finishes what
-/// is in flight and returns. Must run where tasks can be local, on a runtime with time and I/O.
+/// Serves HTTP to the connections of `acceptor` until `shutdown` is true or its sender is dropped,
+/// then finishes what is in flight and returns. Requires a context for local tasks, on a runtime
+/// with time and I/O.
 pub async fn serve<S: Store>(
-    mut entrance: Entrance,
+    mut acceptor: Acceptor,
     store: S,
     context: Rc<HttpContext>,
     mut shutdown: watch::Receiver<bool>,
@@ -55,18 +57,18 @@ pub async fn serve<S: Store>(
         store,
         context,
         connections: Rc::new(Connections::default()),
-        refusals: Farewells::default(),
+        refusals: RejectionWriter::default(),
     };
     let mut sweeping = pin!(server.sweep());
     tokio::select! {
-        _ = entrance.welcome(&server) => {}
+        _ = acceptor.welcome(&server) => {}
         () = &mut sweeping => {}
         _ = shutdown.wait_for(|stop| *stop) => {}
     }
-    drop(entrance);
-    // Watchers never finish by themselves.
-    server.store.hub().close();
-    server.connections.order_all(Order::Finish);
+    drop(acceptor);
+    // Watches never end on their own.
+    server.store.watch_registry().close();
+    server.connections.order_all(CloseMode::Finish);
     let drained = async {
         tokio::select! {
             () = server.connections.all_closed() => {}
@@ -75,7 +77,7 @@ pub async fn serve<S: Store>(
     };
     if timeout(server.context.options.drain_timeout, drained).await.is_err() {
         tracing::warn!(connections = server.connections.len(), "cutting HTTP connections that do not end");
-        server.connections.order_all(Order::Cut);
+        server.connections.order_all(CloseMode::Cut);
         server.connections.all_closed().await;
     }
 }
@@ -84,14 +86,14 @@ struct Server<S> {
     store: S,
     context: Rc<HttpContext>,
     connections: Rc<Connections>,
-    refusals: Farewells,
+    refusals: RejectionWriter,
 }
 
 impl<S: Store> Server<S> {
-    /// Cuts idle connections for ever.
+    /// Cuts idle connections, until it is dropped.
     async fn sweep(&self) {
         let options = &self.context.options;
-        let patience = Patience { head: options.head_read_timeout, idle: options.idle_timeout };
+        let patience = ConnectionTimeouts { head: options.head_read_timeout, idle: options.idle_timeout };
         let shortest = patience.head.min(patience.idle);
         let mut ticks = interval((shortest / 4).clamp(Duration::from_millis(1), SWEEP_INTERVAL_MAX));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -103,7 +105,7 @@ impl<S: Store> Server<S> {
     }
 }
 
-impl<S: Store> Host for Server<S> {
+impl<S: Store> ConnectionHandler for Server<S> {
     const PROTOCOL: &'static str = "HTTP";
 
     fn client_class(&self) -> u64 {
@@ -115,37 +117,37 @@ impl<S: Store> Host for Server<S> {
     }
 
     fn has_room(&self, open: usize) -> bool {
-        open.saturating_sub(self.store.hub().count()) < self.context.options.connections_max
+        open.saturating_sub(self.store.watch_registry().count()) < self.context.options.connections_max
             && self.context.memory.has_room_for_connection()
     }
 
-    fn admit(&self, stream: TcpStream, seat: Seat) {
+    fn admit(&self, stream: TcpStream, permit: ConnectionPermit) {
         let counters = &self.context.counters;
         raise(&counters.connections_accepted);
-        let place = self.connections.admit(Instant::now(), seat.client());
+        let place = self.connections.admit(Instant::now(), permit.client());
         let mut memory = self.context.memory.connection();
         counters.connections_open.set(self.connections.len() as u64);
-        let store = self.store.for_client(seat.client().id);
+        let store = self.store.for_client(permit.client().id);
         let (context, connections) = (self.context.clone(), self.connections.clone());
         tokio::task::spawn_local(async move {
             match serve_connection(stream, place, &store, &context).await {
-                // A task of its own, because this one keeps room for the parser until it ends.
+                // A separate task, because this one keeps the parser's memory until it ends.
                 Some(carrier) => {
                     memory.reduce_base(CARRIER_BYTES);
                     drop(tokio::task::spawn_local(async move {
-                        carry(carrier, (context, connections), seat).await;
+                        hijack(carrier, (context, connections), permit).await;
                         drop(memory);
                     }));
                 }
                 None => {
                     context.counters.connections_open.set(connections.len() as u64);
-                    drop((seat, memory));
+                    drop((permit, memory));
                 }
             }
         });
     }
 
-    /// An answer to a request that is not parsed.
+    /// The raw answer to a connection that is refused before a request is parsed.
     fn refusal(&self) -> Vec<u8> {
         raise(&self.context.counters.connections_refused);
         let problem = if self.context.memory.has_room_for_connection() {
@@ -158,45 +160,46 @@ impl<S: Store> Host for Server<S> {
         problem.into_raw_answer()
     }
 
-    fn farewells(&self) -> &Farewells {
+    fn rejections(&self) -> &RejectionWriter {
         &self.refusals
     }
 }
 
-/// Serves requests until the connection ends, or is left to the events that it carries from then on.
+/// Serves requests until the connection ends, or until it is handed over to streamed events.
 async fn serve_connection<S: Store>(
     stream: TcpStream,
-    place: Place,
+    place: ConnectionEntry,
     store: &S,
     context: &HttpContext,
-) -> Option<Carrier> {
+) -> Option<HijackedConnection> {
     let connection = place.connection.clone();
     let service = service_fn(|request: hyper::Request<Incoming>| async {
         let _answering = connection.begin_answer();
         let (method, version) = (request.method().clone(), request.version());
         let response = service::answer(request, store, context).await;
-        Ok::<_, Infallible>(carry::put_aside(response, &method, version, &connection))
+        Ok::<_, Infallible>(hijack::put_aside(response, &method, version, &connection))
     });
     let stream = TokioIo::new(WatchedStream { stream, connection: &connection });
     let mut http = http1::Builder::new()
         .max_buf_size(BUFFER_BYTES_MAX)
         .max_header_size(context.options.head_bytes_max.saturating_mul(HEAD_PARSER_FACTOR))
-        // The sweep does it, without a timer for each request.
+        // The sweep does this, without a timer for each request.
         .header_read_timeout(None)
-        // A client may say that it sends no more and still wants its answer. It also spares a read of the socket
-        // for each request that waits for the store; one whose client is gone ends with the store's reply.
+        // A client may close its sending side and still want its answer. This also saves a socket
+        // read for each request that waits for the store; if the client is gone, the request ends
+        // with the store's reply.
         .half_close(true)
         .serve_connection(stream, service);
     let mut finishing = false;
     let end = poll_fn(|task| {
         match connection.poll_order(task) {
-            Order::Serve => {}
-            Order::Finish if finishing => {}
-            Order::Finish => {
+            CloseMode::Serve => {}
+            CloseMode::Finish if finishing => {}
+            CloseMode::Finish => {
                 finishing = true;
                 Pin::new(&mut http).graceful_shutdown();
             }
-            Order::Cut => return Poll::Ready(End::Closed(Ok(()))),
+            CloseMode::Cut => return Poll::Ready(End::Closed(Ok(()))),
         }
         match Pin::new(&mut http).poll(task) {
             Poll::Ready(result) => Poll::Ready(End::Closed(result)),
@@ -215,21 +218,25 @@ async fn serve_connection<S: Store>(
         }
         End::Carries(events) => {
             let stream = http.into_parts().io.into_inner().stream;
-            Some(Carrier { stream, place, events })
+            Some(HijackedConnection { stream, place, events })
         }
     }
 }
 
-/// Lets a connection carry its events to their end.
-async fn carry(carrier: Carrier, (context, connections): (Rc<HttpContext>, Rc<Connections>), _seat: Seat) {
-    if let Err(error) = carrier.carry().await {
+/// Writes a connection's events until they end.
+async fn hijack(
+    carrier: HijackedConnection,
+    (context, connections): (Rc<HttpContext>, Rc<Connections>),
+    _seat: ConnectionPermit,
+) {
+    if let Err(error) = carrier.hijack().await {
         raise(&context.counters.connections_failed);
-        tracing::debug!(%error, "a connection that carried events ended in an error");
+        tracing::debug!(%error, "a connection that streamed events ended in an error");
     }
     context.counters.connections_open.set(connections.len() as u64);
 }
 
-/// How serving requests ends.
+/// How serving requests ended.
 enum End {
     Closed(hyper::Result<()>),
     Carries(Events),

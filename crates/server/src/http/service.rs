@@ -1,7 +1,8 @@
-//! One request: from its head to its answer.
+//! Serves one request, from its head to its answer.
 //!
-//! Owns the order of things that hold for every request: the head's limit, the host that it names and the page that it may
-//! come from, the route, the counting, and letting go of the body. It is generic over the store and free of allocation; what a route costs is its own affair.
+//! Owns the steps that every request shares, and their order: the limit of the head, the host, the
+//! origin, the route, counting, discarding the body. It is generic over the store and allocates
+//! nothing itself.
 
 use std::time::Instant;
 
@@ -29,14 +30,14 @@ use crate::memory::{CONNECTION_BYTES, MemoryExhausted, Reservation};
 use crate::metrics::{Dialect, Kind, MethodClass, Observation, StatusClass};
 use crate::store::Store;
 
-/// A request in the hands of a route.
+/// A request, as its route receives it.
 pub(super) struct Call<'a, S> {
     store: &'a S,
-    /// What the server shares with its worker.
+    /// What the server shares with its node.
     pub context: &'a HttpContext,
     head: &'a Parts,
     body: &'a mut RequestBody,
-    /// What this request holds of the memory for clients.
+    /// The part of the memory budget that this request holds.
     memory: &'a mut Reservation,
 }
 
@@ -53,12 +54,12 @@ impl<'a, S: Store> Call<'a, S> {
         Parameters::of_query(self.head.uri.query())
     }
 
-    /// The store as its health and numbers need it.
+    /// The store, for health checks and metrics.
     pub fn store(&self) -> &'a S {
         self.store
     }
 
-    /// Asks the store. A refusal is already a problem.
+    /// Submits a request to the store. A refusal is returned as a problem.
     pub async fn submit(&self, request: Request) -> Result<Reply, Problem> {
         match self.store.submit(request).await {
             Reply::Refused(refusal) => Err(refusal.into()),
@@ -71,8 +72,7 @@ impl<'a, S: Store> Call<'a, S> {
         self.body.read(limit, self.memory).await
     }
 
-    /// Asks the store for something that may be large, once there is memory for as much as it may
-    /// be.
+    /// Reads from the store, once there is memory for the largest possible reply.
     pub async fn read(&mut self, read: Read, consistency: Consistency) -> Result<Reply, Problem> {
         let held = self.memory.bytes();
         let bytes_max = reply_bytes_max(&read, self.memory.share());
@@ -89,8 +89,7 @@ impl<'a, S: Store> Call<'a, S> {
         Ok(reply)
     }
 
-    /// Reads a key while memory is short; `None` if its value is longer than what every connection
-    /// may hold.
+    /// Reads a key while memory is short; `None` if its value is longer than [`SHORT_VALUE_BYTES`].
     async fn read_short(&self, key: &[u8], consistency: Consistency) -> Result<Option<Reply>, Problem> {
         let operations = Operations::of(&[Operation::Get { key }]);
         let read = Read::Operations { operations, bytes_max: SHORT_VALUE_BYTES };
@@ -108,16 +107,16 @@ impl<'a, S: Store> Call<'a, S> {
     }
 }
 
-/// Values up to this size are read although the memory for clients is used up: with its encoding
-/// one fits into what every connection may hold.
+/// Values up to this size are read even when the memory for clients is used up: with its encoding,
+/// such a value fits into every connection's guaranteed share.
 const SHORT_VALUE_BYTES: usize = CONNECTION_BYTES / 4;
 
-/// The most that the reply to a read may take until it is an answer.
+/// The most bytes that the reply to a read may take before it is encoded.
 fn reply_bytes_max(read: &Read, share: usize) -> usize {
     match read {
         Read::Get { .. } => limits::VALUE_BYTES_MAX,
-        // A page of each of some shards, before they are merged. More shards have larger pages only
-        // if all of them are large.
+        // One page of each shard, up to a number of shards, before they are merged. More pages take
+        // more memory only if all of them are large.
         Read::List { keys_only, limit, .. } => {
             let item_bytes_max = if *keys_only { limits::KEY_BYTES_MAX } else { limits::VALUE_BYTES_MAX };
             let page_bytes_max =
@@ -128,10 +127,11 @@ fn reply_bytes_max(read: &Read, share: usize) -> usize {
     }
 }
 
-/// Pages of a list that are counted before they are made.
+/// Number of shards' pages for which a list reserves memory in advance.
 const LIST_PAGES: usize = 4;
 
-/// What a reply takes until it is an answer, twice: as it came, and encoded.
+/// Bytes of a reply while it is turned into an answer; a page counts twice, as received and
+/// encoded.
 fn reply_bytes(reply: &Reply) -> usize {
     match reply {
         Reply::Value { value, .. } => value.len(),
@@ -143,7 +143,7 @@ fn reply_bytes(reply: &Reply) -> usize {
     }
 }
 
-/// What an item of a list takes besides key and value.
+/// Bytes of a list's item besides key and value.
 const ITEM_BYTES: usize = size_of::<Item>() + 48;
 
 /// Answers one request.
@@ -171,7 +171,7 @@ pub(super) async fn answer<S: Store>(
         _ => problem.into_response(),
     });
     let mut response = count(response, memory, route);
-    // Values are what clients put there: a browser must not take one for a page or a script.
+    // Values are arbitrary bytes from clients: a browser must not treat one as a page or a script.
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if head.method == Method::HEAD {
         state_empty_length(&mut response);
@@ -191,12 +191,13 @@ async fn dispatch<S: Store>(call: Call<'_, S>, route: Route<'_>) -> Result<Respo
         Route::Key(raw_key) => native::answer(call, raw_key).await,
         Route::Kv1(raw_path) => kv1::answer(call, raw_path).await,
         Route::Raftdb(raw_key) => raftdb::answer(call, raw_key).await,
-        // Boxed, too: a watcher's connection holds this room for as long as it stands.
+        // Boxed, too: a watcher's connection holds this memory as long as it is open.
         Route::Config(rest) => Ok(Box::pin(config::answer(call, rest)).await),
         Route::Atomic(rest) => atomics::answer(call, rest).await,
         Route::List => list::answer(call).await,
         Route::Cluster => cluster::answer(call).await,
-        // Boxed because they are rare and large: unboxed, every request of any kind would carry room for them.
+        // Boxed because these are rare and large: unboxed, every request would reserve memory for
+        // them.
         Route::Dump => Box::pin(registry::dump(call)).await,
         Route::Explain(shard) => Box::pin(registry::explain(call, shard)).await,
         Route::Tags(shard) => Box::pin(registry::tag(call, shard)).await,
@@ -220,8 +221,8 @@ async fn dispatch<S: Store>(call: Call<'_, S>, route: Route<'_>) -> Result<Respo
     }
 }
 
-/// Counts an answer until it is sent. If there is no memory for it, the answer is a refusal, unless
-/// it is a small one, or one that an operator needs just then.
+/// Counts an answer until it is sent. Without memory for it, the answer becomes a refusal, unless
+/// it is small or operational.
 fn count(mut response: Response, mut memory: Reservation, route: Route<'_>) -> Response {
     let is_needed = route.dialect() == Dialect::Operations || !response.status().is_success();
     let AnswerBody::Whole(whole) = response.body_mut() else { return response };
@@ -250,15 +251,15 @@ pub(super) fn only_posts(method: &Method) -> Result<(), Problem> {
     if *method == Method::POST { Ok(()) } else { Err(Problem::method_not_allowed("POST")) }
 }
 
-/// What must hold before a request's meaning is looked at.
+/// Checks the head before the request is interpreted.
 fn check_head(head: &Parts, context: &HttpContext) -> Result<(), Problem> {
     check_length(head, context.options.head_bytes_max)?;
     let authority = context.allowed_hosts.authority(head)?;
     cross_origin::check(head, authority)
 }
 
-/// The parser's own limit is higher, so that a head that is only a little too long gets an answer which names the
-/// limit, on a connection that stays usable.
+/// Checks the length of the head. The parser's own limit is higher, so that a head that is only a
+/// little too long gets an answer that names the limit, on a connection that stays usable.
 fn check_length(head: &Parts, bytes_max: usize) -> Result<(), Problem> {
     const SEPARATORS_BYTES: usize = ": \r\n".len();
     const REQUEST_LINE_BYTES: usize = "  HTTP/1.1\r\n\r\n".len();
@@ -274,7 +275,7 @@ fn check_length(head: &Parts, bytes_max: usize) -> Result<(), Problem> {
     Ok(())
 }
 
-/// To HEAD, hyper states the length of a body that it then leaves out, unless that length is zero.
+/// For HEAD, hyper states the length of a body that it then leaves out, unless that length is zero.
 fn state_empty_length(response: &mut Response) {
     use hyper::body::Body;
     if response.body().is_end_stream() && response.status() == StatusCode::OK {

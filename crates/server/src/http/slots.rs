@@ -1,8 +1,9 @@
-//! Which shards there are, which slots each holds, and changes of that: `/v1/cluster/moves`, `/v1/cluster/shards` and below,
-//! `/v1/cluster/rebalance`.
+//! The shards, their slots, and changes of them: `/v1/cluster/moves`, `/v1/cluster/shards` and
+//! below, `/v1/cluster/rebalance`.
 //!
-//! Owns the names of the fields, and how slots are written: `0-99,200`, as Redis does. What is asked for is wanted from then on;
-//! `/v1/cluster/moves` tells what of it is still to be done, as the node that answers knows.
+//! Owns the names of the fields, and the notation of slots: `0-99,200`, as in Redis. A request
+//! records the wanted assignment. `/v1/cluster/moves` lists the moves that remain, as the answering
+//! node knows them.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +11,8 @@ use hyper::Method;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tidelock_core::command::{Reply, Request, Write};
-use tidelock_core::control::placement::policy::Policy;
-use tidelock_core::control::slot_set::{NoSlots, SlotSet};
+use tidelock_core::placement_policy::PlacementPolicy;
+use tidelock_core::slots::slot_set::{NoSlots, SlotSet};
 use tidelock_core::types::ShardId;
 
 use super::body::BodyLimit;
@@ -21,10 +22,10 @@ use super::response::{self, Response};
 use super::service::{self, Call};
 use crate::store::Store;
 
-/// More than the tags of a shard, or a list of slots, may take.
+/// Longest body in bytes: more than the tags of a shard or a list of slots may take.
 const BODY_BYTES_MAX: usize = 128 << 10;
 
-/// What is wanted of a new shard.
+/// The body of a request for a new shard.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct NewShard {
@@ -32,7 +33,7 @@ struct NewShard {
     tags: BTreeMap<String, String>,
 }
 
-/// Which slots a shard is to hold.
+/// The slots that a shard should own.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WantedSlots {
@@ -46,15 +47,15 @@ struct ShardNumber {
 
 #[derive(Serialize)]
 struct Moving {
-    /// How many are added.
+    /// The number of added moves.
     moves: u64,
-    /// The number of the last that is wanted.
+    /// The number of the last wanted move.
     last: u64,
 }
 
 #[derive(Serialize)]
 struct Moves {
-    /// Of the map.
+    /// The version of the slot map.
     version: u64,
     shards: Vec<Share>,
     moves: Vec<Migration>,
@@ -104,7 +105,7 @@ pub(super) async fn moves<S: Store>(call: Call<'_, S>) -> Result<Response, Probl
     Ok(response::json(encode(&moves)))
 }
 
-/// Takes `{"name": "orders", "tags": {"placement:member": "3"}}`, or nothing.
+/// Adds a shard. The body is `{"name": "orders", "tags": {"placement:member": "3"}}`, or empty.
 pub(super) async fn add_shard<S: Store>(mut call: Call<'_, S>) -> Result<Response, Problem> {
     service::only_posts(call.method())?;
     let body = call.read_body(BodyLimit::Form(BODY_BYTES_MAX)).await?;
@@ -114,7 +115,7 @@ pub(super) async fn add_shard<S: Store>(mut call: Call<'_, S>) -> Result<Respons
         let detail = "the body must be a JSON object with `name` and `tags`, or empty";
         object(&body).ok_or_else(|| Problem::invalid(detail))?
     };
-    Policy::parse(&tags).map_err(|error| Problem::invalid(error.to_string()))?;
+    PlacementPolicy::parse(&tags).map_err(|error| Problem::invalid(error.to_string()))?;
     match call.submit(Request::Write(Write::AddShard { name, tags })).await? {
         Reply::ShardAdded { shard } => Ok(response::accepted(encode(&ShardNumber { shard: shard.0 }))),
         Reply::Denied(denial) => Err(denied(denial)),
@@ -122,7 +123,7 @@ pub(super) async fn add_shard<S: Store>(mut call: Call<'_, S>) -> Result<Respons
     }
 }
 
-/// `DELETE`: takes a shard that owns no slots out of the cluster.
+/// `DELETE`: removes a shard that owns no slots.
 pub(super) async fn remove_shard<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Result<Response, Problem> {
     if *call.method() != Method::DELETE {
         return Err(Problem::method_not_allowed("DELETE"));
@@ -140,7 +141,7 @@ pub(super) async fn rebalance<S: Store>(call: Call<'_, S>) -> Result<Response, P
     answer(call.submit(Request::Write(Write::Rebalance)).await?)
 }
 
-/// Takes `{"slots": "0-99,200"}`.
+/// Moves slots to a shard. The body is `{"slots": "0-99,200"}`.
 pub(super) async fn move_slots<S: Store>(
     mut call: Call<'_, S>,
     raw_shard: &str,
@@ -163,7 +164,7 @@ fn answer(reply: Reply) -> Result<Response, Problem> {
     }
 }
 
-/// The object that a body is: a list of the same values in their order is none.
+/// Parses a JSON object. serde would also accept a list of the values in order, which is refused.
 fn object<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
     let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(body).ok()?;
     serde_json::from_value(fields.into()).ok()

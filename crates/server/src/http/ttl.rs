@@ -1,7 +1,7 @@
-//! How long keys have to live: `?ttl=30s` on the way in, `Tidelock-TTL-Ms` on the way out.
+//! Times to live: `?ttl=30s` in requests, `Tidelock-TTL-Ms` in answers.
 //!
-//! Owns the spelling. The leader of the key's shard counts what is relative, by its own clock; how
-//! long a key has left is told by that clock, too, as far as this node has measured it.
+//! Owns the notation. The leader of the key's shard adds relative times to its own clock. The
+//! remaining time of a key is computed with that clock too, as far as this node has measured it.
 
 use hyper::header::{HeaderName, HeaderValue};
 use tidelock_core::types::UnixMillis;
@@ -12,16 +12,16 @@ use super::uri::{self, Parameters};
 use crate::clock::WallClock;
 use crate::store::Store;
 
-/// Milliseconds that a key has left to live; 0 if it may go at any moment.
+/// Milliseconds that a key has left; 0 if it may expire at any moment.
 const TTL_MS: HeaderName = HeaderName::from_static("tidelock-ttl-ms");
 
-/// Longest time to live: a hundred years, so that no sum overflows.
+/// Longest time to live in milliseconds: a hundred years, so that no sum overflows.
 const TTL_MS_MAX: u64 = 100 * 366 * 24 * 3_600 * 1_000;
 
 const UNITS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1_000), ("m", 60 * 1_000), ("h", 3_600 * 1_000), ("d", 24 * 3_600 * 1_000)];
 
-/// For how many milliseconds the key that a request writes is to live, if it says so.
+/// The time to live of the key that a request writes, in milliseconds, if given.
 pub(super) fn of_write(parameters: Parameters<'_>) -> Result<Option<u64>, Problem> {
     let Some(text) = parameters.get("ttl")? else { return Ok(None) };
     let millis = parse(&text).filter(|millis| (1..=TTL_MS_MAX).contains(millis)).ok_or_else(|| {
@@ -32,18 +32,18 @@ pub(super) fn of_write(parameters: Parameters<'_>) -> Result<Option<u64>, Proble
     Ok(Some(millis))
 }
 
-/// What time it is by the clock of the leader of a key's shard.
+/// The current time by the clock of the leader of a key's shard.
 pub(super) fn leader_time<S: Store>(store: &S, clock: WallClock, key: &[u8]) -> UnixMillis {
     let ahead_ms = store.leader_ahead_ms(store.shard_of(key));
     UnixMillis(clock.now().0.saturating_add_signed(ahead_ms))
 }
 
-/// Milliseconds until then.
+/// Milliseconds from `now` to `expires`; 0 if that is past.
 pub(super) fn remaining_ms(expires: UnixMillis, now: UnixMillis) -> u64 {
     expires.0.saturating_sub(now.0)
 }
 
-/// Adds how many milliseconds the key has left, if it expires.
+/// Adds the header with the remaining milliseconds, if the key expires.
 pub(super) fn with_ttl(mut response: Response, remaining_ms: Option<u64>) -> Response {
     if let Some(millis) = remaining_ms {
         response.headers_mut().insert(TTL_MS, HeaderValue::from(millis));

@@ -1,7 +1,8 @@
-//! Keys and parameters out of a request's target.
+//! Keys and parameters from a request's target.
 //!
-//! Owns percent-decoding, which yields bytes, not text, and refuses what is malformed: a `%zz` that were taken
-//! literally would name another key than the client meant. Values of known parameters are strict.
+//! Owns percent-decoding, which yields bytes, not text. Malformed escapes are refused: a literal
+//! `%zz` would name another key than the client meant. Values of known parameters are parsed
+//! strictly.
 
 use std::borrow::Cow;
 
@@ -14,7 +15,7 @@ use tidelock_core::limits;
 
 use super::problem::{Problem, ProblemKind};
 
-/// A key out of the raw rest of a path.
+/// Decodes a key from the raw rest of a path.
 pub(super) fn key(raw: &str) -> Result<Bytes, Problem> {
     let key = match percent_decode(raw.as_bytes())? {
         Cow::Borrowed(bytes) => Bytes::copy_from_slice(bytes),
@@ -36,7 +37,7 @@ fn check_key_length(key: &[u8], what: &str) -> Result<(), Problem> {
 
 /// Percent-decodes; every `%` must begin an escape of two hexadecimal digits.
 pub(super) fn percent_decode(raw: &[u8]) -> Result<Cow<'_, [u8]>, Problem> {
-    // Nearly all there is: found out faster than byte by byte.
+    // The usual case, found faster than byte by byte.
     if !raw.contains(&b'%') {
         return Ok(Cow::Borrowed(raw));
     }
@@ -74,7 +75,7 @@ impl<'a> Parameters<'a> {
         Parameters::new(query.unwrap_or_default().as_bytes())
     }
 
-    /// The first parameter of this name; one without `=` is empty.
+    /// The first parameter of this name; without `=` its value is empty.
     pub fn get(self, name: &str) -> Result<Option<Cow<'a, [u8]>>, Problem> {
         if self.raw.is_empty() {
             return Ok(None);
@@ -91,7 +92,7 @@ impl<'a> Parameters<'a> {
         Ok(None)
     }
 
-    /// The first parameter whose name is none of these.
+    /// The first parameter with a name that is not in `known`.
     pub fn first_besides(self, known: &[&str]) -> Result<Option<String>, Problem> {
         for pair in self.raw.split(|&byte| byte == b'&').filter(|pair| !pair.is_empty()) {
             let name = form_decode(pair.split(|&byte| byte == b'=').next().unwrap_or_default())?;
@@ -111,12 +112,12 @@ impl<'a> Parameters<'a> {
         }
     }
 
-    /// `stale=true` reads locally.
+    /// `stale=true` reads from the local replica.
     pub fn consistency(self) -> Result<Consistency, Problem> {
         Ok(if self.flag("stale")? { Consistency::Stale } else { Consistency::Linearizable })
     }
 
-    /// Bytes of a key, given as `name`, or as `name_b64` where they are no text.
+    /// Bytes of a key, given as `name`, or as `name_b64` if they are not text.
     pub fn key_bytes(self, name: &str) -> Result<Option<Bytes>, Problem> {
         let encoded_name = format!("{name}_b64");
         let bytes = match (self.get(name)?, self.get(&encoded_name)?) {
@@ -133,7 +134,8 @@ impl<'a> Parameters<'a> {
     }
 }
 
-/// Takes both alphabets, with or without padding. A space is a `+` that the client did not escape.
+/// Accepts both alphabets, with or without padding. A space is a `+` that the client did not
+/// escape.
 fn base64_decode(encoded: &[u8]) -> Option<Vec<u8>> {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &alphabet::STANDARD,

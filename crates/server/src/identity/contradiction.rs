@@ -1,9 +1,10 @@
 //! Settings that contradict the data directory.
 //!
-//! Owns the comparison of `--peers`, `--shards`, `--cluster-name` and `--join` with the cluster that the directory belongs
-//! to, and the texts that name both sides. A node that ignored such a setting would serve another cluster than the one
-//! that its operator means. A setting that is left out contradicts nothing, and neither does the one that the cluster was
-//! founded with, whatever has changed in the cluster since: nodes are restarted with the flags of their first start.
+//! Owns the comparison of `--peers`, `--shards`, `--cluster-name` and `--join` with the cluster
+//! that the directory belongs to, and error texts that name both sides. A node that ignored such a
+//! setting would serve another cluster than its operator intends. An absent setting contradicts
+//! nothing. Neither does the setting with which the cluster was founded, even if the cluster has
+//! changed since: nodes are restarted with the flags of their first start.
 
 use tidelock_core::storage::control_file::Identity;
 use tidelock_core::types::NodeId;
@@ -12,7 +13,7 @@ use uuid::Uuid;
 use super::is_founder;
 use crate::config::Settings;
 
-/// A setting, and what the directory says instead.
+/// A setting, and the different value in the directory.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Contradiction {
     /// Other founders than those of the cluster.
@@ -22,9 +23,9 @@ pub enum Contradiction {
          them on empty directories with --join; to found another cluster, use an empty directory"
     )]
     Founders {
-        /// What the settings list.
+        /// The founders in the settings.
         given: String,
-        /// What the directory holds.
+        /// The founders in the directory.
         held: String,
         /// The node of the directory.
         node: NodeId,
@@ -37,27 +38,27 @@ pub enum Contradiction {
          shards. Leave --shards out, or write {held}; `tidelock cluster add-shard` adds shards to a running cluster"
     )]
     Shards {
-        /// What the settings say.
+        /// The number in the settings.
         given: u64,
-        /// What the directory holds.
+        /// The number in the directory.
         held: u64,
         /// The cluster of the directory.
         cluster: Uuid,
     },
-    /// Another name.
+    /// Another cluster name.
     #[error(
         "--cluster-name is `{given}`, but the data directory belongs to cluster {cluster} of the name `{held}`. Leave \
          --cluster-name out, or write {held}; for a node of another cluster, use an empty directory"
     )]
     Name {
-        /// What the settings say.
+        /// The name in the settings.
         given: String,
-        /// What the directory holds.
+        /// The name in the directory.
         held: String,
         /// The cluster of the directory.
         cluster: Uuid,
     },
-    /// A founder is asked to join.
+    /// `--join` for a founder.
     #[error(
         "--join is given, but the data directory holds node {node}, which founded cluster {cluster}. Leave --join out to \
          start that node; to join another cluster, use an empty directory"

@@ -1,27 +1,27 @@
-//! How much memory there is for this process: the machine's, or less where a control group says so.
+//! The memory that is available to this process: the machine's, or the limit of a control group.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A quarter of what there is: the rest is for keys, the log and the page cache.
+/// One part in this many: the rest is for keys, the log and the page cache.
 const PARTS: u64 = 4;
 
-/// Assumed where the system does not tell.
+/// Assumed in bytes if the system does not report it.
 const UNKNOWN_BYTES: u64 = 1 << 30;
 
-/// The limit of the memory for clients unless the operator sets one.
+/// The default limit of the memory for clients, in bytes.
 pub fn default_limit() -> usize {
     usize::try_from(available(Path::new("/")) / PARTS).unwrap_or(usize::MAX)
 }
 
-/// The smallest of the machine's memory and the limits of the control groups above this process, of
+/// The smallest of the machine's memory and the limits of the control groups of this process, of
 /// either version.
 fn available(root: &Path) -> u64 {
     let read = |path: PathBuf| fs::read_to_string(path).ok();
     let machine = read(root.join("proc/meminfo")).and_then(|text| total_of_meminfo(&text));
     let groups = read(root.join("proc/self/cgroup")).unwrap_or_default();
     let limits = groups.lines().filter_map(files_of_group).flat_map(|(file, below)| {
-        // A limit holds for all groups below, and a container may see itself as the root.
+        // A limit applies to all groups below, and a container may see itself as the root.
         Path::new(&below)
             .ancestors()
             .map(|group| root.join("sys/fs/cgroup").join(group).join(file))
@@ -38,7 +38,7 @@ fn total_of_meminfo(text: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The name of the file with the limit, and the group's directory below `/sys/fs/cgroup`: of
+/// The name of the file with the limit, and the group's directory below `/sys/fs/cgroup`, from
 /// `0::/a/b` (version 2) or `4:memory:/a/b` (version 1).
 fn files_of_group(line: &str) -> Option<(&'static str, String)> {
     let mut parts = line.splitn(3, ':');

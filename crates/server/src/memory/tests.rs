@@ -22,12 +22,12 @@ impl Wake for Wakes {
 
 const MIB: usize = 1 << 20;
 
-/// The smallest budget: 48 MiB of 64 are for large requests.
+/// The smallest budget: 48 of its 64 MiB are for large requests.
 fn memory() -> Memory {
     Memory::new(0)
 }
 
-/// Uses up what large requests may use.
+/// Uses up the part that is for large requests.
 fn exhaust(memory: &Memory) -> Vec<Reservation> {
     let reservations: Vec<Reservation> = (0..2)
         .map(|_| {

@@ -1,9 +1,9 @@
-//! The text format that Prometheus had before OpenMetrics, version 0.0.4, for scrapers that ask for it.
+//! The Prometheus text format before OpenMetrics, version 0.0.4, for scrapers that ask for it.
 //!
-//! It is made from the OpenMetrics text, which says the same: a counter's family has the name of its samples, units have
-//! no line of their own, and nothing marks the end.
+//! Converted from the OpenMetrics text, which has the same contents. The differences: the family of
+//! a counter has the name of its samples, units have no line, and there is no end marker.
 
-/// `open` is a whole scrape as OpenMetrics.
+/// Converts a whole OpenMetrics scrape.
 pub(super) fn of_open_metrics(open: &str) -> String {
     let mut out = String::with_capacity(open.len());
     let mut help = None;

@@ -1,4 +1,4 @@
-//! A node on one worker and clients on others, over a disk that takes everything at once.
+//! A node on one worker and clients on others, over a disk that completes everything at once.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -18,12 +18,12 @@ use uuid::Uuid;
 
 use super::*;
 use crate::disk::DiskReport;
-use crate::worker::{DiskReports, Outlets, Worker};
+use crate::worker::{ActionSinks, DiskReports, Worker};
 
-/// A disk that is done as soon as it is asked.
+/// A disk that completes each operation at once.
 struct Instantly(Arc<DiskReports>);
 
-impl Outlets for Instantly {
+impl ActionSinks for Instantly {
     fn send(&self, _: OutgoingFrame) {}
 
     fn persist(&self, batch: WalBatch) {
@@ -69,13 +69,13 @@ fn node() -> Node {
     Node::new(options, RecoveredShards::new())
 }
 
-/// The node's worker, not driven yet.
+/// The owning worker, not driven yet.
 fn worker() -> (Worker, Instantly) {
     let reports = Arc::new(DiskReports::default());
     (Worker::new(node(), reports.clone()), Instantly(reports))
 }
 
-/// Lets time pass until every shard has its leader.
+/// Ticks until every shard has its leader.
 async fn elect(worker: &Worker) {
     while !worker.status().await.shards.iter().all(|shard| shard.leads) {
         worker.tell(Event::Tick);
@@ -83,7 +83,7 @@ async fn elect(worker: &Worker) {
     }
 }
 
-/// Runs `test` on one thread with the node's worker and another, both driven.
+/// Runs `test` on one thread with the owning worker and another one, both driven.
 fn run<F: Future<Output = ()>>(test: impl FnOnce(Worker, Remote) -> F) {
     let runtime = Builder::new_current_thread().build().unwrap();
     LocalSet::new().block_on(&runtime, async {
@@ -109,17 +109,17 @@ fn get(key: &'static str, consistency: Consistency) -> Request {
 async fn all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut futures: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
     let mut outputs = Vec::new();
-    // All were begun before the first is waited for: `submit` asks when it is called.
+    // All are started before the first is awaited: `submit` submits when it is called.
     for future in &mut futures {
         outputs.push(future.as_mut().await);
     }
     outputs
 }
 
-/// More than a node takes at once.
+/// More requests than a node takes at once.
 const CROWD: usize = 5_000;
 
-/// One client asks for much at once, and then another one for a single thing.
+/// One client submits many requests at once, and then another client a single one.
 async fn a_crowd_and_a_quiet_client<S: Store>(store: &S) {
     let (crowd, quiet) = (store.for_client(ClientId(1)), store.for_client(ClientId(2)));
     let mailbox: Rc<Mailbox> = Rc::default();
@@ -136,7 +136,7 @@ async fn a_crowd_and_a_quiet_client<S: Store>(store: &S) {
     }
 }
 
-/// Replies that were delivered since the last call.
+/// Number of replies delivered since the last call.
 async fn answered(mailbox: &Mailbox) -> usize {
     let mut delivered = Vec::new();
     std::future::poll_fn(|task| {
@@ -247,7 +247,7 @@ fn a_worker_that_ends_takes_nobody_with_it() {
     run(|worker, remote| async move {
         let ending = Remote::new(worker.attach(), PerWorker::default());
         let exchange = ending.0.link.exchange.clone();
-        // One request is answered and nobody takes the reply, one is on its way.
+        // One request is answered without a receiver, another one is in flight.
         let mut lost = Vec::new();
         for key in ["a", "b"] {
             let (number, receiver) = ending.0.waiting.in_task();
@@ -264,8 +264,8 @@ fn a_worker_that_ends_takes_nobody_with_it() {
         }
         assert!(matches!(remote.submit(put("b", "1")).await, Reply::Written { .. }));
         assert!(matches!(worker.submit(put("c", "1")).await, Reply::Written { .. }));
-        let mut words = Vec::new();
-        assert!(!exchange.words().take(&mut words) && words.is_empty());
+        let mut messages = Vec::new();
+        assert!(!exchange.messages().take(&mut messages) && messages.is_empty());
     });
 }
 
@@ -333,7 +333,7 @@ fn workers_on_threads_of_their_own_are_answered_once_each() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
 
-    /// One client, one request after the other. Returns how many were done.
+    /// One client, one request after the other. Returns how many were answered.
     async fn write(remote: Remote) -> usize {
         for number in 0..REQUESTS {
             let reply = remote.submit(put(format!("key {number}"), "value")).await;

@@ -1,4 +1,4 @@
-//! The store as commands see it: without its type, since a connection is the same over any of them.
+//! Object-safe access to the store for commands, so that a connection does not depend on its type.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,33 +6,33 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tidelock_core::command::{Reply, Request};
-use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::event::NodeStatus;
+use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::types::{ClientId, ShardId};
 
 use crate::store::{Mailbox, Store};
 
 /// A [`Store`] behind a pointer.
 pub trait Access {
-    /// See [`Store::for_client`].
+    /// As [`Store::for_client`].
     fn for_client(&self, client: ClientId) -> Rc<dyn Access>;
 
-    /// See [`Store::submit`].
+    /// As [`Store::submit`].
     fn ask(&self, request: Request) -> Pin<Box<dyn Future<Output = Reply>>>;
 
-    /// See [`Store::submit_to`].
+    /// As [`Store::submit_to`].
     fn submit_to(&self, request: Request, mailbox: &Rc<Mailbox>, tag: u64);
 
-    /// See [`Store::shard_of`].
+    /// As [`Store::shard_of`].
     fn shard_of(&self, key: &[u8]) -> ShardId;
 
-    /// See [`Store::slot_map`].
+    /// As [`Store::slot_map`].
     fn slot_map(&self) -> Arc<SlotMap>;
 
-    /// See [`Store::leader_ahead_ms`].
+    /// As [`Store::leader_ahead_ms`].
     fn leader_ahead_ms(&self, shard: ShardId) -> i64;
 
-    /// See [`Store::status`].
+    /// As [`Store::status`].
     fn status(&self) -> Pin<Box<dyn Future<Output = NodeStatus>>>;
 }
 

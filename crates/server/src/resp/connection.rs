@@ -1,13 +1,14 @@
-//! One connection: bytes in, bytes out, and nobody else waits for it.
+//! One Redis connection.
 //!
-//! Owns the turn of a connection: take replies, send what can be sent, take commands as far as limits allow, hand them to the store, read
-//! on. Everything that is there is worked off before anything is waited for, so a burst costs one read, one hand-over a shard, one
-//! wake-up and one write.
+//! Owns the iterations of a connection: take replies, send what can be sent, take commands as far
+//! as limits allow, submit them to the store, read more. All available data is processed before
+//! anything is waited for, so a burst costs one read, one hand-over a shard, one wake-up and one
+//! write.
 //!
-//! Back-pressure: a client that does not read its replies is not read from. Then its commands pile
-//! up in its own socket, not in our memory. The same while the node's memory for clients is used
-//! up; a command that then waits for too long is answered with `TRYAGAIN`. A turn is bounded, so
-//! that one client with much to do does not keep others waiting.
+//! Back-pressure: nothing is read from a client that does not read its replies, so its commands
+//! accumulate in its own socket, not in this node's memory. The same holds while the node's memory
+//! for clients is used up; a command that waits too long for it is answered with `TRYAGAIN`. The
+//! number of iterations without yielding is bounded, so that one busy client does not delay others.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -24,35 +25,37 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::dispatch::Dispatched;
 use super::frame::Parser;
-use super::lanes::OUT_BYTES_CLOSE;
 use super::session::{Action, Pending, Session};
+use super::shard_queues::OUT_BYTES_CLOSE;
 use super::{READ_BYTES, RespContext};
 use crate::clients::Client;
 use crate::memory::{self, CONNECTION_BYTES, Reservation};
 use crate::store::Mailbox;
 
-/// Commands of one connection that are not answered yet. More would gain nothing: they wait in the socket instead.
+/// Most unanswered commands of one connection. More would gain nothing; they wait in the socket
+/// instead.
 const OWED_MAX: usize = 16_384;
 
-/// What one connection may hold in operations and replies, there or expected, before it takes no
-/// more commands.
+/// Most bytes of operations and replies, held or expected, before a connection takes no more
+/// commands.
 const HELD_BYTES_MAX: usize = 8 << 20;
 
-/// Buffers that are empty are kept up to this size; ten thousand idle connections must not hold ten thousand large ones.
+/// Empty buffers are kept up to this size: ten thousand idle connections must not hold ten thousand
+/// large ones.
 const INPUT_BYTES_KEPT: usize = 4 << 10;
 const OUT_BYTES_KEPT: usize = 4 << 10;
 
-/// Turns after which a connection lets others have theirs.
+/// Iterations after which a connection yields.
 const TURNS_MAX: u32 = 8;
 
-/// Why a connection ends.
+/// Why a connection ended.
 #[derive(Debug)]
 pub enum End {
-    /// The client asked for it, or is gone, or the node stops.
+    /// The client quit or is gone, or the node stops.
     Orderly,
     /// The socket failed.
     Failed(io::Error),
-    /// What the client sent is no command; it was told.
+    /// The client sent malformed input, and was told so.
     Protocol,
 }
 
@@ -64,31 +67,32 @@ pub struct Connection {
     mailbox: Rc<Mailbox>,
     delivered: Vec<(u64, Reply)>,
     parser: Parser,
-    /// What was received and not taken yet: less than a command, unless earlier ones have to be answered first.
+    /// Bytes received and not parsed yet: less than a command, unless earlier commands must be
+    /// answered first.
     input: Vec<u8>,
-    /// Whether nothing can be done with the input as it is.
+    /// Whether nothing can be done without more input.
     wants_input: bool,
-    /// How much of the session's output is sent.
+    /// How many bytes of the session's output are sent.
     sent: usize,
-    /// A reply that takes longer.
+    /// A reply that takes several requests to the store.
     pending: Option<Pending>,
-    /// Nothing more is read or taken; what is owed is still answered.
+    /// Nothing more is read or executed; owed replies are still sent.
     is_closing: bool,
-    /// The client sends no more.
+    /// The client has closed its sending side.
     is_read_out: bool,
     is_protocol_error: bool,
-    /// What this connection holds of the node's memory for clients.
+    /// The part of the node's memory budget that this connection holds.
     memory: Reservation,
-    /// Until when it waits for memory, if there is none for what it needs to go on.
+    /// The time limit of waiting for memory, if it cannot continue without.
     memory_timer: Option<Pin<Box<Sleep>>>,
     stalled_since: Rc<Cell<Option<Instant>>>,
-    /// What operators see of it.
+    /// The counters shown to operators.
     client: Arc<Client>,
 }
 
 impl Connection {
-    /// A connection of a new client. Since when the client has taken nothing, if it is owed something, is kept in
-    /// `stalled_since`.
+    /// The connection of a new client. `stalled_since` is kept up to date with the time since which
+    /// the client has taken none of the bytes owed to it.
     pub fn new(
         stream: TcpStream,
         session: Session,
@@ -117,20 +121,21 @@ impl Connection {
         }
     }
 
-    /// Serves until the end. The future may be dropped, and serving begun again.
+    /// Serves until the connection ends. The future may be dropped, and serving resumed with a new
+    /// one.
     pub async fn serve(&mut self) -> End {
         poll_fn(|task| self.poll(task)).await
     }
 
-    /// Takes no more commands; those that were taken are still answered.
+    /// Accepts no more commands; those accepted are still answered.
     pub fn begin_closing(&mut self) {
         self.is_closing = true;
     }
 
-    /// The socket, once serving has ended.
+    /// The socket, after serving has ended.
     pub fn into_stream(self) -> TcpStream {
         if !self.session.is_settled() {
-            // Replies may still be made; their memory is given back when the last one has come.
+            // Replies may still arrive; their memory is released with the last one.
             self.mailbox.keep(self.memory);
         }
         self.stream
@@ -151,7 +156,7 @@ impl Connection {
         Poll::Pending
     }
 
-    /// Does whatever can be done now. Returns whether there may be more.
+    /// One iteration: does everything that can be done now. Returns whether there may be more.
     fn turn(&mut self, task: &mut Context<'_>) -> io::Result<bool> {
         let mut goes_on = self.take_replies(task) | self.poll_pending(task);
         self.session.settle(self.sent + OUT_BYTES_CLOSE);
@@ -171,8 +176,8 @@ impl Connection {
         self.session.held_bytes() + self.input.len()
     }
 
-    /// Hands commands to the store as far as there is memory for their replies. Returns how much
-    /// must be held for the reply that the client gets next, if that is too much now.
+    /// Submits commands as far as there is memory for their replies. If there is too little for the
+    /// reply that the client gets next, returns how many bytes must be held.
     fn submit(&mut self) -> Option<usize> {
         let (store, mailbox, memory) = (self.session.store.clone(), &self.mailbox, &mut self.memory);
         let (mut held, mut wanted) = (self.session.held_bytes() + self.input.len(), None);
@@ -188,14 +193,13 @@ impl Connection {
                 }
                 has_room
             },
-            |request, lane| store.submit_to(request, mailbox, lane),
+            |request, shard_queue| store.submit_to(request, mailbox, shard_queue),
         );
         wanted
     }
 
-    /// Waits for memory, if the connection needs more than it can have now: `wanted` bytes in all.
-    /// Returns whether it goes on, because there is memory or because what waited for it was
-    /// refused.
+    /// Waits for memory if `wanted` says how many bytes are needed in all. Returns whether to
+    /// continue, because there is memory or because the waiting command was refused.
     fn poll_wanted(&mut self, task: &mut Context<'_>, wanted: Option<usize>) -> bool {
         let Some(bytes) = wanted else {
             self.memory.leave_queue();
@@ -229,8 +233,8 @@ impl Connection {
     fn take_replies(&mut self, task: &Context<'_>) -> bool {
         self.mailbox.take(&mut self.delivered, task);
         let any = !self.delivered.is_empty();
-        for (lane, reply) in self.delivered.drain(..) {
-            self.session.complete(lane, reply);
+        for (shard_queue, reply) in self.delivered.drain(..) {
+            self.session.complete(shard_queue, reply);
         }
         any
     }
@@ -243,7 +247,8 @@ impl Connection {
         true
     }
 
-    /// Takes commands from the input, as many as there is room for. Returns whether it took any.
+    /// Executes commands from the input, as many as there is room for. Returns whether there were
+    /// any.
     fn take_commands(&mut self) -> bool {
         let (mut consumed, mut commands) = (0, 0);
         if !self.session.keeps_order() {
@@ -288,7 +293,7 @@ impl Connection {
         consumed > 0
     }
 
-    /// Whether another command may be taken.
+    /// Whether another command may be executed.
     fn has_room(&self) -> bool {
         self.session.encoded_bytes() - self.sent < OUT_BYTES_CLOSE
             && self.session.owed() < OWED_MAX
@@ -322,8 +327,8 @@ impl Connection {
         Ok(moved)
     }
 
-    /// Reads what there is memory for. Returns how much must be held for that, if it is too much
-    /// now and nothing that the connection has would make room.
+    /// Reads what there is memory for. If there is too little, and the connection cannot release
+    /// any itself, returns how many bytes must be held.
     fn poll_read(&mut self, task: &mut Context<'_>, goes_on: &mut bool) -> io::Result<Option<usize>> {
         let waits = self.is_closing || self.is_read_out || self.pending.is_some() || !self.wants_input;
         if waits || !self.has_room() {
@@ -340,8 +345,8 @@ impl Connection {
         }
         let mut buffer = self.context.read_buffer.borrow_mut();
         let mut read = ReadBuf::new(&mut buffer[..bytes_max]);
-        // `try_read` would be asked once more after each burst, only to hear that there is nothing; this one knows
-        // that a read which did not fill the buffer was the last.
+        // `try_read` would need one more call after each burst to learn that there is nothing.
+        // `poll_read` knows that a read that did not fill the buffer was the last.
         if Pin::new(&mut self.stream).poll_read(task, &mut read)?.is_pending() {
             return Ok(None);
         }

@@ -1,8 +1,9 @@
-//! From a command's name to what it does.
+//! Maps a command's name to its handler.
 //!
-//! Owns the table of commands (name, number of arguments, keys, when it may run) and what holds for all of them. What each
-//! does stands in [`commands`](super::commands), a file for each family.
+//! Owns the table of commands (name, number of arguments, keys, when it may run) and the rules for
+//! all of them. The handlers are in [`commands`](super::commands), one file for each family.
 
+use crate::metrics::Family;
 use std::collections::HashMap;
 
 use super::commands::{
@@ -12,88 +13,35 @@ use super::frame::Arguments;
 use super::session::{Action, Failure, Session};
 use crate::wrong_port::{WrongPort, is_http_request_line};
 
-/// What a command does.
+/// Executes a command.
 type Handler = fn(&mut Session, Arguments<'_>) -> Result<Action, Failure>;
-
-/// Which metric counts a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// Values as a whole.
-    Strings,
-    /// Keys, whatever they hold.
-    Keys,
-    /// Numbers in values.
-    Numbers,
-    /// When keys expire.
-    Expiry,
-    /// Several commands as one.
-    Transactions,
-    /// Walks over all keys.
-    Scan,
-    /// About the cluster.
-    Cluster,
-    /// About the connection or the node.
-    Node,
-    /// Nothing of the table.
-    Unknown,
-}
-
-impl Family {
-    /// Every family, in the order of their numbers.
-    pub const ALL: [Family; 9] = [
-        Family::Strings,
-        Family::Keys,
-        Family::Numbers,
-        Family::Expiry,
-        Family::Transactions,
-        Family::Scan,
-        Family::Cluster,
-        Family::Node,
-        Family::Unknown,
-    ];
-
-    /// The label's value.
-    pub fn text(self) -> &'static str {
-        match self {
-            Family::Strings => "strings",
-            Family::Keys => "keys",
-            Family::Numbers => "numbers",
-            Family::Expiry => "expiry",
-            Family::Transactions => "transactions",
-            Family::Scan => "scan",
-            Family::Cluster => "cluster",
-            Family::Node => "node",
-            Family::Unknown => "unknown",
-        }
-    }
-}
 
 /// When a command may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// Behind all earlier ones; inside of `MULTI` it waits for `EXEC`.
     InOrder,
-    /// The same, and inside of `MULTI` it runs at once: it is about the transaction.
+    /// After all earlier ones; within `MULTI` it runs at once, because it controls the transaction.
     Control,
     /// Once every watched key's version is known.
     Watched,
-    /// Once all earlier ones are answered, inside of `MULTI`, too.
+    /// Once all earlier ones are answered, also within `MULTI`.
     Settled,
-    /// Once all earlier ones are answered; not inside of `MULTI`.
+    /// Once all earlier ones are answered; not within `MULTI`.
     Alone,
 }
 
-/// A command.
+/// The table entry of a command.
 pub struct Spec {
-    /// Its name in small letters.
+    /// Its name in lower case.
     pub name: &'static str,
-    /// How many arguments, the name among them; negative: at least so many.
+    /// The number of arguments including the name; negative: at least that many.
     pub arity: i64,
-    /// What clients are told of it.
+    /// Its flags in `COMMAND`.
     pub flags: &'static [&'static str],
-    /// The first key, the last (negative: from the end), the distance between them; all 0 without keys.
+    /// The first key, the last (negative: from the end), and the step; all 0 without keys.
     pub keys: (i64, i64, i64),
-    /// Which metric counts it.
+    /// The metric that counts it.
     pub family: Family,
     /// When it may run.
     pub when: When,
@@ -181,19 +129,19 @@ pub const COMMANDS: &[Spec] = &[
     spec("time", 1, Family::Node, node::time),
 ];
 
-/// Finds commands by their names.
+/// Looks up commands by name.
 #[derive(Default)]
 pub struct Table(HashMap<&'static [u8], &'static Spec>);
 
-/// What became of a command.
+/// The result of dispatching a command.
 pub enum Dispatched {
-    /// It was taken; this is to be done.
+    /// It was executed; the connection does this next.
     Action(Action),
-    /// It has to wait until earlier ones are answered, and is to be brought again then.
+    /// It must wait until earlier ones are answered, and be dispatched again then.
     NotYet,
 }
 
-/// Longest name of a command.
+/// Longest name of a command, in bytes.
 const NAME_BYTES_MAX: usize = 16;
 
 impl Table {
@@ -202,7 +150,7 @@ impl Table {
         Table(COMMANDS.iter().map(|spec| (spec.name.as_bytes(), spec)).collect())
     }
 
-    /// The command of a name in any letters.
+    /// Looks up a command, ignoring case.
     pub fn find(&self, name: &[u8]) -> Option<&'static Spec> {
         let mut small = [0; NAME_BYTES_MAX];
         let small = small.get_mut(..name.len())?;
@@ -211,7 +159,7 @@ impl Table {
         self.0.get(&*small).copied()
     }
 
-    /// Takes a client's next command.
+    /// Executes a client's next command.
     pub fn dispatch(&self, session: &mut Session, arguments: Arguments<'_>) -> Dispatched {
         let Some(name) = arguments.get(0) else { return Dispatched::Action(Action::Done) };
         let spec = self.find(name);
@@ -233,7 +181,8 @@ impl Table {
         };
         Dispatched::Action(result.unwrap_or_else(|failure| {
             session.fail(&failure);
-            // Browsers can be made to send such lines to any port; nothing behind them is a command.
+            // Browsers can be made to send such lines to any port; what follows them is not a
+            // command.
             if is_of_http(name) { Action::Close } else { Action::Done }
         }))
     }
@@ -252,7 +201,7 @@ fn admits(arity: i64, count: usize) -> bool {
     if arity >= 0 { count == arity } else { count >= -arity }
 }
 
-/// An HTTP client at this port: it is told so in its own protocol.
+/// Whether this is an HTTP request, which is answered in HTTP.
 fn is_http_request(arguments: Arguments<'_>) -> bool {
     let words = (arguments.get(0), arguments.get(1), arguments.get(2));
     let (Some(method), Some(target), Some(version)) = words else { return false };
@@ -263,7 +212,7 @@ fn is_of_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
-/// What a client is told that gave too few arguments, or too many.
+/// The error for too few or too many arguments.
 pub fn wrong_arity(name: &str) -> Failure {
     format!("ERR wrong number of arguments for '{name}' command").into()
 }

@@ -1,18 +1,18 @@
-//! Replies into bytes: the answering half of the Redis protocol, in both of its versions.
+//! Encodes replies: the reply half of the Redis protocol, in both of its versions.
 //!
-//! Owns how each kind of reply is spelt in RESP2 and RESP3. What is replied, and when, others decide.
+//! Owns the encoding of each kind of reply in RESP2 and RESP3, not what is replied when.
 
 /// The version of the protocol that a connection speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
-    /// Until the client asks for another.
+    /// The default.
     #[default]
     Resp2,
-    /// By `HELLO 3`.
+    /// After `HELLO 3`.
     Resp3,
 }
 
-/// Appends replies.
+/// Appends encoded replies.
 #[derive(Debug)]
 pub struct Encoder<'a> {
     out: &'a mut Vec<u8>,
@@ -37,7 +37,7 @@ impl<'a> Encoder<'a> {
         self.line_end();
     }
 
-    /// An error: a code in capitals, then words. What would end the line is replaced.
+    /// An error: a code in capitals, then text. Line ends in it are replaced.
     pub fn error(&mut self, text: &str) {
         self.out.push(b'-');
         self.out.extend(text.bytes().map(|byte| if byte == b'\r' || byte == b'\n' { b' ' } else { byte }));
@@ -54,7 +54,8 @@ impl<'a> Encoder<'a> {
         self.line_end();
     }
 
-    /// A number that may be beyond those with a sign; Redis has none, and clients take it as a text.
+    /// A number that may exceed the signed range. Redis has no type for it; clients get it as a
+    /// string.
     pub fn unsigned(&mut self, value: u64) {
         match i64::try_from(value) {
             Ok(value) => self.integer(value),
@@ -71,7 +72,7 @@ impl<'a> Encoder<'a> {
         self.line_end();
     }
 
-    /// Text for people; clients show it as it is.
+    /// Text for people, which clients show as it is.
     pub fn verbatim(&mut self, text: &str) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(text.as_bytes()),
@@ -101,12 +102,12 @@ impl<'a> Encoder<'a> {
         });
     }
 
-    /// As many replies follow.
+    /// The header of an array of `length` replies.
     pub fn array(&mut self, length: usize) {
         self.header(b'*', length);
     }
 
-    /// As many names follow, each with its value.
+    /// The header of a map of `length` names, each with its value.
     pub fn map(&mut self, length: usize) {
         match self.protocol {
             Protocol::Resp2 => self.header(b'*', length * 2),
@@ -114,12 +115,12 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// As many different replies follow, in no order.
+    /// The header of a set of `length` replies.
     pub fn set(&mut self, length: usize) {
         self.header(if self.protocol == Protocol::Resp3 { b'~' } else { b'*' }, length);
     }
 
-    /// Bytes that are encoded already.
+    /// Bytes that are already encoded.
     pub fn raw(&mut self, encoded: &[u8]) {
         self.out.extend_from_slice(encoded);
     }

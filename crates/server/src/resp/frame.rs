@@ -1,70 +1,72 @@
-//! Commands out of bytes: the request half of the Redis protocol, apart from any socket.
+//! Parses commands: the request half of the Redis protocol, without any I/O.
 //!
-//! Owns where a command ends and where its arguments stand, for arrays of bulk strings and for inline commands. It is told the bytes
-//! that were received so far, as often as there are more, and never looks at a byte twice; arguments are slices of
-//! those bytes. What commands mean is not its business.
+//! Owns where a command and its arguments begin and end, for arrays of bulk strings and for inline
+//! commands. It is called with all bytes received so far, repeatedly, and never reads a byte twice;
+//! arguments are slices of those bytes. It does not interpret commands.
 //!
-//! Invariants: no length that a client states makes it reserve memory; after an error nothing more is believed.
+//! Invariants: no length stated by a client makes it reserve memory. After an error it parses
+//! nothing more.
 
 use std::ops::Range;
 
-/// What one command may take, in bytes: a value of the largest size, or a list of many keys, and some room.
+/// Longest command in bytes: a value of the largest size, or a list of many keys, and some room.
 pub const FRAME_BYTES_MAX: usize = 8 << 20;
 
-/// Most arguments of one command. (Redis' own limit; the length of a frame bounds them more tightly in practice.)
+/// Most arguments of one command. (Redis' own limit; in practice the length of a frame is the
+/// tighter limit.)
 pub const ARGUMENTS_MAX: usize = 1 << 20;
 
-/// Longest inline command. (Redis' own limit.)
+/// Longest inline command in bytes. (Redis' own limit.)
 pub const INLINE_BYTES_MAX: usize = 64 << 10;
 
-/// Longest line that states a number, without its end.
+/// Longest line with a number, in bytes without the line end.
 const NUMBER_BYTES_MAX: usize = 20;
 
-/// Why bytes are no command. The connection ends after it.
+/// Why bytes are not a command. It ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// The length of an array is no number, or too large.
+    /// The length of an array is not a number, or too large.
     #[error("invalid multibulk length")]
     ArrayLength,
-    /// The length of a string is no number, or too large.
+    /// The length of a string is not a number, or too large.
     #[error("invalid bulk length")]
     BulkLength,
-    /// Something else than a bulk string in an array; nested arrays, too.
+    /// An array contains something other than bulk strings, such as an array.
     #[error("expected '$', got '{}'", char::from(*.0).escape_default())]
     ExpectedBulk(u8),
     /// A bulk string is not followed by a line end.
     #[error("expected a line end behind a string")]
     ExpectedLineEnd,
-    /// See [`FRAME_BYTES_MAX`].
+    /// Longer than [`FRAME_BYTES_MAX`].
     #[error("a command longer than 8 MiB")]
     TooLong,
-    /// See [`INLINE_BYTES_MAX`].
+    /// Longer than [`INLINE_BYTES_MAX`].
     #[error("too big inline request")]
     InlineTooLong,
-    /// A quote that is not closed, or followed by something else than a space.
+    /// A quote that is not closed, or not followed by a space.
     #[error("unbalanced quotes in request")]
     Quotes,
 }
 
-/// The place of an argument, as offsets in the frame.
+/// The position of an argument, as offsets in the frame.
 type Span = Range<u32>;
 
-/// Finds commands in what a client sends.
+/// An incremental parser of commands.
 #[derive(Debug, Default)]
 pub struct Parser {
     spans: Vec<Span>,
-    /// Arguments of an inline command, which may be escaped and so do not stand in the input.
+    /// Arguments of an inline command, copied because they may contain escapes.
     inline: Vec<u8>,
     is_inline: bool,
-    /// How far the frame at the front of the input was looked at.
+    /// How many bytes of the first frame were parsed.
     offset: usize,
-    /// Arguments that the frame is to have, once that is known.
+    /// Number of arguments of the frame, once known.
     expected: Option<usize>,
     /// Length of the frame, once it is complete.
     complete: Option<usize>,
 }
 
-/// The arguments of a command, its name among them.
+/// The arguments of a command, including its name.
 #[derive(Clone, Copy, Debug)]
 pub struct Arguments<'a> {
     bytes: &'a [u8],
@@ -72,11 +74,12 @@ pub struct Arguments<'a> {
 }
 
 impl Parser {
-    /// Looks for a command at the front of `input`, which begins where it began in the last call and may hold more bytes now.
-    /// Returns the length of the command's frame when it is complete; it has no arguments if the client sent an empty one.
+    /// Parses the command at the front of `input`, which begins like that of the last call and may
+    /// be longer. Returns the length of the command's frame once it is complete. An empty command
+    /// has no arguments.
     ///
     /// # Errors
-    /// When the bytes are no command.
+    /// When the bytes are not a command.
     pub fn parse(&mut self, input: &[u8]) -> Result<Option<usize>, FrameError> {
         if self.complete.is_none() {
             self.complete = match input.first() {
@@ -88,15 +91,16 @@ impl Parser {
         Ok(self.complete)
     }
 
-    /// The arguments of the command that is complete at the front of `input`.
+    /// The arguments of the complete command at the front of `input`.
     pub fn arguments<'a>(&'a self, input: &'a [u8]) -> Arguments<'a> {
         Arguments { bytes: if self.is_inline { &self.inline } else { input }, spans: &self.spans }
     }
 
-    /// Goes on to the next frame: the caller takes the complete one off the front of the input.
+    /// Continues with the next frame: the caller removes the complete one from the front of the
+    /// input.
     pub fn advance(&mut self) {
         self.spans.clear();
-        // An unusual command must not cost memory for ever.
+        // An unusual command must not hold memory permanently.
         self.spans.shrink_to(1024);
         self.inline = Vec::new();
         self.is_inline = false;
@@ -116,7 +120,7 @@ impl Parser {
                     return Err(FrameError::ArrayLength);
                 }
                 self.offset = behind;
-                // A negative length is an empty command, as an empty array is.
+                // A negative length means an empty command, like an empty array.
                 *self.expected.insert(count.max(0) as usize)
             }
         };
@@ -163,7 +167,7 @@ impl Parser {
         Ok(Some(end + 1))
     }
 
-    /// Splits a line at spaces, with quotes and escapes as in a shell, and as Redis has them.
+    /// Splits a line at spaces, with quotes and escapes as in a shell and in Redis.
     fn split(&mut self, line: &[u8]) -> Result<(), FrameError> {
         let mut rest = line;
         loop {
@@ -190,7 +194,7 @@ impl Parser {
 }
 
 impl<'a> Arguments<'a> {
-    /// How many there are, the name of the command among them.
+    /// Number of arguments, including the name of the command.
     pub fn len(&self) -> usize {
         self.spans.len()
     }
@@ -205,7 +209,7 @@ impl<'a> Arguments<'a> {
         self.spans.get(index).map(|span| &self.bytes[span.start as usize..span.end as usize])
     }
 
-    /// All arguments from a number on.
+    /// All arguments from number `index` on.
     pub fn from(&self, index: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         let bytes = self.bytes;
         let spans = self.spans.get(index..).unwrap_or_default();
@@ -222,7 +226,7 @@ impl<'a> std::ops::Index<usize> for Arguments<'a> {
     }
 }
 
-/// Reads the number of a line that begins at `offset`. Returns it and where the next line begins.
+/// Parses the number of the line at `offset`. Returns it and the offset of the next line.
 fn number(input: &[u8], offset: usize) -> Result<Option<(i64, usize)>, ()> {
     let line = input.get(offset..).unwrap_or_default();
     let window = &line[..line.len().min(NUMBER_BYTES_MAX + 2)];
@@ -230,7 +234,7 @@ fn number(input: &[u8], offset: usize) -> Result<Option<(i64, usize)>, ()> {
     let Some(end) = window.iter().position(|&byte| byte == b'\r') else {
         return if window.len() > NUMBER_BYTES_MAX { Err(()) } else { Ok(None) };
     };
-    // The same verdict whether the line end has arrived or not.
+    // The same result whether the line end has arrived or not.
     if end > NUMBER_BYTES_MAX {
         return Err(());
     }
@@ -257,7 +261,7 @@ fn number(input: &[u8], offset: usize) -> Result<Option<(i64, usize)>, ()> {
     Ok(Some((if is_negative { -value } else { value }, offset + end + 2)))
 }
 
-/// Appends what stands up to the closing quote. Returns what is behind that.
+/// Appends the text up to the closing quote. Returns what follows it.
 fn unquote<'a>(mut rest: &'a [u8], quote: u8, out: &mut Vec<u8>) -> Option<&'a [u8]> {
     loop {
         let (&byte, behind) = rest.split_first()?;
@@ -306,7 +310,7 @@ fn hex(digit: u8) -> u8 {
 mod tests {
     use super::*;
 
-    /// All commands in some bytes that arrive in pieces of a size.
+    /// All commands in bytes that arrive in pieces of a size.
     fn commands(bytes: &[u8], piece_bytes: usize) -> Result<Vec<Vec<Vec<u8>>>, FrameError> {
         let (mut parser, mut input, mut found) = (Parser::default(), Vec::new(), Vec::new());
         for piece in bytes.chunks(piece_bytes) {

@@ -1,11 +1,13 @@
-//! Patterns for keys, as Redis has them: `*`, `?`, `[a-z]`, `[^a]`, and `\` before what stands for itself.
+//! Glob patterns for keys, as in Redis: `*`, `?`, `[a-z]`, `[^a]`, and `\` before a literal
+//! character.
 //!
-//! Owns their meaning. Matching goes back to the last star only, so no pattern takes longer than its length times that of the key.
+//! Owns their meaning. Matching backtracks to the last star only, so its time is at most
+//! proportional to the pattern's length times the key's.
 
-/// Whether all of `text` matches.
+/// Whether the pattern matches all of `text`.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut read) = (0, 0);
-    // Behind the last star, and how far into the text it reaches.
+    // The position after the last star, and how far into the text it reaches.
     let mut star: Option<(usize, usize)> = None;
     while read < text.len() {
         if pattern.get(at) == Some(&b'*') {
@@ -25,13 +27,13 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern[at..].iter().all(|&byte| byte == b'*')
 }
 
-/// The bytes with which everything that matches begins.
+/// The literal bytes with which every match begins.
 pub fn literal_prefix(pattern: &[u8]) -> &[u8] {
     let end = pattern.iter().position(|byte| b"*?[\\".contains(byte)).unwrap_or(pattern.len());
     &pattern[..end]
 }
 
-/// Matches one byte. Returns how much of the pattern that took.
+/// Matches one byte. Returns the length of the pattern's part that matched.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern {
         [] => None,
@@ -42,7 +44,8 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// Matches a class, whose bracket stands before it. One that is not closed goes to the end of the pattern.
+/// Matches a class, given after its opening bracket. A class that is not closed extends to the end
+/// of the pattern.
 fn class_matches(class: &[u8], byte: u8) -> Option<usize> {
     let (negated, mut rest) = match class {
         [b'^', rest @ ..] => (true, rest),

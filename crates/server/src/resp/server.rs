@@ -1,11 +1,12 @@
-//! The listeners and their connections: accept, bound, serve, end.
+//! The Redis listeners and their connections: accept, limit, serve, close.
 //!
-//! There are two: one for clients of a single Redis, to whom every node shows the whole store, and
-//! one for clients of Redis Cluster, to whom a node shows what it leads.
+//! There are two. On the one for clients of a single Redis, every node shows the whole store. On
+//! the one for Redis Cluster clients, a node shows the slots that it leads.
 //!
-//! Owns the life of every connection from accept to close, and the order of a graceful shutdown, as the HTTP server does for its own. It
-//! knows nothing of commands. Invariants: nothing that a client or the system does ends the server; above the limit of
-//! connections a client is told so; `serve` returns when the last connection is closed.
+//! Owns the life of every connection from accept to close, and the order of a graceful shutdown,
+//! like the HTTP server. It does not interpret commands. Invariants: no error of a client or of the
+//! system ends the server. Above the limit of connections a client gets an error that says so.
+//! `serve` returns when the last connection is closed.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -20,92 +21,92 @@ use super::RespContext;
 use super::access::Access;
 use super::connection::{Connection, End};
 use super::session::Session;
-use crate::accept::{Entrance, Farewells, Host, Seat};
+use crate::accept::{Acceptor, ConnectionHandler, ConnectionPermit, RejectionWriter};
 use crate::clients::Clients;
 use crate::counters::Counter;
 use crate::memory::MemoryExhausted;
 use crate::metrics::raise;
 use crate::store::Store;
 
-/// Longest time between two looks for clients that take nothing.
+/// Longest time between two sweeps for clients that take nothing.
 const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// What connections are to do.
+/// How connections should continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
+enum CloseMode {
     Serve,
-    /// Take no more commands, answer what is owed, and end.
+    /// Execute no more commands, answer what is owed, and close.
     Finish,
-    /// End now.
+    /// Close at once.
     Cut,
 }
 
-/// Where connections of both listeners come to one worker.
+/// Delivers the connections of both listeners to one worker.
 #[derive(Debug)]
-pub struct Entrances {
-    standalone: Entrance,
-    cluster: Option<Entrance>,
+pub struct Acceptors {
+    standalone: Acceptor,
+    cluster: Option<Acceptor>,
 }
 
-impl From<(TcpListener, TcpListener)> for Entrances {
-    /// Of a server that runs on one worker.
-    fn from((standalone, cluster): (TcpListener, TcpListener)) -> Entrances {
-        Entrances { standalone: standalone.into(), cluster: Some(cluster.into()) }
+impl From<(TcpListener, TcpListener)> for Acceptors {
+    /// The acceptors of a server that runs on one worker.
+    fn from((standalone, cluster): (TcpListener, TcpListener)) -> Acceptors {
+        Acceptors { standalone: standalone.into(), cluster: Some(cluster.into()) }
     }
 }
 
-impl Entrances {
-    /// One for each of so many workers. The second listener is that for clients of Redis Cluster.
+impl Acceptors {
+    /// One for each of `workers` workers. The second listener is the one for Redis Cluster clients.
     pub fn split(
         (standalone, cluster): (TcpListener, Option<TcpListener>),
         workers: usize,
         clients: &Clients,
-    ) -> Vec<Entrances> {
-        let split = |listener| Entrance::split(listener, workers, clients.clone());
+    ) -> Vec<Acceptors> {
+        let split = |listener| Acceptor::split(listener, workers, clients.clone());
         let mut clusters = cluster.into_iter().flat_map(split);
         let standalone = split(standalone).into_iter();
-        standalone.map(|standalone| Entrances { standalone, cluster: clusters.next() }).collect()
+        standalone.map(|standalone| Acceptors { standalone, cluster: clusters.next() }).collect()
     }
 }
 
-/// Serves the Redis protocol to those who come through `entrances` until `shutdown` is true or its
-/// sender is gone, then finishes what is in flight and returns. Must run where tasks can be local,
-/// on a runtime with time and I/O.
+/// Serves the Redis protocol to the connections of `acceptors` until `shutdown` is true or its
+/// sender is dropped, then finishes what is in flight and returns. Requires a context for local
+/// tasks, on a runtime with time and I/O.
 pub async fn serve<S: Store>(
-    mut entrances: Entrances,
+    mut acceptors: Acceptors,
     store: S,
     context: Rc<RespContext>,
     mut shutdown: watch::Receiver<bool>,
 ) {
-    let (order, _) = watch::channel(Order::Serve);
+    let (order, _) = watch::channel(CloseMode::Serve);
     let server = Rc::new(Server {
         store: Rc::new(store),
         context,
         places: RefCell::default(),
         all_closed: Notify::new(),
         order,
-        farewells: Farewells::default(),
+        rejections: RejectionWriter::default(),
     });
     let [standalone, for_cluster] =
         [false, true].map(|is_cluster| Listener { server: server.clone(), is_cluster });
     let cluster = async {
-        match &mut entrances.cluster {
-            Some(entrance) => entrance.welcome(&for_cluster).await,
+        match &mut acceptors.cluster {
+            Some(acceptor) => acceptor.welcome(&for_cluster).await,
             None => std::future::pending().await,
         }
     };
     tokio::select! {
-        _ = entrances.standalone.welcome(&standalone) => {}
+        _ = acceptors.standalone.welcome(&standalone) => {}
         _ = cluster => {}
         () = server.sweep() => {}
         _ = shutdown.wait_for(|stop| *stop) => {}
     }
-    drop(entrances);
-    server.order.send_replace(Order::Finish);
+    drop(acceptors);
+    server.order.send_replace(CloseMode::Finish);
     if timeout(server.context.options.drain_timeout, server.drained()).await.is_err() {
         let connections = server.places.borrow().len();
         tracing::warn!(connections, "cutting Redis connections that do not end");
-        server.order.send_replace(Order::Cut);
+        server.order.send_replace(CloseMode::Cut);
         server.drained().await;
     }
 }
@@ -113,21 +114,21 @@ pub async fn serve<S: Store>(
 struct Server {
     store: Rc<dyn Access>,
     context: Rc<RespContext>,
-    places: RefCell<Slab<Place>>,
+    places: RefCell<Slab<ConnectionEntry>>,
     all_closed: Notify,
-    order: watch::Sender<Order>,
-    farewells: Farewells,
+    order: watch::Sender<CloseMode>,
+    rejections: RejectionWriter,
 }
 
-/// What the server knows of a connection.
+/// The server's entry of a connection.
 #[derive(Clone, Default)]
-struct Place {
+struct ConnectionEntry {
     stalled_since: Rc<Cell<Option<Instant>>>,
     cut: Rc<Notify>,
 }
 
 impl Server {
-    /// Cuts connections whose clients take nothing, for ever.
+    /// Cuts connections whose clients take nothing, until it is dropped.
     async fn sweep(&self) {
         let patience = self.context.options.stall_timeout;
         let mut ticks = interval((patience / 4).clamp(Duration::from_millis(1), SWEEP_INTERVAL_MAX));
@@ -150,13 +151,13 @@ impl Server {
         }
     }
 
-    async fn serve_connection(&self, mut connection: Connection, (cut, seat): (&Notify, Seat)) {
+    async fn serve_connection(&self, mut connection: Connection, (cut, permit): (&Notify, ConnectionPermit)) {
         let mut order = self.order.subscribe();
         let served = tokio::select! {
             biased;
             () = cut.notified() => Some(End::Orderly),
-            // The sender lives as long as this does.
-            _ = order.wait_for(|order| *order != Order::Serve) => None,
+            // The sender lives as long as this.
+            _ = order.wait_for(|order| *order != CloseMode::Serve) => None,
             end = connection.serve() => Some(end),
         };
         let end = match served {
@@ -166,7 +167,7 @@ impl Server {
                 tokio::select! {
                     end = connection.serve() => end,
                     () = cut.notified() => End::Orderly,
-                    _ = order.wait_for(|order| *order == Order::Cut) => End::Orderly,
+                    _ = order.wait_for(|order| *order == CloseMode::Cut) => End::Orderly,
                 }
             }
         };
@@ -175,7 +176,7 @@ impl Server {
             End::Orderly => {}
             End::Protocol => {
                 raise(&self.context.counters.protocol_errors);
-                self.farewells.say_and_keep(stream, Vec::new(), Some(seat));
+                self.rejections.say_and_keep(stream, Vec::new(), Some(permit));
             }
             End::Failed(error) => tracing::debug!(%error, "a Redis connection ended in an error"),
         }
@@ -188,7 +189,7 @@ struct Listener {
     is_cluster: bool,
 }
 
-impl Host for Listener {
+impl ConnectionHandler for Listener {
     const PROTOCOL: &'static str = "Redis";
 
     fn client_class(&self) -> u64 {
@@ -214,16 +215,16 @@ impl Host for Listener {
         format!("-TRYAGAIN {MemoryExhausted}\r\n").into_bytes()
     }
 
-    fn farewells(&self) -> &Farewells {
-        &self.server.farewells
+    fn rejections(&self) -> &RejectionWriter {
+        &self.server.rejections
     }
 
-    fn admit(&self, stream: TcpStream, seat: Seat) {
-        let client = seat.client();
+    fn admit(&self, stream: TcpStream, permit: ConnectionPermit) {
+        let client = permit.client();
         let server = self.server.clone();
         let (context, counters) = (&server.context, &server.context.counters);
         raise(&counters.connections_accepted);
-        let place = Place::default();
+        let place = ConnectionEntry::default();
         let position = server.places.borrow_mut().insert(place.clone());
         counters.connections_open.set(server.places.borrow().len() as u64);
         let store = server.store.for_client(client.id);
@@ -231,7 +232,7 @@ impl Host for Listener {
         session.is_cluster = self.is_cluster;
         let connection = Connection::new(stream, session, place.stalled_since, client);
         tokio::task::spawn_local(async move {
-            server.serve_connection(connection, (&place.cut, seat)).await;
+            server.serve_connection(connection, (&place.cut, permit)).await;
             server.places.borrow_mut().remove(position);
             server.context.counters.connections_open.set(server.places.borrow().len() as u64);
             server.all_closed.notify_one();

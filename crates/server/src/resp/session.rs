@@ -1,6 +1,8 @@
-//! What one client has asked and is owed: its settings, its transaction in the making, its lanes and its slots.
+//! The state of one client's session: its settings, its open transaction, its shard queues and the
+//! replies that it is owed.
 //!
-//! Owns the state of a connection apart from its socket. Commands change it, [`connection`](super::connection) moves its bytes.
+//! Owns the state of a connection apart from its socket. Commands change it;
+//! [`connection`](super::connection) moves its bytes.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -17,57 +19,57 @@ use tidelock_core::types::{ShardId, Version};
 use super::RespContext;
 use super::access::Access;
 use super::encode::{Encoder, Protocol};
-use super::lanes::{Lanes, Part};
-use super::slots::{Item, Render, RenderMany, Slot, Style, refusal_text};
+use super::shard_queues::{Part, ShardQueues};
+use super::slots::{Item, PendingReply, Render, RenderMany, Style, refusal_text};
 
-/// Why a command is not done, in the words that the client gets: a code in capitals, then text.
+/// The error text of a command that is not executed: a code in capitals, then text.
 pub type Failure = std::borrow::Cow<'static, str>;
 
-/// A reply that takes asking the store more than once.
+/// A reply that takes several requests to the store.
 pub type Pending = Pin<Box<dyn Future<Output = Vec<u8>>>>;
 
-/// What a command wants next.
+/// What the connection does after a command.
 pub enum Action {
-    /// Nothing.
+    /// Continue.
     Done,
-    /// Nothing else is done for this client until this is.
+    /// Execute no further command of this client before this future completes.
     Wait(Pending),
-    /// The connection is to end once everything is answered.
+    /// Close the connection once everything is answered.
     Close,
 }
 
-/// One client.
+/// One client's session.
 pub struct Session {
-    /// What the client is numbered, over all of this node.
+    /// The client's number, unique on this node.
     pub id: u64,
-    /// What it calls itself.
+    /// The name that the client gave itself (`CLIENT SETNAME`).
     pub name: Bytes,
-    /// The library that it uses, by its own account.
+    /// Name and version of the client's library, as it stated them (`CLIENT SETINFO`).
     pub library: [Bytes; 2],
-    /// The version of the protocol that it speaks.
+    /// The protocol version that the client speaks.
     pub protocol: Protocol,
-    /// Whether its reads may be stale.
+    /// Whether its reads may be stale (`READONLY`).
     pub is_readonly: bool,
-    /// Whether it came as a client of Redis Cluster: it is shown what this node leads.
+    /// Whether it is a Redis Cluster client, which is shown the slots that this node leads.
     pub is_cluster: bool,
-    /// Everything that all clients share.
+    /// State that all clients share.
     pub context: Rc<RespContext>,
     /// The store.
     pub store: Rc<dyn Access>,
     multi: Option<Multi>,
     watches: Vec<Watched>,
-    /// Keys that were ever watched.
+    /// Number of keys that were ever watched.
     watches_begun: u64,
-    lanes: Lanes,
-    /// The version of the map of slots by which operations have their lanes.
+    shard_queues: ShardQueues,
+    /// The version of the slot map by which operations were assigned to shard queues.
     map_version: u64,
-    ring: VecDeque<Slot>,
-    /// Bytes that the slots hold.
+    ring: VecDeque<PendingReply>,
+    /// Bytes that the owed replies hold.
     ring_bytes: usize,
     out: Vec<u8>,
 }
 
-/// A transaction in the making.
+/// An open transaction (`MULTI`).
 #[derive(Debug, Default)]
 struct Multi {
     operations: OperationsBuilder,
@@ -75,28 +77,28 @@ struct Multi {
     first: Option<(Bytes, ShardId)>,
     items: Vec<Item>,
     items_bytes: usize,
-    /// A command was refused, so the whole will be.
+    /// A command was refused, so `EXEC` will be.
     is_spoilt: bool,
 }
 
-/// A key that is watched.
+/// A watched key (`WATCH`).
 #[derive(Debug)]
 struct Watched {
-    /// Tells it from others of the same client, also those that are forgotten.
+    /// Unique among the client's watches, including former ones.
     number: u64,
     key: Bytes,
     shard: ShardId,
     version: Seen,
 }
 
-/// The version of a watched key.
+/// The version of a watched key, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
-    /// It is being asked for.
+    /// Requested.
     Asked,
-    /// It could not be found out.
+    /// The request failed.
     Unknown,
-    /// As it was when it was watched.
+    /// The version when the key was watched.
     At(Version),
 }
 
@@ -104,7 +106,7 @@ const CROSS_SLOT: &str =
     "CROSSSLOT Keys in request don't hash to the same shard; give them a common {hash tag}";
 
 impl Session {
-    /// A client that has not said anything yet.
+    /// A session without commands yet.
     pub fn new(id: u64, context: Rc<RespContext>, store: Rc<dyn Access>) -> Session {
         let map_version = store.slot_map().version;
         Session {
@@ -119,7 +121,7 @@ impl Session {
             multi: None,
             watches: Vec::new(),
             watches_begun: 0,
-            lanes: Lanes::new(),
+            shard_queues: ShardQueues::new(),
             map_version,
             ring: VecDeque::new(),
             ring_bytes: 0,
@@ -127,11 +129,12 @@ impl Session {
         }
     }
 
-    /// Whether another command may be taken. Once slots have moved, what is under way is answered first: a command on one
-    /// of those keys would go another way than earlier ones, and could overtake them.
+    /// Whether another command may be executed. Once slots have moved, commands in flight are
+    /// answered first: a later command on a moved key would take another path and could overtake
+    /// them.
     pub fn keeps_order(&mut self) -> bool {
         let version = self.store.slot_map().version;
-        if version != self.map_version && self.lanes.is_idle() {
+        if version != self.map_version && self.shard_queues.is_idle() {
             self.map_version = version;
             if let Some((key, shard)) = self.multi.as_mut().and_then(|multi| multi.first.as_mut()) {
                 *shard = self.store.shard_of(key);
@@ -143,19 +146,19 @@ impl Session {
         version == self.map_version
     }
 
-    /// Does one operation and owes its reply.
+    /// Executes one operation and owes its reply.
     pub fn one(&mut self, operation: &Operation<'_>, render: Render) -> Result<Action, Failure> {
         check(operation)?;
         if self.multi.is_some() {
             self.queue([*operation].into_iter(), Item::One(render))?;
         } else {
-            let lane = self.lanes.push(self.store.shard_of(operation.key()), operation);
-            self.push_slot(Slot::One { lane, render });
+            let shard_queue = self.shard_queues.push(self.store.shard_of(operation.key()), operation);
+            self.push_slot(PendingReply::One { shard_queue, render });
         }
         Ok(Action::Done)
     }
 
-    /// Does several operations, each in the lane of its key, and owes one reply to all.
+    /// Executes several operations, each in its key's shard queue, and owes one reply to all.
     pub fn many<'a>(
         &mut self,
         operations: impl ExactSizeIterator<Item = Operation<'a>> + Clone,
@@ -166,15 +169,16 @@ impl Session {
             let item = Item::Many(render, operations.len());
             self.queue(operations, item)?;
         } else {
-            let lanes = operations
-                .map(|operation| self.lanes.push_together(self.store.shard_of(operation.key()), &operation));
-            let slot = Slot::many(render, lanes.collect());
+            let shard_queues = operations.map(|operation| {
+                self.shard_queues.push_together(self.store.shard_of(operation.key()), &operation)
+            });
+            let slot = PendingReply::many(render, shard_queues.collect());
             self.push_slot(slot);
         }
         Ok(Action::Done)
     }
 
-    /// Does several operations on keys of one shard, all or none, and owes one reply.
+    /// Executes several operations on keys of one shard, all or none, and owes one reply.
     pub fn together<'a>(
         &mut self,
         operations: impl ExactSizeIterator<Item = Operation<'a>> + Clone,
@@ -193,12 +197,12 @@ impl Session {
         }
         check_length(&builder)?;
         let shard = shard.ok_or("ERR wrong number of arguments")?;
-        let lane = self.lanes.push_transaction(shard, builder, Vec::new());
-        self.push_slot(Slot::many(render, std::iter::repeat_n(lane, count).collect()));
+        let shard_queue = self.shard_queues.push_transaction(shard, builder, Vec::new());
+        self.push_slot(PendingReply::many(render, std::iter::repeat_n(shard_queue, count).collect()));
         Ok(Action::Done)
     }
 
-    /// Replies at once, in the order of the commands.
+    /// Replies without the store, in the order of the commands.
     pub fn reply(&mut self, encode: impl FnOnce(&mut Encoder<'_>)) -> Result<Action, Failure> {
         if self.multi.is_some() {
             let mut encoded = Vec::new();
@@ -215,7 +219,7 @@ impl Session {
         self.reply(|encoder| encoder.ok())
     }
 
-    /// Owes an error. A transaction in the making is spoilt by it.
+    /// Owes an error. It makes an open transaction fail.
     pub fn fail(&mut self, failure: &str) {
         if let Some(multi) = &mut self.multi {
             multi.is_spoilt = true;
@@ -223,7 +227,7 @@ impl Session {
         self.owe(|encoder| encoder.error(failure));
     }
 
-    /// Whether a transaction is in the making.
+    /// Whether a transaction is open.
     pub fn is_in_multi(&self) -> bool {
         self.multi.is_some()
     }
@@ -238,7 +242,7 @@ impl Session {
         Ok(Action::Done)
     }
 
-    /// Ends a transaction and does it. Whoever calls makes sure that all watches are known.
+    /// Ends a transaction and executes it. The caller makes sure that all watches are known.
     pub fn exec(&mut self) -> Result<Action, Failure> {
         let multi = self.multi.take().ok_or("ERR EXEC without MULTI")?;
         let watches = std::mem::take(&mut self.watches);
@@ -257,8 +261,8 @@ impl Session {
             conditions.push(Watch { key: watched.key, version });
         }
         if let Some(shard) = shard {
-            let lane = self.lanes.push_transaction(shard, multi.operations, conditions);
-            self.push_slot(Slot::Exec { lane, items: multi.items });
+            let shard_queue = self.shard_queues.push_transaction(shard, multi.operations, conditions);
+            self.push_slot(PendingReply::Exec { shard_queue, items: multi.items });
         } else {
             self.owe(|encoder| {
                 encoder.array(multi.items.len());
@@ -272,7 +276,7 @@ impl Session {
         Ok(Action::Done)
     }
 
-    /// Forgets a transaction in the making, and what is watched.
+    /// Discards the open transaction and all watches.
     pub fn discard(&mut self) -> Result<Action, Failure> {
         self.multi.take().ok_or("ERR DISCARD without MULTI")?;
         self.watches.clear();
@@ -280,7 +284,7 @@ impl Session {
         Ok(Action::Done)
     }
 
-    /// Watches keys from now on.
+    /// Starts to watch keys.
     pub fn watch<'a>(
         &mut self,
         keys: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
@@ -297,17 +301,17 @@ impl Session {
         keys.clone().try_for_each(|key| check(&Operation::Describe { key }))?;
         for (number, key) in keys.enumerate() {
             let shard = self.store.shard_of(key);
-            let lane = self.lanes.push(shard, &Operation::Describe { key });
+            let shard_queue = self.shard_queues.push(shard, &Operation::Describe { key });
             self.watches_begun += 1;
             let (watch, is_last) = (self.watches_begun, number + 1 == count);
-            self.push_slot(Slot::Watch { lane, watch, is_last });
+            self.push_slot(PendingReply::Watch { shard_queue, watch, is_last });
             let key = Bytes::copy_from_slice(key);
             self.watches.push(Watched { number: watch, key, shard, version: Seen::Asked });
         }
         Ok(Action::Done)
     }
 
-    /// Watches nothing any more.
+    /// Ends all watches.
     pub fn unwatch(&mut self) -> Result<Action, Failure> {
         self.watches.clear();
         self.ok()
@@ -318,7 +322,7 @@ impl Session {
         self.watches.iter().all(|watched| watched.version != Seen::Asked)
     }
 
-    /// Forgets everything that the client said of itself.
+    /// Resets what the client has set (`RESET`).
     pub fn reset(&mut self) {
         self.multi = None;
         self.watches.clear();
@@ -329,47 +333,46 @@ impl Session {
 
     /// Appends a reply that was waited for.
     pub fn owe_encoded(&mut self, encoded: Vec<u8>) {
-        self.push_slot(Slot::Ready(encoded));
+        self.push_slot(PendingReply::Ready(encoded));
     }
 
-    /// Whether nothing is owed but what is encoded.
+    /// Whether every owed reply is encoded.
     pub fn is_settled(&self) -> bool {
         self.ring.is_empty()
     }
 
-    /// Replies that are owed and not encoded yet.
+    /// Number of owed replies that are not encoded yet.
     pub fn owed(&self) -> usize {
         self.ring.len()
     }
 
-    /// Bytes that are held for this client: of operations, of replies that are there or may come,
-    /// and encoded.
+    /// Bytes that are held for this client: operations, replies (available, possible or encoded).
     pub fn held_bytes(&self) -> usize {
-        self.lanes.held_bytes() + self.held_apart_bytes()
+        self.shard_queues.held_bytes() + self.held_apart_bytes()
     }
 
-    /// The same without what replies may take and probably do not.
+    /// As [`Session::held_bytes`], with probable instead of largest replies.
     pub fn expected_held_bytes(&self) -> usize {
-        self.lanes.expected_held_bytes() + self.held_apart_bytes()
+        self.shard_queues.expected_held_bytes() + self.held_apart_bytes()
     }
 
-    /// What is held besides what the lanes hold.
+    /// Bytes that are held outside of the shard queues.
     fn held_apart_bytes(&self) -> usize {
         let multi =
             self.multi.as_ref().map_or(0, |multi| multi.operations.encoded_bytes() + multi.items_bytes);
-        let slots = self.ring_bytes + self.ring.len() * size_of::<Slot>();
-        let encoded = self.out.len().max(self.lanes.encoding_bytes());
+        let slots = self.ring_bytes + self.ring.len() * size_of::<PendingReply>();
+        let encoded = self.out.len().max(self.shard_queues.encoding_bytes());
         encoded + slots + multi + self.watches.len() * size_of::<Watched>()
     }
 
-    /// Bytes that are encoded, sent or not.
+    /// Bytes of encoded replies that are not sent yet.
     pub fn encoded_bytes(&self) -> usize {
         self.out.len()
     }
 
-    /// Hands what the lanes have to `submit`, as far as `has_room` grants memory for the replies:
-    /// so many bytes, for the reply that the client gets next or a later one. If the client `reads`
-    /// nothing, all of them are later ones.
+    /// Passes the shard queues' commands to `submit`, as far as `has_room` grants memory for their
+    /// replies. Its arguments are the bytes, and whether the reply is the next one for the client.
+    /// If the client `reads` nothing, no reply is the next one.
     pub fn submit(
         &mut self,
         reads: bool,
@@ -377,23 +380,23 @@ impl Session {
         submit: impl FnMut(Request, u64),
     ) {
         let (first, consistency) =
-            (self.ring.front().filter(|_| reads).and_then(Slot::lane), self.consistency());
-        self.lanes.submit((first, consistency), has_room, submit);
+            (self.ring.front().filter(|_| reads).and_then(PendingReply::shard_queue), self.consistency());
+        self.shard_queues.submit((first, consistency), has_room, submit);
     }
 
-    /// Refuses what the client gets its next reply of, if that is not under way yet. Returns
-    /// whether there was something.
+    /// Refuses the command behind the client's next reply, if it is not in flight yet. Returns
+    /// whether there was one.
     pub fn refuse_next(&mut self) -> bool {
-        let first = self.ring.front().and_then(Slot::lane);
-        first.is_some_and(|lane| self.lanes.refuse_next(lane))
+        let first = self.ring.front().and_then(PendingReply::shard_queue);
+        first.is_some_and(|shard_queue| self.shard_queues.refuse_next(shard_queue))
     }
 
     /// Takes a reply of the store.
-    pub fn complete(&mut self, lane: u64, reply: Reply) {
-        self.lanes.complete(lane, reply);
+    pub fn complete(&mut self, shard_queue: u64, reply: Reply) {
+        self.shard_queues.complete(shard_queue, reply);
     }
 
-    /// Encodes replies up to the first that is not known, or until there are `bytes_max` of them.
+    /// Encodes replies up to the first unknown one, or until `bytes_max` bytes are encoded.
     pub fn settle(&mut self, bytes_max: usize) {
         if self.ring.is_empty() {
             return;
@@ -404,13 +407,13 @@ impl Session {
         {
             let held_before = slot.held_bytes();
             let is_settled = match slot {
-                Slot::Watch { lane, watch, is_last } => {
-                    let (lane, watch, is_last) = (*lane, *watch, *is_last);
-                    self.settle_watch(lane, watch, is_last)
+                PendingReply::Watch { shard_queue, watch, is_last } => {
+                    let (shard_queue, watch, is_last) = (*shard_queue, *watch, *is_last);
+                    self.settle_watch(shard_queue, watch, is_last)
                 }
-                slot => slot.settle(&mut self.lanes, style, &mut self.out),
+                slot => slot.settle(&mut self.shard_queues, style, &mut self.out),
             };
-            let held_after = self.ring.front().map_or(0, Slot::held_bytes);
+            let held_after = self.ring.front().map_or(0, PendingReply::held_bytes);
             self.ring_bytes = self.ring_bytes + held_after - held_before;
             if !is_settled {
                 break;
@@ -420,7 +423,7 @@ impl Session {
         }
     }
 
-    /// What is to be sent.
+    /// The encoded replies to be sent.
     pub fn out(&mut self) -> &mut Vec<u8> {
         &mut self.out
     }
@@ -429,7 +432,7 @@ impl Session {
         if self.is_readonly { Consistency::Stale } else { Consistency::Linearizable }
     }
 
-    fn push_slot(&mut self, slot: Slot) {
+    fn push_slot(&mut self, slot: PendingReply) {
         self.ring_bytes += slot.held_bytes();
         self.ring.push_back(slot);
     }
@@ -440,10 +443,10 @@ impl Session {
         }
         let mut encoded = Vec::new();
         encode(&mut Encoder::new(&mut encoded, self.protocol));
-        self.push_slot(Slot::Ready(encoded));
+        self.push_slot(PendingReply::Ready(encoded));
     }
 
-    /// Takes a command into the transaction in the making.
+    /// Adds a command to the open transaction.
     fn queue<'a>(
         &mut self,
         operations: impl Iterator<Item = Operation<'a>>,
@@ -469,14 +472,14 @@ impl Session {
         Ok(())
     }
 
-    fn settle_watch(&mut self, lane: u32, watch: u64, is_last: bool) -> bool {
-        let found = self.lanes.take(lane, |part| match part {
+    fn settle_watch(&mut self, shard_queue: u32, watch: u64, is_last: bool) -> bool {
+        let found = self.shard_queues.take(shard_queue, |part| match part {
             Part::Reply(OperationReply::Described { version, .. }) => Ok(version),
             Part::Reply(_) => Ok(Version::ABSENT),
             Part::Refused(refusal) => Err(refusal),
         });
         let Some(found) = found else { return false };
-        // An UNWATCH may have come meanwhile.
+        // The client may have sent UNWATCH meanwhile.
         if let Some(watched) = self.watches.iter_mut().find(|watched| watched.number == watch) {
             watched.version = found.map_or(Seen::Unknown, Seen::At);
         }
@@ -501,7 +504,7 @@ fn check_length(operations: &OperationsBuilder) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A transaction is of one shard.
+/// Checks that a transaction stays within one shard.
 fn join(shard: &mut Option<ShardId>, other: ShardId) -> Result<(), Failure> {
     if *shard.get_or_insert(other) == other { Ok(()) } else { Err(CROSS_SLOT.into()) }
 }

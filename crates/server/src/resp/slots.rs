@@ -1,7 +1,8 @@
 //! The replies that a connection owes, in the order of its commands.
 //!
-//! Owns that order, and how what became of operations is spelt. A slot knows from which lane its parts come; lanes answer in
-//! their own order, so a slot takes the next part of its lane when its turn comes, and nothing is looked up.
+//! Owns that order, and the encoding of results. A pending reply knows which shard queue its
+//! results come from. Shard queues answer in their own order, so a pending reply takes the next
+//! result of its shard queue when its turn comes. No lookup is needed.
 
 use std::collections::VecDeque;
 
@@ -9,16 +10,16 @@ use tidelock_core::command::{OperationReply, Refusal, Rejection};
 use tidelock_core::types::{UnixMillis, Version};
 
 use super::encode::{Encoder, Protocol};
-use super::lanes::{Lanes, Part, Verdict};
+use super::shard_queues::{Part, ShardQueues, Verdict};
 
-/// How the reply to a command of one operation is spelt.
+/// The form of the reply to a command of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Render {
     /// The value, or null.
     Value,
     /// `OK`, or null if the condition did not hold.
     Ok,
-    /// What the key held before.
+    /// The key's previous value.
     Previous,
     /// The number, or the length.
     Number,
@@ -26,13 +27,13 @@ pub enum Render {
     Length,
     /// 1 if something changed, else 0.
     Changed,
-    /// How long the key has to live, or until when it has: -1 for ever, -2 for an absent key.
+    /// The remaining time to live, or the time of expiry: -1 without expiry, -2 for an absent key.
     Expiry {
         /// In milliseconds instead of seconds.
         millis: bool,
-        /// Since 1970 instead of from now.
+        /// Relative to 1970 instead of now.
         absolute: bool,
-        /// By how many milliseconds the clock that the key goes by, that of its shard's leader, is
+        /// By how many milliseconds the clock of the shard's leader, which determines expiry, is
         /// ahead of this node's.
         ahead_ms: i64,
     },
@@ -40,58 +41,58 @@ pub enum Render {
     Type,
     /// Version and value.
     Versioned,
-    /// The new version, or an error that names the one given and the current one.
+    /// The new version, or an error that names the given and the current one.
     VersionSet {
-        /// The one given.
+        /// The given version.
         given: Version,
     },
 }
 
-/// How the reply to a command of several operations is spelt.
+/// The form of the reply to a command of several operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenderMany {
     /// Each value, or null.
     Values,
-    /// How many keys there were.
+    /// The number of keys that existed.
     Count,
     /// `OK`.
     Ok,
 }
 
-/// A reply that is owed.
+/// An owed reply.
 #[derive(Debug)]
-pub enum Slot {
-    /// It is known.
+pub enum PendingReply {
+    /// An encoded reply.
     Ready(Vec<u8>),
-    /// Of one operation.
-    One { lane: u32, render: Render },
-    /// Of several.
+    /// The reply to one operation.
+    One { shard_queue: u32, render: Render },
+    /// The reply to several operations.
     Many(Box<Many>),
-    /// Of a transaction.
-    Exec { lane: u32, items: Vec<Item> },
-    /// Of one watched key: the last one answers for the command.
-    Watch { lane: u32, watch: u64, is_last: bool },
+    /// The reply to a transaction.
+    Exec { shard_queue: u32, items: Vec<Item> },
+    /// One key of a `WATCH`: the last one replies for the command.
+    Watch { shard_queue: u32, watch: u64, is_last: bool },
 }
 
-/// One command inside of a transaction.
+/// One command in a transaction.
 #[derive(Debug)]
 pub enum Item {
-    /// It needs no store.
+    /// An encoded reply, without the store.
     Ready(Vec<u8>),
-    /// Of one operation.
+    /// A command of one operation.
     One(Render),
-    /// Of so many.
+    /// A command of this many operations.
     Many(RenderMany, usize),
 }
 
-/// A command of several operations, perhaps in several lanes.
+/// A command of several operations, possibly in several shard queues.
 #[derive(Debug)]
 pub struct Many {
-    lanes: VecDeque<u32>,
+    shard_queues: VecDeque<u32>,
     gathered: Gathered,
 }
 
-/// What is known of a command of several operations.
+/// The results so far of a command of several operations.
 #[derive(Debug)]
 struct Gathered {
     render: RenderMany,
@@ -101,12 +102,12 @@ struct Gathered {
     error: Option<String>,
 }
 
-/// What spelling depends on.
+/// What the encoding depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
     /// The protocol's version.
     pub protocol: Protocol,
-    /// The time now.
+    /// The current time.
     pub now: UnixMillis,
 }
 
@@ -117,68 +118,75 @@ impl Item {
     }
 }
 
-impl Slot {
-    /// The slot of a command of several operations in these lanes, in their order.
-    pub fn many(render: RenderMany, lanes: VecDeque<u32>) -> Slot {
-        Slot::Many(Box::new(Many { lanes, gathered: Gathered::new(render) }))
+impl PendingReply {
+    /// The reply to a command of several operations in these shard queues, in their order.
+    pub fn many(render: RenderMany, shard_queues: VecDeque<u32>) -> PendingReply {
+        PendingReply::Many(Box::new(Many { shard_queues, gathered: Gathered::new(render) }))
     }
 
     /// Bytes that it holds, besides itself.
     pub fn held_bytes(&self) -> usize {
         match self {
-            Slot::Ready(encoded) => encoded.len(),
-            // Once as they come, and once in the reply.
-            Slot::Many(many) => 2 * many.gathered.values.len() + many.lanes.len() * size_of::<u32>(),
-            Slot::Exec { items, .. } => items.iter().map(Item::held_bytes).sum(),
-            Slot::One { .. } | Slot::Watch { .. } => 0,
+            PendingReply::Ready(encoded) => encoded.len(),
+            // Counted twice: as results, and in the reply.
+            PendingReply::Many(many) => {
+                2 * many.gathered.values.len() + many.shard_queues.len() * size_of::<u32>()
+            }
+            PendingReply::Exec { items, .. } => items.iter().map(Item::held_bytes).sum(),
+            PendingReply::One { .. } | PendingReply::Watch { .. } => 0,
         }
     }
 
-    /// The lane that the next part of the reply comes from.
-    pub fn lane(&self) -> Option<u32> {
+    /// The shard queue of the next result.
+    pub fn shard_queue(&self) -> Option<u32> {
         match self {
-            Slot::Ready(_) => None,
-            Slot::Many(many) => many.lanes.front().copied(),
-            Slot::One { lane, .. } | Slot::Exec { lane, .. } | Slot::Watch { lane, .. } => Some(*lane),
+            PendingReply::Ready(_) => None,
+            PendingReply::Many(many) => many.shard_queues.front().copied(),
+            PendingReply::One { shard_queue, .. }
+            | PendingReply::Exec { shard_queue, .. }
+            | PendingReply::Watch { shard_queue, .. } => Some(*shard_queue),
         }
     }
 
-    /// Appends the reply if it is known; whether it was.
-    pub fn settle(&mut self, lanes: &mut Lanes, style: Style, out: &mut Vec<u8>) -> bool {
+    /// Appends the reply if it is known; returns whether it was.
+    pub fn settle(&mut self, shard_queues: &mut ShardQueues, style: Style, out: &mut Vec<u8>) -> bool {
         match self {
-            Slot::Ready(encoded) => {
+            PendingReply::Ready(encoded) => {
                 out.extend_from_slice(encoded);
                 true
             }
-            Slot::One { lane, render } => lanes
-                .take(*lane, |part| render.encode(part, style, &mut Encoder::new(out, style.protocol)))
+            PendingReply::One { shard_queue, render } => shard_queues
+                .take(*shard_queue, |part| render.encode(part, style, &mut Encoder::new(out, style.protocol)))
                 .is_some(),
-            Slot::Many(many) => {
-                while let Some(lane) = many.lanes.front() {
-                    if lanes.take(*lane, |part| many.gathered.add(part, style.protocol)).is_none() {
+            PendingReply::Many(many) => {
+                while let Some(shard_queue) = many.shard_queues.front() {
+                    if shard_queues
+                        .take(*shard_queue, |part| many.gathered.add(part, style.protocol))
+                        .is_none()
+                    {
                         return false;
                     }
-                    many.lanes.pop_front();
+                    many.shard_queues.pop_front();
                 }
                 many.gathered.encode(&mut Encoder::new(out, style.protocol));
                 true
             }
-            Slot::Exec { lane, items } => match lanes.take_verdict(*lane) {
+            PendingReply::Exec { shard_queue, items } => match shard_queues.take_verdict(*shard_queue) {
                 None => false,
                 Some(verdict) => {
-                    settle_exec(verdict, (*lane, items), lanes, (style, out));
+                    settle_exec(verdict, (*shard_queue, items), shard_queues, (style, out));
                     true
                 }
             },
-            Slot::Watch { .. } => unreachable!("invariant: the session settles watches itself"),
+            PendingReply::Watch { .. } => unreachable!("invariant: the session settles watches itself"),
         }
     }
 }
 
 fn settle_exec(
     verdict: Verdict,
-    (lane, items): (u32, &[Item]),
-    lanes: &mut Lanes,
+    (shard_queue, items): (u32, &[Item]),
+    shard_queues: &mut ShardQueues,
     (style, out): (Style, &mut Vec<u8>),
 ) {
     match verdict {
@@ -195,13 +203,17 @@ fn settle_exec(
             Item::One(render) => {
                 let encode =
                     |part: Part<'_>| render.encode(part, style, &mut Encoder::new(out, style.protocol));
-                lanes.take(lane, encode).expect("invariant: a transaction has a reply for each operation");
+                shard_queues
+                    .take(shard_queue, encode)
+                    .expect("invariant: a transaction has a reply for each operation");
             }
             Item::Many(render, parts) => {
                 let mut gathered = Gathered::new(*render);
                 for _ in 0..*parts {
                     let add = |part: Part<'_>| gathered.add(part, style.protocol);
-                    lanes.take(lane, add).expect("invariant: a transaction has a reply for each operation");
+                    shard_queues
+                        .take(shard_queue, add)
+                        .expect("invariant: a transaction has a reply for each operation");
                 }
                 gathered.encode(&mut Encoder::new(out, style.protocol));
             }
@@ -306,9 +318,9 @@ fn expiry(reply: OperationReply<'_>, (millis, absolute): (bool, bool), now: Unix
         OperationReply::Described { expires: None, .. } => return -1,
         _ => return -2,
     };
-    // A key that is overdue is still there: it has no time left, and may go at any moment.
+    // An overdue key is still there: it has no time left, and may be deleted at any moment.
     let value = if absolute { expires.0 } else { expires.0.saturating_sub(now.0) };
-    // To the nearest second, as Redis does it, but no living key has 0 seconds.
+    // Rounded to the nearest second, as in Redis, but a live key never has 0 seconds.
     let value = match (millis, absolute) {
         (true, _) => value,
         (false, true) => value / 1_000,
@@ -317,8 +329,8 @@ fn expiry(reply: OperationReply<'_>, (millis, absolute): (bool, bool), now: Unix
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// What a client is told of a refusal. The code in front is one on which clients act rightly: `CLUSTERDOWN` and `TRYAGAIN` say
-/// that nothing was done, and many clients try again by themselves.
+/// The error for a refusal. Clients act on its code: `CLUSTERDOWN` and `TRYAGAIN` mean that nothing
+/// was done, and many clients then retry.
 pub fn refusal_text(refusal: Refusal) -> String {
     let code = match refusal {
         Refusal::NoLeader => "CLUSTERDOWN",

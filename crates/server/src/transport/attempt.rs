@@ -1,7 +1,6 @@
-//! Reaching a node by its address: one attempt, when the next one is due, and what is logged about those that fail.
+//! Connecting to a node by its address: one attempt, the backoff, and the log lines about failures.
 //!
-//! Owns what every caller of this module's siblings does alike; owns neither what is said on a connection nor what
-//! comes of it.
+//! Owns what all outgoing attempts share, not what is sent on a connection or done with it.
 
 use std::fmt;
 use std::io;
@@ -15,47 +14,47 @@ use uuid::Uuid;
 use super::connection;
 use super::handshake::HandshakeError;
 
-/// Time to resolve a name, and again to connect to one address. A lost SYN is repeated after one second: a new
-/// attempt, with the name resolved anew, is as good.
+/// Time limit for resolving a name, and again for connecting to one address. A lost SYN is repeated
+/// after one second: a new attempt, with the name resolved again, is as good.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Addresses of one name tried in one attempt.
+/// Most addresses of one name that are tried in one attempt.
 pub const ADDRESSES_MAX: usize = 8;
 
-/// Default of [`BackoffLimits::min`]: long enough not to burn a core on a refused connection, short enough not to
-/// matter when a peer restarts.
+/// Default of [`BackoffLimits::min`]: long enough not to burn a core on refused connections, short
+/// enough not to matter when a peer restarts.
 pub const BACKOFF_MIN: Duration = Duration::from_millis(50);
 
-/// Default of [`BackoffLimits::max`]: what a peer that was away for long may have to wait to be called again, unless
-/// it knocks.
+/// Default of [`BackoffLimits::max`]: how long a peer that was down for long may have to wait until
+/// it is dialed again, unless it sends a wake-up.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
-/// Why an attempt came to nothing.
+/// Why an attempt failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AttemptError {
     /// The name did not resolve.
     #[error("cannot resolve {0}: {1}")]
     Resolve(String, io::Error),
-    /// The name resolved to nothing.
+    /// The name resolved to no address.
     #[error("{0} resolves to no address")]
     NoAddress(String),
-    /// Nobody took the connection.
+    /// The connection was not accepted.
     #[error("cannot connect to {0}: {1}")]
     Connect(SocketAddr, io::Error),
-    /// Somebody did, and the talk failed.
+    /// The connection was accepted, but the handshake failed.
     #[error("{0}: {1}")]
     Handshake(SocketAddr, HandshakeError),
 }
 
 impl AttemptError {
-    /// Whether that may be because the node there does not listen yet.
+    /// Whether the reason may be that the node does not listen yet.
     pub(super) fn may_be_starting(&self) -> bool {
         matches!(self, AttemptError::Connect(_, error) if error.kind() == io::ErrorKind::ConnectionRefused)
     }
 }
 
-/// One attempt over all addresses of a name (`HOST:PORT`), the first that works; `talk` is what must work once a
-/// connection stands. The name is resolved each time: a node that moved is found under its new address.
+/// Tries all addresses of a name (`HOST:PORT`) until `talk` succeeds on a connection. The name is
+/// resolved each time, so a node that moved is found at its new address.
 pub(super) async fn attempt<T>(
     name: &str,
     talk: impl AsyncFn(TcpStream) -> Result<T, HandshakeError>,
@@ -92,7 +91,7 @@ async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -
 pub struct BackoffLimits {
     /// The first wait.
     pub min: Duration,
-    /// The longest.
+    /// The longest wait.
     pub max: Duration,
 }
 
@@ -102,8 +101,9 @@ impl Default for BackoffLimits {
     }
 }
 
-/// How long to wait before the next attempt: doubling from one limit to the other, each shortened by up to half at
-/// random, so that nodes that lost a peer together do not call it together.
+/// The wait before the next attempt. It doubles from one limit to the other, and each wait is
+/// shortened by up to half at random, so that nodes that lost a peer together do not dial it
+/// together.
 pub(super) struct Backoff {
     limits: BackoffLimits,
     next: Duration,
@@ -112,7 +112,8 @@ pub(super) struct Backoff {
 
 impl Backoff {
     pub fn new(limits: BackoffLimits) -> Self {
-        // Seeded from a uuid: `fastrand`'s own entropy is a feature that would reach into the core with it.
+        // Seeded from a uuid: enabling `fastrand`'s own entropy would enable that feature in the
+        // core, too.
         Backoff::with_random(limits, fastrand::Rng::with_seed(Uuid::new_v4().as_u64_pair().0))
     }
 
@@ -131,22 +132,22 @@ impl Backoff {
     }
 }
 
-/// What was last said about a node that is not reached: one line when the trouble changes, not one an attempt, for it
-/// may be down for days.
+/// The last logged error of a node that cannot be reached. A line is logged when the error changes,
+/// not for each attempt, because the node may be down for days.
 #[derive(Default)]
-pub(super) struct Complaint {
+pub(super) struct DialErrorLog {
     last: Option<String>,
 }
 
-impl Complaint {
-    /// The trouble as text, and whether it is news.
+impl DialErrorLog {
+    /// Records an error; returns its text, and whether it differs from the last one.
     pub fn note(&mut self, trouble: &impl fmt::Display) -> (&str, bool) {
         let text = trouble.to_string();
         let is_news = self.last.as_ref() != Some(&text);
         (self.last.insert(text), is_news)
     }
 
-    /// The node was reached; whatever comes next is news.
+    /// Records that the node was reached: the next error is logged again.
     pub fn clear(&mut self) {
         self.last = None;
     }
@@ -192,12 +193,12 @@ mod tests {
 
     #[test]
     fn trouble_is_news_until_it_is_known() {
-        let mut complaint = Complaint::default();
+        let mut dial_error_log = DialErrorLog::default();
         let trouble = |name: &str| AttemptError::NoAddress(name.to_owned());
-        assert_eq!(complaint.note(&trouble("a")), ("a resolves to no address", true));
-        assert!(!complaint.note(&trouble("a")).1);
-        assert!(complaint.note(&trouble("b")).1);
-        complaint.clear();
-        assert!(complaint.note(&trouble("b")).1);
+        assert_eq!(dial_error_log.note(&trouble("a")), ("a resolves to no address", true));
+        assert!(!dial_error_log.note(&trouble("a")).1);
+        assert!(dial_error_log.note(&trouble("b")).1);
+        dial_error_log.clear();
+        assert!(dial_error_log.note(&trouble("b")).1);
     }
 }

@@ -1,15 +1,16 @@
-//! One connection from the end of its handshake to its last byte.
+//! One peer connection, from the end of its handshake to its last byte.
 //!
-//! Owns the socket: reading frames to the owner, writing what is queued, noticing that the other side is gone.
-//! Owns neither the order of link events nor the queue (`links`). Invariant: nothing is delivered from a
-//! connection whose link has ended.
+//! Owns the socket: passes received frames to the owner, writes what is queued, detects that the
+//! peer is gone. `links` owns the order of link events and the queue. Invariant: nothing is
+//! delivered from a connection whose link has ended.
 //!
-//! **Half-open connections.** A peer that lost its power sends no FIN. Under traffic `TCP_USER_TIMEOUT` ends the
-//! connection once written bytes stay unacknowledged; without traffic TCP's keep-alive makes the traffic. The kernel
-//! does both, so a busy event loop here or there is not mistaken for a dead peer, which an application's own ping
-//! would do. The default of the kernel, some 15 minutes of retransmission, would also leave a healed partition
-//! waiting for the next retransmission, up to two minutes away; a new connection is there sooner. What the
-//! kernel cannot see, a peer whose process hangs, raft sees by its silence.
+//! **Half-open connections.** A peer that lost power sends no FIN. Under traffic `TCP_USER_TIMEOUT`
+//! ends the connection once written bytes stay unacknowledged; without traffic TCP keep-alive
+//! probes it. The kernel does both, so a busy event loop on either side is not mistaken for a dead
+//! peer, as it would be by an application's own ping. The kernel's default, some 15 minutes of
+//! retransmission, would also leave a healed partition waiting for the next retransmission, up to
+//! two minutes away; a new connection is faster. What the kernel cannot detect, a peer whose
+//! process hangs, Raft detects by its silence.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -27,15 +28,17 @@ use tokio::time::sleep;
 use super::frame::{FRAME_HEADER_BYTES, FrameBatch, FrameChains, FrameDecoder, FrameError};
 use super::links::{Link, Links};
 
-/// Written bytes may stay unacknowledged for this long before the connection counts as lost. Three election
-/// timeouts by default: elections deal with the silence long before, this only makes room for a new connection.
+/// How long written bytes may stay unacknowledged before the connection is lost, in milliseconds.
+/// Three election timeouts by default: elections handle the silence long before, this only makes
+/// room for a new connection.
 pub const UNACKNOWLEDGED_MILLIS_MAX: u32 = 3_000;
 
-/// A silent connection is probed after this long, and then as often. One second is the finest that TCP offers.
+/// A silent connection is probed after this long, and at this interval. One second is the finest
+/// resolution of TCP.
 pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Probes without an answer before the connection counts as lost. `TCP_USER_TIMEOUT` overrules it on Linux; both
-/// say three seconds.
+/// Unanswered probes before the connection is lost. On Linux `TCP_USER_TIMEOUT` takes precedence;
+/// both amount to three seconds.
 pub const KEEPALIVE_PROBES_MAX: u32 = 3;
 
 /// Why a link ended.
@@ -57,9 +60,10 @@ enum LinkEnd {
     NotTaken,
 }
 
-/// Sets what both sides of a peer connection want of TCP.
+/// Sets the TCP options of both sides of a peer connection.
 pub(super) fn configure(stream: &TcpStream) -> io::Result<()> {
-    // Frames are gathered here; Nagle's algorithm would gather them once more, at the price of a round trip.
+    // Frames are batched here; Nagle's algorithm would batch them again, at the cost of a round
+    // trip.
     stream.set_nodelay(true)?;
     let socket = stream.as_fd();
     sockopt::set_tcp_user_timeout(socket, UNACKNOWLEDGED_MILLIS_MAX)?;
@@ -70,8 +74,8 @@ pub(super) fn configure(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Carries frames until the connection or the link ends, and announces the link's end. `buffer` holds what came
-/// behind the handshake.
+/// Carries frames until the connection or the link ends, and raises [`Event::LinkDown`]. `buffer`
+/// holds the bytes after the handshake.
 pub(super) async fn run(
     links: &Links,
     link: &Rc<Link>,
@@ -79,8 +83,8 @@ pub(super) async fn run(
     (buffer, chains): (BytesMut, FrameChains),
 ) {
     let (reader, writer) = stream.split();
-    // One task for both directions: they share a fate, and whichever ends first drops the other. Neither is
-    // preferred, or a flood in one direction would starve the other; but nothing moves on an ended link.
+    // One task for both directions: whichever ends first drops the other. Neither has priority,
+    // because a flood in one direction would starve the other. Nothing moves on an ended link.
     let carry = async {
         tokio::select! {
             end = receive(links, link, reader, FrameDecoder::new(buffer, chains.received)) => end,
@@ -126,7 +130,8 @@ async fn receive(links: &Links, link: &Link, mut reader: ReadHalf<'_>, mut decod
     }
 }
 
-/// Hands on all whole frames. The link is looked at before each: the owner may cut it from within its sink.
+/// Delivers all complete frames. The link is checked before each, because the owner may cut it from
+/// its sink.
 fn deliver(links: &Links, link: &Link, decoder: &mut FrameDecoder) -> Result<(), FrameError> {
     while link.is_up() {
         let Some(payload) = decoder.next_payload()? else { break };
@@ -137,9 +142,9 @@ fn deliver(links: &Links, link: &Link, decoder: &mut FrameDecoder) -> Result<(),
     Ok(())
 }
 
-/// Writes whatever is queued, all of it at each turn, until the socket fails. When the link is to close it writes the
-/// rest, closes its direction and then leaves it to the reader to see the peer do the same: closing a socket that
-/// still holds unread bytes would reset the connection and could take the last frames with it.
+/// Writes everything queued, repeatedly, until the socket fails. When the link closes, it writes
+/// the rest and closes its direction. The reader then waits until the peer does the same: closing a
+/// socket with unread bytes would reset the connection and could lose the last frames.
 async fn transmit(links: &Links, link: &Link, mut writer: WriteHalf<'_>, mut chain: u32) -> io::Error {
     loop {
         let closing = link.is_closing();
@@ -172,7 +177,7 @@ async fn write_queued(
         return Ok(false);
     }
     writer.write_all_buf(&mut FrameBatch::new(&payloads, chain)).await?;
-    // An ended link's queue is empty and counts nothing: its frames were counted as dropped.
+    // The queue of an ended link is empty and counts nothing: its frames were counted as dropped.
     let (frames, bytes) = link.queue.borrow_mut().written();
     links.counters.frames_sent.add(frames as u64);
     links.counters.bytes_sent.add(bytes as u64);

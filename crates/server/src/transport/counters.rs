@@ -1,24 +1,24 @@
-//! What a transport counts. Owns numbers only; who publishes them is not known here.
+//! Counters of a transport.
 
 use crate::counters::Counter;
 
 /// Totals of one transport since it started.
 #[derive(Debug, Default)]
 pub struct TransportCounters {
-    /// Frames handed to the kernel.
+    /// Frames passed to the kernel.
     pub frames_sent: Counter,
     /// Bytes of those frames, headers included.
     pub bytes_sent: Counter,
-    /// Frames received whole and with the right checksum.
+    /// Frames received completely and with the right checksum.
     pub frames_received: Counter,
     /// Bytes of those frames, headers included.
     pub bytes_received: Counter,
-    /// Frames given to the transport that are not known to have been handed to the kernel: there was no link,
-    /// the queue was full, or the link ended first.
+    /// Frames that were not passed to the kernel as far as known: there was no link, the queue was
+    /// full, or the link ended first.
     pub frames_dropped: Counter,
-    /// Links made with a peer that had one before.
+    /// Links with a peer that had one before.
     pub reconnects: Counter,
-    /// Handshakes that this node ended: refused, not the protocol, too slow, or too many at a time.
+    /// Handshakes that this node ended: refused, malformed, too slow, or too many at a time.
     pub handshakes_refused: Counter,
     /// Links ended because a payload did not match its checksum.
     pub checksum_failures: Counter,

@@ -1,7 +1,8 @@
-//! Keeps one connection to one peer of a lower number: call, carry, wait, again.
+//! Keeps one connection to one peer with a lower number: dials it, carries frames, waits, and
+//! repeats.
 //!
-//! Owns when to call; owns neither the handshake's rules nor the link. Invariant: one dialer has at most one
-//! connection, so it never replaces its own link.
+//! Owns when to dial, not the rules of the handshake or the link. Invariant: a dialer has at most
+//! one connection, so it never replaces its own link.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -11,22 +12,23 @@ use bytes::BytesMut;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::attempt::{AttemptError, Backoff, Complaint, attempt};
+use super::attempt::{AttemptError, Backoff, DialErrorLog, attempt};
 use super::connection;
 use super::handshake::{Agreement, HandshakeError};
 use super::links::{Links, Peer};
 
-/// A link that stood this long proves that the peer works: the waits start over. One that breaks sooner does not,
-/// or two nodes that disagree would reconnect twenty times a second.
+/// A link that existed for this long proves that the peer works, and resets the backoff. A shorter
+/// one does not: otherwise two nodes that disagree would reconnect twenty times a second.
 pub const LINK_PROVEN_AFTER: Duration = Duration::from_secs(1);
 
-/// A connection, the bytes that came behind its handshake, and what that agreed on.
+/// A connection, the bytes after its handshake, and the handshake's result.
 type Dialed = (TcpStream, BytesMut, Agreement);
 
-/// Runs until the transport stops or the peer is none any more. A link that stands then is flushed and closed first.
+/// Runs until the transport stops or the peer is removed. An existing link is flushed and closed
+/// first.
 pub(super) async fn run(links: Rc<Links>, peer: Rc<Peer>) {
     let mut backoff = Backoff::new(links.options.limits.backoff);
-    let mut complaint = Complaint::default();
+    let mut dial_error_log = DialErrorLog::default();
     loop {
         let outcome = tokio::select! {
             outcome = dial(&links, &peer) => outcome,
@@ -34,7 +36,7 @@ pub(super) async fn run(links: Rc<Links>, peer: Rc<Peer>) {
         };
         match outcome {
             Ok((address, (stream, buffer, agreement))) => {
-                complaint.clear();
+                dial_error_log.clear();
                 if let Some(link) = links.raise(&agreement.peer) {
                     tracing::info!(peer = %peer.node, %address, "peer link up");
                     let since = Instant::now();
@@ -44,7 +46,7 @@ pub(super) async fn run(links: Rc<Links>, peer: Rc<Peer>) {
                     }
                 }
             }
-            Err(error) => complain(&links, &peer, &mut complaint, &error),
+            Err(error) => complain(&links, &peer, &mut dial_error_log, &error),
         }
         tokio::select! {
             () = sleep(backoff.next_wait()) => {}
@@ -55,8 +57,9 @@ pub(super) async fn run(links: Rc<Links>, peer: Rc<Peer>) {
     peer.is_sought.set(false);
 }
 
-/// Logs what is news about a peer that was not reached, and passes on what concerns more than this peer.
-pub(super) fn complain(links: &Links, peer: &Peer, complaint: &mut Complaint, error: &AttemptError) {
+/// Logs a new reason why a peer was not reached, and passes on errors that concern more than this
+/// peer.
+pub(super) fn complain(links: &Links, peer: &Peer, dial_error_log: &mut DialErrorLog, error: &AttemptError) {
     match error {
         AttemptError::Handshake(_, error) => links.note(error),
         _ => peer.was_reached_otherwise(),
@@ -65,7 +68,7 @@ pub(super) fn complain(links: &Links, peer: &Peer, complaint: &mut Complaint, er
         tracing::debug!(peer = %peer.node, reason = %error, "peer not reached yet");
         return;
     }
-    match complaint.note(error) {
+    match dial_error_log.note(error) {
         (reason, true) => tracing::warn!(peer = %peer.node, reason, "peer not reached; trying on"),
         (reason, false) => tracing::debug!(peer = %peer.node, reason, "peer still not reached"),
     }

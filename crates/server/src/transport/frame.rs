@@ -1,22 +1,25 @@
-//! How payloads lie on a peer connection once its handshake is over.
+//! The encoding of payloads on a peer connection after its handshake.
 //!
 //! ```text
 //! length   u32 LE   bytes of the payload, 1 to PEER_FRAME_BYTES_MAX
-//! crc32c   u32 LE   of the payload, going on from that of the frame before
+//! crc32c   u32 LE   of the payload, continued from that of the previous frame
 //! payload
 //! ```
 //!
-//! The checksums of one direction are a chain, which begins with the nonces of the connection ([`FrameChains`]). So a frame is
-//! valid on its connection and in its place only: neither one that was recorded, nor one that was left out before it, passes.
+//! The checksums of one direction form a chain that is seeded with the nonces of the connection
+//! ([`FrameChains`]). So a frame is valid only on its connection and in its position: neither a
+//! recorded frame nor one after an omitted frame is accepted.
 //!
-//! Owns the layout and its verification; owns no socket and knows no message. Invariants: a payload leaves
-//! the decoder only after its checksum was verified, and the decoder's memory follows what arrived, never what
-//! a length prefix announced.
+//! Owns the layout and its verification; owns no socket and interprets no message. Invariants: a
+//! payload leaves the decoder only after its checksum was verified. The decoder's memory follows
+//! the bytes received, never an announced length.
 //!
-//! An empty payload is refused: no message is empty, and a run of zero bytes would otherwise be a valid frame.
+//! An empty payload is refused: no message is empty, and a run of zero bytes would otherwise be a
+//! valid frame.
 //!
-//! Payloads share the buffer that they were read into, so that no byte is copied on the way to the core. One
-//! small payload kept for long therefore keeps up to [`READ_BYTES`] alive: whoever stores bytes copies them.
+//! Payloads share the buffer that they were read into, so that no byte is copied on the way to the
+//! core. One small payload that is kept therefore keeps up to [`READ_BYTES`] allocated: code that
+//! stores bytes copies them.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -28,36 +31,37 @@ use uuid::Uuid;
 /// Bytes before each payload.
 pub const FRAME_HEADER_BYTES: usize = 8;
 
-/// Least room offered to one read. Large enough that a busy link reads hundreds of small messages per call.
+/// Least capacity offered to one read, in bytes: large enough that a busy link reads hundreds of
+/// small messages per call.
 pub const READ_BYTES: usize = 64 << 10;
 
-/// Payloads up to this size are copied behind their header, larger ones are handed to the socket where they
-/// lie: below it a copy is cheaper than another element in a vectored write.
+/// Payloads up to this size are copied after their header; larger ones are written from where they
+/// are. Below it a copy is cheaper than another element in a vectored write.
 const COALESCE_BYTES_MAX: usize = 4 << 10;
 
-/// Why a connection's bytes are not frames. The stream cannot be trusted from here on.
+/// Why a connection's bytes are not frames. The stream is unusable from here on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// A length of zero or over the limit.
     #[error("a frame claims {0} bytes; 1 to {PEER_FRAME_BYTES_MAX} are allowed")]
     Length(u32),
-    /// The payload is not what was sent.
+    /// The payload does not match its checksum.
     #[error("a frame of {0} bytes does not match its checksum")]
     Checksum(usize),
 }
 
-/// The checksums of the last frames of a connection, or, before the first, what stands in their place.
+/// The checksums of the last frames in both directions or, before the first frames, their seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameChains {
     /// Of frames that this side sends.
     pub sent: u32,
-    /// Of frames that it receives.
+    /// Of frames that this side receives.
     pub received: u32,
 }
 
 impl FrameChains {
-    /// At the beginning of a connection. The nonces come in the order that belongs to what is sent, so that frames which
-    /// come back to their sender are no frames either.
+    /// The seeds at the beginning of a connection. The order of the nonces depends on the
+    /// direction, so that frames reflected to their sender are invalid too.
     pub fn of(own: Uuid, other: Uuid) -> FrameChains {
         let chain =
             |one: Uuid, two: Uuid| crc32c::crc32c_append(crc32c::crc32c(one.as_bytes()), two.as_bytes());
@@ -65,7 +69,7 @@ impl FrameChains {
     }
 }
 
-/// Cuts the bytes of a connection into verified payloads.
+/// Splits the bytes of a connection into verified payloads.
 #[derive(Debug)]
 pub struct FrameDecoder {
     buffer: BytesMut,
@@ -73,7 +77,7 @@ pub struct FrameDecoder {
 }
 
 impl FrameDecoder {
-    /// Starts with bytes that were read already, such as those that came behind a handshake, and with
+    /// Starts with bytes that were read already, such as those after a handshake, and with
     /// [`FrameChains::received`].
     pub fn new(buffer: BytesMut, chain: u32) -> Self {
         FrameDecoder { buffer, chain }
@@ -95,8 +99,9 @@ impl FrameDecoder {
         Ok(Some(payload))
     }
 
-    /// Where the next read goes. Room grows with what has arrived: it at most doubles the bytes of the frame
-    /// under way, so a hostile length of 64 MiB costs its sender half of that before it costs us the rest.
+    /// The buffer for the next read. Its capacity grows with the bytes received: it at most doubles
+    /// the bytes of the current frame, so an attacker who announces 64 MiB must send half of that
+    /// before the rest is allocated.
     pub fn read_buffer(&mut self) -> &mut BytesMut {
         let room = match self.announced() {
             Ok(Some(length)) => {
@@ -111,13 +116,13 @@ impl FrameDecoder {
         &mut self.buffer
     }
 
-    /// Whether part of a frame is waiting for the rest.
+    /// Whether a part of a frame waits for the rest.
     pub fn is_inside_frame(&self) -> bool {
         !self.buffer.is_empty()
     }
 
-    /// The payload length of the frame at the front, as soon as it can be read: an impossible one is refused
-    /// before anything is kept for it.
+    /// The payload length of the first frame, as soon as it can be read: an impossible one is
+    /// refused before anything is stored for it.
     fn announced(&self) -> Result<Option<usize>, FrameError> {
         let Some(prefix) = self.buffer.first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*prefix);
@@ -128,7 +133,8 @@ impl FrameDecoder {
     }
 }
 
-/// Frames laid out for one write; a [`Buf`], so that a vectored write takes as many pieces at once as it can.
+/// Encoded frames for one write; a [`Buf`], so that a vectored write takes as many pieces at once
+/// as it can.
 #[derive(Debug, Default)]
 pub struct FrameBatch {
     pieces: VecDeque<Bytes>,
@@ -136,8 +142,8 @@ pub struct FrameBatch {
 }
 
 impl FrameBatch {
-    /// Lays out `payloads`, each of 1 to [`PEER_FRAME_BYTES_MAX`] bytes, behind what was sent before: `chain` is
-    /// [`FrameChains::sent`], and goes on.
+    /// Encodes `payloads`, each of 1 to [`PEER_FRAME_BYTES_MAX`] bytes. `chain` is
+    /// [`FrameChains::sent`], and is updated.
     pub fn new(payloads: &[Bytes], chain: &mut u32) -> Self {
         let copied = payloads.iter().map(|payload| FRAME_HEADER_BYTES + copied_bytes(payload)).sum();
         let mut small = BytesMut::with_capacity(copied);
@@ -203,8 +209,8 @@ fn copied_bytes(payload: &Bytes) -> usize {
     if payload.len() <= COALESCE_BYTES_MAX { payload.len() } else { 0 }
 }
 
-/// Panics on a payload that the receiver would refuse. The core bounds what it sends, so this is a bug, and it
-/// shows here rather than as a link that ends again and again.
+/// Panics on a payload that the receiver would refuse. The core bounds what it sends, so this is a
+/// bug. It should show here rather than as a link that repeatedly ends.
 pub fn assert_valid_payload(payload: &Bytes) {
     assert!(
         !payload.is_empty() && payload.len() <= PEER_FRAME_BYTES_MAX,
@@ -262,8 +268,8 @@ mod tests {
         let batch = FrameBatch::new(&payloads(), &mut CHAIN.clone());
         let mut slices = [IoSlice::new(&[]); 16];
         let filled = batch.chunks_vectored(&mut slices);
-        // Three small payloads and the fourth's header, the fourth, the fifth and the sixth's header, the
-        // sixth, the seventh.
+        // Three small payloads and the fourth's header, the fourth, the fifth and the sixth's
+        // header, the sixth, the seventh.
         assert_eq!(filled, 5);
         assert_eq!(slices[..filled].iter().map(|slice| slice.len()).sum::<usize>(), batch.remaining());
     }

@@ -1,8 +1,10 @@
-//! Asks one peer of a higher number to call, while there is no link with it.
+//! Sends wake-ups to one peer with a higher number: asks it to dial this node while there is no
+//! link.
 //!
-//! Owns when to knock; makes no link. It knocks at the start, when the peer may be waiting long before it tries again,
-//! and then as rarely as a dialer calls in vain. Invariant: a knock that was begun is finished, though a link may come
-//! up meanwhile: the peer would take one that breaks off for a failed handshake.
+//! Owns when to send one; makes no link. It sends one at the start, when the peer may be in a long
+//! backoff, and then with the backoff of a dialer. Invariant: a wake-up that was begun is finished
+//! even if a link comes up meanwhile, because the peer would count an aborted one as a failed
+//! handshake.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -10,12 +12,12 @@ use std::rc::Rc;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use super::attempt::{AttemptError, Backoff, Complaint, attempt};
+use super::attempt::{AttemptError, Backoff, DialErrorLog, attempt};
 use super::dialer::{LINK_PROVEN_AFTER, complain};
 use super::handshake::HandshakeError;
 use super::links::{Links, Peer};
 
-/// Runs until the transport stops or the peer is none any more.
+/// Runs until the transport stops or the peer is removed.
 pub(super) async fn run(links: Rc<Links>, peer: Rc<Peer>) {
     tokio::select! {
         never = keep_knocking(&links, &peer) => match never {},
@@ -26,15 +28,15 @@ pub(super) async fn run(links: Rc<Links>, peer: Rc<Peer>) {
 
 async fn keep_knocking(links: &Links, peer: &Peer) -> Infallible {
     let mut backoff = Backoff::new(links.options.limits.backoff);
-    let mut complaint = Complaint::default();
+    let mut dial_error_log = DialErrorLog::default();
     loop {
         if !peer.has_link() {
             match knock(links, peer).await {
                 Ok((address, ())) => {
-                    tracing::debug!(peer = %peer.node, %address, "knocked");
-                    complaint.clear();
+                    tracing::debug!(peer = %peer.node, %address, "asked the peer for a connection");
+                    dial_error_log.clear();
                 }
-                Err(error) => complain(links, peer, &mut complaint, &error),
+                Err(error) => complain(links, peer, &mut dial_error_log, &error),
             }
         }
         tokio::select! {
@@ -44,8 +46,8 @@ async fn keep_knocking(links: &Links, peer: &Peer) -> Infallible {
                 if since.elapsed() >= LINK_PROVEN_AFTER {
                     backoff.reset();
                 }
-                // The peer has most likely noticed too, and calls by itself.
-                complaint.clear();
+                // The peer has most likely noticed too, and dials on its own.
+                dial_error_log.clear();
                 sleep(backoff.next_wait()).await;
             }
             () = sleep(backoff.next_wait()) => {}

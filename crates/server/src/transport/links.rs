@@ -1,15 +1,18 @@
-//! Which peers there are, which of them have a connection, and what their owner is told about it.
+//! The peers of a node, their links, and the events that their owner receives.
 //!
-//! Owns the order of events: [`Event::LinkUp`], then frames, then [`Event::LinkDown`], once each and never overlapping
-//! for one peer. Everything that can change that order ([`Links::raise`], [`Links::end`]) is synchronous and runs on
-//! one thread, so no lock and no message between tasks is needed to keep it. Owns no socket.
+//! Owns the order of events: [`Event::LinkUp`], then frames, then [`Event::LinkDown`], once each
+//! and never overlapping for one peer. Everything that can change that order ([`Links::raise`],
+//! [`Links::end`]) is synchronous and runs on one thread, so it takes no lock and no message
+//! between tasks. Owns no socket.
 //!
-//! A peer that leaves is no peer from that moment on: it is judged as a stranger, called no more, and sent nothing
-//! more. Only its link lives on until what was queued before is written; the peer's entry stays for as long,
-//! so that a peer that comes back meanwhile finds the old link and ends it before the new one is announced.
+//! A removed peer ceases to be a peer at once: it is judged as a stranger, no longer dialed, and
+//! sent nothing more. Only its link remains until what was queued before is written. Its entry
+//! remains as long, so that a peer that is added again meanwhile finds the old link and ends it
+//! before the new one is announced.
 //!
-//! Invariants: the owner is called outside of any `RefCell` borrow, and never from within [`Links::send`] and
-//! [`Links::set_peers`], so it may call those from its sink and be borrowed while it calls them.
+//! Invariants: the owner is called outside of any `RefCell` borrow, and never from within
+//! [`Links::send`] and [`Links::set_peers`]. So the owner may call those from its sink, and may
+//! hold a borrow of itself while it calls them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,45 +31,46 @@ use super::TransportOptions;
 use super::counters::TransportCounters;
 use super::frame::assert_valid_payload;
 use super::handshake::{HandshakeError, HandshakeRefusal, Identity, Judge};
-use super::queue::{Offer, OutgoingQueue};
+use super::queue::{EnqueueResult, OutgoingQueue};
 
 /// What all tasks of a transport share.
 pub struct Links {
-    /// As given by the owner.
+    /// The options that the owner gave.
     pub options: TransportOptions,
-    /// Totals.
+    /// Totals of the transport.
     pub counters: Arc<TransportCounters>,
     /// Turns true once, when the transport stops.
     stopping: watch::Receiver<bool>,
-    /// The peers, and those that left and whose link still stands.
+    /// The peers, and removed peers whose link still exists.
     peers: RefCell<BTreeMap<NodeId, Rc<Peer>>>,
-    /// The numbers of the peers.
+    /// The numbers of the peers, without removed ones.
     numbers: RefCell<BTreeSet<NodeId>>,
     was_removed: Cell<bool>,
     begun: Instant,
-    /// What is remembered of the starts of peers, and which of them have links.
+    /// The remembered starts of peers, and which of them have links.
     starts: RefCell<KnownStarts>,
     was_superseded: Cell<bool>,
 }
 
-/// The nodes of a cluster are often started together: for so long after its own start, a node does
-/// not complain of one that does not listen yet.
+/// The nodes of a cluster are often started together: for this long after its own start, a node
+/// does not warn of a peer that does not listen yet.
 const START_GRACE: Duration = Duration::from_secs(5);
 
-/// What is known of one peer.
+/// One peer and its link.
 pub struct Peer {
     /// Its number.
     pub node: NodeId,
-    /// Asks the task that seeks this peer to call it now.
+    /// Asks the task that seeks this peer to dial it now.
     pub called: Notify,
-    /// Whether a task seeks the peer; the task resets it as its last act.
+    /// Whether a task seeks the peer; the task resets it when it ends.
     pub is_sought: Cell<bool>,
     address: RefCell<String>,
     belongs: watch::Sender<bool>,
     is_up: watch::Sender<bool>,
     link: RefCell<Option<Rc<Link>>>,
     was_up: Cell<bool>,
-    /// Since when it has refused this process, at each attempt, because it has a link with another one.
+    /// Since when the peer has refused this process, at each attempt, because it has a link with
+    /// another process of the same host.
     prefers_another_since: Cell<Option<Instant>>,
 }
 
@@ -85,22 +89,22 @@ impl Peer {
         }
     }
 
-    /// An attempt to reach it ended in another way than a refusal.
+    /// Records that an attempt to reach it did not end with that refusal.
     pub fn was_reached_otherwise(&self) {
         self.prefers_another_since.set(None);
     }
 
-    /// Where it listens, as far as is known now.
+    /// The last known address that it listens on.
     pub fn address(&self) -> String {
         self.address.borrow().clone()
     }
 
-    /// Whether a link with it stands.
+    /// Whether there is a link with it.
     pub fn has_link(&self) -> bool {
         *self.is_up.borrow()
     }
 
-    /// Returns once a link with it stands, or once none does.
+    /// Returns once there is a link with it (`up`), or once there is none.
     pub async fn is_up(&self, up: bool) {
         self.is_up.subscribe().wait_for(|is_up| *is_up == up).await.ok();
     }
@@ -116,13 +120,13 @@ impl Peer {
 
 /// One connection to one peer, from the end of its handshake on.
 pub struct Link {
-    /// To whom.
+    /// The peer.
     pub peer: NodeId,
-    /// What is to be written.
+    /// Frames to be written.
     pub queue: RefCell<OutgoingQueue>,
     /// Tells the writer that the queue is no longer empty.
     pub queued: Notify,
-    /// Tells the connection's task to look at the state.
+    /// Tells the connection's task to check the state.
     pub ended: Notify,
     state: Cell<LinkState>,
     closing: watch::Sender<bool>,
@@ -132,9 +136,9 @@ pub struct Link {
 enum LinkState {
     /// Carries frames.
     Up,
-    /// Carries nothing any more; its owner has not been told yet.
+    /// Carries no frames; its owner does not know yet.
     Overflowed,
-    /// Its owner has been told.
+    /// Its owner has received [`Event::LinkDown`].
     Ended,
 }
 
@@ -144,17 +148,18 @@ impl Link {
         self.state.get() == LinkState::Up
     }
 
-    /// Whether the link is to be cut because its queue could not hold what must not be dropped.
+    /// Whether the link must be cut because its queue was full for a frame that must not be
+    /// dropped.
     pub fn is_overflowed(&self) -> bool {
         self.state.get() == LinkState::Overflowed
     }
 
-    /// Whether the link takes no more frames, and closes once those that it has are written.
+    /// Whether the link takes no more frames, and closes once those queued are written.
     pub fn is_closing(&self) -> bool {
         *self.closing.borrow()
     }
 
-    /// Returns once that is so.
+    /// Returns once the link [is closing](Link::is_closing).
     pub async fn closing(&self) {
         self.closing.subscribe().wait_for(|closing| *closing).await.ok();
     }
@@ -165,7 +170,7 @@ impl Link {
 }
 
 impl Links {
-    /// Nobody is a peer yet.
+    /// Without peers.
     pub fn new(options: TransportOptions, stopping: watch::Receiver<bool>) -> Self {
         Links {
             starts: RefCell::new(KnownStarts::new(options.starts.clone(), Faults::NONE)),
@@ -180,8 +185,8 @@ impl Links {
         }
     }
 
-    /// Replaces the set of peers, and returns those that no task seeks yet. This node's own entry is skipped. Never
-    /// calls the owner: links of peers that left are closed by their own tasks.
+    /// Replaces the set of peers, and returns those that no task seeks yet. This node's own entry
+    /// is skipped. Never calls the owner: links of removed peers are closed by their own tasks.
     pub fn set_peers(&self, given: Vec<(NodeId, String)>) -> Vec<Rc<Peer>> {
         let own = self.options.identity.node;
         let given: BTreeMap<NodeId, String> = given.into_iter().filter(|(node, _)| *node != own).collect();
@@ -213,7 +218,7 @@ impl Links {
         self.begun.elapsed() < START_GRACE
     }
 
-    /// What this node holds against introductions.
+    /// What introductions are checked against.
     pub fn judge(&self) -> Judge<'_> {
         Judge {
             own: self.options.identity,
@@ -223,8 +228,8 @@ impl Links {
         }
     }
 
-    /// Takes note of a handshake that came to nothing, and tells the owner once if the reason is that this node is a
-    /// member no more, or that it is not the process that may speak for its host.
+    /// Records a failed handshake. Calls the owner once if the reason is that this node was
+    /// removed, or that another process represents its host.
     pub fn note(&self, error: &HandshakeError) {
         if error.is_ours() {
             self.counters.handshakes_refused.add(1);
@@ -243,8 +248,8 @@ impl Links {
         }
     }
 
-    /// A peer refuses this process because it has a link with another one. Returns whether that has lasted for so long
-    /// that the other one must be alive.
+    /// A peer refuses this process because it has a link with another one. Returns whether it has
+    /// done so for long enough that the other process must be alive.
     fn prefers_another(&self, node: NodeId) -> bool {
         let Some(peer) = self.peer(node) else { return false };
         let since = peer.prefers_another_since.get().unwrap_or_else(Instant::now);
@@ -252,7 +257,7 @@ impl Links {
         since.elapsed() >= self.options.limits.superseded_after
     }
 
-    /// Has a peer called now rather than when its time comes.
+    /// Makes the task that seeks a peer dial it now instead of after its backoff.
     pub fn call(&self, node: NodeId) {
         if let Some(peer) = self.peer(node) {
             peer.called.notify_one();
@@ -261,11 +266,12 @@ impl Links {
 
     /// Returns once the transport stops.
     pub async fn stopped(&self) {
-        // The sender lives in the transport; when it is gone, the transport is.
+        // The sender lives in the transport; when it is dropped, the transport is gone.
         self.stopping.clone().wait_for(|stopping| *stopping).await.ok();
     }
 
-    /// Returns once this peer is not to be sought any more: the transport stops, or the peer is none any more.
+    /// Returns once this peer need not be sought any longer: the transport stops, or the peer was
+    /// removed.
     pub async fn is_over(&self, peer: &Peer) {
         let mut belongs = peer.belongs.subscribe();
         tokio::select! {
@@ -274,22 +280,22 @@ impl Links {
         }
     }
 
-    /// A handshake succeeded: ends the link that the peer had, then announces the new one. A second connection of a
-    /// peer is the newer truth: it made one because, to it, the old one is dead. `None` if the peer has ceased to be
-    /// one during the handshake, or if another process of it came first.
+    /// Completes a handshake: ends the peer's previous link, then announces the new one. The second
+    /// connection wins: the peer made it because it considers the first one dead. Returns `None` if
+    /// the peer was removed during the handshake, or if another process of the peer was first.
     pub fn raise(&self, identity: &Identity) -> Option<Rc<Link>> {
         let node = identity.node;
         let peer = self.peer(node).filter(|peer| peer.belongs())?;
         self.starts.borrow().judge(node, identity.known_start()).ok()?;
         if let Some(old) = peer.link() {
             self.end(&old);
-            // The owner was told, and may have had its say.
+            // The owner was called, and may have removed the peer.
             if !peer.belongs() {
                 return None;
             }
         }
-        // Also on the disk, soon: after a restart this node must not believe an earlier start. Not awaited, because a
-        // disk that hangs would keep the link down.
+        // Also stored on disk, soon: after a restart this node must not accept an earlier start.
+        // Not awaited, because a hanging disk would keep the link down.
         let is_news = self.starts.borrow_mut().connect(node, identity.known_start()).ok()?;
         if is_news {
             (self.options.remember_start)(node, identity.known_start());
@@ -312,13 +318,13 @@ impl Links {
         Some(link)
     }
 
-    /// Ends a link and announces that, unless that was done before.
+    /// Ends a link and raises [`Event::LinkDown`], unless that was done before.
     pub fn end(&self, link: &Rc<Link>) {
         if link.state.replace(LinkState::Ended) == LinkState::Ended {
             return;
         }
-        // An unended link is the one that the peer has: `raise` ends the old one before it sets the new, and an entry
-        // outlives its link.
+        // A link that has not ended is the peer's current one: `raise` ends the old link before it
+        // sets the new one, and an entry outlives its link.
         let peer = self.peer(link.peer).expect("invariant: a peer stays as long as its link");
         *peer.link.borrow_mut() = None;
         self.starts.borrow_mut().disconnect(link.peer);
@@ -332,7 +338,7 @@ impl Links {
         self.tell(Event::LinkDown(link.peer));
     }
 
-    /// Has every link write what is queued, and close.
+    /// Makes every link write what is queued and then close.
     pub fn close_all(&self) {
         for peer in self.peers.borrow().values() {
             if let Some(link) = peer.link() {
@@ -341,8 +347,8 @@ impl Links {
         }
     }
 
-    /// Queues a frame, or drops it and counts that. Never calls the owner: a link that must be cut is cut by its
-    /// own task, and takes no more frames until then.
+    /// Queues a frame, or drops and counts it. Never calls the owner: a link that must be cut is
+    /// cut by its own task, and takes no more frames until then.
     pub fn send(&self, frame: OutgoingFrame) {
         let OutgoingFrame { to, payload, droppable } = frame;
         assert_valid_payload(&payload);
@@ -353,9 +359,9 @@ impl Links {
         };
         let offer = link.queue.borrow_mut().offer(payload, droppable);
         match offer {
-            Offer::Queued => link.queued.notify_one(),
-            Offer::Dropped => self.counters.frames_dropped.add(1),
-            Offer::Overflow => {
+            EnqueueResult::Queued => link.queued.notify_one(),
+            EnqueueResult::Dropped => self.counters.frames_dropped.add(1),
+            EnqueueResult::Overflow => {
                 self.counters.frames_dropped.add(1);
                 self.counters.queue_overflows.add(1);
                 link.state.set(LinkState::Overflowed);
@@ -364,7 +370,7 @@ impl Links {
         }
     }
 
-    /// Tells the owner. No borrow may be held here.
+    /// Passes an event to the owner. No borrow may be held here.
     pub fn tell(&self, event: Event) {
         (self.options.sink)(event);
     }

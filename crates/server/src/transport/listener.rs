@@ -1,10 +1,11 @@
-//! Takes connections: accept, shake hands; carry those of higher peers, pass on that a lower one knocked, have the
-//! owner answer newcomers.
+//! Accepts peer connections. After the handshake it carries the links of higher peers, passes on
+//! wake-ups of lower ones, and lets the owner answer join requests.
 //!
-//! Owns the bound on unfinished handshakes and what is logged about callers that are refused; owns neither the
-//! handshake's rules nor the links. Invariant: what callers can make this node keep before they are known is
-//! [`HANDSHAKES_MAX`] sockets for the time of a handshake, each with the bytes of one message that it has sent,
-//! [`JOINS_MAX`] for the time of a decision, and [`COMPLAINTS_MAX`] lines of text.
+//! Owns the limit of unfinished handshakes and the log lines about refused connections, not the
+//! rules of the handshake or the links. Invariant: what unidentified callers can make this node
+//! hold is bounded. It is [`HANDSHAKES_MAX`] sockets for the time of a handshake, each with the
+//! bytes of one message. To that come [`JOINS_MAX`] join requests for the time of a decision and
+//! [`COMPLAINTS_MAX`] lines of text.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -25,23 +26,24 @@ use super::join::{JOIN_TIMEOUT, JOINS_MAX, JoinRefusal, JoinRequest, Welcome};
 use super::links::Links;
 use crate::wrong_port::{WrongPort, begins_http_request};
 
-/// Handshakes under way at a time; further callers are hung up on. A cluster has few nodes, each of which dials
-/// once: more than this is not a cluster calling.
+/// Most handshakes in progress at a time; further connections are closed. A cluster has few nodes,
+/// each of which dials once, so more than this does not come from a cluster.
 pub const HANDSHAKES_MAX: usize = 64;
 
-/// Callers whose last refusal is remembered, so that it is logged once. When there are more, all are forgotten:
+/// Most callers whose last refusal is stored, so that it is logged once. Beyond, all are forgotten:
 /// at worst they are logged again.
 pub const COMPLAINTS_MAX: usize = 64;
 
-/// What an HTTP client may send to this port before it has read that it is the wrong one.
+/// Most bytes that are read from an HTTP client before its connection is closed.
 const HTTP_REQUEST_BYTES_MAX: u64 = 64 << 10;
 
-/// Pause after a failed accept. It fails for want of descriptors or memory, and would fail again at once.
+/// Pause after a failed accept, which lacks descriptors or memory and would fail again at once.
 const ACCEPT_RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// Runs until the transport stops; then closes the socket at once and flushes and closes the links.
+/// Runs until the transport stops; then closes the socket at once, and flushes and closes the
+/// links.
 pub(super) async fn run(links: Rc<Links>, listener: TcpListener) {
-    let desk = Rc::new(Desk {
+    let desk = Rc::new(ListenerContext {
         links: links.clone(),
         shaking: Cell::new(0),
         joining: Cell::new(0),
@@ -74,7 +76,7 @@ pub(super) async fn run(links: Rc<Links>, listener: TcpListener) {
     }
 }
 
-/// A panic is a bug that must not end as one silent connection.
+/// Propagates a task's panic: a bug must not show only as one lost connection.
 pub(super) fn propagate_panic(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended
         && let Ok(panic) = error.try_into_panic()
@@ -83,15 +85,15 @@ pub(super) fn propagate_panic(ended: Result<(), tokio::task::JoinError>) {
     }
 }
 
-/// What the connections of one listener share.
-struct Desk {
+/// State that the connections of one listener share.
+struct ListenerContext {
     links: Rc<Links>,
     shaking: Cell<usize>,
     joining: Cell<usize>,
     complaints: Complaints,
 }
 
-impl Desk {
+impl ListenerContext {
     fn admit(self: Rc<Self>, connections: &mut JoinSet<()>, stream: TcpStream, remote: SocketAddr) {
         if self.shaking.get() >= HANDSHAKES_MAX {
             self.links.counters.handshakes_refused.add(1);
@@ -119,7 +121,7 @@ impl Desk {
                 }
             }
             Some(Ok(Caller::Knock(peer))) => {
-                tracing::debug!(%peer, address = %remote, "a peer knocked");
+                tracing::debug!(%peer, address = %remote, "a peer asks for a connection: dialing it");
                 self.complaints.forget(remote.ip(), peer);
                 self.links.call(peer);
             }
@@ -140,8 +142,8 @@ impl Desk {
         }
     }
 
-    /// Tells an HTTP client which port this is, and reads what it still sends: closed over unread bytes, the connection
-    /// would be reset, and the answer lost.
+    /// Tells an HTTP client which port this is, and reads what it still sends: closing with unread
+    /// bytes would reset the connection and lose the answer.
     async fn redirect_http_client(&self, mut stream: TcpStream) {
         let told = async {
             stream.write_all(&WrongPort::Peer.answer()).await?;
@@ -149,27 +151,28 @@ impl Desk {
             let mut ignored = stream.take(HTTP_REQUEST_BYTES_MAX);
             tokio::io::copy(&mut ignored, &mut tokio::io::sink()).await
         };
-        // A client that cannot be told is no loss.
+        // It makes no difference if the client cannot be told.
         let _ = timeout(self.links.options.limits.handshake_timeout, told).await;
     }
 
-    /// Has the owner decide about a newcomer, and tells it. If it has gone meanwhile, it will ask again.
+    /// Lets the owner decide about a join request, and sends the answer. If the host is gone
+    /// meanwhile, it will ask again.
     async fn answer(&self, mut stream: TcpStream, remote: SocketAddr, request: JoinRequest) {
         let host = request.host.uuid;
         let decision = self.decide(request).await;
         match &decision {
             Ok(welcome) => tracing::info!(%remote, %host, node = %welcome.node, "a host joins the cluster"),
             Err(JoinRefusal::Refused(reason)) => {
-                tracing::warn!(%remote, %host, reason, "a host was not taken in");
+                tracing::warn!(%remote, %host, reason, "a host was not admitted to the cluster");
             }
-            Err(refusal) => tracing::debug!(%remote, %host, reason = %refusal, "a host is to ask again"),
+            Err(refusal) => tracing::debug!(%remote, %host, reason = %refusal, "the host will ask again"),
         }
         let answer = async {
             write_message(&mut stream, &message(decision)).await?;
             stream.shutdown().await
         };
         if !matches!(timeout(self.links.options.limits.handshake_timeout, answer).await, Ok(Ok(()))) {
-            tracing::debug!(%remote, %host, "a host has gone before it was answered");
+            tracing::debug!(%remote, %host, "a host disconnected before its join request was answered");
         }
     }
 
@@ -193,7 +196,7 @@ impl Desk {
     }
 }
 
-/// A decision as the newcomer is told it.
+/// The message for a decision.
 fn message(decision: Result<Welcome, JoinRefusal>) -> Message {
     let welcome = match decision {
         Ok(welcome) => Message::Welcome(welcome),
@@ -206,8 +209,9 @@ fn message(decision: Result<Welcome, JoinRefusal>) -> Message {
     Message::JoinRefused(JoinRefusal::Refused(reason))
 }
 
-/// The last refusal of each caller, so that a peer that tries again and again is logged when the reason changes.
-/// A caller is an address without its port (which differs each time) and the number it goes by, if it gave one.
+/// The last refusal of each caller, so that a peer that keeps trying is logged only when the reason
+/// changes. A caller is an IP address, without its changing port, and the node number that it
+/// claims, if any.
 #[derive(Default)]
 struct Complaints {
     last: std::cell::RefCell<BTreeMap<(IpAddr, Option<NodeId>), String>>,
@@ -222,7 +226,7 @@ impl Complaints {
         }
     }
 
-    /// Returns whether this is news.
+    /// Records a refusal; returns whether it differs from the caller's last one.
     fn note(&self, ip: IpAddr, error: &HandshakeError) -> bool {
         let claimed = match error {
             HandshakeError::Refused { claimed, .. } => Some(claimed.node),
@@ -240,7 +244,7 @@ impl Complaints {
         true
     }
 
-    /// The caller was taken; its next refusal is news again.
+    /// Records that the caller was accepted: its next refusal is logged again.
     fn forget(&self, ip: IpAddr, peer: NodeId) {
         self.last.borrow_mut().remove(&(ip, Some(peer)));
     }

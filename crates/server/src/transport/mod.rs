@@ -5,31 +5,34 @@
 //!                                   ├─▶ handshake ─▶ connection
 //!   listener (peers above) ─────────┘                        └◀─ queue ◀─ Transport::send
 //!
-//!            knocker (peers above) ───▶ their listener ───▶ their dialer calls at once
+//!           knocker (peers above) ───▶ their listener ───▶ their dialer connects at once
 //! ```
 //!
-//! It owns connections, their order and their bounds. It deliberately owns no message, no retry and no clock of
-//! consensus: what is lost is repeated by raft or answered truthfully by the core.
+//! Owns connections, the order of frames and the bounds. It deliberately knows no messages, no
+//! retries and no consensus timers: Raft repeats lost messages, and the core answers requests whose
+//! outcome is unknown as such.
 //!
-//! **Who dials.** The node with the higher number dials, the lower one listens. If both dialed, a pair would
-//! often have two connections, and the two sides would have to agree on which one to keep while frames are already
-//! on their way on both; a rule that depends on nothing but the numbers leaves nothing to agree on. The price: a
-//! node that restarts would wait for its higher peers to call, up to [`attempt::BACKOFF_MAX`], and one that was
-//! removed would wait for ever. So the lower node *knocks* at higher peers that it has no link with: a knock makes no
-//! connection, it has the peer call now, or brings the answer that this node was removed.
+//! **Who dials.** The node with the higher number dials; the lower one listens. If both dialed, a
+//! pair would often have two connections and would have to agree on which one to keep while frames
+//! are in transit on both. A rule that depends only on the numbers avoids that. Its price: a
+//! restarted node would wait up to [`attempt::BACKOFF_MAX`] for its higher peers to dial, and a
+//! removed node would wait without end. So the lower node sends a *wake-up* to higher peers that it
+//! has no link with (see `knocker`). A wake-up makes no connection: it asks the peer to dial now,
+//! or returns the answer that this node was removed.
 //!
-//! **Contract** (as [`tidelock_core::event`] asks): frames to one peer arrive in order, whole and once, or not at
-//! all; [`Event::LinkDown`] of a connection comes before anything of the next one with that peer. After
-//! [`Transport::stop`] returns no event is raised.
+//! **Contract** (as [`tidelock_core::event`] asks): frames to one peer arrive in order, whole and
+//! at most once. [`Event::LinkDown`] of a connection precedes all events of the next connection
+//! with that peer. After [`Transport::stop`] returns, no event is raised.
 //!
-//! **Peers come and go** with [`Transport::set_peers`], while links stand. A host that is to become one asks for it by
-//! [`join::ask`], with no transport of its own yet, at any member's listener.
+//! **Peers change** with [`Transport::set_peers`], without interrupting links. A host that wants to
+//! join uses [`join::ask`] at any member's listener, before it has a transport.
 //!
-//! **Rooms.** `handshake` and `frame` are layouts, `queue` the bound on what waits, `links` the peers and the order
-//! of events, `connection` the socket, `dialer`, `knocker` and `listener` how connections come to be, `attempt` what
-//! every call has in common.
+//! **Modules.** `handshake` and `frame` define the wire format, `queue` bounds waiting frames,
+//! `links` tracks peers and orders events, `connection` drives a socket. `dialer`, `knocker` and
+//! `listener` establish connections; `attempt` is what every outgoing attempt shares.
 //!
-//! Everything runs on the thread of its owner, on a [`tokio::runtime::LocalRuntime`]; nothing here is `Send`.
+//! Everything runs on its owner's thread, on a [`tokio::runtime::LocalRuntime`]; nothing here is
+//! `Send`.
 
 pub mod attempt;
 pub mod connection;
@@ -62,68 +65,71 @@ use uuid::Uuid;
 use attempt::BackoffLimits;
 pub use counters::TransportCounters;
 use handshake::{HandshakeRefusal, Identity};
-use join::JoinDesk;
+use join::JoinHandler;
 use links::Links;
 use queue::QueueLimits;
 
-/// Default of [`TransportLimits::handshake_timeout`]: three messages, with room for one lost packet.
+/// Default of [`TransportLimits::handshake_timeout`]: time for three messages and one lost packet.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Default of [`TransportLimits::stop_timeout`]. What a healthy peer has not taken by then is not worth a slower stop.
+/// Default of [`TransportLimits::stop_timeout`]. A healthy peer takes what is queued well within
+/// it; waiting longer would only delay the stop.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Default of [`TransportLimits::superseded_after`]: twice as long as the kernel takes to end the connection of a process
-/// whose machine has gone, see [`connection::UNACKNOWLEDGED_MILLIS_MAX`].
+/// Default of [`TransportLimits::superseded_after`]: twice as long as the kernel takes to end a
+/// connection whose remote machine is gone, see [`connection::UNACKNOWLEDGED_MILLIS_MAX`].
 pub const SUPERSEDED_AFTER: Duration = Duration::from_secs(6);
 
-/// Where events go. Called on the transport's thread, never from within [`Transport::send`].
+/// Receives events. Called on the transport's thread, never from within [`Transport::send`].
 pub type EventSink = Rc<dyn Fn(Event)>;
 
-/// Asked in each handshake whether the peer's number may come from the disk with this uuid. It is asked about strangers
-/// too, before they are refused: the answer for a number that was removed is [`HandshakeRefusal::Removed`], and `Ok`
-/// for one that the owner knows nothing about.
+/// Checks, in each handshake, whether the host with this uuid may use the peer's number. It is also
+/// called for unknown numbers before they are refused: it returns [`HandshakeRefusal::Removed`] for
+/// a removed number, and `Ok` for a number that the owner does not know.
 pub type HostCheck = Rc<dyn Fn(NodeId, Uuid) -> Result<(), HandshakeRefusal>>;
 
-/// What a transport is made of.
+/// What [`Transport::start`] needs.
 pub struct TransportOptions {
-    /// This node.
+    /// This node's identity.
     pub identity: Identity,
-    /// The peers to begin with and the addresses (`HOST:PORT`) that they listen on, as for
+    /// The initial peers and the addresses (`HOST:PORT`) that they listen on, as for
     /// [`Transport::set_peers`].
     pub peers: Vec<(NodeId, String)>,
-    /// Where events go.
+    /// Receives events.
     pub sink: EventSink,
-    /// What the owner knows about the disks of its peers.
+    /// Checks the host uuids of peers.
     pub accepts: HostCheck,
-    /// Called once, when a peer first refuses this node because it was removed from the cluster; with that peer. As
-    /// for the sink, never from within a call of the owner's.
+    /// Called once with the peer that first refuses this node because it was removed from the
+    /// cluster. Like the sink, never from within a call of the owner's.
     pub removed: Rc<dyn Fn(NodeId)>,
-    /// What was remembered of the starts of peers when this node started.
+    /// The starts of peers that were stored when this node started.
     pub starts: BTreeMap<NodeId, KnownStart>,
-    /// Keeps the start of a peer, on the disk too as soon as that takes it. Called before [`Event::LinkUp`]; never from
-    /// within a call of the owner's.
+    /// Stores the start of a peer, on disk too once the disk accepts it. Called before
+    /// [`Event::LinkUp`]; never from within a call of the owner's.
     pub remember_start: Rc<dyn Fn(NodeId, KnownStart)>,
-    /// Called once, when a peer refuses this process for good: another one speaks for its host, or a later one did. The
-    /// node must stop. As for `removed`, never from within a call of the owner's.
+    /// Called once when a peer refuses this process permanently, because another or a later process
+    /// represents its host. The node must stop. Like `removed`, never from within a call of the
+    /// owner's.
     pub superseded: Rc<dyn Fn(NodeId, HandshakeRefusal)>,
-    /// Decides about hosts that want to become members.
-    pub joins: JoinDesk,
+    /// Decides about hosts that ask to join.
+    pub joins: JoinHandler,
     /// Bounds.
     pub limits: TransportLimits,
 }
 
-/// Bounds of a transport; the defaults are the constants of these modules.
+/// Bounds of a transport. The defaults are the constants of these modules.
 #[derive(Clone, Copy, Debug)]
 pub struct TransportLimits {
-    /// Of the queue towards each peer.
+    /// Bounds of the queue towards each peer.
     pub queue: QueueLimits,
-    /// A handshake that takes longer is given up.
+    /// A handshake that takes longer is abandoned.
     pub handshake_timeout: Duration,
-    /// What is queued when the transport stops, or when a peer leaves, may be written for this long.
+    /// How long queued frames may still be written when the transport stops or a peer is removed.
     pub stop_timeout: Duration,
-    /// Of the waits between two attempts to reach a peer.
+    /// Bounds of the waits between two attempts to reach a peer.
     pub backoff: BackoffLimits,
-    /// A peer that refuses this process for so long, because it has a link with another one, is right.
+    /// If a peer refuses this process for this long because it has a link with another process of
+    /// the same host, this process is superseded.
     pub superseded_after: Duration,
 }
 
@@ -139,7 +145,8 @@ impl Default for TransportLimits {
     }
 }
 
-/// The connections of one node to its peers. Dropping it cuts them; [`Transport::stop`] closes them.
+/// The connections of one node to its peers. Dropping it cuts them; [`Transport::stop`] closes
+/// them.
 pub struct Transport {
     links: Rc<Links>,
     stopping: watch::Sender<bool>,
@@ -150,7 +157,7 @@ impl Transport {
     /// Starts to listen and to dial. No event is raised before this returns.
     ///
     /// # Panics
-    /// Where tasks cannot be local, as they can on a [`tokio::runtime::LocalRuntime`].
+    /// Outside of a context for local tasks, such as a [`tokio::runtime::LocalRuntime`].
     pub fn start(listener: TcpListener, options: TransportOptions) -> Transport {
         let (stopping, stopping_seen) = watch::channel(false);
         let peers = options.peers.clone();
@@ -162,13 +169,15 @@ impl Transport {
         transport
     }
 
-    /// Replaces the set of peers, and with it whom this node takes for one. New ones are called, or may call; at a
-    /// changed address the peer is called from now on, its link stays. To one that left nothing more is sent: what is
-    /// queued is written, for at most [`TransportLimits::stop_timeout`], then its link is closed, which is announced.
-    /// This node's own entry is skipped. No event is raised from within; after [`Transport::stop`] nothing happens.
+    /// Replaces the set of peers that this node connects to and accepts. New peers are dialed, or
+    /// may dial. A changed address is used from the next dial on; an existing link stays. A removed
+    /// peer gets no further frames: what is queued is written for at most
+    /// [`TransportLimits::stop_timeout`], then its link is closed and [`Event::LinkDown`] raised.
+    /// This node's own entry is skipped. No event is raised from within; after [`Transport::stop`]
+    /// the call has no effect.
     ///
     /// # Panics
-    /// Where tasks cannot be local, as they can on a [`tokio::runtime::LocalRuntime`].
+    /// Outside of a context for local tasks, such as a [`tokio::runtime::LocalRuntime`].
     pub fn set_peers(&self, peers: Vec<(NodeId, String)>) {
         if *self.stopping.borrow() {
             return;
@@ -186,11 +195,12 @@ impl Transport {
         }
     }
 
-    /// Queues a frame to a peer. It is dropped, and counted, if there is no link or the queue is full; if it may not
-    /// be dropped, a full queue cuts the link. No event is raised from within.
+    /// Queues a frame to a peer. Without a link, or with a full queue, the frame is dropped and
+    /// counted; if it may not be dropped, a full queue cuts the link. No event is raised from
+    /// within.
     ///
     /// # Panics
-    /// On an empty payload and on one over [`tidelock_core::limits::PEER_FRAME_BYTES_MAX`].
+    /// If the payload is empty or longer than [`tidelock_core::limits::PEER_FRAME_BYTES_MAX`].
     pub fn send(&self, frame: OutgoingFrame) {
         self.links.send(frame);
     }
@@ -200,8 +210,9 @@ impl Transport {
         self.links.counters.clone()
     }
 
-    /// Stops listening and dialing, writes what is queued, closes all links and announces that, at most after
-    /// [`TransportLimits::stop_timeout`]. To be called once; frames sent afterwards are dropped.
+    /// Stops listening and dialing, writes what is queued, closes all links and raises their
+    /// [`Event::LinkDown`], within [`TransportLimits::stop_timeout`]. Call it once; frames sent
+    /// afterwards are dropped.
     pub async fn stop(&self) {
         self.stopping.send_replace(true);
         self.links.close_all();

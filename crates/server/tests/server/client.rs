@@ -1,10 +1,10 @@
-//! A client that writes exactly the bytes it is given and reads exactly what a message holds.
+//! A client that writes exactly the given bytes and reads exactly one message.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Longer than anything takes: a test that hits it has failed.
+/// Longer than any step takes: a test that reaches it has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One connection.
@@ -49,7 +49,7 @@ impl Client {
         self.stream.get_mut().write_all(bytes)
     }
 
-    /// Ends this side of the connection.
+    /// Closes this side of the connection.
     pub fn stop_sending(&mut self) {
         self.stream.get_ref().shutdown(Shutdown::Write).unwrap();
     }
@@ -61,7 +61,7 @@ impl Client {
         self.read_answer(is_head).unwrap()
     }
 
-    /// Reads one answer; `is_head` says that it has no body whatever its length.
+    /// Reads one answer; with `is_head` it has no body whatever its length.
     pub fn read_answer(&mut self, is_head: bool) -> io::Result<Answer> {
         let mut answer = self.read_head()?;
         if !is_head {
@@ -72,7 +72,7 @@ impl Client {
         Ok(answer)
     }
 
-    /// Reads one chunk of a body that comes in chunks; the last one is empty.
+    /// Reads one chunk of a chunked body; the last one is empty.
     pub fn read_chunk(&mut self) -> io::Result<String> {
         let length = usize::from_str_radix(&self.read_line()?, 16).expect("a length");
         let mut chunk = vec![0; length];
@@ -103,7 +103,7 @@ impl Client {
         Ok(Answer { status_line, headers, body: Vec::new() })
     }
 
-    /// Fails unless the server has closed the connection and said nothing more.
+    /// Fails unless the server has closed the connection without sending more.
     pub fn expect_closed(&mut self) {
         let mut rest = Vec::new();
         self.stream.read_to_end(&mut rest).unwrap();

@@ -1,4 +1,4 @@
-//! A real server on a port of loopback, in a thread of its own, over the fake store.
+//! A real server on a loopback port, in a separate thread, over the fake store.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use crate::store::{FakeStore, NOW};
 
 type Job = Box<dyn FnOnce(&HttpContext) + Send>;
 
-/// Stops when dropped, and fails the test if the server had panicked.
+/// A running server. Dropping it stops it, and fails the test if the server panicked.
 pub struct Server {
     pub address: SocketAddr,
     pub store: FakeStore,
@@ -28,7 +28,7 @@ impl Server {
         Server::start_within(options, Memory::new(1 << 30))
     }
 
-    /// The same with so much memory for clients.
+    /// Starts a server with this memory budget.
     pub fn start_within(options: HttpOptions, memory: Memory) -> Server {
         let store = FakeStore::new();
         let (shutdown, shutdown_receiver) = watch::channel(false);
@@ -49,7 +49,7 @@ impl Server {
         Server { address: address.recv().unwrap(), store, shutdown, jobs, thread: Some(thread) }
     }
 
-    /// Looks at or changes the context on the server's thread.
+    /// Runs `job` with the context on the server's thread.
     pub fn with_context<T: Send + 'static>(&self, job: impl FnOnce(&HttpContext) -> T + Send + 'static) -> T {
         let (done, result) = oneshot::channel();
         let job: Job = Box::new(move |context| {
@@ -59,7 +59,7 @@ impl Server {
         result.blocking_recv().unwrap()
     }
 
-    /// Tells it to stop and does not wait.
+    /// Asks it to stop, without waiting.
     pub fn request_shutdown(&self) {
         self.shutdown.send_replace(true);
     }

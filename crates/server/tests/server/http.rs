@@ -1,4 +1,5 @@
-//! What scripts of one request after another cannot say: limits to the byte, two things at once, time, and the end.
+//! Tests beyond scripts with one request after another: exact limits, concurrency, time, and the
+//! end.
 
 use std::net::TcpStream;
 use std::sync::mpsc;
@@ -46,7 +47,7 @@ fn a_head_may_be_16_kib_and_not_a_byte_more() {
 fn a_head_far_over_the_limit_ends_the_connection() {
     let server = serve();
     let mut client = Client::connect(server.address);
-    // Never completed: the parser must give up by itself.
+    // Never completed: the parser must give up on its own.
     client.send(&request_of(4 * HEAD_BYTES_MAX + 4)[..4 * HEAD_BYTES_MAX]).unwrap();
     assert_eq!(client.read_answer(false).unwrap().status(), 431);
     client.expect_closed();
@@ -184,7 +185,7 @@ fn a_request_that_is_being_answered_is_not_idle() {
     let mut waiting = Client::connect(server.address);
     waiting.send(b"GET /v1/keys/k HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
     arrivals.recv().unwrap();
-    // Another connection that is cut as idle shows that the sweep has passed, more than once.
+    // Another connection that is cut as idle shows that the sweep has run, more than once.
     for _ in 0..3 {
         Client::connect(server.address).expect_closed();
     }
@@ -208,7 +209,7 @@ fn a_connection_over_the_limit_is_told_so() {
     assert_eq!(first.ask(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").status(), 200);
     assert_eq!(server.with_context(|context| context.counters.connections_refused.get()), 1);
 
-    // The end of the first makes room, as soon as the server has seen it.
+    // The end of the first makes room as soon as the server has noticed it.
     drop(first);
     let deadline = std::time::Instant::now() + Duration::from_secs(20);
     while Client::connect(server.address).ask(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").status()
@@ -318,7 +319,7 @@ fn the_documents_state_the_limits() {
     }
 }
 
-/// Every combination of what a browser may say, by the rules of Go's `CrossOriginProtection`.
+/// Every combination of a browser's headers, by the rules of Go's `CrossOriginProtection`.
 #[test]
 fn changes_need_a_page_of_the_same_origin_or_none() {
     let server = serve();
@@ -370,7 +371,8 @@ fn the_host_of_an_absolute_target_counts() {
     assert_eq!(status("http://localhost/livez", "local host"), 400);
 }
 
-/// Gives the thread for large documents as much work as it takes, which lasts until `released` says so.
+/// Gives the thread for large documents as many jobs as it accepts; they last until `released`
+/// receives a message.
 fn occupy(offload: &Offload, full: &mpsc::Sender<()>, released: mpsc::Receiver<()>) {
     const LARGE: usize = 1 << 20;
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -422,7 +424,7 @@ fn large_documents_hold_up_nobody_and_are_refused_when_too_many_wait() {
         assert_eq!(answer.status(), 503, "{}", answer.text());
         assert!(answer.text().contains(r#""errcode":50301"#), "{}", answer.text());
     }
-    // Everything else goes on, short documents included.
+    // Everything else continues, including short documents.
     assert_eq!(client.ask(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").status(), 200);
     let short = post("/api/namespaces/ns/containers/short/import?create=true", r#"{"a":1}"#);
     assert_eq!(client.ask(&short).status(), 200);

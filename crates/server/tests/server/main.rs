@@ -1,7 +1,8 @@
-//! Integration tests of the server: one binary, because each links everything again.
+//! Integration tests of the server: one binary, because each would link everything again.
 //!
-//! Golden scripts (`scripts/http/*`) hold what is said; the modules hold what a script cannot say, such as two
-//! things at once. `UPDATE_GOLDENFILES=1 cargo test -p tidelock-server` rewrites the scripts' output.
+//! Golden scripts (`scripts/http/*`) record requests and answers; the modules test what a script
+//! cannot express, such as concurrency. `UPDATE_GOLDENFILES=1 cargo test -p tidelock-server`
+//! rewrites the scripts' output.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 

@@ -1,5 +1,5 @@
-//! The document of the interface beside the interface: which methods each path takes, and every answer that a golden
-//! script gets.
+//! Checks the OpenAPI document against the server: the methods of each path, and every answer in
+//! the golden scripts.
 
 use std::sync::LazyLock;
 
@@ -29,7 +29,7 @@ const RESERVED: [&str; 13] = [
     ".well-known",
 ];
 
-/// As a server serves it.
+/// The document as a server serves it.
 static DOCUMENT: LazyLock<Document> = LazyLock::new(|| {
     let server = Server::start(HttpOptions::default());
     let answer =
@@ -45,7 +45,7 @@ impl Document {
         self.0["paths"].as_object().unwrap()
     }
 
-    /// What is said of a method of a real path, by the template that says most of the path.
+    /// The description of a method of a real path, by the template with the longest literal part.
     fn operation(&self, method: &str, path: &str) -> Option<&Value> {
         let method = if method == "HEAD" { "get" } else { &method.to_lowercase() };
         let fitting =
@@ -64,7 +64,7 @@ impl Document {
     }
 }
 
-/// Whether a path is of a template. Keys and prefixes hold slashes, other parts do not.
+/// Whether a path matches a template. Keys and prefixes may contain slashes, other parts may not.
 fn fits(template: &str, path: &str) -> bool {
     if template == "/{key}" {
         let first = path.trim_start_matches('/').split('/').next().unwrap();
@@ -86,7 +86,7 @@ fn fits(template: &str, path: &str) -> bool {
     }
 }
 
-/// Fails unless the answer is one that the document tells of.
+/// Fails unless the document describes the answer.
 pub fn check(method: &str, target: &str, answer: &Answer) -> Result<(), String> {
     let path = target.split('?').next().unwrap();
     let status = answer.status();
@@ -103,7 +103,7 @@ pub fn check(method: &str, target: &str, answer: &Answer) -> Result<(), String> 
         let is_refused = is_no_route || matches!(status, 400 | 403 | 405 | 421 | 431);
         return if is_refused { Ok(()) } else { Err(wrong("not described")) };
     };
-    // What is encoded may still lead to a reserved path, and this server has nothing to back up.
+    // A decoded path may still be reserved, and this server has no backups.
     let may_be_none = path == "/v1/backup" || operation["tags"][0] == "dialects";
     if is_no_route && !may_be_none {
         return Err(wrong("described, and not there"));
@@ -147,8 +147,8 @@ fn each_path_takes_the_methods_that_are_described() {
     }
 }
 
-/// A page of another site reaches no route that changes something, and a page whose name is bound to this node's address
-/// reaches none at all.
+/// A page of another site reaches no route that changes something, and a page whose name is bound
+/// to this node's address reaches no route.
 #[test]
 fn no_path_is_open_to_pages_of_others() {
     let server = Server::start(HttpOptions::default());
@@ -174,7 +174,7 @@ fn no_path_is_open_to_pages_of_others() {
     assert_eq!(server.store.state().len(), 0);
 }
 
-/// A misspelt parameter of a change is refused, and those that are described are not.
+/// A misspelt parameter of a change is refused, and described ones are not.
 #[test]
 fn changes_take_the_parameters_that_are_described_and_no_others() {
     let server = Server::start(HttpOptions::default());

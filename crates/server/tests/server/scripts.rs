@@ -1,21 +1,25 @@
-//! Runs the golden scripts of HTTP: each file against a fresh server, over one connection for as long as it stands.
+//! Runs the golden scripts of HTTP: each file against a fresh server, over one connection as long
+//! as it stays open.
 //!
 //! ```text
-//! METHOD "/target" [body="text"] [hex=ff00] [chunked=true] [hosts="one|two"] [version=1.0] [Header-Name="value"]…
-//!                                                      one request, one answer; its Host is localhost unless hosts says
-//!                                                      which ones there are
-//! refuse no-leader|unknown-outcome|overloaded          what the store answers from now on
-//! accept                                               no more of that
-//! registry                                             what is wanted of each host, and who leads each shard
-//! leader-ahead MILLISECONDS                            by how much the clock of the shard's leader is ahead
-//! finish-moves                                         slots that are on their way arrive
-//! node [retiring=true] [leaderless=SHARD] [unlinked=PEER] [silent=PEER] [clock=PEER:AHEAD_MS] [disk-error="text"]   what the node says of itself
+//! METHOD "/target" [body="text"] [hex=ff00] [chunked=true] [hosts="one|two"] [version=1.0]
+//!        [Header-Name="value"]…     one request, one answer; its Host is localhost unless hosts
+//!                                   gives others
+//! refuse no-leader|unknown-outcome|overloaded
+//!                                   the store refuses every request from now on
+//! accept                            the store answers again
+//! registry                          the wanted role of each host, and the leader of each shard
+//! leader-ahead MILLISECONDS         sets how far the clock of the shard's leader is ahead
+//! finish-moves                      completes all slot moves
+//! node [retiring=true] [leaderless=SHARD] [unlinked=PEER] [silent=PEER] [clock=PEER:AHEAD_MS]
+//!      [disk-error="text"]          sets the node's status
 //! ```
 //!
-//! Every answer must be one that `/openapi.json` tells of.
+//! Every answer must match `/openapi.json`.
 //!
-//! `{x*100}` in any text stands for a hundred times `x`. The date and the header that every answer must have are left out
-//! of answers; bytes of a body that are not printable ASCII are shown as escapes.
+//! `{x*100}` in any text means a hundred times `x`. Answers are shown without the date and without
+//! the header that every answer must have; bytes of a body that are not printable ASCII are shown
+//! as escapes.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -23,7 +27,7 @@ use std::path::Path;
 
 use goldenscript::{Argument, Command, Context};
 use tidelock_core::command::{
-    Checkpoint, ClusterView, HostInfo, HostView, Refusal, ReplicaView, ShardView, Standing,
+    Checkpoint, ClusterView, HostInfo, HostRole, HostView, Refusal, ReplicaView, ShardView,
 };
 use tidelock_core::control::registry::Registry;
 use tidelock_core::event::{NodeStatus, PeerClock, ShardStatus};
@@ -173,9 +177,9 @@ impl Runner {
     fn show_registry(&self) -> String {
         let state = self.server.store.state();
         let mut out = String::new();
-        for (node, seat) in state.registry.seats() {
-            let draining = if seat.draining { ", draining" } else { "" };
-            writeln!(out, "node {node}: {:?}{draining}", seat.standing).unwrap();
+        for (node, host_entry) in state.registry.host_entries() {
+            let draining = if host_entry.draining { ", draining" } else { "" };
+            writeln!(out, "node {node}: {:?}{draining}", host_entry.standing).unwrap();
         }
         for shard in &state.cluster.shards {
             writeln!(out, "shard {}: led by {:?}", shard.shard, shard.leader).unwrap();
@@ -290,7 +294,7 @@ fn decode_hex(text: &str) -> Result<Vec<u8>, Box<dyn Error>> {
     digits.map(|pair| Ok(u8::from_str_radix(std::str::from_utf8(pair)?, 16)?)).collect()
 }
 
-/// The answer as a script shows it.
+/// The answer as scripts show it.
 fn show(answer: &Answer) -> String {
     let mut out = format!("{}\n", answer.status_line);
     for (name, value) in &answer.headers {
@@ -367,7 +371,7 @@ fn cluster() -> ClusterView {
         updated: LogIndex(5),
         connected: node == 1,
         clock: None,
-        standing: Standing::Voter,
+        standing: HostRole::Voter,
         draining: false,
         dead: false,
     };
@@ -377,7 +381,7 @@ fn cluster() -> ClusterView {
         updated: LogIndex(0),
         connected: false,
         clock: Some(PeerClock { node: NodeId(2), ahead_ms: -60_000, error_ms: 2 }),
-        standing: Standing::Learner,
+        standing: HostRole::Learner,
         draining: true,
         dead: true,
     };

@@ -1,4 +1,4 @@
-//! A store in memory with the semantics of the real one, that can be told to refuse or to wait.
+//! A store in memory with the semantics of the real one, which can be set to refuse or to wait.
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use tidelock_core::command::{ClusterView, Refusal, Reply, Request, Write};
 use tidelock_core::control::placement;
 use tidelock_core::control::registry::Registry;
-use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::event::NodeStatus;
 use tidelock_core::machine::Machine;
+use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::types::{LogIndex, MigrationId, ShardId, UnixMillis};
 use tidelock_server::store::{Mailbox, Store};
-use tidelock_server::watch::Hub;
+use tidelock_server::watch::WatchRegistry;
 use tokio::sync::watch;
 
 /// A handle; clones share one store.
@@ -19,22 +19,22 @@ use tokio::sync::watch;
 pub struct FakeStore {
     state: Arc<Mutex<State>>,
     open: watch::Sender<bool>,
-    hub: Arc<Hub>,
+    watch_registry: Arc<WatchRegistry>,
 }
 
 pub struct State {
-    /// The real thing, of one shard.
+    /// The real state machine, of one shard.
     machine: Machine,
     revision: u64,
-    /// What every request is answered, if set.
+    /// The refusal of every request, if set.
     pub refusal: Option<Refusal>,
     pub status: NodeStatus,
     pub cluster: ClusterView,
-    /// By how much the clock of the shard's leader is ahead of the one that the server goes by.
+    /// By how many milliseconds the clock of the shard's leader is ahead of the server's.
     pub leader_ahead_ms: i64,
-    /// What is wanted of hosts.
+    /// The wanted roles of hosts.
     pub registry: Registry,
-    /// Told of each request that arrives while the store is held.
+    /// Receives a message for each request that arrives while the store is held.
     arrivals: Option<mpsc::Sender<()>>,
 }
 
@@ -50,19 +50,23 @@ impl FakeStore {
             registry: Registry::default(),
             arrivals: None,
         };
-        FakeStore { state: Arc::new(Mutex::new(state)), open: watch::Sender::new(true), hub: Arc::default() }
+        FakeStore {
+            state: Arc::new(Mutex::new(state)),
+            open: watch::Sender::new(true),
+            watch_registry: Arc::default(),
+        }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }
 
-    /// How many watch.
+    /// Number of watchers.
     pub fn hub_count(&self) -> usize {
-        self.hub.count()
+        self.watch_registry.count()
     }
 
-    /// Makes requests wait; each that arrives sends a message.
+    /// Makes requests wait; sends a message for each that arrives.
     pub fn hold(&self) -> mpsc::Receiver<()> {
         let (sender, receiver) = mpsc::channel();
         self.state().arrivals = Some(sender);
@@ -70,7 +74,7 @@ impl FakeStore {
         receiver
     }
 
-    /// Answers what waits.
+    /// Answers the waiting requests.
     pub fn release(&self) {
         self.open.send_replace(true);
     }
@@ -83,18 +87,18 @@ impl Store for FakeStore {
         if let Some(arrivals) = &self.state().arrivals
             && held
         {
-            // Nobody need listen.
+            // The receiver may be gone.
             let _ = arrivals.send(());
         }
         open.wait_for(|open| *open).await.unwrap();
         let reply = self.state().answer(request);
         let news = self.state().machine.take_news();
-        news.iter().for_each(|news| self.hub.tell(news));
+        news.iter().for_each(|news| self.watch_registry.tell(news));
         reply
     }
 
-    fn hub(&self) -> &Arc<Hub> {
-        &self.hub
+    fn watch_registry(&self) -> &Arc<WatchRegistry> {
+        &self.watch_registry
     }
 
     fn submit_to(&self, request: Request, mailbox: &Rc<Mailbox>, tag: u64) {
@@ -118,14 +122,14 @@ impl Store for FakeStore {
     }
 }
 
-/// What the clock shows that the server goes by.
+/// The constant time of the server's clock.
 pub const NOW: UnixMillis = UnixMillis(1_795_219_200_000);
 
 /// The only shard.
 const SHARD: ShardId = ShardId(1);
 
 impl State {
-    /// How many keys there are.
+    /// Number of keys.
     pub fn len(&self) -> usize {
         self.machine.record_count() as usize
     }
@@ -156,7 +160,7 @@ impl State {
         }
     }
 
-    /// All moves of slots that are under way come to their end.
+    /// Completes all slot moves.
     pub fn finish_moves(&mut self) {
         let moves: Vec<MigrationId> = self.registry.migrations().keys().copied().collect();
         for migration in moves {

@@ -1,4 +1,4 @@
-//! Watchers of configuration: events as they come, where they go on, and how they end.
+//! Watchers of configuration: events, resumption, and the end.
 
 use tidelock_server::http::HttpOptions;
 
@@ -27,7 +27,7 @@ fn set(client: &mut Client, pair: &str, number: u32) {
     post(client, &format!("ns/pairs/{pair}"), &format!(r#"{{"value":{number}}}"#));
 }
 
-/// Begins to watch.
+/// Starts to watch.
 fn watch(server: &Server, headers: &str) -> Client {
     let mut watcher = Client::connect(server.address);
     let request =
@@ -71,7 +71,7 @@ fn a_watcher_hears_what_is_and_what_becomes_of_it() {
     for watcher in [&mut first, &mut second] {
         assert_eq!((change(watcher), change(watcher)), ((2, 2), (4, 3)), "once, in order, and nothing of q");
     }
-    // Another pair of the same value is no news; that pair is, from then on.
+    // Another pair with the same value causes no event; changes of that pair then do.
     set(&mut client, "q", 3);
     post(&mut client, "ns/containers/c", r#"{"fields":[{"key":"a","fieldType":1,"value":"q"}]}"#);
     set(&mut client, "p", 9);
@@ -238,7 +238,7 @@ fn a_watcher_hears_that_the_namespace_went_and_came_back() {
         );
     };
     gone(&mut watcher);
-    // Who comes back meanwhile, with the revision that it saw last, hears the same.
+    // A client that reconnects with the last revision that it saw gets the same event.
     let mut late = watch(&server, "last-event-id: 1\r\n");
     gone(&mut late);
     let changes = r#"{"create":true,"changes":[{"pair":"p","value":5},{"container":"c","fields":[{"key":"a","fieldType":1,"value":"p"}]}]}"#;

@@ -1,7 +1,9 @@
-//! Logs agree: an entry that any replica calls committed is the same on all replicas, for ever.
+//! Checks that logs agree: an entry that any replica has committed is the same on all replicas and
+//! never changes.
 //!
-//! The State Machine Safety and Leader Completeness properties of the Raft paper (figure 3), as far as they show from
-//! outside. What a replica holds after a restart is verified again from its first entry.
+//! The State Machine Safety and Leader Completeness properties of the Raft paper (figure 3), as far
+//! as they are visible from outside. After a restart, a replica's log is verified again from its
+//! first entry.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +13,19 @@ use super::Violation;
 
 const CHECKER: &str = "agreement";
 
-/// What has been committed so far.
+/// The entries committed so far.
 #[derive(Debug, Default)]
 pub struct Agreement {
     /// Term and checksum of each committed entry of a shard, from index 1.
     committed: BTreeMap<ShardId, Vec<(Term, u64)>>,
-    /// How far each replica, in its present life, was compared.
+    /// The last compared index of each replica in its present life.
     compared: BTreeMap<(NodeId, ShardId), LogIndex>,
 }
 
 impl Agreement {
-    /// Compares what a replica newly calls committed. `entry` is asked for indexes up to `committed`, and behind
-    /// `log_begin`: what came earlier only a snapshot holds, whose content is compared as state.
+    /// Compares the entries that a replica has newly committed. `entry` is called for indexes after
+    /// `log_begin` and up to `committed`: earlier entries are only in a snapshot, whose content is
+    /// compared as state.
     pub fn observe(
         &mut self,
         node: NodeId,
@@ -65,7 +68,7 @@ impl Agreement {
         Ok(())
     }
 
-    /// Another replica of the shard has begun on the node, with nothing.
+    /// A new, empty replica of the shard has replaced the one on the node.
     pub fn forget_replica(&mut self, node: NodeId, shard: ShardId) {
         self.compared.retain(|compared, _| *compared != (node, shard));
     }

@@ -1,38 +1,39 @@
-//! While most disks, all links and all processes are well, a disk that hangs does not stop the cluster: writes are
-//! acknowledged again within [`BOUND_ELECTION_TIMEOUTS`], and a node whose disk was found slow leads nothing by then.
+//! Checks that a disk that hangs does not stop the cluster while most disks, all links and all
+//! processes are healthy: writes are acknowledged again within [`BOUND_ELECTION_TIMEOUTS`], and a
+//! node with a slow disk no longer leads by then.
 //!
-//! Owns the clocks of that promise. Whether nothing else is wrong, the world says; whatever is wrong besides suspends the
-//! promise, and it counts anew from its end.
+//! Owns the timers of that promise. The world reports whether there are other faults. Any other
+//! fault suspends the promise, and the timers start again when it ends.
 
 use std::collections::BTreeMap;
 
 use tidelock_core::types::{NodeId, ShardId};
 
 use super::Violation;
-use crate::agenda::Micros;
+use crate::event_queue::Micros;
 
 const CHECKER: &str = "availability";
 
-/// One to find the disk slow, one or two to hand over or elect, as many again if a disk that has just recovered is needed
-/// for the majority.
+/// One election timeout to detect the slow disk, one or two to transfer or elect, and as many again
+/// if a disk that has just recovered is needed for the majority.
 pub const BOUND_ELECTION_TIMEOUTS: u64 = 6;
 
-/// Since when what should end soon has lasted.
+/// The beginnings of conditions that must end soon.
 #[derive(Debug)]
 pub struct Availability {
     bound: Micros,
-    /// Since when nothing but disks is wrong.
+    /// Since when only disks are faulty.
     fair_since: Option<Micros>,
-    /// Shards of which a write was asked since the last one was acknowledged, and when.
+    /// Shards with a write requested since the last acknowledgement, and when.
     unserved: BTreeMap<ShardId, Micros>,
     /// Nodes whose disks are slow, and since when.
     slow: BTreeMap<NodeId, Micros>,
-    /// Looks at a cluster on which the promise was in force while a disk was slow.
+    /// Number of checks at which the promise was in force while a disk was slow.
     looks: u64,
 }
 
 impl Availability {
-    /// With elections of this length.
+    /// Creates the checker for this election timeout.
     pub fn new(election_timeout: Micros) -> Availability {
         Availability {
             bound: election_timeout * BOUND_ELECTION_TIMEOUTS,
@@ -43,7 +44,7 @@ impl Availability {
         }
     }
 
-    /// Whether nothing is wrong now but the disks of a minority.
+    /// Sets whether only the disks of a minority are faulty now.
     pub fn conditions(&mut self, now: Micros, is_fair: bool) {
         if !is_fair {
             self.fair_since = None;
@@ -52,17 +53,17 @@ impl Availability {
         }
     }
 
-    /// A write of a key of this shard was asked.
+    /// A write of a key of this shard was requested.
     pub fn asked(&mut self, now: Micros, shard: ShardId) {
         self.unserved.entry(shard).or_insert(now);
     }
 
-    /// Such a write was done.
+    /// Such a write was acknowledged.
     pub fn served(&mut self, shard: ShardId) {
         self.unserved.remove(&shard);
     }
 
-    /// Whether the disk of a node is slow, as its process found.
+    /// Sets whether the process of a node has found its disk slow.
     pub fn disk(&mut self, now: Micros, node: NodeId, is_slow: bool) {
         if is_slow {
             self.slow.entry(node).or_insert(now);
@@ -71,15 +72,15 @@ impl Availability {
         }
     }
 
-    /// How long something has lasted that began at `since`, of which only fair time counts, and only after the cluster had
-    /// time to recover from what was unfair.
+    /// How long a condition has lasted that began at `since`. Only time in which the promise is in
+    /// force counts, and only after the cluster had time to recover from other faults.
     fn lasted(&self, now: Micros, since: Micros) -> Option<Micros> {
         let fair_from = self.fair_since?;
         let from = since.max(fair_from + self.bound);
         now.0.checked_sub(from.0).map(Micros)
     }
 
-    /// Time passed: no shard may have been unserved for too long.
+    /// Checks that no shard has been unserved for too long.
     pub fn look(&mut self, now: Micros) -> Result<(), Violation> {
         self.looks += u64::from(self.fair_since.is_some() && !self.slow.is_empty());
         for (shard, &since) in &self.unserved {
@@ -92,7 +93,7 @@ impl Availability {
         Ok(())
     }
 
-    /// A node leads a shard. One whose disk has been slow for too long should not.
+    /// Checks a node that leads a shard: its disk must not have been slow for too long.
     pub fn leads(&self, now: Micros, node: NodeId, shard: ShardId) -> Result<(), Violation> {
         let Some(&since) = self.slow.get(&node) else { return Ok(()) };
         if self.lasted(now, since).is_some_and(|lasted| lasted > self.bound) {

@@ -1,16 +1,16 @@
-//! Configuration is what its history says: every revision is one client's change, in an order that real time allows, and
-//! every read and every watcher saw exactly that.
+//! Checks that configuration follows its history: every revision is one client's change, in an
+//! order that agrees with real time, and every read and watcher saw exactly these revisions.
 //!
-//! The history that a healed cluster shows names the author of every revision that is kept, and authors are tokens. So
-//! nothing has to be guessed: each kept revision is held against what its author asked for, acknowledged changes must be
-//! there, refused ones must not, and the states in between follow. Revisions that are not kept any more are only judged by
-//! their numbers.
+//! The history of a healed cluster names the author of every kept revision, and authors are tokens.
+//! So nothing has to be guessed: each kept revision is compared with its author's request,
+//! acknowledged changes must be there, refused ones must not, and the states in between follow.
+//! Revisions that are no longer kept are only judged by their numbers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidelock_core::command::config::{
-    Action, Change, ConfigReply, Content, Datatype, Deed, Item, Name, Query, RevisionView, Value,
+    Action, Change, ConfigOperation, ConfigReply, Content, Datatype, Item, Name, Query, RevisionView, Value,
 };
 use tidelock_core::command::config::{Container, Found, Pair, Refers};
 use tidelock_core::command::{ConfigWrite, Consistency, Read, Reply, Request, Write};
@@ -18,11 +18,11 @@ use tidelock_core::types::Token;
 
 use super::Violation;
 use crate::history::{Happened, History, Incarnation, Moment, Operation};
-use crate::watching::Watcher;
+use crate::watcher::Watcher;
 
 const CHECKER: &str = "config";
 
-/// Judges all of configuration.
+/// Judges all configuration.
 pub fn check(history: &History, watchers: &[Watcher]) -> Result<(), Violation> {
     let mut namespaces: BTreeMap<Name, Account> = BTreeMap::new();
     for operation in history.operations() {
@@ -52,24 +52,24 @@ fn violation<T>(name: &Name, text: impl std::fmt::Display) -> Result<T, Violatio
     Err(Violation::new(CHECKER, format!("namespace {name}: {text}")))
 }
 
-/// All that was asked and told of one namespace.
+/// All requests and replies about one namespace.
 #[derive(Default)]
 struct Account<'a> {
     writes: BTreeMap<Token, (&'a Operation, &'a ConfigWrite)>,
     /// Acknowledged changes by their revision.
     acknowledged: BTreeMap<u64, &'a Operation>,
     reads: Vec<Seen<'a>>,
-    /// The history of a healed cluster.
+    /// The history that the healed cluster returned.
     revisions: Option<Vec<RevisionView>>,
 }
 
-/// What a read saw.
+/// The result of a read.
 struct Seen<'a> {
     operation: &'a Operation,
     reply: &'a ConfigReply,
     query: &'a Query,
     revision: u64,
-    /// The revision is the newest one that the replica had, not one that was asked for.
+    /// The revision is the replica's newest one, not one that the request named.
     is_newest: bool,
     is_stale: bool,
 }
@@ -77,7 +77,7 @@ struct Seen<'a> {
 impl<'a> Account<'a> {
     fn write(&mut self, operation: &'a Operation, write: &'a ConfigWrite) -> Result<(), Violation> {
         self.writes.insert(operation.token, (operation, write));
-        let is_deletion = matches!(write.deed, Deed::Delete { .. });
+        let is_deletion = matches!(write.operation, ConfigOperation::Delete { .. });
         if let Some(Reply::Config(ConfigReply::Done { revision, changed: true })) = operation.reply()
             && !is_deletion
             && let Some(other) = self.acknowledged.insert(*revision, operation)
@@ -119,7 +119,7 @@ impl<'a> Account<'a> {
         Ok(())
     }
 
-    /// Numbers rise with real time: of changes, and of what reads saw.
+    /// Checks that revision numbers rise with real time, in changes and in reads.
     fn judge_order(&self, name: &Name) -> Result<(), Violation> {
         let mut completed: Vec<(Moment, u64, Token)> = self
             .acknowledged
@@ -162,7 +162,7 @@ impl<'a> Account<'a> {
                 return violation(name, format!("read {token} saw what {} was yet to do", later.token));
             }
             if seen.is_stale {
-                // A stale read is answered at once, so its reply stands for its moment.
+                // A stale read is answered at once, so the time of its reply is its time.
                 let before = replicas.entry(seen.operation.answered_by()).or_default();
                 before.push((seen.operation.completed(), seen.revision));
             }
@@ -179,7 +179,7 @@ impl<'a> Account<'a> {
         Ok(())
     }
 
-    /// The states that are kept, each held against what its author asked for.
+    /// The kept states, each compared with its author's request.
     fn replay(&self, name: &Name, history: &History) -> Result<States, Violation> {
         let mut states = States::default();
         let Some(revisions) = &self.revisions else { return Ok(states) };
@@ -209,7 +209,7 @@ impl<'a> Account<'a> {
         Ok(states)
     }
 
-    /// Every revision is of somebody who may have made it, and nobody made two.
+    /// Checks that every revision has an author that may have made it, and no author made two.
     fn judge_authors(
         &self,
         name: &Name,
@@ -248,7 +248,7 @@ impl<'a> Account<'a> {
         Ok(())
     }
 
-    /// A revision did what its author asked for, all of it and nothing else.
+    /// Checks that a revision did exactly what its author requested.
     fn judge_deed(
         &self,
         name: &Name,
@@ -259,8 +259,8 @@ impl<'a> Account<'a> {
         let author = Token(view.stamp.author.parse().unwrap_or_default());
         let Some((_, write)) = self.writes.get(&author) else { return violation(name, "no author") };
         let mut expected = before.clone();
-        match (&write.deed, view.action) {
-            (Deed::Publish { changes, .. }, Action::Publish) => {
+        match (&write.operation, view.action) {
+            (ConfigOperation::Publish { changes, .. }, Action::Publish) => {
                 changes.iter().for_each(|change| expected.change(change));
                 if !expected.hold_types(before, changes) {
                     let text =
@@ -268,18 +268,19 @@ impl<'a> Account<'a> {
                     return violation(name, text);
                 }
             }
-            (Deed::Rollback { to, item: None }, Action::Rollback { to: told }) if *to == told => {
+            (ConfigOperation::Rollback { to, item: None }, Action::Rollback { to: told }) if *to == told => {
                 let Some(target) = states.at(*to) else { return Ok(()) };
                 expected = target.clone();
             }
-            (Deed::Rollback { to, item: Some(item) }, Action::Rollback { .. }) => {
+            (ConfigOperation::Rollback { to, item: Some(item) }, Action::Rollback { .. }) => {
                 let Some(target) = states.at(*to) else { return Ok(()) };
                 expected.copy(target, item);
             }
-            (Deed::SetPolicy(_), Action::SetPolicy) | (Deed::Create, Action::Create) => {}
-            (Deed::Publish { .. }, Action::Create) => {}
-            (deed, action) => {
-                return violation(name, format!("revision {}: {action:?} for {deed:?}", view.number));
+            (ConfigOperation::SetPolicy(_), Action::SetPolicy)
+            | (ConfigOperation::Create, Action::Create) => {}
+            (ConfigOperation::Publish { .. }, Action::Create) => {}
+            (operation, action) => {
+                return violation(name, format!("revision {}: {action:?} for {operation:?}", view.number));
             }
         }
         if expected != *after {
@@ -324,13 +325,13 @@ impl<'a> Account<'a> {
     }
 }
 
-/// Whether a checksum is told for content that has another one cannot be seen from here without hashing it anew; that a
-/// length is wrong can.
+/// Compares lengths only: a wrong checksum cannot be detected here without hashing the content
+/// again.
 pub(super) fn checksum_holds(found: &Found) -> bool {
     found.container.document_bytes == found.document().len()
 }
 
-/// What a watcher was told is what the container resolved to, each change once and in order.
+/// Checks that a watcher received each document of the container, each change once and in order.
 fn judge_watcher(watcher: &Watcher, states: &States) -> Result<(), Violation> {
     let name = &watcher.namespace;
     let blame = |text: String| violation(name, format!("a watcher of {} {text}", watcher.container));
@@ -338,7 +339,7 @@ fn judge_watcher(watcher: &Watcher, states: &States) -> Result<(), Violation> {
         return blame(format!("was told of revision {} before {}", two[0].revision, two[1].revision));
     }
     let Some((&oldest, first)) = states.by_revision.first_key_value() else { return Ok(()) };
-    // Every change behind the oldest state, as the states show it.
+    // Every change after the oldest kept state, computed from the states.
     let mut document = first.document(&watcher.container);
     let mut changes = BTreeMap::new();
     for (revision, state) in states.by_revision.range(oldest + 1..) {
@@ -359,7 +360,7 @@ fn judge_watcher(watcher: &Watcher, states: &States) -> Result<(), Violation> {
             return blame(format!("was told of what is no change: {told:?}"));
         }
     }
-    // Up to the last thing told nothing may be missing, unless it was told that something is.
+    // No change before the last event may be missing, unless the watcher was told of a gap.
     let Some(last) = told.last() else { return Ok(()) };
     let gap = told.iter().filter(|told| told.after_gap).map(|told| told.revision).max().unwrap_or(oldest);
     for revision in changes.range(gap + 1..=last.revision.max(gap + 1)).map(|(revision, _)| *revision) {
@@ -390,7 +391,7 @@ impl States {
     }
 }
 
-/// What a namespace holds, without what follows from it.
+/// The content of a namespace, without derived data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     pub pairs: BTreeMap<Arc<str>, Value>,
@@ -411,7 +412,7 @@ impl State {
         }
     }
 
-    /// What a revision says it left behind, given that it found this.
+    /// The content after a revision that was applied to this one.
     fn apply(&self, name: &Name, view: &RevisionView) -> Result<State, Violation> {
         let mut state = self.clone();
         for change in &view.changes {
@@ -460,8 +461,8 @@ impl State {
         }
     }
 
-    /// Holds pairs and fields to the datatypes that they had before these changes, which led here: whether they kept
-    /// them, or may have others. An int for a pair that held a float becomes one.
+    /// Checks that pairs and fields kept the datatypes that they had before these changes, unless a
+    /// change allows another one. An int for a pair that held a float becomes a float.
     pub fn hold_types(&mut self, before: &State, changes: &[Change]) -> bool {
         // The last change of an item counts.
         let mut may_differ: BTreeMap<Item, bool> = BTreeMap::new();
@@ -509,7 +510,7 @@ impl State {
         })
     }
 
-    /// The datatype that a field resolves to, if its pair is there.
+    /// The datatype that a field resolves to, if its pair exists.
     fn datatype(&self, refers: &Refers) -> Option<Datatype> {
         match refers {
             Refers::One(pair) => self.pairs.get(pair).map(Value::datatype),
@@ -518,7 +519,7 @@ impl State {
         }
     }
 
-    /// Makes an item what it is elsewhere.
+    /// Replaces an item by its state in other content.
     pub fn copy(&mut self, other: &State, item: &Item) {
         match item {
             Item::Pair(key) => match other.pairs.get(key) {
@@ -540,7 +541,7 @@ impl State {
         }
     }
 
-    /// What a container resolves to, put together apart from the core.
+    /// The document of a container, computed independently of the core.
     pub fn document(&self, key: &str) -> Option<String> {
         let fields = self.containers.get(key)?;
         let value = |pair: &Arc<str>| self.pairs.get(pair).map_or("?".into(), Value::to_json);

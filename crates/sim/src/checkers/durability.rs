@@ -1,7 +1,8 @@
-//! No acknowledged write is lost: after everything healed, each key shows the latest one or something newer.
+//! Checks that no acknowledged write is lost: in the healed cluster each key has the latest one or
+//! a newer one.
 //!
-//! `linearizability` implies this. It stands alone, and is written apart from it, because it is the promise for which
-//! the store exists, and because a store that forgets should be told so in these words.
+//! `linearizability` implies this. It is a separate checker because durability is the main promise
+//! of the store, and because its violation should be reported in these words.
 
 use bytes::Bytes;
 use tidelock_core::types::Version;
@@ -12,7 +13,7 @@ use crate::history::History;
 
 const CHECKER: &str = "durability";
 
-/// Judges the final inspection of every key that had a write acknowledged.
+/// Judges the final reads of every key with an acknowledged write.
 pub fn check(history: &History, lineages: &Lineages) -> Result<(), Violation> {
     let is_final =
         |seen: &&Sighting| history.operation(seen.token).is_some_and(|operation| operation.is_final);
@@ -48,90 +49,90 @@ fn lost(key: &Bytes, expected: Version, found: Version) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkers::fixture::{Story, always};
+    use crate::checkers::fixture::{HistoryBuilder, always};
     use crate::checkers::lineage::lineages;
 
-    fn verdict(story: &Story) -> Result<(), Violation> {
-        check(&story.history, &lineages(&story.history).unwrap())
+    fn verdict(history_builder: &HistoryBuilder) -> Result<(), Violation> {
+        check(&history_builder.history, &lineages(&history_builder.history).unwrap())
     }
 
     #[test]
     fn a_lost_write_is_noticed() {
-        let mut story = Story::default();
-        let first = story.puts(1, true);
-        story.puts(2, false);
-        story.is_final = true;
-        let get = story.get();
-        story.sees(get, 1, first);
-        assert!(verdict(&story).unwrap_err().message.contains("at version 2 is lost"));
+        let mut history_builder = HistoryBuilder::default();
+        let first = history_builder.puts(1, true);
+        history_builder.puts(2, false);
+        history_builder.is_final = true;
+        let get = history_builder.get();
+        history_builder.sees(get, 1, first);
+        assert!(verdict(&history_builder).unwrap_err().message.contains("at version 2 is lost"));
     }
 
     #[test]
     fn a_lost_key_is_noticed() {
-        let mut story = Story::default();
-        story.puts(1, true);
-        story.is_final = true;
-        let list = story.list();
-        story.page(list, &[]);
-        assert!(verdict(&story).unwrap_err().message.contains("the key is absent"));
+        let mut history_builder = HistoryBuilder::default();
+        history_builder.puts(1, true);
+        history_builder.is_final = true;
+        let list = history_builder.list();
+        history_builder.page(list, &[]);
+        assert!(verdict(&history_builder).unwrap_err().message.contains("the key is absent"));
     }
 
     #[test]
     fn a_delete_that_comes_undone_is_noticed() {
-        let mut story = Story::default();
-        let put = story.puts(1, true);
-        story.deletes(2);
-        story.is_final = true;
-        let get = story.get();
-        story.sees(get, 1, put);
-        assert!(verdict(&story).is_err());
+        let mut history_builder = HistoryBuilder::default();
+        let put = history_builder.puts(1, true);
+        history_builder.deletes(2);
+        history_builder.is_final = true;
+        let get = history_builder.get();
+        history_builder.sees(get, 1, put);
+        assert!(verdict(&history_builder).is_err());
     }
 
     #[test]
     fn a_key_without_inspection_is_noticed() {
-        let mut story = Story::default();
-        story.puts(1, true);
-        assert!(verdict(&story).unwrap_err().message.contains("never inspected"));
+        let mut history_builder = HistoryBuilder::default();
+        history_builder.puts(1, true);
+        assert!(verdict(&history_builder).unwrap_err().message.contains("never inspected"));
     }
 
     #[test]
     fn what_was_not_acknowledged_may_be_there_or_not() {
         for sees_unknown in [false, true] {
-            let mut story = Story::default();
-            let put = story.puts(1, true);
-            let unknown = story.put(always());
-            story.is_final = true;
-            let get = story.get();
+            let mut history_builder = HistoryBuilder::default();
+            let put = history_builder.puts(1, true);
+            let unknown = history_builder.put(always());
+            history_builder.is_final = true;
+            let get = history_builder.get();
             if sees_unknown {
-                story.sees(get, 2, unknown);
+                history_builder.sees(get, 2, unknown);
             } else {
-                story.sees(get, 1, put);
+                history_builder.sees(get, 1, put);
             }
-            assert_eq!(verdict(&story), Ok(()));
+            assert_eq!(verdict(&history_builder), Ok(()));
         }
     }
 
     #[test]
     fn a_delete_of_unknown_outcome_may_have_taken_the_key() {
-        let mut story = Story::default();
-        story.puts(1, true);
-        story.delete(always());
-        story.is_final = true;
-        let get = story.get();
-        story.not_found(get);
-        assert_eq!(verdict(&story), Ok(()));
+        let mut history_builder = HistoryBuilder::default();
+        history_builder.puts(1, true);
+        history_builder.delete(always());
+        history_builder.is_final = true;
+        let get = history_builder.get();
+        history_builder.not_found(get);
+        assert_eq!(verdict(&history_builder), Ok(()));
     }
 
     #[test]
     fn inspections_that_disagree_are_noticed() {
-        let mut story = Story::default();
-        let put = story.puts(1, true);
-        let unknown = story.put(always());
-        story.is_final = true;
+        let mut history_builder = HistoryBuilder::default();
+        let put = history_builder.puts(1, true);
+        let unknown = history_builder.put(always());
+        history_builder.is_final = true;
         for (version, writer) in [(2, unknown), (1, put)] {
-            let get = story.get();
-            story.sees(get, version, writer);
+            let get = history_builder.get();
+            history_builder.sees(get, version, writer);
         }
-        assert!(verdict(&story).unwrap_err().message.contains("at version 2 is lost"));
+        assert!(verdict(&history_builder).unwrap_err().message.contains("at version 2 is lost"));
     }
 }

@@ -1,4 +1,4 @@
-//! Histories made by hand: a story of one key, in the order of real time, for the tests of the checkers.
+//! A builder of histories of one key, in the order of real time, for the tests of the checkers.
 
 use bytes::Bytes;
 use tidelock_core::command::{Condition, Consistency, Item, Page, Read, Refusal, Reply, Request, Write};
@@ -6,12 +6,12 @@ use tidelock_core::types::{NodeId, Token, Version};
 
 use crate::history::{History, Incarnation, value_of};
 
-/// The key of every story.
+/// The key of every history builder.
 pub const KEY: Bytes = Bytes::from_static(b"key");
 
-/// A history in the making. Operations overlap exactly if their calls do.
+/// A history that is being built. Operations overlap exactly if their calls do.
 #[derive(Default)]
-pub struct Story {
+pub struct HistoryBuilder {
     pub history: History,
     pub is_final: bool,
 }
@@ -24,7 +24,7 @@ pub fn version(version: u64) -> Condition {
     Condition::Version(Version(version))
 }
 
-impl Story {
+impl HistoryBuilder {
     pub fn ask(&mut self, request: Request) -> Token {
         let at = Incarnation { node: NodeId(1), life: 1 };
         self.history.invoke(at, request, self.is_final)

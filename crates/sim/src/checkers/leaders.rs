@@ -1,6 +1,7 @@
-//! At most one leader a shard and term, over all lives of all nodes (Election Safety, Raft paper, figure 3).
+//! Checks that a shard has at most one leader per term, over all lives of all nodes (Election
+//! Safety, Raft paper, figure 3).
 //!
-//! A vote that was not durable when it was given shows here.
+//! This detects votes that were not durable when they were given.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use super::Violation;
 
 const CHECKER: &str = "leaders";
 
-/// Who has led.
+/// The leaders seen so far.
 #[derive(Debug, Default)]
 pub struct Leaders {
     by_term: BTreeMap<(ShardId, Term), NodeId>,
@@ -27,7 +28,7 @@ impl Leaders {
         Ok(())
     }
 
-    /// How many leaderships there were.
+    /// Number of leaderships.
     pub fn count(&self) -> usize {
         self.by_term.len()
     }

@@ -1,9 +1,10 @@
-//! What happened to each key, ordered by version, as far as clients were told.
+//! Orders the mutations of each key by version, from the replies to clients.
 //!
-//! Owns the translation of a history into mutations (which took place at known versions), writes of unknown outcome,
-//! and sightings of a key's state; and every contradiction that shows without looking at time: a value nobody put
-//! or that was refused, one write at two versions, two writes at one version, a reply that its condition forbids.
-//! It judges no order; `linearizability` and `staleness` do.
+//! Owns the translation of a history into mutations (at known versions), writes of unknown outcome,
+//! and sightings of a key's state. It also detects every contradiction that does not depend on
+//! time: a value that no client put or that was refused, one write at two versions, two writes at
+//! one version, a reply that its condition forbids. It judges no order; `linearizability` and
+//! `staleness` do.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,19 +18,19 @@ use crate::history::{Happened, History, Incarnation, Moment, Operation, token_of
 
 const CHECKER: &str = "lineage";
 
-/// What clients were told of each key.
+/// The lineage of every key.
 pub type Lineages = BTreeMap<Bytes, Lineage>;
 
-/// What clients were told of one key.
+/// The lineage of one key.
 #[derive(Debug, Default)]
 pub struct Lineage {
     /// Mutations whose version is known, by version.
     pub mutations: Vec<Mutation>,
-    /// Puts whose outcome is unknown and whose value nobody has seen.
+    /// Puts whose outcome is unknown and whose value no client has seen.
     pub unknown_puts: Vec<UnknownWrite>,
     /// Deletes whose outcome is unknown; their versions stay unknown.
     pub unknown_deletes: Vec<UnknownWrite>,
-    /// States that somebody saw.
+    /// States that clients saw.
     pub sightings: Vec<Sighting>,
 }
 
@@ -40,13 +41,13 @@ pub struct Mutation {
     pub version: Version,
     /// Whether the key exists after it.
     pub is_put: bool,
-    /// Whether the key existed before it, if the reply told.
+    /// Whether the key existed before it, if the reply said so.
     pub existed: Option<bool>,
     /// Its condition, which held.
     pub condition: Condition,
-    /// Who did it.
+    /// The operation that did it.
     pub token: Token,
-    /// When it was asked for; it took effect later.
+    /// When it was requested; it took effect later.
     pub invoked: Moment,
     /// When it was acknowledged; it took effect earlier. [`Moment::NEVER`] if a read revealed it.
     pub completed: Moment,
@@ -55,38 +56,40 @@ pub struct Mutation {
 /// A write that may have taken place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownWrite {
-    /// When it was asked for; it took effect later, if it did.
+    /// When it was requested; it took effect later, if at all.
     pub invoked: Moment,
 }
 
-/// A state that somebody saw.
+/// A state that a client saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sighting {
     /// The version; [`Version::ABSENT`] if the key did not exist.
     pub version: Version,
-    /// Who saw it.
+    /// The operation that saw it.
     pub token: Token,
-    /// The replica that answered, if it answered from its own state without asking.
+    /// The replica that answered, if it answered a stale read from its own state.
     pub stale_at: Option<Incarnation>,
-    /// When the reader asked; what it saw was current later, unless it is stale.
+    /// When the read was requested; its result was current later, unless it is stale.
     pub invoked: Moment,
-    /// When the reader was told; what it saw was current earlier.
+    /// When the read was answered; its result was current earlier.
     pub completed: Moment,
 }
 
 impl Lineage {
-    /// How many known mutations took place at versions up to this one: the gap in which that version was current.
+    /// How many known mutations took place at versions up to this one: the gap in which that
+    /// version was current.
     pub fn gap_of(&self, version: Version) -> usize {
         self.mutations.partition_point(|mutation| mutation.version <= version)
     }
 
-    /// Whether the key is absent at the beginning of a gap. Gap 0 is before the first mutation, gap `n` after the
-    /// `n`-th.
+    /// Whether the key is absent at the beginning of a gap. Gap 0 is before the first mutation, gap
+    /// `n` after the `n`-th.
     pub fn is_absent(&self, gap: usize) -> bool {
         gap == 0 || !self.mutations[gap - 1].is_put
     }
 
-    /// Whether a mutation of unknown version may have taken place inside a gap: a version must be left for it.
+    /// Whether a mutation of unknown version may have taken place inside a gap: a version must be
+    /// free for it.
     pub fn has_room(&self, gap: usize) -> bool {
         let before = if gap == 0 { Version::ABSENT } else { self.mutations[gap - 1].version };
         self.mutations.get(gap).is_none_or(|next| next.version.0 > before.0 + 1)
@@ -133,9 +136,10 @@ impl Builder<'_> {
             Write::Rebalance | Write::MoveSlots { .. } => return Ok(()),
             Write::FinishMigration { .. } | Write::Move(_) => return Ok(()),
             Write::Assign { .. } | Write::ForgetReplica { .. } | Write::TagShard(_) => return Ok(()),
-            // A restore in a run brings no keys; what it does to the revision shows in the versions that follow.
+            // A restore in a run brings no keys; what it does to the revision shows in the versions
+            // that follow.
             Write::Checkpoint { .. } | Write::Restore(_) | Write::DiscardRestore { .. } => return Ok(()),
-            // Of other keys, and judged by `operations`.
+            // These concern other keys, and `operations` judges them.
             Write::Transaction(_) | Write::Exchange { .. } | Write::CompareExchange { .. } => return Ok(()),
             Write::Expire { .. } => return Ok(()),
             Write::Config(_) | Write::RestoreConfig(_) => return Ok(()),
@@ -214,7 +218,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Keys that were ever written to, and that a page covers but does not hold.
+    /// Keys that were ever written to, and that a page covers but does not contain.
     fn absent_from(&self, read: &Read, page: &Page) -> Vec<Bytes> {
         let covered = self.keys.iter().filter(|key| covers(read, page, key));
         covered.filter(|key| page.items.iter().all(|item| item.key != **key)).cloned().collect()
@@ -235,7 +239,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Finds the put of a value, and holds the two against each other.
+    /// Finds the put of a value, and compares the two.
     fn recognise(
         &mut self,
         reader: &Operation,
@@ -280,7 +284,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Adds the puts of unknown outcome, now that it is known which of them somebody saw.
+    /// Adds the puts of unknown outcome, now that it is known which of them clients saw.
     fn finish(mut self) -> Result<Lineages, Violation> {
         for operation in self.history.operations() {
             let Some(Write::Put { key, condition, .. }) = operation.write() else { continue };
@@ -317,7 +321,7 @@ impl Builder<'_> {
     }
 }
 
-/// Whether a page says something of a key: whether it would hold it if it existed.
+/// Whether a page covers a key: whether it would contain the key if it existed.
 pub fn covers(read: &Read, page: &Page, key: &Bytes) -> bool {
     let Read::List { prefix, after, .. } = read else { return false };
     key.starts_with(prefix)
@@ -342,30 +346,30 @@ fn blame(operation: &Operation, text: String) -> Violation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkers::fixture::{Story, always, version};
+    use crate::checkers::fixture::{HistoryBuilder, always, version};
 
-    fn verdict(story: Story) -> String {
-        lineages(&story.history).err().map_or_else(String::new, |violation| violation.message)
+    fn verdict(history_builder: HistoryBuilder) -> String {
+        lineages(&history_builder.history).err().map_or_else(String::new, |violation| violation.message)
     }
 
     #[test]
     fn a_value_that_nobody_put_is_noticed() {
-        let mut story = Story::default();
-        let get = story.get();
-        story.sees_bytes(get, 3, b"invented value");
-        assert!(verdict(story).contains("nobody put"));
+        let mut history_builder = HistoryBuilder::default();
+        let get = history_builder.get();
+        history_builder.sees_bytes(get, 3, b"invented value");
+        assert!(verdict(history_builder).contains("nobody put"));
     }
 
     #[test]
     fn a_value_with_strange_bytes_is_noticed() {
-        let mut story = Story::default();
-        let put = story.put(always());
-        story.written(put, 3, true);
-        let get = story.get();
-        let mut bytes = story.value(put).to_vec();
+        let mut history_builder = HistoryBuilder::default();
+        let put = history_builder.put(always());
+        history_builder.written(put, 3, true);
+        let get = history_builder.get();
+        let mut bytes = history_builder.value(put).to_vec();
         bytes[9] ^= 1;
-        story.sees_bytes(get, 3, &bytes);
-        assert!(verdict(story).contains("elsewhere or otherwise"));
+        history_builder.sees_bytes(get, 3, &bytes);
+        assert!(verdict(history_builder).contains("elsewhere or otherwise"));
     }
 
     #[test]
@@ -373,67 +377,67 @@ mod tests {
         for refusal in
             [tidelock_core::command::Refusal::NoLeader, tidelock_core::command::Refusal::Overloaded]
         {
-            let mut story = Story::default();
-            let put = story.put(always());
-            story.refused(put, refusal);
-            let get = story.get();
-            story.sees(get, 3, put);
-            assert!(verdict(story).contains("Refused"));
+            let mut history_builder = HistoryBuilder::default();
+            let put = history_builder.put(always());
+            history_builder.refused(put, refusal);
+            let get = history_builder.get();
+            history_builder.sees(get, 3, put);
+            assert!(verdict(history_builder).contains("Refused"));
         }
     }
 
     #[test]
     fn a_write_at_two_versions_is_noticed() {
-        let mut story = Story::default();
-        let put = story.put(always());
-        story.written(put, 3, true);
-        let get = story.get();
-        story.sees(get, 4, put);
-        assert!(verdict(story).contains("acknowledged at 3"));
+        let mut history_builder = HistoryBuilder::default();
+        let put = history_builder.put(always());
+        history_builder.written(put, 3, true);
+        let get = history_builder.get();
+        history_builder.sees(get, 4, put);
+        assert!(verdict(history_builder).contains("acknowledged at 3"));
 
-        let mut story = Story::default();
-        let put = story.put(always());
+        let mut history_builder = HistoryBuilder::default();
+        let put = history_builder.put(always());
         for version in [3, 4] {
-            let get = story.get();
-            story.sees(get, version, put);
+            let get = history_builder.get();
+            history_builder.sees(get, version, put);
         }
-        assert!(verdict(story).contains("seen at 3"));
+        assert!(verdict(history_builder).contains("seen at 3"));
     }
 
     #[test]
     fn two_writes_at_one_version_are_noticed() {
-        let mut story = Story::default();
+        let mut history_builder = HistoryBuilder::default();
         for _ in 0..2 {
-            let put = story.put(always());
-            story.written(put, 3, true);
+            let put = history_builder.put(always());
+            history_builder.written(put, 3, true);
         }
-        assert!(verdict(story).contains("both made"));
+        assert!(verdict(history_builder).contains("both made"));
     }
 
     #[test]
     fn a_failed_condition_that_holds_is_noticed() {
-        let mut story = Story::default();
-        let put = story.put(version(3));
-        story.condition_failed(put, 3);
-        assert!(verdict(story).contains("is said to fail"));
+        let mut history_builder = HistoryBuilder::default();
+        let put = history_builder.put(version(3));
+        history_builder.condition_failed(put, 3);
+        assert!(verdict(history_builder).contains("is said to fail"));
     }
 
     #[test]
     fn a_reply_of_the_wrong_kind_is_noticed() {
-        let mut story = Story::default();
-        let get = story.get();
-        story.written(get, 3, true);
-        assert!(verdict(story).contains("answers a read"));
+        let mut history_builder = HistoryBuilder::default();
+        let get = history_builder.get();
+        history_builder.written(get, 3, true);
+        assert!(verdict(history_builder).contains("answers a read"));
     }
 
     #[test]
     fn keys_missing_from_a_page_are_sightings_of_absence() {
-        let mut story = Story::default();
-        let put = story.put(always());
-        story.written(put, 3, true);
-        let list = story.list();
-        story.page(list, &[]);
-        let lineages = lineages(&story.history).unwrap();
+        let mut history_builder = HistoryBuilder::default();
+        let put = history_builder.put(always());
+        history_builder.written(put, 3, true);
+        let list = history_builder.list();
+        history_builder.page(list, &[]);
+        let lineages = lineages(&history_builder.history).unwrap();
         let sightings = &lineages.values().next().unwrap().sightings;
         assert_eq!(sightings.iter().map(|seen| seen.version).collect::<Vec<_>>(), [Version::ABSENT]);
     }

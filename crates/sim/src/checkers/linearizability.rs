@@ -1,15 +1,18 @@
-//! Each key is a linearizable register, in the order of its versions.
+//! Checks that each key is a linearizable register, in the order of its versions.
 //!
-//! A general checker searches for an order of operations; here the store names it, since every mutation tells its
-//! version. So it is enough that (1) the order of versions agrees with real time: whatever completed before another
-//! operation was invoked must not stand behind it; (2) each mutation's condition and report of the state before it
-//! agree with its predecessor; (3) each absence that somebody saw has its place. One sweep over the history by time
-//! does it, keeping the *floor*: the highest version that must have been current by now. Stale reads raise the
-//! floor too, since what they saw was committed; they are not held against it, `staleness` judges them.
+//! A general checker searches for an order of operations; here the store states it, since the reply
+//! to every mutation has its version. So it is enough that (1) the order of versions agrees with
+//! real time: an operation that completed before another was invoked must not come after it; (2)
+//! each mutation's condition and its report of the state before it agree with its predecessor; (3)
+//! each absence that a client saw has a place in the order. One sweep over the history by time
+//! checks this with a *floor*: the highest version that must have been current by now. Stale reads
+//! raise the floor too, since what they saw was committed; they are not checked against it,
+//! `staleness` does that.
 //!
-//! Deletes of unknown outcome are the one thing without a version. An absence that no known delete explains must be
-//! explained by one of them, and one of them explains absences in one gap between known mutations only, so the
-//! fewest gaps that explain all such absences (interval stabbing) must not outnumber them.
+//! Only deletes of unknown outcome have no version. One of them must explain each absence that no
+//! known delete explains. A delete explains absences in only one gap between known mutations. So
+//! the smallest number of gaps that explain all such absences (interval stabbing) must not exceed
+//! the number of these deletes.
 
 use tidelock_core::command::Condition;
 use tidelock_core::types::Version;
@@ -31,7 +34,8 @@ pub fn check(lineages: &Lineages) -> Result<(), Violation> {
     Ok(())
 }
 
-/// An absence that only a delete of unknown outcome can explain, in one of the gaps from `low` to `high`.
+/// An absence that only a delete of unknown outcome can explain, in one of the gaps from `low` to
+/// `high`.
 #[derive(Clone, Copy, Debug)]
 struct Absence {
     low: usize,
@@ -54,7 +58,7 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Holds every mutation against the one before it. Returns the absences that this leaves open.
+    /// Compares every mutation with the one before it. Returns the absences that this leaves open.
     fn predecessors(&self) -> Result<Vec<Absence>, Violation> {
         let mut open = Vec::new();
         for (gap, mutation) in self.lineage.mutations.iter().enumerate() {
@@ -154,8 +158,8 @@ impl Judge<'_> {
         Err(self.complain(seen, text))
     }
 
-    /// Finds the earliest place for the sighting of an absence: the version of the delete behind it, or the floor
-    /// itself if a delete of unknown outcome may explain it.
+    /// Finds the earliest place for the sighting of an absence: the version of the delete after it,
+    /// or the floor itself if a delete of unknown outcome may explain it.
     fn absent(&self, seen: &Sighting, floor: Version) -> Result<(Version, Option<Absence>), Violation> {
         let low = self.lineage.gap_of(floor);
         let unknown = self.lineage.unknown_deletes.iter().any(|delete| delete.invoked < seen.completed);
@@ -179,8 +183,8 @@ impl Judge<'_> {
         }
     }
 
-    /// The last gap that may have been current at a moment: the one before anything that was seen or done only by
-    /// operations invoked later.
+    /// The last gap that may have been current at a moment: the one before the first version that
+    /// only operations invoked later saw or wrote.
     fn highest_gap(&self, moment: Moment) -> usize {
         let written = self.lineage.mutations.iter().map(|mutation| (mutation.invoked, mutation.version));
         let fresh = self.lineage.sightings.iter().filter(|seen| seen.stale_at.is_none());

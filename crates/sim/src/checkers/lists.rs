@@ -1,9 +1,11 @@
-//! A page of a list is what it claims: in order, under its prefix, within its limit, and of one state of each shard.
+//! Checks each page of a list: in order, under its prefix, within its limit, and of one state of
+//! each shard.
 //!
-//! That its items and absences are fresh enough is judged by `linearizability`, item by item. Here they are held
-//! against each other: if a shard's part shows some key at version `n`, the state it was taken from had reached `n`,
-//! so no other key of that shard may show what a known mutation up to `n` had already replaced, nor be missing
-//! unless it was absent at some state that all the others allow.
+//! `linearizability` judges whether items and absences are fresh enough, item by item. Here they
+//! are compared with each other: if a shard's part shows some key at version `n`, the state it was
+//! taken from had reached `n`, so no other key of that shard may show what a known mutation up to
+//! `n` had already replaced, nor be missing unless it was absent at some state that all the others
+//! allow.
 
 use std::collections::BTreeMap;
 
@@ -109,12 +111,12 @@ impl Judge<'_> {
     }
 }
 
-/// Which revisions of a shard the state may be that its part of a page was taken from.
+/// The possible revisions of the state from which a shard's part of a page was taken.
 #[derive(Default)]
 struct Span {
     /// The state had reached this revision: a key shows it.
     reached: Version,
-    /// It had not reached this one: it replaced what this key shows.
+    /// It had not reached this one, which replaced what this key shows.
     ended_by: Option<(Version, Bytes)>,
 }
 
@@ -138,7 +140,7 @@ fn next_after(lineage: &Lineage, version: Version) -> Option<Version> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkers::fixture::{KEY, Story, always};
+    use crate::checkers::fixture::{HistoryBuilder, KEY, always};
     use crate::checkers::lineage::lineages;
     use crate::history::value_of;
     use tidelock_core::command::{Condition, Consistency, Item, Write};
@@ -146,87 +148,87 @@ mod tests {
 
     const OTHER: Bytes = Bytes::from_static(b"other");
 
-    fn verdict(story: &Story) -> String {
-        let lineages = lineages(&story.history).unwrap();
-        check(&story.history, &lineages, Some(1))
+    fn verdict(history_builder: &HistoryBuilder) -> String {
+        let lineages = lineages(&history_builder.history).unwrap();
+        check(&history_builder.history, &lineages, Some(1))
             .err()
             .map_or_else(String::new, |violation| violation.message)
     }
 
-    fn put_other(story: &mut Story, version: u64) -> Token {
-        let value = value_of(story.history.next_token(), 20);
+    fn put_other(history_builder: &mut HistoryBuilder, version: u64) -> Token {
+        let value = value_of(history_builder.history.next_token(), 20);
         let put = Write::Put { key: OTHER, value, condition: Condition::Always };
-        let put = story.ask(Request::Write(put));
-        story.written(put, version, true);
+        let put = history_builder.ask(Request::Write(put));
+        history_builder.written(put, version, true);
         put
     }
 
     #[test]
     fn a_page_of_two_states_is_noticed() {
-        let mut story = Story::default();
-        let old = story.puts(1, true);
-        let list = story.list();
-        story.puts(2, false);
-        let other = put_other(&mut story, 3);
-        story.page(list, &[("key", 1, old), ("other", 3, other)]);
-        assert!(verdict(&story).contains("replaced at 2, beside a key at version 3"));
+        let mut history_builder = HistoryBuilder::default();
+        let old = history_builder.puts(1, true);
+        let list = history_builder.list();
+        history_builder.puts(2, false);
+        let other = put_other(&mut history_builder, 3);
+        history_builder.page(list, &[("key", 1, old), ("other", 3, other)]);
+        assert!(verdict(&history_builder).contains("replaced at 2, beside a key at version 3"));
     }
 
     #[test]
     fn a_page_that_misses_a_key_of_its_state_is_noticed() {
-        let mut story = Story::default();
-        let list = story.list();
-        story.puts(2, true);
-        let other = put_other(&mut story, 3);
-        story.page(list, &[("other", 3, other)]);
-        assert!(verdict(&story).contains("missing beside a key at version 3"));
+        let mut history_builder = HistoryBuilder::default();
+        let list = history_builder.list();
+        history_builder.puts(2, true);
+        let other = put_other(&mut history_builder, 3);
+        history_builder.page(list, &[("other", 3, other)]);
+        assert!(verdict(&history_builder).contains("missing beside a key at version 3"));
     }
 
     #[test]
     fn a_key_may_be_missing_if_it_was_deleted_later_and_nothing_else_happened() {
-        let mut story = Story::default();
-        let list = story.list();
-        story.puts(2, true);
-        let other = put_other(&mut story, 3);
-        story.deletes(4);
-        story.page(list, &[("other", 3, other)]);
-        assert_eq!(verdict(&story), "");
+        let mut history_builder = HistoryBuilder::default();
+        let list = history_builder.list();
+        history_builder.puts(2, true);
+        let other = put_other(&mut history_builder, 3);
+        history_builder.deletes(4);
+        history_builder.page(list, &[("other", 3, other)]);
+        assert_eq!(verdict(&history_builder), "");
     }
 
     #[test]
     fn a_page_of_the_state_before_is_fine() {
-        let mut story = Story::default();
-        let old = story.puts(1, true);
-        let other = put_other(&mut story, 3);
-        let list = story.list();
-        story.puts(4, false);
-        story.page(list, &[("key", 1, old), ("other", 3, other)]);
-        assert_eq!(verdict(&story), "");
+        let mut history_builder = HistoryBuilder::default();
+        let old = history_builder.puts(1, true);
+        let other = put_other(&mut history_builder, 3);
+        let list = history_builder.list();
+        history_builder.puts(4, false);
+        history_builder.page(list, &[("key", 1, old), ("other", 3, other)]);
+        assert_eq!(verdict(&history_builder), "");
     }
 
     #[test]
     fn a_misshapen_page_is_noticed() {
-        let mut story = Story::default();
-        let put = story.put(always());
-        story.written(put, 1, true);
-        let other = put_other(&mut story, 2);
-        let list = story.list();
-        story.page(list, &[("other", 2, other), ("key", 1, put)]);
-        assert!(verdict(&story).contains("do not rise"));
+        let mut history_builder = HistoryBuilder::default();
+        let put = history_builder.put(always());
+        history_builder.written(put, 1, true);
+        let other = put_other(&mut history_builder, 2);
+        let list = history_builder.list();
+        history_builder.page(list, &[("other", 2, other), ("key", 1, put)]);
+        assert!(verdict(&history_builder).contains("do not rise"));
 
         let page = |prefix: &'static str, limit: usize, items: usize| {
-            let mut story = Story::default();
-            story.puts(1, true);
-            put_other(&mut story, 2);
+            let mut history_builder = HistoryBuilder::default();
+            history_builder.puts(1, true);
+            put_other(&mut history_builder, 2);
             let prefix = Bytes::from_static(prefix.as_bytes());
             let read = Read::List { prefix, after: None, limit, keys_only: true };
-            let list = story.ask(Request::Read { read, consistency: Consistency::Linearizable });
+            let list = history_builder.ask(Request::Read { read, consistency: Consistency::Linearizable });
             let item = |key, version| Item { key, version: Version(version), value: None, expires: None };
             let mut listed = vec![item(KEY, 1), item(OTHER, 2)];
             listed.truncate(items);
             let next = (items == 0).then_some(OTHER);
-            story.answer(list, Reply::Page(Page { items: listed, next }));
-            verdict(&story)
+            history_builder.answer(list, Reply::Page(Page { items: listed, next }));
+            verdict(&history_builder)
         };
         assert_eq!(page("", 2, 2), "");
         assert!(page("k", 2, 2).contains("outside"));

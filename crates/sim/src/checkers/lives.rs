@@ -1,13 +1,16 @@
-//! Namespaces that come and go: the committed log, worked off by a model apart from the core, explains every answer.
+//! Checks namespaces that are created and deleted: a model, independent of the core, replays the
+//! committed log, which must explain every answer.
 //!
-//! What a namespace was before it was deleted cannot be asked any more, so the history of a healed cluster says nothing of
-//! it. The log does. It is held against what clients and watchers saw:
+//! The history of a healed cluster does not contain deleted namespaces, but the log does. The log
+//! is compared with what clients and watchers saw:
 //!
-//! 1. What was answered stands in the log once and in the order of real time, what was refused never.
-//! 2. Each answer is what the model says at that place: a deletion refused for content that it does not know of, or forced.
-//! 3. Each read follows from a state between two commands, of one life alone: nothing of an earlier one comes back, neither
-//!    content nor history.
-//! 4. Watchers hear each life's changes once and in order.
+//! 1. An acknowledged command is in the log once and in the order of real time; a refused one is
+//!    not in the log.
+//! 2. Each answer is the model's answer at that log position, also for deletions that are refused
+//!    because of content, or forced.
+//! 3. Each read follows from a state between two commands, of one life of the namespace: neither
+//!    content nor history of an earlier life comes back.
+//! 4. Watchers receive each life's changes once and in order.
 
 mod model;
 
@@ -22,12 +25,12 @@ use super::config::{State, checksum_holds};
 use super::operations::Ledger;
 use crate::config::is_fleeting;
 use crate::history::{History, Moment, Operation};
-use crate::watching::Watcher;
-use model::{Expected, Life, Model};
+use crate::watcher::Watcher;
+use model::{Expected, Lifetime, Model};
 
 const CHECKER: &str = "lives";
 
-/// Judges all namespaces that come and go.
+/// Judges all namespaces that are created and deleted.
 pub fn check(history: &History, ledger: &Ledger, watchers: &[Watcher]) -> Result<(), Violation> {
     let mut done = BTreeMap::new();
     for (shard, writes) in ledger.shards() {
@@ -62,17 +65,17 @@ fn fleeting_writes(history: &History) -> impl Iterator<Item = (&Operation, &Conf
     })
 }
 
-/// A shard's log, worked off.
-struct Judged {
+/// A shard's replayed log.
+struct ReplayedLog {
     model: Model,
-    /// After how many commands each of ours was done.
+    /// For each client command, how many commands had been applied after it.
     places: BTreeMap<Token, usize>,
     commands: usize,
 }
 
-fn judge_writes(history: &History, (shard, writes): (ShardId, &[Write])) -> Result<Judged, Violation> {
-    let mut judged = Judged { model: Model::default(), places: BTreeMap::new(), commands: writes.len() };
-    // The latest request of those that stand further back.
+fn judge_writes(history: &History, (shard, writes): (ShardId, &[Write])) -> Result<ReplayedLog, Violation> {
+    let mut judged = ReplayedLog { model: Model::default(), places: BTreeMap::new(), commands: writes.len() };
+    // The latest request among the commands further back in the log.
     let mut latest: Option<&Operation> = None;
     for (place, write) in (1..).zip(writes) {
         let Write::Config(write) = write else { continue };
@@ -111,13 +114,14 @@ fn judge_writes(history: &History, (shard, writes): (ShardId, &[Write])) -> Resu
 }
 
 /// Finds a place for each read, the earliest one, in the order of their answers.
-fn judge_reads(history: &History, name: &Name, judged: &Judged) -> Result<(), Violation> {
+fn judge_reads(history: &History, name: &Name, judged: &ReplayedLog) -> Result<(), Violation> {
     let mut reads: Vec<(&Operation, &Query, &ConfigReply, bool)> = Vec::new();
     for operation in history.operations() {
         if let (Request::Read { read: Read::Config(read), consistency }, Some(Reply::Config(reply))) =
             (&operation.request, operation.reply())
             && read.namespace == *name
-            // Only watchers ask so, through a node that has to ask another, and what they heard is judged as theirs.
+            // Only watchers send this read, through a node without a replica; their events are
+            // judged separately.
             && !matches!(read.query, Query::Changes { .. })
         {
             reads.push((operation, &read.query, reply, *consistency == Consistency::Stale));
@@ -149,8 +153,8 @@ fn judge_reads(history: &History, name: &Name, judged: &Judged) -> Result<(), Vi
     Ok(())
 }
 
-/// Whether an answer follows from a namespace at one of its revisions, or from there being none.
-fn explains(state: Option<(&Life, u64)>, query: &Query, reply: &ConfigReply) -> bool {
+/// Whether an answer follows from a namespace at one of its revisions, or from its absence.
+fn explains(state: Option<(&Lifetime, u64)>, query: &Query, reply: &ConfigReply) -> bool {
     let Some((life, newest)) = state else {
         return *reply == ConfigReply::Failed(ConfigError::NoNamespace);
     };
@@ -199,8 +203,9 @@ fn explains(state: Option<(&Life, u64)>, query: &Query, reply: &ConfigReply) -> 
     }
 }
 
-/// What a watcher was told of each life is what the container resolved to in it, each change once and in order.
-fn judge_watcher(watcher: &Watcher, lives: &[Life]) -> Result<(), Violation> {
+/// Checks that a watcher received each document of the container in each life, each change once and
+/// in order.
+fn judge_watcher(watcher: &Watcher, lives: &[Lifetime]) -> Result<(), Violation> {
     let key = &watcher.container;
     let blame = |text: String| {
         let text = format!("a watcher of {key} in namespace {} {text}", watcher.namespace);
@@ -214,7 +219,8 @@ fn judge_watcher(watcher: &Watcher, lives: &[Life]) -> Result<(), Violation> {
             return blame(format!("was told of no life: {told:?}"));
         };
         let document = life.content(told.revision).and_then(|content| content.document(key));
-        // Who knows an earlier life is told with the first revision that the container went with it.
+        // A watcher that knows an earlier life learns with the first revision that the container
+        // was deleted with that life.
         let is_end = told.revision == life.first() && document.is_none();
         let is_change = life.changes(key).any(|(revision, _)| revision == told.revision);
         if document != told.document || !(told.after_gap || is_change || is_end) {
@@ -235,7 +241,8 @@ fn judge_watcher(watcher: &Watcher, lives: &[Life]) -> Result<(), Violation> {
     Ok(())
 }
 
-/// When a command had certainly been done: what is not known to have happened may happen at any later time.
+/// When a command had certainly been applied. One of unknown outcome may be applied at any later
+/// time.
 fn settled(operation: &Operation) -> Moment {
     match operation.reply() {
         None | Some(Reply::Refused(_)) => Moment::NEVER,

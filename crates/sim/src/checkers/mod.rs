@@ -1,12 +1,14 @@
-//! What must hold, each property in its own room, and none of them trusting the store.
+//! The checkers: one module for each property. None of them trusts the store.
 //!
-//! Two kinds. *Online* checkers look at the nodes while the run goes on: [`agreement`], [`availability`], [`leaders`],
-//! [`replicas`], [`replies`]. *Offline* ones judge the finished [`History`], which is all that a client
-//! of the shipped binary could see: [`linearizability`], [`staleness`], [`durability`], [`lists`], [`scans`]; they share
-//! [`lineage`], which orders what happened to each key by version. [`operations`] judges with the log in hand what a history
-//! alone does not tell, [`config`] judges configuration by its revisions, [`lives`] namespaces that come and go by the log.
+//! Two kinds. *Online* checkers observe the nodes during the run: [`agreement`], [`availability`],
+//! [`leaders`], [`replicas`], [`replies`]. *Offline* checkers judge the finished [`History`], which
+//! contains only what clients of the shipped binary could observe: [`linearizability`],
+//! [`staleness`], [`durability`], [`lists`], [`scans`]; they share [`lineage`], which orders the
+//! mutations of each key by version. [`operations`] also uses the log, for properties that a
+//! history alone does not show. [`config`] judges configuration by its revisions, and [`lives`]
+//! judges namespaces that are created and deleted, by the log.
 //!
-//! Each has a test that shows it a violation, because a checker that cannot fail proves nothing.
+//! Each has a test with a violation, because a checker that cannot fail proves nothing.
 
 pub mod agreement;
 pub mod availability;
@@ -29,27 +31,27 @@ mod fixture;
 use tidelock_core::types::Version;
 
 use crate::history::History;
-use crate::scanning::Iteration;
+use crate::history::Iteration;
 
-/// A property that does not hold.
+/// A violated property.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{checker}: {message}")]
 pub struct Violation {
-    /// The checker that saw it.
+    /// The checker that found it.
     pub checker: &'static str,
-    /// What it saw.
+    /// What it found.
     pub message: String,
 }
 
 impl Violation {
-    /// A violation that `checker` saw.
+    /// A violation that `checker` found.
     pub fn new(checker: &'static str, message: String) -> Violation {
         Violation { checker, message }
     }
 }
 
-/// Judges a finished history with every offline checker; `data_shards` tells which keys share a state; `None`: none
-/// do for long, because slots move.
+/// Judges a finished history with every offline checker. `data_shards` determines which keys share
+/// a shard; `None` if slots move, because then no keys share one for the whole run.
 pub fn judge(
     (history, iterations): (&History, &[Iteration]),
     ledger: &operations::Ledger,
@@ -64,7 +66,7 @@ pub fn judge(
     scans::check(iterations, &lineages)
 }
 
-/// A key and what is seen of it, for messages.
+/// A key and an observation of it, for messages.
 fn describe(key: &[u8], version: Version) -> String {
     format!("key \"{}\" at version {version}", key.escape_ascii())
 }

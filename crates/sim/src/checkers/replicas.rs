@@ -1,8 +1,8 @@
-//! Replicas at the same applied index hold the same state, checkpoints at the same index have the same checksum, and a
-//! replica's position makes sense.
+//! Replicas at the same applied index hold the same state, checkpoints at the same index have the
+//! same checksum, and a replica's indexes are consistent.
 //!
-//! A checksum of a whole state is not cheap, so most indexes are skipped; which ones is decided by the index, because
-//! replicas sampled at random would hardly ever be sampled at the same one.
+//! A checksum of a whole state is expensive, so most indexes are skipped. The index decides which
+//! ones, because replicas sampled at random would hardly ever be sampled at the same index.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub struct Replicas {
 }
 
 impl Replicas {
-    /// Judges a replica's position. Returns whether its state is worth a checksum now.
+    /// Checks a replica's indexes. Returns whether its state is to be sampled now.
     pub fn observe(&mut self, node: NodeId, status: &ShardStatus) -> Result<bool, Violation> {
         let ShardStatus { shard, applied, committed, last, .. } = *status;
         if applied > committed || committed > last {
@@ -60,8 +60,8 @@ impl Replicas {
         Ok(())
     }
 
-    /// Compares a replica's checkpoint with those of the others at the same index. Returns whether it is new, and
-    /// another one had been seen there before.
+    /// Compares a replica's checkpoint with those of the others at the same index. Returns whether
+    /// it is new and another replica's checkpoint at that index was already known.
     pub fn compare_checkpoint(
         &mut self,
         node: NodeId,
@@ -82,7 +82,7 @@ impl Replicas {
         }
     }
 
-    /// Another replica of the shard has begun on the node, with nothing.
+    /// A new, empty replica of the shard has replaced the one on the node.
     pub fn forget_replica(&mut self, node: NodeId, shard: ShardId) {
         self.compared.retain(|compared, _| *compared != (node, shard));
         self.applied.retain(|applied, _| *applied != (node, shard));

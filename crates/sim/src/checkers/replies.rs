@@ -1,4 +1,5 @@
-//! Every request is answered exactly once, by its deadline as its own node counts ticks, unless that node dies.
+//! Checks that every request is answered exactly once, by its deadline in ticks of its node, unless
+//! that node dies.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,11 +13,11 @@ const CHECKER: &str = "replies";
 /// A request enters between two ticks, and its deadline is seen at one.
 const SLACK_TICKS: u64 = 2;
 
-/// Requests that wait for an answer.
+/// The open requests.
 #[derive(Debug)]
 pub struct Replies {
     request_ticks: u64,
-    /// Per node, in the order in which they were taken.
+    /// By node, in the order in which it took them.
     open: BTreeMap<NodeId, VecDeque<(Token, Ticks)>>,
 }
 
@@ -31,7 +32,7 @@ impl Replies {
         self.open.entry(node).or_default().push_back((token, now));
     }
 
-    /// A node sent a reply, and the history did or did not have an open operation for it.
+    /// A node sent a reply; the argument says whether the history had an open operation for it.
     pub fn answered(&self, node: NodeId, token: Token, was_open: bool) -> Result<(), Violation> {
         if was_open {
             return Ok(());
@@ -40,7 +41,7 @@ impl Replies {
         Err(Violation::new(CHECKER, text))
     }
 
-    /// A node has worked off everything up to a tick.
+    /// A node has handled all events up to a tick.
     pub fn ticked(&mut self, node: NodeId, now: Ticks, history: &History) -> Result<(), Violation> {
         let queue = self.open.entry(node).or_default();
         while let Some(&(token, asked)) = queue.front() {
@@ -57,7 +58,7 @@ impl Replies {
         Ok(())
     }
 
-    /// A process died and owes no answers any more.
+    /// A process died: its open requests need no answer.
     pub fn forget(&mut self, node: NodeId) {
         self.open.remove(&node);
     }
@@ -66,16 +67,16 @@ impl Replies {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkers::fixture::Story;
+    use crate::checkers::fixture::HistoryBuilder;
 
     const NODE: NodeId = NodeId(1);
 
     #[test]
     fn a_second_answer_is_noticed() {
-        let mut story = Story::default();
-        let get = story.get();
+        let mut history_builder = HistoryBuilder::default();
+        let get = history_builder.get();
         let replies = Replies::new(10);
-        let mut answer = || story.history.answer(get, tidelock_core::command::Reply::NotFound);
+        let mut answer = || history_builder.history.answer(get, tidelock_core::command::Reply::NotFound);
         assert_eq!(replies.answered(NODE, get, answer()), Ok(()));
         assert!(replies.answered(NODE, get, answer()).is_err());
         assert!(
@@ -83,7 +84,7 @@ mod tests {
                 .answered(
                     NODE,
                     Token(99),
-                    story.history.answer(Token(99), tidelock_core::command::Reply::NotFound)
+                    history_builder.history.answer(Token(99), tidelock_core::command::Reply::NotFound)
                 )
                 .is_err()
         );
@@ -91,17 +92,21 @@ mod tests {
 
     #[test]
     fn a_request_that_is_open_too_long_is_noticed_behind_answered_ones() {
-        let mut story = Story::default();
-        let (first, second) = (story.get(), story.get());
+        let mut history_builder = HistoryBuilder::default();
+        let (first, second) = (history_builder.get(), history_builder.get());
         let mut replies = Replies::new(10);
         replies.asked(NODE, first, Ticks(5));
         replies.asked(NODE, second, Ticks(6));
-        story.not_found(first);
-        assert_eq!(replies.ticked(NODE, Ticks(18), &story.history), Ok(()));
+        history_builder.not_found(first);
+        assert_eq!(replies.ticked(NODE, Ticks(18), &history_builder.history), Ok(()));
         assert!(
-            replies.ticked(NODE, Ticks(19), &story.history).unwrap_err().message.contains("open 13 ticks")
+            replies
+                .ticked(NODE, Ticks(19), &history_builder.history)
+                .unwrap_err()
+                .message
+                .contains("open 13 ticks")
         );
         replies.forget(NODE);
-        assert_eq!(replies.ticked(NODE, Ticks(99), &story.history), Ok(()));
+        assert_eq!(replies.ticked(NODE, Ticks(99), &history_builder.history), Ok(()));
     }
 }

@@ -1,10 +1,12 @@
-//! An iteration over all keys returns every key that existed from its beginning to its end.
+//! Checks that an iteration over all keys returns every key that existed from its beginning to its
+//! end.
 //!
-//! It may return more, and keys twice: what is written or deleted meanwhile may or may not be met.
+//! It may return further keys, and keys twice: a key that is written or deleted meanwhile may or
+//! may not be returned.
 
 use super::lineage::{Lineage, Lineages};
 use super::{Violation, describe};
-use crate::scanning::Iteration;
+use crate::history::Iteration;
 use tidelock_core::types::Version;
 
 const CHECKER: &str = "scans";
@@ -45,60 +47,68 @@ fn existed_throughout(lineage: &Lineage, iteration: &Iteration) -> Option<Versio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkers::fixture::{KEY, Story, always};
+    use crate::checkers::fixture::{HistoryBuilder, KEY, always};
     use crate::checkers::lineage::lineages;
     use crate::history::Moment;
 
-    /// An iteration over the whole of what `during` does.
+    /// An iteration that lasts while `during` runs.
     fn verdict<T>(
-        story: &mut Story,
-        during: impl FnOnce(&mut Story) -> T,
+        history_builder: &mut HistoryBuilder,
+        during: impl FnOnce(&mut HistoryBuilder) -> T,
         returned: bool,
     ) -> Result<(), Violation> {
-        let moment = |story: &mut Story| {
-            let asked = story.get_stale();
-            story.history.operation(asked).unwrap().invoked
+        let moment = |history_builder: &mut HistoryBuilder| {
+            let asked = history_builder.get_stale();
+            history_builder.history.operation(asked).unwrap().invoked
         };
-        let begun = moment(story);
-        during(story);
-        let ended: Moment = moment(story);
+        let begun = moment(history_builder);
+        during(history_builder);
+        let ended: Moment = moment(history_builder);
         let keys = returned.then_some(KEY).into_iter().collect();
-        check(&[Iteration { begun, ended, keys }], &lineages(&story.history).unwrap())
+        check(&[Iteration { begun, ended, keys }], &lineages(&history_builder.history).unwrap())
     }
 
     #[test]
     fn a_key_that_is_missed_is_noticed() {
-        let mut story = Story::default();
-        story.puts(1, true);
-        assert!(verdict(&mut story, |_| (), false).unwrap_err().message.contains("without key \"key\""));
-        assert_eq!(verdict(&mut story, |_| (), true), Ok(()));
+        let mut history_builder = HistoryBuilder::default();
+        history_builder.puts(1, true);
+        assert!(
+            verdict(&mut history_builder, |_| (), false).unwrap_err().message.contains("without key \"key\"")
+        );
+        assert_eq!(verdict(&mut history_builder, |_| (), true), Ok(()));
     }
 
     #[test]
     fn a_key_that_is_only_overwritten_must_be_returned() {
-        let mut story = Story::default();
-        story.puts(1, true);
-        let overwrite = |story: &mut Story| story.puts(2, false);
-        assert!(verdict(&mut story, overwrite, false).is_err());
+        let mut history_builder = HistoryBuilder::default();
+        history_builder.puts(1, true);
+        let overwrite = |history_builder: &mut HistoryBuilder| history_builder.puts(2, false);
+        assert!(verdict(&mut history_builder, overwrite, false).is_err());
     }
 
     #[test]
     fn a_key_that_came_or_went_meanwhile_may_be_missing() {
-        let mut story = Story::default();
-        assert_eq!(verdict(&mut story, |story| story.puts(1, true), false), Ok(()));
-        assert_eq!(verdict(&mut story, |story| story.deletes(2), false), Ok(()));
-        assert_eq!(verdict(&mut story, |_| (), false), Ok(()), "it is deleted");
-        story.puts(3, true);
-        let unknown = |story: &mut Story| story.delete(always());
-        assert_eq!(verdict(&mut story, unknown, false), Ok(()));
+        let mut history_builder = HistoryBuilder::default();
+        assert_eq!(
+            verdict(&mut history_builder, |history_builder| history_builder.puts(1, true), false),
+            Ok(())
+        );
+        assert_eq!(
+            verdict(&mut history_builder, |history_builder| history_builder.deletes(2), false),
+            Ok(())
+        );
+        assert_eq!(verdict(&mut history_builder, |_| (), false), Ok(()), "it is deleted");
+        history_builder.puts(3, true);
+        let unknown = |history_builder: &mut HistoryBuilder| history_builder.delete(always());
+        assert_eq!(verdict(&mut history_builder, unknown, false), Ok(()));
     }
 
     #[test]
     fn a_key_that_was_created_again_before_must_be_returned() {
-        let mut story = Story::default();
-        story.puts(1, true);
-        story.deletes(2);
-        story.puts(3, true);
-        assert!(verdict(&mut story, |_| (), false).is_err());
+        let mut history_builder = HistoryBuilder::default();
+        history_builder.puts(1, true);
+        history_builder.deletes(2);
+        history_builder.puts(3, true);
+        assert!(verdict(&mut history_builder, |_| (), false).is_err());
     }
 }

@@ -1,7 +1,8 @@
-//! A replica's memory never goes backwards: stale reads of one replica, in one of its lives, see versions rise.
+//! Checks that a replica never goes back in time: stale reads of one replica, in one of its lives,
+//! see rising versions.
 //!
-//! A process that starts again replays its log, so its next life may show an older state; that is allowed. That what
-//! a stale read saw had been committed is judged by `linearizability`.
+//! A process that starts again replays its log, so its next life may show an older state; that is
+//! allowed. `linearizability` checks that a stale read saw only committed versions.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +31,7 @@ pub fn check(lineages: &Lineages) -> Result<(), Violation> {
 }
 
 fn check_replica(key: &[u8], lineage: &Lineage, sightings: &[&Sighting]) -> Result<(), Violation> {
-    // By completion; among those, only what completed before another one was invoked binds it.
+    // By completion; a read is bound only by reads that completed before it was invoked.
     let mut by_completion: Vec<&Sighting> = sightings.to_vec();
     by_completion.sort_by_key(|seen| seen.completed);
     let mut by_invocation = by_completion.clone();
@@ -68,57 +69,57 @@ fn place(lineage: &Lineage, seen: &Sighting, bound: Version) -> Option<Version> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkers::fixture::Story;
+    use crate::checkers::fixture::HistoryBuilder;
     use crate::checkers::lineage::lineages;
 
-    fn verdict(story: &Story) -> Result<(), Violation> {
-        check(&lineages(&story.history).unwrap())
+    fn verdict(history_builder: &HistoryBuilder) -> Result<(), Violation> {
+        check(&lineages(&history_builder.history).unwrap())
     }
 
     #[test]
     fn a_replica_that_goes_backwards_is_noticed() {
-        let mut story = Story::default();
-        let (first, second) = (story.puts(1, true), story.puts(2, false));
+        let mut history_builder = HistoryBuilder::default();
+        let (first, second) = (history_builder.puts(1, true), history_builder.puts(2, false));
         for (version, writer) in [(2, second), (1, first)] {
-            let get = story.get_stale();
-            story.sees(get, version, writer);
+            let get = history_builder.get_stale();
+            history_builder.sees(get, version, writer);
         }
-        assert!(verdict(&story).unwrap_err().message.contains("after version 2"));
+        assert!(verdict(&history_builder).unwrap_err().message.contains("after version 2"));
     }
 
     #[test]
     fn a_replica_that_forgets_is_noticed() {
-        let mut story = Story::default();
-        let put = story.puts(1, true);
-        let get = story.get_stale();
-        story.sees(get, 1, put);
-        let get = story.get_stale();
-        story.not_found(get);
-        assert!(verdict(&story).is_err());
+        let mut history_builder = HistoryBuilder::default();
+        let put = history_builder.puts(1, true);
+        let get = history_builder.get_stale();
+        history_builder.sees(get, 1, put);
+        let get = history_builder.get_stale();
+        history_builder.not_found(get);
+        assert!(verdict(&history_builder).is_err());
     }
 
     #[test]
     fn a_replica_on_which_a_deleted_key_returns_is_noticed() {
-        let mut story = Story::default();
-        let put = story.puts(1, true);
-        story.deletes(2);
-        let get = story.get_stale();
-        story.sees(get, 1, put);
-        let get = story.get_stale();
-        story.not_found(get);
-        assert_eq!(verdict(&story), Ok(()));
-        let get = story.get_stale();
-        story.sees(get, 1, put);
-        assert!(verdict(&story).is_err());
+        let mut history_builder = HistoryBuilder::default();
+        let put = history_builder.puts(1, true);
+        history_builder.deletes(2);
+        let get = history_builder.get_stale();
+        history_builder.sees(get, 1, put);
+        let get = history_builder.get_stale();
+        history_builder.not_found(get);
+        assert_eq!(verdict(&history_builder), Ok(()));
+        let get = history_builder.get_stale();
+        history_builder.sees(get, 1, put);
+        assert!(verdict(&history_builder).is_err());
     }
 
     #[test]
     fn reads_that_overlap_bind_nothing() {
-        let mut story = Story::default();
-        let (first, second) = (story.puts(1, true), story.puts(2, false));
-        let (one, other) = (story.get_stale(), story.get_stale());
-        story.sees(other, 2, second);
-        story.sees(one, 1, first);
-        assert_eq!(verdict(&story), Ok(()));
+        let mut history_builder = HistoryBuilder::default();
+        let (first, second) = (history_builder.puts(1, true), history_builder.puts(2, false));
+        let (one, other) = (history_builder.get_stale(), history_builder.get_stale());
+        history_builder.sees(other, 2, second);
+        history_builder.sees(one, 1, first);
+        assert_eq!(verdict(&history_builder), Ok(()));
     }
 }

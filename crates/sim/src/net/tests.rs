@@ -1,6 +1,6 @@
 use super::*;
 
-const CALM: Weather = Weather {
+const CALM: NetworkConditions = NetworkConditions {
     delay_min: Micros(100),
     delay_max: Micros(2_000),
     spikes_per_mille: 10,
@@ -12,32 +12,35 @@ const FORTH: Direction = Direction { from: NodeId(1), to: NodeId(2) };
 
 struct Fixture {
     net: Network,
-    agenda: Agenda,
+    event_queue: EventQueue,
     heard: Vec<(NodeId, Event)>,
 }
 
 impl Fixture {
-    fn new(seed: u64, weather: Weather) -> Fixture {
-        let mut fixture =
-            Fixture { net: Network::new(2, weather, seed), agenda: Agenda::default(), heard: vec![] };
+    fn new(seed: u64, conditions: NetworkConditions) -> Fixture {
+        let mut fixture = Fixture {
+            net: Network::new(2, conditions, seed),
+            event_queue: EventQueue::default(),
+            heard: vec![],
+        };
         for (node, peer) in [(1, 2), (2, 1)] {
             fixture.net.set_reachable(NodeId(node), true);
-            fixture.net.set_peers(NodeId(node), vec![NodeId(peer)], &mut fixture.agenda);
+            fixture.net.set_peers(NodeId(node), vec![NodeId(peer)], &mut fixture.event_queue);
         }
-        fixture.net.start(&mut fixture.agenda);
+        fixture.net.start(&mut fixture.event_queue);
         fixture
     }
 
     fn step(&mut self) -> bool {
-        match self.agenda.take() {
+        match self.event_queue.take() {
             None => return false,
-            Some(Happening::Deliver(direction)) => {
-                let event = self.net.deliver(direction, &mut self.agenda);
+            Some(SimEvent::Deliver(direction)) => {
+                let event = self.net.deliver(direction, &mut self.event_queue);
                 self.heard.extend(event.map(|event| (direction.to, event)));
             }
-            Some(Happening::Connect(link)) => self.net.connect(link, &mut self.agenda),
-            Some(Happening::GiveUp { link, connection }) => {
-                self.net.give_up(link, connection, &mut self.agenda)
+            Some(SimEvent::Connect(link)) => self.net.connect(link, &mut self.event_queue),
+            Some(SimEvent::GiveUp { link, connection }) => {
+                self.net.give_up(link, connection, &mut self.event_queue)
             }
             Some(other) => panic!("the network entered {other:?}"),
         }
@@ -51,10 +54,11 @@ impl Fixture {
     fn send(&mut self, from: u64, number: u8, droppable: bool) {
         let to = NodeId(3 - from);
         let frame = OutgoingFrame { to, payload: Bytes::from(vec![number]), droppable };
-        self.net.send(NodeId(from), frame, &mut self.agenda);
+        self.net.send(NodeId(from), frame, &mut self.event_queue);
     }
 
-    /// What a node heard, frames as their number, a rise of the link as `U`, its fall as `D`.
+    /// The events that a node received: frames as their numbers, `U` for a link up, `D` for a link
+    /// down.
     fn heard_by(&self, node: u64) -> String {
         let events = self.heard.iter().filter(|(to, _)| to.0 == node);
         let symbols = events.map(|(_, event)| match event {
@@ -90,7 +94,7 @@ fn a_break_loses_a_suffix_and_is_heard_before_the_next_connection() {
         for number in 1..=3 {
             fixture.send(1, number, false);
         }
-        fixture.net.break_link(FORTH, &mut fixture.agenda);
+        fixture.net.break_link(FORTH, &mut fixture.event_queue);
         fixture.send(1, 9, false);
         fixture.settle();
         outcomes.insert(fixture.heard_by(2));
@@ -111,7 +115,7 @@ fn a_partition_stalls_one_direction_and_lets_go() {
         fixture.send(2, 2, false);
         fixture.settle();
         assert_eq!((fixture.heard_by(1), fixture.heard_by(2)), ("U 2".into(), "U".into()));
-        fixture.net.unblock(FORTH, &mut fixture.agenda);
+        fixture.net.unblock(FORTH, &mut fixture.event_queue);
         fixture.settle();
         assert_eq!(fixture.heard_by(2), "U 1");
     }
@@ -121,13 +125,13 @@ fn a_partition_stalls_one_direction_and_lets_go() {
 fn a_blocked_connection_is_given_up_and_stands_again_afterwards() {
     let mut fixture = Fixture::new(3, CALM);
     fixture.settle();
-    fixture.net.block(FORTH, &mut fixture.agenda);
+    fixture.net.block(FORTH, &mut fixture.event_queue);
     fixture.send(1, 1, false);
     for _ in 0..100 {
         assert!(fixture.step(), "hosts never stop trying to connect");
     }
     assert_eq!((fixture.heard_by(1), fixture.heard_by(2)), ("U D".into(), "U D".into()));
-    fixture.net.unblock(FORTH, &mut fixture.agenda);
+    fixture.net.unblock(FORTH, &mut fixture.event_queue);
     fixture.settle();
     assert_eq!(fixture.heard_by(2), "U D U");
 }
@@ -137,7 +141,7 @@ fn a_dead_host_hears_nothing_and_its_peer_hears_of_it() {
     let mut fixture = Fixture::new(5, CALM);
     fixture.settle();
     fixture.send(2, 1, false);
-    fixture.net.node_died(NodeId(1), &mut fixture.agenda);
+    fixture.net.node_died(NodeId(1), &mut fixture.event_queue);
     for _ in 0..50 {
         fixture.step();
     }
@@ -149,7 +153,7 @@ fn a_dead_host_hears_nothing_and_its_peer_hears_of_it() {
 
 #[test]
 fn only_droppable_frames_are_dropped() {
-    let mut fixture = Fixture::new(7, Weather { drops_per_mille: 1000, ..CALM });
+    let mut fixture = Fixture::new(7, NetworkConditions { drops_per_mille: 1000, ..CALM });
     fixture.settle();
     fixture.send(1, 1, true);
     fixture.send(1, 2, false);

@@ -1,4 +1,4 @@
-//! HTTP for tests: a small client for the ordinary, and raw sockets for what must be exact to the byte.
+//! HTTP for tests: a small client for ordinary requests, and raw sockets for exact bytes.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,14 +8,14 @@ use std::time::Duration;
 use serde_json::Value;
 use ureq::http;
 
-/// Longer than a node's own request timeout, so that its answer is what ends a request.
+/// Longer than a node's request timeout, so that every request gets the node's answer.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What a node answered.
+/// A node's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
     pub status: u16,
-    /// The `ETag` as it came.
+    /// The raw `ETag`.
     pub etag: Option<String>,
     pub content_type: String,
     pub body: Vec<u8>,
@@ -30,7 +30,7 @@ impl Response {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 
-    /// The version that the `ETag` carries.
+    /// The version in the `ETag`.
     pub fn version(&self) -> u64 {
         let etag = self.etag.as_deref().unwrap_or_else(|| panic!("no ETag: {self:?}"));
         etag.trim_matches('"').parse().unwrap_or_else(|_| panic!("not a version: {etag}"))
@@ -43,7 +43,7 @@ impl Response {
     }
 }
 
-/// A client that makes a connection for each request.
+/// A client that opens a connection for each request.
 #[derive(Clone)]
 pub struct Client {
     agent: ureq::Agent,
@@ -56,7 +56,7 @@ impl Default for Client {
             .max_redirects(0)
             .max_redirects_will_error(false)
             .proxy(None)
-            // A connection for each request: none is left over from a node's earlier life.
+            // A connection for each request, so that none is left from before a node's restart.
             .max_idle_connections(0)
             .timeout_global(Some(TIMEOUT))
             .build();
@@ -94,7 +94,7 @@ impl Client {
     }
 }
 
-/// A connection that says exactly what it is told to.
+/// A connection that sends exactly the given bytes.
 pub struct Raw {
     reader: BufReader<TcpStream>,
 }
@@ -111,8 +111,8 @@ impl Raw {
         self.reader.get_mut().write_all(bytes)
     }
 
-    /// Writes from another thread, so that an answer given before all is sent is not lost in a reset. Whether all
-    /// could be written does not matter.
+    /// Writes from another thread, so that an answer given before all is sent is not lost in a
+    /// reset. Whether all could be written does not matter.
     pub fn write_in_background(&self, bytes: Vec<u8>) -> io::Result<thread::JoinHandle<()>> {
         let mut stream = self.reader.get_ref().try_clone()?;
         Ok(thread::spawn(move || {

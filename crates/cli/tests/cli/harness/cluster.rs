@@ -15,13 +15,13 @@ use super::client::Client;
 use super::tmpfs::Tmpfs;
 use super::{Response, eventually, ports, tidelock};
 
-/// How often a whole cluster is started anew because another process took one of its ports.
+/// How often a cluster is started again because another process took one of its ports.
 const STARTS_MAX: usize = 5;
 
 /// Ports of a node: HTTP, Redis, peers, Redis Cluster.
 const NODE_PORTS: u16 = 4;
 
-/// What a cluster is started with.
+/// Settings of a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Further flags of `serve`, for every node.
@@ -41,9 +41,9 @@ struct Node {
     directory: PathBuf,
     log: PathBuf,
     arguments: Vec<String>,
-    /// How it comes by its cluster: `--peers`, `--join`, or nothing.
+    /// Its flags to found or join a cluster: `--peers`, `--join`, or none.
     origin: Vec<String>,
-    /// Its limit of open files, soft and hard, if not that of this process.
+    /// Its soft and hard limit of open files, if it differs from this process's.
     open_files: Option<u64>,
     environment: Vec<(&'static str, PathBuf)>,
     child: Option<Child>,
@@ -78,12 +78,12 @@ impl Cluster {
         Cluster::start_with(count, &Options::default())
     }
 
-    /// The same with further flags.
+    /// Starts `count` nodes with further flags.
     pub fn start_with(count: u16, options: &Options) -> Cluster {
         Cluster::start_prepared(count, options, |_| {})
     }
 
-    /// The same, after something was done to the cluster before its nodes start.
+    /// Starts nodes after `prepare` has changed the cluster.
     pub fn start_prepared(count: u16, options: &Options, prepare: impl Fn(&mut Cluster)) -> Cluster {
         for _ in 0..STARTS_MAX {
             let mut cluster = Cluster::prepare(count, options);
@@ -120,7 +120,8 @@ impl Cluster {
         }
     }
 
-    /// True once all are ready, false if one lost a port to another process; panics if one ended for any other reason.
+    /// True once all are ready, false if one lost a port to another process; panics if one ended
+    /// for any other reason.
     fn all_ready(&mut self) -> bool {
         for number in self.numbers() {
             let ready = eventually("the cluster is ready", || {
@@ -140,24 +141,24 @@ impl Cluster {
         true
     }
 
-    /// Starts one node more, which asks a member to take it in, and waits until it is ready. Returns its number: the
-    /// cluster must not have given out another.
+    /// Starts another node, which joins through a member, and waits until it is ready. Returns its
+    /// number, which must be the next one.
     pub fn join(&mut self, member: usize) -> usize {
         self.join_on(ports::reserve(NODE_PORTS), &[member])
     }
 
-    /// The same for a node with further flags.
+    /// Joins a node with further flags.
     pub fn join_with(&mut self, member: usize, flags: &[&str]) -> usize {
         let port = ports::reserve(NODE_PORTS);
         self.join_as(port, &[member], flags)
     }
 
-    /// The same with several members to ask, some of which may be down.
+    /// Joins a node through several members, some of which may be down.
     pub fn join_any(&mut self, members: &[usize]) -> usize {
         self.join_on(ports::reserve(NODE_PORTS), members)
     }
 
-    /// The same for a node that is reached where one that is down was.
+    /// Joins a node at the addresses of one that is down.
     pub fn join_in_place_of(&mut self, gone: usize, member: usize) -> usize {
         assert!(self.node(gone).child.is_none(), "node {gone} has its ports");
         self.join_on(self.address(gone).port(), &[member])
@@ -180,17 +181,18 @@ impl Cluster {
         number
     }
 
-    /// Gives a node further flags, from its next start on.
+    /// Adds flags of a node, from its next start on.
     pub fn add_flags(&mut self, number: usize, flags: &[&str]) {
         self.node_mut(number).arguments.extend(flags.iter().map(ToString::to_string));
     }
 
-    /// From its next start on, a node may open so many files and cannot raise that.
+    /// Limits the open files of a node from its next start on; it cannot raise that limit.
     pub fn limit_open_files(&mut self, number: usize, open_files: u64) {
         self.node_mut(number).open_files = Some(open_files);
     }
 
-    /// Sets the soft limit of open files of a running node: descriptors from that number on cannot be made.
+    /// Sets the soft limit of open files of a running node: descriptors from that number on cannot
+    /// be opened.
     pub fn set_open_files(&self, number: usize, open_files: u64) {
         let limits = fs::read_to_string(self.process_file(number, "limits")).expect("the node is running");
         let row = limits.lines().find(|line| line.starts_with("Max open files")).expect("it is listed");
@@ -212,17 +214,17 @@ impl Cluster {
         PathBuf::from(format!("/proc/{}/{name}", child.id()))
     }
 
-    /// From its next start on, a node is told this of its cluster, instead of what it was told.
+    /// Replaces a node's flags to found or join a cluster, from its next start on.
     pub fn set_origin(&mut self, number: usize, flags: &[&str]) {
         self.node_mut(number).origin = flags.iter().map(ToString::to_string).collect();
     }
 
-    /// From its next start on, a node has these variables in its environment.
+    /// Sets environment variables of a node, from its next start on.
     pub fn set_environment(&mut self, number: usize, variables: &[(&'static str, PathBuf)]) {
         self.node_mut(number).environment = variables.to_vec();
     }
 
-    /// 1 to N.
+    /// The numbers of the nodes, 1 to N.
     pub fn numbers(&self) -> Vec<usize> {
         (1..=self.nodes.len()).collect()
     }
@@ -235,12 +237,12 @@ impl Cluster {
         &mut self.nodes[number - 1]
     }
 
-    /// Where its HTTP clients reach a node.
+    /// The HTTP address of a node.
     pub fn address(&self, number: usize) -> SocketAddr {
         self.node(number).address
     }
 
-    /// `http://…` of a node, and `path` behind it.
+    /// The URL of `path` at a node.
     pub fn url(&self, number: usize, path: &str) -> String {
         format!("http://{}{path}", self.address(number))
     }
@@ -250,24 +252,24 @@ impl Cluster {
         &self.node(number).directory
     }
 
-    /// Gives a node that was never started a disk of its own, of so many bytes.
+    /// Gives a node that was never started a separate disk of so many bytes.
     pub fn mount_disk(&mut self, number: usize, bytes: u64) {
         let disk = Tmpfs::mount(self.directory(number), bytes);
         self.disks.insert(number, disk.expect("the test has found that it can mount"));
     }
 
-    /// A disk of [`Cluster::mount_disk`].
+    /// The disk of a node, made by [`Cluster::mount_disk`].
     pub fn disk(&self, number: usize) -> &Tmpfs {
         &self.disks[&number]
     }
 
-    /// Everything a node has logged, over all its starts.
+    /// The complete log output of a node, over all its starts.
     pub fn log(&self, number: usize) -> String {
         let bytes = fs::read(&self.node(number).log).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The command line that a node is started with.
+    /// The command line of a node.
     pub fn command(&self, number: usize) -> Command {
         let node = self.node(number);
         let mut command = match node.open_files {
@@ -290,12 +292,12 @@ impl Cluster {
         let log = open_log(&self.node(number).log);
         let mut command = self.command(number);
         command.stdout(log.try_clone().expect("a second handle of the log")).stderr(log);
-        // The node ends with this process even if that is killed and nothing here is dropped.
+        // The node ends with this process even if that is killed without dropping anything.
         command.arg("--stop-at-stdin-end").stdin(Stdio::piped());
         self.node_mut(number).child = Some(command.spawn().expect("the binary starts"));
     }
 
-    /// Whether a node says that it is ready.
+    /// Whether a node reports that it is ready.
     pub fn is_ready(&self, number: usize) -> bool {
         self.try_send(number, "GET /readyz", &[], b"").is_some_and(|response| response.status == 200)
     }
@@ -340,7 +342,7 @@ impl Cluster {
         eventually(&format!("node {number} ends"), || self.try_wait(number))
     }
 
-    /// The end of a node, if it has come.
+    /// The exit status of a node, if it has ended.
     pub fn try_wait(&mut self, number: usize) -> Option<ExitStatus> {
         let node = self.node_mut(number);
         let status = node.child.as_mut()?.try_wait().expect("a child can be waited for");
@@ -355,8 +357,8 @@ impl Cluster {
         self.send_once(number, request, headers, body).ok()
     }
 
-    /// A request to a cluster that is expected to serve. A 503 means that nothing was done (an election under load,
-    /// say), so it is sent again; anything else is the answer.
+    /// A request to a cluster that is expected to serve. A 503 means that nothing was done (an
+    /// election under load, say), so it is sent again; any other answer is returned.
     pub fn send(&self, number: usize, request: &str, headers: &[&str], body: &[u8]) -> Response {
         eventually(&format!("{request} is served by node {number}"), || {
             let sent = self.send_once(number, request, headers, body);
@@ -386,12 +388,12 @@ impl Cluster {
         self.send(number, &format!("PUT {path}"), &[], body)
     }
 
-    /// What a node knows of the cluster.
+    /// A node's view of the cluster.
     pub fn view(&self, number: usize) -> Value {
         self.get(number, "/v1/cluster").json()
     }
 
-    /// The leaders of all shards as one node knows them; `None` in place of an unknown one.
+    /// The leaders of all shards as one node knows them; `None` for an unknown one.
     pub fn leaders(&self, number: usize) -> Vec<Option<usize>> {
         let view = self.view(number);
         let shards = view["shards"].as_array().unwrap_or_else(|| panic!("no shards: {view}"));
@@ -400,7 +402,7 @@ impl Cluster {
         shards.iter().map(|shard| number(&shard["leader"])).collect()
     }
 
-    /// The node that leads most shards, by the word of node 1.
+    /// The node that leads most shards, as node 1 reports.
     pub fn chief(&self) -> usize {
         let leaders = eventually("every shard has a leader", || {
             self.leaders(1).into_iter().collect::<Option<Vec<usize>>>().filter(|leaders| !leaders.is_empty())

@@ -1,4 +1,4 @@
-//! Writes from many connections while something happens to the cluster, and what must be found afterwards.
+//! A load of writes from many connections, and the check that no acknowledged one is lost.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,19 +11,19 @@ use super::{Cluster, eventually};
 /// Connections of the load.
 const WRITERS: usize = 64;
 
-/// Keys of each writer. Each holds a counter that only its writer raises.
+/// Keys of each writer. Each holds a counter that only its writer increments.
 const KEYS_PER_WRITER: usize = 4;
 
-/// What a writer knows of one of its keys.
+/// A writer's knowledge of one of its keys.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counter {
-    /// The last value that a node was asked to store. It may be there, acknowledged or not.
+    /// The last value that was sent, acknowledged or not.
     attempted: u64,
-    /// The last value whose storing was acknowledged. Nothing older may ever be read.
+    /// The last acknowledged value. No older one may ever be read.
     acknowledged: u64,
 }
 
-/// Unconditional writes from [`WRITERS`] connections, over all nodes, through anything that happens to them.
+/// Unconditional writes from [`WRITERS`] connections, over all nodes, with retries after failures.
 struct Load<'a> {
     addresses: Vec<SocketAddr>,
     acknowledged: &'a AtomicUsize,
@@ -31,7 +31,7 @@ struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// Writes until it is over; returns what must be found.
+    /// Writes until the load ends; returns the expected state.
     fn write(&self, writer: usize) -> BTreeMap<String, Counter> {
         let mut counters: BTreeMap<String, Counter> =
             (0..KEYS_PER_WRITER).map(|key| (format!("load/{writer}/{key}"), Counter::default())).collect();
@@ -80,7 +80,7 @@ impl Load<'_> {
     }
 }
 
-/// Runs `during` while the load is on; returns what every key must hold.
+/// Runs `during` under the load; returns the expected state of every key.
 pub fn under_load(
     addresses: Vec<SocketAddr>,
     during: impl FnOnce(&AtomicUsize),
@@ -96,7 +96,7 @@ pub fn under_load(
                 })
             })
             .collect();
-        // Ends the load even if `during` panics, else the scope would wait for ever.
+        // Ends the load even if `during` panics; otherwise the scope would never return.
         let _over = EndOnDrop(&over);
         during(&acknowledged);
         drop(_over);
@@ -118,7 +118,7 @@ pub fn await_acknowledged(acknowledged: &AtomicUsize, more: usize) {
     eventually("the load makes progress", || (acknowledged.load(Ordering::Relaxed) >= target).then_some(()));
 }
 
-/// Reads every counter on a node: none is older than what was acknowledged.
+/// Reads every counter on a node, and checks that none is older than the last acknowledged value.
 pub fn assert_nothing_is_lost(cluster: &Cluster, reader: usize, counters: &BTreeMap<String, Counter>) {
     assert!(counters.values().any(|counter| counter.acknowledged > 0), "the load did nothing");
     for (key, counter) in counters {
@@ -135,7 +135,7 @@ pub fn assert_nothing_is_lost(cluster: &Cluster, reader: usize, counters: &BTree
     }
 }
 
-/// Where the HTTP clients of all nodes reach them.
+/// The HTTP addresses of all nodes.
 pub fn addresses(cluster: &Cluster) -> Vec<SocketAddr> {
     cluster.numbers().into_iter().map(|number| cluster.address(number)).collect()
 }

@@ -1,4 +1,5 @@
-//! Clusters of real processes for tests: start, ask, stop, kill, restart, and clean up whatever happens.
+//! Clusters of real processes for tests: start, query, stop, kill, restart, and clean up in every
+//! case.
 
 pub mod client;
 pub mod cluster;
@@ -17,18 +18,19 @@ use std::time::{Duration, Instant};
 pub use client::Response;
 pub use cluster::{Cluster, Options};
 
-/// By when a condition that must come about has. Not a promise of the product: the bound of a test that hangs.
+/// Deadline of conditions that must become true. It is no promise of the product, but bounds a test
+/// that hangs.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// How long a poll yields between two attempts.
+/// Pause between two attempts of a poll.
 pub const PAUSE: Duration = Duration::from_millis(10);
 
-/// Tries until `attempt` gives something; panics with `what` if it has not by [`DEADLINE`].
+/// Retries until `attempt` returns something; panics with `what` after [`DEADLINE`].
 pub fn eventually<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
     within(DEADLINE, attempt).unwrap_or_else(|| panic!("not within {DEADLINE:?}: {what}"))
 }
 
-/// Tries until `attempt` gives something or `limit` is over.
+/// Retries until `attempt` returns something or `limit` is over.
 pub fn within<T>(limit: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
@@ -42,8 +44,7 @@ pub fn within<T>(limit: Duration, mut attempt: impl FnMut() -> Option<T>) -> Opt
     }
 }
 
-/// The binary under test, free of settings that the environment of the test run may hold, but for one: with how many workers
-/// the nodes are run.
+/// The binary under test, without the settings of the environment, except the number of workers.
 pub fn tidelock() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidelock"));
     for (name, _) in std::env::vars_os() {
@@ -51,7 +52,8 @@ pub fn tidelock() -> Command {
             command.env_remove(name);
         }
     }
-    // The message of a panic says what a log needs to say; a hundred frames would push the rest out of sight.
+    // The message of a panic is enough; a backtrace of a hundred frames would hide the rest of the
+    // log.
     command.env("RUST_BACKTRACE", "0");
     command
 }

@@ -1,4 +1,5 @@
-//! The Redis protocol for tests: lines out, replies back, as deep as a test likes.
+//! The Redis protocol for tests: sends inline commands and reads replies, with pipelines of any
+//! depth.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -23,7 +24,7 @@ impl Client {
         self.0.get_mut().write_all(lines.as_bytes())
     }
 
-    /// The next reply: a line, or what a bulk string holds.
+    /// The next reply: a line, or the content of a bulk string.
     pub fn reply(&mut self) -> io::Result<String> {
         let mut line = String::new();
         if self.0.read_line(&mut line)? == 0 {
@@ -56,12 +57,12 @@ impl Client {
     }
 }
 
-/// Where a node that takes HTTP there takes clients of Redis Cluster.
+/// The Redis Cluster address of the node with this HTTP address.
 pub fn cluster_address_of(http: SocketAddr) -> SocketAddr {
     SocketAddr::new(http.ip(), http.port() + 3)
 }
 
-/// Where a node that takes HTTP there takes the Redis protocol: its ports are next to each other.
+/// The Redis address of the node with this HTTP address: its ports are consecutive.
 pub fn address_of(http: SocketAddr) -> SocketAddr {
     SocketAddr::new(http.ip(), http.port() + 1)
 }

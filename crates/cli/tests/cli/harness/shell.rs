@@ -30,7 +30,7 @@ impl Shell {
         command
     }
 
-    /// What comes of a command.
+    /// The output of a command.
     pub fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).stdin(Stdio::null()).output().expect("the binary starts")
     }

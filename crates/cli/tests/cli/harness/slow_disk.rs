@@ -1,5 +1,5 @@
-//! A disk whose syncs take long while a file says so: a library, preloaded into the node, that delays `fsync` and
-//! `fdatasync`.
+//! A disk whose syncs are slow while a file exists: a library, preloaded into the node, delays
+//! `fsync` and `fdatasync`.
 //!
 //! It is compiled with `cc`, which every machine that links Rust programs has.
 
@@ -7,7 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Each sync takes up to 1000 steps of 5 ms longer, and ends sooner when the file that the environment names is gone.
+/// Each sync takes up to 1000 steps of 5 ms longer, and ends sooner when the file that the
+/// environment names is gone.
 const SOURCE: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -34,7 +35,7 @@ pub struct SlowDisk {
 }
 
 impl SlowDisk {
-    /// A disk that is fast at first; `directory` is where its files go.
+    /// A disk that is fast at first; its files are in `directory`.
     pub fn new(directory: &Path) -> SlowDisk {
         fs::create_dir_all(directory).expect("a directory for the library");
         let (source, library) = (directory.join("slow_disk.c"), directory.join("slow_disk.so"));
@@ -45,22 +46,22 @@ impl SlowDisk {
         SlowDisk::at(directory)
     }
 
-    /// The disk that was made in a directory.
+    /// The existing disk in a directory.
     pub fn at(directory: &Path) -> SlowDisk {
         SlowDisk { library: directory.join("slow_disk.so"), switch: directory.join("slow") }
     }
 
-    /// What the environment of the node must hold.
+    /// The environment variables of the node.
     pub fn environment(&self) -> [(&'static str, PathBuf); 2] {
         [("LD_PRELOAD", self.library.clone()), ("SLOW_DISK", self.switch.clone())]
     }
 
-    /// From now on each sync takes five seconds longer.
+    /// Makes each sync take five seconds longer from now on.
     pub fn hang(&self) {
         fs::write(&self.switch, "").expect("the switch is made");
     }
 
-    /// Syncs are fast again, also those under way.
+    /// Makes syncs fast again, also those in progress.
     pub fn resume(&self) {
         fs::remove_file(&self.switch).expect("the disk is slow");
     }

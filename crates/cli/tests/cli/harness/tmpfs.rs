@@ -1,4 +1,4 @@
-//! Small file systems in memory, so that a disk can be filled without filling the machine's.
+//! Small file systems in memory, so that tests can fill a disk.
 
 use std::fs;
 use std::io::{self, Write};
@@ -11,7 +11,8 @@ pub struct Tmpfs {
 }
 
 impl Tmpfs {
-    /// Mounts one of so many bytes on a directory, which is made. The error says why it cannot be.
+    /// Creates a directory and mounts a file system of so many bytes on it. The error says why that
+    /// failed.
     pub fn mount(path: &Path, bytes: u64) -> Result<Tmpfs, String> {
         fs::create_dir_all(path).map_err(|error| error.to_string())?;
         let mut command = Command::new("mount");
@@ -23,7 +24,7 @@ impl Tmpfs {
         Err(String::from_utf8_lossy(&done.stderr).trim().to_owned())
     }
 
-    /// Mounts it anew with other options, such as `ro`.
+    /// Remounts it with other options, such as `ro`.
     pub fn remount(&self, options: &str) {
         let mut command = Command::new("mount");
         let done = command.args(["-o", &format!("remount,{options}")]).arg(&self.path).status();
@@ -33,12 +34,13 @@ impl Tmpfs {
 
 impl Drop for Tmpfs {
     fn drop(&mut self) {
-        // Also while something of it is open.
+        // Unmounts it even while files are open.
         let _ = Command::new("umount").arg("--lazy").arg(&self.path).status();
     }
 }
 
-/// Whether a test that needs a file system of its own can run here; says so past the test's captured output if not.
+/// Whether a test that mounts a file system can run here. If not, prints that past the test's
+/// captured output.
 pub fn can_mount(test: &str) -> bool {
     let directory = tempfile::tempdir().expect("a temporary directory");
     match Tmpfs::mount(&directory.path().join("probe"), 1 << 20) {

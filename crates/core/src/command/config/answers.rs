@@ -1,6 +1,6 @@
-//! Questions about configuration and answers, as nodes send them to each other.
+//! Layout of configuration queries and replies between nodes.
 //!
-//! Owns their layout. What stands in the log and in snapshots, too, has its layout next door; an answer is made of it.
+//! `layout` owns what also stands in the log and in snapshots; replies are built from it.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -357,7 +357,7 @@ fn put_pairs(out: &mut Vec<u8>, pairs: &BTreeMap<Arc<str>, Arc<Pair>>) {
     });
 }
 
-/// Reads as many as a count says. What they take grows with what was read of them, not with the count.
+/// Reads `count` items. Memory grows with the items actually read, not with the count.
 fn all<T>(
     decoder: &mut Decoder<'_>,
     read: impl Fn(&mut Decoder<'_>) -> Result<T, DecodeError>,

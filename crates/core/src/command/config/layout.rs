@@ -1,6 +1,6 @@
-//! Configuration as bytes: changes in the log, and what stands in snapshots.
+//! Layout of configuration in the log and in snapshots.
 //!
-//! Owns layouts and codes, none of which is ever given another meaning.
+//! Owns layouts and codes. A code is never given another meaning.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -9,8 +9,8 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::{
-    Action, Change, ConfigRestoration, ConfigWrite, Container, Content, Deed, Field, Item, Name, Pair,
-    Policy, Refers, Stamp, Value,
+    Action, Change, ConfigOperation, ConfigRestoration, ConfigWrite, Container, Content, Field, Item, Name,
+    Pair, Policy, Refers, Stamp, Value,
 };
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
@@ -21,15 +21,15 @@ impl ConfigWrite {
         codec::put_bytes(out, self.namespace.routing_key());
         self.stamp.encode(out);
         put_option(out, self.expected);
-        match &self.deed {
-            Deed::Create => out.push(1),
-            Deed::Delete { force } => out.extend_from_slice(&[2, u8::from(*force)]),
-            Deed::Publish { changes, create } => {
+        match &self.operation {
+            ConfigOperation::Create => out.push(1),
+            ConfigOperation::Delete { force } => out.extend_from_slice(&[2, u8::from(*force)]),
+            ConfigOperation::Publish { changes, create } => {
                 out.extend_from_slice(&[3, u8::from(*create)]);
                 codec::put_varint(out, changes.len() as u64);
                 changes.iter().for_each(|change| change.encode(out));
             }
-            Deed::Rollback { to, item } => {
+            ConfigOperation::Rollback { to, item } => {
                 out.push(4);
                 codec::put_varint(out, *to);
                 match item {
@@ -40,7 +40,7 @@ impl ConfigWrite {
                     }
                 }
             }
-            Deed::SetPolicy(policy) => {
+            ConfigOperation::SetPolicy(policy) => {
                 out.push(5);
                 policy.encode(out);
             }
@@ -51,9 +51,9 @@ impl ConfigWrite {
         let namespace = Name::decode(decoder)?;
         let stamp = Stamp::decode(decoder)?;
         let expected = option(decoder)?;
-        let deed = match decoder.u8()? {
-            1 => Deed::Create,
-            2 => Deed::Delete { force: decoder.bool()? },
+        let operation = match decoder.u8()? {
+            1 => ConfigOperation::Create,
+            2 => ConfigOperation::Delete { force: decoder.bool()? },
             3 => {
                 let create = decoder.bool()?;
                 let count = decoder.varint()? as usize;
@@ -61,17 +61,17 @@ impl ConfigWrite {
                 for _ in 0..count {
                     changes.push(Change::decode(decoder)?);
                 }
-                Deed::Publish { changes, create }
+                ConfigOperation::Publish { changes, create }
             }
             4 => {
                 let to = decoder.varint()?;
                 let item = if decoder.bool()? { Some(Item::decode(decoder)?) } else { None };
-                Deed::Rollback { to, item }
+                ConfigOperation::Rollback { to, item }
             }
-            5 => Deed::SetPolicy(Policy::decode(decoder)?),
+            5 => ConfigOperation::SetPolicy(Policy::decode(decoder)?),
             _ => return Err(DecodeError::UnknownTag("change of a namespace")),
         };
-        Ok(ConfigWrite { namespace, stamp, expected, deed })
+        Ok(ConfigWrite { namespace, stamp, expected, operation })
     }
 }
 
@@ -93,7 +93,7 @@ impl ConfigRestoration {
 }
 
 impl Name {
-    /// Reads a name. The bytes are copied: a name outlives the entry that it came in.
+    /// Reads a name. The bytes are copied, because a name outlives the log entry that it came in.
     pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Name, DecodeError> {
         let text = core::str::from_utf8(decoder.bytes()?).map_err(|_| DecodeError::Invalid("text"))?;
         Name::new(text).map_err(|_| DecodeError::Invalid("name of a namespace"))
@@ -174,7 +174,7 @@ impl Container {
 }
 
 impl Content {
-    /// Appends what stood, or stands, under a key, or that nothing does.
+    /// Appends the content under a key, or that there is none.
     pub(crate) fn encode(content: Option<&Content>, out: &mut Vec<u8>) {
         match content {
             None => out.push(0),
@@ -189,7 +189,7 @@ impl Content {
         }
     }
 
-    /// Reads what belongs under the key of `item`.
+    /// Reads the content under the key of `item`.
     pub(crate) fn decode(item: &Item, decoder: &mut Decoder<'_>) -> Result<Option<Content>, DecodeError> {
         Ok(match (decoder.u8()?, item) {
             (0, _) => None,
@@ -246,7 +246,7 @@ impl Change {
 
     fn decode(decoder: &mut Decoder<'_>) -> Result<Change, DecodeError> {
         match decoder.u8()? {
-            // Entries of the log that were written before pairs kept their datatype have 1 and 2.
+            // Log entries written before pairs kept their datatype have 1 and 2.
             code @ (1 | 4) => {
                 let key = text(decoder)?;
                 Ok(Change::PutPair { key, value: Value::decode(decoder)?, retype: code == 1 })
@@ -315,7 +315,7 @@ pub(crate) fn decode_fields(decoder: &mut Decoder<'_>) -> Result<Vec<Field>, Dec
     Ok(fields)
 }
 
-/// Reads text that many may hold.
+/// Reads text as a reference-counted string.
 pub(crate) fn text(decoder: &mut Decoder<'_>) -> Result<Arc<str>, DecodeError> {
     let text = core::str::from_utf8(decoder.bytes()?).map_err(|_| DecodeError::Invalid("text"))?;
     Ok(text.into())
@@ -342,13 +342,13 @@ mod tests {
     use crate::command::layout::fixture::assert_round_trip;
     use alloc::vec;
 
-    fn write(deed: Deed) -> Write {
+    fn write(operation: ConfigOperation) -> Write {
         let stamp = Stamp { author: "ann".into(), time_ms: 1 << 40, message: "why".into() };
         Write::Config(ConfigWrite {
             namespace: Name::new("grün").expect("a name"),
             stamp,
             expected: Some(7),
-            deed,
+            operation,
         })
     }
 
@@ -368,12 +368,12 @@ mod tests {
             Change::Delete(Item::Container("d".into())),
         ];
         for write in [
-            write(Deed::Create),
-            write(Deed::Delete { force: true }),
-            write(Deed::Publish { changes, create: true }),
-            write(Deed::Rollback { to: 3, item: None }),
-            write(Deed::Rollback { to: 3, item: Some(Item::Container("c".into())) }),
-            write(Deed::SetPolicy(Policy::default())),
+            write(ConfigOperation::Create),
+            write(ConfigOperation::Delete { force: true }),
+            write(ConfigOperation::Publish { changes, create: true }),
+            write(ConfigOperation::Rollback { to: 3, item: None }),
+            write(ConfigOperation::Rollback { to: 3, item: Some(Item::Container("c".into())) }),
+            write(ConfigOperation::SetPolicy(Policy::default())),
             Write::RestoreConfig(ConfigRestoration {
                 shard: ShardId(3),
                 backup: Uuid::from_u128(9),

@@ -1,9 +1,11 @@
-//! The language of the configuration centre: namespaces of typed pairs and of containers that refer to them.
+//! Commands of the configuration centre: namespaces of typed pairs, and of containers that refer to
+//! pairs.
 //!
-//! Owns what can be asked and told, and the limits that can be checked without state. What a change does to state is
-//! `machine::config`; how it is laid out in the log stands in `layout`.
+//! Owns the queries and changes, and the limits that can be checked without state.
+//! `machine::config` owns the effect of a change, `layout` its encoding in the log.
 
 mod answers;
+pub mod block;
 mod layout;
 mod reply;
 mod value;
@@ -26,39 +28,40 @@ pub use reply::{
 };
 pub use value::{Datatype, Float, Value, ValueError, write_json_text};
 
-/// The name of a namespace: text of 1 to [`limits::CONFIG_NAMESPACE_CHARACTERS_MAX`] characters without control
-/// characters. Its slot, computed as a key's is, decides the shard: names that share a `{hash tag}` share a shard with
-/// each other and with the keys of that tag. Namespaces and keys are different things all the same: neither sees the other.
+/// The name of a namespace: text of 1 to [`limits::CONFIG_NAMESPACE_CHARACTERS_MAX`] characters
+/// without control characters. Its slot, computed as for a key, decides the shard. Names that share
+/// a `{hash tag}` share a shard with each other and with the keys of that tag. Namespaces and keys
+/// are nevertheless separate: neither is visible through the other.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Bytes);
 
-/// Why text is no name.
+/// Why text is not a valid name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// No characters.
     #[error("it is empty")]
     Empty,
-    /// Too many.
+    /// Too many characters.
     #[error("it is longer than {0} characters")]
     TooLong(usize),
-    /// A line break or the like.
+    /// A control character, such as a line break.
     #[error("it holds a control character")]
     Control,
 }
 
 impl Name {
-    /// A name, if `text` can be one.
+    /// Creates a name, if `text` is valid.
     pub fn new(text: &str) -> Result<Name, NameError> {
         check_name(text, limits::CONFIG_NAMESPACE_CHARACTERS_MAX)?;
         Ok(Name(Bytes::copy_from_slice(text.as_bytes())))
     }
 
-    /// As text.
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         core::str::from_utf8(&self.0).expect("invariant: a name is text")
     }
 
-    /// What decides its slot.
+    /// The bytes that decide its slot.
     pub fn routing_key(&self) -> &Bytes {
         &self.0
     }
@@ -97,9 +100,9 @@ fn check_name(text: &str, characters_max: usize) -> Result<(), NameError> {
 /// A typed value under a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// What it holds.
+    /// Its value.
     pub value: Value,
-    /// The revision that last wrote it.
+    /// The revision that last wrote the pair.
     pub revision: u64,
 }
 
@@ -112,7 +115,7 @@ pub struct Field {
     pub refers: Refers,
 }
 
-/// What a field refers to.
+/// The pairs that a field refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refers {
     /// One pair: field type 1.
@@ -124,7 +127,7 @@ pub enum Refers {
 }
 
 impl Refers {
-    /// The number of the interface.
+    /// The field type's number in the API.
     pub fn field_type(&self) -> u8 {
         match self {
             Refers::One(_) => 1,
@@ -133,7 +136,7 @@ impl Refers {
         }
     }
 
-    /// The pairs referred to, each as often as it is.
+    /// The keys of the pairs referred to, repeated as often as they are referred to.
     pub fn pairs(&self) -> impl Iterator<Item = &Arc<str>> {
         let (one, list, dict) = match self {
             Refers::One(pair) => (Some(pair), &[][..], None),
@@ -144,48 +147,49 @@ impl Refers {
     }
 }
 
-/// A container: fields, and what they amount to.
+/// A container: fields, and the document to which they resolve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
-    /// By key.
+    /// The fields, by key.
     pub fields: Vec<Field>,
     /// The revision that last wrote the container itself.
     pub revision: u64,
-    /// The last revision that wrote it or a pair that it refers to.
+    /// The last revision that wrote the container or a pair that it refers to.
     pub touched: u64,
-    /// The last revision that changed what it resolves to.
+    /// The last revision that changed the document to which it resolves.
     pub changed: u64,
-    /// SHA-256 of the canonical JSON that it resolves to.
+    /// SHA-256 of the canonical JSON of that document.
     pub checksum: [u8; 32],
-    /// Length of that JSON.
+    /// Length of that JSON in bytes.
     pub document_bytes: usize,
 }
 
 impl Container {
-    /// Every pair referred to, each as often as it is.
+    /// The keys of all pairs referred to, repeated as often as they are referred to.
     pub fn pairs(&self) -> impl Iterator<Item = &Arc<str>> {
         self.fields.iter().flat_map(|field| field.refers.pairs())
     }
 }
 
-/// Who changes something, when and why.
+/// Author, time and message of a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
-    /// As the client says; at most [`limits::CONFIG_AUTHOR_CHARACTERS_MAX`].
+    /// Author as stated by the client; at most [`limits::CONFIG_AUTHOR_CHARACTERS_MAX`].
     pub author: Arc<str>,
-    /// Milliseconds since 1970 by the clock of the node that took the request. In the log it is a value like any other.
+    /// Milliseconds since 1970 by the clock of the node that received the request. Replicas take it
+    /// from the log.
     pub time_ms: u64,
-    /// At most [`limits::CONFIG_MESSAGE_CHARACTERS_MAX`].
+    /// Message; at most [`limits::CONFIG_MESSAGE_CHARACTERS_MAX`].
     pub message: Arc<str>,
 }
 
-/// How much history a namespace keeps. Both bounds hold, but the newest [`limits::CONFIG_HISTORY_REVISIONS_MIN`]
-/// revisions always stay.
+/// How much history a namespace keeps. Both bounds apply, but the newest
+/// [`limits::CONFIG_HISTORY_REVISIONS_MIN`] revisions always stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Most revisions.
+    /// Maximum number of revisions.
     pub revisions: u64,
-    /// Longest time by which a revision may be older than the newest.
+    /// Maximum age of a revision in milliseconds, relative to the newest revision.
     pub age_ms: u64,
 }
 
@@ -205,7 +209,7 @@ pub enum Item {
 }
 
 impl Item {
-    /// Its key.
+    /// The key of the pair or container.
     pub fn key(&self) -> &Arc<str> {
         match self {
             Item::Pair(key) | Item::Container(key) => key,
@@ -218,90 +222,101 @@ impl Item {
 pub enum Change {
     /// Creates or replaces a pair.
     PutPair {
-        /// Its key.
+        /// Key of the pair.
         key: Arc<str>,
-        /// What it holds from now on.
+        /// The new value.
         value: Value,
-        /// Whether the pair may become one of another datatype. Without it a whole number for a pair that holds a float
-        /// becomes a float, and any other datatype than that of the pair is refused.
+        /// Whether the pair may change its datatype. If not, a value of another datatype is
+        /// refused, except that an integer for a pair that holds a float becomes a float.
         retype: bool,
     },
     /// Creates or replaces a container.
     PutContainer {
-        /// Its key.
+        /// Key of the container.
         key: Arc<str>,
-        /// By key, each once.
+        /// The fields, by key, each key once.
         fields: Vec<Field>,
-        /// Whether a field may refer to something of another datatype than before.
+        /// Whether a field may resolve to another datatype than before.
         retype: bool,
     },
-    /// Removes what is there.
+    /// Removes a pair or a container.
     Delete(Item),
 }
 
-/// A change of one namespace: what stands in the log. Answered by [`ConfigReply::Done`] or [`ConfigReply::Failed`].
+/// A change of one namespace, as the log holds it. Answered by [`ConfigReply::Done`] or
+/// [`ConfigReply::Failed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigWrite {
-    /// Which.
+    /// The namespace.
     pub namespace: Name,
-    /// By whom, when and why.
+    /// Author, time and message.
     pub stamp: Stamp,
-    /// Only while this is the namespace's revision.
+    /// Applies only if this is the namespace's revision.
     pub expected: Option<u64>,
-    /// What.
-    pub deed: Deed,
+    /// The operation.
+    pub operation: ConfigOperation,
 }
 
-/// What is done to a namespace.
+/// An operation on a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Deed {
-    /// It comes into being.
+pub enum ConfigOperation {
+    /// Creates the namespace.
     Create,
-    /// It goes, with its history.
+    /// Deletes the namespace and its history.
     Delete {
-        /// Also if there is something in it.
+        /// Whether to delete a namespace that is not empty.
         force: bool,
     },
-    /// All of the changes happen, as one revision, or none. The order does not matter beyond that the last change of an
-    /// item counts.
+    /// Applies all changes as one revision, or none of them. If an item is changed more than once,
+    /// its last change applies; otherwise the order does not matter.
     Publish {
-        /// What changes.
+        /// The changes.
         changes: Vec<Change>,
-        /// Creates the namespace if there is none.
+        /// Whether to create the namespace if it does not exist.
         create: bool,
     },
-    /// The content becomes what it was, as a new revision.
+    /// Restores the content of an earlier revision, as a new revision.
     Rollback {
-        /// As of which revision.
+        /// The earlier revision.
         to: u64,
-        /// Only this item; else all of the namespace.
+        /// The only item to restore; `None`: the whole namespace.
         item: Option<Item>,
     },
-    /// History is kept by other bounds from now on.
+    /// Sets how much history the namespace keeps.
     SetPolicy(Policy),
 }
 
-/// A part of a backup's configuration on its way into one shard, as [`super::Restoration`] is for keys. May be repeated.
+/// A part of a backup's configuration to restore into one shard, as [`super::Restoration`] is for
+/// keys. It may be repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigRestoration {
-    /// Where to; every namespace inside must belong there.
+    /// The shard. Every namespace inside must belong to it.
     pub shard: ShardId,
-    /// Which backup.
+    /// The backup.
     pub backup: Uuid,
-    /// A block of configuration, as snapshots hold it.
+    /// A block of configuration, as in snapshots.
     pub block: Bytes,
+}
+
+/// A notification that the configuration of a namespace changed on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigNews {
+    /// The namespace.
+    pub namespace: Name,
+    /// Keys of the containers that resolve to another document, or that were deleted.
+    pub containers: Vec<Arc<str>>,
 }
 
 /// A read of one namespace. Answered by a [`ConfigReply`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigRead {
-    /// Which.
+    /// The namespace.
     pub namespace: Name,
-    /// What of it.
+    /// The query.
     pub query: Query,
 }
 
-/// What to read of a namespace.
+/// A query on a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Query {
     /// The namespace itself: [`ConfigReply::Namespace`].
@@ -310,39 +325,39 @@ pub enum Query {
     Pairs(Selection),
     /// One pair: [`ConfigReply::Pair`].
     Pair {
-        /// Its key.
+        /// Key of the pair.
         key: Arc<str>,
-        /// As of this revision; else now.
+        /// The revision to read; `None`: the newest.
         at: Option<u64>,
     },
     /// A page of containers: [`ConfigReply::Containers`].
     Containers(Selection),
     /// One container, resolved: [`ConfigReply::Container`], or [`ConfigReply::Unchanged`].
     Container {
-        /// Its key.
+        /// Key of the container.
         key: Arc<str>,
-        /// As of this revision; else now.
+        /// The revision to read; `None`: the newest.
         at: Option<u64>,
-        /// [`Container::touched`] of what the asker holds.
+        /// [`Container::touched`] of the client's copy. If it is current, the reply is `Unchanged`.
         known: Option<u64>,
     },
     /// Revisions, the newest first: [`ConfigReply::History`].
     History {
-        /// Only those that changed this item.
+        /// Only revisions that changed this item.
         item: Option<Item>,
-        /// Only those before this one.
+        /// Only revisions before this one.
         before: Option<u64>,
-        /// Most revisions, 1 to [`limits::CONFIG_PAGE_ITEMS_MAX`].
+        /// Maximum number of revisions, 1 to [`limits::CONFIG_PAGE_ITEMS_MAX`].
         limit: usize,
     },
-    /// Everything: [`ConfigReply::Export`].
+    /// The whole content: [`ConfigReply::Export`].
     Export {
-        /// As of this revision; else now.
+        /// The revision to read; `None`: the newest.
         at: Option<u64>,
     },
-    /// What a container resolved to since a revision: [`ConfigReply::Changes`].
+    /// The documents of a container since a revision: [`ConfigReply::Changes`].
     Changes {
-        /// Its key.
+        /// Key of the container.
         key: Arc<str>,
         /// Only changes of later revisions.
         after: u64,
@@ -352,16 +367,16 @@ pub enum Query {
 /// A page of items by key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
-    /// Only keys that hold this text.
+    /// Only keys that contain this text.
     pub contains: Arc<str>,
-    /// Items left out at the beginning.
+    /// Number of items to skip.
     pub offset: usize,
-    /// Most items, 1 to [`limits::CONFIG_PAGE_ITEMS_MAX`].
+    /// Maximum number of items, 1 to [`limits::CONFIG_PAGE_ITEMS_MAX`].
     pub limit: usize,
 }
 
 impl ConfigWrite {
-    /// Checks the limits that hold without looking at state.
+    /// Checks the limits that do not depend on state.
     pub(super) fn validate(&self) -> Result<(), Refusal> {
         check_name(self.namespace.as_str(), limits::CONFIG_NAMESPACE_CHARACTERS_MAX)
             .map_err(|_| Refusal::Invalid("a name that no namespace can have"))?;
@@ -371,10 +386,12 @@ impl ConfigWrite {
         if self.stamp.message.chars().count() > limits::CONFIG_MESSAGE_CHARACTERS_MAX {
             return Err(Refusal::Invalid("a message longer than 1,024 characters"));
         }
-        match &self.deed {
-            Deed::Create | Deed::Delete { .. } | Deed::Rollback { .. } => Ok(()),
-            Deed::Publish { changes, .. } => validate_changes(changes),
-            Deed::SetPolicy(policy) => {
+        match &self.operation {
+            ConfigOperation::Create | ConfigOperation::Delete { .. } | ConfigOperation::Rollback { .. } => {
+                Ok(())
+            }
+            ConfigOperation::Publish { changes, .. } => validate_changes(changes),
+            ConfigOperation::SetPolicy(policy) => {
                 let range = limits::CONFIG_HISTORY_REVISIONS_MIN..=limits::CONFIG_HISTORY_REVISIONS_MAX;
                 if !range.contains(&policy.revisions) || policy.age_ms == 0 {
                     return Err(Refusal::Invalid("a history keeps 2 to 10,000 revisions for at least 1 ms"));
@@ -443,7 +460,7 @@ pub fn validate_fields(fields: &[Field]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What fields weigh.
+/// Bytes of keys in `fields`, as limits count them.
 pub(crate) fn fields_bytes(fields: &[Field]) -> usize {
     let named = |refers: &Refers| match refers {
         Refers::Dict(pairs) => pairs.keys().map(|key| key.len() + 1).sum(),
@@ -461,13 +478,13 @@ impl ConfigRestoration {
         if self.block.len() > limits::CONFIG_BLOCK_BYTES_MAX {
             return Err(Refusal::Invalid("too much of a backup at a time"));
         }
-        crate::machine::config::check_block(&self.block)
+        block::check_block(&self.block)
             .map_err(|_| Refusal::Invalid("a block of configuration that does not decode"))
     }
 
-    /// The namespaces inside.
+    /// The namespaces in the block.
     pub fn namespaces(&self) -> BTreeSet<Name> {
-        crate::machine::config::namespaces_of(&self.block).unwrap_or_default()
+        block::namespaces_of(&self.block).unwrap_or_default()
     }
 }
 

@@ -1,6 +1,7 @@
-//! What the configuration centre answers.
+//! Replies of the configuration centre.
 //!
-//! Replies share state with the machine that gave them: whoever shows them turns them into text.
+//! Replies share data with the state machine that produced them. The protocols convert them to
+//! text.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -11,57 +12,57 @@ use alloc::vec::Vec;
 use super::value::{Datatype, write_json_text};
 use super::{Container, Item, Pair, Policy, Refers};
 
-/// An answer of the configuration centre.
+/// A reply of the configuration centre.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigReply {
-    /// The change is in force.
+    /// The change was applied.
     Done {
-        /// The namespace's revision now.
+        /// The namespace's revision after the change.
         revision: u64,
-        /// Whether it changed anything. What changes nothing is no revision.
+        /// Whether the change altered anything. A change that alters nothing makes no revision.
         changed: bool,
     },
-    /// It cannot be; nothing changed.
+    /// The request was refused; nothing changed.
     Failed(ConfigError),
     /// The namespace.
     Namespace(NamespaceView),
     /// A page of pairs.
     Pairs {
-        /// As of this revision.
+        /// The namespace's revision.
         revision: u64,
-        /// How many there are over all pages.
+        /// Number of pairs on all pages.
         total: usize,
-        /// By key.
+        /// The pairs, by key.
         items: Vec<(Arc<str>, Arc<Pair>)>,
     },
     /// A pair.
     Pair {
-        /// As of this revision of the namespace.
+        /// The namespace's revision.
         revision: u64,
         /// The pair.
         pair: Arc<Pair>,
     },
     /// A page of containers.
     Containers {
-        /// As of this revision.
+        /// The namespace's revision.
         revision: u64,
-        /// How many there are over all pages.
+        /// Number of containers on all pages.
         total: usize,
-        /// By key.
+        /// The containers, by key.
         items: Vec<(Arc<str>, Arc<Container>)>,
     },
-    /// A container, and what it refers to.
+    /// A container and the pairs that it refers to.
     Container(Found),
-    /// The container is as the asker knows it.
+    /// The client's copy of the container is current.
     Unchanged {
         /// The namespace's revision.
         revision: u64,
     },
     /// A page of revisions.
     History(HistoryPage),
-    /// Everything.
+    /// The whole content.
     Export(Export),
-    /// What a container resolved to since.
+    /// The documents of a container since a revision.
     Changes(Changes),
 }
 
@@ -75,18 +76,18 @@ pub enum ConfigError {
     /// There is no such namespace.
     #[error("there is no such namespace")]
     NoNamespace,
-    /// There is one already.
+    /// The namespace exists already.
     #[error("the namespace is there already")]
     NamespaceExists,
-    /// It holds pairs or containers.
+    /// The namespace is not empty.
     #[error(
         "the namespace holds {} and {}; force=true deletes it all the same",
         counted(*pairs, "pair"), counted(*containers, "container")
     )]
     NamespaceNotEmpty {
-        /// How many.
+        /// Number of pairs.
         pairs: u64,
-        /// How many.
+        /// Number of containers.
         containers: u64,
     },
     /// There is no such pair.
@@ -95,79 +96,80 @@ pub enum ConfigError {
     /// There is no such container.
     #[error("there is no container {0:?}")]
     NoContainer(Arc<str>),
-    /// A container would refer to a pair that is not there.
+    /// A container would refer to a pair that does not exist.
     #[error("container {container:?} refers to pair {pair:?}, which is not there")]
     MissingPair {
-        /// Which.
+        /// Key of the container.
         container: Arc<str>,
-        /// Which.
+        /// Key of the missing pair.
         pair: Arc<str>,
     },
-    /// A pair would go that a container refers to.
+    /// A container refers to the pair that would be deleted.
     #[error("pair {pair:?} is used by container {container:?}")]
     PairInUse {
-        /// Which.
+        /// Key of the pair.
         pair: Arc<str>,
-        /// One that uses it.
+        /// One container that refers to it.
         container: Arc<str>,
     },
-    /// A pair would hold another datatype, and the change does not say that it may.
+    /// The value has another datatype than the pair, and the change does not set `retype`.
     #[error("pair {pair:?} is {}, and would become {}", .now.with_article(), .wanted.with_article())]
     PairRetyped {
-        /// Which.
+        /// Key of the pair.
         pair: Arc<str>,
-        /// The datatype that it holds.
+        /// The pair's datatype.
         now: Datatype,
-        /// The datatype of the value that was sent.
+        /// The datatype of the new value.
         wanted: Datatype,
     },
-    /// A field of a container would resolve to another datatype, and the change does not say that it may.
+    /// A field of a container would resolve to another datatype, and the change does not set
+    /// `retype`.
     #[error(
         "field {field:?} of container {container:?} is {}, and would become {}",
         .now.with_article(), .wanted.with_article()
     )]
     FieldRetyped {
-        /// Which.
+        /// Key of the container.
         container: Arc<str>,
-        /// Which.
+        /// Key of the field.
         field: Arc<str>,
-        /// The datatype that it resolves to.
+        /// The datatype to which it resolves now.
         now: Datatype,
-        /// The datatype that it would resolve to.
+        /// The datatype to which it would resolve.
         wanted: Datatype,
     },
-    /// The namespace is not at the expected revision.
+    /// The namespace does not have the expected revision.
     #[error("the namespace is at revision {current}")]
     RevisionMismatch {
         /// The namespace's revision.
         current: u64,
     },
-    /// The revision is to come, or is not kept any more.
+    /// The revision does not exist yet, or is no longer kept.
     #[error("revision {revision} is not kept: there are {oldest} to {newest}")]
     NoRevision {
-        /// The one asked for.
+        /// The requested revision.
         revision: u64,
-        /// The oldest that can be shown and gone back to.
+        /// The oldest revision that can be read or restored.
         oldest: u64,
-        /// The newest.
+        /// The newest revision.
         newest: u64,
     },
-    /// See the limits of that name.
+    /// See [`crate::limits::CONFIG_NAMESPACES_MAX`].
     #[error("a shard holds at most {} namespaces", crate::limits::CONFIG_NAMESPACES_MAX)]
     TooManyNamespaces,
-    /// See the limits of that name.
+    /// See [`crate::limits::CONFIG_PAIRS_MAX`].
     #[error("a namespace holds at most {} pairs", crate::limits::CONFIG_PAIRS_MAX)]
     TooManyPairs,
-    /// See the limits of that name.
+    /// See [`crate::limits::CONFIG_CONTAINERS_MAX`].
     #[error("a namespace holds at most {} containers", crate::limits::CONFIG_CONTAINERS_MAX)]
     TooManyContainers,
-    /// See the limits of that name.
+    /// See [`crate::limits::CONFIG_NAMESPACE_BYTES_MAX`].
     #[error(
         "a namespace holds at most {} bytes of pairs and containers",
         crate::limits::CONFIG_NAMESPACE_BYTES_MAX
     )]
     NamespaceFull,
-    /// See the limits of that name.
+    /// See [`crate::limits::CONFIG_DOCUMENTS_BYTES_MAX`].
     #[error(
         "the containers of a namespace resolve to at most {} bytes",
         crate::limits::CONFIG_DOCUMENTS_BYTES_MAX
@@ -175,33 +177,33 @@ pub enum ConfigError {
     DocumentsTooLong,
 }
 
-/// A namespace in short.
+/// Summary of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamespaceView {
     /// The newest revision.
     pub revision: u64,
-    /// The oldest that can be shown and gone back to.
+    /// The oldest revision that can be read or restored.
     pub oldest: u64,
-    /// How many.
+    /// Number of pairs.
     pub pairs: u64,
-    /// How many.
+    /// Number of containers.
     pub containers: u64,
-    /// Bytes of both.
+    /// Bytes of pairs and containers.
     pub bytes: u64,
-    /// Bytes of what history keeps.
+    /// Bytes of the history.
     pub history_bytes: u64,
     /// How much history it keeps.
     pub policy: Policy,
 }
 
-/// A container with the pairs that it refers to, of one state.
+/// A container with the pairs that it refers to, all from one state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The namespace's revision.
     pub revision: u64,
     /// The container.
     pub container: Arc<Container>,
-    /// Every pair that it refers to.
+    /// Every pair that it refers to, by key.
     pub pairs: BTreeMap<Arc<str>, Arc<Pair>>,
 }
 
@@ -214,9 +216,10 @@ impl Found {
     }
 }
 
-/// Appends the canonical JSON of a container whose pairs `pair` looks up.
+/// Appends the canonical JSON of a container, whose pairs `pair` looks up.
 ///
-/// A pair that is not there shows as `null`. That only happens while a restore is under way, before the pair has come.
+/// A pair that does not exist is written as `null`. This happens only during a restore that has not
+/// reached the pair yet.
 pub(crate) fn write_document<'a>(
     container: &Container,
     pair: impl Fn(&str) -> Option<&'a Pair>,
@@ -262,16 +265,16 @@ pub(crate) fn write_document<'a>(
     out.push('}');
 }
 
-/// Revisions, the newest first.
+/// A page of revisions, the newest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryPage {
     /// The namespace's revision.
     pub revision: u64,
-    /// The oldest that can be shown and gone back to.
+    /// The oldest revision that can be read or restored.
     pub oldest: u64,
-    /// What was asked for.
+    /// The revisions.
     pub revisions: Vec<RevisionView>,
-    /// Pass as `before` to go on; `None` at the end.
+    /// Pass as `before` for the next page; `None` at the end.
     pub next: Option<u64>,
 }
 
@@ -280,42 +283,42 @@ pub struct HistoryPage {
 pub struct RevisionView {
     /// Its number.
     pub number: u64,
-    /// When, who and why.
+    /// Author, time and message.
     pub stamp: super::Stamp,
-    /// What brought it about.
+    /// The operation that made it.
     pub action: Action,
-    /// What it changed.
+    /// The items that it changed.
     pub changes: Vec<ChangeView>,
 }
 
-/// What brought a revision about.
+/// The operation that made a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The namespace came into being.
+    /// The namespace was created.
     Create,
     /// Changes were published.
     Publish,
-    /// The content of an earlier revision came back.
+    /// The content of an earlier revision was restored.
     Rollback {
-        /// Which.
+        /// The earlier revision.
         to: u64,
     },
-    /// The bounds of history changed.
+    /// The history policy changed.
     SetPolicy,
 }
 
-/// What a revision did to one item.
+/// The change that a revision made to one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeView {
-    /// Which.
+    /// The item.
     pub item: Item,
-    /// What it was; `None`: there was none.
+    /// Its content before; `None`: it did not exist.
     pub before: Option<Content>,
-    /// What it became; `None`: it was deleted.
+    /// Its content after; `None`: it was deleted.
     pub after: Option<Content>,
 }
 
-/// What stands under a key.
+/// The content under a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// A pair.
@@ -324,34 +327,36 @@ pub enum Content {
     Container(Arc<Container>),
 }
 
-/// All of a namespace's content at one revision.
+/// The whole content of a namespace at one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// Which revision.
+    /// The revision.
     pub revision: u64,
-    /// How much history is kept now.
+    /// How much history the namespace keeps now.
     pub policy: Policy,
-    /// By key.
+    /// The pairs, by key.
     pub pairs: BTreeMap<Arc<str>, Arc<Pair>>,
-    /// By key.
+    /// The containers, by key.
     pub containers: BTreeMap<Arc<str>, Arc<Container>>,
 }
 
-/// What a container resolved to, revision by revision.
+/// The documents to which a container resolved, revision by revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changes {
     /// The namespace's revision; 0 if there is no such namespace.
     pub revision: u64,
-    /// Whether revisions in between are not kept any more: then there is one event at most, the latest.
+    /// Whether some revisions since then are no longer kept. In that case there is at most one
+    /// event, the latest.
     pub has_gap: bool,
-    /// By rising revisions. At most [`crate::limits::CONFIG_CHANGES_MAX`]; if as many, there may be more.
+    /// The events, by rising revision. At most [`crate::limits::CONFIG_CHANGES_MAX`]; if there are
+    /// that many, there may be more.
     pub events: Vec<Event>,
 }
 
-/// What a container resolved to from a revision on.
+/// The document to which a container resolved from a revision on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The revision that changed it.
+    /// The revision that changed the document.
     pub revision: u64,
     /// The container; `None`: it was deleted.
     pub found: Option<Found>,

@@ -1,8 +1,9 @@
-//! Typed values: what a pair holds, its canonical JSON, and its bytes in the log.
+//! Typed values: the content of a pair, its canonical JSON, and its encoding in the log.
 //!
-//! Owns the seven datatypes and their numbers, the limits of a value, and the one JSON text that stands for it: compact,
-//! keys in byte order, floats in the fewest digits that read back as the same number and never without a point or an
-//! exponent, so that a float stays one. Checksums are taken of that text, so it never changes for the same value.
+//! Owns the seven datatypes with their numbers, the limits of a value, and its canonical JSON. That
+//! text is compact and has its keys in byte order. A float has the fewest digits that read back as
+//! the same number, and always a point or an exponent, so that it stays a float. Checksums are
+//! computed over this text, so it never changes for the same value.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -13,10 +14,10 @@ use core::fmt::Write as _;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 
-/// What kind of value; the numbers are those of the interface.
+/// The datatype of a value, with its number in the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Datatype {
-    /// Nothing.
+    /// No value, `null`.
     Empty = 0,
     /// A whole number of 64 bits, signed.
     Int = 1,
@@ -28,7 +29,7 @@ pub enum Datatype {
     Bool = 4,
     /// Values of one datatype, in order.
     List = 5,
-    /// Values by name.
+    /// Values by key.
     Dict = 6,
 }
 
@@ -43,12 +44,12 @@ impl Datatype {
         Datatype::Dict,
     ];
 
-    /// The datatype of a number.
+    /// The datatype with this number.
     pub fn of(number: u64) -> Option<Datatype> {
         Self::ALL.into_iter().find(|datatype| *datatype as u64 == number)
     }
 
-    /// What people call it.
+    /// Its name in messages.
     pub fn name(self) -> &'static str {
         match self {
             Datatype::Empty => "empty",
@@ -61,7 +62,7 @@ impl Datatype {
         }
     }
 
-    /// What people call one of it.
+    /// Its name in messages, with the article.
     pub fn with_article(self) -> &'static str {
         match self {
             Datatype::Empty => "null",
@@ -75,15 +76,16 @@ impl Datatype {
     }
 }
 
-/// Whole numbers up to this are exact as floats.
+/// Integers up to this one are exact as floats.
 const FLOAT_INT_MAX: u64 = 1 << 53;
 
-/// A finite number of double precision. Two are equal if their bits are, so `-0.0` differs from `0.0`, as its text does.
+/// A finite number of double precision. Two floats are equal if their bits are equal, so `-0.0`
+/// differs from `0.0`, as their texts do.
 #[derive(Clone, Copy, Debug)]
 pub struct Float(f64);
 
 impl Float {
-    /// The number, unless it is infinite or none.
+    /// Creates a float; `None` if `number` is infinite or NaN.
     pub fn new(number: f64) -> Option<Float> {
         number.is_finite().then_some(Float(number))
     }
@@ -102,10 +104,10 @@ impl PartialEq for Float {
 
 impl Eq for Float {}
 
-/// What a pair holds.
+/// The value of a pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Nothing; `null`.
+    /// No value, `null`.
     Empty,
     /// A whole number.
     Int(i64),
@@ -115,16 +117,16 @@ pub enum Value {
     Float(Float),
     /// True or false.
     Bool(bool),
-    /// Values of one datatype.
+    /// Values of one datatype, in order.
     List(Vec<Value>),
-    /// Values by name.
+    /// Values by key.
     Dict(BTreeMap<Arc<str>, Value>),
 }
 
-/// What is wrong with a value.
+/// Why a value is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
-    /// A list of several datatypes.
+    /// A list with values of several datatypes.
     #[error("a list holds values of one datatype, and this one mixes {} and {}", .0.name(), .1.name())]
     MixedList(Datatype, Datatype),
     /// `null` inside a list or a dict.
@@ -142,12 +144,12 @@ pub enum ValueError {
 }
 
 impl Value {
-    /// A number, unless it is infinite or none.
+    /// Creates a float; `None` if `number` is infinite or NaN.
     pub fn float(number: f64) -> Option<Value> {
         Float::new(number).map(Value::Float)
     }
 
-    /// Text.
+    /// Creates a text value.
     pub fn text(text: &str) -> Value {
         Value::Text(text.into())
     }
@@ -165,7 +167,8 @@ impl Value {
         }
     }
 
-    /// The same number as a float, if it is a whole number that a float holds exactly. Many clients write `1.0` as `1`.
+    /// The same number as a float, if it is an integer that a float represents exactly. Many
+    /// clients write `1.0` as `1`.
     pub fn int_as_float(&self) -> Option<Value> {
         match self {
             Value::Int(number) if number.unsigned_abs() <= FLOAT_INT_MAX => Value::float(*number as f64),
@@ -173,7 +176,7 @@ impl Value {
         }
     }
 
-    /// Checks everything that a value of a pair must fulfil.
+    /// Checks all limits of a pair's value.
     pub fn validate(&self) -> Result<(), ValueError> {
         self.validate_at(0)?;
         if self.json_bytes() > limits::CONFIG_VALUE_BYTES_MAX {
@@ -206,7 +209,7 @@ impl Value {
         }
     }
 
-    /// How many values it is: itself, and all inside.
+    /// Number of values: itself and all values inside.
     pub fn count(&self) -> usize {
         1 + match self {
             Value::List(items) => items.iter().map(Value::count).sum(),
@@ -279,7 +282,7 @@ impl Value {
         }
     }
 
-    /// Appends its layout in the log and in snapshots.
+    /// Appends its encoding in the log and in snapshots.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.push(self.datatype() as u8);
         match self {
@@ -302,7 +305,7 @@ impl Value {
         }
     }
 
-    /// Reads a value; what it must fulfil beyond its layout, [`Value::validate`] tells.
+    /// Decodes a value. The caller checks its limits with [`Value::validate`].
     pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Value, DecodeError> {
         Value::decode_at(decoder, 0)
     }
@@ -349,7 +352,7 @@ fn unzigzag(number: u64) -> i64 {
     (number >> 1) as i64 ^ -((number & 1) as i64)
 }
 
-/// Appends a JSON string: escapes only what must be.
+/// Appends a JSON string. Escapes only the characters that must be escaped.
 pub fn write_json_text(text: &str, out: &mut String) {
     out.push('"');
     for character in text.chars() {

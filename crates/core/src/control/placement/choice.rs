@@ -1,8 +1,8 @@
-//! The choice for one shard.
+//! Placement of one shard.
 //!
-//! Voters are chosen so that one list of wishes is met in its order of importance. Each host has a rank; the best of each
-//! distinct place come first, then the next best of all. That is the best there can be: exchanging a chosen host for
-//! another one either brings two voters to one place or lowers the rank.
+//! Voters are chosen so that a list of goals is met in order of importance. Each host has a rank.
+//! First comes the best host of each distinct place, then the next best hosts overall. This choice
+//! is optimal: replacing a chosen host either brings two voters to one place or lowers the rank.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -10,20 +10,20 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::policy::Conditions;
 use super::reason::Reason;
 use super::{HostFacts, Placed, ShardFacts, ShardPlan};
-use crate::command::Standing;
+use crate::command::HostRole;
 use crate::membership::Role;
+use crate::placement_policy::Conditions;
 use crate::types::{NodeId, ShardId};
 
 pub(super) struct Choosing<'a> {
-    /// By number, without those that were removed.
+    /// By node number, without removed hosts.
     pub(super) hosts: Vec<&'a HostFacts>,
     pub(super) shard: &'a ShardFacts,
 }
 
-/// What makes a host a better voter than another; the greatest is the best.
+/// Suitability of a host as a voter; the greatest rank is the best.
 type Rank = (bool, bool, bool, bool, bool, Reverse<usize>, Reverse<NodeId>);
 
 impl<'a> Choosing<'a> {
@@ -42,11 +42,11 @@ impl<'a> Choosing<'a> {
         self.hosts.iter().map(place).collect()
     }
 
-    /// How many voters are wanted.
+    /// Number of voters wanted.
     fn count(&self) -> usize {
         match &self.shard.policy.member {
             Some(member) => member.count,
-            None => self.hosts.iter().filter(|host| host.standing == Standing::Voter).count(),
+            None => self.hosts.iter().filter(|host| host.standing == HostRole::Voter).count(),
         }
     }
 
@@ -61,8 +61,8 @@ impl<'a> Choosing<'a> {
                 voters.insert(host.node);
             }
         }
-        // A policy that asks for more than there is takes no vote away, and never the last one.
-        let stays = |host: &&HostFacts| matches!(host.standing, Standing::Voter | Standing::Learner);
+        // A policy that asks for more voters than there are suitable hosts takes no votes away.
+        let stays = |host: &&HostFacts| matches!(host.standing, HostRole::Voter | HostRole::Learner);
         let votes_still = self.hosts.iter().filter(|host| stays(host) && !host.is_barred && self.votes(host));
         let count = self.count();
         for host in candidates.iter().chain(votes_still) {
@@ -70,8 +70,8 @@ impl<'a> Choosing<'a> {
                 voters.insert(host.node);
             }
         }
-        // The last vote never goes, whatever else is wanted of its host. Who comes back has to be gone first, so that it
-        // cannot take that vote over yet.
+        // A shard always keeps a voter, whatever else is wanted of its host. A host whose old
+        // replica is still being removed cannot get a new one yet, so it comes last.
         if voters.is_empty() {
             let candidates = self.hosts.iter().filter(|host| stays(host) || self.votes(host));
             let any = candidates.max_by_key(|host| {
@@ -91,10 +91,11 @@ impl<'a> Choosing<'a> {
         self.held(host) == Some(Some(Role::Voter))
     }
 
-    /// Whether a host can be chosen at all. One that is on its way out has to be gone first; one that is dead, or not known
-    /// yet, keeps what it has and gets nothing new.
+    /// Whether a host can be a voter at all. A host whose replica is being removed must wait until
+    /// the replica is gone. A host that is dead, or not registered yet, keeps what it has and gets
+    /// nothing new.
     fn may_vote(&self, host: &HostFacts) -> bool {
-        let stays = matches!(host.standing, Standing::Voter | Standing::Learner) && !host.is_barred;
+        let stays = matches!(host.standing, HostRole::Voter | HostRole::Learner) && !host.is_barred;
         let votes = self.votes(host);
         let can_begin = !host.is_dead && self.held(host) != Some(None);
         stays && (votes || can_begin) && self.fits(host)
@@ -109,7 +110,7 @@ impl<'a> Choosing<'a> {
     }
 
     fn rank(&self, host: &HostFacts) -> Rank {
-        let has_own_vote = self.shard.policy.member.is_none() && host.standing == Standing::Voter;
+        let has_own_vote = self.shard.policy.member.is_none() && host.standing == HostRole::Voter;
         (
             !host.is_dead,
             !host.is_draining,
@@ -121,7 +122,7 @@ impl<'a> Choosing<'a> {
         )
     }
 
-    /// The values of the tags to vary in. Without such tags, every host is a place of its own.
+    /// The values of the `vary` tags. Without such tags, every host counts as a distinct place.
     fn values(&self, host: &HostFacts) -> Vec<String> {
         let vary = &self.shard.policy.vary;
         if vary.is_empty() {
@@ -140,7 +141,7 @@ impl<'a> Choosing<'a> {
         pairs.collect::<Vec<_>>().join(";")
     }
 
-    /// Hosts that follow because policies name them, and which.
+    /// Hosts that policies name as learners, with the reason.
     fn followers(&self, voters: &BTreeSet<NodeId>) -> BTreeMap<NodeId, Reason> {
         let policy = &self.shard.policy;
         let mut followers = BTreeMap::new();
@@ -174,7 +175,7 @@ impl<'a> Choosing<'a> {
     }
 
     fn may_follow(&self, host: &HostFacts) -> bool {
-        let stays = matches!(host.standing, Standing::Voter | Standing::Learner);
+        let stays = matches!(host.standing, HostRole::Voter | HostRole::Learner);
         let is_new = self.held(host).is_none();
         stays && !host.is_draining && !(host.is_dead && is_new)
     }
@@ -185,7 +186,7 @@ impl<'a> Choosing<'a> {
             let is_apart = others.clone().any(|other| self.may_vote(other) && !other.is_dead);
             return Reason::NobodyInstead { is_apart };
         }
-        if host.standing == Standing::Leaving {
+        if host.standing == HostRole::Leaving {
             return Reason::Leaving;
         }
         if host.is_draining {
@@ -197,17 +198,17 @@ impl<'a> Choosing<'a> {
         if let Some(member) = &self.shard.policy.member {
             return Reason::Member { count: member.count, values: self.values_text(host) };
         }
-        if host.standing == Standing::Voter {
+        if host.standing == HostRole::Voter {
             return Reason::OwnVote;
         }
         let replaced = self
             .hosts
             .iter()
-            .filter(|other| other.standing == Standing::Voter && !voters.contains(&other.node));
+            .filter(|other| other.standing == HostRole::Voter && !voters.contains(&other.node));
         Reason::StandsIn(replaced.map(|other| other.node).collect())
     }
 
-    /// What a host is that does not vote, and why it does not.
+    /// The role of a host that does not vote, and why it does not vote.
     fn why_no_voter(
         &self,
         host: &HostFacts,
@@ -215,8 +216,9 @@ impl<'a> Choosing<'a> {
         followers: &BTreeMap<NodeId, Reason>,
     ) -> (Option<Role>, Reason) {
         let is_prime = self.shard.shard == ShardId::PRIME;
-        if host.standing == Standing::Leaving {
-            // It learns from the prime shard that it is gone, so that one goes last.
+        if host.standing == HostRole::Leaving {
+            // The host learns from the prime shard that it was removed, so its replica of that
+            // shard goes last.
             let role = (is_prime && host.data_shards > 0).then_some(Role::Learner);
             return (role, Reason::Leaving);
         }

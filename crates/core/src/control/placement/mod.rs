@@ -1,19 +1,20 @@
-//! Placement: which host should carry which replica, and why. A pure function of the registry.
+//! Placement: which host should have which replica, and why. A pure function of the registry.
 //!
-//! Owns the choice:
-//! - As many voters as wanted, on hosts that the policy allows, never two on one host. That number counts for more than
-//!   anything else, so a choice never makes a shard weaker.
-//! - Then as many distinct values of the tags to vary in as there can be.
-//! - Then hosts that live, hosts that are not drained, hosts with a vote of their own, those that vote already, those that
-//!   follow already, and those with the fewest votes; so nothing moves without a gain, and a dead host is replaced unless
-//!   that would bring two voters together that should be apart.
-//! - Every other host follows without a vote, unless policies say which should: it answers from its own memory. Of the prime
-//!   shard every host has a replica, whatever policies say.
+//! Owns the choice of hosts, by these goals in order:
+//! - As many voters as wanted, on hosts that the policy allows, never two on one host. This number
+//!   has priority, so a choice never weakens a shard.
+//! - Voters with as many distinct values of the `vary` tags as possible.
+//! - Hosts that are alive, then hosts that are not drained, then hosts that an operator or the
+//!   founding made voters, then current voters, then current learners, then the hosts with the
+//!   fewest votes. So nothing moves without a gain. A dead host is replaced unless that would bring
+//!   two voters to one place.
+//! - Every other host is a learner, so that it can answer reads from its own memory, unless
+//!   policies name the learners. Every host has a replica of the prime shard, whatever the policies
+//!   say.
 //!
-//! The outcome does not depend on the order in which hosts are listed. What carries it out stands in `reconcile`.
+//! The result does not depend on the order in which hosts are listed. `reconcile` carries it out.
 
 mod choice;
-pub mod policy;
 mod reason;
 #[cfg(test)]
 mod tests;
@@ -22,72 +23,75 @@ use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use crate::command::{Assignment, Explained, Explanation, Standing};
+use crate::command::{Assignment, Explained, Explanation, HostRole};
 use crate::control::registry::Registry;
 use crate::membership::Role;
+use crate::placement_policy::PlacementPolicy;
 use crate::types::{NodeId, ShardId};
 use choice::Choosing;
-use policy::Policy;
 pub use reason::Reason;
 
-/// What placement knows of a host.
+/// The facts about a host that placement uses.
 #[derive(Clone, Debug)]
 pub struct HostFacts {
-    /// Its number.
+    /// Its node number.
     pub node: NodeId,
-    /// What it announced; `None` if it has not announced itself yet: it keeps what it has, and gets nothing new.
+    /// Its tags; `None` if the host has not registered yet. Such a host keeps its replicas and gets
+    /// no new ones.
     pub tags: Option<BTreeMap<String, String>>,
-    /// What is wanted of it. One that was removed is none.
-    pub standing: Standing,
-    /// See [`Seat::is_barred`](crate::control::registry::Seat::is_barred).
+    /// The role that the registry wants it to have. Removed hosts are ignored.
+    pub standing: HostRole,
+    /// See [`HostEntry::is_barred`](crate::topology::HostEntry::is_barred).
     pub is_barred: bool,
-    /// See [`Seat::draining`](crate::control::registry::Seat::draining).
+    /// See [`HostEntry::draining`](crate::topology::HostEntry::draining).
     pub is_draining: bool,
-    /// See [`Seat::is_dead`](crate::control::registry::Seat::is_dead).
+    /// See [`HostEntry::is_dead`](crate::topology::HostEntry::is_dead).
     pub is_dead: bool,
-    /// Votes that it has in other shards: who has few gets the next.
+    /// Number of its votes in other shards. Of equally suitable hosts, the one with the fewest
+    /// votes gets the next.
     pub votes: usize,
-    /// Data shards that it has a replica of.
+    /// Number of data shards of which it has a replica.
     pub data_shards: usize,
 }
 
-/// What placement knows of a shard.
+/// The facts about a shard that placement uses.
 #[derive(Clone, Debug)]
 pub struct ShardFacts {
     /// Its number.
     pub shard: ShardId,
-    /// What its tags say.
-    pub policy: Policy,
-    /// What is wanted now of its replicas, by host; `None` for one on its way out.
+    /// The policy in its tags.
+    pub policy: PlacementPolicy,
+    /// The roles now wanted of its replicas, by host; `None` for a replica that is being removed.
     pub held: BTreeMap<NodeId, Option<Role>>,
 }
 
-/// What a host should be to a shard, and why.
+/// The role that a host should have in a shard, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// What its replica should do; `None`: it should have none.
+    /// The role of its replica; `None`: it should have none.
     pub role: Option<Role>,
-    /// Why that, and not more.
+    /// Why it has this role.
     pub reason: Reason,
 }
 
-/// What every host should be to a shard.
+/// The placement of every host in a shard.
 pub type ShardPlan = BTreeMap<NodeId, Placed>;
 
-/// Decides about one shard. Hosts may be in any order.
+/// Computes the placement of one shard. Hosts may be in any order.
 pub fn place(hosts: &[HostFacts], shard: &ShardFacts) -> ShardPlan {
-    let mut hosts: Vec<&HostFacts> = hosts.iter().filter(|host| host.standing != Standing::Removed).collect();
+    let mut hosts: Vec<&HostFacts> = hosts.iter().filter(|host| host.standing != HostRole::Removed).collect();
     hosts.sort_unstable_by_key(|host| host.node);
     Choosing { hosts, shard }.choose()
 }
 
-/// The plan of a shard of the registry; `None` if there is none of that number.
+/// The placement of a shard of the registry; `None` if there is no such shard.
 pub fn plan(registry: &Registry, shard: ShardId) -> Option<ShardPlan> {
     let facts = shard_facts(registry, shard)?;
     Some(place(&host_facts(registry), &facts))
 }
 
-/// The plan of a shard in words, beside what stands in the registry; `None` if there is none of that number.
+/// The placement of a shard with the reasons as text, compared with the registry; `None` if there
+/// is no such shard.
 pub fn explain(registry: &Registry, shard: ShardId) -> Option<Explanation> {
     let explained = |(node, placed): (NodeId, Placed)| {
         let held = registry.replica_on(shard, node);
@@ -102,8 +106,9 @@ pub fn explain(registry: &Registry, shard: ShardId) -> Option<Explanation> {
     Some(Explanation { shard, hosts: plan(registry, shard)?.into_iter().map(explained).collect() })
 }
 
-/// What must change for every shard to be as it should: at most `most` assignments, unless one shard alone needs more. Those
-/// of one shard are never parted, or it could lose a voter before it has the next one.
+/// The assignments that bring the registry to the placement: at most `most`, unless one shard alone
+/// needs more. The assignments of one shard stay together, because the shard could otherwise lose a
+/// voter before it has the replacement.
 pub fn assignments(registry: &Registry, most: usize) -> Vec<Assignment> {
     let mut hosts = host_facts(registry);
     let mut all = Vec::new();
@@ -113,7 +118,7 @@ pub fn assignments(registry: &Registry, most: usize) -> Vec<Assignment> {
         let due: Vec<Assignment> = plan
             .iter()
             .filter(|(node, placed)| match facts.held.get(node) {
-                // It comes back under another number, once this one is gone.
+                // The host gets a replica with a new number once this one is gone.
                 Some(None) => false,
                 Some(held) => *held != placed.role,
                 None => placed.role.is_some(),
@@ -123,7 +128,7 @@ pub fn assignments(registry: &Registry, most: usize) -> Vec<Assignment> {
         if !all.is_empty() && all.len() + due.len() > most {
             break;
         }
-        // What is decided for one shard counts for the next: new votes are not all given to the same host.
+        // Count the new votes for the next shards, so that one host does not get all of them.
         for assignment in due.iter().filter(|assignment| assignment.role == Some(Role::Voter)) {
             let host = hosts.iter_mut().find(|host| host.node == assignment.node);
             host.into_iter().for_each(|host| host.votes += 1);
@@ -140,26 +145,26 @@ fn host_facts(registry: &Registry) -> Vec<HostFacts> {
         *votes += usize::from(replica.wanted == Some(Role::Voter));
         *data_shards += usize::from(replica.shard != ShardId::PRIME);
     }
-    let facts = |(&node, seat): (&NodeId, &crate::control::registry::Seat)| {
+    let facts = |(&node, host_entry): (&NodeId, &crate::topology::HostEntry)| {
         let (votes, data_shards) = votes.get(&node).copied().unwrap_or_default();
         HostFacts {
             node,
-            tags: seat.host.as_ref().map(|host| host.info.tags.clone()),
-            standing: seat.standing,
-            is_barred: seat.is_barred,
-            is_draining: seat.draining,
-            is_dead: seat.is_dead,
+            tags: host_entry.host.as_ref().map(|host| host.info.tags.clone()),
+            standing: host_entry.standing,
+            is_barred: host_entry.is_barred,
+            is_draining: host_entry.draining,
+            is_dead: host_entry.is_dead,
             votes,
             data_shards,
         }
     };
-    registry.seats().iter().map(facts).collect()
+    registry.host_entries().iter().map(facts).collect()
 }
 
 fn shard_facts(registry: &Registry, shard: ShardId) -> Option<ShardFacts> {
     let row = registry.shards().get(&shard)?;
-    // What the registry took, it could read.
-    let policy = Policy::parse(&row.tags).unwrap_or_default();
+    // The registry accepts only policies that parse.
+    let policy = PlacementPolicy::parse(&row.tags).unwrap_or_default();
     let held = registry.wanted(shard).map(|(_, node, wanted)| (node, wanted)).collect();
     Some(ShardFacts { shard, policy, held })
 }

@@ -1,4 +1,4 @@
-//! Why a host is what it is to a shard, in words.
+//! Why a host has its role in a shard, as text.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,56 +9,56 @@ use crate::types::NodeId;
 /// Why a host votes, follows, or has no replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It votes: a founder, or added by an operator, and no policy says otherwise.
+    /// It votes: it is a founder or was made a voter by an operator, and no policy says otherwise.
     OwnVote,
-    /// It votes: one of those that the policy asks for.
+    /// It votes: it is one of the members that the policy asks for.
     Member {
-        /// How many it asks for.
+        /// Number of members in the policy.
         count: usize,
-        /// What sets it apart from the others: values of the tags to vary in.
+        /// Its values of the `vary` tags.
         values: String,
     },
-    /// It votes in place of others, which are dead or drained.
+    /// It votes in place of these hosts, which are dead or drained.
     StandsIn(Vec<NodeId>),
-    /// It votes though it is dead: nobody can take its place.
+    /// It votes though it is dead: no other host can replace it.
     NobodyInstead {
-        /// Whether there would be somebody, if voters did not have to be apart.
+        /// Whether another host could replace it if voters did not have to be in distinct places.
         is_apart: bool,
     },
-    /// It votes though the policy names others: there are not enough of those.
+    /// It votes though the policy does not allow it: too few allowed hosts exist.
     NobodyFits,
-    /// It votes though it is drained: nobody can take its place.
+    /// It votes though it is drained: no other host can replace it.
     DrainedVoter,
-    /// It follows: there are enough voters.
+    /// It is a learner: there are enough voters.
     EnoughVoters {
-        /// Which.
+        /// The voters.
         voters: Vec<NodeId>,
     },
-    /// It follows: a voter has the same values of the tags to vary in.
+    /// It is a learner: a voter has the same values of the `vary` tags.
     SameValues {
-        /// Who votes there.
+        /// That voter.
         voter: NodeId,
         /// Those values.
         values: String,
     },
-    /// It follows: an operator took its vote away.
+    /// It is a learner: an operator took its vote away.
     Barred,
     /// It has no vote because it is dead.
     Dead,
     /// It is being drained.
     Drained,
-    /// It does not have the tags that voters should have.
+    /// It does not have the tags that the policy requires of voters.
     NotMember {
-        /// Those tags.
+        /// The required tags.
         conditions: String,
     },
-    /// It follows: one of this group.
+    /// It is a learner: it belongs to this replica group.
     ReplicaGroup(String),
-    /// It follows: its tags are covered.
+    /// It is a learner: a `cover` policy names its tags.
     Covered,
     /// It has no replica: policies name other hosts.
     NotNamed,
-    /// It has not announced itself yet.
+    /// It has not registered yet.
     Unknown,
     /// It is leaving the cluster.
     Leaving,

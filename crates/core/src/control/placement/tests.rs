@@ -1,4 +1,4 @@
-//! What placement promises, over clusters and policies of every kind.
+//! Properties of placement, over random clusters and policies.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -18,7 +18,7 @@ fn host(node: u64, zone_name: &str) -> HostFacts {
     HostFacts {
         node: NodeId(node),
         tags: zone(zone_name),
-        standing: Standing::Learner,
+        standing: HostRole::Learner,
         is_barred: false,
         is_draining: false,
         is_dead: false,
@@ -27,12 +27,12 @@ fn host(node: u64, zone_name: &str) -> HostFacts {
     }
 }
 
-fn policy(tags: &[(&str, &str)]) -> Policy {
+fn policy(tags: &[(&str, &str)]) -> PlacementPolicy {
     let tags = tags.iter().map(|(name, value)| (format!("placement:{name}"), String::from(*value)));
-    Policy::parse(&tags.collect()).expect("a policy")
+    PlacementPolicy::parse(&tags.collect()).expect("a policy")
 }
 
-fn shard(policy: Policy, held: &[(u64, Option<Role>)]) -> ShardFacts {
+fn shard(policy: PlacementPolicy, held: &[(u64, Option<Role>)]) -> ShardFacts {
     let held = held.iter().map(|&(node, role)| (NodeId(node), role)).collect();
     ShardFacts { shard: ShardId(1), policy, held }
 }
@@ -49,7 +49,7 @@ fn reason(plan: &ShardPlan, node: u64) -> String {
 const VOTER: Option<Role> = Some(Role::Voter);
 const LEARNER: Option<Role> = Some(Role::Learner);
 
-/// The reference's walk: three zones, three voters, three more hosts in the same zones.
+/// Three zones with one voter each, and three more hosts in the same zones.
 #[test]
 fn joiners_follow_and_take_the_place_of_the_dead_where_zones_allow() {
     let mut hosts: Vec<HostFacts> = (1..=6).map(|node| host(node, ZONES[(node as usize - 1) % 3])).collect();
@@ -76,26 +76,26 @@ fn joiners_follow_and_take_the_place_of_the_dead_where_zones_allow() {
 fn without_policies_those_vote_who_were_given_a_vote() {
     let mut hosts: Vec<HostFacts> = (1..=5).map(|node| host(node, "a")).collect();
     for host in &mut hosts[..3] {
-        host.standing = Standing::Voter;
+        host.standing = HostRole::Voter;
     }
     let held = [(1, VOTER), (2, VOTER), (3, VOTER)];
-    let plan = place(&hosts, &shard(Policy::default(), &held));
+    let plan = place(&hosts, &shard(PlacementPolicy::default(), &held));
     assert_eq!(voters(&plan), [1, 2, 3]);
     assert_eq!(reason(&plan, 4), "no vote: there are enough voters, nodes 1, 2, 3");
     hosts[2].is_dead = true;
-    let plan = place(&hosts, &shard(Policy::default(), &held));
+    let plan = place(&hosts, &shard(PlacementPolicy::default(), &held));
     assert_eq!((voters(&plan), reason(&plan, 4).as_str()), ([1, 2, 4].into(), "it votes in place of node 3"));
     hosts[3].is_barred = true;
     hosts[4].is_barred = true;
-    let plan = place(&hosts, &shard(Policy::default(), &held));
+    let plan = place(&hosts, &shard(PlacementPolicy::default(), &held));
     assert_eq!(voters(&plan), [1, 2, 3], "there is nobody else");
     hosts[2].is_dead = false;
-    hosts[3].standing = Standing::Voter;
+    hosts[3].standing = HostRole::Voter;
     hosts[3].is_barred = false;
-    let plan = place(&hosts, &shard(Policy::default(), &held));
+    let plan = place(&hosts, &shard(PlacementPolicy::default(), &held));
     assert_eq!(voters(&plan), [1, 2, 3, 4], "it was added");
-    hosts[0].standing = Standing::Leaving;
-    let plan = place(&hosts, &shard(Policy::default(), &held));
+    hosts[0].standing = HostRole::Leaving;
+    let plan = place(&hosts, &shard(PlacementPolicy::default(), &held));
     assert_eq!((voters(&plan), plan[&NodeId(1)].role), ([2, 3, 4].into(), None));
 }
 
@@ -112,19 +112,19 @@ fn a_drained_host_is_emptied_where_others_can_take_over() {
     assert_eq!(place(&hosts, &facts)[&NodeId(1)].role, LEARNER, "every host has the prime shard");
 }
 
-/// Who comes back under another number has to be gone first, and the last vote never goes.
+/// A host whose replica is being removed gets none yet, and the last vote stays.
 #[test]
 fn the_last_votes_stay_until_another_replica_can_take_them() {
     let mut hosts = [host(1, "a"), host(2, "b")];
-    (hosts[0].standing, hosts[0].is_draining) = (Standing::Voter, true);
+    (hosts[0].standing, hosts[0].is_draining) = (HostRole::Voter, true);
     let on_its_way_out = [(1, None), (2, VOTER)];
-    hosts[1].standing = Standing::Leaving;
+    hosts[1].standing = HostRole::Leaving;
     let plan = place(&hosts, &shard(policy(&[]), &on_its_way_out));
     assert_eq!(plan[&NodeId(2)].role, VOTER, "although it leaves");
-    (hosts[1].standing, hosts[1].is_barred) = (Standing::Learner, true);
+    (hosts[1].standing, hosts[1].is_barred) = (HostRole::Learner, true);
     let plan = place(&hosts, &shard(policy(&[]), &on_its_way_out));
     assert_eq!(plan[&NodeId(2)].role, VOTER, "although its vote was taken away");
-    hosts[1].standing = Standing::Leaving;
+    hosts[1].standing = HostRole::Leaving;
     let plan = place(&hosts, &shard(policy(&[]), &[(1, VOTER), (2, VOTER)]));
     assert_eq!(voters(&plan), [1], "it goes once the other one votes");
 }
@@ -178,10 +178,10 @@ fn any_host(node: u64) -> impl Strategy<Value = HostFacts> {
         1 => Just(None),
     ];
     let standing = prop_oneof![
-        3 => Just(Standing::Voter),
-        4 => Just(Standing::Learner),
-        1 => Just(Standing::Leaving),
-        1 => Just(Standing::Removed),
+        3 => Just(HostRole::Voter),
+        4 => Just(HostRole::Learner),
+        1 => Just(HostRole::Leaving),
+        1 => Just(HostRole::Removed),
     ];
     let flags = (prop::bool::weighted(0.1), prop::bool::weighted(0.15), prop::bool::weighted(0.2));
     (tags, standing, flags, 0..9_usize).prop_map(move |(tags, standing, flags, votes)| HostFacts {
@@ -218,12 +218,12 @@ fn any_shard() -> impl Strategy<Value = ShardFacts> {
             ("placement:cover", cover.map(|at| format!("zone={}", ZONES[at]))),
         ];
         let tags = tags.into_iter().filter_map(|(name, value)| Some((String::from(name), value?)));
-        let policy = Policy::parse(&tags.collect()).expect("a policy");
+        let policy = PlacementPolicy::parse(&tags.collect()).expect("a policy");
         ShardFacts { shard: ShardId(number), policy, held }
     })
 }
 
-/// What follows if everything is done as planned; who is to go has gone.
+/// The shard after the plan was carried out and removed replicas are gone.
 fn carried_out(shard: &ShardFacts, plan: &ShardPlan) -> ShardFacts {
     let mut held: BTreeMap<NodeId, Option<Role>> = BTreeMap::new();
     for (&node, placed) in plan {
@@ -234,7 +234,7 @@ fn carried_out(shard: &ShardFacts, plan: &ShardPlan) -> ShardFacts {
     ShardFacts { held, ..shard.clone() }
 }
 
-/// The hosts that may vote, by the words of the documentation.
+/// The hosts that may vote, as the documentation defines them.
 fn eligible<'a>(hosts: &'a [HostFacts], shard: &'a ShardFacts) -> impl Iterator<Item = &'a HostFacts> {
     hosts.iter().filter(move |host| {
         let held = shard.held.get(&host.node);
@@ -244,7 +244,7 @@ fn eligible<'a>(hosts: &'a [HostFacts], shard: &'a ShardFacts) -> impl Iterator<
             (Some(member), Some(tags)) => member.conditions.hold(tags),
             (Some(_), None) => votes,
         };
-        matches!(host.standing, Standing::Voter | Standing::Learner)
+        matches!(host.standing, HostRole::Voter | HostRole::Learner)
             && !host.is_barred
             && fits
             && (votes || (!host.is_dead && held != Some(&None)))
@@ -265,18 +265,18 @@ proptest! {
         let plan = place(&hosts, &shard);
         let wanted = match &shard.policy.member {
             Some(member) => member.count,
-            None => hosts.iter().filter(|host| host.standing == Standing::Voter).count(),
+            None => hosts.iter().filter(|host| host.standing == HostRole::Voter).count(),
         };
         let able: BTreeSet<u64> = eligible(&hosts, &shard).map(|host| host.node.0).collect();
-        let stays = |host: &&HostFacts| matches!(host.standing, Standing::Voter | Standing::Learner);
+        let stays = |host: &&HostFacts| matches!(host.standing, HostRole::Voter | HostRole::Learner);
         let votes_still = hosts.iter().filter(stays).filter(|host| {
             !host.is_barred && shard.held.get(&host.node) == Some(&VOTER)
         });
         let kept: BTreeSet<u64> = able.iter().copied().chain(votes_still.map(|host| host.node.0)).collect();
         let voters = voters(&plan);
-        // A plan has one entry a host, so that no host votes twice.
+        // A plan has one entry for each host, so no host votes twice.
         let leaves_a_vote = |host: &HostFacts| {
-            host.standing == Standing::Leaving && shard.held.get(&host.node) == Some(&VOTER)
+            host.standing == HostRole::Leaving && shard.held.get(&host.node) == Some(&VOTER)
         };
         let least = usize::from(hosts.iter().any(|host| stays(&host) || leaves_a_vote(host)));
         prop_assert_eq!(voters.len(), wanted.min(kept.len()).max(least));
@@ -302,7 +302,8 @@ proptest! {
     fn a_plan_that_is_carried_out_stays(hosts in any_hosts(), shard in any_shard()) {
         let first = place(&hosts, &shard);
         let after = carried_out(&shard, &first);
-        // Who was on the way out may come back now, and everything may follow from that: once.
+        // Hosts whose replicas were being removed may get new ones now, which can change the plan
+        // once more.
         let settled = carried_out(&after, &place(&hosts, &after));
         let again = place(&hosts, &settled);
         prop_assert_eq!(carried_out(&settled, &again).held, settled.held);
@@ -315,7 +316,7 @@ proptest! {
         prop_assert_eq!(place(&hosts, &shard), place(&shuffled, &shard));
     }
 
-    /// A voter goes only if it had to, or if the one that comes is better in something that is told.
+    /// A voter is replaced only if it must be, or by a host that ranks higher in a documented goal.
     #[test]
     fn nothing_moves_without_a_gain(hosts in any_hosts(), shard in any_shard()) {
         let plan = place(&hosts, &shard);
@@ -325,7 +326,7 @@ proptest! {
             .collect();
         let went = eligible(&hosts, &shard)
             .filter(|host| !after.contains(&host.node.0) && shard.held.get(&host.node) == Some(&VOTER));
-        let has_own_vote = |host: &HostFacts| shard.policy.member.is_none() && host.standing == Standing::Voter;
+        let has_own_vote = |host: &HostFacts| shard.policy.member.is_none() && host.standing == HostRole::Voter;
         for gone in went {
             let gain = |new: &&HostFacts| {
                 (gone.is_dead && !new.is_dead)
@@ -339,7 +340,7 @@ proptest! {
         }
     }
 
-    /// One more host never makes a voter that lives move, unless zones or votes of their own say so.
+    /// A new host never displaces a live voter, unless zones or operator votes require it.
     #[test]
     fn a_newcomer_moves_nobody(mut hosts in any_hosts(), facts in any_shard()) {
         for host in &mut hosts {
@@ -359,7 +360,7 @@ proptest! {
     #[test]
     fn every_host_has_the_prime_shard(hosts in any_hosts(), facts in any_shard()) {
         let plan = place(&hosts, &ShardFacts { shard: ShardId::PRIME, ..facts });
-        for host in hosts.iter().filter(|host| matches!(host.standing, Standing::Voter | Standing::Learner)) {
+        for host in hosts.iter().filter(|host| matches!(host.standing, HostRole::Voter | HostRole::Learner)) {
             prop_assert!(plan[&host.node].role.is_some());
         }
     }

@@ -1,31 +1,32 @@
-//! Changes of what is wanted of replicas and shards: which is where, and by which policy.
+//! Changes of the wanted replicas and of the tags of shards.
 //!
-//! Owns that such changes are consistent with what is there when they are applied. Which ones are made is decided by the
-//! leader of the prime shard, which saw an earlier state: an assignment that was made on another state changes nothing, and
-//! is made again.
+//! Owns the check that such changes are consistent with the state at the time they are applied. The
+//! leader of the prime shard decides on the changes and may have seen an earlier state. An
+//! assignment based on another state changes nothing; the leader makes it again.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::Registry;
-use super::tables::Replica;
 use crate::command::{Assignment, Denial, Reply};
-use crate::control::placement::policy;
 use crate::limits;
 use crate::membership::Role;
+use crate::placement_policy::PlacementPolicy;
+use crate::topology::Replica;
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Version};
 
 impl Registry {
-    /// Gives hosts replicas, other roles for those that they have, or takes them away; if nothing has changed since `seen`.
+    /// Assigns replicas to hosts, changes their roles, or removes them, if nothing has changed
+    /// since `seen`.
     pub fn assign(&mut self, index: LogIndex, seen: LogIndex, assignments: &[Assignment]) -> Reply {
         if seen != self.changed {
             return Reply::ConditionFailed { current: Version(self.changed.0) };
         }
         for &Assignment { shard, node, role } in assignments {
             let stays = self
-                .seats
+                .host_entries
                 .get(&node)
-                .is_some_and(|seat| role.is_none() || seat.stays() || shard == ShardId::PRIME);
+                .is_some_and(|host_entry| role.is_none() || host_entry.stays() || shard == ShardId::PRIME);
             if !self.shards.contains_key(&shard) || !stays {
                 continue;
             }
@@ -40,7 +41,8 @@ impl Registry {
         Reply::HostChanged
     }
 
-    /// Forgets a replica that was to go and is gone: no voter of its shard would ask for its vote again.
+    /// Deletes a replica that was to be removed and is gone. No voter of its shard would ask for
+    /// its vote again.
     pub fn forget_replica(&mut self, index: LogIndex, id: ReplicaId) -> Reply {
         match self.replicas.get(&id) {
             Some(replica) if replica.wanted.is_some() => Reply::Denied(Denial::NotLeaving),
@@ -54,7 +56,7 @@ impl Registry {
         }
     }
 
-    /// Sets tags of a shard, or takes those away that have no value. Policies must make sense.
+    /// Sets tags of a shard, and removes those with the value `None`. Policies must parse.
     pub fn tag_shard(&mut self, index: LogIndex, shard: ShardId, tags: &[(String, Option<String>)]) -> Reply {
         let Some(row) = self.shards.get_mut(&shard) else { return Reply::Denied(Denial::UnknownShard) };
         let mut changed = row.tags.clone();
@@ -65,7 +67,7 @@ impl Registry {
             };
         }
         let bytes: usize = changed.iter().map(|(name, value)| name.len() + value.len()).sum();
-        if bytes > limits::SHARD_TAGS_BYTES_MAX || policy::Policy::parse(&changed).is_err() {
+        if bytes > limits::SHARD_TAGS_BYTES_MAX || PlacementPolicy::parse(&changed).is_err() {
             return Reply::Denied(Denial::InvalidPolicy);
         }
         if changed != row.tags {
@@ -88,7 +90,7 @@ impl Registry {
         self.last_replica
     }
 
-    /// What is to go, goes: it cannot come back under its number.
+    /// A replica that is being removed stays so, because it cannot come back under its number.
     fn want(&mut self, index: LogIndex, id: ReplicaId, role: Option<Role>) {
         let Some(replica) = self.replicas.get_mut(&id) else { return };
         if replica.wanted.is_some() && replica.wanted != role {
@@ -97,13 +99,13 @@ impl Registry {
         }
     }
 
-    /// What is wanted of the replicas of a shard.
+    /// The wanted roles of a shard's replicas.
     pub fn wanted(&self, shard: ShardId) -> impl Iterator<Item = (ReplicaId, NodeId, Option<Role>)> {
         let rows = self.replicas.iter().filter(move |(_, replica)| replica.shard == shard);
         rows.map(|(&id, replica)| (id, replica.node, replica.wanted))
     }
 
-    /// The replicas that a node should carry, with those on their way out.
+    /// The replicas assigned to a node, including those that are being removed.
     pub fn carried_by(&self, node: NodeId) -> Vec<(ReplicaId, ShardId)> {
         let rows = self.replicas.iter().filter(|(_, replica)| replica.node == node);
         rows.map(|(&id, replica)| (id, replica.shard)).collect()

@@ -1,55 +1,28 @@
-//! Slots on their way, and shards that are added and removed: changes of which shard holds what.
+//! Moves of slots, and the addition and removal of shards.
 //!
-//! Owns the order of moves. A move is done when no earlier one names either of its shards any more, so each shard takes part in
-//! one at a time, in the order of their numbers, as `machine::moving` relies on. The map changes when a move is finished:
-//! until then its slots are the giver's here, whatever the two shards have come to.
+//! Owns the order of moves. A move is carried out when no earlier unfinished move names either of
+//! its shards. So each shard takes part in one move at a time, in the order of their numbers, as
+//! `machine::moving` requires. The slot map changes when a move finishes. Until then it names the
+//! giver, whatever the state of the two shards.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::Registry;
-use super::tables::Shard;
-use crate::codec::{self, DecodeError, Decoder};
 use crate::command::{Denial, Reply};
-use crate::control::placement::{self, policy};
+use crate::control::placement;
 use crate::control::rebalance;
-use crate::control::slot_set::SlotSet;
 use crate::deliberate::Fault;
 use crate::limits;
 use crate::membership::Role;
+use crate::placement_policy::PlacementPolicy;
+use crate::slots::slot_set::SlotSet;
+use crate::topology::{Migration, Shard};
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId};
 
-/// A move of slots.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Migration {
-    /// Who gives them.
-    pub from: ShardId,
-    /// Who receives them.
-    pub to: ShardId,
-    /// Which.
-    pub slots: SlotSet,
-    /// Log index at which it was wanted.
-    pub created: LogIndex,
-}
-
-impl Migration {
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        for number in [self.from.0, self.to.0, self.created.0] {
-            codec::put_varint(out, number);
-        }
-        self.slots.encode(out);
-    }
-
-    pub(super) fn decode(decoder: &mut Decoder<'_>) -> Result<Migration, DecodeError> {
-        let (from, to) = (ShardId(decoder.varint()?), ShardId(decoder.varint()?));
-        let created = LogIndex(decoder.varint()?);
-        Ok(Migration { from, to, slots: SlotSet::decode(decoder)?, created })
-    }
-}
-
 impl Registry {
-    /// Gives the cluster another data shard, which holds no slots. Its first voters are those that its policy asks for.
+    /// Adds a data shard that holds no slots. Its first voters are those that its policy asks for.
     pub fn add_shard(
         &mut self,
         index: LogIndex,
@@ -57,7 +30,7 @@ impl Registry {
         tags: BTreeMap<String, String>,
     ) -> Reply {
         let bytes: usize = tags.iter().map(|(name, value)| name.len() + value.len()).sum();
-        if bytes > limits::SHARD_TAGS_BYTES_MAX || policy::Policy::parse(&tags).is_err() {
+        if bytes > limits::SHARD_TAGS_BYTES_MAX || PlacementPolicy::parse(&tags).is_err() {
             return Reply::Denied(Denial::InvalidPolicy);
         }
         let data_shards = self.shards.keys().filter(|shard| **shard != ShardId::PRIME).count();
@@ -88,11 +61,12 @@ impl Registry {
         Reply::ShardAdded { shard }
     }
 
-    /// Removes a data shard that owns no slots, with all its replicas: each host ends its own when it learns of it. There is
-    /// always another data shard, because the slots belong to some.
+    /// Removes a data shard that owns no slots, with all its replicas. Each host stops its replica
+    /// when it learns of the removal. At least one data shard remains, because every slot belongs
+    /// to a shard.
     ///
-    /// The registry's map changes only when the receiver of a move owns the slots, so no key can be left behind; what the
-    /// shard had still to purge goes with it.
+    /// The slot map changes only when the receiver of a move owns the slots, so no key can be lost.
+    /// Keys that the shard had released but not yet removed go with it.
     pub fn remove_shard(&mut self, index: LogIndex, shard: ShardId) -> Reply {
         if shard == ShardId::PRIME || !self.shards.contains_key(&shard) {
             return Reply::Denied(Denial::UnknownShard);
@@ -109,7 +83,8 @@ impl Registry {
         Reply::HostChanged
     }
 
-    /// Wants all data shards to hold as many slots as the others, with as few moved as that takes.
+    /// Plans moves after which all data shards hold equally many slots, with as few slots moved as
+    /// possible.
     pub fn rebalance(&mut self, index: LogIndex) -> Reply {
         let shards = self.shards.keys().copied().filter(|shard| *shard != ShardId::PRIME);
         let shares = shards.map(|shard| (shard, self.share_to_be(shard))).collect();
@@ -124,7 +99,7 @@ impl Registry {
         Reply::Moving { moves: count, last: self.last_migration }
     }
 
-    /// Wants a shard to hold these slots, whoever holds them now.
+    /// Plans moves after which a shard holds these slots.
     pub fn move_slots(&mut self, index: LogIndex, slots: &SlotSet, to: ShardId) -> Reply {
         if to == ShardId::PRIME || !self.shards.contains_key(&to) {
             return Reply::Denied(Denial::UnknownShard);
@@ -153,7 +128,7 @@ impl Registry {
         Reply::Moving { moves: count, last: self.last_migration }
     }
 
-    /// The receiver of a move owns its slots.
+    /// Finishes a move whose receiver owns the slots.
     pub fn finish_migration(&mut self, index: LogIndex, id: MigrationId) -> Reply {
         if let Some(migration) = self.migrations.remove(&id) {
             self.slots.give(id, &migration.slots, (migration.from, migration.to));
@@ -168,7 +143,7 @@ impl Registry {
         self.migrations.insert(self.last_migration, migration);
     }
 
-    /// What a shard holds once all moves are done.
+    /// The slots that a shard will hold once all moves are finished.
     fn share_to_be(&self, shard: ShardId) -> SlotSet {
         let mut share = self.slots.share(shard);
         for migration in self.migrations.values() {
@@ -181,17 +156,17 @@ impl Registry {
         share
     }
 
-    /// Moves that are not finished.
+    /// Unfinished moves.
     pub fn migrations(&self) -> &BTreeMap<MigrationId, Migration> {
         &self.migrations
     }
 
-    /// The last number of a move that was given out.
+    /// The highest assigned move number.
     pub fn last_migration(&self) -> MigrationId {
         self.last_migration
     }
 
-    /// The move in which a shard is to give slots away now.
+    /// The move in which a shard should give slots away now.
     pub fn move_from(&self, shard: ShardId) -> Option<(MigrationId, &Migration)> {
         let names = |migration: &Migration, shard| migration.from == shard || migration.to == shard;
         let first = |shard| self.migrations.iter().find(move |(_, migration)| names(migration, shard));

@@ -3,39 +3,39 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::migrations::Migration;
-use super::tables::{Replica, Shard};
-use super::{Host, Registry, Seat};
+use super::{Host, HostEntry, Registry};
 use crate::codec::{self, DecodeError, Decoder};
-use crate::command::{HostInfo, Standing};
-use crate::control::slot_map::SlotMap;
+use crate::command::{HostInfo, HostRole};
 use crate::deliberate::Faults;
+use crate::slots::slot_map::SlotMap;
+use crate::topology::{Migration, Replica, Shard};
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId};
 
 impl Registry {
-    /// Begins a snapshot behind `header`. The registry is small: its one block is made at once.
+    /// Begins a snapshot after `header`. The registry is small, so its only block is made at once.
     pub(crate) fn begin_snapshot(&mut self, header: Vec<u8>) {
         let mut block = header;
         self.encode(&mut block);
         self.snapshot = Some(block);
     }
 
-    /// The block of the snapshot, once.
+    /// Takes the block of the snapshot.
     pub(crate) fn next_block(&mut self) -> Option<Vec<u8>> {
         self.snapshot.take()
     }
 
-    /// Drops the snapshot that was begun.
+    /// Drops the unfinished snapshot.
     pub(crate) fn abandon_snapshot(&mut self) {
         self.snapshot = None;
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        for number in [self.changed.0, self.last_replica.0, self.last_shard.0, self.seats.len() as u64] {
+        for number in [self.changed.0, self.last_replica.0, self.last_shard.0, self.host_entries.len() as u64]
+        {
             codec::put_varint(out, number);
         }
-        for (node, seat) in &self.seats {
-            encode_seat(*node, seat, out);
+        for (node, host_entry) in &self.host_entries {
+            encode_host_entry(*node, host_entry, out);
         }
         codec::put_varint(out, self.shards.len() as u64);
         for (id, shard) in &self.shards {
@@ -56,15 +56,15 @@ impl Registry {
         }
     }
 
-    /// The registry of a snapshot, behind the header.
+    /// Decodes the registry of a snapshot, after the header.
     pub(crate) fn restore(decoder: &mut Decoder<'_>) -> Result<Registry, DecodeError> {
         let changed = LogIndex(decoder.varint()?);
         let last_replica = ReplicaId(decoder.varint()?);
         let last_shard = ShardId(decoder.varint()?);
-        let mut seats = BTreeMap::new();
+        let mut host_entries = BTreeMap::new();
         for _ in 0..decoder.varint()? {
-            let (node, seat) = decode_seat(decoder)?;
-            seats.insert(node, seat);
+            let (node, host_entry) = decode_host_entry(decoder)?;
+            host_entries.insert(node, host_entry);
         }
         let mut shards = BTreeMap::new();
         for _ in 0..decoder.varint()? {
@@ -84,7 +84,7 @@ impl Registry {
             migrations.insert(id, Migration::decode(decoder)?);
         }
         Ok(Registry {
-            seats,
+            host_entries,
             shards,
             replicas,
             last_replica,
@@ -103,31 +103,35 @@ const FLAG_DRAINING: u8 = 1;
 const FLAG_BARRED: u8 = 2;
 const FLAG_DEAD: u8 = 4;
 
-fn encode_seat(node: NodeId, seat: &Seat, out: &mut Vec<u8>) {
+fn encode_host_entry(node: NodeId, host_entry: &HostEntry, out: &mut Vec<u8>) {
     codec::put_varint(out, node.0);
-    out.push(match seat.standing {
-        Standing::Voter => 0,
-        Standing::Learner => 1,
-        Standing::Leaving => 2,
-        Standing::Removed => 3,
+    out.push(match host_entry.standing {
+        HostRole::Voter => 0,
+        HostRole::Learner => 1,
+        HostRole::Leaving => 2,
+        HostRole::Removed => 3,
     });
-    let flags = [(seat.draining, FLAG_DRAINING), (seat.is_barred, FLAG_BARRED), (seat.is_dead, FLAG_DEAD)];
+    let flags = [
+        (host_entry.draining, FLAG_DRAINING),
+        (host_entry.is_barred, FLAG_BARRED),
+        (host_entry.is_dead, FLAG_DEAD),
+    ];
     out.push(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum());
-    out.push(u8::from(seat.host.is_some()));
-    if let Some(host) = &seat.host {
+    out.push(u8::from(host_entry.host.is_some()));
+    if let Some(host) = &host_entry.host {
         host.info.encode(out);
         codec::put_varint(out, host.created.0);
         codec::put_varint(out, host.updated.0);
     }
 }
 
-fn decode_seat(decoder: &mut Decoder<'_>) -> Result<(NodeId, Seat), DecodeError> {
+fn decode_host_entry(decoder: &mut Decoder<'_>) -> Result<(NodeId, HostEntry), DecodeError> {
     let node = NodeId(decoder.varint()?);
     let standing = match decoder.u8()? {
-        0 => Standing::Voter,
-        1 => Standing::Learner,
-        2 => Standing::Leaving,
-        3 => Standing::Removed,
+        0 => HostRole::Voter,
+        1 => HostRole::Learner,
+        2 => HostRole::Leaving,
+        3 => HostRole::Removed,
         _ => return Err(DecodeError::UnknownTag("standing of a host")),
     };
     let flags = decoder.u8()?;
@@ -142,5 +146,5 @@ fn decode_seat(decoder: &mut Decoder<'_>) -> Result<(NodeId, Seat), DecodeError>
     };
     let is_set = |flag| flags & flag != 0;
     let (draining, is_barred, is_dead) = (is_set(FLAG_DRAINING), is_set(FLAG_BARRED), is_set(FLAG_DEAD));
-    Ok((node, Seat { standing, draining, is_barred, is_dead, host }))
+    Ok((node, HostEntry { standing, draining, is_barred, is_dead, host }))
 }

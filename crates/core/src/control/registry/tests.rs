@@ -1,4 +1,4 @@
-//! The registry's rules about numbers, and that a snapshot loses nothing.
+//! Rules about numbers, and round trips of snapshots.
 
 use super::*;
 use crate::codec::Decoder;
@@ -60,7 +60,7 @@ fn the_last_voter_stays_and_who_leaves_does_not_return() {
     assert_eq!(change(2, HostChange::Drain(true)), Reply::HostChanged);
     assert_eq!(change(2, HostChange::Vote), Reply::HostChanged);
     assert_eq!(change(3, HostChange::Vote), Reply::Denied(Denial::UnknownHost));
-    assert!(!registry.seats()[&NodeId(2)].draining, "a vote ends it");
+    assert!(!registry.host_entries()[&NodeId(2)].draining, "a vote ends it");
 }
 
 #[test]
@@ -78,10 +78,10 @@ fn snapshots_hold_everything() {
     let block = registry.next_block().expect("one block");
     let restored = Registry::restore(&mut Decoder::new(&block)).expect("a registry");
     assert_eq!((restored.digest(), restored.changed()), (digest, LogIndex(4)));
-    assert_eq!(restored.seats(), registry.seats());
+    assert_eq!(restored.host_entries(), registry.host_entries());
     assert_eq!(restored.shards(), registry.shards());
     assert_eq!((restored.replicas(), restored.slots()), (registry.replicas(), registry.slots()));
-    assert!(matches!(Machine::Registry(restored).record_count(), 2));
+    assert!(matches!(Machine::Registry(restored.into()).record_count(), 2));
 }
 
 fn assign(registry: &mut Registry, index: u64, (shard, node): (u64, u64), role: Option<Role>) -> Reply {

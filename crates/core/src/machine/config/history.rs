@@ -1,43 +1,30 @@
-//! What each revision replaced, and earlier states from that.
+//! The history of a namespace: what each revision replaced, and earlier states reconstructed from
+//! it.
 //!
-//! A revision keeps what stood under the keys that it changed before; what it put there is what the next one replaced, or
-//! what stands there now. So nothing is kept twice, any state that is kept comes back by undoing the later revisions, and
-//! the oldest revision can go without a look at the others.
+//! A revision keeps the previous content of the keys that it changed. The content that it wrote is
+//! either what the next revision replaced, or the current content. So nothing is stored twice,
+//! undoing the later revisions reconstructs any kept state, and the oldest revision can be dropped
+//! independently of the others.
 //!
-//! Age is judged against the time in the newest revision: a value of the log, so every replica drops the same ones.
+//! Age is measured against the time in the newest revision. That time is in the log, so every
+//! replica drops the same revisions.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::namespace::{Contents, Namespace, container_bytes, pair_bytes};
+pub use crate::command::config::block::{Revision, Undo};
 use crate::command::config::{
     Action, ChangeView, ConfigError, Content, HistoryPage, Item, Policy, RevisionView, Stamp,
 };
 use crate::limits;
 
-/// What a revision weighs besides what it replaced.
+/// Bytes of a revision besides the content that it replaced.
 const REVISION_BYTES: usize = 64;
 
-/// One change of a namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Revision {
-    pub number: u64,
-    pub stamp: Stamp,
-    pub action: Action,
-    /// What stood under each key that it changed. Each key once.
-    pub undo: Vec<Undo>,
-}
-
-/// What stood under a key before a change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Undo {
-    pub item: Item,
-    pub before: Option<Content>,
-}
-
 impl Undo {
-    /// What it weighs.
+    /// Its size in bytes, as limits count it.
     pub fn bytes(&self) -> usize {
         let key = self.item.key();
         key.len()
@@ -50,7 +37,7 @@ impl Undo {
 }
 
 impl Revision {
-    /// What it weighs.
+    /// Its size in bytes, as limits count it.
     pub fn bytes(&self) -> usize {
         let undo: usize = self.undo.iter().map(Undo::bytes).sum();
         REVISION_BYTES + self.stamp.author.len() + self.stamp.message.len() + undo
@@ -58,12 +45,12 @@ impl Revision {
 }
 
 impl Namespace {
-    /// The oldest revision whose state can be shown.
+    /// The oldest revision whose state can be reconstructed.
     pub fn oldest(&self) -> u64 {
         self.history.front().map_or(self.revision, |oldest| oldest.number)
     }
 
-    /// The content as of a revision that is kept.
+    /// The content as of a kept revision.
     pub fn at(&self, revision: u64) -> Result<Contents, ConfigError> {
         self.kept(revision)?;
         let mut contents = self.contents.clone();
@@ -75,7 +62,8 @@ impl Namespace {
 
     /// Fails unless the state as of `revision` is kept.
     pub fn kept(&self, revision: u64) -> Result<(), ConfigError> {
-        // Numbers that were never given out, left out by a restore, show what the one before them left.
+        // A restore skips revision numbers. A skipped number shows the state of the revision before
+        // it.
         let (oldest, newest) = (self.oldest(), self.revision);
         if (oldest..=newest).contains(&revision) {
             return Ok(());
@@ -83,7 +71,8 @@ impl Namespace {
         Err(ConfigError::NoRevision { revision, oldest, newest })
     }
 
-    /// Changes how much history is kept. That is a revision, too: somebody may ask where the others went.
+    /// Changes how much history is kept. This is a revision too, because it explains why older
+    /// revisions are missing.
     pub fn set_policy(&mut self, policy: Policy, stamp: Stamp) {
         if self.policy == policy {
             return;
@@ -93,7 +82,7 @@ impl Namespace {
         self.remember(Revision { number, stamp, action: Action::SetPolicy, undo: Vec::new() });
     }
 
-    /// Lets the oldest revisions go that no bound keeps.
+    /// Drops the oldest revisions that exceed a bound.
     pub fn compact(&mut self) {
         let Some(now) = self.history.back().map(|newest| newest.stamp.time_ms) else { return };
         while let Some(oldest) = self.history.front() {
@@ -110,7 +99,7 @@ impl Namespace {
         }
     }
 
-    /// Containers that later revisions wrote or deleted, as far as history goes.
+    /// Containers that later revisions wrote or deleted, as far as the history goes back.
     pub fn containers_written_since(&self, revision: u64) -> impl Iterator<Item = &Arc<str>> {
         let later = self.history.iter().rev().take_while(move |kept| kept.number > revision);
         later.flat_map(|kept| &kept.undo).filter_map(|undo| match &undo.item {
@@ -123,7 +112,7 @@ impl Namespace {
     pub fn page(&self, item: Option<&Item>, before: Option<u64>, limit: usize) -> HistoryPage {
         let mut page =
             HistoryPage { revision: self.revision, oldest: self.oldest(), revisions: Vec::new(), next: None };
-        // What each key held after the revision that is looked at.
+        // Content of each key after the revision in question.
         let mut later: BTreeMap<&Item, Option<Content>> = BTreeMap::new();
         for revision in self.history.iter().rev() {
             let concerns = item.is_none_or(|item| revision.undo.iter().any(|undo| undo.item == *item));

@@ -1,18 +1,18 @@
-//! The configuration centre's state in one data shard: namespaces of typed pairs and containers, with their history.
+//! Configuration in one data shard: namespaces of typed pairs and containers, with their history.
 //!
-//! Owns which namespaces there are, and revisions that never come twice: a namespace counts its own from 1, one that is
-//! deleted leaves its number behind, and whatever namespace comes next goes on above it. It knows no keys of the store and
-//! stands on none.
+//! Owns the set of namespaces, and the guarantee that revisions are never reused. A namespace
+//! counts its revisions from 1. When it is deleted, the shard remembers its highest revision, and
+//! later namespaces start above it. Configuration does not depend on the keys of the store.
 //!
-//! - `namespace`: content, and what follows from it (who uses what, sizes, checksums).
-//! - `publish`: how a change becomes a revision, whole or not at all.
-//! - `history`: what each revision replaced; earlier states from that; how much of it is kept.
-//! - `moving`: namespaces that another shard gets.
-//! - `read`: answers.
-//! - `records`: all of it as blocks, for snapshots, backups and shards that exchange slots.
+//! - `namespace`: content, and what is derived from it (references, sizes, checksums).
+//! - `publish`: how a change becomes a revision, atomically.
+//! - `history`: what each revision replaced, earlier states, and how much of it is kept.
+//! - `moving`: namespaces that move to another shard.
+//! - `read`: replies to queries.
+//! - `records`: conversion to and from blocks, for snapshots, backups and moves of slots.
 //!
-//! A snapshot takes hold of every namespace in one go, by reference; the first write to one that is held copies its
-//! index (never the values), so writes go on.
+//! A snapshot takes a reference to every namespace at once. The first later write to such a
+//! namespace copies its index, but not the values, so writes continue during a snapshot.
 
 mod history;
 pub mod moving;
@@ -29,29 +29,29 @@ use alloc::vec::Vec;
 use crc::{CRC_64_XZ, Crc};
 
 use crate::codec::DecodeError;
-use crate::command::config::{ConfigError, Deed, Name};
+pub use crate::command::config::block::{NamespaceBlock, is_block, split_block};
+use crate::command::config::block::{Record, of_block};
+use crate::command::config::{ConfigError, ConfigNews, ConfigOperation, Name};
 use crate::command::{ConfigRead, ConfigReply, ConfigWrite, Item, Page, Reply};
-use crate::event::ConfigNews;
 use crate::limits;
 use crate::slots;
 use crate::types::Version;
 use namespace::Namespace;
-use records::{Blocks, Record};
-pub use records::{NamespacePart, is_block, split_block};
-pub(crate) use records::{check_block, namespaces_of};
+use records::Blocks;
 
 /// Configuration of one data shard.
 #[derive(Debug, Default)]
 pub struct Config {
     namespaces: BTreeMap<Name, Arc<Namespace>>,
-    /// No namespace that comes into being begins below this: the highest revision that a deleted one had given out.
+    /// Every new namespace starts above this revision: the highest that a deleted namespace had
+    /// reached.
     floor: u64,
-    /// Whether anything but a restore ever changed this.
+    /// Whether anything but a restore ever changed the configuration.
     touched: bool,
-    /// Whose content changed since somebody last asked.
+    /// Changes since [`Config::take_news`] was last called.
     news: Vec<ConfigNews>,
-    /// A snapshot in the making.
-    capture: Option<Blocks>,
+    /// The unfinished snapshot.
+    copy_on_write: Option<Blocks>,
 }
 
 impl Config {
@@ -64,17 +64,18 @@ impl Config {
     }
 
     fn change(&mut self, write: ConfigWrite) -> Result<ConfigReply, ConfigError> {
-        let ConfigWrite { namespace: name, stamp, expected, deed } = write;
+        let ConfigWrite { namespace: name, stamp, expected, operation } = write;
         let current = self.namespaces.get(&name).map_or(0, |namespace| namespace.revision);
         if let Some(expected) = expected
             && expected != current
         {
             return Err(ConfigError::RevisionMismatch { current });
         }
-        let creates = matches!(deed, Deed::Create | Deed::Publish { create: true, .. });
+        let creates =
+            matches!(operation, ConfigOperation::Create | ConfigOperation::Publish { create: true, .. });
         if current == 0 && creates {
             let mut namespace = self.new_namespace()?;
-            if let Deed::Publish { changes, .. } = deed {
+            if let ConfigOperation::Publish { changes, .. } = operation {
                 namespace.publish(changes, stamp.clone())?;
             }
             if namespace.revision == 0 {
@@ -87,19 +88,19 @@ impl Config {
             return Ok(ConfigReply::Done { revision, changed: true });
         }
         let Some(shared) = self.namespaces.get_mut(&name) else { return Err(ConfigError::NoNamespace) };
-        if let Deed::Delete { force } = deed {
+        if let ConfigOperation::Delete { force } = operation {
             shared.may_go(force)?;
             self.remove(&name);
             self.touched = true;
             return Ok(ConfigReply::Done { revision: current, changed: true });
         }
         let namespace = Arc::make_mut(shared);
-        match deed {
-            Deed::Create => return Err(ConfigError::NamespaceExists),
-            Deed::Publish { changes, .. } => namespace.publish(changes, stamp)?,
-            Deed::Rollback { to, item } => namespace.roll_back(to, item, stamp)?,
-            Deed::SetPolicy(policy) => namespace.set_policy(policy, stamp),
-            Deed::Delete { .. } => unreachable!("invariant: handled above"),
+        match operation {
+            ConfigOperation::Create => return Err(ConfigError::NamespaceExists),
+            ConfigOperation::Publish { changes, .. } => namespace.publish(changes, stamp)?,
+            ConfigOperation::Rollback { to, item } => namespace.roll_back(to, item, stamp)?,
+            ConfigOperation::SetPolicy(policy) => namespace.set_policy(policy, stamp),
+            ConfigOperation::Delete { .. } => unreachable!("invariant: handled above"),
         }
         let (shared, revision) = (shared.clone(), namespace_revision(shared));
         let changed = revision != current;
@@ -124,13 +125,13 @@ impl Config {
         self.news.push(ConfigNews { namespace: name.clone(), containers });
     }
 
-    /// Removes all namespaces, which restores have put here.
+    /// Removes all namespaces. Only restores have written them.
     pub fn discard_restored(&mut self) {
         let names: Vec<Name> = self.namespaces.keys().cloned().collect();
         names.iter().for_each(|name| self.remove(name));
     }
 
-    /// Takes note of the containers that resolve to something else since `revision`.
+    /// Records the containers that resolve to another document since `revision`.
     fn tell(&mut self, name: &Name, namespace: &Namespace, revision: u64) {
         let containers = namespace.changed_by(revision);
         if !containers.is_empty() {
@@ -138,12 +139,12 @@ impl Config {
         }
     }
 
-    /// Takes out whose content changed since the last time.
+    /// Takes the changes since the last call.
     pub fn take_news(&mut self) -> Vec<ConfigNews> {
         core::mem::take(&mut self.news)
     }
 
-    /// Whose content is not what it was in an earlier state, or was something else in between.
+    /// Namespaces whose content differs from an earlier state, or differed in between.
     pub fn news_against(&self, before: &Config) -> Vec<ConfigNews> {
         let names: BTreeSet<&Name> = self.namespaces.keys().chain(before.namespaces.keys()).collect();
         let news = names.into_iter().map(|name| {
@@ -172,7 +173,8 @@ impl Config {
         Reply::Config(answer.unwrap_or_else(ConfigReply::Failed))
     }
 
-    /// A page of names of the slots that `holds` names, as keys are listed; their versions are the namespaces' revisions.
+    /// A page of the names in the slots that `holds` accepts, listed as keys are. The version of an
+    /// item is the namespace's revision.
     pub fn list(
         &self,
         (prefix, after): (&[u8], Option<&[u8]>),
@@ -196,17 +198,18 @@ impl Config {
         Page { items, next }
     }
 
-    /// Whether only restores ever changed this.
+    /// Whether only restores ever changed the configuration.
     pub fn is_pristine(&self) -> bool {
         !self.touched
     }
 
-    /// Whether there is nothing to put into a snapshot.
+    /// Whether a snapshot has nothing to contain.
     fn is_blank(&self) -> bool {
         self.namespaces.is_empty() && self.floor == 0 && !self.touched
     }
 
-    /// Continues a checksum over everything; one of nothing is as it was.
+    /// Continues the checksum `other` over all configuration; an empty configuration leaves it
+    /// unchanged.
     pub fn digest(&self, other: u64) -> u64 {
         const CRC: Crc<u64> = Crc::<u64>::new(&CRC_64_XZ);
         if self.is_blank() {
@@ -221,23 +224,23 @@ impl Config {
         digest.finalize()
     }
 
-    /// Begins a snapshot of the state as it is now.
+    /// Begins a snapshot of the current state.
     pub fn begin_snapshot(&mut self) {
-        self.capture = Some(self.blocks());
+        self.copy_on_write = Some(self.blocks());
     }
 
-    /// The next block of the snapshot in the making; `None` when it is complete.
+    /// The next block of the unfinished snapshot; `None` when it is complete.
     pub fn next_block(&mut self) -> Option<Vec<u8>> {
-        let block = self.capture.as_mut()?.next_block();
+        let block = self.copy_on_write.as_mut()?.next_block();
         if block.is_none() {
-            self.capture = None;
+            self.copy_on_write = None;
         }
         block
     }
 
-    /// Drops the snapshot in the making.
+    /// Drops the unfinished snapshot.
     pub fn abandon_snapshot(&mut self) {
-        self.capture = None;
+        self.copy_on_write = None;
     }
 
     fn blocks(&self) -> Blocks {
@@ -246,8 +249,9 @@ impl Config {
         Blocks::new((!self.is_blank()).then_some((self.floor, self.touched)), held)
     }
 
-    /// All namespaces whose slots `holds` names, with their history, as blocks for [`Config::take_block`]. The floor goes
-    /// with them, so that whoever takes them never gives out one of their revisions again.
+    /// The namespaces in the slots that `holds` accepts, with their history, as blocks for
+    /// [`Config::take_block`]. The highest revision of deleted namespaces goes with them, so that
+    /// the receiving shard never reuses one of their revisions.
     pub fn namespaces_in(&self, holds: &dyn Fn(u16) -> bool) -> impl Iterator<Item = Vec<u8>> + use<> {
         let held = |name: &Name| holds(slots::slot_of(name.routing_key()));
         let held: VecDeque<_> = self
@@ -260,24 +264,24 @@ impl Config {
         core::iter::from_fn(move || blocks.next_block())
     }
 
-    /// Forgets all namespaces whose slots `holds` names: another shard has them.
+    /// Forgets all namespaces in the slots that `holds` accepts, because another shard has them.
     pub fn remove_slots(&mut self, holds: &dyn Fn(u16) -> bool) {
         let held = |name: &&Name| holds(slots::slot_of(name.routing_key()));
         let gone: Vec<Name> = self.namespaces.keys().filter(held).cloned().collect();
         gone.iter().for_each(|name| self.remove(name));
     }
 
-    /// Takes a block of a snapshot, or of another shard that gives namespaces away. The blocks come in order; one that
-    /// comes twice changes nothing.
+    /// Applies a block of a snapshot or of another shard that gives namespaces away. The blocks
+    /// come in order; applying one twice changes nothing.
     ///
     /// # Errors
-    /// When it is no block of configuration. What stands before the fault is taken.
+    /// When it is not a block of configuration. Records before the fault are applied.
     pub fn take_block(&mut self, block: &[u8]) -> Result<(), DecodeError> {
-        records::of_block(block, |name, record| self.take(name, record))
+        of_block(block, |name, record| self.take(name, record))
     }
 
-    /// Takes a block of a backup: the namespaces of the cluster that was backed up, which gave out further revisions
-    /// afterwards that must not come again.
+    /// Applies a block of a backup. Revisions continue far above those in the backup, because the
+    /// original cluster went on assigning revisions, which must not come again.
     ///
     /// # Errors
     /// As [`Config::take_block`].
@@ -286,7 +290,7 @@ impl Config {
             0..=limits::RESTORE_REVISION_MAX => Ok(revision + limits::CONFIG_RESTORE_REVISION_MARGIN),
             _ => Err(DecodeError::Invalid("revision of a namespace beyond any that a cluster gives out")),
         };
-        records::of_block(block, |name, mut record| {
+        of_block(block, |name, mut record| {
             match &mut record {
                 Record::Shard { floor, touched } => {
                     *floor = lift(*floor)?;

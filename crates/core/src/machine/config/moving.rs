@@ -1,7 +1,8 @@
-//! Namespaces on their way to another shard.
+//! Copying namespaces to another shard.
 //!
-//! Owns which of them the receiver has as they are: a namespace that was copied is held by reference, and one that is
-//! another object since has changed. So writes are not told of a copy, and one that changed is copied anew as a whole.
+//! Owns the knowledge of which namespaces the receiver has in their current state. A copied
+//! namespace is held by reference, and a namespace that is a different object now has changed
+//! since. So writes need not notify a copy, and a changed namespace is copied again as a whole.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -13,10 +14,10 @@ use super::{Config, ConfigNews};
 use crate::codec::DecodeError;
 use crate::command::config::Name;
 use crate::command::migration::NamespacePart;
-use crate::control::slot_set::SlotSet;
 use crate::slots;
+use crate::slots::slot_set::SlotSet;
 
-/// A copy of namespaces in the making.
+/// An unfinished copy of namespaces.
 #[derive(Debug, Default)]
 pub struct OutgoingConfig {
     slots: SlotSet,
@@ -27,17 +28,17 @@ pub struct OutgoingConfig {
 }
 
 impl OutgoingConfig {
-    /// A copy of the namespaces of some slots.
+    /// Begins a copy of the namespaces in `slots`.
     pub fn new(slots: SlotSet) -> OutgoingConfig {
         OutgoingConfig { slots, ..OutgoingConfig::default() }
     }
 
-    /// Whether the receiver once had everything.
+    /// Whether the receiver has had everything at least once.
     pub fn is_passed(&self) -> bool {
         self.is_passed
     }
 
-    /// The next part; `None` while the receiver has everything as it is.
+    /// The next part; `None` while the receiver is up to date.
     pub fn next_part(&mut self, config: &Config) -> Option<NamespacePart> {
         if let Some((namespace, blocks)) = &mut self.current {
             match blocks.next_block() {
@@ -73,7 +74,7 @@ impl Config {
         slots.contains(slots::slot_of(name.routing_key()))
     }
 
-    /// Takes a part of a copy.
+    /// Applies a part of a copy.
     pub fn arrive(&mut self, part: &NamespacePart) -> Result<(), DecodeError> {
         if part.begins {
             self.namespaces.remove(&part.namespace);
@@ -81,7 +82,7 @@ impl Config {
         part.block.iter().try_for_each(|block| self.take_block(block))
     }
 
-    /// Forgets some namespaces of these slots, at most `limit`. Returns whether there are none left.
+    /// Removes at most `limit` namespaces of these slots. Returns whether none is left.
     pub fn forget_some(&mut self, slots: &SlotSet, limit: usize) -> bool {
         let held = self.namespaces.keys().filter(|name| self.is_held(name, slots));
         let mut gone: Vec<Name> = held.take(limit + 1).cloned().collect();
@@ -91,13 +92,14 @@ impl Config {
         is_over
     }
 
-    /// Tells those who watch the configuration of these slots to ask again: of another shard, perhaps.
+    /// Reports all namespaces of these slots as changed, so that watching clients query them again,
+    /// at another shard if necessary.
     pub fn tell_all_of(&mut self, slots: &SlotSet) {
         let all = self.news_of_all().into_iter();
         self.news.extend(all.filter(|news| slots.contains(slots::slot_of(news.namespace.routing_key()))));
     }
 
-    /// As if everything had changed.
+    /// Reports all namespaces as changed.
     pub fn news_of_all(&self) -> Vec<ConfigNews> {
         let all = self.namespaces.iter().map(|(name, namespace)| ConfigNews {
             namespace: name.clone(),
@@ -106,7 +108,8 @@ impl Config {
         all.filter(|news| !news.containers.is_empty()).collect()
     }
 
-    /// What the numbers of this shard's namespaces have come to, for the shard that goes on with some of them.
+    /// A block with the floor for the revisions of new namespaces, for the shard that continues
+    /// some namespaces of this one.
     pub fn floor_block(&self) -> Vec<u8> {
         Blocks::new(Some((self.floor, self.touched)), VecDeque::new()).next_block().unwrap_or_default()
     }

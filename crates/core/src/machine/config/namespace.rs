@@ -1,7 +1,8 @@
-//! One namespace: its content, and what follows from that.
+//! One namespace: its content, and what is derived from it.
 //!
-//! Owns the invariants of content: containers refer to pairs that are there, `users` says by whom each pair is used, the
-//! sizes are the sums of what is held, and every container's checksum is that of what it resolves to now.
+//! Owns the invariants of content: containers refer to existing pairs, `users` holds the containers
+//! that use each pair, the sizes are the sums over the content, and every container's checksum is
+//! that of its current document.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
@@ -18,21 +19,22 @@ use crate::command::config::{fields_bytes, write_document};
 pub struct Namespace {
     /// The newest revision.
     pub revision: u64,
-    /// The highest number that was ever given out, or may have been by the cluster that this was restored from.
+    /// The highest revision assigned so far, including those that the original cluster may have
+    /// assigned after a backup.
     pub numbered: u64,
-    /// Its first revision came right behind this number.
+    /// The number before its first revision.
     pub began: u64,
     pub policy: Policy,
     pub contents: Contents,
-    /// The containers that use each pair.
+    /// The containers that use each pair, by the pair's key.
     pub users: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
-    /// By rising numbers, without gaps in what they changed.
+    /// By rising numbers. No change is missing between them.
     pub history: VecDeque<Arc<Revision>>,
     /// Bytes of pairs and containers.
     pub bytes: usize,
-    /// Bytes of what `history` keeps.
+    /// Bytes of the history.
     pub history_bytes: usize,
-    /// Bytes of all containers, resolved.
+    /// Bytes of all containers' documents.
     pub documents_bytes: usize,
 }
 
@@ -44,7 +46,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// What stands under a key.
+    /// The content under a key.
     pub fn get(&self, item: &Item) -> Option<Content> {
         match item {
             Item::Pair(key) => self.pairs.get(key).cloned().map(Content::Pair),
@@ -52,7 +54,7 @@ impl Contents {
         }
     }
 
-    /// Puts back what stood under a key.
+    /// Restores the content under a key.
     pub fn undo(&mut self, undo: &Undo) {
         match (&undo.item, &undo.before) {
             (Item::Pair(key), Some(Content::Pair(pair))) => {
@@ -72,12 +74,12 @@ impl Contents {
 }
 
 impl Namespace {
-    /// An empty one whose revisions begin above a number.
+    /// An empty namespace whose revisions start above `floor`.
     pub fn above(floor: u64) -> Namespace {
         Namespace { numbered: floor, began: floor, ..Namespace::default() }
     }
 
-    /// Whether it may be deleted.
+    /// Fails unless the namespace may be deleted.
     pub fn may_go(&self, force: bool) -> Result<(), ConfigError> {
         let (pairs, containers) = (self.contents.pairs.len() as u64, self.contents.containers.len() as u64);
         if !force && pairs + containers > 0 {
@@ -86,7 +88,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Puts a pair in place, or takes it away.
+    /// Stores a pair, or removes it.
     pub fn set_pair(&mut self, key: &Arc<str>, pair: Option<Arc<Pair>>) {
         self.bytes += pair.as_ref().map_or(0, |pair| pair_bytes(key, pair));
         let old = match pair {
@@ -96,7 +98,7 @@ impl Namespace {
         self.bytes -= old.map_or(0, |old| pair_bytes(key, &old));
     }
 
-    /// Puts a container in place, or takes it away.
+    /// Stores a container, or removes it.
     pub fn set_container(&mut self, key: &Arc<str>, container: Option<Arc<Container>>) {
         self.bytes += container.as_ref().map_or(0, |container| container_bytes(key, container));
         self.documents_bytes += container.as_ref().map_or(0, |container| container.document_bytes);
@@ -125,7 +127,7 @@ impl Namespace {
         }
     }
 
-    /// Adds a revision to history.
+    /// Appends a revision to the history.
     pub fn remember(&mut self, revision: Revision) {
         self.revision = revision.number;
         self.numbered = revision.number;
@@ -134,13 +136,13 @@ impl Namespace {
         self.compact();
     }
 
-    /// The namespace comes into being.
+    /// Records the creation of the namespace as a revision.
     pub fn create(&mut self, stamp: Stamp) {
         let number = self.numbered + 1;
         self.remember(Revision { number, stamp, action: Action::Create, undo: Vec::new() });
     }
 
-    /// The containers that `revision` made resolve to something else; those that it deleted among them.
+    /// The containers that `revision` deleted or made resolve to another document.
     pub fn changed_by(&self, revision: u64) -> Vec<Arc<str>> {
         let Some(newest) = self.history.back().filter(|newest| newest.number == revision) else {
             return Vec::new();
@@ -168,7 +170,7 @@ impl Namespace {
     }
 }
 
-/// A container's fields as they resolve: length and checksum of the document.
+/// Computes length and checksum of a container's document.
 pub fn resolve<'a>(container: &mut Container, pair: impl Fn(&str) -> Option<&'a Pair>, scratch: &mut String) {
     scratch.clear();
     write_document(container, pair, scratch);
@@ -176,17 +178,17 @@ pub fn resolve<'a>(container: &mut Container, pair: impl Fn(&str) -> Option<&'a 
     container.checksum = Sha256::digest(scratch.as_bytes()).into();
 }
 
-/// What a pair weighs.
+/// Size of a pair in bytes, as limits count it.
 pub fn pair_bytes(key: &str, pair: &Pair) -> usize {
     key.len() + pair.value.json_bytes()
 }
 
-/// What a container weighs.
+/// Size of a container in bytes, as limits count it.
 pub fn container_bytes(key: &str, container: &Container) -> usize {
     key.len() + fields_bytes(&container.fields)
 }
 
-/// A container that is not resolved yet.
+/// A container without the length and checksum of its document.
 pub fn unresolved(fields: Vec<Field>, revision: u64) -> Container {
     Container { fields, revision, touched: revision, changed: revision, checksum: [0; 32], document_bytes: 0 }
 }

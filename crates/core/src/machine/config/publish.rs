@@ -1,7 +1,9 @@
-//! How a change becomes a revision: staged beside the content, judged whole, and only then put in place.
+//! Publishing changes: they are staged beside the content, checked as a whole, and only then
+//! applied.
 //!
-//! Invariant: until everything is judged nothing of the namespace changes, so a change that is refused leaves no trace.
-//! What changes nothing is no revision: a tool that publishes the same again every five minutes must not wash out history.
+//! Invariant: nothing of the namespace changes before all checks have passed, so a refused change
+//! has no effect. A change that alters nothing makes no revision: a tool that publishes the same
+//! content every five minutes must not displace the history.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -15,17 +17,17 @@ use crate::command::config::{
 };
 use crate::limits;
 
-/// What is to stand under keys; `None`: nothing.
+/// New content of keys; `None` removes the key.
 #[derive(Default)]
 struct Staged {
     pairs: BTreeMap<Arc<str>, Option<Arc<Pair>>>,
     containers: BTreeMap<Arc<str>, Option<Arc<Container>>>,
-    /// Pairs and containers whose datatypes must not become others.
+    /// Pairs and containers that must keep their datatypes.
     typed: BTreeSet<Item>,
 }
 
 impl Staged {
-    /// Notes whether the last change of an item may give it another datatype.
+    /// Records whether the last change of an item may give it another datatype.
     fn hold_type(&mut self, item: Item, retype: bool) {
         if retype {
             self.typed.remove(&item);
@@ -43,13 +45,13 @@ impl Staged {
 }
 
 impl Namespace {
-    /// Makes all of `changes` or none.
+    /// Applies all of `changes`, or none.
     pub fn publish(&mut self, changes: Vec<Change>, stamp: Stamp) -> Result<(), ConfigError> {
         let staged = self.stage(changes)?;
         self.commit(staged, Action::Publish, stamp)
     }
 
-    /// Brings back the content as of a revision, or one item of it.
+    /// Restores the content of an earlier revision, or one item of it.
     pub fn roll_back(&mut self, to: u64, item: Option<Item>, stamp: Stamp) -> Result<(), ConfigError> {
         let target = self.at(to)?;
         let put = |item: &Item| match target.get(item) {
@@ -78,14 +80,14 @@ impl Namespace {
                 later.flat_map(|later| later.undo.iter().map(|undo| undo.item.clone())).collect()
             }
         };
-        // What neither was there then nor is now came and went in between.
+        // Items that exist neither then nor now were created and deleted in between.
         let matters = |item: &&Item| target.get(item).is_some() || self.contents.get(item).is_some();
         let changes = items.iter().filter(matters).map(put).collect();
         let staged = self.stage(changes)?;
         self.commit(staged, Action::Rollback { to }, stamp)
     }
 
-    /// What `changes` would leave behind, without what stands there already.
+    /// Stages `changes`, without those that equal the current content.
     fn stage(&self, changes: Vec<Change>) -> Result<Staged, ConfigError> {
         let number = self.numbered + 1;
         let mut staged = Staged::default();
@@ -128,7 +130,7 @@ impl Namespace {
         Ok(staged)
     }
 
-    /// Judges what is staged and puts it in place as one revision.
+    /// Checks the staged changes and applies them as one revision.
     fn commit(&mut self, mut staged: Staged, action: Action, stamp: Stamp) -> Result<(), ConfigError> {
         if staged.pairs.is_empty() && staged.containers.is_empty() {
             return Ok(());
@@ -137,7 +139,8 @@ impl Namespace {
         self.judge_field_types(&staged)?;
         self.judge_sizes(&staged)?;
         let number = self.numbered + 1;
-        // Everything that history has to undo, before checksums of other containers are touched: those follow.
+        // Only published items need undo records. The checksums of other containers, updated below,
+        // follow from them.
         let items = staged.pairs.keys().cloned().map(Item::Pair);
         let items = items.chain(staged.containers.keys().cloned().map(Item::Container));
         let undo = items.map(|item| Undo { before: self.contents.get(&item), item }).collect();
@@ -152,8 +155,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// Pairs keep their datatypes, unless the change says otherwise: programs read them as what they are. An int for a pair
-    /// that holds a float becomes one.
+    /// Pairs keep their datatypes, unless the change allows another, because programs depend on
+    /// them. An integer for a pair that holds a float becomes a float.
     fn hold_pair_types(&self, staged: &mut Staged) -> Result<(), ConfigError> {
         for (key, pair) in &mut staged.pairs {
             let (Some(pair), Some(held)) = (pair, self.contents.pairs.get(key)) else { continue };
@@ -171,7 +174,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// A field that refers to something else keeps its datatype, too, unless the change says otherwise.
+    /// A field that refers to another pair also keeps its datatype, unless the change allows
+    /// another.
     fn judge_field_types(&self, staged: &Staged) -> Result<(), ConfigError> {
         for (key, container) in &staged.containers {
             let (Some(container), Some(old)) = (container, self.contents.containers.get(key)) else {
@@ -210,7 +214,7 @@ impl Namespace {
         }
         for (pair, _) in staged.pairs.iter().filter(|(_, pair)| pair.is_none()) {
             let mut users = self.users.get(pair).into_iter().flatten();
-            // A user that is staged was judged above.
+            // Staged containers were checked above.
             if let Some(container) = users.find(|user| !staged.containers.contains_key(*user)) {
                 let (pair, container) = (pair.clone(), container.clone());
                 return Err(ConfigError::PairInUse { pair, container });
@@ -240,14 +244,15 @@ impl Namespace {
         if containers > limits::CONFIG_CONTAINERS_MAX {
             return Err(ConfigError::TooManyContainers);
         }
-        // Who is over the bound already, by a restore from a release with higher ones, may still shrink.
+        // A restore from a release with higher limits may have exceeded the bound. Such a namespace
+        // may still shrink.
         if bytes > limits::CONFIG_NAMESPACE_BYTES_MAX && bytes > self.bytes {
             return Err(ConfigError::NamespaceFull);
         }
         Ok(())
     }
 
-    /// Stages anew every container that resolves to something else, with its checksum.
+    /// Stages every container whose document changes, with its new checksum.
     fn resolve_affected(&self, staged: &mut Staged, number: u64) -> Result<(), ConfigError> {
         let staged_containers = staged.containers.iter();
         let own = staged_containers.filter(|(_, container)| container.is_some()).map(|(key, _)| key.clone());
@@ -284,7 +289,7 @@ impl Namespace {
     }
 }
 
-/// The datatype that a field resolves to.
+/// The datatype to which a field resolves.
 fn datatype_of<'a>(refers: &Refers, pair: impl Fn(&str) -> Option<&'a Pair>) -> Option<Datatype> {
     match refers {
         Refers::One(key) => pair(key).map(|pair| pair.value.datatype()),

@@ -1,4 +1,4 @@
-//! Answers about one namespace, from its state as it is or was.
+//! Replies to queries about one namespace, from its current state or an earlier one.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -13,7 +13,8 @@ use crate::command::config::{
 };
 use crate::limits;
 
-/// What is said of a namespace that is not there. A watcher is told that nothing is there; everybody else is refused.
+/// The reply for a namespace that does not exist. A watching client gets an empty result, other
+/// queries are refused.
 pub(super) fn without_namespace(query: &Query) -> Result<ConfigReply, ConfigError> {
     match query {
         Query::Changes { .. } => {
@@ -54,7 +55,8 @@ impl Namespace {
                 let contents = self.at(*at)?;
                 let container =
                     contents.containers.get(key).ok_or_else(|| ConfigError::NoContainer(key.clone()))?;
-                // What history keeps of a container does not follow the pairs that it refers to.
+                // The history does not track changes of the pairs to which an old container refers,
+                // so resolve it here.
                 let mut resolved = Container::clone(container);
                 let pair = |key: &str| contents.pairs.get(key).map(|pair| &**pair);
                 resolve(&mut resolved, pair, &mut String::new());
@@ -91,14 +93,15 @@ impl Namespace {
         }
     }
 
-    /// What a container resolved to since `after`, by undoing one revision after the other.
+    /// The documents of a container after revision `after`, found by undoing one revision after the
+    /// other.
     fn changes(&self, key: &Arc<str>, after: u64) -> Changes {
         let revision = self.revision;
         let now = self.contents.containers.get(key);
         if after >= revision || now.is_some_and(|container| container.changed <= after) {
             return Changes { revision, has_gap: false, events: Vec::new() };
         }
-        // The state as of the revision before the oldest one is what that one replaced.
+        // The oldest kept revision also contains the state before it.
         let is_missing = |first: u64| first > self.began + 1 && after + 1 < first;
         let has_gap = self.history.front().is_some_and(|oldest| is_missing(oldest.number));
         if has_gap {
@@ -120,12 +123,13 @@ impl Namespace {
             let before = state.document();
             if before != document {
                 events.push_front(Event { revision: later.number, found: after_it });
-                // Whoever asked gets the first ones, and asks again.
+                // The client gets the first events, and asks again for the rest.
                 events.truncate(limits::CONFIG_CHANGES_MAX);
             }
             document = before;
         }
-        // Who knows it from before the namespace was deleted and made again has not heard that it went with it.
+        // A client that knows the container from before the namespace was deleted and created again
+        // has not learnt of the deletion.
         let first = self.began + 1;
         let is_of_earlier_life = after > 0 && after <= self.began;
         if is_of_earlier_life && events.front().is_none_or(|event| event.revision != first) {
@@ -136,12 +140,12 @@ impl Namespace {
     }
 }
 
-/// One container on the way back through history.
+/// One container while the history is undone.
 struct Rewound<'a> {
     namespace: &'a Namespace,
     key: &'a Arc<str>,
     container: Option<Arc<Container>>,
-    /// Pairs that were different then.
+    /// Pairs that had other content at that revision.
     pairs: BTreeMap<&'a Arc<str>, Option<&'a Arc<Pair>>>,
 }
 
@@ -205,7 +209,7 @@ fn found<'a>(
     Found { revision, container: container.clone(), pairs: container.pairs().filter_map(held).collect() }
 }
 
-/// How many keys match, and the page of them that is asked for.
+/// The number of matching keys, and the selected page of them.
 fn select<T: Clone>(all: &BTreeMap<Arc<str>, T>, selection: &Selection) -> (usize, Vec<(Arc<str>, T)>) {
     let Selection { contains, offset, limit } = selection;
     let page = |(key, item): (&Arc<str>, &T)| (key.clone(), item.clone());

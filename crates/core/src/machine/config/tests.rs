@@ -1,4 +1,4 @@
-//! The configuration machine against its promises; `random` holds it against a model.
+//! Tests of configuration. `random` compares it with a model.
 
 mod random;
 
@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::vec;
 
 use super::*;
+use crate::command::config::block::{check_block, namespaces_of};
 use crate::command::config::{
     Action, Change, Changes, Datatype, Event, Field, Item, Policy, Query, Refers, Selection, Stamp, Value,
 };
@@ -18,12 +19,12 @@ fn stamp(time_ms: u64) -> Stamp {
     Stamp { author: "ann".into(), time_ms, message: "why".into() }
 }
 
-fn write(deed: Deed) -> ConfigWrite {
-    ConfigWrite { namespace: name(), stamp: stamp(1_000), expected: None, deed }
+fn write(operation: ConfigOperation) -> ConfigWrite {
+    ConfigWrite { namespace: name(), stamp: stamp(1_000), expected: None, operation }
 }
 
-fn apply(config: &mut Config, deed: Deed) -> Result<(u64, bool), ConfigError> {
-    apply_write(config, write(deed))
+fn apply(config: &mut Config, operation: ConfigOperation) -> Result<(u64, bool), ConfigError> {
+    apply_write(config, write(operation))
 }
 
 fn apply_write(config: &mut Config, write: ConfigWrite) -> Result<(u64, bool), ConfigError> {
@@ -35,7 +36,7 @@ fn apply_write(config: &mut Config, write: ConfigWrite) -> Result<(u64, bool), C
 }
 
 fn publish(config: &mut Config, changes: Vec<Change>) -> Result<(u64, bool), ConfigError> {
-    apply(config, Deed::Publish { changes, create: false })
+    apply(config, ConfigOperation::Publish { changes, create: false })
 }
 
 fn ask(config: &Config, query: Query) -> ConfigReply {
@@ -72,7 +73,7 @@ fn delete_container(key: &str) -> Change {
 /// A namespace at revision 2 with the pair `p` and the container `c` of it.
 fn sample() -> Config {
     let mut config = Config::default();
-    assert_eq!(apply(&mut config, Deed::Create), Ok((1, true)));
+    assert_eq!(apply(&mut config, ConfigOperation::Create), Ok((1, true)));
     let changes = vec![int("p", 1), container("c", vec![one("f", "p")])];
     assert_eq!(publish(&mut config, changes), Ok((2, true)));
     config
@@ -125,7 +126,7 @@ fn a_container_resolves_to_sorted_compact_json() {
             ],
         ),
     ];
-    assert_eq!(apply(&mut config, Deed::Publish { changes, create: true }), Ok((1, true)));
+    assert_eq!(apply(&mut config, ConfigOperation::Publish { changes, create: true }), Ok((1, true)));
     let expected = r#"{"d":{"df":1.123,"ds":"string"},"l":[123,true,123],"m":{"x":true}}"#;
     assert_eq!(document(&config, "c", None).as_deref(), Ok(expected));
 }
@@ -133,17 +134,17 @@ fn a_container_resolves_to_sorted_compact_json() {
 #[test]
 fn namespaces_come_and_go_and_revisions_never_come_again() {
     let mut config = Config::default();
-    assert_eq!(apply(&mut config, Deed::Delete { force: true }), Err(ConfigError::NoNamespace));
+    assert_eq!(apply(&mut config, ConfigOperation::Delete { force: true }), Err(ConfigError::NoNamespace));
     assert_eq!(publish(&mut config, vec![int("p", 1)]), Err(ConfigError::NoNamespace));
     assert!(config.is_pristine() && config.digest(7) == 7, "what was refused left nothing");
     let mut config = sample();
-    assert_eq!(apply(&mut config, Deed::Create), Err(ConfigError::NamespaceExists));
+    assert_eq!(apply(&mut config, ConfigOperation::Create), Err(ConfigError::NamespaceExists));
     let refused = ConfigError::NamespaceNotEmpty { pairs: 1, containers: 1 };
-    assert_eq!(apply(&mut config, Deed::Delete { force: false }), Err(refused));
-    assert_eq!(apply(&mut config, Deed::Delete { force: true }), Ok((2, true)));
+    assert_eq!(apply(&mut config, ConfigOperation::Delete { force: false }), Err(refused));
+    assert_eq!(apply(&mut config, ConfigOperation::Delete { force: true }), Ok((2, true)));
     assert_eq!(ask(&config, Query::Namespace), ConfigReply::Failed(ConfigError::NoNamespace));
-    assert_eq!(apply(&mut config, Deed::Create), Ok((3, true)), "the next one goes on above");
-    assert_eq!(apply(&mut config, Deed::Delete { force: false }), Ok((3, true)));
+    assert_eq!(apply(&mut config, ConfigOperation::Create), Ok((3, true)), "the next one goes on above");
+    assert_eq!(apply(&mut config, ConfigOperation::Delete { force: false }), Ok((3, true)));
 }
 
 #[test]
@@ -164,7 +165,7 @@ fn a_publish_is_one_revision_or_nothing() {
         assert_eq!(publish(&mut config, changes), expected);
         assert_eq!(config.digest(0), before, "nothing changed");
     }
-    // The order inside does not matter: a container may come before its pair, and go after it.
+    // Order inside a publication does not matter: a container may come before its pair in it.
     assert_eq!(publish(&mut config, vec![container("d", vec![one("f", "q")]), int("q", 2)]), Ok((3, true)));
     assert_eq!(publish(&mut config, vec![delete_pair("q"), delete_container("d")]), Ok((4, true)));
     assert_eq!(publish(&mut config, vec![delete_pair("p"), container("c", vec![])]), Ok((5, true)));
@@ -178,8 +179,8 @@ fn what_changes_nothing_is_no_revision() {
     assert_eq!(publish(&mut config, vec![int("p", 1), container("c", vec![one("f", "p")])]), Ok((2, false)));
     assert_eq!(publish(&mut config, vec![]), Ok((2, false)));
     assert_eq!(publish(&mut config, vec![int("new", 1), delete_pair("new")]), Ok((2, false)));
-    assert_eq!(apply(&mut config, Deed::Rollback { to: 2, item: None }), Ok((2, false)));
-    assert_eq!(apply(&mut config, Deed::SetPolicy(Policy::default())), Ok((2, false)));
+    assert_eq!(apply(&mut config, ConfigOperation::Rollback { to: 2, item: None }), Ok((2, false)));
+    assert_eq!(apply(&mut config, ConfigOperation::SetPolicy(Policy::default())), Ok((2, false)));
     assert_eq!(config.digest(0), before);
 }
 
@@ -198,7 +199,7 @@ fn a_pair_keeps_its_datatype_unless_the_change_says_otherwise() {
         (vec![put("p", Value::List(vec![]))], refused("p", Datatype::Int, Datatype::List)),
         (vec![put("host", Value::Int(1))], refused("host", Datatype::Text, Datatype::Int)),
         (vec![put("ratio", Value::Int(i64::MAX))], refused("ratio", Datatype::Float, Datatype::Int)),
-        // The whole publication is refused, and it is the last change of a pair that counts.
+        // The whole publication is refused. The last change of a pair applies.
         (vec![int("q", 1), put("p", Value::Bool(true))], refused("p", Datatype::Int, Datatype::Bool)),
         (
             vec![stating("p", Value::Int(3)), put("p", Value::text("x"))],
@@ -218,7 +219,11 @@ fn a_pair_keeps_its_datatype_unless_the_change_says_otherwise() {
     assert_eq!(publish(&mut config, vec![stating("p", Value::text("30s"))]), Ok((6, true)));
     assert_eq!(document(&config, "c", None).as_deref(), Ok(r#"{"f":"30s"}"#));
     assert_eq!(publish(&mut config, vec![int("p", 5)]), refused("p", Datatype::Text, Datatype::Int));
-    assert_eq!(apply(&mut config, Deed::Rollback { to: 5, item: None }), Ok((7, true)), "goes back");
+    assert_eq!(
+        apply(&mut config, ConfigOperation::Rollback { to: 5, item: None }),
+        Ok((7, true)),
+        "goes back"
+    );
     assert_eq!(pair(&config, "p"), Value::Int(2));
     publish(&mut config, vec![delete_pair("host")]).expect("deleted");
     assert_eq!(publish(&mut config, vec![int("host", 1)]), Ok((9, true)), "a new pair is of any datatype");
@@ -255,14 +260,14 @@ fn a_field_keeps_its_datatype_unless_the_change_says_otherwise() {
 #[test]
 fn an_expected_revision_is_the_namespaces() {
     let mut config = sample();
-    let expecting = |expected, deed| ConfigWrite { expected: Some(expected), ..write(deed) };
-    let changes = || Deed::Publish { changes: vec![int("p", 5)], create: false };
+    let expecting = |expected, operation| ConfigWrite { expected: Some(expected), ..write(operation) };
+    let changes = || ConfigOperation::Publish { changes: vec![int("p", 5)], create: false };
     let failed = Err(ConfigError::RevisionMismatch { current: 2 });
     assert_eq!(apply_write(&mut config, expecting(1, changes())), failed);
     assert_eq!(apply_write(&mut config, expecting(2, changes())), Ok((3, true)));
     let other = |expected| ConfigWrite {
         namespace: Name::new("other").expect("a name"),
-        ..expecting(expected, Deed::Create)
+        ..expecting(expected, ConfigOperation::Create)
     };
     assert_eq!(
         apply_write(&mut config, other(0)),
@@ -278,17 +283,28 @@ fn any_kept_revision_comes_back_and_so_does_what_was_there_instead() {
     publish(&mut config, vec![int("p", 2), int("q", 1)]).expect("published");
     publish(&mut config, vec![delete_container("c")]).expect("published");
     publish(&mut config, vec![delete_pair("p")]).expect("published");
-    assert_eq!(apply(&mut config, Deed::Rollback { to: 2, item: None }), Ok((6, true)));
+    assert_eq!(apply(&mut config, ConfigOperation::Rollback { to: 2, item: None }), Ok((6, true)));
     assert_eq!(document(&config, "c", None).as_deref(), Ok(r#"{"f":1}"#));
-    assert_eq!(apply(&mut config, Deed::Rollback { to: 5, item: None }), Ok((7, true)), "of a rollback");
+    assert_eq!(
+        apply(&mut config, ConfigOperation::Rollback { to: 5, item: None }),
+        Ok((7, true)),
+        "of a rollback"
+    );
     assert_eq!(document(&config, "c", None), Err(ConfigError::NoContainer("c".into())));
-    assert_eq!(apply(&mut config, Deed::Rollback { to: 1, item: None }), Ok((8, true)), "to nothing");
+    assert_eq!(
+        apply(&mut config, ConfigOperation::Rollback { to: 1, item: None }),
+        Ok((8, true)),
+        "to nothing"
+    );
     let gone = |revision| Err(ConfigError::NoRevision { revision, oldest: 1, newest: 8 });
     for revision in [0, 9] {
-        assert_eq!(apply(&mut config, Deed::Rollback { to: revision, item: None }), gone(revision));
+        assert_eq!(
+            apply(&mut config, ConfigOperation::Rollback { to: revision, item: None }),
+            gone(revision)
+        );
     }
-    // Item by item: what an item needs must be there.
-    let item = |item| Deed::Rollback { to: 3, item: Some(item) };
+    // A rollback of one item requires the pairs to which it refers.
+    let item = |item| ConfigOperation::Rollback { to: 3, item: Some(item) };
     let missing = ConfigError::MissingPair { container: "c".into(), pair: "p".into() };
     assert_eq!(apply(&mut config, item(Item::Container("c".into()))), Err(missing));
     assert_eq!(apply(&mut config, item(Item::Pair("p".into()))), Ok((9, true)));
@@ -304,7 +320,7 @@ fn any_kept_revision_comes_back_and_so_does_what_was_there_instead() {
 fn history_tells_what_who_and_why() {
     let mut config = sample();
     publish(&mut config, vec![int("p", 2)]).expect("published");
-    apply(&mut config, Deed::Rollback { to: 2, item: None }).expect("rolled back");
+    apply(&mut config, ConfigOperation::Rollback { to: 2, item: None }).expect("rolled back");
     let history = |item, before, limit| match ask(&config, Query::History { item, before, limit }) {
         ConfigReply::History(page) => page,
         other => panic!("{other:?}"),
@@ -337,7 +353,7 @@ fn history_tells_what_who_and_why() {
 #[test]
 fn history_is_bounded_by_count_and_by_age_in_the_log() {
     let mut config = sample();
-    apply(&mut config, Deed::SetPolicy(Policy { revisions: 3, age_ms: 10_000 })).expect("set");
+    apply(&mut config, ConfigOperation::SetPolicy(Policy { revisions: 3, age_ms: 10_000 })).expect("set");
     let oldest = |config: &Config| match ask(config, Query::Namespace) {
         ConfigReply::Namespace(view) => (view.oldest, view.revision),
         other => panic!("{other:?}"),
@@ -347,7 +363,7 @@ fn history_is_bounded_by_count_and_by_age_in_the_log() {
     assert_eq!(oldest(&config), (2, 4));
     let at = |time_ms, number| ConfigWrite {
         stamp: stamp(time_ms),
-        ..write(Deed::Publish { changes: vec![int("p", number)], create: false })
+        ..write(ConfigOperation::Publish { changes: vec![int("p", number)], create: false })
     };
     apply_write(&mut config, at(11_000, 3)).expect("published");
     assert_eq!(oldest(&config), (3, 5), "exactly as old as allowed");
@@ -357,7 +373,7 @@ fn history_is_bounded_by_count_and_by_age_in_the_log() {
     assert_eq!(oldest(&config), (6, 7), "the one to go back to stays, however old");
     apply_write(&mut config, at(5, 6)).expect("published");
     assert_eq!(oldest(&config), (6, 8), "a clock that went back drops nothing");
-    assert_eq!(apply(&mut config, Deed::Rollback { to: 6, item: None }), Ok((9, true)));
+    assert_eq!(apply(&mut config, ConfigOperation::Rollback { to: 6, item: None }), Ok((9, true)));
     assert_eq!(document(&config, "c", None).as_deref(), Ok(r#"{"f":4}"#));
 }
 
@@ -393,9 +409,9 @@ fn a_watcher_hears_of_each_change_of_what_it_resolves_to() {
 #[test]
 fn a_watcher_of_an_earlier_life_hears_that_it_ended() {
     let mut config = sample();
-    assert_eq!(apply(&mut config, Deed::Delete { force: true }), Ok((2, true)));
+    assert_eq!(apply(&mut config, ConfigOperation::Delete { force: true }), Ok((2, true)));
     assert_eq!(changes_since(&config, "c", 2).revision, 0, "there is none");
-    assert_eq!(apply(&mut config, Deed::Create), Ok((3, true)));
+    assert_eq!(apply(&mut config, ConfigOperation::Create), Ok((3, true)));
     assert_eq!(shown(&changes_since(&config, "c", 2).events), [(3, None)]);
     assert_eq!(shown(&changes_since(&config, "c", 3).events), []);
     assert_eq!(shown(&changes_since(&config, "c", 0).events), [], "who never saw it has nothing to hear");
@@ -404,20 +420,20 @@ fn a_watcher_of_an_earlier_life_hears_that_it_ended() {
     let back = (4, Some(r#"{"f":7}"#.into()));
     assert_eq!(shown(&changes_since(&config, "c", 2).events), [(3, None), back.clone()]);
     assert_eq!(shown(&changes_since(&config, "c", 3).events), [back]);
-    // It comes back along with its namespace: then that is all there is to tell.
-    assert_eq!(apply(&mut config, Deed::Delete { force: true }), Ok((4, true)));
-    assert_eq!(apply(&mut config, Deed::Publish { changes, create: true }), Ok((5, true)));
+    // The container was created again together with its namespace, so there is only one event.
+    assert_eq!(apply(&mut config, ConfigOperation::Delete { force: true }), Ok((4, true)));
+    assert_eq!(apply(&mut config, ConfigOperation::Publish { changes, create: true }), Ok((5, true)));
     assert_eq!(shown(&changes_since(&config, "c", 4).events), [(5, Some(r#"{"f":7}"#.into()))]);
 }
 
 #[test]
 fn a_watcher_is_told_what_history_does_not_hold_any_more() {
     let mut config = sample();
-    apply(&mut config, Deed::SetPolicy(Policy { revisions: 2, age_ms: u64::MAX })).expect("set");
+    apply(&mut config, ConfigOperation::SetPolicy(Policy { revisions: 2, age_ms: u64::MAX })).expect("set");
     for number in 2..9 {
         publish(&mut config, vec![int("p", number)]).expect("published");
     }
-    // Revisions 9 and 10 are left, and with them what was there after 8.
+    // Revisions 9 and 10 are left, and so the state after 8 is known.
     let kept = changes_since(&config, "c", 8);
     assert_eq!((kept.has_gap, kept.events.len()), (false, 2));
     let gone = changes_since(&config, "c", 7);
@@ -457,7 +473,7 @@ fn news_name_the_containers_that_resolve_to_something_else() {
     assert_eq!(told(&mut config), ["c", "d"]);
     publish(&mut config, vec![delete_container("d")]).expect("published");
     assert_eq!(told(&mut config), ["d"]);
-    apply(&mut config, Deed::Delete { force: true }).expect("deleted");
+    apply(&mut config, ConfigOperation::Delete { force: true }).expect("deleted");
     assert_eq!(told(&mut config), ["c"]);
 }
 
@@ -493,7 +509,8 @@ fn pages_are_selected_and_counted() {
     let mut config = config;
     for other in ["a", "nt", "n", "z"] {
         let namespace = Name::new(other).expect("a name");
-        apply_write(&mut config, ConfigWrite { namespace, ..write(Deed::Create) }).expect("created");
+        apply_write(&mut config, ConfigWrite { namespace, ..write(ConfigOperation::Create) })
+            .expect("created");
     }
     let names = |prefix: &[u8], after: Option<&[u8]>, limit| {
         let page = config.list((prefix, after), limit, &|_| true);
@@ -507,7 +524,7 @@ fn pages_are_selected_and_counted() {
 #[test]
 fn limits_hold_and_leave_no_trace() {
     let mut config = Config::default();
-    apply(&mut config, Deed::Create).expect("created");
+    apply(&mut config, ConfigOperation::Create).expect("created");
     let many = (0..limits::CONFIG_PAIRS_MAX as i64).map(|number| int(&alloc::format!("{number}"), number));
     publish(&mut config, many.collect()).expect("published");
     let before = config.digest(0);
@@ -547,14 +564,14 @@ fn a_restored_namespace_goes_on_above_what_the_old_cluster_gave_out() {
     let above = 2 + limits::CONFIG_RESTORE_REVISION_MARGIN + 1;
     assert_eq!(publish(&mut restored, vec![int("p", 2)]), Ok((above, true)));
     assert_eq!(shown(&changes_since(&restored, "c", 2).events), [(above, Some(r#"{"f":2}"#.into()))]);
-    assert_eq!(apply(&mut restored, Deed::Rollback { to: 2, item: None }), Ok((above + 1, true)));
+    assert_eq!(apply(&mut restored, ConfigOperation::Rollback { to: 2, item: None }), Ok((above + 1, true)));
 }
 
 #[test]
 fn namespaces_move_with_their_slots() {
     let mut config = sample();
     let other = Name::new("other").expect("a name");
-    let create = ConfigWrite { namespace: other.clone(), ..write(Deed::Create) };
+    let create = ConfigWrite { namespace: other.clone(), ..write(ConfigOperation::Create) };
     apply_write(&mut config, create.clone()).expect("created");
     let slot = slots::slot_of(b"ns");
     assert_ne!(slot, slots::slot_of(b"other"));
@@ -568,7 +585,11 @@ fn namespaces_move_with_their_slots() {
     assert_eq!(ask(&config, Query::Namespace), ConfigReply::Failed(ConfigError::NoNamespace));
     assert_eq!(config.take_news().len(), 1, "watchers look elsewhere");
     assert_eq!(document(&taker, "c", None).as_deref(), Ok(r#"{"f":1}"#));
-    assert_eq!(apply(&mut taker, Deed::Rollback { to: 1, item: None }), Ok((3, true)), "history came along");
+    assert_eq!(
+        apply(&mut taker, ConfigOperation::Rollback { to: 1, item: None }),
+        Ok((3, true)),
+        "history came along"
+    );
     assert_eq!(apply_write(&mut config, create), Err(ConfigError::NamespaceExists), "the others stayed");
 }
 
@@ -577,8 +598,8 @@ fn a_block_is_taken_apart_by_namespaces() {
     let mut config = sample();
     for other in ["a", "z"] {
         let namespace = Name::new(other).expect("a name");
-        let deed = Deed::Publish { changes: vec![int("p", 3)], create: true };
-        apply_write(&mut config, ConfigWrite { namespace, ..write(deed) }).expect("published");
+        let operation = ConfigOperation::Publish { changes: vec![int("p", 3)], create: true };
+        apply_write(&mut config, ConfigWrite { namespace, ..write(operation) }).expect("published");
     }
     let long = |number: usize| put(&alloc::format!("{number:02}"), Value::text(&"x".repeat(20_000)));
     publish(&mut config, (0..20).map(long).collect()).expect("published");
@@ -601,7 +622,7 @@ fn hostile_blocks_are_errors() {
     let block = &blocks[0];
     let mut refused = 0;
     for cut in 0..block.len() {
-        // A block may end behind any record; anywhere else it is cut short.
+        // A block may end after any record. Truncated anywhere else, it is refused.
         refused += usize::from(check_block(&block[..cut]).is_err());
         let _ = Config::default().take_block(&block[..cut]);
     }
@@ -611,7 +632,7 @@ fn hostile_blocks_are_errors() {
     }
 }
 
-/// The tag of a pair, with nothing behind it.
+/// The tag of a pair, and nothing after it.
 const PAIR_OF_NOBODY: u8 = 4;
 
 #[test]

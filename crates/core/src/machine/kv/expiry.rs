@@ -1,10 +1,11 @@
-//! When keys expire.
+//! Expiry of keys.
 //!
-//! Owns the times, by key and in order. No clock is looked at here: a key lives until a command says that its time has come
-//! ([`Write::Expire`](crate::command::Write::Expire)), the same on every replica. So no key that was gone comes back, and none
-//! goes before its time by the clock of the leader that proposed the command.
+//! Owns the expiry times, by key and in order of time. No clock is read here: a key lives until a
+//! command removes it ([`Write::Expire`](crate::command::Write::Expire)), at the same log index on
+//! every replica. So no removed key comes back, and none is removed before its time by the clock of
+//! the leader that proposed the command.
 //!
-//! Invariant: both maps hold the same pairs, and only keys that exist.
+//! Invariant: both maps hold the same entries, and only for existing keys.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -13,7 +14,7 @@ use super::KeyValue;
 use crate::command::Reply;
 use crate::types::UnixMillis;
 
-/// The times of those keys that have one.
+/// The expiry times of the keys that have one.
 #[derive(Debug, Default)]
 pub(super) struct Expiries {
     by_key: BTreeMap<Box<[u8]>, UnixMillis>,
@@ -21,13 +22,13 @@ pub(super) struct Expiries {
 }
 
 impl Expiries {
-    /// When a key expires.
+    /// When a key expires; `None`: never.
     pub fn of(&self, key: &[u8]) -> Option<UnixMillis> {
-        // Most shards have no such key, and every write asks.
+        // Most shards have no such key, and every write checks.
         if self.by_key.is_empty() { None } else { self.by_key.get(key).copied() }
     }
 
-    /// Sets or forgets when a key expires. Returns when it would have.
+    /// Sets or clears the expiry of a key. Returns its previous expiry.
     pub fn set(&mut self, key: &[u8], expires: Option<UnixMillis>) -> Option<UnixMillis> {
         let before = self.of(key);
         if before == expires {
@@ -48,7 +49,7 @@ impl Expiries {
         before
     }
 
-    /// The times in order, with their keys.
+    /// Expiry times in order, with their keys.
     pub fn iter(&self) -> impl Iterator<Item = (UnixMillis, &[u8])> {
         self.by_time.iter().map(|(at, key)| (*at, &**key))
     }
@@ -60,16 +61,16 @@ impl Expiries {
 }
 
 impl KeyValue {
-    /// Removes keys that expire at `now` or before, in the order of their times, at most `limit`.
+    /// Removes at most `limit` keys that expire at `now` or before, in the order of their times.
     pub fn expire(&mut self, now: UnixMillis, limit: usize) -> Reply {
         let mut keys = 0;
-        // A backup may bring keys that are overdue, and their going must not end its restore.
+        // A backup may contain overdue keys. Their removal must not end its restore.
         let restoring = self.restoring;
         while keys < limit as u64
             && let Some(key) = self.expiries.overdue(now)
         {
             if self.ownership.as_ref().is_some_and(|ownership| !ownership.owns(&key)) {
-                // It is nobody's here, so its going is no change of what this shard owns.
+                // This shard does not own the key, so the removal does not change what it owns.
                 self.take_out(&key);
             } else {
                 self.remove(&key);
@@ -80,7 +81,7 @@ impl KeyValue {
         Reply::Expired { keys }
     }
 
-    /// How many keys expire at `now` or before, counting up to `limit`.
+    /// Number of keys that expire at `now` or before, counted up to `limit`.
     pub fn overdue(&self, now: UnixMillis, limit: usize) -> usize {
         self.expiries.iter().take(limit).take_while(|(at, _)| *at <= now).count()
     }

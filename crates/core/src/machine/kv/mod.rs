@@ -1,22 +1,22 @@
-//! The key-value machine: an ordered map from keys to values with versions.
+//! The key-value state machine: an ordered map from keys to values with versions.
 //!
-//! Here stand the state and what changes it; what operations do is in `operations`, when keys expire in `expiry`, where a
-//! walk over all keys can rest in `rests`.
+//! This module owns the state and its changes. `operations` implements operations, `expiry` holds
+//! expiry times, and `scan_cursors` indexes the positions at which a scan step can end.
 //!
-//! Owns versions: the shard counts a revision, every successful mutation takes the next, and a key's version is
-//! the revision that last wrote it. A key that is deleted and created again therefore never repeats a version. A
-//! restore keeps that by filling a shard that nothing else has ever written to, and by lifting its revision above
-//! everything that it puts there.
+//! It also owns versions: the shard counts a revision, every successful mutation takes the next
+//! one, and a key's version is the revision that last wrote it. So a key that is deleted and
+//! created again never repeats a version. A restore preserves this: it fills a shard that nothing
+//! else has ever written to, and raises its revision above all restored versions.
 //!
-//! Keys and values are copied out of the log on apply: a slice of an entry would keep the whole entry, with every
-//! other command of its batch, alive for as long as the key.
+//! Keys and values are copied out of the log when they are applied. A slice of an entry would keep
+//! the whole entry alive, with all commands of its batch, for as long as the key exists.
 
-mod arriving;
 mod expiry;
+mod incoming_slots;
 mod operations;
-pub mod outgoing;
+pub mod outgoing_slots;
 pub mod ownership;
-mod rests;
+mod scan_cursors;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -28,15 +28,15 @@ use core::ops::Bound;
 use crc::{CRC_64_XZ, Crc};
 use uuid::Uuid;
 
-use super::capture::{Capture, Kept};
+use super::copy_on_write::{CopyOnWrite, PreImage};
 use crate::command::{Condition, Item, Page, Read, Refusal, Reply, Restoration};
 use crate::limits;
 use crate::types::{UnixMillis, Version};
 use expiry::Expiries;
 pub use operations::parse_number;
-use outgoing::{Change, Outgoing};
+use outgoing_slots::{KeyChange, OutgoingSlots};
 use ownership::Ownership;
-use rests::Rests;
+use scan_cursors::ScanCursorIndex;
 pub(super) use table::Record;
 use table::Table;
 
@@ -45,18 +45,21 @@ use table::Table;
 pub struct KeyValue {
     pub(super) revision: Version,
     pub(super) records: Table,
-    /// When keys expire. Apart from the records: most keys never do, and would pay for it in memory.
+    /// Expiry times. They are not part of the records, because most keys have none and would pay
+    /// for it in memory.
     expiries: Expiries,
-    /// Follows from the keys.
-    rests: Rests,
-    /// The backup that all of this state comes from: set by a restore, cleared by the first write of a client.
+    /// Derived from the keys.
+    scan_cursors: ScanCursorIndex,
+    /// The backup that this whole state comes from. A restore sets it, the first write of a client
+    /// clears it.
     pub(super) restoring: Option<Uuid>,
-    /// What the shard owns; `None` while it never took part in a move of slots, and owns all that it is asked for.
+    /// The owned slots; `None` if the shard never took part in a move of slots. Such a shard owns
+    /// all keys that it is asked for.
     pub(super) ownership: Option<Box<Ownership>>,
-    /// A snapshot in the making.
-    pub(super) capture: Option<Capture>,
-    /// A copy for another shard in the making.
-    outgoing: Option<Box<Outgoing>>,
+    /// The unfinished snapshot.
+    pub(super) copy_on_write: Option<CopyOnWrite>,
+    /// An unfinished copy for another shard.
+    outgoing_slots: Option<Box<OutgoingSlots>>,
 }
 
 impl KeyValue {
@@ -69,18 +72,18 @@ impl KeyValue {
         KeyValue { revision, restoring, ownership: ownership.map(Box::new), ..KeyValue::default() }
     }
 
-    /// Takes note of a key of a snapshot, whose record [`KeyValue::fill`] brings.
+    /// Registers a key of a snapshot, whose record [`KeyValue::fill`] will store.
     pub(super) fn prepare(&mut self, key: &[u8], expires: Option<UnixMillis>) {
-        self.rests.created(key);
+        self.scan_cursors.created(key);
         self.expiries.set(key, expires);
     }
 
-    /// Puts all records of a snapshot in place, in the order of their keys.
+    /// Stores all records of a snapshot, in the order of their keys.
     pub(super) fn fill(&mut self, records: Vec<Record>) {
         self.records = records.into_iter().collect();
     }
 
-    /// Stores a value for good, if `condition` holds.
+    /// Stores a value without expiry, if `condition` holds.
     pub fn put(&mut self, key: &[u8], value: &[u8], condition: Condition) -> Reply {
         match self.put_if(key, value, condition) {
             Ok((version, created)) => Reply::Written { version, created },
@@ -101,8 +104,8 @@ impl KeyValue {
         Reply::Deleted { version }
     }
 
-    /// Stores a value for good, if `condition` holds. Returns the key's version, and whether it is new; or its current
-    /// version.
+    /// Stores a value without expiry, if `condition` holds. Returns the new version and whether the
+    /// key is new, or else the current version as the error.
     fn put_if(&mut self, key: &[u8], value: &[u8], condition: Condition) -> Result<(Version, bool), Version> {
         if condition != Condition::Always {
             let current = self.version(key);
@@ -113,22 +116,23 @@ impl KeyValue {
         Ok(self.store(key, value, None))
     }
 
-    /// Stores a value unconditionally, to expire at `expires`. Returns the key's version, and whether it is new.
+    /// Stores a value unconditionally, to expire at `expires`. Returns the new version and whether
+    /// the key is new.
     fn store(&mut self, key: &[u8], value: &[u8], expires: Option<UnixMillis>) -> (Version, bool) {
         let next = Version(self.revision.0 + 1);
         let old = self.records.replace(Record::new(key, next, value));
         let expired = self.expiries.set(key, expires);
         let is_new = old.is_none();
         if is_new {
-            self.rests.created(key);
+            self.scan_cursors.created(key);
         }
-        self.keep(key, old.map(|record| Kept { record, expires: expired }));
-        self.note(key, if is_new { Change::Created } else { Change::Replaced });
+        self.keep(key, old.map(|record| PreImage { record, expires: expired }));
+        self.note(key, if is_new { KeyChange::Created } else { KeyChange::Replaced });
         self.wrote(next);
         (next, is_new)
     }
 
-    /// Removes a key that exists. Returns the revision at which it ceased to, and what it held.
+    /// Removes an existing key. Returns the revision of the removal and the removed record.
     fn remove(&mut self, key: &[u8]) -> (Version, Option<Record>) {
         let next = Version(self.revision.0 + 1);
         let Some(record) = self.take_out(key) else { return (self.revision, None) };
@@ -136,17 +140,17 @@ impl KeyValue {
         (next, Some(record))
     }
 
-    /// Removes a key, and takes no revision for it. Returns what it held.
+    /// Removes a key without taking a revision. Returns the removed record.
     fn take_out(&mut self, key: &[u8]) -> Option<Record> {
         let record = self.records.remove(key)?;
-        self.rests.removed(key);
+        self.scan_cursors.removed(key);
         let expires = self.expiries.set(key, None);
-        // Only a snapshot in the making needs the value as well; it is rare.
-        if self.capture.is_some() {
+        // Only an unfinished snapshot also needs the value, which is rare.
+        if self.copy_on_write.is_some() {
             let (version, value) = record.behind_key();
-            self.keep(key, Some(Kept { record: Record::new(key, version, value), expires }));
+            self.keep(key, Some(PreImage { record: Record::new(key, version, value), expires }));
         }
-        self.note(key, Change::Removed);
+        self.note(key, KeyChange::Removed);
         if let Some(ownership) = &mut self.ownership {
             ownership.removed(key);
         }
@@ -158,9 +162,9 @@ impl KeyValue {
         self.records.get(key).map_or(Version::ABSENT, Record::version)
     }
 
-    /// Puts keys of a backup in place and lifts the revision, if the state is of that backup alone, or there is none:
-    /// not even a revision, because a version that was given out must not come back with another value. Doing it again
-    /// changes nothing.
+    /// Restores keys of a backup and raises the revision, if the state comes from that backup alone
+    /// or was never written to. An unused revision is required because an assigned version must not
+    /// come again with another value. Repeating it changes nothing.
     pub fn restore(&mut self, restoration: &Restoration) -> Reply {
         if self.restoring != Some(restoration.backup) && self.revision != Version::ABSENT {
             return Reply::ConditionFailed { current: self.revision };
@@ -172,25 +176,25 @@ impl KeyValue {
             if self.version(key) < restored.version {
                 let old = self.records.replace(Record::new(key, restored.version, &restored.value));
                 let expires = self.expiries.set(key, restored.expires);
-                let change = if old.is_none() { Change::Created } else { Change::Replaced };
-                if change == Change::Created {
-                    self.rests.created(key);
+                let change = if old.is_none() { KeyChange::Created } else { KeyChange::Replaced };
+                if change == KeyChange::Created {
+                    self.scan_cursors.created(key);
                 }
-                self.keep(key, old.map(|record| Kept { record, expires }));
+                self.keep(key, old.map(|record| PreImage { record, expires }));
                 self.note(key, change);
             }
         }
         Reply::Restored
     }
 
-    /// Whether only restores ever wrote here.
+    /// Whether only restores have written to this state.
     pub fn is_of_restores(&self) -> bool {
         self.restoring.is_some() || self.revision == Version::ABSENT
     }
 
-    /// Removes keys that are not of this backup, up to [`limits::DISCARD_KEYS_MAX`], and takes no revision for it: a
-    /// version that was given out must not come back with another value. Returns how many keys are left, or `None` if
-    /// there was nothing to discard.
+    /// Removes up to [`limits::DISCARD_KEYS_MAX`] keys that are not of this backup, without taking
+    /// revisions, because an assigned version must not come again with another value. Returns the
+    /// number of keys left, or `None` if there was nothing to discard.
     pub fn discard_restore(&mut self, backup: Uuid) -> Option<u64> {
         let is_untouched = self.restoring.is_none() && self.revision == Version::ABSENT;
         if is_untouched || self.restoring == Some(backup) {
@@ -207,7 +211,7 @@ impl KeyValue {
         Some(left)
     }
 
-    /// A client's write took a revision.
+    /// Records that a client's write took a revision.
     fn wrote(&mut self, revision: Version) {
         self.revision = revision;
         self.restoring = None;
@@ -241,23 +245,25 @@ impl KeyValue {
         }
     }
 
-    /// Keys held, without those that are hidden; with them while a giver does not know how many these are.
+    /// Number of keys without hidden ones. While a giver does not know the number of hidden keys,
+    /// they are included.
     pub fn record_count(&self) -> u64 {
         let hidden = self.ownership.as_ref().and_then(|ownership| ownership.hidden());
         self.records.len() as u64 - hidden.unwrap_or_default()
     }
 
-    /// The last key, hidden or not.
+    /// The last key, including hidden ones.
     pub(super) fn last_key(&self) -> Option<Box<[u8]>> {
         self.records.last().map(|record| record.key().into())
     }
 
-    /// What tells keys that are owned from hidden ones, while there may be such.
-    fn veil(&self) -> Option<&Ownership> {
+    /// The ownership, while there may be hidden keys.
+    fn ownership_filter(&self) -> Option<&Ownership> {
         self.ownership.as_deref().filter(|ownership| ownership.hides())
     }
 
-    /// A checksum over revision, origin, keys, versions and values in key order, and over what expires when.
+    /// A checksum over the revision, the origin, all keys in order with versions and values, and
+    /// all expiry times.
     pub fn digest(&self) -> u64 {
         const CRC: Crc<u64> = Crc::<u64>::new(&CRC_64_XZ);
         let mut digest = CRC.digest();
@@ -284,22 +290,22 @@ impl KeyValue {
         digest.finalize()
     }
 
-    /// When a key expires, if it does.
+    /// When a key expires; `None`: never.
     pub(super) fn expires(&self, key: &[u8]) -> Option<UnixMillis> {
         self.expiries.of(key)
     }
 
-    /// Lets a copy in the making know of a change.
-    fn note(&mut self, key: &[u8], change: Change) {
-        if let Some(outgoing) = &mut self.outgoing {
-            outgoing.note(key, change);
+    /// Notifies an unfinished copy of a change.
+    fn note(&mut self, key: &[u8], change: KeyChange) {
+        if let Some(outgoing_slots) = &mut self.outgoing_slots {
+            outgoing_slots.note(key, change);
         }
     }
 
-    /// Lets a snapshot in the making keep what a key held before a change.
-    fn keep(&mut self, key: &[u8], old: Option<Kept>) {
-        if let Some(capture) = &mut self.capture {
-            capture.keep(key, old);
+    /// Lets an unfinished snapshot keep the content of a key before a change.
+    fn keep(&mut self, key: &[u8], old: Option<PreImage>) {
+        if let Some(copy_on_write) = &mut self.copy_on_write {
+            copy_on_write.keep(key, old);
         }
     }
 
@@ -310,13 +316,13 @@ impl KeyValue {
         };
         let mut items: Vec<Item> = Vec::new();
         let (mut page_bytes, mut hidden) = (0, 0);
-        let veil = self.veil();
+        let ownership_filter = self.ownership_filter();
         for record in self.records.from(start) {
             let (key, (version, value)) = (record.key(), record.behind_key());
             if !key.starts_with(prefix) {
                 break;
             }
-            if veil.is_some_and(|ownership| !ownership.owns(key)) {
+            if ownership_filter.is_some_and(|ownership| !ownership.owns(key)) {
                 hidden += 1;
                 if hidden == limits::MOVE_KEYS_PER_STEP_MAX {
                     return Page { items, next: Some(Bytes::copy_from_slice(key)) };

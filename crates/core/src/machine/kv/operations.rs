@@ -1,9 +1,10 @@
-//! What operations do to keys.
+//! The effect of operations on keys.
 //!
-//! Owns the meaning of each [`Operation`]. A transaction is applied between no others because the log is worked off one command at a
-//! time; here it only has to be done in order.
+//! Owns the semantics of each [`Operation`]. Transactions are isolated because the log is applied
+//! one command at a time; here they only have to be executed in order.
 //!
-//! Whether anybody waits for the replies must not show in the state: followers apply without making any.
+//! The state must not depend on whether a client waits for the replies, because followers apply
+//! without building replies.
 
 use super::{KeyValue, Record};
 use crate::command::{
@@ -22,7 +23,7 @@ const PASSED: UnixMillis = UnixMillis(0);
 const RELATIVE: &str = "invariant: the leader made every time absolute before it proposed the command";
 
 impl KeyValue {
-    /// Answers operations that change nothing, with at most so many bytes.
+    /// Answers read-only operations, with replies of at most `bytes_max` bytes.
     pub(super) fn look(&self, operations: &Operations, bytes_max: usize) -> OperationReplies {
         let mut replies = OperationRepliesBuilder::within(bytes_max);
         for operation in operations.iter() {
@@ -35,7 +36,8 @@ impl KeyValue {
         replies.finish()
     }
 
-    /// Does all operations, if the watched keys are as they were. Without `is_answered` the reply says nothing.
+    /// Executes all operations, if no watched key has changed. Without `is_answered` the reply is
+    /// empty.
     pub fn transact(&mut self, transaction: &Transaction, is_answered: bool) -> Reply {
         for watch in &transaction.watches {
             let current = self.version(&watch.key);
@@ -58,7 +60,7 @@ impl KeyValue {
         Reply::Operations(replies.finish())
     }
 
-    /// Puts a number into a register.
+    /// Stores a number in a register, if it holds `expected` or `expected` is absent.
     pub fn exchange(&mut self, key: &[u8], expected: Option<i64>, new: i64) -> Reply {
         match self.swap(key, expected, new) {
             Ok(exchange) => Reply::Exchanged(exchange),
@@ -66,7 +68,8 @@ impl KeyValue {
         }
     }
 
-    /// Does one operation. `room` is what values that are removed and answered with may still take.
+    /// Executes one operation. `room` is the number of bytes that returned values of removed keys
+    /// may still take.
     fn operate(
         &mut self,
         operation: &Operation<'_>,
@@ -203,7 +206,8 @@ impl KeyValue {
         if at == Some(PASSED) {
             return OperationReply::Deleted { version: self.remove(key).0 };
         }
-        // A new version, or a transaction that watches the key would not notice.
+        // Assign a new version, because a transaction that watches the key would not notice the
+        // change otherwise.
         let value: Box<[u8]> = value.into();
         let (version, created) = self.store(key, &value, at);
         OperationReply::Written { version, created }
@@ -218,7 +222,7 @@ impl KeyValue {
         Ok(Exchange { swapped: true, old, version })
     }
 
-    /// The number that a key holds; an absent one holds 0.
+    /// The number that a key holds; an absent key counts as zero.
     fn number(&self, key: &[u8]) -> Result<i64, Rejection> {
         match self.records.get(key) {
             Some(record) => parse_number(record.value()).ok_or(Rejection::NotANumber),
@@ -226,7 +230,7 @@ impl KeyValue {
         }
     }
 
-    /// Stores a value that follows from the one before; when the key expires does not change.
+    /// Stores a value that is derived from the current one, and keeps the expiry.
     fn rewrite(&mut self, key: &[u8], value: &[u8]) -> Version {
         let expires = self.expiries.of(key);
         self.store(key, value, expires).0
@@ -237,7 +241,8 @@ fn exchanged(result: Result<Exchange, Rejection>) -> OperationReply<'static> {
     result.map_or_else(OperationReply::Rejected, OperationReply::Exchanged)
 }
 
-/// Reads a decimal number of 64 bits as it would be written: no sign but a minus, no zeros in front, nothing around it.
+/// Parses a decimal number of 64 bits in canonical form: no plus sign, no leading zeros, nothing
+/// before or after it.
 pub fn parse_number(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let is_canonical = match digits {

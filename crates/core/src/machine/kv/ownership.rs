@@ -1,96 +1,97 @@
-//! Which slots a shard owns, once it takes part in a move of slots.
+//! The slots that a shard owns, once it takes part in a move of slots.
 //!
-//! Owns that part of the state: what is owned, which move came last, and how far it has come here. All of it changes by
-//! entries of the shard's own log alone, so nobody has to be asked whether a key belongs here. A shard that never took part
-//! has none of this, and checks nothing.
+//! Owns this part of the state: the owned slots, the last move, and its stage on this shard. All of
+//! it changes only by entries of the shard's own log, so the shard decides on its own whether it
+//! owns a key. A shard that never took part in a move has no such state and checks nothing.
 //!
-//! While a move is under way, keys lie among the others that are not owned: those of a copy that is not complete, and those
-//! that another shard owns by now and that have not been removed. They are *hidden*: no answer shows or counts them. Keys
-//! expire all the same, hidden or not: what is removed so from a copy, its giver removes, too.
+//! During a move, a shard may hold keys that it does not own: keys of an incomplete copy, and keys
+//! that another shard owns by now and that are not removed yet. These keys are *hidden*: no reply
+//! shows or counts them. Hidden keys still expire. The giver also removes every key that expires in
+//! the copy.
 //!
 //! Invariants:
 //! - A shard takes part in one move at a time, in the order of their numbers.
-//! - How many keys are hidden is known exactly, but between freezing and release, when the giver says nothing of its number.
+//! - The number of hidden keys is known exactly, except at the giver between freeze and release.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::codec::{self, DecodeError, Decoder};
-use crate::control::slot_set::SlotSet;
-use crate::router::slots::slot_of;
+use crate::slots::slot_of;
+use crate::slots::slot_set::SlotSet;
 use crate::types::MigrationId;
 
-/// What a shard owns, and its part in a move.
+/// The owned slots, and the shard's part in a move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ownership {
     pub(in crate::machine) owned: SlotSet,
-    /// The last move that this shard took part in.
+    /// The last move in which this shard took part.
     pub(in crate::machine) last: MigrationId,
     pub(in crate::machine) stage: Stage,
 }
 
-/// How far the last move has come here.
+/// The stage of the last move on this shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// It is over.
+    /// The move is finished on this shard.
     Idle,
-    /// A copy arrives.
-    Arriving(Arrival),
-    /// The slots are not owned any more; perhaps nobody owns them yet.
+    /// Receiver: a copy is arriving.
+    Arriving(IncomingSlots),
+    /// Giver: it no longer owns the slots. Possibly no shard owns them yet.
     Frozen {
-        /// Which.
+        /// The slots.
         slots: SlotSet,
-        /// How many of their keys have expired since.
+        /// Number of their keys that have expired since.
         removed: u64,
     },
-    /// The receiver owns the slots; what is left of them here is being removed.
+    /// Giver: the receiver owns the slots, and the remaining keys here are being removed.
     Released {
-        /// Which.
+        /// The slots.
         slots: SlotSet,
-        /// How many of their keys are left.
+        /// Number of their keys left.
         rows: u64,
-        /// All keys up to here were looked at.
+        /// All keys up to here were inspected.
         swept: Option<Box<[u8]>>,
     },
 }
 
-/// A copy that is not complete.
+/// An incomplete copy at the receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arrival {
-    /// What is to come.
+pub struct IncomingSlots {
+    /// The slots to receive.
     pub slots: SlotSet,
-    /// Which attempt.
+    /// Number of the attempt.
     pub attempt: u64,
-    /// The number of its next part.
+    /// Number of the next part.
     pub sequence: u64,
-    /// How many keys are here already.
+    /// Number of keys received so far.
     pub rows: u64,
-    /// What an earlier attempt brought is being removed: all keys up to here were looked at.
+    /// Set while keys of an earlier attempt are removed: all keys up to here were inspected.
     pub sweeping: Option<Box<[u8]>>,
 }
 
 impl Ownership {
-    /// What a shard begins its first move with.
+    /// The ownership of a shard before its first move.
     pub(in crate::machine) fn founded(owned: SlotSet) -> Ownership {
         Ownership { owned, last: MigrationId(0), stage: Stage::Idle }
     }
 
-    /// What the shard owns.
+    /// The owned slots.
     pub fn owned(&self) -> &SlotSet {
         &self.owned
     }
 
-    /// The last move that the shard took part in.
+    /// The last move in which the shard took part.
     pub fn last(&self) -> MigrationId {
         self.last
     }
 
-    /// How far that has come here.
+    /// The stage of that move on this shard.
     pub fn stage(&self) -> &Stage {
         &self.stage
     }
 
-    /// Whether a key belongs here.
+    /// Whether this shard owns a key.
     pub(in crate::machine) fn owns(&self, key: &[u8]) -> bool {
         self.owned.contains(slot_of(key))
     }
@@ -100,23 +101,23 @@ impl Ownership {
         self.stage != Stage::Idle
     }
 
-    /// How many keys are hidden, if that is known.
+    /// Number of hidden keys, if known.
     pub(in crate::machine) fn hidden(&self) -> Option<u64> {
         match &self.stage {
             Stage::Idle => Some(0),
-            Stage::Arriving(Arrival { rows, .. }) | Stage::Released { rows, .. } => Some(*rows),
+            Stage::Arriving(IncomingSlots { rows, .. }) | Stage::Released { rows, .. } => Some(*rows),
             Stage::Frozen { .. } => None,
         }
     }
 
-    /// A key is removed, perhaps a hidden one.
+    /// Counts the removal of a key that may be hidden.
     pub(super) fn removed(&mut self, key: &[u8]) {
         if !self.hides() || self.owns(key) {
             return;
         }
         match &mut self.stage {
             Stage::Idle => {}
-            Stage::Arriving(Arrival { rows, .. }) | Stage::Released { rows, .. } => *rows -= 1,
+            Stage::Arriving(IncomingSlots { rows, .. }) | Stage::Released { rows, .. } => *rows -= 1,
             Stage::Frozen { removed, .. } => *removed += 1,
         }
     }
@@ -157,7 +158,7 @@ impl Ownership {
                 let slots = SlotSet::decode(decoder)?;
                 let (attempt, sequence) = (decoder.varint()?, decoder.varint()?);
                 let rows = decoder.varint()?;
-                Stage::Arriving(Arrival { slots, attempt, sequence, rows, sweeping: place(decoder)? })
+                Stage::Arriving(IncomingSlots { slots, attempt, sequence, rows, sweeping: place(decoder)? })
             }
             2 => Stage::Frozen { slots: SlotSet::decode(decoder)?, removed: decoder.varint()? },
             3 => {
@@ -187,7 +188,7 @@ mod tests {
     #[test]
     fn every_stage_round_trips() {
         let slots = SlotSet::from(5..9);
-        let arrival = Arrival {
+        let arrival = IncomingSlots {
             slots: slots.clone(),
             attempt: 3,
             sequence: 4,
@@ -197,7 +198,7 @@ mod tests {
         for stage in [
             Stage::Idle,
             Stage::Arriving(arrival.clone()),
-            Stage::Arriving(Arrival { sweeping: None, ..arrival }),
+            Stage::Arriving(IncomingSlots { sweeping: None, ..arrival }),
             Stage::Frozen { slots: slots.clone(), removed: 300 },
             Stage::Released { slots, rows: 7, swept: Some((*b"").into()) },
         ] {

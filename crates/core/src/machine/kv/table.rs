@@ -1,11 +1,12 @@
-//! The keys of a shard in order, each with its version and its value in one piece of memory.
+//! The sorted keys of a shard, each with its version and its value in one allocation.
 //!
-//! Owns how a record lies in memory: `[length of the key: u16][key][version: varint][value]`, and the beginning of the key once
-//! more in the tree itself. Finding a key is a walk through memory that no cache holds: with the keys behind pointers each
-//! comparison would be such a step, two dozen for a tree of a million; so it is one for a node of the tree, while keys differ
-//! in their first 16 bytes. What records mean, and when keys expire, is for others.
+//! Owns the layout of a record: `[key length: u16][key][version: varint][value]`. The tree itself
+//! also holds the first 16 bytes of the key. A lookup is dominated by cache misses. If the keys
+//! were behind pointers, each comparison would be a miss, two dozen for a tree of a million keys.
+//! Keys that differ in their first 16 bytes cost only one miss for each node of the tree.
 //!
-//! A record is never changed, only replaced.
+//! A record is never changed, only replaced. The callers own the meaning of records and their
+//! expiry.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, btree_set};
@@ -22,28 +23,29 @@ use crate::types::Version;
 #[derive(Debug, Default)]
 pub(in crate::machine) struct Table(BTreeSet<Record>);
 
-/// A key with what it holds.
+/// A key with its version and value.
 pub(in crate::machine) struct Record {
     head: Head,
     bytes: Box<[u8]>,
 }
 
-/// The first 16 bytes of a key, as a number that is in order as they are; shorter keys are filled up with zeros.
+/// The first 16 bytes of a key, as a number with the same order; shorter keys are padded with
+/// zeros.
 type Head = u128;
 
-/// What is compared: a key, with its beginning at hand.
+/// The part of a record that is compared: a key with its prefix.
 trait Keyed {
     fn head(&self) -> Head;
     fn key(&self) -> &[u8];
 }
 
-/// A key that is looked for.
+/// A key to look up.
 struct Needle<'a> {
     head: Head,
     key: &'a [u8],
 }
 
-/// The length of a key stands in front of it.
+/// Bytes of the key length before the key.
 const PREFIX_BYTES: usize = 2;
 const _: () = assert!(limits::KEY_BYTES_MAX <= u16::MAX as usize);
 
@@ -89,7 +91,7 @@ impl Table {
         self.0.get(Needle::new(key).as_keyed())
     }
 
-    /// Puts a record in place. Returns the one that had its key.
+    /// Stores a record. Returns the previous record with the same key.
     pub fn replace(&mut self, record: Record) -> Option<Record> {
         self.0.replace(record)
     }
@@ -120,7 +122,8 @@ impl Table {
     }
 }
 
-/// In one go if the records come in order, and with full nodes then: half the memory of those that were split.
+/// Builds the tree in one pass if the records are sorted. Its nodes are then full, which takes half
+/// the memory of nodes split by insertion.
 impl FromIterator<Record> for Table {
     fn from_iter<I: IntoIterator<Item = Record>>(records: I) -> Table {
         Table(records.into_iter().collect())
@@ -168,7 +171,8 @@ impl Keyed for Record {
     }
 }
 
-/// A key behind a reference can be looked for although the tree holds no such keys: both are compared as this.
+/// Makes it possible to look up a borrowed key in a tree of owned records: both are compared as
+/// this trait object.
 impl<'a> Borrow<dyn Keyed + 'a> for Record {
     fn borrow(&self) -> &(dyn Keyed + 'a) {
         self

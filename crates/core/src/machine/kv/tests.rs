@@ -1,4 +1,4 @@
-//! Versions, conditions, restores and lists. Operations and expiry have their tests beside them.
+//! Tests of versions, conditions, restores and lists. Operations and expiry have their own tests.
 
 use super::*;
 use crate::command::RestoredKey;

@@ -1,14 +1,15 @@
-//! Two shards, a bag of messages that come late and twice, leaders that change, and a model of what clients were told.
+//! Two shards, messages that are delayed and duplicated, changing leaders, and a model of the
+//! replies that clients got.
 
 use super::*;
-use crate::command::config::{Change, ConfigRead, Deed, Name, Query, Stamp, Value};
+use crate::command::config::{Change, ConfigOperation, ConfigRead, Name, Query, Stamp, Value};
 use crate::command::{
     Condition, ConfigReply, ConfigWrite, Expiry, Operation, Operations, RestoredKey, Set, SetCondition,
     Transaction,
 };
 use crate::machine::{Machine, Restore};
 use crate::membership::Membership;
-use crate::router::slots::slot_of;
+use crate::slots::slot_of;
 use crate::types::{LogIndex, ShardId, UnixMillis};
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -18,23 +19,23 @@ use alloc::vec;
 const GIVER: usize = 0;
 const RECEIVER: usize = 1;
 
-/// What leads the giver, as far as it got.
+/// The leader of the giver, with its progress.
 struct Driver {
     attempt: u64,
     sequence: u64,
     is_open: bool,
-    /// The receiver said that it owns the slots, and the answer was lost.
+    /// The receiver has replied that it owns the slots, and the reply was lost.
     is_deaf: bool,
 }
 
 struct World {
     random: fastrand::Rng,
     shards: [Machine; 2],
-    /// What clients were told that keys hold, and the last version of each that they saw.
+    /// Values of keys according to the replies to clients, and the last version seen of each key.
     model: BTreeMap<Bytes, (Version, Bytes)>,
     versions: BTreeMap<Bytes, Version>,
     numbers: BTreeMap<String, (u64, i64)>,
-    /// Steps for the receiver that were sent, and may come again at any time.
+    /// Steps sent to the receiver, which may be delivered again at any time.
     sent: Vec<Move>,
     driver: Driver,
     migration: MigrationId,
@@ -89,12 +90,12 @@ impl World {
         format!("key-{}", self.random.u16(..300)).into()
     }
 
-    /// Asks both shards in any order; the one that owns the key answers.
+    /// Sends a write to both shards in random order; the shard that owns the key answers.
     fn ask(&mut self, write: &Write) -> Option<Reply> {
         let first = self.random.usize(..2);
         let is_moving = self.stage(GIVER).is_some();
         for shard in [first, 1 - first] {
-            // Before any move nobody asks the receiver, and what was frozen is nobody's for a while.
+            // Before any move, clients do not ask the receiver. No shard owns frozen slots.
             if shard == RECEIVER && (!is_moving || self.stage(RECEIVER).is_none()) {
                 continue;
             }
@@ -136,7 +137,7 @@ impl World {
                 }
             }
             8 => {
-                // Expires one after the other in the next moments.
+                // The keys expire one after the other in the next moments.
                 let at = UnixMillis(self.now + self.random.u64(1..40));
                 let set = Set {
                     key: &key,
@@ -147,7 +148,7 @@ impl World {
                 };
                 let operations = Operations::of(&[Operation::Set(set)]);
                 let write = Write::Transaction(Transaction::of(ShardId(1), operations));
-                // What may expire at any moment is left out of the model, but for its version.
+                // Of a key that may expire at any moment, the model keeps only the version.
                 if let Some(Reply::Operations(replies)) = self.ask(&write) {
                     let version = match replies.only() {
                         Some(crate::command::OperationReply::Written { version, .. }) => version,
@@ -166,7 +167,7 @@ impl World {
                 }
             }
             9 => {
-                // Both keys or none of them.
+                // Both keys change, or none.
                 let other = self.key();
                 let operations = Operations::of(
                     &[&key, &other].map(|key| Operation::Delete { key, condition: Condition::Always }),
@@ -195,17 +196,17 @@ impl World {
         let name = format!("ns-{}", self.random.u8(..12));
         let namespace = Name::new(&name).expect("a name");
         let number = self.random.i64(..);
-        let deed = if self.random.u8(..6) == 0 {
-            Deed::Delete { force: true }
+        let operation = if self.random.u8(..6) == 0 {
+            ConfigOperation::Delete { force: true }
         } else {
             let pair = format!("p{}", self.random.u8(..3)).into();
-            Deed::Publish {
+            ConfigOperation::Publish {
                 changes: vec![Change::PutPair { key: pair, value: Value::Int(number), retype: false }],
                 create: true,
             }
         };
-        let is_delete = matches!(deed, Deed::Delete { .. });
-        let write = ConfigWrite { namespace, stamp: Stamp::default(), expected: None, deed };
+        let is_delete = matches!(operation, ConfigOperation::Delete { .. });
+        let write = ConfigWrite { namespace, stamp: Stamp::default(), expected: None, operation };
         if let Some(Reply::Config(ConfigReply::Done { revision, .. })) = self.ask(&Write::Config(write)) {
             let known = self.numbers.get(&name).map_or(0, |(revision, _)| *revision);
             assert!(revision > known || is_delete, "{name} was at {known} and is at {revision}");
@@ -220,14 +221,15 @@ impl World {
         }
     }
 
-    /// Another leader of the giver begins anew; what it was to send may have been sent.
+    /// Changes the leader of the giver. The new leader restarts the copy; messages of the old one
+    /// may still arrive.
     fn change_leader(&mut self) {
         self.data(GIVER).abandon_outgoing();
         self.driver =
             Driver { attempt: self.driver.attempt + 1, sequence: 0, is_open: false, is_deaf: false };
     }
 
-    /// One step of whoever leads the giver.
+    /// One step of the giver's leader.
     fn drive(&mut self) {
         if let Some(Stage::Released { .. }) = self.stage(GIVER) {
             self.step(GIVER, MoveStep::Purge { limit: 25 });
@@ -270,7 +272,7 @@ impl World {
                 match self.random.u8(..3) {
                     0 => self.release(),
                     1 => self.change_leader(),
-                    // The answer is lost, and keys may expire before it asks again.
+                    // The reply is lost, and keys may expire before the retry.
                     _ => self.driver.is_deaf = true,
                 }
             } else {
@@ -287,14 +289,14 @@ impl World {
             _ => 0,
         };
         let rows = rest.rows + removed;
-        // Whoever counts does so before what is on its way.
+        // Keys are counted before messages in transit are delivered.
         self.now += 3;
         self.expire();
         self.step(GIVER, MoveStep::Release { rows });
         self.data(GIVER).abandon_outgoing();
     }
 
-    /// What was sent earlier comes again.
+    /// Delivers an earlier step again.
     fn repeat(&mut self) {
         if !self.sent.is_empty() {
             let step = self.sent[self.random.usize(..self.sent.len())].clone();
@@ -302,7 +304,7 @@ impl World {
         }
     }
 
-    /// A replica made of a snapshot is what it is made of.
+    /// Replaces a shard's state by one restored from its snapshot.
     fn snapshot(&mut self) {
         let shard = self.random.usize(..2);
         let machine = &mut self.shards[shard];
@@ -326,7 +328,7 @@ impl World {
         idle(GIVER) && idle(RECEIVER) && last(GIVER) == Some(self.migration)
     }
 
-    /// All keys, as both shards show them together.
+    /// Checks all keys that both shards show together.
     fn check(&mut self) {
         let mut all: BTreeMap<Bytes, (Version, Bytes)> = BTreeMap::new();
         let mut owned = SlotSet::default();
@@ -409,7 +411,7 @@ fn run(seed: u64) {
         }
         world.check();
         world.check_config();
-        // The next one goes on with what is left.
+        // The next move continues with the remaining slots.
         let owned = world.data(GIVER).ownership_of().expect("it moved").owned().clone();
         let Some(range) = owned.ranges().first().cloned() else { break };
         world.slots = SlotSet::from(range.start..range.start + (range.end - range.start).div_ceil(2));

@@ -1,11 +1,12 @@
-//! A survivor goes on with what its disk holds.
+//! A survivor continues with the state on its disk.
 
 use super::*;
 use crate::node::alone::{Survivor, go_on_alone};
 use crate::storage::{HardState, LogEntry, RecoveredLog, RecoveredShard, WalRecord};
 use crate::types::ReplicaId;
 
-/// A node of three whose log ends with a write that is not known to be committed, in the midst of a joint change.
+/// A node of three whose log ends with a write that is not known to be committed, during a joint
+/// change.
 fn recovered() -> RecoveredShards {
     let write = Write::Put { key: "a".into(), value: "1".into(), condition: Condition::Always };
     let shard = crate::slots::shard_of(crate::slots::slot_of(b"a"), 2);
@@ -14,7 +15,7 @@ fn recovered() -> RecoveredShards {
     let data = [Bytes::new(), raft::encode_change(&joint, LogIndex(0)), raft::encode_writes(&[write])];
     let entry = |(index, data)| LogEntry { index: LogIndex(index), term: Term(4), data };
     let log = RecoveredLog {
-        tenure: None,
+        incarnation: None,
         hard_state: HardState { term: Term(5), vote: None, commit: LogIndex(1) },
         restart: None,
         entries: (1..).zip(data).map(entry).collect(),

@@ -1,10 +1,10 @@
-//! Snapshots at an index that all replicas share, and those of one replica alone.
+//! Snapshots at an index that all replicas share, and snapshots of a single replica.
 
 use super::*;
 use crate::command::{Checkpoint, Restoration, RestoredKey};
 use crate::slots;
 
-/// A cluster of three whose snapshots are kept.
+/// A cluster of three with snapshot files.
 fn elected_with_files() -> Cluster {
     let mut cluster = Cluster::elected(3);
     let files = |_| SnapshotFiles::open(MemoryDisk::new(1)).expect("an empty disk");
@@ -16,7 +16,7 @@ fn checkpoint(shard: u64) -> Request {
     Request::Write(Write::Checkpoint { shard: ShardId(shard) })
 }
 
-/// What `node` shows of the replicas of a shard, by node.
+/// The checkpoints of a shard's replicas, by node, as `node` reports them.
 fn checkpoints(cluster: &mut Cluster, node: u64, shard: u64) -> Vec<Option<Checkpoint>> {
     let Reply::Cluster(view) = cluster.answer(node, Request::Cluster) else { panic!("no view") };
     let replicas = view.replicas.iter().filter(|replica| replica.shard == ShardId(shard));
@@ -90,7 +90,7 @@ fn a_checkpoint_replaces_the_snapshot_in_the_making() {
     cluster.answer(1, put("a", "1", Condition::Always));
     let files = core::mem::take(&mut cluster.files);
     cluster.answer(1, Request::SnapshotHere);
-    // What was asked of the disk for it is still under way when the checkpoint comes.
+    // The disk is still working on its tasks when the checkpoint comes.
     let under_way = core::mem::take(&mut cluster.tasks);
     assert!(under_way.iter().all(|(_, task)| matches!(task, SnapshotTask::Write { .. })));
     cluster.answer(1, put("a", "2", Condition::Always));

@@ -5,13 +5,13 @@ use crate::command::{Expiry, ExpiryCondition, Operation, OperationReply, Operati
 use crate::command::{Reply, Transaction};
 use crate::types::UnixMillis;
 
-/// A node's clock for every node, a minute apart from the next.
+/// The clock of each node, a minute apart from the next.
 const CLOCKS: [u64; 3] = [1_000_000_000, 1_000_060_000, 999_940_000];
 
 const KEY: &[u8] = b"lock";
 
 fn shard() -> ShardId {
-    crate::router::slots::shard_of(crate::router::slots::slot_of(KEY), 2)
+    crate::slots::shard_of(crate::slots::slot_of(KEY), 2)
 }
 
 fn elected() -> Cluster {
@@ -32,7 +32,7 @@ fn lock(expiry: Expiry) -> Request {
 }
 
 impl Cluster {
-    /// When the key expires, as every replica has it.
+    /// When the key expires, according to all replicas.
     fn expires(&mut self) -> Option<UnixMillis> {
         let Reply::Value { expires, .. } = self.answer(1, get("lock")) else { panic!("no such key") };
         expires

@@ -4,7 +4,7 @@ use super::*;
 use crate::command::{Denial, HostChange, HostInfo};
 
 impl Cluster {
-    /// Adds a node with an empty disk. Returns its number.
+    /// Adds a node with an empty disk. Returns its node number.
     fn join(&mut self) -> u64 {
         let uuid = Uuid::from_u128(100 + self.nodes.len() as u128);
         let address = format!("node-{}:9001", self.nodes.len() + 1);
@@ -48,7 +48,7 @@ impl Cluster {
         view
     }
 
-    /// The nodes that vote in every shard, as `node` sees it; panics if shards differ.
+    /// The nodes that vote in every shard, as `node` reports them. Panics if shards differ.
     fn voters(&mut self, node: u64) -> Vec<u64> {
         let view = self.view(node);
         let of = |shard: u64| -> Vec<u64> {
@@ -95,7 +95,10 @@ fn a_dead_host_is_replaced() {
     cluster.kill(1);
     cluster.tick(60);
     assert!(matches!(cluster.answer(4, put("a", "2", Condition::Always)), Reply::Written { .. }));
-    assert_eq!(cluster.nodes[1].seat(NodeId(3)).map(|seat| seat.standing), Some(Standing::Removed));
+    assert_eq!(
+        cluster.nodes[1].host_entry(NodeId(3)).map(|host_entry| host_entry.standing),
+        Some(HostRole::Removed)
+    );
 }
 
 #[test]
@@ -104,7 +107,7 @@ fn a_host_is_not_removed_while_those_who_stay_could_not_agree() {
     let leader = cluster.leader(ShardId(1));
     let (other, dead) = (leader % 3 + 1, (leader + 1) % 3 + 1);
     cluster.kill(dead);
-    // At once: that the third has died is known by its connection alone.
+    // At once, so that only the lost connection shows that the third node is dead.
     cluster.ask(leader, Request::Write(Write::ChangeHost { node: NodeId(other), change: HostChange::Leave }));
     cluster.tick(100);
     assert!(matches!(cluster.answer(leader, put("a", "1", Condition::Always)), Reply::Written { .. }));
@@ -162,7 +165,8 @@ fn a_draining_host_leads_nothing_until_it_votes_again() {
     assert!(refused(cluster.answer(other, Request::Transfer { shard: ShardId(9), to: NodeId(1) })));
 }
 
-/// Its registry is behind, and only the one whom it does not know could bring it up.
+/// The registry of a returning node is behind, and only a leader that it does not know could update
+/// it. A peer must tell it about that leader.
 #[test]
 fn a_node_that_was_away_is_told_whom_it_does_not_know() {
     let mut cluster = Cluster::elected(3);
@@ -172,8 +176,8 @@ fn a_node_that_was_away_is_told_whom_it_does_not_know() {
     assert_eq!(cluster.change(1, four, HostChange::Vote), Reply::HostChanged);
     cluster.tick(60);
     let away = &cluster.nodes[2];
-    assert!(away.seat(NodeId(four)).is_none() && away.peers().iter().all(|(node, _)| node.0 != four));
-    // Nothing of raft reaches it: what it hears of hosts is all there is.
+    assert!(away.host_entry(NodeId(four)).is_none() && away.peers().iter().all(|(node, _)| node.0 != four));
+    // No Raft message reaches it: it knows only the hosts that its peers list.
     let hosts = peer::hosts([(NodeId(1), "node-1:9001"), (NodeId(four), "node-4:9001")].into_iter());
     cluster.nodes[2].handle(Event::Frame { from: NodeId(1), payload: hosts.into() });
     let mut actions = Actions::default();
@@ -186,7 +190,7 @@ fn a_node_that_was_away_is_told_whom_it_does_not_know() {
     cluster.tick(60);
     assert!(
         cluster.nodes[2].options.hosts.is_empty(),
-        "what the registry says need not be kept from hearsay"
+        "what the registry says need not be kept from indirect reports"
     );
     assert_eq!(cluster.voters(3), [1, 2, 3, 4]);
 }
@@ -215,10 +219,11 @@ fn a_host_goes_only_when_all_who_stay_know_each_other() {
     let five = cluster.join();
     assert_eq!(cluster.change(1, 3, HostChange::Leave), Reply::HostChanged);
     cluster.tick(150);
-    let standing = |cluster: &Cluster| cluster.nodes[0].seat(NodeId(3)).map(|seat| seat.standing);
+    let standing =
+        |cluster: &Cluster| cluster.nodes[0].host_entry(NodeId(3)).map(|host_entry| host_entry.standing);
     assert_eq!(cluster.voters(1), [1, 2]);
-    assert_eq!(standing(&cluster), Some(Standing::Leaving), "{four} has not heard of {five}");
+    assert_eq!(standing(&cluster), Some(HostRole::Leaving), "{four} has not heard of {five}");
     cluster.revive(four);
     cluster.tick(100);
-    assert_eq!(standing(&cluster), Some(Standing::Removed));
+    assert_eq!(standing(&cluster), Some(HostRole::Removed));
 }

@@ -1,10 +1,11 @@
 //! Iterations over all keys while slots move.
 
 use super::*;
-use crate::control::slot_set::SlotSet;
+use crate::slots::slot_set::SlotSet;
 
-/// A node that was away asks by the slot map that it knows, and learns the newer one before it is
-/// answered: by that one the shard, which owns nothing any more, owns all that it should.
+/// A node that was away scans with the slot map that it knows, and learns the newer one before the
+/// reply arrives. The shard owns nothing any more, which is all that it should own according to the
+/// newer map.
 #[test]
 fn a_step_of_a_scan_is_not_judged_by_a_later_map() {
     let mut cluster = Cluster::elected(3);
@@ -19,8 +20,8 @@ fn a_step_of_a_scan_is_not_judged_by_a_later_map() {
     assert!(matches!(cluster.replies.remove(&token), Some(Reply::Moving { moves: 1, .. })));
     assert_eq!(cluster.nodes[0].slot_map().shards(), [ShardId(1)]);
 
-    // The registry has a leader when the node comes back, the shard has none yet: so the map comes
-    // first.
+    // When the node comes back, the registry has a leader and the shard has none yet. So the map
+    // arrives first.
     for (shard, to) in [(0, 1), (2, 2)] {
         let transfer = Request::Transfer { shard: ShardId(shard), to: NodeId(to) };
         if cluster.leader(ShardId(shard)) != to {

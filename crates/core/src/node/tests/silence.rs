@@ -1,4 +1,4 @@
-//! Peers whose connections stand and that send nothing, and requests that take long.
+//! Peers that send nothing although their connections stand, and slow requests.
 
 use alloc::vec;
 
@@ -7,7 +7,7 @@ use super::*;
 const ELECTION_TICKS: u64 = 20;
 
 impl Cluster {
-    /// Stops a process: it neither hears nor ticks, and its connections stand.
+    /// Stops a process: it receives no frames and no ticks, and its connections stand.
     fn freeze(&mut self, node: u64) {
         self.alive[node as usize - 1] = false;
     }
@@ -17,7 +17,7 @@ impl Cluster {
         self.settle();
     }
 
-    /// Whom a node finds silent, and whom it reaches.
+    /// The peers that a node finds silent, and those that it can reach.
     fn reach(&self, node: u64) -> (Vec<u64>, Vec<u64>) {
         let status = self.nodes[node as usize - 1].status();
         let up = status.links.iter().filter(|(_, up)| *up).map(|(node, _)| node.0);
@@ -57,7 +57,7 @@ fn a_node_that_froze_believes_its_peers_when_it_goes_on() {
 #[test]
 fn writes_for_a_frozen_leader_are_held_for_the_next_one() {
     let mut cluster = Cluster::elected(3);
-    let shard = crate::router::slots::shard_of(crate::router::slots::slot_of(b"a"), 2);
+    let shard = crate::slots::shard_of(crate::slots::slot_of(b"a"), 2);
     let leader = cluster.leader(shard);
     cluster.freeze(leader);
     cluster.tick(3 * ELECTION_TICKS);
@@ -69,7 +69,7 @@ fn writes_for_a_frozen_leader_are_held_for_the_next_one() {
 #[test]
 fn requests_that_take_long_are_told_with_what_held_them() {
     let mut cluster = Cluster::elected(3);
-    let shard = crate::router::slots::shard_of(crate::router::slots::slot_of(b"a"), 2);
+    let shard = crate::slots::shard_of(crate::slots::slot_of(b"a"), 2);
     cluster.answer(1, put("a", "1", Condition::Always));
     assert!(cluster.slow.is_empty(), "what is done at once is not slow");
     let leader = cluster.leader(shard);

@@ -1,11 +1,11 @@
-//! Disks that take no commands for a while.
+//! Disks that temporarily take no commands.
 
 use super::*;
-use crate::router::slots;
+use crate::slots;
 use crate::storage::WalRecord;
 use crate::storage::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
 
-/// Whether a disk without room for commands does not take a batch.
+/// Whether a disk without space for commands refuses a batch.
 pub(super) fn holds_data(batch: &WalBatch) -> bool {
     batch.records.iter().any(|record| match record {
         WalRecord::Entries { entries, .. } => entries.iter().any(|entry| !entry.data.is_empty()),
@@ -18,30 +18,30 @@ fn shard_of(key: &str) -> ShardId {
 }
 
 impl Cluster {
-    /// From now on the disk of a node takes no commands; the node hears of it with its next batch.
+    /// Makes the disk of a node refuse commands. The node learns of it with its next batch.
     fn fill_disk(&mut self, node: u64) {
         self.stalled.insert(node, WalSequence(0));
     }
 
-    /// The same, and the node hears of it at once.
+    /// As `fill_disk`, but the node learns of it at once.
     fn stall(&mut self, node: u64) {
         self.fill_disk(node);
         self.nodes[node as usize - 1].handle(Event::DiskStalled(StallReason::Refused));
         self.settle();
     }
 
-    /// From now on nothing that the disk of a node is given becomes durable. The node does not know that yet.
+    /// Makes the disk of a node hang: batches do not become durable. The node does not know it yet.
     fn hang(&mut self, node: u64) {
         self.hanging.insert(node, WalSequence(0));
     }
 
-    /// The disk of a node has been found to hang.
+    /// Tells a node that its disk hangs.
     fn find_slow(&mut self, node: u64) {
         self.nodes[node as usize - 1].handle(Event::DiskStalled(StallReason::Slow));
         self.settle();
     }
 
-    /// A disk that hung goes on, and was found to keep up.
+    /// Lets a hanging disk continue, and tells the node that it keeps up.
     fn resume(&mut self, node: u64) {
         let waiting = self.hanging.remove(&node).expect("the disk hangs");
         self.nodes[node as usize - 1].handle(Event::Durable(waiting));
@@ -60,7 +60,7 @@ impl Cluster {
         self.nodes[node as usize - 1].status().shards.iter().any(|shard| shard.leads)
     }
 
-    /// All replicas that take part have applied the same.
+    /// Checks that all running replicas have applied the same state.
     fn assert_converged(&self) {
         let applied = |node: &Node| -> Vec<LogIndex> {
             node.status().shards.iter().map(|shard| shard.applied).collect()
@@ -110,7 +110,8 @@ fn commands_that_wait_behind_what_is_in_flight_are_refused() {
     let mut cluster = Cluster::new(1);
     cluster.settle();
     cluster.fill_disk(1);
-    // Both before the node hears of its disk: the first goes into the log, the second waits for it.
+    // Both come before the node learns of its disk: the first enters the log, the second waits for
+    // it.
     cluster.nodes[0].handle(Event::Request { token: Token(1), request: put("a", "1", Condition::Always) });
     let mut actions = Actions::default();
     cluster.nodes[0].drive(&mut actions);
@@ -274,14 +275,14 @@ fn a_replica_whose_vote_would_wait_for_the_disk_does_not_vote() {
     let leader = cluster.leader(shard_of("a"));
     let (follower, other) = (leader % 3 + 1, (leader + 1) % 3 + 1);
     cluster.fill_disk(follower);
-    // Its entry waits; whatever came after would wait with it.
+    // Its entry waits, and every later one would wait too.
     cluster.answer(leader, put("a", "1", Condition::Always));
     assert!(cluster.stalled[&follower] > WalSequence(0));
     let leads =
         |cluster: &Cluster| cluster.nodes[other as usize - 1].status().shards[shard_of("a").0 as usize].leads;
     cluster.kill(leader);
     cluster.tick(500);
-    // By then each other shard may have written down one vote that waits, too.
+    // Meanwhile each other shard may have written one vote that also waits.
     let queued = cluster.stalled[&follower];
     cluster.tick(1000);
     assert_eq!((cluster.stalled[&follower], leads(&cluster)), (queued, false));
@@ -412,8 +413,8 @@ fn a_slow_disk_is_no_reason_for_snapshots() {
     assert!(cluster.tasks.is_empty(), "{:?}", cluster.tasks);
 }
 
-/// What docs/consistency.md says of writes: acknowledged once a majority has them and the leader
-/// has applied them, which the node that was asked may not have.
+/// The guarantee of docs/consistency.md for writes: a write is acknowledged once a majority has it
+/// and the leader has applied it. The node that received the request may not have applied it yet.
 #[test]
 fn a_forwarded_write_is_acknowledged_before_the_own_replica_shows_it() {
     let mut cluster = Cluster::elected(3);

@@ -1,24 +1,25 @@
-//! One shard of a backup while its blocks pass: what the writer states at its end, and the reader compares.
+//! Totals of one shard while its blocks are written or read. The writer stores them at the shard's
+//! end, the reader compares them.
 
 use super::super::snapshot::SnapshotId;
 use super::ShardSummary;
-use crate::machine::{BlockKind, RestoreError, Scan};
+use crate::machine::{BlockKind, RestoreError, SnapshotScan};
 
 #[derive(Debug)]
 pub(super) struct Counting {
     id: SnapshotId,
-    scan: Scan,
+    scan: SnapshotScan,
     blocks: u64,
     bytes: u64,
 }
 
 impl Counting {
-    /// Nothing passed yet.
+    /// Starts at zero.
     pub fn begin(id: SnapshotId) -> Counting {
-        Counting { id, scan: Scan::default(), blocks: 0, bytes: 0 }
+        Counting { id, scan: SnapshotScan::default(), blocks: 0, bytes: 0 }
     }
 
-    /// Looks into the next block, and says what it holds.
+    /// Verifies and counts the next block. Returns its kind.
     pub fn block(&mut self, block: &[u8]) -> Result<BlockKind, RestoreError> {
         let kind = self.scan.block(block)?;
         self.blocks += 1;
@@ -26,7 +27,7 @@ impl Counting {
         Ok(kind)
     }
 
-    /// What passed.
+    /// The totals so far.
     pub fn summary(&self) -> ShardSummary {
         ShardSummary {
             id: self.id,
@@ -37,7 +38,7 @@ impl Counting {
         }
     }
 
-    /// Whether it is the prime shard's state; `None` before the first block.
+    /// Whether it is the state of the prime shard; `None` before the first block.
     pub fn is_registry(&self) -> Option<bool> {
         self.scan.is_registry()
     }

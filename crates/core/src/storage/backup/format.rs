@@ -1,6 +1,6 @@
-//! The bytes of a backup: its header, the frame of its chunks, and their fixed payloads.
+//! The bytes of a backup: its header, the frames of its chunks, and their fixed payloads.
 //!
-//! Owns layouts and checksums; which chunk may follow which is the reader's.
+//! Owns layouts and checksums. The reader owns the order of chunks.
 
 use alloc::vec::Vec;
 use uuid::Uuid;
@@ -25,56 +25,56 @@ const MAGIC: &[u8; 8] = b"TIDEBKUP";
 const VERSION: u32 = 2;
 const END_MAGIC: &[u8; 8] = b"BKUPDONE";
 const FLAG_STALE: u32 = 1;
-/// Where the checksum of the header stands.
+/// Offset of the header's checksum.
 const CRC_OFFSET: usize = HEADER_BYTES - 4;
 
-/// What a chunk is; its number is the one on disk.
+/// The kind of a chunk, with its number on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A shard begins.
+    /// Beginning of a shard.
     Shard = 1,
-    /// A block of its snapshot.
+    /// A block of the shard's snapshot.
     Block = 2,
-    /// It is complete.
+    /// End of the shard.
     ShardEnd = 3,
-    /// All shards are complete.
+    /// End of the backup.
     End = 4,
 }
 
-/// Why a header is not believed.
+/// Why a header is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HeaderFault {
-    /// Not what was written.
+pub(super) enum BackupHeaderError {
+    /// It is damaged.
     Damaged(&'static str),
-    /// Intact, of a format that this release does not know.
+    /// Intact, but in a format that this release does not know.
     Version(u32),
 }
 
-/// The checksum of everything so far.
+/// The checksum over all bytes so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Chain(u32);
+pub(super) struct ChainedChecksum(u32);
 
-/// What stands before the payload of a chunk.
+/// The header of a chunk, before its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ChunkHeader {
     pub kind: Kind,
     pub payload_bytes: usize,
-    /// Where the chain is after it.
-    pub chain: Chain,
+    /// The checksum after the chunk.
+    pub chain: ChainedChecksum,
 }
 
-/// Totals, at the very end.
+/// The totals at the end of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Totals {
     pub shards: u64,
     pub blocks: u64,
     pub records: u64,
-    /// Size of the file, this chunk included.
+    /// Size of the file, including this chunk.
     pub file_bytes: u64,
 }
 
-/// Appends the header and returns where the chain begins.
-pub(super) fn encode_header(header: &Header, out: &mut Vec<u8>) -> Chain {
+/// Appends the header and returns the checksum after it.
+pub(super) fn encode_header(header: &Header, out: &mut Vec<u8>) -> ChainedChecksum {
     let mut bytes = [0; HEADER_BYTES];
     bytes[..8].copy_from_slice(MAGIC);
     bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -89,22 +89,22 @@ pub(super) fn encode_header(header: &Header, out: &mut Vec<u8>) -> Chain {
     let crc = crc32c::crc32c(&bytes[..CRC_OFFSET]);
     bytes[CRC_OFFSET..].copy_from_slice(&crc.to_le_bytes());
     out.extend_from_slice(&bytes);
-    Chain(crc)
+    ChainedChecksum(crc)
 }
 
-/// Reads a header of [`HEADER_BYTES`]. Magic, version and checksum stand at these places in every version, so that an
-/// unknown version is told from damage.
-pub(super) fn decode_header(bytes: &[u8]) -> Result<(Header, Chain), HeaderFault> {
+/// Reads a header of [`HEADER_BYTES`]. Magic, version and checksum have the same offsets in every
+/// version, so that an unknown version can be distinguished from damage.
+pub(super) fn decode_header(bytes: &[u8]) -> Result<(Header, ChainedChecksum), BackupHeaderError> {
     if &bytes[..8] != MAGIC {
-        return Err(HeaderFault::Damaged("this is no backup: it has no magic number"));
+        return Err(BackupHeaderError::Damaged("this is no backup: it has no magic number"));
     }
     let crc = crc32c::crc32c(&bytes[..CRC_OFFSET]);
     if crc != le::u32(bytes, CRC_OFFSET) {
-        return Err(HeaderFault::Damaged("the checksum of the header does not match"));
+        return Err(BackupHeaderError::Damaged("the checksum of the header does not match"));
     }
     let version = le::u32(bytes, 8);
     if version != VERSION {
-        return Err(HeaderFault::Version(version));
+        return Err(BackupHeaderError::Version(version));
     }
     let uuid = |at: usize| Uuid::from_slice(&bytes[at..at + 16]).expect("invariant: 16 bytes are a uuid");
     let header = Header {
@@ -116,7 +116,7 @@ pub(super) fn decode_header(bytes: &[u8]) -> Result<(Header, Chain), HeaderFault
         shards: le::u64(bytes, 64),
         about_bytes: le::u64(bytes, 72),
     };
-    Ok((header, Chain(crc)))
+    Ok((header, ChainedChecksum(crc)))
 }
 
 impl Kind {
@@ -124,7 +124,7 @@ impl Kind {
         [Kind::Shard, Kind::Block, Kind::ShardEnd, Kind::End].into_iter().find(|kind| *kind as u32 == number)
     }
 
-    /// Whether a payload of this kind can be so long.
+    /// Whether a payload of this kind can have this length.
     fn admits(self, payload_bytes: usize) -> bool {
         match self {
             Kind::Shard => payload_bytes == SHARD_BYTES,
@@ -135,18 +135,23 @@ impl Kind {
     }
 }
 
-impl Chain {
-    /// Goes on over a chunk.
-    pub fn chunk(self, kind: Kind, payload: &[u8]) -> Chain {
+impl ChainedChecksum {
+    /// The checksum after another chunk.
+    pub fn chunk(self, kind: Kind, payload: &[u8]) -> ChainedChecksum {
         let length = payload.len() as u32;
         let head = crc32c::crc32c_append(self.0, &length.to_le_bytes());
         let head = crc32c::crc32c_append(head, &(kind as u32).to_le_bytes());
-        Chain(crc32c::crc32c_append(head, payload))
+        ChainedChecksum(crc32c::crc32c_append(head, payload))
     }
 }
 
-/// Appends a chunk and returns where the chain goes on.
-pub(super) fn encode_chunk(chain: Chain, kind: Kind, payload: &[u8], out: &mut Vec<u8>) -> Chain {
+/// Appends a chunk and returns the checksum after it.
+pub(super) fn encode_chunk(
+    chain: ChainedChecksum,
+    kind: Kind,
+    payload: &[u8],
+    out: &mut Vec<u8>,
+) -> ChainedChecksum {
     assert!(kind.admits(payload.len()), "invariant: a chunk of a backup has a length of its kind");
     let chain = chain.chunk(kind, payload);
     out.extend_from_slice(&(payload.len() as u32).to_le_bytes());
@@ -163,7 +168,7 @@ pub(super) fn decode_chunk_header(bytes: &[u8]) -> Result<ChunkHeader, &'static 
     if !kind.admits(payload_bytes) {
         return Err("the chunk has an impossible length");
     }
-    Ok(ChunkHeader { kind, payload_bytes, chain: Chain(le::u32(bytes, 8)) })
+    Ok(ChunkHeader { kind, payload_bytes, chain: ChainedChecksum(le::u32(bytes, 8)) })
 }
 
 pub(super) fn encode_shard(id: SnapshotId) -> [u8; SHARD_BYTES] {
@@ -182,7 +187,7 @@ pub(super) fn encode_shard_end(shard: &ShardSummary) -> [u8; SHARD_END_BYTES] {
     numbers([shard.blocks, shard.bytes, shard.records, shard.revision.0])
 }
 
-/// Reads what the end of the shard `id` says of it.
+/// Reads the totals at the end of the shard `id`.
 pub(super) fn decode_shard_end(id: SnapshotId, payload: &[u8]) -> ShardSummary {
     ShardSummary {
         id,
@@ -193,7 +198,7 @@ pub(super) fn decode_shard_end(id: SnapshotId, payload: &[u8]) -> ShardSummary {
     }
 }
 
-/// Bytes of a whole chunk of totals.
+/// Size of the chunk with the totals.
 pub(super) const END_CHUNK_BYTES: u64 = (CHUNK_HEADER_BYTES + END_BYTES) as u64;
 
 impl Totals {
@@ -228,7 +233,7 @@ impl Totals {
     }
 }
 
-/// Numbers of 8 bytes each, `BYTES` in all.
+/// Encodes numbers of 8 bytes each, `BYTES` in all.
 fn numbers<const BYTES: usize>(numbers: impl IntoIterator<Item = u64>) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {

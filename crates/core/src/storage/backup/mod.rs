@@ -1,13 +1,15 @@
-//! Backups: the states of all shards in one file that verifies itself.
+//! Backups: the states of all shards in one file that can be verified by itself.
 //!
-//! Owns the format and every check between its bytes and what they say, as two pure machines: [`Writer`] turns the
-//! blocks of snapshots into bytes, [`Reader`] takes bytes as they come and gives out the parts. Memory is bounded by one
-//! block, whatever the bytes say. `docs/storage-format.md` describes the same bytes for people.
+//! Owns the format and all checks, as two pure machines: [`Writer`] turns the blocks of snapshots
+//! into bytes, [`Reader`] takes bytes as they come and returns verified parts. Memory is bounded by
+//! one block, for any input. `docs/storage-format.md` documents the same bytes.
 //!
 //! Invariants:
-//! - The checksums are a chain from the header to the end, which repeats the totals: a backup that was cut short,
-//!   changed, or put together of two is not believed, and the place of the damage is known.
-//! - What the reader accepts would load: every block decodes, keys are in order, no version is above its shard's revision.
+//! - The checksums form a chain from the header to the end, which repeats the totals. So a backup
+//!   that was truncated, changed, or combined from two is detected, with the position of the
+//!   damage.
+//! - Whatever the reader accepts can be loaded: every block decodes, keys are in order, and no
+//!   version is above its shard's revision.
 //!
 //! Deliberately not here: when a state is consistent, and where the bytes go.
 
@@ -27,65 +29,66 @@ use super::snapshot::SnapshotId;
 use crate::limits;
 use crate::types::{NodeId, ShardId, Version};
 
-/// What a backup says of itself before anything else.
+/// The header of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The cluster that was backed up.
     pub cluster: Uuid,
-    /// The backup itself; no two have the same.
+    /// Unique id of the backup.
     pub backup: Uuid,
-    /// The node whose state it is.
+    /// The node whose state it contains.
     pub node: NodeId,
-    /// When it was begun, in milliseconds since 1970, by that node's clock. For people.
+    /// When it was begun, in milliseconds since 1970, by that node's clock. For display only.
     pub created_unix_ms: u64,
-    /// Whether it is only what that node had applied, without asking the others: acknowledged writes may be missing.
+    /// Whether it contains only what that node had applied, without consensus: acknowledged writes
+    /// may be missing.
     pub is_stale: bool,
-    /// How many shards follow, the prime one included.
+    /// Number of shards that follow, including the prime shard.
     pub shards: u64,
-    /// About how many bytes follow, for a display of progress.
+    /// Approximate number of bytes that follow, for a progress display.
     pub about_bytes: u64,
 }
 
-/// What a backup holds of one shard.
+/// Totals of one shard in a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardSummary {
-    /// Which state. Index 0 stands for a shard that nothing was ever written to.
+    /// The snapshot. Index 0 stands for a shard that was never written to.
     pub id: SnapshotId,
-    /// The shard's revision then; 0 for the prime shard.
+    /// The shard's revision at the time; 0 for the prime shard.
     pub revision: Version,
-    /// Keys, or hosts of the prime shard.
+    /// Number of keys; for the prime shard, number of hosts.
     pub records: u64,
-    /// Blocks that hold them.
+    /// Number of blocks.
     pub blocks: u64,
     /// Bytes of these blocks.
     pub bytes: u64,
 }
 
-/// What a backup holds.
+/// The content of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// What it says of itself.
+    /// Its header.
     pub header: Header,
-    /// By their numbers.
+    /// Its shards, by number.
     pub shards: Vec<ShardSummary>,
     /// Size of the file.
     pub file_bytes: u64,
 }
 
 impl Summary {
-    /// Keys of all data shards.
+    /// Number of keys in all data shards.
     pub fn keys(&self) -> u64 {
         self.shards.iter().filter(|shard| shard.id.shard != ShardId::PRIME).map(|shard| shard.records).sum()
     }
 
-    /// No key of the backup has a higher version.
+    /// The highest revision of a shard. No key of the backup has a higher version.
     pub fn revision_max(&self) -> Version {
         self.shards.iter().map(|shard| shard.revision).max().unwrap_or(Version::ABSENT)
     }
 
-    /// The revision from which every shard of a restored cluster goes on: above every version that the cluster gave out
-    /// on any shard before the backup, and, by [`limits::RESTORE_REVISION_MARGIN`], above those that it gave out
-    /// afterwards.
+    /// The revision from which every shard of a restored cluster continues. It is above every
+    /// version that the cluster had assigned before the backup and, by
+    /// [`limits::RESTORE_REVISION_MARGIN`], above those that it assigned afterwards.
     pub fn restored_revision(&self) -> Version {
         let revision = self.revision_max().0.saturating_add(limits::RESTORE_REVISION_MARGIN);
         Version(revision.min(limits::RESTORE_REVISION_MAX))

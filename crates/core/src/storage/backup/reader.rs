@@ -1,6 +1,7 @@
-//! Reads a backup without believing it.
+//! Reads and verifies a backup.
 //!
-//! Owns which chunk may follow which, and that the counts agree. It takes bytes as they come and keeps at most a chunk.
+//! Owns the order of chunks and the comparison of totals. It takes bytes as they come and buffers
+//! at most a chunk.
 
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -8,7 +9,7 @@ use bytes::Bytes;
 use super::super::snapshot::SnapshotId;
 use super::counting::Counting;
 use super::format::{
-    self, CHUNK_HEADER_BYTES, Chain, ChunkHeader, HEADER_BYTES, HeaderFault, Kind, Totals,
+    self, BackupHeaderError, CHUNK_HEADER_BYTES, ChainedChecksum, ChunkHeader, HEADER_BYTES, Kind, Totals,
     decode_chunk_header, decode_header,
 };
 use super::{Header, ShardSummary, Summary};
@@ -18,27 +19,27 @@ use crate::types::{LogIndex, ShardId};
 /// Why bytes are not a backup. Offsets are in bytes from the start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackupError {
-    /// Not what was written.
+    /// The file is damaged.
     #[error("it is damaged at byte offset {offset}: {reason}")]
     Damaged {
-        /// Where the part begins that is damaged.
+        /// Beginning of the damaged part.
         offset: u64,
         /// What is wrong there.
         reason: &'static str,
     },
-    /// It ends before its end.
+    /// The file is truncated.
     #[error("it is cut short: it ends at byte offset {offset}, before it is complete")]
     CutShort {
-        /// Its size.
+        /// Its size in bytes.
         offset: u64,
     },
     /// Written by another release.
     #[error("it has format version {0}, which this release does not know")]
     Version(u32),
-    /// Intact, yet not a state that this release knows.
+    /// Intact, but not a state that this release knows.
     #[error("it holds no state that this release knows, as byte offset {offset} shows: {source}")]
     Restore {
-        /// Where the chunk begins that shows it.
+        /// Beginning of the chunk that shows it.
         offset: u64,
         /// What is wrong.
         source: RestoreError,
@@ -48,50 +49,50 @@ pub enum BackupError {
 /// A part of a backup, verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// It begins.
+    /// The header.
     Header(Header),
-    /// A shard begins.
+    /// The beginning of a shard.
     Shard(SnapshotId),
-    /// Keys of that shard, as many as the block holds, as [`crate::command::RestoredKey`] reads them in
+    /// Keys of the current shard, as [`crate::command::RestoredKey`] reads them in
     /// [`crate::command::RowLayout::Expiring`].
     Keys(Bytes),
-    /// Configuration of that shard, as [`crate::command::ConfigRestoration`] takes it.
+    /// Configuration of the current shard, as [`crate::command::ConfigRestoration`] takes it.
     Config(Bytes),
-    /// The shard is complete.
+    /// The end of the current shard.
     ShardEnd(ShardSummary),
-    /// All is there. Nothing may follow.
+    /// The end of the backup. Nothing may follow.
     End,
 }
 
-/// A backup that is being read: [`Reader::push`] bytes, take parts by [`Reader::next_part`] until it wants more, and
-/// [`Reader::finish`] when there are no more bytes. A part that was given out is intact; that the backup is, only
-/// [`Reader::finish`] tells.
+/// Reader of a backup. [`Reader::push`] bytes, take parts with [`Reader::next_part`] until it needs
+/// more, and call [`Reader::finish`] after the last bytes. A returned part is intact. Whether the
+/// whole backup is intact is known only after [`Reader::finish`].
 #[derive(Debug, Default)]
 pub struct Reader {
     unread: Vec<u8>,
-    /// Where in `unread` the next chunk begins.
+    /// Offset of the next chunk in `unread`.
     start: usize,
-    /// Where in the file that is.
+    /// Offset of the next chunk in the file.
     offset: u64,
-    /// The header, and the checksum of everything so far.
-    begun: Option<(Header, Chain)>,
+    /// The header, and the checksum so far.
+    begun: Option<(Header, ChainedChecksum)>,
     shards: Vec<ShardSummary>,
     open: Option<Counting>,
     is_complete: bool,
 }
 
 impl Reader {
-    /// Takes the next bytes of the file.
+    /// Adds the next bytes of the file.
     pub fn push(&mut self, bytes: &[u8]) {
         self.unread.drain(..self.start);
         self.start = 0;
         self.unread.extend_from_slice(bytes);
     }
 
-    /// The next part; `None` when more bytes are needed.
+    /// The next part; `None` if more bytes are needed.
     ///
     /// # Errors
-    /// When the bytes are not those of a backup. There is no use in going on.
+    /// When the bytes are not a backup. Reading cannot continue.
     pub fn next_part(&mut self) -> Result<Option<Part>, BackupError> {
         loop {
             let Some((_, chain)) = self.begun else { return self.next_header() };
@@ -116,10 +117,10 @@ impl Reader {
         }
     }
 
-    /// What the backup holds, after its last byte.
+    /// The content of the backup, after its last byte.
     ///
     /// # Errors
-    /// When it is not complete.
+    /// When it is incomplete.
     pub fn finish(self) -> Result<Summary, BackupError> {
         let end = self.offset + (self.unread.len() - self.start) as u64;
         match self.begun {
@@ -134,21 +135,21 @@ impl Reader {
     fn next_header(&mut self) -> Result<Option<Part>, BackupError> {
         let Some(bytes) = self.unread[self.start..].first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let (header, chain) = decode_header(bytes).map_err(|fault| match fault {
-            HeaderFault::Damaged(reason) => self.damaged(reason),
-            HeaderFault::Version(version) => BackupError::Version(version),
+            BackupHeaderError::Damaged(reason) => self.damaged(reason),
+            BackupHeaderError::Version(version) => BackupError::Version(version),
         })?;
         self.begun = Some((header, chain));
         self.took(HEADER_BYTES, chain);
         Ok(Some(Part::Header(header)))
     }
 
-    fn took(&mut self, bytes: usize, chain: Chain) {
+    fn took(&mut self, bytes: usize, chain: ChainedChecksum) {
         self.start += bytes;
         self.offset += bytes as u64;
         self.begun = self.begun.map(|(header, _)| (header, chain));
     }
 
-    /// Takes a chunk whose checksum holds. What is wrong with it now, its maker did.
+    /// Handles a chunk with a correct checksum. Remaining faults come from the writer.
     fn chunk(&mut self, head: ChunkHeader, payload: Bytes) -> Result<Option<Part>, BackupError> {
         match (head.kind, self.open.is_some()) {
             (Kind::Shard, false) => self.begin_shard(&payload).map(Some),

@@ -1,4 +1,4 @@
-//! Backups written and read, and what damage does to them.
+//! Backups written and read, intact and damaged.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -41,7 +41,7 @@ fn keys_of(count: u64, value_bytes: usize) -> Vec<RestoredKey> {
     (0..count).map(key).collect()
 }
 
-/// A data shard that holds these keys, written in their order.
+/// A data shard with these keys, written in order.
 fn machine_of(shard: u64, keys: &[RestoredKey]) -> Machine {
     let mut machine = Machine::new(ShardId(shard), 3, 4);
     for RestoredKey { key, value, .. } in keys {
@@ -77,7 +77,7 @@ fn put_shard(writer: &mut Writer, id: SnapshotId, machine: Option<Machine>, out:
     writer.end_shard(out);
 }
 
-/// A backup of the registry, two data shards and one that is empty.
+/// A backup of the registry, two data shards and an empty shard.
 fn backup(first: &[RestoredKey], second: &[RestoredKey]) -> Vec<u8> {
     let mut out = vec![];
     let mut writer = Writer::begin(header(4), &mut out);
@@ -89,7 +89,7 @@ fn backup(first: &[RestoredKey], second: &[RestoredKey]) -> Vec<u8> {
     out
 }
 
-/// All parts, and the summary, of bytes that come in pieces of `piece_bytes`.
+/// All parts and the summary, of bytes that arrive in pieces of `piece_bytes`.
 fn read(bytes: &[u8], piece_bytes: usize) -> Result<(Vec<Part>, Summary), BackupError> {
     let mut reader = Reader::default();
     let mut parts = vec![];
@@ -165,7 +165,7 @@ fn every_flipped_bit_is_noticed_where_it_is() {
             Err(BackupError::Damaged { offset, .. }) => {
                 assert!(offset <= bit as u64 / 8, "bit {bit} is said to be behind {offset}")
             }
-            // A length that grew within what is possible asks for more than there is.
+            // A length that was changed to a larger valid one asks for more bytes than exist.
             Err(BackupError::CutShort { .. }) => {}
             other => panic!("bit {bit}: {other:?}"),
         }
@@ -205,7 +205,7 @@ fn an_unknown_version_is_told_from_damage() {
     ));
 }
 
-/// Chunks under checksums that hold, as only a broken maker would write them.
+/// Chunks with correct checksums in an order that only a faulty writer would produce.
 fn forged(shards: u64, chunks: &[(format::Kind, Vec<u8>)]) -> Vec<u8> {
     let mut out = vec![];
     let mut chain = format::encode_header(&header(shards), &mut out);
@@ -254,7 +254,8 @@ fn what_contradicts_itself_is_refused() {
 }
 
 proptest! {
-    /// Whatever comes, in whatever pieces: parts or an error, no panic, and no more memory than a chunk.
+    /// Any bytes in any pieces give parts or an error. The reader neither panics nor buffers more
+    /// than a chunk.
     #[test]
     fn any_bytes_are_survived(
         junk in proptest::collection::vec(any::<u8>(), 0..300),
@@ -267,7 +268,7 @@ proptest! {
         prop_assert_eq!(read(&bytes, piece_bytes).is_ok(), is_intact);
     }
 
-    /// Two changes at a time are noticed like one.
+    /// Two simultaneous changes are detected like one.
     #[test]
     fn changed_bytes_are_noticed(first in any::<(usize, u8)>(), second in any::<(usize, u8)>()) {
         let intact = backup(&keys_of(20, 10), &keys_of(3, 3));

@@ -1,20 +1,21 @@
-//! Makes a backup of the blocks of snapshots.
+//! Writes a backup from the blocks of snapshots.
 //!
-//! Owns the counting, and looks into every block on the way: what the reader would refuse is not written.
+//! Owns the totals, and verifies every block: the writer never writes what the reader would refuse.
 
 use alloc::vec::Vec;
 
 use super::super::snapshot::SnapshotId;
 use super::counting::Counting;
-use super::format::{self, Chain, Kind, Totals};
+use super::format::{self, ChainedChecksum, Kind, Totals};
 use super::{Header, ShardSummary};
 use crate::machine::RestoreError;
 
-/// A backup in the making. Every method appends bytes of the file to `out`, which the caller empties as it likes.
+/// Writer of a backup. Every method appends bytes of the file to `out`, which the caller may drain
+/// at any time.
 #[derive(Debug)]
 pub struct Writer {
     header: Header,
-    chain: Chain,
+    chain: ChainedChecksum,
     shards: Vec<ShardSummary>,
     open: Option<Counting>,
     /// Bytes of the file so far.
@@ -32,7 +33,7 @@ impl Writer {
     /// Begins a shard.
     ///
     /// # Panics
-    /// If another one is not ended, or the shards do not come in the order of their numbers.
+    /// If the previous shard is not ended, or the shards do not come in the order of their numbers.
     pub fn begin_shard(&mut self, id: SnapshotId, out: &mut Vec<u8>) {
         assert!(self.open.is_none(), "invariant: a backup holds one shard after the other");
         assert!(
@@ -46,7 +47,7 @@ impl Writer {
     /// Adds the next block of the shard's snapshot.
     ///
     /// # Errors
-    /// When the block cannot be one of this snapshot. The backup is then to be given up.
+    /// When the block cannot be the next one of this snapshot. The backup must then be abandoned.
     ///
     /// # Panics
     /// If no shard was begun.
@@ -57,7 +58,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends a shard.
+    /// Ends the current shard.
     ///
     /// # Panics
     /// If none was begun.
@@ -70,7 +71,7 @@ impl Writer {
     /// Ends the backup.
     ///
     /// # Panics
-    /// If it does not hold as many shards as its header says.
+    /// If the number of shards differs from the header.
     pub fn finish(mut self, out: &mut Vec<u8>) {
         assert!(self.open.is_none(), "invariant: every shard is ended");
         assert_eq!(self.shards.len() as u64, self.header.shards, "invariant: a backup holds every shard");

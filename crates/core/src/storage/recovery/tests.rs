@@ -1,4 +1,5 @@
-//! Log and snapshots together: whatever moment the power fails at, they give the state back, or the node does not start.
+//! Log and snapshots together: after a power failure at any moment, recovery returns the state or
+//! refuses to start.
 
 mod histories;
 
@@ -42,7 +43,7 @@ fn append<D: Disk>(log: &mut Writer<D>, records: Vec<WalRecord>) -> Result<(), W
     log.append(&[WalBatch { sequence: WalSequence(1), records, released: vec![] }])
 }
 
-/// Makes a snapshot of `machine` with all tasks that this takes.
+/// Makes a snapshot of `machine` with all its tasks.
 fn make<D: Disk>(files: &mut SnapshotFiles<D>, id: SnapshotId, machine: &mut Machine) {
     machine.begin_snapshot(&Membership::default());
     while let Some(block) = machine.next_block() {
@@ -52,7 +53,7 @@ fn make<D: Disk>(files: &mut SnapshotFiles<D>, id: SnapshotId, machine: &mut Mac
     assert!(matches!(done, SnapshotDone::Finished { .. }), "{done:?}");
 }
 
-/// A disk whose log holds `records` and that has an empty state as each of `snapshots`.
+/// A disk with `records` in its log, and an empty state for each of `snapshots`.
 fn disk(records: &[WalRecord], snapshots: &[SnapshotId]) -> MemoryDisk {
     let disk = MemoryDisk::new(1);
     let (mut log, _) = wal::open(disk.clone(), options(1)).unwrap();
@@ -78,8 +79,8 @@ fn damage(disk: &MemoryDisk, id: SnapshotId) {
     disk.put(&name(id), bytes);
 }
 
-/// What came of a start: the snapshot's index, the indexes of the log, and the hard state.
-type Outcome = Result<(u64, Vec<u64>, HardState), RecoverError>;
+/// Result of a start: the snapshot's index, the indexes in the log, and the hard state.
+type Outcome = Result<(u64, Vec<u64>, HardState), StorageRecoveryError>;
 
 fn start(disk: &MemoryDisk) -> Outcome {
     let mut opened = open(disk.clone(), options(2))?;
@@ -160,15 +161,15 @@ fn a_hard_state_is_at_least_as_new_as_the_snapshot() {
 fn what_does_not_fit_refuses_the_start_and_names_what_is_missing() {
     let missing = |needed, found| {
         let (shard, needed, found) = (SHARD, LogIndex(needed), LogIndex(found));
-        RecoverError::SnapshotMissing { shard, needed, found }
+        StorageRecoveryError::SnapshotMissing { shard, needed, found }
     };
     let contradiction = |index, log, snapshot| {
         let (index, log, snapshot) = (LogIndex(index), Term(log), Term(snapshot));
-        RecoverError::Contradiction { shard: SHARD, index, log, snapshot }
+        StorageRecoveryError::Contradiction { shard: SHARD, index, log, snapshot }
     };
     let gone = |commit, found| {
         let (commit, found) = (LogIndex(commit), LogIndex(found));
-        RecoverError::EntriesMissing { shard: SHARD, commit, found }
+        StorageRecoveryError::EntriesMissing { shard: SHARD, commit, found }
     };
     for (records, snapshots, expected) in [
         (vec![entries(5, 9, 1)], vec![], missing(4, 0)),
@@ -228,7 +229,7 @@ fn the_log_makes_up_for_a_damaged_snapshot_if_it_can() {
     }
     let disk = disk(&[restart(4, 1), entries(5, 9, 1)], &[id(4, 1)]);
     damage(&disk, id(4, 1));
-    assert!(matches!(start(&disk), Err(RecoverError::Damaged { .. })), "nothing makes up for it");
+    assert!(matches!(start(&disk), Err(StorageRecoveryError::Damaged { .. })), "nothing makes up for it");
 }
 
 #[test]
@@ -240,7 +241,7 @@ fn a_snapshot_of_another_release_is_never_passed_over() {
     bytes[40..44].copy_from_slice(&crc.to_le_bytes());
     disk.put(&name(id(7, 1)), bytes);
     let version = SnapshotFileError::Version { file: name(id(7, 1)), version: 9 };
-    assert_eq!(start(&disk), Err(RecoverError::Snapshot(version)));
+    assert_eq!(start(&disk), Err(StorageRecoveryError::Snapshot(version)));
 }
 
 #[test]

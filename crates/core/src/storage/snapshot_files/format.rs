@@ -1,11 +1,13 @@
-//! The bytes of a snapshot's file: its name, its header, its blocks and its trailer.
+//! The bytes of a snapshot's file: its name, header, blocks and trailer.
 //!
-//! Owns layouts and their checksums, nothing that reads or writes a file. `docs/storage-format.md` describes the same
-//! bytes for people; a change here is a new version there.
+//! Owns layouts and checksums, but no file access. `docs/storage-format.md` documents the same
+//! bytes; a change here requires a new version there.
 //!
-//! Invariants. The file is canonical: the same name and the same blocks give the same bytes on every replica. And the
-//! checksums are a chain: each goes on from the one before, the first from that of the header, which covers the name.
-//! So a block is believed only in its file and in its place, and a file is believed only whole.
+//! Invariants:
+//! - The file is canonical: the same id and the same blocks give the same bytes on every replica.
+//! - The checksums form a chain. Each continues the previous one, and the first continues that of
+//!   the header, which covers the id. So a block is valid only in its file and at its position, and
+//!   a file only as a whole.
 
 use alloc::format;
 use alloc::string::String;
@@ -19,63 +21,64 @@ use crate::types::{LogIndex, ShardId, Term};
 /// Bytes before the first block.
 pub(super) const HEADER_BYTES: usize = 44;
 
-/// Bytes of a block before its payload: its length and its checksum. The trailer begins in the same way, with the
-/// length zero, which no block has.
+/// Bytes of a block before its payload: length and checksum. The trailer begins in the same way,
+/// with length zero, which no block has.
 pub(super) const BLOCK_HEADER_BYTES: usize = 8;
 
-/// Bytes of the trailer behind that beginning.
+/// Bytes of the trailer after that beginning.
 pub(super) const TRAILER_BODY_BYTES: usize = 24;
 
 const MAGIC: &[u8; 8] = b"TIDESNAP";
 const VERSION: u32 = 2;
-/// Before keys could expire. Read, not written: the first block tells how the others are laid out.
+/// The version before keys could expire. It is read, but not written. The first block determines
+/// the layout of the others.
 const VERSION_PLAIN: u32 = 1;
 const END_MAGIC: &[u8; 8] = b"SNAPDONE";
 
-/// What a file with the name of a snapshot is.
+/// The kind of a file with the name of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum SnapshotFileKind {
     /// Complete and durable.
     Finished,
     /// Being written.
-    Making,
+    SnapshotWriter,
     /// Being received.
     Receiving,
 }
 
-/// Why a header is not believed.
+/// Why a header is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HeaderFault {
-    /// Not what was written.
+pub(super) enum SnapshotHeaderError {
+    /// It is damaged.
     Damaged(&'static str),
-    /// Intact, of a format that this release does not know.
+    /// Intact, but in a format that this release does not know.
     Version(u32),
 }
 
-/// The checksum of everything so far.
+/// The checksum over all bytes so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Chain(u32);
+pub(super) struct ChainedChecksum(u32);
 
-/// What stands before the payload of a block.
+/// The header of a block, before its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BlockHeader {
-    /// Bytes of its payload; zero at the trailer.
+    /// Bytes of the payload; zero for the trailer.
     pub payload_bytes: u32,
-    /// Where the chain is after it.
-    pub chain: Chain,
+    /// The checksum after the block.
+    pub chain: ChainedChecksum,
 }
 
-/// What stands behind the last block.
+/// The trailer after the last block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Trailer {
-    /// How many blocks there are.
+    /// Number of blocks.
     pub blocks: u64,
-    /// Size of the file, the trailer included.
+    /// Size of the file, including the trailer.
     pub file_bytes: u64,
 }
 
-/// The header of a snapshot's file, and where the chain begins.
-pub(super) fn encode_header(id: SnapshotId) -> ([u8; HEADER_BYTES], Chain) {
+/// Encodes the header and returns the checksum after it.
+pub(super) fn encode_header(id: SnapshotId) -> ([u8; HEADER_BYTES], ChainedChecksum) {
     let mut bytes = [0; HEADER_BYTES];
     bytes[..8].copy_from_slice(MAGIC);
     bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -84,33 +87,33 @@ pub(super) fn encode_header(id: SnapshotId) -> ([u8; HEADER_BYTES], Chain) {
     bytes[32..40].copy_from_slice(&id.term.0.to_le_bytes());
     let crc = crc32c::crc32c(&bytes[..40]);
     bytes[40..].copy_from_slice(&crc.to_le_bytes());
-    (bytes, Chain(crc))
+    (bytes, ChainedChecksum(crc))
 }
 
-/// Reads a header of [`HEADER_BYTES`]. The magic and the place of the checksum are the same in every version, so that
-/// an unknown version is told from damage.
-pub(super) fn decode_header(bytes: &[u8]) -> Result<(SnapshotId, Chain), HeaderFault> {
+/// Reads a header of [`HEADER_BYTES`]. The magic and the offset of the checksum are the same in
+/// every version, so that an unknown version can be distinguished from damage.
+pub(super) fn decode_header(bytes: &[u8]) -> Result<(SnapshotId, ChainedChecksum), SnapshotHeaderError> {
     if &bytes[..8] != MAGIC {
-        return Err(HeaderFault::Damaged("the header has no magic number"));
+        return Err(SnapshotHeaderError::Damaged("the header has no magic number"));
     }
     let crc = crc32c::crc32c(&bytes[..40]);
     if crc != le::u32(bytes, 40) {
-        return Err(HeaderFault::Damaged("the checksum of the header does not match"));
+        return Err(SnapshotHeaderError::Damaged("the checksum of the header does not match"));
     }
     let version = le::u32(bytes, 8);
     if !(VERSION_PLAIN..=VERSION).contains(&version) {
-        return Err(HeaderFault::Version(version));
+        return Err(SnapshotHeaderError::Version(version));
     }
     let (shard, index, term) =
         (ShardId(le::u64(bytes, 16)), LogIndex(le::u64(bytes, 24)), Term(le::u64(bytes, 32)));
-    Ok((SnapshotId { shard, index, term }, Chain(crc)))
+    Ok((SnapshotId { shard, index, term }, ChainedChecksum(crc)))
 }
 
-impl Chain {
-    /// Goes on over a block, which is at most as large as a length can say.
-    pub fn block(self, payload: &[u8]) -> Chain {
+impl ChainedChecksum {
+    /// The checksum after another block, whose length fits its field.
+    pub fn block(self, payload: &[u8]) -> ChainedChecksum {
         let length = payload.len() as u32;
-        Chain(crc32c::crc32c_append(crc32c::crc32c_append(self.0, &length.to_le_bytes()), payload))
+        ChainedChecksum(crc32c::crc32c_append(crc32c::crc32c_append(self.0, &length.to_le_bytes()), payload))
     }
 
     /// The checksum as a number.
@@ -118,14 +121,14 @@ impl Chain {
         self.0
     }
 
-    /// Goes on over the trailer, of which `body` is what stands behind its checksum.
-    fn trailer(self, body: &[u8]) -> Chain {
-        Chain(crc32c::crc32c_append(crc32c::crc32c_append(self.0, &0u32.to_le_bytes()), body))
+    /// The checksum after the trailer, whose bytes after the checksum field are `body`.
+    fn trailer(self, body: &[u8]) -> ChainedChecksum {
+        ChainedChecksum(crc32c::crc32c_append(crc32c::crc32c_append(self.0, &0u32.to_le_bytes()), body))
     }
 }
 
-/// Appends a block to `out` and returns where the chain goes on.
-pub(super) fn encode_block(chain: Chain, payload: &[u8], out: &mut Vec<u8>) -> Chain {
+/// Appends a block to `out` and returns the checksum after it.
+pub(super) fn encode_block(chain: ChainedChecksum, payload: &[u8], out: &mut Vec<u8>) -> ChainedChecksum {
     let length = u32::try_from(payload.len()).expect("invariant: a block is small");
     let chain = chain.block(payload);
     out.extend_from_slice(&length.to_le_bytes());
@@ -140,12 +143,12 @@ pub(super) fn decode_block_header(bytes: &[u8]) -> Result<BlockHeader, &'static 
     if payload_bytes as usize > limits::SNAPSHOT_BLOCK_BYTES_MAX {
         return Err("the block has an impossible length");
     }
-    Ok(BlockHeader { payload_bytes, chain: Chain(le::u32(bytes, 4)) })
+    Ok(BlockHeader { payload_bytes, chain: ChainedChecksum(le::u32(bytes, 4)) })
 }
 
 impl Trailer {
-    /// Appends the trailer to `out` and returns where the chain ends.
-    pub fn encode(&self, chain: Chain, out: &mut Vec<u8>) -> Chain {
+    /// Appends the trailer to `out` and returns the final checksum.
+    pub fn encode(&self, chain: ChainedChecksum, out: &mut Vec<u8>) -> ChainedChecksum {
         let mut body = [0; TRAILER_BODY_BYTES];
         body[..8].copy_from_slice(&self.blocks.to_le_bytes());
         body[8..16].copy_from_slice(&self.file_bytes.to_le_bytes());
@@ -157,8 +160,8 @@ impl Trailer {
         chain
     }
 
-    /// Reads what stands behind `header`, where the chain is at `chain` before the trailer.
-    pub fn decode(chain: Chain, header: BlockHeader, body: &[u8]) -> Result<Trailer, &'static str> {
+    /// Reads the trailer after its `header`; `chain` is the checksum before it.
+    pub fn decode(chain: ChainedChecksum, header: BlockHeader, body: &[u8]) -> Result<Trailer, &'static str> {
         if &body[16..TRAILER_BODY_BYTES] != END_MAGIC {
             return Err("the trailer has no magic number");
         }
@@ -169,26 +172,26 @@ impl Trailer {
     }
 }
 
-/// The name of a snapshot's file. Twenty digits hold any number and let names sort as numbers do.
-pub(super) fn file_name(id: SnapshotId, stage: Stage) -> String {
+/// The name of a snapshot's file. Twenty digits hold any number, and let names sort as numbers do.
+pub(super) fn file_name(id: SnapshotId, stage: SnapshotFileKind) -> String {
     let suffix = match stage {
-        Stage::Finished => "",
-        Stage::Making => ".part",
-        Stage::Receiving => ".recv",
+        SnapshotFileKind::Finished => "",
+        SnapshotFileKind::SnapshotWriter => ".part",
+        SnapshotFileKind::Receiving => ".recv",
     };
     let SnapshotId { shard, index, term } = id;
     format!("snapshot-{:020}-{:020}-{:020}{suffix}", shard.0, index.0, term.0)
 }
 
-/// Whose file it is and what it is, if `name` is the name of one.
-pub(super) fn parse_file_name(name: &str) -> Option<(SnapshotId, Stage)> {
+/// The snapshot and the kind of the file, if `name` is the name of a snapshot file.
+pub(super) fn parse_file_name(name: &str) -> Option<(SnapshotId, SnapshotFileKind)> {
     let rest = name.strip_prefix("snapshot-")?;
     let (numbers, stage) = if let Some(numbers) = rest.strip_suffix(".part") {
-        (numbers, Stage::Making)
+        (numbers, SnapshotFileKind::SnapshotWriter)
     } else if let Some(numbers) = rest.strip_suffix(".recv") {
-        (numbers, Stage::Receiving)
+        (numbers, SnapshotFileKind::Receiving)
     } else {
-        (rest, Stage::Finished)
+        (rest, SnapshotFileKind::Finished)
     };
     let mut numbers = numbers.split('-').map(parse_number);
     let (shard, index, term) = (numbers.next()??, numbers.next()??, numbers.next()??);
@@ -218,7 +221,7 @@ mod tests {
         for bit in 0..HEADER_BYTES * 8 {
             let mut bytes = intact;
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert!(matches!(decode_header(&bytes), Err(HeaderFault::Damaged(_))), "bit {bit}");
+            assert!(matches!(decode_header(&bytes), Err(SnapshotHeaderError::Damaged(_))), "bit {bit}");
         }
     }
 
@@ -233,7 +236,7 @@ mod tests {
         };
         assert_eq!(of_version(1), Ok(ID), "from before keys could expire");
         for unknown in [0, 3] {
-            assert_eq!(of_version(unknown), Err(HeaderFault::Version(unknown.into())));
+            assert_eq!(of_version(unknown), Err(SnapshotHeaderError::Version(unknown.into())));
         }
     }
 
@@ -249,11 +252,13 @@ mod tests {
     #[test]
     fn only_exact_names_are_snapshots() {
         for id in [ID, SnapshotId { shard: ShardId(u64::MAX), index: LogIndex(0), term: Term(u64::MAX) }] {
-            for stage in [Stage::Finished, Stage::Making, Stage::Receiving] {
+            for stage in
+                [SnapshotFileKind::Finished, SnapshotFileKind::SnapshotWriter, SnapshotFileKind::Receiving]
+            {
                 assert_eq!(parse_file_name(&file_name(id, stage)), Some((id, stage)));
             }
         }
-        let name = file_name(ID, Stage::Finished);
+        let name = file_name(ID, SnapshotFileKind::Finished);
         for wrong in [
             "snapshot-1-2-3",
             "snapshot-",

@@ -1,24 +1,29 @@
-//! The files of snapshots: what [`SnapshotTask`]s mean on a [`Disk`].
+//! Snapshot files: implements [`SnapshotTask`]s on a [`Disk`].
 //!
 //! ```text
-//! Write, Write, … Finish    ──► .part ──► synced ──► renamed ──► finished ──► Read, Read, … to a follower
-//! Receive, Receive, … Load  ──► .recv ──► verified, synced ──► renamed ──► finished, and its state handed out ──► Discard, or Refuse
+//! Write, Write, … Finish    ──► .part ──► synced ──► renamed ──► finished
+//! Receive, Receive, … Load  ──► .recv ──► verified, synced ──► renamed ──► finished, state loaded
+//!
+//! finished         ──► Read, Read, … to a follower
+//! state loaded     ──► Discard, or Refuse
 //! ```
 //!
 //! Invariants:
 //! - A file with the name of a finished snapshot was complete and durable when it got that name.
-//! - The newest finished snapshot of a shard stays until a newer one is finished, unless the core refuses it.
-//! - A shard has two files at most: the newest finished one, and either one that grows or the finished one before it.
-//!   That one stays only while it is of use: a follower is in the midst of receiving it, or the newest was received and
-//!   is not in place yet. So the files of a shard take no more than twice the largest state that it had at its last two
-//!   snapshots, and most of the time once.
+//! - The newest finished snapshot of a shard stays until a newer one is finished, unless the core
+//!   refuses it.
+//! - A shard has at most two files: the newest finished one, and either a growing one or the
+//!   previous finished one. The previous one stays only while it is needed: a follower is receiving
+//!   it, or the newest was received and is not installed yet. So the files of a shard take at most
+//!   twice, and usually once, the size of the larger of its last two snapshots.
 //!
-//! Deliberately not here: when a snapshot is made, sent or loaded, and which part of the log goes; that is the core's. It
-//! has one task about a snapshot under way at a time, and so knows of a failure before it asks for more. When it begins a
-//! newer one instead of the one in the making, what is under way of the older one is done first.
+//! Deliberately not here: when a snapshot is made, sent or loaded, and which part of the log is
+//! released. The core decides that. It has one task of a snapshot in progress at a time, so it
+//! learns of a failure before it sends the next task. When it begins a newer snapshot in place of
+//! an unfinished one, the task in progress of the older one is completed first.
 
+mod append_file;
 mod format;
-mod growing;
 mod reader;
 mod readers;
 #[cfg(test)]
@@ -31,8 +36,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use self::format::{Stage, file_name, parse_file_name};
-use self::growing::{Growing, Making};
+use self::append_file::{AppendFile, SnapshotWriter};
+use self::format::{SnapshotFileKind, file_name, parse_file_name};
 pub use self::reader::SnapshotFileError;
 pub use self::readers::{Readers, Reading};
 use super::RecoveredSnapshot;
@@ -42,10 +47,10 @@ use crate::limits;
 use crate::machine::Restored;
 use crate::types::ShardId;
 
-/// How much of a file that goes is let go in one step.
+/// Number of bytes by which a file to be removed is truncated in one step.
 const SHRINK_STEP_BYTES: u64 = 4 << 20;
 
-/// All snapshots of a node.
+/// All snapshot files of a node.
 #[derive(Debug)]
 pub struct SnapshotFiles<D: Disk> {
     disk: D,
@@ -58,15 +63,16 @@ pub struct SnapshotFiles<D: Disk> {
 struct ShardFiles<F> {
     finished: BTreeSet<SnapshotId>,
     grows: Option<Grows<F>>,
-    /// A snapshot in the making that had to go for one that is received. The core is yet to hear of it.
+    /// An unfinished snapshot that was dropped for a received one, of which the core does not know
+    /// yet.
     dropped: Option<SnapshotId>,
 }
 
-/// The file that grows.
+/// The growing file of a shard.
 #[derive(Debug)]
 enum Grows<F> {
-    Making(Making<F>),
-    Receiving(Growing<F>),
+    SnapshotWriter(SnapshotWriter<F>),
+    Receiving(AppendFile<F>),
 }
 
 /// Why a task failed.
@@ -80,31 +86,31 @@ enum TaskError {
     Refused(&'static str),
 }
 
-/// Opens a finished snapshot to read it with [`read_blocks`]. A newer snapshot may take its name away meanwhile; on a
-/// file system where an open file outlives its name, it can be read to its end all the same.
+/// Opens a finished snapshot for [`read_blocks`]. A newer snapshot may remove its name meanwhile.
+/// On a file system where an open file outlives its name, it can still be read to the end.
 ///
 /// # Errors
 /// When there is no such snapshot, or the disk fails.
 pub fn open_finished<D: Disk>(disk: &D, id: SnapshotId) -> Result<D::File, DiskError> {
-    disk.open(&file_name(id, Stage::Finished))
+    disk.open(&file_name(id, SnapshotFileKind::Finished))
 }
 
-/// Reads a snapshot from its file and gives each block to `take`, once its checksum is verified. Returns the size of the
-/// file; what was given out is a whole snapshot only then.
+/// Reads a snapshot from its file and passes each verified block to `take`. Returns the size of the
+/// file. Only then are the blocks known to be a complete snapshot.
 ///
 /// # Errors
-/// When the file is not intact, the disk fails, or `take` does.
+/// When the file is damaged, the disk fails, or `take` fails.
 pub fn read_blocks<F: DiskFile, E: From<SnapshotFileError>>(
     file: &F,
     id: SnapshotId,
     mut take: impl FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<u64, E> {
-    reader::read(file, &file_name(id, Stage::Finished), id, |_, block| take(block))
+    reader::read(file, &file_name(id, SnapshotFileKind::Finished), id, |_, block| take(block))
 }
 
 impl<D: Disk> SnapshotFiles<D> {
-    /// Finds the finished snapshots on `disk`, unverified, and removes what was not finished when the process ended: a
-    /// snapshot that was being received begins again at its first byte.
+    /// Lists the finished snapshots on `disk`, without verifying them, and removes unfinished files
+    /// of the last process. Receiving a snapshot starts again at its first byte.
     ///
     /// # Errors
     /// When the disk fails.
@@ -112,7 +118,7 @@ impl<D: Disk> SnapshotFiles<D> {
         let mut shards: BTreeMap<ShardId, ShardFiles<D::File>> = BTreeMap::new();
         for name in disk.list()? {
             match parse_file_name(&name) {
-                Some((id, Stage::Finished)) => {
+                Some((id, SnapshotFileKind::Finished)) => {
                     shards.entry(id.shard).or_default().finished.insert(id);
                 }
                 Some(_) => disk.remove(&name)?,
@@ -122,7 +128,7 @@ impl<D: Disk> SnapshotFiles<D> {
         Ok(SnapshotFiles { disk, shards, readers: Readers::default() })
     }
 
-    /// Those who read files by themselves; none so far.
+    /// The counter of readers outside the snapshot thread; initially zero.
     pub fn readers(&self) -> Readers {
         self.readers.clone()
     }
@@ -132,7 +138,7 @@ impl<D: Disk> SnapshotFiles<D> {
         self.shards.iter().filter(|(_, files)| !files.finished.is_empty()).map(|(&shard, _)| shard)
     }
 
-    /// Finished snapshots of a shard, the newest one first.
+    /// Finished snapshots of a shard, the newest first.
     pub fn finished(&self, shard: ShardId) -> impl Iterator<Item = SnapshotId> {
         self.shards.get(&shard).into_iter().flat_map(|files| files.finished.iter().rev().copied())
     }
@@ -145,10 +151,10 @@ impl<D: Disk> SnapshotFiles<D> {
         let mut bytes = 0;
         for files in self.shards.values() {
             for &id in &files.finished {
-                bytes += self.disk.open(&file_name(id, Stage::Finished))?.size()?;
+                bytes += self.disk.open(&file_name(id, SnapshotFileKind::Finished))?.size()?;
             }
             bytes += match &files.grows {
-                Some(Grows::Making(making)) => making.out.bytes,
+                Some(Grows::SnapshotWriter(making)) => making.out.bytes,
                 Some(Grows::Receiving(receiving)) => receiving.bytes,
                 None => 0,
             };
@@ -159,15 +165,15 @@ impl<D: Disk> SnapshotFiles<D> {
     /// Verifies a finished snapshot and loads its state.
     ///
     /// # Errors
-    /// When the file is not intact, or the disk fails.
+    /// When the file is damaged, or the disk fails.
     pub fn load(&self, id: SnapshotId) -> Result<RecoveredSnapshot, SnapshotFileError> {
-        let name = file_name(id, Stage::Finished);
+        let name = file_name(id, SnapshotFileKind::Finished);
         let (Restored { machine, membership }, file_bytes) =
             reader::load(&self.disk.open(&name)?, &name, id)?;
         Ok(RecoveredSnapshot { id, machine, membership, file_bytes })
     }
 
-    /// Removes all finished snapshots of a shard but `kept`.
+    /// Removes all finished snapshots of a shard except `kept`.
     ///
     /// # Errors
     /// When the disk fails.
@@ -176,18 +182,22 @@ impl<D: Disk> SnapshotFiles<D> {
         self.sweep(shard)
     }
 
-    /// Carries a task out. Takes as long as the disk does.
+    /// Executes a task. Blocks for as long as the disk takes.
     pub fn run(&mut self, task: SnapshotTask) -> SnapshotDone {
         let id = task.id();
         let (result, grew) = match task {
-            SnapshotTask::Write { block, .. } => (self.write(id, &block), Some(Stage::Making)),
-            SnapshotTask::Finish { keeps_older, .. } => (self.finish(id, keeps_older), Some(Stage::Making)),
+            SnapshotTask::Write { block, .. } => {
+                (self.write(id, &block), Some(SnapshotFileKind::SnapshotWriter))
+            }
+            SnapshotTask::Finish { keeps_older, .. } => {
+                (self.finish(id, keeps_older), Some(SnapshotFileKind::SnapshotWriter))
+            }
             SnapshotTask::Read { offset, bytes_max, .. } => (self.read(id, offset, bytes_max), None),
             SnapshotTask::Receive { offset, bytes, .. } => {
-                (self.receive(id, offset, &bytes), Some(Stage::Receiving))
+                (self.receive(id, offset, &bytes), Some(SnapshotFileKind::Receiving))
             }
             SnapshotTask::Remove { .. } => (Ok(self.remove(id)), None),
-            SnapshotTask::Load { .. } => (self.load_received(id), Some(Stage::Receiving)),
+            SnapshotTask::Load { .. } => (self.load_received(id), Some(SnapshotFileKind::Receiving)),
             SnapshotTask::Discard { machine, .. } => {
                 drop(machine);
                 self.remove_before(id);
@@ -196,7 +206,7 @@ impl<D: Disk> SnapshotFiles<D> {
             SnapshotTask::Refuse { machine, .. } => {
                 drop(machine);
                 self.files(id.shard).finished.remove(&id);
-                // What cannot be removed now goes with the next one.
+                // Files that cannot be removed now are removed with the next snapshot.
                 let _ = self.sweep(id.shard);
                 (Ok(SnapshotDone::Discarded { id }), None)
             }
@@ -215,8 +225,8 @@ impl<D: Disk> SnapshotFiles<D> {
         }
         if self.making(id)?.is_none() {
             self.make_room(id)?;
-            let making = Making::begin(&self.disk, id)?;
-            self.files(id.shard).grows = Some(Grows::Making(making));
+            let making = SnapshotWriter::begin(&self.disk, id)?;
+            self.files(id.shard).grows = Some(Grows::SnapshotWriter(making));
         }
         let making = self.making(id)?.expect("invariant: it was begun");
         making.block(block)?;
@@ -229,7 +239,7 @@ impl<D: Disk> SnapshotFiles<D> {
         };
         let checksum = making.finish()?;
         let file_bytes = making.out.bytes;
-        self.install(id, Stage::Making)?;
+        self.install(id, SnapshotFileKind::SnapshotWriter)?;
         if !keeps_older {
             self.remove_before(id);
         }
@@ -240,7 +250,7 @@ impl<D: Disk> SnapshotFiles<D> {
         if !self.finished(id.shard).any(|finished| finished == id) {
             return Err(TaskError::Refused("there is no such snapshot, or none any more"));
         }
-        let file = self.disk.open(&file_name(id, Stage::Finished))?;
+        let file = self.disk.open(&file_name(id, SnapshotFileKind::Finished))?;
         let file_bytes = file.size()?;
         let left = usize::try_from(file_bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
         let mut part = vec![0; left.min(bytes_max)];
@@ -258,7 +268,7 @@ impl<D: Disk> SnapshotFiles<D> {
         }
         if held.is_none() {
             self.make_room(id)?;
-            let receiving = Growing::begin(&self.disk, id, Stage::Receiving)?;
+            let receiving = AppendFile::begin(&self.disk, id, SnapshotFileKind::Receiving)?;
             self.files(id.shard).grows = Some(Grows::Receiving(receiving));
         }
         let receiving = self.receiving(id).expect("invariant: it was begun");
@@ -271,15 +281,16 @@ impl<D: Disk> SnapshotFiles<D> {
             return Err(TaskError::Refused("no such snapshot is being received"));
         };
         let (Restored { machine, membership }, file_bytes) =
-            reader::load(&receiving.file, &file_name(id, Stage::Receiving), id)?;
+            reader::load(&receiving.file, &file_name(id, SnapshotFileKind::Receiving), id)?;
         receiving.sync()?;
-        self.install(id, Stage::Receiving)?;
+        self.install(id, SnapshotFileKind::Receiving)?;
         Ok(SnapshotDone::Loaded { id, machine: Box::new(machine), membership, file_bytes })
     }
 
     fn remove(&mut self, id: SnapshotId) -> SnapshotDone {
         self.shards.insert(id.shard, ShardFiles::default());
-        // What cannot be removed now is at the next start, or when the shard has a snapshot here again.
+        // Files that cannot be removed now are removed at the next start, or when the shard has a
+        // snapshot here again.
         let _ = self.sweep(id.shard);
         SnapshotDone::Removed { id }
     }
@@ -288,31 +299,32 @@ impl<D: Disk> SnapshotFiles<D> {
         self.shards.entry(shard).or_default()
     }
 
-    /// The file of this snapshot in the making, if it was begun; an error if it had to go.
-    fn making(&mut self, id: SnapshotId) -> Result<Option<&mut Making<D::File>>, TaskError> {
+    /// The file of an unfinished snapshot, if it was begun; an error if it was dropped.
+    fn making(&mut self, id: SnapshotId) -> Result<Option<&mut SnapshotWriter<D::File>>, TaskError> {
         let files = self.files(id.shard);
         if files.dropped.take_if(|dropped| *dropped == id).is_some() {
             return Err(TaskError::Refused("it was dropped for a snapshot that is received"));
         }
         Ok(match &mut files.grows {
-            Some(Grows::Making(making)) if making.out.id == id => Some(making),
+            Some(Grows::SnapshotWriter(making)) if making.out.id == id => Some(making),
             _ => None,
         })
     }
 
-    /// The file of this snapshot as far as it was received, if any of it was.
-    fn receiving(&mut self, id: SnapshotId) -> Option<&mut Growing<D::File>> {
+    /// The file of a partly received snapshot, if any part was received.
+    fn receiving(&mut self, id: SnapshotId) -> Option<&mut AppendFile<D::File>> {
         match &mut self.files(id.shard).grows {
             Some(Grows::Receiving(receiving)) if receiving.id == id => Some(receiving),
             _ => None,
         }
     }
 
-    /// Removes all of the shard but its newest snapshot, for another that begins to grow.
+    /// Removes all of the shard's files except its newest snapshot, before another one begins to
+    /// grow.
     fn make_room(&mut self, id: SnapshotId) -> Result<(), TaskError> {
         let files = self.files(id.shard);
         files.expect_newer(id)?;
-        if let Some(Grows::Making(making)) = files.grows.take() {
+        if let Some(Grows::SnapshotWriter(making)) = files.grows.take() {
             files.dropped = Some(making.out.id);
         }
         while files.finished.len() > 1 {
@@ -321,10 +333,10 @@ impl<D: Disk> SnapshotFiles<D> {
         Ok(self.sweep(id.shard)?)
     }
 
-    /// Gives the file, which is durable, the name of a finished snapshot.
-    fn install(&mut self, id: SnapshotId, stage: Stage) -> Result<(), TaskError> {
+    /// Renames the durable file to the name of a finished snapshot.
+    fn install(&mut self, id: SnapshotId, stage: SnapshotFileKind) -> Result<(), TaskError> {
         self.files(id.shard).expect_newer(id)?;
-        self.disk.rename(&file_name(id, stage), &file_name(id, Stage::Finished))?;
+        self.disk.rename(&file_name(id, stage), &file_name(id, SnapshotFileKind::Finished))?;
         let files = self.files(id.shard);
         files.grows = None;
         files.finished.insert(id);
@@ -334,35 +346,41 @@ impl<D: Disk> SnapshotFiles<D> {
     /// Removes the finished snapshots of earlier states.
     fn remove_before(&mut self, id: SnapshotId) {
         self.files(id.shard).finished.retain(|finished| finished.index >= id.index);
-        // What cannot be removed now goes with the next one.
+        // Files that cannot be removed now are removed with the next snapshot.
         let _ = self.sweep(id.shard);
     }
 
-    /// Removes what was in the making or being received.
-    fn give_up(&mut self, id: SnapshotId, stage: Stage) {
+    /// Removes an unfinished or partly received file.
+    fn give_up(&mut self, id: SnapshotId, stage: SnapshotFileKind) {
         let files = self.files(id.shard);
-        let growing = match &files.grows {
-            Some(Grows::Making(making)) => Some((making.out.id, Stage::Making)),
-            Some(Grows::Receiving(receiving)) => Some((receiving.id, Stage::Receiving)),
+        let append_file = match &files.grows {
+            Some(Grows::SnapshotWriter(making)) => Some((making.out.id, SnapshotFileKind::SnapshotWriter)),
+            Some(Grows::Receiving(receiving)) => Some((receiving.id, SnapshotFileKind::Receiving)),
             None => None,
         };
-        if growing == Some((id, stage)) {
+        if append_file == Some((id, stage)) {
             files.grows = None;
         }
-        // If it cannot be removed now, the next snapshot of the shard or the next start tries again.
+        // If it cannot be removed now, the next snapshot of the shard or the next start retries.
         let _ = self.sweep(id.shard);
     }
 
-    /// Removes the shard's files that are of no use: also those of earlier attempts whose removal failed.
+    /// Removes the shard's unneeded files, including those whose earlier removal failed.
     fn sweep(&self, shard: ShardId) -> Result<(), DiskError> {
         let Some(files) = self.shards.get(&shard) else { return Ok(()) };
-        let growing = match &files.grows {
-            Some(Grows::Making(making)) => Some(file_name(making.out.id, Stage::Making)),
-            Some(Grows::Receiving(receiving)) => Some(file_name(receiving.id, Stage::Receiving)),
+        let append_file = match &files.grows {
+            Some(Grows::SnapshotWriter(making)) => {
+                Some(file_name(making.out.id, SnapshotFileKind::SnapshotWriter))
+            }
+            Some(Grows::Receiving(receiving)) => Some(file_name(receiving.id, SnapshotFileKind::Receiving)),
             None => None,
         };
-        let useful: Vec<String> =
-            files.finished.iter().map(|&id| file_name(id, Stage::Finished)).chain(growing).collect();
+        let useful: Vec<String> = files
+            .finished
+            .iter()
+            .map(|&id| file_name(id, SnapshotFileKind::Finished))
+            .chain(append_file)
+            .collect();
         for name in self.disk.list()? {
             let is_of_shard = parse_file_name(&name).is_some_and(|(id, _)| id.shard == shard);
             if is_of_shard && !useful.contains(&name) {
@@ -372,17 +390,18 @@ impl<D: Disk> SnapshotFiles<D> {
         Ok(())
     }
 
-    /// Removes a file, little by little: a file system that removes hundreds of MiB at once has no time for the log
-    /// meanwhile. What is no longer whole must not have the name of a finished snapshot, and what is being read, which
-    /// nobody can begin to once the name is gone, is removed as a whole.
+    /// Removes a file in steps, because a file system that removes hundreds of MiB at once delays
+    /// the log. A truncated file must not have the name of a finished snapshot, so it is renamed
+    /// first. A file with readers is removed at once instead; no new reader can open it once the
+    /// name is gone.
     fn remove_file(&self, name: &str) -> Result<(), DiskError> {
         let mut file = self.disk.open(name)?;
         let mut bytes = file.size()?;
         let mut doomed = String::from(name);
         if bytes > SHRINK_STEP_BYTES
-            && let Some((id, Stage::Finished)) = parse_file_name(name)
+            && let Some((id, SnapshotFileKind::Finished)) = parse_file_name(name)
         {
-            doomed = file_name(id, Stage::Making);
+            doomed = file_name(id, SnapshotFileKind::SnapshotWriter);
             self.disk.rename(name, &doomed)?;
         }
         while bytes > SHRINK_STEP_BYTES && !self.readers.are_there() {
@@ -400,7 +419,7 @@ impl<F> Default for ShardFiles<F> {
 }
 
 impl<F> ShardFiles<F> {
-    /// A finished snapshot never makes way for one of an earlier state.
+    /// Fails if a newer snapshot is finished: an older one must not replace it.
     fn expect_newer(&self, id: SnapshotId) -> Result<(), TaskError> {
         match self.finished.last() {
             Some(&newest) if newest != id && newest.index >= id.index => {

@@ -1,7 +1,8 @@
-//! Loads a snapshot from its file without believing it.
+//! Reads and verifies a snapshot file.
 //!
-//! Owns every check between the bytes and the state: names, lengths, checksums, order, the end, and that it is the end
-//! of the file. A state comes out only if all of them hold. Memory beyond the state is bounded, whatever the bytes say.
+//! Owns every check between the bytes and the state: id, lengths, checksums, order, trailer, and
+//! the end of the file. A state is returned only if all checks pass. Memory beyond the state is
+//! bounded for any input.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,27 +10,27 @@ use alloc::vec::Vec;
 use super::super::disk::{DiskError, DiskFile};
 use super::super::snapshot::SnapshotId;
 use super::format::{
-    BLOCK_HEADER_BYTES, HEADER_BYTES, HeaderFault, TRAILER_BODY_BYTES, Trailer, decode_block_header,
+    BLOCK_HEADER_BYTES, HEADER_BYTES, SnapshotHeaderError, TRAILER_BODY_BYTES, Trailer, decode_block_header,
     decode_header,
 };
 use crate::machine::{Machine, Restore, RestoreError, Restored};
 use crate::types::ShardId;
 
-/// Blocks are read this much at a time.
+/// Number of bytes of blocks to read at a time.
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// Why a snapshot's file is not loaded. Offsets are in bytes from the start of the file.
+/// Why a snapshot file is not loaded. Offsets are in bytes from the start of the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotFileError {
     /// The disk failed.
     #[error("a snapshot cannot be accessed: {0}")]
     Disk(#[from] DiskError),
-    /// Not what was written.
+    /// The file is damaged.
     #[error("{file} is damaged at byte offset {offset}: {reason}")]
     Damaged {
-        /// Which file.
+        /// Name of the file.
         file: String,
-        /// Where.
+        /// Offset of the damaged part.
         offset: u64,
         /// What is wrong there.
         reason: &'static str,
@@ -37,24 +38,24 @@ pub enum SnapshotFileError {
     /// Written by another release.
     #[error("{file} has format version {version}, which this release does not know")]
     Version {
-        /// Which file.
+        /// Name of the file.
         file: String,
-        /// Its version.
+        /// Its format version.
         version: u32,
     },
-    /// Intact, yet not a state that this release knows.
+    /// Intact, but not a state that this release knows.
     #[error("{file} holds no state that this release knows, as byte offset {offset} shows: {source}")]
     Restore {
-        /// Which file.
+        /// Name of the file.
         file: String,
-        /// Where the block begins that shows it.
+        /// Offset of the block that shows it.
         offset: u64,
         /// What is wrong.
         source: RestoreError,
     },
 }
 
-/// A file, and how far it is read.
+/// A file and the read position in it.
 struct Reader<'a, F> {
     file: &'a F,
     name: &'a str,
@@ -64,7 +65,8 @@ struct Reader<'a, F> {
     window_start: u64,
 }
 
-/// Loads snapshot `id` from `file`, which errors call `name`. Returns its state and the size of the file.
+/// Loads snapshot `id` from `file`. Errors call the file `name`. Returns its state and the size of
+/// the file.
 pub(super) fn load<F: DiskFile>(
     file: &F,
     name: &str,
@@ -83,8 +85,9 @@ pub(super) fn load<F: DiskFile>(
     Ok((restored, file_bytes))
 }
 
-/// Reads snapshot `id` from `file`, which errors call `name`, and gives each block with its offset to `take`, once its
-/// checksum is verified. Returns the size of the file; what was given out is a whole snapshot only then.
+/// Reads snapshot `id` from `file` and passes each verified block with its offset to `take`. Errors
+/// call the file `name`. Returns the size of the file. Only then are the blocks known to be a
+/// complete snapshot.
 pub(super) fn read<F: DiskFile, E: From<SnapshotFileError>>(
     file: &F,
     name: &str,
@@ -97,8 +100,8 @@ pub(super) fn read<F: DiskFile, E: From<SnapshotFileError>>(
 
     let (found, mut chain) = match decode_header(reader.take(HEADER_BYTES)?) {
         Ok(header) => header,
-        Err(HeaderFault::Damaged(reason)) => return Err(damaged(0, reason).into()),
-        Err(HeaderFault::Version(version)) => {
+        Err(SnapshotHeaderError::Damaged(reason)) => return Err(damaged(0, reason).into()),
+        Err(SnapshotHeaderError::Version(version)) => {
             return Err(SnapshotFileError::Version { file: name.into(), version }.into());
         }
     };

@@ -1,28 +1,29 @@
-//! Who reads snapshots beside the thread that keeps their files.
+//! Readers of snapshot files outside the snapshot thread.
 //!
-//! Owns a count and nothing else: a reader enters before it opens a file, and the file is let go whole, not step by step,
-//! while there is any. A file that was opened under its name can then be read to its end, whatever happens to the name.
+//! Owns only a counter. A reader registers before it opens a file. While any reader is registered,
+//! files are removed at once instead of being truncated step by step. So a file that was opened
+//! under its name can be read to its end, even after the name is gone.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// The readers of a node's snapshots. Clones count the same ones.
+/// The counter of a node's snapshot readers. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Readers(Arc<AtomicUsize>);
 
-/// One reader, while it lives.
+/// A registered reader; dropping it unregisters.
 #[derive(Debug)]
 pub struct Reading(Readers);
 
 impl Readers {
-    /// Counts one more. To be called before the first file is opened.
+    /// Registers a reader. Call it before the first file is opened.
     #[must_use]
     pub fn enter(&self) -> Reading {
         self.0.fetch_add(1, Ordering::SeqCst);
         Reading(self.clone())
     }
 
-    /// Whether there is any.
+    /// Whether any reader is registered.
     pub(super) fn are_there(&self) -> bool {
         self.0.load(Ordering::SeqCst) > 0
     }

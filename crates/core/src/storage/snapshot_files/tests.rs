@@ -1,4 +1,4 @@
-//! Tests of snapshot files by themselves; `recovery` tests them together with the log.
+//! Tests of snapshot files alone; `recovery` tests them together with the log.
 
 use alloc::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ fn id(index: u64) -> SnapshotId {
     SnapshotId { shard: SHARD, index: LogIndex(index), term: Term(1) }
 }
 
-/// A state that takes about `kilobytes`.
+/// A state of about `kilobytes`.
 fn machine(seed: u64, kilobytes: u64) -> Machine {
     let mut machine = Machine::new(SHARD, 3, 4);
     for key in 0..kilobytes {
@@ -54,12 +54,12 @@ fn make(files: &mut SnapshotFiles<MemoryDisk>, id: SnapshotId, machine: &mut Mac
     }
 }
 
-/// A file of about `kilobytes` and the digest of its state.
+/// A file of about `kilobytes` from another replica, and the digest of its state.
 fn made_elsewhere(id: SnapshotId, kilobytes: u64) -> (Vec<u8>, u64) {
     let disk = MemoryDisk::new(1);
     let mut machine = machine(id.index.0, kilobytes);
     make(&mut open(&disk), id, &mut machine);
-    (disk.bytes(&file_name(id, Stage::Finished)), machine.digest())
+    (disk.bytes(&file_name(id, SnapshotFileKind::Finished)), machine.digest())
 }
 
 fn receive(files: &mut SnapshotFiles<MemoryDisk>, id: SnapshotId, offset: u64, part: &[u8]) -> u64 {
@@ -76,7 +76,7 @@ fn reason(done: SnapshotDone) -> String {
     }
 }
 
-fn names(disk: &MemoryDisk) -> Vec<(u64, Stage)> {
+fn names(disk: &MemoryDisk) -> Vec<(u64, SnapshotFileKind)> {
     let parsed = disk.list().unwrap().into_iter().map(|name| parse_file_name(&name).unwrap());
     parsed.map(|(id, stage)| (id.index.0, stage)).collect()
 }
@@ -87,7 +87,7 @@ fn a_snapshot_travels_from_one_disk_to_another() {
     let (mut sender, mut receiver) = (open(&from), open(&to));
     let mut machine = machine(1, 700);
     let size = make(&mut sender, id(9), &mut machine);
-    assert_eq!(size, from.bytes(&file_name(id(9), Stage::Finished)).len() as u64);
+    assert_eq!(size, from.bytes(&file_name(id(9), SnapshotFileKind::Finished)).len() as u64);
     assert_eq!(sender.load(id(9)).unwrap().machine.digest(), machine.digest());
 
     let mut next = receive(&mut receiver, id(9), 0, b"");
@@ -142,7 +142,7 @@ fn a_part_of_another_snapshot_drops_what_was_received() {
     let mut files = open(&disk);
     receive(&mut files, id(5), 0, b"five");
     assert_eq!(receive(&mut files, id(6), 0, b"six"), 3);
-    assert_eq!(names(&disk), [(6, Stage::Receiving)]);
+    assert_eq!(names(&disk), [(6, SnapshotFileKind::Receiving)]);
     assert_eq!(receive(&mut files, id(5), 4, b"five"), 0);
     let files = open(&disk);
     assert!(names(&disk).is_empty(), "a restart begins again");
@@ -155,26 +155,30 @@ fn a_shard_has_two_files_at_most() {
     let mut files = open(&disk);
     make(&mut files, id(0), &mut machine(0, 1));
     make(&mut files, id(1), &mut machine(1, 1));
-    assert_eq!(names(&disk), [(1, Stage::Finished)], "nobody needs the first");
+    assert_eq!(names(&disk), [(1, SnapshotFileKind::Finished)], "nobody needs the first");
     write_blocks(&mut files, id(2), &mut machine(2, 1));
     files.run(SnapshotTask::Finish { id: id(2), keeps_older: true });
-    assert_eq!(names(&disk), [(1, Stage::Finished), (2, Stage::Finished)], "a follower is sent the first");
+    assert_eq!(
+        names(&disk),
+        [(1, SnapshotFileKind::Finished), (2, SnapshotFileKind::Finished)],
+        "a follower is sent the first"
+    );
     write_blocks(&mut files, id(3), &mut machine(3, 1));
-    assert_eq!(names(&disk), [(2, Stage::Finished), (3, Stage::Making)]);
+    assert_eq!(names(&disk), [(2, SnapshotFileKind::Finished), (3, SnapshotFileKind::SnapshotWriter)]);
     receive(&mut files, id(4), 0, &made_elsewhere(id(4), 1).0);
-    assert_eq!(names(&disk), [(2, Stage::Finished), (4, Stage::Receiving)]);
-    // The one in the making is gone, and must not go on as if it had just begun.
+    assert_eq!(names(&disk), [(2, SnapshotFileKind::Finished), (4, SnapshotFileKind::Receiving)]);
+    // The unfinished snapshot was dropped, so another block of it must not start it again.
     let block = vec![1];
     assert!(reason(files.run(SnapshotTask::Write { id: id(3), block })).contains("dropped"));
-    assert_eq!(names(&disk), [(2, Stage::Finished), (4, Stage::Receiving)]);
+    assert_eq!(names(&disk), [(2, SnapshotFileKind::Finished), (4, SnapshotFileKind::Receiving)]);
     files.run(SnapshotTask::Load { id: id(4) });
-    assert_eq!(names(&disk), [(2, Stage::Finished), (4, Stage::Finished)]);
+    assert_eq!(names(&disk), [(2, SnapshotFileKind::Finished), (4, SnapshotFileKind::Finished)]);
     assert_eq!(files.finished(SHARD).collect::<Vec<_>>(), [id(4), id(2)]);
-    let finished_bytes = disk.bytes(&file_name(id(4), Stage::Finished)).len() as u64;
+    let finished_bytes = disk.bytes(&file_name(id(4), SnapshotFileKind::Finished)).len() as u64;
     assert!(files.file_bytes().unwrap() > finished_bytes);
     let done = files.run(SnapshotTask::Discard { id: id(4), machine: Box::new(machine(2, 1)) });
     assert!(matches!(done, SnapshotDone::Discarded { .. }), "{done:?}");
-    assert_eq!(names(&disk), [(4, Stage::Finished)], "it is in place");
+    assert_eq!(names(&disk), [(4, SnapshotFileKind::Finished)], "it is in place");
     assert_eq!(files.file_bytes(), Ok(finished_bytes));
     files.keep_only(SHARD, None).unwrap();
     assert_eq!(names(&disk), []);
@@ -192,7 +196,7 @@ fn a_refused_snapshot_makes_way_for_an_older_one() {
     assert!(reason(files.run(part)).contains("newer"));
     let done = files.run(SnapshotTask::Refuse { id: id(4), machine: Box::new(machine(4, 1)) });
     assert!(matches!(done, SnapshotDone::Discarded { .. }), "{done:?}");
-    assert_eq!(names(&disk), [(1, Stage::Finished)]);
+    assert_eq!(names(&disk), [(1, SnapshotFileKind::Finished)]);
     receive(&mut files, id(3), 0, &older);
     assert!(matches!(files.run(SnapshotTask::Load { id: id(3) }), SnapshotDone::Loaded { .. }));
 }
@@ -312,7 +316,7 @@ fn every_flipped_bit_and_every_other_length_is_damage() {
     let disk = MemoryDisk::new(1);
     let files = open(&disk);
     let (intact, digest) = made_elsewhere(id(1), 1);
-    let name = file_name(id(1), Stage::Finished);
+    let name = file_name(id(1), SnapshotFileKind::Finished);
     let load = |bytes: Vec<u8>| {
         disk.put(&name, bytes);
         files.load(id(1))
@@ -345,7 +349,7 @@ fn blocks_cannot_be_moved_doubled_or_left_out() {
     let disk = MemoryDisk::new(1);
     let files = open(&disk);
     let (bytes, _) = made_elsewhere(id(1), 500);
-    let name = file_name(id(1), Stage::Finished);
+    let name = file_name(id(1), SnapshotFileKind::Finished);
     let mut starts = vec![format::HEADER_BYTES];
     loop {
         let at = *starts.last().unwrap();
@@ -411,7 +415,7 @@ fn snapshots_that_grow_have_no_say_after_a_crash() {
         let digest = files.load(newest).unwrap().machine.digest();
         let expected = if newest == id(1) { machine(1, 200) } else { machine(2, 400) };
         assert_eq!(digest, expected.digest());
-        assert!(names(&disk).iter().all(|&(_, stage)| stage == Stage::Finished));
+        assert!(names(&disk).iter().all(|&(_, stage)| stage == SnapshotFileKind::Finished));
     }
 }
 
@@ -420,7 +424,7 @@ proptest! {
     fn garbage_never_panics(header: bool, bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let disk = MemoryDisk::new(1);
         let start = if header { format::encode_header(id(1)).0.to_vec() } else { vec![] };
-        disk.put(&file_name(id(1), Stage::Finished), [&start[..], &bytes].concat());
+        disk.put(&file_name(id(1), SnapshotFileKind::Finished), [&start[..], &bytes].concat());
         prop_assert!(open(&disk).load(id(1)).is_err());
     }
 
@@ -443,6 +447,6 @@ proptest! {
         let is_loaded = matches!(done, SnapshotDone::Loaded { machine, .. } if machine.digest() == digest);
         prop_assert!(is_loaded);
         let found: BTreeMap<_, _> = disk.all();
-        prop_assert_eq!(&found[&file_name(id(1), Stage::Finished)], &bytes);
+        prop_assert_eq!(&found[&file_name(id(1), SnapshotFileKind::Finished)], &bytes);
     }
 }

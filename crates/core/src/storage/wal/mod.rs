@@ -1,20 +1,21 @@
-//! The write-ahead log: what makes an acknowledged write survive, shared by all raft groups of a worker so that one
-//! fdatasync covers all of them.
+//! The write-ahead log, which makes acknowledged writes durable. All Raft groups of a worker share
+//! it, so that one fdatasync covers all of them.
 //!
 //! ```text
 //! append(batches) ──► record ──► frames of one group ──► segment file ──► sync ──► acknowledged
 //! open ◄── logs ◄── record ◄── frames, in order, until one is not intact: a torn tail, or a hole
 //! ```
 //!
-//! The log is a row of preallocated *segments*. What one [`Writer::append`] takes is a *group*: it becomes durable
-//! whole or not at all, and is one *frame*, or several when it is large. Each frame records up to which frame the
-//! log was durable when it was written. That number is how recovery tells a torn tail from a hole: damage is a hole,
-//! and the node refuses to start, exactly if something intact behind it proves that the damaged place was durable
-//! once. It holds for any number of groups written between two syncs, so also for a node that does not sync.
+//! The log is a sequence of preallocated *segments*. The records of one [`Writer::append`] form a
+//! *group*, which becomes durable atomically. A group is one *frame*, or several if it is large.
+//! Each frame records up to which frame the log was durable when it was written. This lets recovery
+//! distinguish a torn tail from a hole. Damage is a hole, and the node refuses to start, exactly if
+//! an intact frame after it proves that the damaged place was durable once. This works for any
+//! number of groups between two syncs, so also for a node that does not sync.
 //!
-//! Owns the format and the order of writes, syncs and renames; performs them through [`Disk`] only.
-//! `docs/storage-format.md` has every byte. Deliberately not here: compression, encryption, and snapshots, which
-//! allow [`Writer::release`] to be called.
+//! Owns the format and the order of writes, syncs and renames, and performs them through [`Disk`]
+//! only. `docs/storage-format.md` documents every byte. Deliberately not here: compression,
+//! encryption, and snapshots, which allow [`Writer::release`] to be called.
 
 mod pool;
 mod reader;
@@ -39,25 +40,26 @@ use crate::deliberate::Faults;
 use crate::limits;
 use crate::types::{LogIndex, ShardId};
 
-/// How a log is laid out.
+/// Options of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalOptions {
-    /// Size of new segments, from [`SEGMENT_BYTES_MIN`] to [`SEGMENT_BYTES_MAX`], a multiple of 4096. Segments of
-    /// another size that are there already stay as they are.
+    /// Size of new segments in bytes: a multiple of the page size (4 KiB), from
+    /// [`SEGMENT_BYTES_MIN`] to [`SEGMENT_BYTES_MAX`]. Existing segments keep their size.
     pub segment_bytes: u64,
-    /// Largest payload of a frame that is written, a multiple of 8, at most [`limits::WAL_FRAME_BYTES_MAX`]. A group
-    /// that is larger takes several frames.
+    /// Maximum payload of a written frame in bytes: a multiple of 8, at most
+    /// [`limits::WAL_FRAME_BYTES_MAX`]. A larger group takes several frames.
     pub frame_bytes_max: usize,
-    /// Seed of the salts that keep a segment's earlier life from being believed. Must differ from boot to boot.
+    /// Seed of the salts that make old content of reused segments invalid. It must differ between
+    /// starts.
     pub seed: u64,
-    /// Whether a log was begun in this directory: if there is none, it is lost.
+    /// Whether a log was begun in this directory. If there is none, it is lost.
     pub begun: bool,
     /// [`Faults::NONE`], except in tests of the simulator.
     pub faults: Faults,
 }
 
 impl WalOptions {
-    /// The largest frames, in segments of [`limits::WAL_SEGMENT_BYTES`].
+    /// The largest frames, and segments of [`limits::WAL_SEGMENT_BYTES`].
     pub fn new(seed: u64) -> WalOptions {
         let (segment_bytes, frame_bytes_max) = (limits::WAL_SEGMENT_BYTES, limits::WAL_FRAME_BYTES_MAX);
         WalOptions { segment_bytes, frame_bytes_max, seed, begun: false, faults: Faults::NONE }
@@ -79,18 +81,19 @@ impl WalOptions {
     }
 }
 
-/// Why the log cannot be written: for now, in which case the operation did nothing and may be done again (a
-/// [retryable](WalError::is_retryable) error), or for good. Then the node must stop: nothing of what was appended since
-/// the last successful sync may be acknowledged, and no sync is ever tried again (its failure may have dropped the bytes).
+/// Why the log cannot be written. After a [retryable](WalError::is_retryable) error, the operation
+/// had no effect and may be repeated. After any other error the node must stop: nothing that was
+/// appended since the last successful sync may be acknowledged, and no sync is ever retried,
+/// because its failure may have dropped the bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WalError {
-    /// There is no room for another segment, or none for a write where space cannot be reserved.
+    /// There is no space for another segment, or for a write whose space cannot be reserved.
     #[error("the write-ahead log cannot grow, the disk is full: {0}")]
     NoRoom(#[source] DiskError),
-    /// The file system was made read-only.
+    /// The file system is read-only.
     #[error("the write-ahead log cannot be written, the file system is read-only: {0}")]
     ReadOnly(#[source] DiskError),
-    /// No file descriptor is left to open the next segment with.
+    /// There is no free file descriptor for the next segment.
     #[error("the write-ahead log cannot open its next segment, no file descriptor is left: {0}")]
     NoDescriptors(#[source] DiskError),
     /// The disk failed.
@@ -102,7 +105,7 @@ pub enum WalError {
 }
 
 impl WalError {
-    /// Whether the log is as it was before the operation, which may be done again when the cause is gone.
+    /// Whether the log is unchanged, so that the operation may be repeated when the cause is gone.
     pub fn is_retryable(&self) -> bool {
         match self {
             WalError::NoRoom(_) | WalError::ReadOnly(_) | WalError::NoDescriptors(_) => true,
@@ -124,31 +127,31 @@ impl From<DiskError> for WalError {
 
 /// Why a node must not start from this log. Offsets are in bytes from the start of the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RecoveryError {
+pub enum WalRecoveryError {
     /// The disk failed.
     #[error("the write-ahead log cannot be opened: {0}")]
     Disk(#[from] DiskError),
-    /// There was a log, and nothing is left of it. None is begun in its place: the next start would take that for a log
-    /// that never held anything.
+    /// The log is missing although one was begun. No new one is created: the next start would take
+    /// it for a log that was always empty.
     #[error(
         "the write-ahead log is missing; without it this node has forgotten what it acknowledged. Restore it, or empty \
          the directory: the other nodes will then refuse it, and go on without"
     )]
     Lost,
-    /// What stood here was durable once and is not intact: acknowledged writes may be missing.
+    /// Content that was durable once is damaged: acknowledged writes may be missing.
     #[error("{file} is damaged at byte offset {offset}: {reason}; what stood there was durable once")]
     Hole {
-        /// In which segment.
+        /// Name of the segment file.
         file: String,
-        /// Where.
+        /// Offset of the damage.
         offset: u64,
         /// What is wrong there.
         reason: &'static str,
     },
-    /// The header of a segment that holds records is not intact.
+    /// The header of a segment with records is damaged.
     #[error("{file} is damaged at byte offset 0: {reason}")]
     Header {
-        /// Which segment.
+        /// Name of the segment file.
         file: String,
         /// What is wrong.
         reason: &'static str,
@@ -156,95 +159,96 @@ pub enum RecoveryError {
     /// Written by another release.
     #[error("{file} has format version {version}, which this release does not know")]
     Version {
-        /// Which segment.
+        /// Name of the segment file.
         file: String,
-        /// Its version.
+        /// Its format version.
         version: u32,
     },
-    /// A segment is missing between others.
+    /// A segment between others is missing.
     #[error("{file} is missing, though segments before and after it are there")]
     Missing {
-        /// Which one.
+        /// Name of the segment file.
         file: String,
     },
-    /// Intact, yet not a record that this release writes.
+    /// Intact, but not a record that this release writes.
     #[error("the records in {file} at byte offset {offset} cannot be decoded: {source}")]
     Record {
-        /// In which segment.
+        /// Name of the segment file.
         file: String,
-        /// Where the frame begins in which their group begins.
+        /// Offset of the first frame of the record's group.
         offset: u64,
         /// What is wrong.
         source: DecodeError,
     },
-    /// Entries of a shard are missing between others.
+    /// Entries of a shard are missing before others.
     #[error(
         "{file} at byte offset {offset} continues shard {shard} with entry {found}, but entry {expected} is due"
     )]
     Gap {
-        /// In which segment.
+        /// Name of the segment file.
         file: String,
-        /// Where the frame begins in which their group begins.
+        /// Offset of the first frame of the entries' group.
         offset: u64,
-        /// Whose entries.
+        /// The shard.
         shard: ShardId,
-        /// The highest index that would have been in order.
+        /// The highest valid index.
         expected: LogIndex,
-        /// The index that came.
+        /// The index found.
         found: LogIndex,
     },
 }
 
-/// What a log held when it was opened.
+/// The content of a log when it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// All that it remembers.
+    /// The logs of all shards.
     pub logs: RecoveredLogs,
-    /// How it was found.
-    pub report: RecoveryReport,
+    /// A report about recovery.
+    pub report: WalRecoveryReport,
 }
 
-/// How a log was found, for the operator.
+/// A report about recovery, for the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RecoveryReport {
-    /// Segments that hold records.
+pub struct WalRecoveryReport {
+    /// Number of segments with records.
     pub segments: u64,
-    /// Intact frames.
+    /// Number of intact frames.
     pub frames: u64,
     /// Bytes of intact frames.
     pub bytes: u64,
-    /// What a crash left unfinished at the end, and was cut off. It was never acknowledged.
+    /// The unfinished end of the log that a crash left, and that was cut off. It was never
+    /// acknowledged.
     pub torn_tail: Option<TornTail>,
-    /// A newest segment whose creation a crash left unfinished, and which was removed.
+    /// The newest segment, if a crash interrupted its creation and it was removed.
     pub discarded: Option<String>,
 }
 
 /// The unfinished end of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TornTail {
-    /// The segment in which it began.
+    /// Name of the segment file in which it began.
     pub file: String,
-    /// Where.
+    /// Its offset.
     pub offset: u64,
-    /// Bytes from there to the last one of this file that was not zero. In a recycled segment that counts what was
-    /// left of its earlier life.
+    /// Bytes from there to the last nonzero byte of the file. In a reused segment this includes old
+    /// content.
     pub bytes: u64,
 }
 
-/// Recovers the log on `disk` and makes it ready to be continued; an empty directory becomes an empty log, unless
-/// one was begun there.
+/// Recovers the log on `disk` for further use. An empty directory becomes an empty log, unless a
+/// log was begun there.
 ///
-/// Whatever is returned is durable, even what a killed process had written and not yet synced.
+/// Everything returned is durable, including what a killed process had written and not synced.
 ///
 /// # Panics
 ///
-/// If `options` break their limits.
-pub fn open<D: Disk>(disk: D, options: WalOptions) -> Result<(Writer<D>, Recovery), RecoveryError> {
+/// If `options` exceed their limits.
+pub fn open<D: Disk>(disk: D, options: WalOptions) -> Result<(Writer<D>, Recovery), WalRecoveryError> {
     options.check();
     let mut pool = pool::Pool::new(options);
     let recovered = recovery::recover(&disk, &mut pool, options.faults)?;
     if options.begun && recovered.report.segments == 0 {
-        return Err(RecoveryError::Lost);
+        return Err(WalRecoveryError::Lost);
     }
     let recovery = Recovery { logs: recovered.logs, report: recovered.report };
     Ok((Writer::resume(disk, options, (pool, recovered.end))?, recovery))

@@ -1,12 +1,13 @@
-//! The segments to come: spare files, and the one that is made ready before it is needed.
+//! The pool of segment files: spare files, and segments that are made ready before they are needed.
 //!
-//! Owns how a file becomes a segment: it keeps the name of a spare until its header is durable, so that whatever has
-//! the name of a segment has an intact header. And how a segment becomes a spare again. A step that fails for want of
-//! room, or because nothing can be written now, leaves everything as it was and may be done again.
+//! Owns how a file becomes a segment, and a segment a spare file. A file keeps the name of a spare
+//! until its header is durable, so that every file with the name of a segment has an intact header.
+//! A step that fails because the disk is full or read-only has no effect and may be repeated.
 //!
-//! A created file is reserved but not written. Overwriting written blocks needs no change of the file's metadata,
-//! so a write and fdatasync of 4 KiB takes about two thirds of the time that it takes in blocks only reserved. So
-//! files are filled with zeros while the log is idle, a step at a time because a commit may be waiting.
+//! A created file has reserved but unwritten blocks. Overwriting written blocks changes no file
+//! metadata, so a write and fdatasync of 4 KiB takes about a third less time than in reserved
+//! blocks. So files are filled with zeros while the log is idle, in small steps because a commit
+//! may be waiting.
 
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -17,16 +18,19 @@ use super::WalOptions;
 use super::segment::{DATA_START, FRAME_HEADER_BYTES, SegmentHeader, segment_name, spare_name};
 use crate::storage::disk::{Disk, DiskError, DiskFile};
 
-/// Most files kept to be used again. Two outlast any burst in which they are used faster than released.
+/// Maximum number of spare files. Two outlast any burst in which segments are used faster than
+/// released.
 pub(super) const SPARES_MAX: usize = 2;
 
-/// How much is filled with zeros in one step: what a commit that arrives meanwhile has to wait for.
+/// Number of bytes to fill with zeros in one step. A commit that arrives meanwhile waits for the
+/// step.
 const FILL_STEP_BYTES: u64 = 256 << 10;
 
-/// How much of a file that goes is let go in one step. To remove 64 MiB at once takes the system tens of milliseconds.
+/// Number of bytes by which a file to be removed is truncated in one step. Removing 64 MiB at once
+/// takes tens of milliseconds.
 const SHRINK_STEP_BYTES: u64 = 4 << 20;
 
-/// Blocks of the file system.
+/// Block size of the file system.
 const BLOCK_BYTES: u64 = 4096;
 
 static ZEROS: [u8; FILL_STEP_BYTES as usize] = [0; FILL_STEP_BYTES as usize];
@@ -36,19 +40,20 @@ static ZEROS: [u8; FILL_STEP_BYTES as usize] = [0; FILL_STEP_BYTES as usize];
 pub(super) struct Active<F> {
     pub file: F,
     pub header: SegmentHeader,
-    /// Where the next frame goes.
+    /// Offset of the next frame.
     pub offset: u64,
-    /// Blocks before this offset have been written at least once.
+    /// Blocks before this offset were written at least once.
     filled: u64,
 }
 
 impl<F: DiskFile> Active<F> {
-    /// A segment that is written on at `offset`. It may not be filled, but was once, most likely.
+    /// A segment that continues at `offset`. It was most likely filled before.
     pub fn resumed(file: F, header: SegmentHeader, offset: u64) -> Active<F> {
         Active { file, header, offset, filled: header.segment_bytes }
     }
 
-    /// Durably fills some more blocks behind the frames. Whether there was something to fill.
+    /// Durably fills some more blocks after the frames. Returns whether there was something to
+    /// fill.
     pub fn fill_step(&mut self) -> Result<bool, DiskError> {
         let behind_frames = (self.offset + FRAME_HEADER_BYTES as u64).next_multiple_of(BLOCK_BYTES);
         let from = self.filled.max(behind_frames);
@@ -63,7 +68,7 @@ impl<F: DiskFile> Active<F> {
     }
 }
 
-/// A file to be used again.
+/// A file to reuse.
 #[derive(Debug)]
 struct Spare {
     name: String,
@@ -72,22 +77,22 @@ struct Spare {
 
 /// A file to be removed.
 #[derive(Debug)]
-struct Surplus {
+struct ExcessFile {
     name: String,
     bytes: u64,
 }
 
-/// Spare files and the next segment.
+/// Spare files and the next segments.
 #[derive(Debug)]
 pub(super) struct Pool<F> {
     segment_bytes: u64,
     salts: fastrand::Rng,
     spares: Vec<Spare>,
-    /// Files that go: named as spares, which they are again if the process ends before they are gone.
-    surplus: Vec<Surplus>,
-    /// Still under the name that comes with it.
+    /// Files to remove. They have the names of spares, and become spares if the process ends first.
+    surplus: Vec<ExcessFile>,
+    /// The next segment, still under the name that comes with it.
     preparing: Option<(String, Active<F>)>,
-    /// The segments to come, in order. More than one only for a group that needs them.
+    /// The next segments, in order. There is more than one only for a large group.
     ready: VecDeque<Active<F>>,
 }
 
@@ -104,12 +109,12 @@ impl<F: DiskFile> Pool<F> {
         }
     }
 
-    /// Size of the segments to come.
+    /// Size of new segments.
     pub fn segment_bytes(&self) -> u64 {
         self.segment_bytes
     }
 
-    /// Adopts a spare file found on disk, or removes it if it is of no use.
+    /// Adopts a spare file found on disk, or removes it if its size is wrong.
     pub fn adopt<D: Disk<File = F>>(&mut self, disk: &D, name: String) -> Result<(), DiskError> {
         let fits = disk.open(&name)?.size()? == self.segment_bytes;
         if !fits || self.spares.len() == SPARES_MAX {
@@ -119,8 +124,8 @@ impl<F: DiskFile> Pool<F> {
         Ok(())
     }
 
-    /// Adopts the segment after the last one in use, if it is of the right size and nothing was written to it yet.
-    /// The caller vouches for the latter.
+    /// Adopts the segment after the last one in use, if its size is right. The caller ensures that
+    /// nothing was written to it.
     pub fn adopt_ready<D: Disk<File = F>>(
         &mut self,
         disk: &D,
@@ -134,11 +139,13 @@ impl<F: DiskFile> Pool<F> {
         Ok(true)
     }
 
-    /// Makes a segment that is no longer needed a spare file, or one that [`Pool::shrink_step`] removes.
+    /// Turns a segment that is no longer needed into a spare file, or into a file for
+    /// [`Pool::shrink_step`] to remove.
     pub fn recycle<D: Disk<File = F>>(&mut self, disk: &D, header: SegmentHeader) -> Result<(), DiskError> {
         let name = segment_name(header.number);
         let spare = spare_name(header.number);
-        // A number comes again after a torn tail was cut, so a spare file may have got this name in an earlier life.
+        // After a torn tail was cut off, segment numbers are reused, so a spare file may have this
+        // name already.
         let mut taken = (self.spares.iter().map(|other| &other.name))
             .chain(self.surplus.iter().map(|other| &other.name))
             .chain(self.preparing.iter().map(|(name, _)| name));
@@ -147,14 +154,14 @@ impl<F: DiskFile> Pool<F> {
         }
         disk.rename(&name, &spare)?;
         if header.segment_bytes != self.segment_bytes || self.spares.len() >= SPARES_MAX {
-            self.surplus.push(Surplus { name: spare, bytes: header.segment_bytes });
+            self.surplus.push(ExcessFile { name: spare, bytes: header.segment_bytes });
         } else {
             self.spares.push(Spare { name: spare, filled: true });
         }
         Ok(())
     }
 
-    /// Goes one step towards having no files that are not needed. Whether it did.
+    /// Takes one step to remove unneeded files. Returns whether there was one.
     pub fn shrink_step<D: Disk<File = F>>(&mut self, disk: &D) -> Result<bool, DiskError> {
         let Some(surplus) = self.surplus.last_mut() else { return Ok(false) };
         if surplus.bytes <= SHRINK_STEP_BYTES {
@@ -168,13 +175,13 @@ impl<F: DiskFile> Pool<F> {
         Ok(true)
     }
 
-    /// Bytes of all its files.
+    /// Size of all its files in bytes.
     pub fn file_bytes(&self) -> u64 {
         let files = self.spares.len() + self.preparing.iter().len() + self.ready.iter().len();
         files as u64 * self.segment_bytes + self.surplus.iter().map(|surplus| surplus.bytes).sum::<u64>()
     }
 
-    /// Goes one step towards having segment `number` ready. Whether there is more to do.
+    /// Takes one step to make segment `number` ready. Returns whether more steps are needed.
     pub fn prepare_step<D: Disk<File = F>>(&mut self, disk: &D, number: u64) -> Result<bool, DiskError> {
         if !self.ready.is_empty() {
             return Ok(false);
@@ -190,8 +197,8 @@ impl<F: DiskFile> Pool<F> {
         Ok(false)
     }
 
-    /// Makes the next `count` segments ready, of which `number` is the first. What was not filled so far stays so: a
-    /// commit is waiting.
+    /// Makes the next `count` segments ready, beginning with `number`. They are not filled further,
+    /// because a commit is waiting.
     pub fn reserve<D: Disk<File = F>>(
         &mut self,
         disk: &D,
@@ -207,14 +214,15 @@ impl<F: DiskFile> Pool<F> {
         Ok(())
     }
 
-    /// Segment `number`, which was reserved.
+    /// Takes segment `number`, which must be reserved.
     pub fn take(&mut self, number: u64) -> Active<F> {
         let segment = self.ready.pop_front().expect("invariant: a segment is reserved before it is used");
         assert_eq!(segment.header.number, number, "invariant: the segment after the current one is prepared");
         segment
     }
 
-    /// Gives the file that is being prepared its header, with the mark of a clean end behind it, and then its name.
+    /// Completes the file being prepared: writes its header and an end mark, and then renames it to
+    /// a segment.
     fn finish<D: Disk<File = F>>(&mut self, disk: &D) -> Result<(), DiskError> {
         let Some((name, segment)) = &mut self.preparing else { return Ok(()) };
         let mut page = vec![0; DATA_START as usize + FRAME_HEADER_BYTES];
@@ -237,7 +245,7 @@ impl<F: DiskFile> Pool<F> {
             }
             None => {
                 let name = spare_name(number);
-                // Behind a torn tail that was cut, numbers come again.
+                // After a torn tail was cut off, segment numbers are reused.
                 if let Some(at) = self.surplus.iter().position(|surplus| surplus.name == name) {
                     disk.remove(&name)?;
                     self.surplus.swap_remove(at);

@@ -1,7 +1,7 @@
-//! Reads one segment without believing it.
+//! Reads and verifies one segment.
 //!
-//! Owns the window through which a file is read and the question "is there a frame here, and is there one later?".
-//! What an answer means for the log is recovery's to decide. Memory is bounded by one frame, whatever the bytes say.
+//! Owns the buffer through which a file is read, and finds frames in it. `recovery` decides what
+//! the result means for the log. Memory is bounded by one frame for any input.
 
 use alloc::vec::Vec;
 
@@ -9,17 +9,18 @@ use super::segment::{DATA_START, FRAME_ALIGN, FRAME_HEADER_BYTES, FrameHeader, S
 use crate::deliberate::{Fault, Faults};
 use crate::storage::disk::{DiskError, DiskFile};
 
-/// Read ahead this much: frames are mostly small, and a read for each would cost a system call for each.
+/// Read-ahead in bytes: frames are mostly small, and one read for each would be one system call for
+/// each.
 const WINDOW_BYTES: usize = 256 << 10;
 
-/// What stands where a frame may begin.
+/// What is found at a position where a frame may begin.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Slot<'a> {
+pub(super) enum FrameSlot<'a> {
     /// An intact frame and its payload.
     Frame(FrameHeader, &'a [u8]),
     /// Zero bytes: nothing was written here.
     Blank,
-    /// Neither; the text says what is wrong.
+    /// Neither; the text states the fault.
     Damaged(&'static str),
 }
 
@@ -29,49 +30,49 @@ pub(super) struct SegmentReader<'a, F> {
     header: SegmentHeader,
     window: Vec<u8>,
     window_start: u64,
-    /// Of whoever reads.
+    /// The deliberate faults of the store that reads.
     faults: Faults,
 }
 
 impl<'a, F: DiskFile> SegmentReader<'a, F> {
-    /// Reads `file`, which is as long as `header` says.
+    /// Creates a reader of `file`, whose size is as in `header`.
     pub fn new(file: &'a F, header: SegmentHeader) -> Self {
         SegmentReader { file, header, window: Vec::new(), window_start: 0, faults: Faults::NONE }
     }
 
-    /// The same for a store with these faults.
+    /// Sets the deliberate faults of the store.
     pub fn with(self, faults: Faults) -> Self {
         SegmentReader { faults, ..self }
     }
 
-    /// What stands at `offset`.
-    pub fn slot(&mut self, offset: u64) -> Result<Slot<'_>, DiskError> {
+    /// Returns what is at `offset`.
+    pub fn slot(&mut self, offset: u64) -> Result<FrameSlot<'_>, DiskError> {
         let segment = self.header;
         if offset + FRAME_HEADER_BYTES as u64 > segment.segment_bytes {
-            return Ok(Slot::Blank);
+            return Ok(FrameSlot::Blank);
         }
         let bytes = self.view(offset, FRAME_HEADER_BYTES)?;
         if is_zero(bytes) {
-            return Ok(Slot::Blank);
+            return Ok(FrameSlot::Blank);
         }
         let frame = match segment.decode_frame(offset, bytes) {
             Ok(frame) => frame,
-            Err(fault) => return Ok(Slot::Damaged(fault)),
+            Err(fault) => return Ok(FrameSlot::Damaged(fault)),
         };
         let believed = self.faults.has(Fault::TornTailBelieved);
         let padded = self.view(offset + FRAME_HEADER_BYTES as u64, frame.padded_bytes())?;
         if segment.payload_crc(padded) != frame.payload_crc && !believed {
-            return Ok(Slot::Damaged("the checksum of the payload does not match"));
+            return Ok(FrameSlot::Damaged("the checksum of the payload does not match"));
         }
-        Ok(Slot::Frame(frame, &padded[..frame.payload_bytes as usize]))
+        Ok(FrameSlot::Frame(frame, &padded[..frame.payload_bytes as usize]))
     }
 
-    /// Whether nothing was ever written where the first frame belongs.
+    /// Whether nothing was ever written at the position of the first frame.
     pub fn is_unused(&mut self) -> Result<bool, DiskError> {
-        Ok(self.slot(DATA_START)? == Slot::Blank)
+        Ok(self.slot(DATA_START)? == FrameSlot::Blank)
     }
 
-    /// The first intact frame header at or behind `from`, and where it stands; its payload may be damaged.
+    /// Finds the first intact frame header at or after `from`. Its payload may be damaged.
     pub fn find_header(&mut self, from: u64) -> Result<Option<(u64, FrameHeader)>, DiskError> {
         let segment = self.header;
         let mut offset = from;
@@ -81,7 +82,7 @@ impl<'a, F: DiskFile> SegmentReader<'a, F> {
             let starts = (0..=bytes.len() - FRAME_HEADER_BYTES).step_by(FRAME_ALIGN as usize);
             let searched = starts.clone().count() as u64 * FRAME_ALIGN;
             for start in starts {
-                // Most of what is searched is zero: look at one byte before eight of them.
+                // Most of the searched bytes are zero, so check one byte before comparing more.
                 if bytes[start] == 0 {
                     continue;
                 }
@@ -95,7 +96,7 @@ impl<'a, F: DiskFile> SegmentReader<'a, F> {
         Ok(None)
     }
 
-    /// `bytes` bytes from `offset`, both inside the segment.
+    /// Returns `bytes` bytes from `offset`, which must be inside the segment.
     fn view(&mut self, offset: u64, bytes: usize) -> Result<&[u8], DiskError> {
         let end = offset + bytes as u64;
         if offset < self.window_start || end > self.window_start + self.window.len() as u64 {

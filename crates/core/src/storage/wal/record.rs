@@ -1,12 +1,12 @@
-//! Records as bytes: the payload of a group of frames.
+//! Encoding of records: the payload of a group of frames.
 //!
-//! Owns the layout of [`WalRecord`]s. Checksums belong to the frames around it, so what fails to decode here was
-//! written so: a fault of logic or of version, never of the medium.
+//! Owns the layout of [`WalRecord`]s. The frames carry checksums, so a record that does not decode
+//! here was written that way, by a bug or another version, and not damaged by the disk.
 
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use super::super::{HardState, LogEntry, Tenure, WalRecord};
+use super::super::{HardState, LogEntry, ReplicaIncarnation, WalRecord};
 use crate::codec::{self, DecodeError, Decoder};
 use crate::membership::{decode_nodes, encode_nodes};
 use crate::types::{LogIndex, ReplicaId, ShardId, Term};
@@ -16,13 +16,13 @@ const TAG_HARD_STATE: u8 = 2;
 const TAG_RESTART: u8 = 3;
 const TAG_TENURE: u8 = 4;
 
-/// The least an entry takes: a varint of its term, a varint of its length.
+/// Minimum size of an entry: a varint of its term, a varint of its length.
 const ENTRY_BYTES_MIN: usize = 2;
 
 /// Appends `record` to `out`.
 ///
-/// Indexes are not written but for the first, so this asserts what the type cannot say: that there is an entry and
-/// that indexes rise by one.
+/// Only the first index is written. So this asserts that there is an entry and that indexes rise by
+/// one.
 pub(super) fn encode(record: &WalRecord, out: &mut Vec<u8>) {
     match record {
         WalRecord::Entries { shard, entries } => {
@@ -55,17 +55,17 @@ pub(super) fn encode(record: &WalRecord, out: &mut Vec<u8>) {
             codec::put_varint(out, index.0);
             codec::put_varint(out, term.0);
         }
-        WalRecord::Tenure { shard, tenure, is_restated } => {
+        WalRecord::ReplicaIncarnation { shard, incarnation, is_restated } => {
             out.push(TAG_TENURE);
             codec::put_varint(out, shard.0);
             out.push(u8::from(*is_restated));
-            match tenure {
-                Tenure::Begun { replica, founding } => {
+            match incarnation {
+                ReplicaIncarnation::Begun { replica, founding } => {
                     out.push(1);
                     codec::put_varint(out, replica.0);
                     encode_nodes(founding.iter().copied(), out);
                 }
-                Tenure::Ended(replica) => {
+                ReplicaIncarnation::Ended(replica) => {
                     out.push(0);
                     codec::put_varint(out, replica.0);
                 }
@@ -74,15 +74,18 @@ pub(super) fn encode(record: &WalRecord, out: &mut Vec<u8>) {
     }
 }
 
-/// Whether a record holds clients' data, rather than what a replica needs to take part at all.
+/// Whether a record contains client data, instead of state that a replica needs to take part at
+/// all.
 pub(super) fn holds_data(record: &WalRecord) -> bool {
     match record {
         WalRecord::Entries { entries, .. } => entries.iter().any(|entry| !entry.data.is_empty()),
-        WalRecord::HardState { .. } | WalRecord::Restart { .. } | WalRecord::Tenure { .. } => false,
+        WalRecord::HardState { .. } | WalRecord::Restart { .. } | WalRecord::ReplicaIncarnation { .. } => {
+            false
+        }
     }
 }
 
-/// The records of one group's payload, in order. Entries share the payload's buffer.
+/// The records in the payload of one group, in order. Entries share the payload's buffer.
 pub(super) struct Records<'a> {
     owner: &'a Bytes,
     decoder: Decoder<'a>,
@@ -98,7 +101,7 @@ impl<'a> Records<'a> {
             TAG_ENTRIES => self.entries(),
             TAG_HARD_STATE => self.hard_state(),
             TAG_RESTART => self.restart(),
-            TAG_TENURE => self.tenure(),
+            TAG_TENURE => self.incarnation(),
             _ => Err(DecodeError::UnknownTag("log record")),
         }
     }
@@ -128,23 +131,23 @@ impl<'a> Records<'a> {
         Ok(WalRecord::HardState { shard, state: HardState { term, vote, commit } })
     }
 
-    fn tenure(&mut self) -> Result<WalRecord, DecodeError> {
+    fn incarnation(&mut self) -> Result<WalRecord, DecodeError> {
         let (shard, is_restated) = (ShardId(self.decoder.varint()?), self.decoder.bool()?);
         let begins = self.decoder.bool()?;
         let replica = ReplicaId(self.decoder.varint()?);
-        let tenure = if begins {
-            Tenure::Begun { replica, founding: decode_nodes(&mut self.decoder)? }
+        let incarnation = if begins {
+            ReplicaIncarnation::Begun { replica, founding: decode_nodes(&mut self.decoder)? }
         } else {
-            Tenure::Ended(replica)
+            ReplicaIncarnation::Ended(replica)
         };
-        Ok(WalRecord::Tenure { shard, tenure, is_restated })
+        Ok(WalRecord::ReplicaIncarnation { shard, incarnation, is_restated })
     }
 
     fn restart(&mut self) -> Result<WalRecord, DecodeError> {
         let shard = ShardId(self.decoder.varint()?);
         let index = LogIndex(self.decoder.varint()?);
         let term = Term(self.decoder.varint()?);
-        // Entries follow a restart, so there must be room for the index of one.
+        // Entries follow a restart, so the next index must exist.
         if index == LogIndex(0) || index == LogIndex(u64::MAX) {
             return Err(DecodeError::Invalid("index of a snapshot"));
         }
@@ -184,10 +187,14 @@ mod tests {
             WalRecord::HardState { shard: ShardId(5), state: vote(Some(ReplicaId(0))) },
             WalRecord::Entries { shard: ShardId(5), entries: vec![entry(127, b"a"), entry(128, b"\0\xff")] },
             WalRecord::Restart { shard: ShardId(300), index: LogIndex(1), term: Term(u64::MAX) },
-            WalRecord::Tenure { shard: ShardId(300), tenure: Tenure::Ended(ReplicaId(7)), is_restated: true },
-            WalRecord::Tenure {
+            WalRecord::ReplicaIncarnation {
+                shard: ShardId(300),
+                incarnation: ReplicaIncarnation::Ended(ReplicaId(7)),
+                is_restated: true,
+            },
+            WalRecord::ReplicaIncarnation {
                 shard: ShardId(5),
-                tenure: Tenure::Begun {
+                incarnation: ReplicaIncarnation::Begun {
                     replica: ReplicaId(700),
                     founding: vec![(ReplicaId(2), crate::types::NodeId(3))],
                 },
@@ -219,7 +226,8 @@ mod tests {
     proptest! {
         #[test]
         fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-            // An iterator that fails does not end, so the first error must end the loop: `collect` does that.
+            // An iterator that fails does not end, so the loop must end at the first error;
+            // `collect` does that.
             let _ = decode(&Bytes::from(bytes));
         }
     }

@@ -1,18 +1,21 @@
-//! Finds the end of a log, and decides whether a node may start from it.
+//! Recovery of the log: finds its end, and decides whether the node may start.
 //!
-//! Owns the judgement of damage. The log is replayed up to the first frame that is missing or not intact. Let its
-//! ordinal be *e*. Then:
+//! Owns the assessment of damage. The log is replayed up to the first frame that is missing or
+//! damaged. Let its ordinal be *e*. Then:
 //!
-//! - **Hole**: an intact frame header anywhere behind says that frame *e* was durable before it was written, or a
-//!   segment behind was written to, which is done only after all before it was synced. Frame *e* was durable, may
-//!   have been acknowledged, and is lost: refuse to start, change nothing.
-//! - **Torn tail**: anything else that is not zero. Frame *e* and all behind it were never acknowledged: cut them off.
+//! - **Hole**: a later intact frame header states that frame *e* was durable before it was written,
+//!   or a later segment was written to, which happens only after all earlier segments were synced.
+//!   So frame *e* was durable, may have been acknowledged, and is lost: refuse to start, change
+//!   nothing.
+//! - **Torn tail**: anything else that is not zero. Frame *e* and all later frames were never
+//!   acknowledged: cut them off.
 //! - **Clean end**: zero bytes.
 //!
-//! A damaged frame that was the very last to be synced cannot be told from a torn one; it is cut.
+//! If the very last synced frame is damaged, it cannot be distinguished from a torn one, and is cut
+//! off.
 //!
-//! Invariant: a crash at any moment of recovery leaves a log that recovers to the same end. Cutting therefore goes
-//! from the back to the front, and nothing is returned that is not durable.
+//! Invariant: after a crash at any moment of recovery, the log recovers to the same end. So cutting
+//! proceeds from the back to the front, and everything returned is durable.
 
 use alloc::string::String;
 use alloc::vec;
@@ -20,50 +23,50 @@ use alloc::vec::Vec;
 
 use super::pool::{Active, Pool};
 use super::reader::{SegmentReader, is_zero};
-use super::replay::{Ending, Place, Replay};
+use super::replay::{Ending, Replay, WalPosition};
 use super::segment::{
-    DATA_START, FRAME_ALIGN, FRAME_HEADER_BYTES, HeaderFault, SegmentHeader, parse_segment_name,
+    DATA_START, FRAME_ALIGN, FRAME_HEADER_BYTES, SegmentHeader, SegmentHeaderError, parse_segment_name,
     parse_spare_name, segment_name,
 };
 use super::writer::LogEnd;
-use super::{RecoveryError, RecoveryReport, TornTail};
+use super::{TornTail, WalRecoveryError, WalRecoveryReport};
 use crate::deliberate::Faults;
 use crate::storage::RecoveredLogs;
 use crate::storage::disk::{Disk, DiskError, DiskFile};
 
-/// Files are rewritten in pieces of this size.
+/// Size of the pieces in which files are rewritten.
 const CHUNK_BYTES: u64 = 1 << 20;
 
 /// A recovered log.
 pub(super) struct Recovered<F> {
     pub logs: RecoveredLogs,
-    pub report: RecoveryReport,
+    pub report: WalRecoveryReport,
     pub end: LogEnd<F>,
 }
 
-/// Where the replay stopped, before it is judged.
+/// Where the replay stopped.
 struct Stop {
-    place: Place,
+    place: WalPosition,
     ending: Ending,
-    /// Index of its segment among all.
+    /// Index of its segment in the list of segments.
     segment: usize,
 }
 
-/// What stands behind the end of the log.
-struct Behind {
+/// What is found after the end of the log.
+struct TrailingBytes {
     /// Whether there is something to cut off.
     torn: bool,
-    /// Whether the segment after the one in which the log ends is not as it was created.
+    /// Whether the segment after the end of the log was written to.
     next_used: bool,
 }
 
-/// Recovers the log on `disk`; spare files and the prepared segment go to `pool`.
+/// Recovers the log on `disk`. Spare files and the prepared segment go to `pool`.
 pub(super) fn recover<D: Disk>(
     disk: &D,
     pool: &mut Pool<D::File>,
     faults: Faults,
-) -> Result<Recovered<D::File>, RecoveryError> {
-    let mut report = RecoveryReport::default();
+) -> Result<Recovered<D::File>, WalRecoveryError> {
+    let mut report = WalRecoveryReport::default();
     let segments = load(disk, pool, &mut report)?;
     let Some(&first) = segments.first() else {
         let end = LogEnd { current: None, ordinal: 0, retention: Default::default() };
@@ -77,7 +80,7 @@ pub(super) fn recover<D: Disk>(
     };
     let behind = look_behind(disk, &segments, &stop, expected)?;
     let (end, next_ordinal) = replay.incomplete_group().unwrap_or((stop.place, expected));
-    if end == (Place { number: first.number, offset: DATA_START }) && first.number > 1 {
+    if end == (WalPosition { number: first.number, offset: DATA_START }) && first.number > 1 {
         return Err(hole(end, "no complete group in the first segment that is left"));
     }
 
@@ -102,17 +105,17 @@ pub(super) fn recover<D: Disk>(
     Ok(Recovered { logs: replay.logs, report, end })
 }
 
-/// Reads the headers of all segments, in order, and hands spare files to the pool.
+/// Reads the headers of all segments, in order, and passes spare files to the pool.
 fn load<D: Disk>(
     disk: &D,
     pool: &mut Pool<D::File>,
-    report: &mut RecoveryReport,
-) -> Result<Vec<SegmentHeader>, RecoveryError> {
+    report: &mut WalRecoveryReport,
+) -> Result<Vec<SegmentHeader>, WalRecoveryError> {
     let names = disk.list()?;
     let mut numbers: Vec<u64> = names.iter().filter_map(|name| parse_segment_name(name)).collect();
     numbers.sort_unstable();
     if let Some(pair) = numbers.windows(2).find(|pair| pair[0] + 1 != pair[1]) {
-        return Err(RecoveryError::Missing { file: segment_name(pair[0] + 1) });
+        return Err(WalRecoveryError::Missing { file: segment_name(pair[0] + 1) });
     }
     let mut segments = Vec::with_capacity(numbers.len());
     for (position, &number) in numbers.iter().enumerate() {
@@ -130,9 +133,13 @@ fn load<D: Disk>(
     Ok(segments)
 }
 
-/// Reads the header of a segment and brings the file to its size. The newest segment is removed if it has neither a
-/// header nor a frame: its creation was cut short.
-fn load_header<D: Disk>(disk: &D, number: u64, newest: bool) -> Result<Option<SegmentHeader>, RecoveryError> {
+/// Reads the header of a segment and resizes the file as it says. The newest segment is removed if
+/// it has neither a header nor a frame, because its creation was interrupted.
+fn load_header<D: Disk>(
+    disk: &D,
+    number: u64,
+    newest: bool,
+) -> Result<Option<SegmentHeader>, WalRecoveryError> {
     let name = segment_name(number);
     let mut file = disk.open(&name)?;
     let size = file.size()?;
@@ -142,14 +149,21 @@ fn load_header<D: Disk>(disk: &D, number: u64, newest: bool) -> Result<Option<Se
     let header = match SegmentHeader::decode(&page) {
         Ok(header) if header.number == number => header,
         Ok(_) => {
-            return Err(RecoveryError::Header { file: name, reason: "it is the header of another segment" });
+            return Err(WalRecoveryError::Header {
+                file: name,
+                reason: "it is the header of another segment",
+            });
         }
-        Err(HeaderFault::Version(version)) => return Err(RecoveryError::Version { file: name, version }),
-        Err(HeaderFault::Damaged(_)) if newest && is_zero(&page[DATA_START as usize..]) => {
+        Err(SegmentHeaderError::Version(version)) => {
+            return Err(WalRecoveryError::Version { file: name, version });
+        }
+        Err(SegmentHeaderError::Damaged(_)) if newest && is_zero(&page[DATA_START as usize..]) => {
             disk.remove(&name)?;
             return Ok(None);
         }
-        Err(HeaderFault::Damaged(reason)) => return Err(RecoveryError::Header { file: name, reason }),
+        Err(SegmentHeaderError::Damaged(reason)) => {
+            return Err(WalRecoveryError::Header { file: name, reason });
+        }
     };
     if size < header.segment_bytes {
         file.resize(header.segment_bytes)?;
@@ -162,7 +176,7 @@ fn find_stop<D: Disk>(
     disk: &D,
     segments: &[SegmentHeader],
     replay: &mut Replay,
-) -> Result<Stop, RecoveryError> {
+) -> Result<Stop, WalRecoveryError> {
     let mut segment = 0;
     loop {
         let (place, ending) = replay.segment(disk, segments[segment])?;
@@ -173,13 +187,13 @@ fn find_stop<D: Disk>(
     }
 }
 
-/// Judges what stands behind `stop`, where frame `expected` is missing.
+/// Assesses what follows `stop`, where frame `expected` is missing.
 fn look_behind<D: Disk>(
     disk: &D,
     segments: &[SegmentHeader],
     stop: &Stop,
     expected: u64,
-) -> Result<Behind, RecoveryError> {
+) -> Result<TrailingBytes, WalRecoveryError> {
     let reason = match stop.ending {
         Ending::Blank => "a frame is missing",
         Ending::Damaged(reason) => reason,
@@ -192,35 +206,35 @@ fn look_behind<D: Disk>(
         let here = position == stop.segment;
         let from = if here { stop.place.offset } else { DATA_START };
         let remains = match find_remains(&mut reader, from, expected)? {
-            Remains::Durable => return Err(hole(stop.place, reason)),
-            Remains::Torn => true,
-            Remains::None => false,
+            TrailingFrames::Durable => return Err(hole(stop.place, reason)),
+            TrailingFrames::Torn => true,
+            TrailingFrames::None => false,
         };
         torn |= remains;
         if here || (!remains && reader.is_unused()?) {
             continue;
         }
-        // This segment was written to, so all segments before it had been synced.
+        // This segment was written to, so all earlier segments had been synced.
         if stop.ending != Ending::Blank {
             return Err(hole(stop.place, reason));
         }
         if position > stop.segment + 1 {
-            let skipped = Place { number: segments[stop.segment + 1].number, offset: DATA_START };
+            let skipped = WalPosition { number: segments[stop.segment + 1].number, offset: DATA_START };
             return Err(hole(skipped, "no frame in a segment before the last"));
         }
         torn = true;
         next_used = true;
     }
-    Ok(Behind { torn, next_used })
+    Ok(TrailingBytes { torn, next_used })
 }
 
-/// What intact frame headers behind the end of the log say.
-enum Remains {
-    /// There are none.
+/// What intact frame headers after the end of the log prove.
+enum TrailingFrames {
+    /// There are no such headers.
     None,
-    /// None of them was written after the frame that is missing became durable.
+    /// None of them was written after the missing frame became durable.
     Torn,
-    /// One was.
+    /// At least one was written after the missing frame became durable.
     Durable,
 }
 
@@ -228,22 +242,24 @@ fn find_remains<F: DiskFile>(
     reader: &mut SegmentReader<'_, F>,
     from: u64,
     expected: u64,
-) -> Result<Remains, DiskError> {
-    let mut remains = Remains::None;
+) -> Result<TrailingFrames, DiskError> {
+    let mut remains = TrailingFrames::None;
     let mut search_from = from;
     while let Some((offset, frame)) = reader.find_header(search_from)? {
         let is_missing_frame = offset == from && frame.ordinal == expected;
-        // A frame that is not behind the missing one cannot stand here: that is damage beyond what a crash does.
+        // A frame before the missing one cannot be at this position: this is more damage than a
+        // crash causes.
         if frame.durable >= expected || (frame.ordinal <= expected && !is_missing_frame) {
-            return Ok(Remains::Durable);
+            return Ok(TrailingFrames::Durable);
         }
-        remains = Remains::Torn;
+        remains = TrailingFrames::Torn;
         search_from = offset + FRAME_ALIGN;
     }
     Ok(remains)
 }
 
-/// Takes the segments behind the end of the log out of it, the last one first. The next one stays if it is unused.
+/// Removes the segments after the end of the log, the last one first. The next one stays if it is
+/// unused.
 fn retire<D: Disk>(
     disk: &D,
     pool: &mut Pool<D::File>,
@@ -259,8 +275,9 @@ fn retire<D: Disk>(
     Ok(())
 }
 
-/// Writes what stands from `from` to `to` once more. It may never have reached the disk, although it can be read: if
-/// its sync failed, the operating system shows it still and believes it to be clean.
+/// Writes the bytes from `from` to `to` again. They may never have reached the disk although they
+/// can be read: after a failed sync, the operating system may still show them and consider them
+/// clean.
 fn rewrite<F: DiskFile>(file: &mut F, from: u64, to: u64) -> Result<(), DiskError> {
     let mut buffer = Vec::new();
     for (offset, bytes) in chunks(from, to) {
@@ -271,7 +288,8 @@ fn rewrite<F: DiskFile>(file: &mut F, from: u64, to: u64) -> Result<(), DiskErro
     Ok(())
 }
 
-/// Zeroes what is not zero from `from` to `to` and says how far behind `from` that reached.
+/// Overwrites nonzero bytes from `from` to `to` with zeros. Returns the offset of the last one,
+/// relative to `from`.
 fn wipe<F: DiskFile>(file: &mut F, from: u64, to: u64) -> Result<u64, DiskError> {
     let mut buffer = Vec::new();
     let mut end = from;
@@ -293,7 +311,7 @@ fn chunks(from: u64, to: u64) -> impl Iterator<Item = (u64, usize)> {
         .map(move |offset| (offset, CHUNK_BYTES.min(to - offset) as usize))
 }
 
-fn hole(place: Place, reason: &'static str) -> RecoveryError {
+fn hole(place: WalPosition, reason: &'static str) -> WalRecoveryError {
     let file: String = segment_name(place.number);
-    RecoveryError::Hole { file, offset: place.offset, reason }
+    WalRecoveryError::Hole { file, offset: place.offset, reason }
 }

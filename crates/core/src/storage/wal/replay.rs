@@ -1,15 +1,15 @@
-//! Turns intact frames, in their order, back into logs.
+//! Replay: rebuilds the logs from intact frames, in order.
 //!
-//! Owns the order that frames, groups and entries must have, and what of it is still unproven on disk. It decides
-//! neither where the log ends nor what damage means: `recovery` does.
+//! Owns the required order of frames, groups and entries, and tracks which frames are not proven
+//! durable. `recovery` decides where the log ends and what damage means.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::super::{LogEntry, RecoveredLog, RecoveredLogs, WalRecord};
-use super::RecoveryError;
-use super::reader::{SegmentReader, Slot};
+use super::WalRecoveryError;
+use super::reader::{FrameSlot, SegmentReader};
 use super::record::Records;
 use super::retention::Retention;
 use super::segment::{DATA_START, FrameHeader, SegmentHeader, segment_name};
@@ -18,48 +18,48 @@ use crate::deliberate::Faults;
 use crate::storage::disk::{Disk, DiskError};
 use crate::types::{LogIndex, ShardId};
 
-/// A place in the log.
+/// A position in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct WalPosition {
     /// Number of the segment.
     pub number: u64,
     pub offset: u64,
 }
 
-/// What stands behind the last frame that continues the log.
+/// What is found after the last frame that continues the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// Zero bytes.
     Blank,
-    /// Something else, and what is wrong with it.
+    /// Anything else, with the fault.
     Damaged(&'static str),
 }
 
-/// A group that is not complete yet.
-struct Group {
-    start: Place,
+/// An incomplete group.
+struct FrameGroup {
+    start: WalPosition,
     ordinal: u64,
     payload: Vec<u8>,
-    /// Whether it began in a segment that is gone: then nobody needs it.
+    /// Whether it began in a removed segment. Such a group is not needed.
     headless: bool,
 }
 
-/// Everything replayed so far.
+/// The state of the replay.
 pub(super) struct Replay {
     pub logs: RecoveredLogs,
     pub retention: Retention,
     pub frames: u64,
     pub bytes: u64,
-    /// Ordinal of the next frame; unknown until the first one, if segments were released.
+    /// Ordinal of the next frame; `None` until the first frame if segments were released.
     pub expected: Option<u64>,
-    group: Option<Group>,
-    /// Frames of the last segment of which no later frame says that they were durable.
-    unproven: VecDeque<(u64, Place)>,
+    group: Option<FrameGroup>,
+    /// Frames of the last segment that no later frame proves durable.
+    unproven: VecDeque<(u64, WalPosition)>,
     faults: Faults,
 }
 
 impl Replay {
-    /// Starts at segment `first_number`.
+    /// Begins a replay at segment `first_number`.
     pub fn new(first_number: u64, faults: Faults) -> Replay {
         Replay {
             logs: RecoveredLogs::new(),
@@ -73,37 +73,38 @@ impl Replay {
         }
     }
 
-    /// Replays the frames of a segment as far as they continue the log, and says where that ends and with what.
+    /// Replays the frames of a segment as far as they continue the log. Returns the position and
+    /// kind of the end.
     pub fn segment<D: Disk>(
         &mut self,
         disk: &D,
         header: SegmentHeader,
-    ) -> Result<(Place, Ending), RecoveryError> {
+    ) -> Result<(WalPosition, Ending), WalRecoveryError> {
         self.retention.begin_segment(header);
-        // The writer syncs a segment before it goes on to the next.
+        // The writer syncs a segment before it continues in the next.
         self.unproven.clear();
         let file = disk.open(&segment_name(header.number))?;
         let mut reader = SegmentReader::new(&file, header).with(self.faults);
-        let mut place = Place { number: header.number, offset: DATA_START };
+        let mut place = WalPosition { number: header.number, offset: DATA_START };
         loop {
             match reader.slot(place.offset)? {
-                Slot::Frame(frame, payload)
+                FrameSlot::Frame(frame, payload)
                     if self.expected.is_none_or(|ordinal| ordinal == frame.ordinal) =>
                 {
                     self.frame(place, &frame, payload)?;
                     place.offset += frame.frame_bytes();
                 }
-                Slot::Frame(..) => {
+                FrameSlot::Frame(..) => {
                     return Ok((place, Ending::Damaged("a frame is missing before the one here")));
                 }
-                Slot::Damaged(fault) => return Ok((place, Ending::Damaged(fault))),
-                Slot::Blank => return Ok((place, Ending::Blank)),
+                FrameSlot::Damaged(fault) => return Ok((place, Ending::Damaged(fault))),
+                FrameSlot::Blank => return Ok((place, Ending::Blank)),
             }
         }
     }
 
-    /// Whether the log, which has such an ending in the segment before, goes on in this one: with an intact frame,
-    /// or with one that is damaged and belongs nowhere else.
+    /// Whether the log, which ends in the previous segment in this way, continues in this segment:
+    /// with an intact frame, or with a damaged one that can only belong there.
     pub fn continues_in<D: Disk>(
         &self,
         disk: &D,
@@ -114,26 +115,31 @@ impl Replay {
         let file = disk.open(&segment_name(header.number))?;
         let mut reader = SegmentReader::new(&file, header);
         match reader.slot(DATA_START)? {
-            Slot::Frame(frame, _) => return Ok(frame.ordinal == expected),
-            Slot::Blank => return Ok(false),
-            Slot::Damaged(_) => {}
+            FrameSlot::Frame(frame, _) => return Ok(frame.ordinal == expected),
+            FrameSlot::Blank => return Ok(false),
+            FrameSlot::Damaged(_) => {}
         }
         let first = reader.find_header(DATA_START)?;
         let is_other = first.is_some_and(|(at, frame)| at == DATA_START && frame.ordinal != expected);
         Ok(ending == Ending::Blank && !is_other)
     }
 
-    /// Where the group begins that is incomplete, and the ordinal of its first frame.
-    pub fn incomplete_group(&self) -> Option<(Place, u64)> {
+    /// Beginning of an incomplete group, and the ordinal of its first frame.
+    pub fn incomplete_group(&self) -> Option<(WalPosition, u64)> {
         self.group.as_ref().map(|group| (group.start, group.ordinal))
     }
 
-    /// The first frame of the last segment that may be in memory of the operating system only.
-    pub fn unproven_from(&self) -> Option<Place> {
+    /// The first frame of the last segment that may exist only in the page cache.
+    pub fn unproven_from(&self) -> Option<WalPosition> {
         self.unproven.front().map(|&(_, place)| place)
     }
 
-    fn frame(&mut self, place: Place, frame: &FrameHeader, payload: &[u8]) -> Result<(), RecoveryError> {
+    fn frame(
+        &mut self,
+        place: WalPosition,
+        frame: &FrameHeader,
+        payload: &[u8],
+    ) -> Result<(), WalRecoveryError> {
         while self.unproven.front().is_some_and(|&(ordinal, _)| ordinal <= frame.durable) {
             self.unproven.pop_front();
         }
@@ -143,7 +149,7 @@ impl Replay {
         if frame.first != self.group.is_none() && !headless {
             return Err(record_error(place, DecodeError::Invalid("order of frames")));
         }
-        let group = self.group.get_or_insert_with(|| Group {
+        let group = self.group.get_or_insert_with(|| FrameGroup {
             start: place,
             ordinal: frame.ordinal,
             payload: Vec::new(),
@@ -161,7 +167,7 @@ impl Replay {
         }
     }
 
-    fn complete(&mut self, group: Group) -> Result<(), RecoveryError> {
+    fn complete(&mut self, group: FrameGroup) -> Result<(), WalRecoveryError> {
         let payload = Bytes::from(group.payload);
         for record in Records::new(&payload) {
             let record = record.map_err(|source| record_error(group.start, source))?;
@@ -176,12 +182,12 @@ impl Replay {
                     log.restart = Some((index, term));
                     log.entries.clear();
                 }
-                WalRecord::Tenure { shard, tenure, is_restated } => {
+                WalRecord::ReplicaIncarnation { shard, incarnation, is_restated } => {
                     let log = self.logs.entry(shard).or_default();
                     if !is_restated {
                         *log = RecoveredLog::default();
                     }
-                    log.tenure = Some(tenure);
+                    log.incarnation = Some(incarnation);
                 }
             }
         }
@@ -189,7 +195,12 @@ impl Replay {
     }
 
     /// Replaces the shard's log from the index of the first entry on.
-    fn entries(&mut self, place: Place, shard: ShardId, entries: Vec<LogEntry>) -> Result<(), RecoveryError> {
+    fn entries(
+        &mut self,
+        place: WalPosition,
+        shard: ShardId,
+        entries: Vec<LogEntry>,
+    ) -> Result<(), WalRecoveryError> {
         let log = self.logs.entry(shard).or_default();
         let Some(found) = entries.first().map(|entry| entry.index) else { return Ok(()) };
         let restarted_at = log.restart.map(|(index, _)| LogIndex(index.0 + 1));
@@ -200,7 +211,7 @@ impl Replay {
         let end = LogIndex(start.0 + log.entries.len() as u64);
         if found > end || restarted_at.is_some_and(|start| found < start) {
             let file = segment_name(place.number);
-            return Err(RecoveryError::Gap { file, offset: place.offset, shard, expected: end, found });
+            return Err(WalRecoveryError::Gap { file, offset: place.offset, shard, expected: end, found });
         }
         log.entries.truncate(found.0.saturating_sub(start.0) as usize);
         log.entries.extend(entries);
@@ -208,6 +219,6 @@ impl Replay {
     }
 }
 
-fn record_error(place: Place, source: DecodeError) -> RecoveryError {
-    RecoveryError::Record { file: segment_name(place.number), offset: place.offset, source }
+fn record_error(place: WalPosition, source: DecodeError) -> WalRecoveryError {
+    WalRecoveryError::Record { file: segment_name(place.number), offset: place.offset, source }
 }

@@ -1,43 +1,44 @@
-//! Which segments are still needed, and by whom.
+//! Retention: which segments are still needed, and by which shard.
 //!
-//! Owns the bookkeeping only: the highest index of each shard in each segment, where each shard's latest hard state
-//! stands, and what was released. The writer acts on it. Invariant: segments are listed in the order of their
-//! numbers, without gaps; the last is the one being written.
+//! Owns the bookkeeping; the writer acts on it. It tracks the highest index of each shard in each
+//! segment, the segment of each shard's latest hard state, and the released indexes. Invariant:
+//! segments are listed by number, without gaps; the last one is being written.
 //!
-//! A tenure voids all of its shard that came before it, and is written anew like a hard state, before that one. What is
-//! released of a replica that is no more must not count for the next one, whose indexes begin anew: nothing is released
-//! beyond what was noted.
+//! An incarnation record voids all earlier records of its shard. When its segment goes, it is
+//! written again like a hard state, before the shard's hard state. A release for an ended replica
+//! must not apply to the next one, whose indexes begin again: nothing is released beyond the noted
+//! indexes.
 //!
-//! A restart cannot be written anew further back as hard states are: it would void the entries in between. So it
-//! holds on to its segment as the last entry of its snapshot would, and goes with the release that passes that entry.
-//! Everything that it voids stands before it and is gone by then.
+//! A restart record cannot be written again later as hard states are, because it would void the
+//! entries in between. So it keeps its segment as the last entry of its snapshot would, and goes
+//! with the release of that entry. Everything that it voids is before it and is gone by then.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use super::super::{HardState, LogHeld, Tenure, WalRecord};
+use super::super::{HardState, LogHeld, ReplicaIncarnation, WalRecord};
 use super::segment::SegmentHeader;
 use crate::types::{LogIndex, ShardId};
 
 /// A segment that is kept.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct RetainedSegment {
     pub header: SegmentHeader,
     highest: BTreeMap<ShardId, LogIndex>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Retention {
-    kept: VecDeque<Kept>,
+    kept: VecDeque<RetainedSegment>,
     hard_states: BTreeMap<ShardId, (HardState, u64)>,
-    tenures: BTreeMap<ShardId, (Tenure, u64)>,
-    /// The highest index that was noted of each shard.
+    tenures: BTreeMap<ShardId, (ReplicaIncarnation, u64)>,
+    /// The highest noted index of each shard.
     noted: BTreeMap<ShardId, LogIndex>,
     released: BTreeMap<ShardId, LogIndex>,
 }
 
 impl Retention {
-    /// From now on records go to the segment of this header.
+    /// Adds the segment of this header, to which later records go.
     pub fn begin_segment(&mut self, header: SegmentHeader) {
         if let Some(last) = self.kept.back() {
             assert_eq!(
@@ -46,12 +47,12 @@ impl Retention {
                 "invariant: segments are numbered without gaps"
             );
         }
-        self.kept.push_back(Kept { header, highest: BTreeMap::new() });
+        self.kept.push_back(RetainedSegment { header, highest: BTreeMap::new() });
     }
 
-    /// Takes note of a record whose group began in segment `from` and ended in the last one. All of those segments
-    /// hold a part of it, so its entries hold on to each; its hard state counts for the first, which goes first. What a
-    /// restart voids holds on to nothing.
+    /// Notes a record whose group began in segment `from` and ended in the last one. Each of these
+    /// segments contains a part of the group, so the record's entries keep all of them. Its hard
+    /// state counts for the first, which goes first. Entries that a restart voids keep nothing.
     pub fn note(&mut self, record: &WalRecord, from: u64) {
         match record {
             WalRecord::Entries { shard, entries } => {
@@ -63,15 +64,15 @@ impl Retention {
                 self.let_go(*shard);
                 self.hold(*shard, *index, from);
             }
-            WalRecord::Tenure { shard, tenure, is_restated: true } => {
-                self.tenures.insert(*shard, (tenure.clone(), from));
+            WalRecord::ReplicaIncarnation { shard, incarnation, is_restated: true } => {
+                self.tenures.insert(*shard, (incarnation.clone(), from));
             }
-            WalRecord::Tenure { shard, tenure, is_restated: false } => {
+            WalRecord::ReplicaIncarnation { shard, incarnation, is_restated: false } => {
                 self.let_go(*shard);
                 self.released.remove(shard);
                 self.noted.remove(shard);
                 self.hard_states.remove(shard);
-                self.tenures.insert(*shard, (tenure.clone(), from));
+                self.tenures.insert(*shard, (incarnation.clone(), from));
             }
             WalRecord::HardState { shard, state } => {
                 self.hard_states.insert(*shard, (*state, from));
@@ -79,8 +80,8 @@ impl Retention {
         }
     }
 
-    /// Entries from `first` on are replaced by later ones. They hold on to nothing: the indexes behind the new end may
-    /// not come again for long, and nobody can release them before.
+    /// Entries from `first` on are replaced by later ones. They keep no segment: indexes after the
+    /// new end may not be reached again for long, and could not be released before.
     fn replace_from(&mut self, shard: ShardId, first: LogIndex) {
         for kept in self.kept.iter_mut().rev() {
             match kept.highest.get_mut(&shard) {
@@ -114,20 +115,21 @@ impl Retention {
         *released = up_to.min(noted).max(*released);
     }
 
-    /// The same, of an earlier life of the replica that there is: nothing that says so may be left here.
+    /// As [`Retention::release`], for a release before the last restart of the node. The log need
+    /// not contain any record of the index.
     pub fn recall_release(&mut self, shard: ShardId, up_to: LogIndex) {
         let noted = self.noted.entry(shard).or_default();
         *noted = up_to.max(*noted);
         self.release(shard, up_to);
     }
 
-    /// The number of the first segment that must stay. The last always stays.
+    /// Number of the first segment that must stay. The last always stays.
     pub fn first_needed(&self) -> u64 {
         let found = self.kept.iter().find(|kept| self.holder(kept).is_some()).or(self.kept.back());
         found.expect("invariant: a log has a segment").header.number
     }
 
-    /// What the segments before the last one take, and who needs the oldest of them.
+    /// Size of the full segments, and the shard that needs the oldest of them.
     pub fn held(&self) -> LogHeld {
         let full = || self.kept.iter().take(self.kept.len().saturating_sub(1));
         LogHeld {
@@ -136,41 +138,41 @@ impl Retention {
         }
     }
 
-    /// A shard that needs this segment, and until when.
-    fn holder(&self, kept: &Kept) -> Option<(ShardId, LogIndex)> {
+    /// A shard that needs this segment, and the index that it must release.
+    fn holder(&self, kept: &RetainedSegment) -> Option<(ShardId, LogIndex)> {
         let released = |shard| self.released.get(shard).copied().unwrap_or_default();
         let found = kept.highest.iter().find(|&(shard, &index)| released(shard) < index);
         found.map(|(&shard, &index)| (shard, index))
     }
 
-    /// Latest tenures and hard states that stand in segments before `first_kept` only.
+    /// Latest incarnations and hard states that are only in segments before `first_kept`.
     pub fn states_before(&self, first_kept: u64) -> Vec<WalRecord> {
         let tenures = self.tenures.iter().filter(|(_, (_, number))| *number < first_kept);
-        let tenures = tenures.map(|(&shard, (tenure, _))| {
-            let tenure = tenure.clone();
-            WalRecord::Tenure { shard, tenure, is_restated: true }
+        let tenures = tenures.map(|(&shard, (incarnation, _))| {
+            let incarnation = incarnation.clone();
+            WalRecord::ReplicaIncarnation { shard, incarnation, is_restated: true }
         });
         let stranded = self.hard_states.iter().filter(|(_, (_, number))| *number < first_kept);
         let states = stranded.map(|(&shard, &(state, _))| WalRecord::HardState { shard, state });
         tenures.chain(states).collect()
     }
 
-    /// The number of the first segment that is there.
+    /// Number of the first existing segment.
     pub fn first_kept(&self) -> u64 {
         self.kept.front().expect("invariant: a log has a segment").header.number
     }
 
-    /// The log ends in segment `number`; later ones are none of it.
+    /// Ends the log in segment `number`, dropping later segments.
     pub fn end_at(&mut self, number: u64) {
         self.kept.retain(|kept| kept.header.number <= number);
     }
 
-    /// The first segment, if it comes before `first_needed`.
+    /// The first segment, if it is before `first_needed`.
     pub fn first_before(&self, first_needed: u64) -> Option<SegmentHeader> {
         self.kept.front().map(|kept| kept.header).filter(|header| header.number < first_needed)
     }
 
-    /// Strikes the first segment off the list: it is no part of the log any more.
+    /// Removes the first segment from the list, because it no longer belongs to the log.
     pub fn forget_first(&mut self) {
         self.kept.pop_front();
     }

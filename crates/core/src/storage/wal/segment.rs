@@ -1,11 +1,12 @@
 //! The bytes of a segment: its name, its header, and the header of a frame.
 //!
-//! Owns layouts and their checksums, nothing that reads or writes a file. `docs/storage-format.md` describes the
-//! same bytes for people; a change here is a new version there.
+//! Owns layouts and checksums, but no file access. `docs/storage-format.md` documents the same
+//! bytes; a change here requires a new version there.
 //!
-//! Invariant: no checksum of a frame can hold by accident of history. Every checksum starts from the segment's
-//! number and random salt, and a frame header's also covers the offset it stands at. So neither the remains of a
-//! recycled segment, nor a value that holds a copy of a log file, is ever taken for a frame.
+//! Invariant: old bytes are never mistaken for a frame. Every checksum starts from the segment's
+//! number and random salt, and that of a frame header also covers its offset. So neither old
+//! content of a reused segment, nor a value that contains a copy of a log file, has valid
+//! checksums.
 
 use alloc::format;
 use alloc::string::String;
@@ -13,69 +14,69 @@ use alloc::string::String;
 use super::super::le;
 use crate::limits;
 
-/// Where frames begin. The header has a page of its own, so that no later write ever touches it.
+/// Offset of the first frame. The header has a page to itself, so that no later write touches it.
 pub(super) const DATA_START: u64 = 4096;
 
-/// Bytes of a frame before its payload. As many zero bytes follow the last frame: the mark of a clean end.
+/// Size of a frame header in bytes. As many zero bytes follow the last frame, as the end mark.
 pub(super) const FRAME_HEADER_BYTES: usize = 40;
 
-/// Frames start at multiples of this, which is what lets recovery search for them behind damage.
+/// Alignment of frames, which lets recovery search for frames after damage.
 pub(super) const FRAME_ALIGN: u64 = 8;
 
-/// Smallest segment: the header's page and one page of frames.
+/// Minimum size of a segment: the header's page and one page of frames.
 pub const SEGMENT_BYTES_MIN: u64 = 2 * DATA_START;
 
-/// Largest segment believed from a header.
+/// Maximum size of a segment that a header may state.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 34;
 
 const SEGMENT_MAGIC: &[u8; 8] = b"TIDELWAL";
 const SEGMENT_HEADER_BYTES: usize = 44;
-/// Version 2 added the restart record. What stands in segments of version 1 reads the same.
+/// Version 2 added the restart record. Segments of version 1 are read in the same way.
 const VERSION: u32 = 3;
 const VERSION_OLDEST: u32 = 1;
 const FRAME_MAGIC: &[u8; 3] = b"TLF";
 const FLAG_FIRST: u8 = 1;
 const FLAG_LAST: u8 = 2;
 
-/// What stands in a segment's first page.
+/// The header in a segment's first page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentHeader {
-    /// Counted from 1 and equal to the one in the file's name.
+    /// Segment number, from 1. It equals the number in the file's name.
     pub number: u64,
     /// Size of the whole file.
     pub segment_bytes: u64,
-    /// Random; new whenever the file gets a new number.
+    /// Random; changes whenever the file gets a new number.
     pub salt: u64,
 }
 
-/// What stands before the payload of a frame.
+/// The header of a frame, before its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameHeader {
-    /// Bytes of payload, without the zero bytes that align the next frame.
+    /// Bytes of payload, without the padding that aligns the next frame.
     pub payload_bytes: u32,
-    /// Counts the frames of the log, from 1.
+    /// Number of the frame in the log, from 1.
     pub ordinal: u64,
     /// Every frame up to this ordinal was durable before this one was written.
     pub durable: u64,
-    /// Whether it opens a group.
+    /// Whether it begins a group.
     pub first: bool,
-    /// Whether it closes a group.
+    /// Whether it ends a group.
     pub last: bool,
-    /// Checksum of the payload and its alignment.
+    /// Checksum of the payload and its padding.
     pub payload_crc: u32,
 }
 
-/// Why a segment's header is not believed.
+/// Why a segment's header is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HeaderFault {
-    /// Not what was written.
+pub(super) enum SegmentHeaderError {
+    /// It is damaged.
     Damaged(&'static str),
-    /// Intact, of a format that this release does not know.
+    /// Intact, but in a format that this release does not know.
     Version(u32),
 }
 
 impl SegmentHeader {
-    /// Writes the header at the front of `page`.
+    /// Writes the header to the beginning of `page`.
     pub fn encode(&self, page: &mut [u8]) {
         page[..8].copy_from_slice(SEGMENT_MAGIC);
         page[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -87,21 +88,21 @@ impl SegmentHeader {
         page[40..SEGMENT_HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// Reads the header at the front of `page`. The magic and the place of the checksum are the same in every
-    /// version, so that an unknown version is told from damage.
-    pub fn decode(page: &[u8]) -> Result<SegmentHeader, HeaderFault> {
+    /// Reads the header at the beginning of `page`. The magic and the offset of the checksum are
+    /// the same in every version, so that an unknown version can be distinguished from damage.
+    pub fn decode(page: &[u8]) -> Result<SegmentHeader, SegmentHeaderError> {
         if page.len() < SEGMENT_HEADER_BYTES {
-            return Err(HeaderFault::Damaged("the segment header is cut off"));
+            return Err(SegmentHeaderError::Damaged("the segment header is cut off"));
         }
         if &page[..8] != SEGMENT_MAGIC {
-            return Err(HeaderFault::Damaged("the segment header has no magic number"));
+            return Err(SegmentHeaderError::Damaged("the segment header has no magic number"));
         }
         if crc32c::crc32c(&page[..40]) != le::u32(page, 40) {
-            return Err(HeaderFault::Damaged("the checksum of the segment header does not match"));
+            return Err(SegmentHeaderError::Damaged("the checksum of the segment header does not match"));
         }
         let version = le::u32(page, 8);
         if !(VERSION_OLDEST..=VERSION).contains(&version) {
-            return Err(HeaderFault::Version(version));
+            return Err(SegmentHeaderError::Version(version));
         }
         let header = SegmentHeader {
             number: le::u64(page, 16),
@@ -109,22 +110,22 @@ impl SegmentHeader {
             salt: le::u64(page, 32),
         };
         if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&header.segment_bytes) {
-            return Err(HeaderFault::Damaged("the segment header has an impossible size"));
+            return Err(SegmentHeaderError::Damaged("the segment header has an impossible size"));
         }
         Ok(header)
     }
 
-    /// What [`room_in`] says of this segment.
+    /// [`room_in`] this segment.
     pub fn room(&self, offset: u64) -> usize {
         room_in(self.segment_bytes, offset)
     }
 
-    /// The checksum of a frame's payload, its alignment included.
+    /// The checksum of a frame's payload with its padding.
     pub fn payload_crc(&self, padded_payload: &[u8]) -> u32 {
         crc32c::crc32c_append(self.crc_seed(), padded_payload)
     }
 
-    /// Writes the header of a frame that stands at `offset` of this segment at the front of `out`.
+    /// Writes the header of a frame at `offset` of this segment to the beginning of `out`.
     pub fn encode_frame(&self, offset: u64, frame: &FrameHeader, out: &mut [u8]) {
         out[..3].copy_from_slice(FRAME_MAGIC);
         out[3] = (u8::from(frame.first) * FLAG_FIRST) | (u8::from(frame.last) * FLAG_LAST);
@@ -137,8 +138,8 @@ impl SegmentHeader {
         out[36..FRAME_HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// Reads the frame header at the front of `bytes`, which stand at `offset` of this segment. The error says
-    /// what is wrong with them.
+    /// Reads the frame header at the beginning of `bytes`, which are at `offset` of this segment.
+    /// The error states the fault.
     pub fn decode_frame(&self, offset: u64, bytes: &[u8]) -> Result<FrameHeader, &'static str> {
         if &bytes[..3] != FRAME_MAGIC {
             return Err("no frame header where one must stand");
@@ -174,7 +175,7 @@ impl SegmentHeader {
 }
 
 impl FrameHeader {
-    /// Bytes of the payload with the zero bytes that align the next frame.
+    /// Bytes of the payload with its padding.
     pub fn padded_bytes(&self) -> usize {
         pad(self.payload_bytes as usize)
     }
@@ -185,8 +186,8 @@ impl FrameHeader {
     }
 }
 
-/// Most payload bytes, a multiple of [`FRAME_ALIGN`], that a frame at `offset` of a segment can hold with the end mark
-/// behind.
+/// Maximum payload, a multiple of [`FRAME_ALIGN`], of a frame at `offset` of a segment, with an end
+/// mark after it.
 pub(super) fn room_in(segment_bytes: u64, offset: u64) -> usize {
     let taken = offset + 2 * FRAME_HEADER_BYTES as u64;
     let room = segment_bytes.saturating_sub(taken) / FRAME_ALIGN * FRAME_ALIGN;
@@ -203,7 +204,7 @@ pub(super) fn segment_name(number: u64) -> String {
     format!("wal-{number:016}.log")
 }
 
-/// The name of a file that was, or is to become, segment `number`, and holds nothing.
+/// The name of an unused file that was, or will become, segment `number`.
 pub(super) fn spare_name(number: u64) -> String {
     format!("wal-spare-{number:016}.log")
 }
@@ -275,11 +276,11 @@ mod tests {
         let mut page = vec![0; 64];
         SEGMENT.encode(&mut page);
         for (version, decoded) in [
-            (0, Err(HeaderFault::Version(0))),
+            (0, Err(SegmentHeaderError::Version(0))),
             (1, Ok(SEGMENT)),
             (2, Ok(SEGMENT)),
             (3, Ok(SEGMENT)),
-            (4, Err(HeaderFault::Version(4))),
+            (4, Err(SegmentHeaderError::Version(4))),
         ] {
             page[8] = version;
             let crc = crc32c::crc32c(&page[..40]);

@@ -1,16 +1,17 @@
 //! Appends groups to the log.
 //!
 //! Owns the order of writes and syncs on which recovery relies:
-//! 1. A segment is synced whole before the first frame is written to the next one.
-//! 2. Each frame says up to which frame the log was durable when it was written.
+//! 1. A segment is completely synced before the first frame is written to the next one.
+//! 2. Each frame states up to which frame the log was durable when it was written.
 //! 3. Zero bytes, the end mark, follow the last frame of a group in the same write.
 //!
-//! Segments that a group needs are made ready before the first of its frames is written. So a disk without room, or a
-//! file system that was made read-only, is met before anything of the group is on disk, or in the write of its first
-//! frame, whose remains are voided durably before anything else takes its place: such an error leaves the log as it was,
-//! and the group, or another one, may be appended later. Any other error poisons the writer: what is on disk is unknown
-//! then, and only recovery may judge it. So does a failed sync, always, and a failed write of a later frame, whose
-//! predecessors are there already.
+//! The segments that a group needs are made ready before the first of its frames is written. So a
+//! full or read-only disk is detected before anything of the group is on disk, or in the write of
+//! its first frame. In the latter case the partial frame is durably voided before anything else is
+//! written in its place. After such an error the log is unchanged, and the group, or another one,
+//! may be appended later. Any other error poisons the writer, because the content of the disk is
+//! then unknown and only recovery may assess it. A failed sync always poisons it, and so does a
+//! failed write of a later frame of a group.
 
 use alloc::vec::Vec;
 
@@ -19,28 +20,29 @@ use super::pool::{Active, Pool};
 use super::record;
 use super::retention::Retention;
 use super::segment::{DATA_START, FRAME_HEADER_BYTES, FrameHeader, pad, room_in};
-use super::{RecoveryError, WalError, WalOptions};
+use super::{WalError, WalOptions, WalRecoveryError};
 use crate::storage::disk::{Disk, DiskError, DiskFile};
 use crate::types::{LogIndex, ShardId};
 
-/// The buffer is kept from group to group up to this size; a larger one was for a rare group.
+/// The buffer is kept from group to group up to this size; larger groups are rare.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
-/// Clients' data leaves one part in so many of a segment free, unless the next one is ready: room for terms and votes, so
-/// that a node with a full disk can be restarted and take part again, if only to be read.
+/// Client data leaves one part in this many of a segment free, unless the next segment is ready.
+/// The reserve holds terms and votes, so that a node with a full disk can restart and take part
+/// again, at least for reads.
 const RESERVE_PARTS: u64 = 64;
 
-/// Where recovery found the end of a log.
+/// The end of the log that recovery found.
 pub(super) struct LogEnd<F> {
-    /// The segment to go on in; none in an empty directory.
+    /// The segment to continue; `None` in an empty directory.
     pub current: Option<Active<F>>,
-    /// Of the last frame.
+    /// Ordinal of the last frame.
     pub ordinal: u64,
-    /// What the segments up to the current one hold.
+    /// The segments up to the current one.
     pub retention: Retention,
 }
 
-/// The end of the log, where it grows.
+/// Writer at the end of the log.
 #[derive(Debug)]
 pub struct Writer<D: Disk> {
     disk: D,
@@ -48,11 +50,12 @@ pub struct Writer<D: Disk> {
     pool: Pool<D::File>,
     current: Active<D::File>,
     retention: Retention,
-    /// Of the last frame written.
+    /// Ordinal of the last written frame.
     ordinal: u64,
-    /// Of the last frame known to be durable.
+    /// Ordinal of the last frame known to be durable.
     durable: u64,
-    /// A write that was refused may have left a part of a frame behind the last one, in place of the end mark.
+    /// Whether a failed write may have left a partial frame after the last frame, in place of the
+    /// end mark.
     has_remains: bool,
     bytes_written: u64,
     buffer: Vec<u8>,
@@ -60,12 +63,12 @@ pub struct Writer<D: Disk> {
 }
 
 impl<D: Disk> Writer<D> {
-    /// Goes on where recovery ended, all of which is durable.
+    /// Continues where recovery ended. Everything before is durable.
     pub(super) fn resume(
         disk: D,
         options: WalOptions,
         (mut pool, end): (Pool<D::File>, LogEnd<D::File>),
-    ) -> Result<Writer<D>, RecoveryError> {
+    ) -> Result<Writer<D>, WalRecoveryError> {
         let LogEnd { current, ordinal, mut retention } = end;
         let current = match current {
             Some(current) => current,
@@ -91,13 +94,13 @@ impl<D: Disk> Writer<D> {
         })
     }
 
-    /// Writes all records of `batches`, in order, as one group: after a crash all of them are there or none is. They
-    /// are durable when [`Writer::sync`] returns.
+    /// Writes all records of `batches`, in order, as one group: after a crash all of them or none
+    /// are there. They are durable when [`Writer::sync`] returns.
     ///
     /// # Errors
     ///
-    /// After a [retryable](WalError::is_retryable) one the log is as if this had not been called, and any batches may be
-    /// appended next; only a crash before that may bring back what was refused, whole.
+    /// After a [retryable](WalError::is_retryable) error the log is unchanged, and any batches may
+    /// be appended next. Only a crash before that may bring back the refused group, as a whole.
     ///
     /// # Panics
     ///
@@ -111,48 +114,53 @@ impl<D: Disk> Writer<D> {
         self.guarded(Self::sync_current)
     }
 
-    /// Goes one short step towards never letting a commit wait for the file system: fills the current segment with
-    /// zeros ahead of its frames, removes a part of a file that is not needed and, once the current segment is half
-    /// full, makes the next one ready. Returns whether there is more to do; call it again whenever the log is idle.
+    /// Takes one short step of preparation, so that commits need not wait for the file system. It
+    /// fills the current segment with zeros ahead of its frames, truncates an unneeded file and,
+    /// once the current segment is half full, makes the next one ready. Returns whether there is
+    /// more to do; call it again whenever the log is idle.
     ///
-    /// A [retryable](WalError::is_retryable) error from here is a warning: the current segment may still have room.
+    /// A [retryable](WalError::is_retryable) error from here is a warning: the current segment may
+    /// still have space.
     pub fn prepare_next(&mut self) -> Result<bool, WalError> {
         self.guarded(Self::prepare_step)
     }
 
-    /// Writes the end mark anew and syncs it: the log stays as it is, and the caller learns how long the disk takes.
+    /// Writes the end mark again and syncs it. The log is unchanged, and the caller can measure how
+    /// long the disk takes.
     ///
     /// # Errors
     ///
-    /// As [`Writer::sync`]; the write may meet a disk that takes no writes, which is
+    /// As [`Writer::sync`]. The write may also fail on a disk that takes no writes, which is
     /// [retryable](WalError::is_retryable).
     pub fn probe(&mut self) -> Result<(), WalError> {
         self.guarded(Self::mark_end)
     }
 
-    /// Makes sure that there is room for clients' data: in the current segment, or because the next one is ready.
+    /// Ensures that there is space for client data, in the current segment or in a ready next one.
     ///
     /// # Errors
     ///
-    /// A [retryable](WalError::is_retryable) one says that there is none now.
+    /// A [retryable](WalError::is_retryable) error means that there is no space now.
     pub fn ensure_room(&mut self) -> Result<(), WalError> {
         self.guarded(|writer| {
             let current = &writer.current;
-            // Twice the reserve, so that this is known before the next write of ordinary size finds out.
+            // Twice the reserve, so that the lack of space is found before the next write of
+            // ordinary size.
             let reserve_bytes = 2 * current.header.segment_bytes / RESERVE_PARTS;
             let count = usize::from(bytes_left(current.header.segment_bytes, current.offset) < reserve_bytes);
             writer.pool.reserve(&writer.disk, current.header.number + 1, count)
         })
     }
 
-    /// The shard's entries up to `up_to` are no longer needed, nor is a restart there: a snapshot holds what they did. Segments that nobody
-    /// needs any more become spare files or are removed, always from the front. Tenures and hard states that stand in such
-    /// segments only are written anew first, durably, as is everything appended before.
+    /// Releases the shard's entries up to `up_to`, and a restart record there, because a snapshot
+    /// contains them. Segments that no shard needs any more become spare files or are removed,
+    /// always from the front. Incarnations and hard states that are only in such segments are
+    /// written again first. That and everything appended before is made durable.
     ///
     /// # Errors
     ///
-    /// After a [retryable](WalError::is_retryable) one, what could not be let go of is tried again with the next call, or
-    /// by [`Writer::reclaim`].
+    /// After a [retryable](WalError::is_retryable) error, the next call or [`Writer::reclaim`]
+    /// retries what could not be removed.
     pub fn release(&mut self, shard: ShardId, up_to: LogIndex) -> Result<(), WalError> {
         self.guarded(|writer| {
             writer.retention.release(shard, up_to);
@@ -160,8 +168,8 @@ impl<D: Disk> Writer<D> {
         })
     }
 
-    /// Lets go of the segments that nobody needs and that could not go when they were released, and of the files that are
-    /// not needed, whole: somebody waits for their room.
+    /// Removes the unneeded segments that could not be removed when they were released, and
+    /// unneeded files, all of them at once, because a write is waiting for the space.
     ///
     /// # Errors
     ///
@@ -174,18 +182,20 @@ impl<D: Disk> Writer<D> {
         })
     }
 
-    /// Takes note of what was released in an earlier life. What that frees goes with the next release: starting needs no
-    /// room, and to free a segment may need some.
+    /// Records a release before the last restart of the node. The freed segments go with the next
+    /// release: a start needs no space, and removing a segment may need some.
     pub(in crate::storage) fn note_released(&mut self, shard: ShardId, up_to: LogIndex) {
         self.retention.recall_release(shard, up_to);
     }
 
-    /// What is kept of the log. Changes when a segment is full and when something is released.
+    /// How much of the log is kept. It changes when a segment is full and when something is
+    /// released.
     pub fn held(&self) -> LogHeld {
         self.retention.held()
     }
 
-    /// Bytes of all files of the log: what is held, the segment being written, and those to come.
+    /// Size of all files of the log in bytes: full segments, the current one, and spare and ready
+    /// files.
     pub fn file_bytes(&self) -> u64 {
         self.held().bytes + self.current.header.segment_bytes + self.pool.file_bytes()
     }
@@ -227,8 +237,8 @@ impl<D: Disk> Writer<D> {
         self.pool.reserve(&self.disk, self.current.header.number + 1, segments)?;
         self.void_remains()?;
 
-        // Frames are cut from the buffer where they stand: the header of each goes over bytes that the frame before
-        // it has already brought to the file.
+        // Frames are written from the buffer in place: each header overwrites bytes that the
+        // previous frame has already written to the file.
         let mut start = 0;
         let mut began_in = 0;
         while start + FRAME_HEADER_BYTES < end {
@@ -251,14 +261,14 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    /// Puts the end mark back behind the last frame where a refused write may have left a part of a frame, or all of it.
-    /// Unless that is durable before another frame stands there, a crash could leave the refused one in its place, and
-    /// what follows the other one behind it.
+    /// Restores the end mark after the last frame if a failed write may have left a partial or
+    /// complete frame there. This must be durable before another frame is written there. Otherwise
+    /// a crash could leave the refused frame in its place, followed by later frames.
     fn void_remains(&mut self) -> Result<(), DiskError> {
         if self.has_remains { self.mark_end() } else { Ok(()) }
     }
 
-    /// Puts the end mark behind the last frame, durably.
+    /// Durably writes the end mark after the last frame.
     fn mark_end(&mut self) -> Result<(), DiskError> {
         self.current.file.write_at(self.current.offset, &[0; FRAME_HEADER_BYTES])?;
         self.current.file.sync().map_err(DiskError::into_final)?;
@@ -267,7 +277,7 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    /// How many segments behind the current one a group of so many bytes needs.
+    /// Number of segments after the current one that a group of this size needs.
     fn segments_for(&self, group_bytes: usize, holds_data: bool) -> usize {
         let (mut offset, mut segment_bytes) = (self.current.offset, self.current.header.segment_bytes);
         let mut segments = 0;
@@ -286,13 +296,14 @@ impl<D: Disk> Writer<D> {
         segments + usize::from(holds_data && is_short)
     }
 
-    /// Finds a place for the next frame, in the next segment if need be, and says how much of the `left` bytes it can
-    /// hold: all, or a multiple of the alignment.
+    /// Finds the position of the next frame, in the next segment if necessary. Returns how many of
+    /// the `left` bytes fit: all, or a multiple of the alignment.
     fn place(&mut self, left: usize, first: bool) -> Result<usize, DiskError> {
         let wanted = left.min(self.frame_bytes_max);
         if wanted > self.current.header.room(self.current.offset) && self.current.offset > DATA_START {
             if !first {
-                // A frame inside a group comes without an end mark, and a segment must not end without one.
+                // A frame inside a group is written without an end mark, and a segment must not end
+                // without one.
                 let marked = self.current.file.write_at(self.current.offset, &[0; FRAME_HEADER_BYTES]);
                 marked.map_err(DiskError::into_final)?;
             }
@@ -301,8 +312,8 @@ impl<D: Disk> Writer<D> {
         Ok(wanted.min(self.current.header.room(self.current.offset)))
     }
 
-    /// Writes the frame whose header starts at `start` in the buffer; `ends` tells whether it is the first and
-    /// whether it is the last of its group.
+    /// Writes the frame whose header begins at `start` in the buffer. `ends` states whether it is
+    /// the first and whether it is the last of its group.
     fn write_frame(
         &mut self,
         start: usize,
@@ -357,8 +368,8 @@ impl<D: Disk> Writer<D> {
 
     fn release_segments(&mut self) -> Result<(), DiskError> {
         let first_needed = self.retention.first_needed();
-        // Recovery relies on the first segment that is kept to hold something durable. Right after a torn tail was
-        // cut, the current one may be empty.
+        // Recovery relies on durable content in the first kept segment. Directly after a torn tail
+        // was cut off, the current segment may be empty.
         if first_needed == self.current.header.number && self.current.offset == DATA_START {
             return Ok(());
         }
@@ -376,7 +387,7 @@ impl<D: Disk> Writer<D> {
     }
 }
 
-/// What a segment that is filled up to `offset` can still take.
+/// Bytes left in a segment that is filled up to `offset`.
 fn bytes_left(segment_bytes: u64, offset: u64) -> u64 {
     segment_bytes.saturating_sub(offset)
 }

@@ -1,7 +1,8 @@
-//! Containers that were shown before: their answers, byte for byte.
+//! Cache of encoded containers: complete answers, byte for byte.
 //!
-//! Owns only what can be made again. The store is asked every time whether a container was touched since (which costs what
-//! reading a key costs), so nothing here can be out of date; it only spares resolving, encoding and hashing.
+//! Owns only data that can be recomputed. Every request asks the store whether the container has
+//! changed, which costs as much as reading a key. So no entry is served out of date; the cache only
+//! saves resolving, encoding and hashing.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,16 +15,17 @@ use tidelock_core::command::config::{Found, Name};
 
 use super::show::{Show, hex};
 
-/// Most bytes of answers that are kept by all workers together. When they are more, all of them go: what is asked for comes back at once.
+/// Most bytes of cached answers of all workers together. When they exceed it, all are dropped: what
+/// is in use is soon cached again.
 const BYTES_MAX: usize = 64 << 20;
 
-/// What an entry costs besides its answer.
+/// Bytes of an entry besides its answer.
 const ENTRY_BYTES: usize = 256;
 
 /// Answers by namespace and container.
 #[derive(Debug)]
 pub struct Documents {
-    kept: RefCell<Kept>,
+    kept: RefCell<CachedDocument>,
     bytes_max: usize,
 }
 
@@ -34,15 +36,15 @@ impl Default for Documents {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct CachedDocument {
     bytes: usize,
     documents: HashMap<Name, HashMap<Arc<str>, Rc<Document>>>,
 }
 
-/// A container as it was shown.
+/// An encoded container.
 #[derive(Debug)]
 pub(super) struct Document {
-    /// See [`tidelock_core::command::config::Container::touched`].
+    /// The container's [`tidelock_core::command::config::Container::touched`].
     pub touched: u64,
     /// The whole body.
     pub body: Bytes,
@@ -51,17 +53,17 @@ pub(super) struct Document {
 }
 
 impl Documents {
-    /// What one of so many workers may keep.
+    /// The cache of one of `workers` workers.
     pub(crate) fn for_one_of(workers: usize) -> Documents {
         Documents { kept: RefCell::default(), bytes_max: BYTES_MAX / workers }
     }
 
-    /// What was shown of a container last.
+    /// The cached answer for a container, which may be out of date.
     pub(super) fn get(&self, namespace: &Name, key: &str) -> Option<Rc<Document>> {
         self.kept.borrow().documents.get(namespace)?.get(key).cloned()
     }
 
-    /// Makes the answer and keeps it.
+    /// Encodes the answer and caches it.
     pub(super) fn make(&self, namespace: &Name, key: &Arc<str>, found: &Found) -> Rc<Document> {
         let mut show = Show::success();
         show.container(namespace, key, found);
@@ -71,7 +73,7 @@ impl Documents {
         let bytes = document.body.len() + ENTRY_BYTES;
         let mut kept = self.kept.borrow_mut();
         if kept.bytes + bytes > self.bytes_max {
-            *kept = Kept::default();
+            *kept = CachedDocument::default();
         }
         kept.bytes += bytes;
         let of_namespace = kept.documents.entry(namespace.clone()).or_default();
@@ -81,7 +83,7 @@ impl Documents {
         document
     }
 
-    /// Forgets a container that is no more.
+    /// Drops a container that no longer exists.
     pub(super) fn forget(&self, namespace: &Name, key: &str) {
         let mut kept = self.kept.borrow_mut();
         let Some(of_namespace) = kept.documents.get_mut(namespace) else { return };

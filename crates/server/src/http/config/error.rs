@@ -1,7 +1,7 @@
-//! Refusals of the configuration centre: a status for HTTP, a number for programs, words for people.
+//! Refusals of the configuration centre: an HTTP status, a number for programs, a text for people.
 //!
-//! Owns the list of numbers, which `docs/config.md` shows; a number never changes its meaning. Two digits behind a status
-//! tell apart what has the same one.
+//! Owns the list of numbers, which `docs/config.md` shows; a number never changes its meaning. The
+//! two digits after the status distinguish refusals with the same one.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ use super::super::response::{self, Response};
 use crate::memory::MemoryExhausted;
 use crate::offload::Busy;
 
-/// A refusal that is about to be an answer.
+/// A refusal to be sent as an answer.
 #[derive(Debug)]
 pub(in crate::http) struct ApiError {
     status: StatusCode,
@@ -29,32 +29,32 @@ impl ApiError {
         ApiError { status, errcode, errmsg: errmsg.into(), allow: None }
     }
 
-    /// The request cannot mean anything.
+    /// The request is invalid.
     pub fn invalid(errmsg: impl Into<Cow<'static, str>>) -> ApiError {
         ApiError::new(StatusCode::BAD_REQUEST, 40000, errmsg)
     }
 
-    /// A name or key that none can have.
+    /// An invalid name or key.
     pub fn name(errmsg: impl Into<Cow<'static, str>>) -> ApiError {
         ApiError::new(StatusCode::BAD_REQUEST, 40001, errmsg)
     }
 
-    /// A value that is not of its datatype, or of none.
+    /// A value that does not match its datatype, or has none.
     pub fn value(errmsg: impl Into<Cow<'static, str>>) -> ApiError {
         ApiError::new(StatusCode::BAD_REQUEST, 40002, errmsg)
     }
 
-    /// What a format cannot carry, or a file that is not of it.
+    /// A value that the format cannot represent, or a file that is not of the format.
     pub fn format(errmsg: impl Into<Cow<'static, str>>) -> ApiError {
         ApiError::new(StatusCode::BAD_REQUEST, 40004, errmsg)
     }
 
-    /// Nothing is served under this path.
+    /// There is no such path.
     pub fn no_such_route() -> ApiError {
         ApiError::new(StatusCode::NOT_FOUND, 40400, "nothing is served under this path")
     }
 
-    /// The path takes other methods.
+    /// The path has other methods.
     pub fn method_not_allowed(allow: &'static str) -> ApiError {
         let errmsg = format!("this path takes {allow}");
         ApiError { allow: Some(allow), ..ApiError::new(StatusCode::METHOD_NOT_ALLOWED, 40500, errmsg) }
@@ -65,7 +65,7 @@ impl ApiError {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, 50301, errmsg)
     }
 
-    /// The store answered a question that was not asked: a bug, which must not take the node down.
+    /// The store's reply does not match the request: a bug, which must not take the node down.
     pub fn mismatched_reply() -> ApiError {
         Problem::mismatched_reply().into()
     }
@@ -82,18 +82,18 @@ impl ApiError {
         self.errcode == 40403
     }
 
-    /// Whether nobody could be asked for now.
+    /// Whether the request could not be answered for now.
     pub fn is_unavailable(&self) -> bool {
         self.status == StatusCode::SERVICE_UNAVAILABLE
     }
 
-    /// The same, saying where.
+    /// Prefixes the text with a position.
     pub fn at(mut self, place: &str) -> ApiError {
         self.errmsg = format!("{place}: {}", self.errmsg).into();
         self
     }
 
-    /// The same, and what to do about it.
+    /// Appends a hint to the text.
     pub fn with(mut self, hint: &str) -> ApiError {
         self.errmsg = format!("{}; {hint}", self.errmsg).into();
         self

@@ -1,16 +1,16 @@
-//! Files in: a document for a container, or a whole namespace.
+//! Imports: a document into a container, or a whole namespace.
 //!
-//! Owns how a plain document becomes pairs and fields again. A field whose value stays keeps the pairs that it refers to;
-//! any other gets pairs of the container's own, `<container>.<field>`, so that an import never changes what other
-//! containers resolve to. An import reads, and publishes on the condition that nothing came between; if something did, it
-//! reads again.
+//! Owns how a plain document becomes pairs and fields. A field whose value is unchanged keeps the
+//! pairs that it refers to. Any other field gets pairs of the container, `<container>.<field>`, so
+//! that an import never changes what other containers resolve to. An import reads the namespace,
+//! and publishes on the condition that it is unchanged; otherwise it reads again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tidelock_core::command::Consistency;
 use tidelock_core::command::config::{
-    Change, ConfigReply, Deed, Export, Field, Item, Name, Query, Refers, Value,
+    Change, ConfigOperation, ConfigReply, Export, Field, Item, Name, Query, Refers, Value,
 };
 use tidelock_core::limits;
 
@@ -22,14 +22,14 @@ use super::path::parse_key;
 use super::show::Show;
 use super::transfer::format;
 use super::values::FILE_VALUES_MAX;
-use super::writes::{Terms, done, read_body, submit};
+use super::writes::{WriteOptions, done, read_body, submit};
 use super::{ask_store, measured_export, offload};
 use crate::store::Store;
 
-/// How often an import reads anew because something came between.
+/// How often an import reads again because the namespace has changed.
 const ATTEMPTS_MAX: usize = 8;
 
-/// Reads the body as a file and makes something of it. Also returns the length of the file.
+/// Reads the body as a file and converts it with `make`. Also returns the length of the file.
 async fn read_file<S: Store, T: Send + 'static>(
     call: &mut Call<'_, S>,
     values_max: usize,
@@ -46,7 +46,7 @@ async fn read_file<S: Store, T: Send + 'static>(
     offload(call, bytes, read).await
 }
 
-/// What a namespace holds now; nothing if it is not there.
+/// The current contents of a namespace; empty if it does not exist.
 async fn current<S: Store>(store: &S, namespace: &Name) -> Result<Export, ApiError> {
     match ask_store(store, namespace, Query::Export { at: None }, Consistency::Linearizable).await {
         Ok(ConfigReply::Export(export)) => Ok(export),
@@ -61,12 +61,13 @@ async fn current<S: Store>(store: &S, namespace: &Name) -> Result<Export, ApiErr
     }
 }
 
-/// What an import makes of a namespace's present content.
+/// Computes the changes of an import from a namespace's current contents.
 trait Changes: Send + Sync + 'static {
     fn changes(&self, export: &Export) -> Result<Vec<Change>, ApiError>;
 }
 
-/// An import on its way: which namespace it is for, whether it may make that, and the length of its file.
+/// An import to be published: its namespace, whether it may create that, and the length of its
+/// file.
 struct Publication<C> {
     namespace: Name,
     create: bool,
@@ -75,20 +76,21 @@ struct Publication<C> {
 }
 
 impl<C: Changes> Publication<C> {
-    /// Publishes the changes to the present content, if that is still the content then.
+    /// Publishes the changes to the current contents, on the condition that these are still current
+    /// then.
     async fn publish<S: Store>(self, call: &Call<'_, S>) -> Result<(u64, bool), ApiError> {
         let Publication { namespace, create, bytes, changes: import } = self;
         let mut attempts = 0;
         loop {
             let export = current(call.store(), &namespace).await?;
-            let mut terms = Terms::of(call)?;
-            let asked = terms.expected;
-            terms.expected = Some(asked.unwrap_or(export.revision));
+            let mut options = WriteOptions::of(call)?;
+            let asked = options.expected;
+            options.expected = Some(asked.unwrap_or(export.revision));
             let import = import.clone();
             let bytes = bytes.max(measured_export(&export));
             let changes = offload(call, bytes, move || import.changes(&export)).await?;
-            let deed = Deed::Publish { changes, create };
-            match submit(call.store(), namespace.clone(), terms, deed).await {
+            let operation = ConfigOperation::Publish { changes, create };
+            match submit(call.store(), namespace.clone(), options, operation).await {
                 Ok(published) => return Ok(published),
                 Err(error) if asked.is_none() && error.is_revision_mismatch() && attempts < ATTEMPTS_MAX => {
                     attempts += 1;
@@ -99,8 +101,8 @@ impl<C: Changes> Publication<C> {
     }
 }
 
-/// `POST /namespaces/:ns/import?format=&replace=`: a namespace as it was exported. Makes the namespace if there is none;
-/// `replace` removes what the file does not hold.
+/// `POST /namespaces/:ns/import?format=&replace=`: imports an exported namespace. Creates the
+/// namespace if it does not exist; `replace` deletes what the file does not contain.
 pub(super) async fn import_namespace<S: Store>(
     mut call: Call<'_, S>,
     namespace: Name,
@@ -113,10 +115,10 @@ pub(super) async fn import_namespace<S: Store>(
     Ok(imported(published, notes))
 }
 
-/// An exported namespace on its way into one.
+/// The import of an exported namespace.
 struct NamespaceImport {
     file: Vec<Change>,
-    /// Whether to delete what the file does not hold.
+    /// Whether to delete what the file does not contain.
     replace: bool,
 }
 
@@ -141,7 +143,7 @@ fn item_of(change: &Change) -> Item {
     }
 }
 
-/// `POST …/containers/:key/import?format=`: the container resolves to the document from then on.
+/// `POST …/containers/:key/import?format=`: makes the container resolve to the document.
 pub(super) async fn import_container<S: Store>(
     mut call: Call<'_, S>,
     namespace: Name,
@@ -166,7 +168,7 @@ pub(super) async fn import_container<S: Store>(
     Ok(imported(publication.publish(&call).await?, notes))
 }
 
-/// `{"revision":…,"changed":…}`, with `"notes"` if there are some.
+/// `{"revision":…,"changed":…}`, with `"notes"` if there are any.
 fn imported((revision, changed): (u64, bool), notes: Notes) -> Response {
     let lines = notes.into_lines();
     if lines.is_empty() {
@@ -178,13 +180,13 @@ fn imported((revision, changed): (u64, bool), notes: Notes) -> Response {
     show.respond()
 }
 
-/// A document on its way into a container.
+/// The import of a document into a container.
 struct ContainerImport {
     container: Arc<str>,
     document: BTreeMap<Arc<str>, Value>,
-    /// Whether the file's format says what is text and what is a number.
+    /// Whether the file's format distinguishes text from numbers.
     has_types: bool,
-    /// Whether fields may become ones of other datatypes.
+    /// Whether fields may change their datatypes.
     retype: bool,
 }
 
@@ -225,8 +227,8 @@ impl Changes for ContainerImport {
     }
 }
 
-/// A value as the datatype that stands there now, where that loses nothing: an int as a float, and what a format without
-/// types writes like a number or like `true` as a string.
+/// Converts a value to the datatype of the present one if nothing is lost. An int becomes a float;
+/// in a format without types, a number or a bool becomes a string.
 fn fitted(value: &Value, old: &Value, has_types: bool) -> Value {
     match (value, old) {
         (Value::Int(_), Value::Float(_)) => value.int_as_float().unwrap_or_else(|| value.clone()),
@@ -234,7 +236,7 @@ fn fitted(value: &Value, old: &Value, has_types: bool) -> Value {
             Value::text(&text_of(value))
         }
         (Value::List(items), Value::List(old)) => {
-            // Items beyond the old ones are of the datatype of the last.
+            // Items beyond the present ones get the datatype of the last one.
             let item = |(position, item)| match old.get(position).or(old.last()) {
                 Some(old) => fitted(item, old, has_types),
                 None => Value::clone(item),
@@ -257,7 +259,7 @@ fn is_used_elsewhere(pair: &Arc<str>, container: &Arc<str>, export: &Export) -> 
     others.any(|(_, other)| other.pairs().any(|used| used == pair))
 }
 
-/// What a field resolves to.
+/// The value that a field resolves to.
 fn resolve(refers: &Refers, export: &Export) -> Option<Value> {
     let value = |pair: &Arc<str>| export.pairs.get(pair).map(|pair| pair.value.clone());
     Some(match refers {
@@ -270,7 +272,7 @@ fn resolve(refers: &Refers, export: &Export) -> Option<Value> {
     })
 }
 
-/// Fields on their way into pairs of the container's own.
+/// Converts fields to pairs of the container.
 struct Import<'a> {
     container: &'a Arc<str>,
     export: &'a Export,
@@ -279,7 +281,8 @@ struct Import<'a> {
 }
 
 impl Import<'_> {
-    /// A value that one pair can hold gets one; a list or a dict that none can gets one for each of its items.
+    /// Gives a value that one pair can hold one pair. A list or a dict that no pair can hold gets a
+    /// pair for each of its items.
     fn field(&mut self, field: &Arc<str>, value: &Value) -> Result<Refers, ApiError> {
         match (value.validate(), value) {
             (Ok(()), value) => Ok(Refers::One(self.pair(field, value)?)),
@@ -322,7 +325,7 @@ mod tests {
 
     #[test]
     fn values_fit_what_stands_there_where_that_loses_nothing() {
-        // The file's value, what stands there, with types, without.
+        // The file's value, the present value, the result with types, the result without types.
         for (value, old, typed, untyped) in [
             ("2", "1.5", "2.0", "2.0"),
             ("1.5", "2", "1.5", "1.5"),

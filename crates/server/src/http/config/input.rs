@@ -1,7 +1,8 @@
-//! What clients send, as changes: pairs, containers, lists of changes, whole namespaces.
+//! Parses what clients send into changes: pairs, containers, lists of changes, whole namespaces.
 //!
-//! Owns the shape of bodies, and that nothing in them is passed over in silence: a name that means nothing is refused with
-//! the names that would. Bodies are read to a tree first, so that JSON, YAML and TOML are understood alike.
+//! Owns the shape of bodies, and that nothing in them is ignored: an unknown name is refused with
+//! the known ones. Bodies are parsed into a tree first, so that JSON, YAML and TOML are treated
+//! alike.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,18 +14,18 @@ use super::formats::check_numbers;
 use super::path::parse_key;
 use super::values::{FILE_VALUES_MAX, read_json, typed};
 
-/// What most people want who import a file that holds neither pairs nor containers.
+/// A hint for a likely intention: the file has neither pairs nor containers.
 const DOCUMENT_HINT: &str = "this is no exported namespace; to import a document, name the container that it is for \
     (POST …/containers/KEY/import, tidelock config import --container KEY)";
 
-/// A dict whose entries are taken out one by one.
+/// A dict whose entries are removed one by one.
 pub(super) struct Object {
     what: &'static str,
     entries: BTreeMap<Arc<str>, Value>,
 }
 
 impl Object {
-    /// Reads a body of JSON.
+    /// Parses a JSON body.
     pub fn of_json(what: &'static str, body: &[u8]) -> Result<Object, ApiError> {
         let not_json = |error: &dyn std::fmt::Display| {
             ApiError::invalid(format!("the body is not the JSON of {what}: {error}"))
@@ -42,7 +43,7 @@ impl Object {
         }
     }
 
-    /// Takes an entry.
+    /// Removes an entry.
     pub fn take(&mut self, name: &str) -> Option<Value> {
         self.entries.remove(name)
     }
@@ -56,7 +57,7 @@ impl Object {
         ApiError::invalid(format!("{name} of {} is {wanted}, not {found}", self.what))
     }
 
-    /// Takes text.
+    /// Removes a string.
     pub fn text(&mut self, name: &str) -> Result<Option<Arc<str>>, ApiError> {
         match self.take(name) {
             None => Ok(None),
@@ -65,7 +66,7 @@ impl Object {
         }
     }
 
-    /// Takes a number that is not negative.
+    /// Removes a number that is not negative.
     pub fn number(&mut self, name: &str) -> Result<Option<u64>, ApiError> {
         match self.take(name) {
             None => Ok(None),
@@ -74,7 +75,7 @@ impl Object {
         }
     }
 
-    /// Takes true or false.
+    /// Removes a bool; false if absent.
     pub fn flag(&mut self, name: &str) -> Result<bool, ApiError> {
         match self.take(name) {
             None => Ok(false),
@@ -83,7 +84,7 @@ impl Object {
         }
     }
 
-    /// Takes a list.
+    /// Removes a list.
     pub fn list(&mut self, name: &str) -> Result<Option<Vec<Value>>, ApiError> {
         match self.take(name) {
             None => Ok(None),
@@ -92,7 +93,7 @@ impl Object {
         }
     }
 
-    /// Nothing is left that was not understood.
+    /// Fails if an entry is left, which was not understood.
     pub fn finish(self) -> Result<(), ApiError> {
         match self.entries.keys().next() {
             None => Ok(()),
@@ -105,11 +106,11 @@ impl Object {
     }
 }
 
-/// What a pair is to hold.
+/// The new content of a pair.
 #[derive(Debug)]
 pub(super) struct PairContent {
     pub value: Value,
-    /// Whether the client names the datatype: then the pair may become one of another.
+    /// Whether the client states the datatype: then the pair may change to it.
     pub states_datatype: bool,
 }
 
@@ -186,8 +187,8 @@ fn field(value: Value) -> Result<Field, ApiError> {
     Ok(Field { key, refers })
 }
 
-/// One of many changes: `{"pair":…}` or `{"container":…}` with what it becomes, or with `"delete":true`. `retype` says that
-/// all of them may change datatypes.
+/// One of several changes: `{"pair":…}` or `{"container":…}` with its new content, or with
+/// `"delete":true`. `retype` allows all of them to change datatypes.
 pub(super) fn change(value: Value, retype: bool) -> Result<Change, ApiError> {
     let mut object = Object::of("a change", value)?;
     let (pair, container) = (object.text("pair")?, object.text("container")?);
@@ -207,12 +208,12 @@ pub(super) fn change(value: Value, retype: bool) -> Result<Change, ApiError> {
     Ok(change)
 }
 
-/// The change that gives a pair what a client sent.
+/// The change that gives a pair the content that a client sent.
 pub(super) fn put_pair(key: Arc<str>, content: PairContent, retype: bool) -> Change {
     Change::PutPair { key, value: content.value, retype: retype || content.states_datatype }
 }
 
-/// A whole namespace, as it is exported. Its name and revision there are only told to people.
+/// A whole namespace in the format of an export. Its name and revision are informational.
 pub(super) fn namespace(value: Value, retype: bool) -> Result<Vec<Change>, ApiError> {
     let mut object = Object::of("a namespace", value)?;
     object.text("namespace")?;

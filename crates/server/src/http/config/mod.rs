@@ -1,15 +1,17 @@
 //! The configuration centre: `/api`.
 //!
-//! Owns what its routes accept and show; `docs/config.md` describes them for users. It decides nothing about
-//! configuration: each route is one request to the store (an import is a read and a change that holds only if nothing came
-//! between), whose reply it shows. Everything goes into one envelope, errors included.
+//! Owns what its routes accept and show; `docs/config.md` describes them for users. It decides
+//! nothing about configuration. Each route is one request to the store, whose reply it shows; an
+//! import is a read and a conditional change. Every answer, including errors, has the same
+//! envelope.
 //!
 //! ```text
-//! path      what a path names
+//! path      parses paths
 //! input     bodies -> changes;  values: any value that serde reads
-//! reads writes transfer imports stream      routes by kind; transfer: files out; imports: files in; stream: watchers
+//! reads writes transfer imports stream      routes by kind; transfer: export files;
+//!                                           imports: import files; stream: watchers
 //! formats   JSON, YAML, TOML, properties, env
-//! show      replies -> JSON;  cache: containers that were shown before
+//! show      replies -> JSON;  cache: encoded containers
 //! error     refusals
 //! ```
 
@@ -42,10 +44,10 @@ use crate::store::Store;
 pub use cache::Documents;
 pub(super) use error::ApiError;
 pub(super) use formats::Format;
-use path::{Place, Verb};
+use path::{ConfigPath, Verb};
 pub(super) use stream::Events;
 
-/// Answers a request whose path begins with `/api`; `rest` is what stands behind `/api/`.
+/// Answers a request whose path begins with `/api`; `rest` follows `/api/`.
 pub(super) async fn answer<S: Store>(call: Call<'_, S>, rest: &str) -> Response {
     match route(call, rest).await {
         Ok(response) => response,
@@ -53,28 +55,32 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>, rest: &str) -> Response 
     }
 }
 
-/// Answers a request that was refused before its path was looked at.
+/// Answers a request that was refused before its path was parsed.
 pub(super) fn refusal(problem: Problem) -> Response {
     ApiError::from(problem).into_response()
 }
 
-/// The query parameters that a change takes; `None` if the path takes no such method.
+/// The query parameters of a change; `None` if the path has no such method.
 pub(super) fn parameters_of_change(rest: &str, method: &Method) -> Option<&'static [&'static str]> {
     let is_post = *method == Method::POST;
-    match Place::of(rest).ok()? {
-        Place::Namespace(_) if is_post => Some(&["author", "message", "expected"]),
-        Place::Namespace(_) if *method == Method::DELETE => Some(&["author", "message", "expected", "force"]),
-        Place::Item(..) if is_post => Some(&["author", "message", "expected", "create", "retype"]),
-        Place::Item(..) if *method == Method::DELETE => Some(&["author", "message", "expected"]),
-        Place::Verb(_, Verb::Publish) if is_post => {
+    match ConfigPath::of(rest).ok()? {
+        ConfigPath::Namespace(_) if is_post => Some(&["author", "message", "expected"]),
+        ConfigPath::Namespace(_) if *method == Method::DELETE => {
+            Some(&["author", "message", "expected", "force"])
+        }
+        ConfigPath::Item(..) if is_post => Some(&["author", "message", "expected", "create", "retype"]),
+        ConfigPath::Item(..) if *method == Method::DELETE => Some(&["author", "message", "expected"]),
+        ConfigPath::Verb(_, Verb::Publish) if is_post => {
             Some(&["author", "message", "expected", "create", "retype"])
         }
-        Place::Verb(_, Verb::Rollback | Verb::Policy) if is_post => Some(&["author", "message", "expected"]),
-        Place::Verb(_, Verb::Import) if is_post => {
+        ConfigPath::Verb(_, Verb::Rollback | Verb::Policy) if is_post => {
+            Some(&["author", "message", "expected"])
+        }
+        ConfigPath::Verb(_, Verb::Import) if is_post => {
             Some(&["author", "message", "expected", "format", "replace", "retype"])
         }
-        Place::ItemVerb(_, _, Verb::Rollback) if is_post => Some(&["author", "message", "expected"]),
-        Place::ItemVerb(_, Item::Container(_), Verb::Import) if is_post => {
+        ConfigPath::ItemVerb(_, _, Verb::Rollback) if is_post => Some(&["author", "message", "expected"]),
+        ConfigPath::ItemVerb(_, Item::Container(_), Verb::Import) if is_post => {
             Some(&["author", "message", "expected", "format", "create", "retype"])
         }
         _ => None,
@@ -82,20 +88,21 @@ pub(super) fn parameters_of_change(rest: &str, method: &Method) -> Option<&'stat
 }
 
 async fn route<S: Store>(call: Call<'_, S>, rest: &str) -> Result<Response, ApiError> {
-    let place = Place::of(rest)?;
+    let place = ConfigPath::of(rest)?;
     let is_read = matches!(*call.method(), Method::GET | Method::HEAD);
     let is_post = *call.method() == Method::POST;
     let is_delete = *call.method() == Method::DELETE;
     match place {
-        // The one that must be cheap.
-        Place::Item(namespace, Item::Container(key)) if is_read => {
+        // The most frequent route, which must be cheap.
+        ConfigPath::Item(namespace, Item::Container(key)) if is_read => {
             reads::container(call, namespace, key).await
         }
-        Place::Item(namespace, Item::Pair(key)) if is_read => reads::pair(call, namespace, key).await,
-        Place::Namespaces if is_read => reads::namespaces(call).await,
-        Place::Pairs(namespace) if is_read => reads::pairs(call, namespace).await,
-        Place::Containers(namespace) if is_read => reads::containers(call, namespace).await,
-        // Boxed because they are rare and large: unboxed, every request would carry room for them.
+        ConfigPath::Item(namespace, Item::Pair(key)) if is_read => reads::pair(call, namespace, key).await,
+        ConfigPath::Namespaces if is_read => reads::namespaces(call).await,
+        ConfigPath::Pairs(namespace) if is_read => reads::pairs(call, namespace).await,
+        ConfigPath::Containers(namespace) if is_read => reads::containers(call, namespace).await,
+        // Boxed because these are rare and large: unboxed, every request would reserve memory for
+        // them.
         place if is_read => Box::pin(rare_reads(call, place)).await,
         place if is_post => Box::pin(posts(call, place)).await,
         place if is_delete => Box::pin(deletes(call, place)).await,
@@ -103,70 +110,72 @@ async fn route<S: Store>(call: Call<'_, S>, rest: &str) -> Result<Response, ApiE
     }
 }
 
-async fn rare_reads<S: Store>(call: Call<'_, S>, place: Place) -> Result<Response, ApiError> {
+async fn rare_reads<S: Store>(call: Call<'_, S>, place: ConfigPath) -> Result<Response, ApiError> {
     match place {
-        Place::Namespace(namespace) => reads::namespace(call, namespace).await,
-        Place::Verb(namespace, Verb::History) => reads::history(call, namespace, None).await,
-        Place::ItemVerb(namespace, item, Verb::History) => reads::history(call, namespace, Some(item)).await,
-        Place::Verb(namespace, Verb::Diff) => reads::namespace_diff(call, namespace).await,
-        Place::ItemVerb(namespace, Item::Container(key), Verb::Diff) => {
+        ConfigPath::Namespace(namespace) => reads::namespace(call, namespace).await,
+        ConfigPath::Verb(namespace, Verb::History) => reads::history(call, namespace, None).await,
+        ConfigPath::ItemVerb(namespace, item, Verb::History) => {
+            reads::history(call, namespace, Some(item)).await
+        }
+        ConfigPath::Verb(namespace, Verb::Diff) => reads::namespace_diff(call, namespace).await,
+        ConfigPath::ItemVerb(namespace, Item::Container(key), Verb::Diff) => {
             reads::container_diff(call, namespace, key).await
         }
-        Place::ItemVerb(namespace, Item::Container(key), Verb::Download) => {
+        ConfigPath::ItemVerb(namespace, Item::Container(key), Verb::Download) => {
             transfer::download(call, namespace, key).await
         }
-        Place::Verb(namespace, Verb::Export) => transfer::export(call, namespace).await,
-        Place::ItemVerb(namespace, Item::Container(key), Verb::Watch) => {
+        ConfigPath::Verb(namespace, Verb::Export) => transfer::export(call, namespace).await,
+        ConfigPath::ItemVerb(namespace, Item::Container(key), Verb::Watch) => {
             stream::watch(call, namespace, key).await
         }
         place => Err(unless_allowed(&place)),
     }
 }
 
-async fn posts<S: Store>(call: Call<'_, S>, place: Place) -> Result<Response, ApiError> {
+async fn posts<S: Store>(call: Call<'_, S>, place: ConfigPath) -> Result<Response, ApiError> {
     match place {
-        Place::Namespace(namespace) => writes::create(call, namespace).await,
-        Place::Item(namespace, item) => writes::put(call, namespace, item).await,
-        Place::Verb(namespace, Verb::Publish) => writes::publish(call, namespace).await,
-        Place::Verb(namespace, Verb::Rollback) => writes::roll_back(call, namespace, None).await,
-        Place::ItemVerb(namespace, item, Verb::Rollback) => {
+        ConfigPath::Namespace(namespace) => writes::create(call, namespace).await,
+        ConfigPath::Item(namespace, item) => writes::put(call, namespace, item).await,
+        ConfigPath::Verb(namespace, Verb::Publish) => writes::publish(call, namespace).await,
+        ConfigPath::Verb(namespace, Verb::Rollback) => writes::roll_back(call, namespace, None).await,
+        ConfigPath::ItemVerb(namespace, item, Verb::Rollback) => {
             writes::roll_back(call, namespace, Some(item)).await
         }
-        Place::Verb(namespace, Verb::Policy) => writes::set_policy(call, namespace).await,
-        Place::Verb(namespace, Verb::Import) => imports::import_namespace(call, namespace).await,
-        Place::ItemVerb(namespace, Item::Container(key), Verb::Import) => {
+        ConfigPath::Verb(namespace, Verb::Policy) => writes::set_policy(call, namespace).await,
+        ConfigPath::Verb(namespace, Verb::Import) => imports::import_namespace(call, namespace).await,
+        ConfigPath::ItemVerb(namespace, Item::Container(key), Verb::Import) => {
             imports::import_container(call, namespace, key).await
         }
         place => Err(unless_allowed(&place)),
     }
 }
 
-async fn deletes<S: Store>(call: Call<'_, S>, place: Place) -> Result<Response, ApiError> {
+async fn deletes<S: Store>(call: Call<'_, S>, place: ConfigPath) -> Result<Response, ApiError> {
     match place {
-        Place::Namespace(namespace) => writes::delete_namespace(call, namespace).await,
-        Place::Item(namespace, item) => writes::delete(call, namespace, item).await,
+        ConfigPath::Namespace(namespace) => writes::delete_namespace(call, namespace).await,
+        ConfigPath::Item(namespace, item) => writes::delete(call, namespace, item).await,
         place => Err(unless_allowed(&place)),
     }
 }
 
-fn unless_allowed(place: &Place) -> ApiError {
+fn unless_allowed(place: &ConfigPath) -> ApiError {
     match allowed(place) {
         "" => ApiError::no_such_route(),
         allow => ApiError::method_not_allowed(allow),
     }
 }
 
-/// The methods that a path takes; none if there is no such path.
-fn allowed(place: &Place) -> &'static str {
+/// The methods of a path; empty if there is no such path.
+fn allowed(place: &ConfigPath) -> &'static str {
     match place {
-        Place::Namespaces | Place::Pairs(_) | Place::Containers(_) => "GET, HEAD",
-        Place::Namespace(_) | Place::Item(..) => "GET, HEAD, POST, DELETE",
-        Place::Verb(_, verb) => match verb {
+        ConfigPath::Namespaces | ConfigPath::Pairs(_) | ConfigPath::Containers(_) => "GET, HEAD",
+        ConfigPath::Namespace(_) | ConfigPath::Item(..) => "GET, HEAD, POST, DELETE",
+        ConfigPath::Verb(_, verb) => match verb {
             Verb::Export | Verb::History | Verb::Diff => "GET, HEAD",
             Verb::Import | Verb::Publish | Verb::Rollback | Verb::Policy => "POST",
             Verb::Download | Verb::Watch => "",
         },
-        Place::ItemVerb(_, item, verb) => match (item, verb) {
+        ConfigPath::ItemVerb(_, item, verb) => match (item, verb) {
             (_, Verb::History) => "GET, HEAD",
             (_, Verb::Rollback) => "POST",
             (Item::Container(_), Verb::Diff | Verb::Download | Verb::Watch) => "GET, HEAD",
@@ -176,7 +185,7 @@ fn allowed(place: &Place) -> &'static str {
     }
 }
 
-/// Asks about a namespace. A refusal is already an error.
+/// Queries a namespace. A refusal is returned as an error.
 async fn ask<S: Store>(call: &Call<'_, S>, namespace: &Name, query: Query) -> Result<ConfigReply, ApiError> {
     let consistency = call.parameters().consistency()?;
     ask_store(call.store(), namespace, query, consistency).await
@@ -197,7 +206,7 @@ async fn ask_store<S: Store>(
     }
 }
 
-/// Does work on a document of `bytes` where it holds up no shard and no other client.
+/// Runs `work` on a document of `bytes` bytes where it delays no shard and no other client.
 async fn offload<S: Store, T: Send + 'static>(
     call: &Call<'_, S>,
     bytes: usize,
@@ -206,7 +215,7 @@ async fn offload<S: Store, T: Send + 'static>(
     call.context.offload.run(bytes, work).await?
 }
 
-/// The sum of sizes, as far as it matters to [`offload`].
+/// The sum of sizes, exact only up to what matters to [`offload`].
 fn measured(sizes: impl Iterator<Item = usize>) -> usize {
     let mut total = 0;
     for size in sizes {
@@ -218,7 +227,7 @@ fn measured(sizes: impl Iterator<Item = usize>) -> usize {
     total
 }
 
-/// The size of what a namespace holds, as far as it matters to [`offload`].
+/// The size of a namespace's contents, exact only up to what matters to [`offload`].
 fn measured_export(export: &Export) -> usize {
     let pairs = export.pairs.iter().map(|(key, pair)| key.len() + pair.value.json_bytes());
     let containers = export.containers.values().map(|container| container.document_bytes);
@@ -254,7 +263,7 @@ fn offset(parameters: Parameters<'_>) -> Result<usize, ApiError> {
     Ok(number(parameters, "offset")?.map_or(0, |offset| usize::try_from(offset).unwrap_or(usize::MAX)))
 }
 
-/// Who changes something and why, as parameters say, at this node's time.
+/// Author and message of a change from the parameters, with this node's time.
 fn stamp<S: Store>(call: &Call<'_, S>) -> Result<Stamp, ApiError> {
     let parameters = call.parameters();
     let part = |name| Ok::<Arc<str>, ApiError>(text(parameters, name)?.unwrap_or_default().into());
@@ -268,7 +277,8 @@ mod tests {
     use super::super::openapi;
     use super::*;
 
-    /// The last segments that there are. There is no arm for the rest, so that whoever adds one adds it to `VERBS`, too.
+    /// All last segments. The match has no wildcard arm, so that a new verb is added to `VERBS`,
+    /// too.
     fn segment(verb: Verb) -> &'static str {
         match verb {
             Verb::Diff => "diff",
@@ -308,7 +318,7 @@ mod tests {
         let mut taken = BTreeSet::new();
         for path in paths {
             let real = path.replace("{namespace}", "ns").replace("{key}", "k");
-            let place = Place::of(real.trim_start_matches("/api/")).unwrap();
+            let place = ConfigPath::of(real.trim_start_matches("/api/")).unwrap();
             let methods = allowed(&place).split(", ").filter(|method| !matches!(*method, "" | "HEAD"));
             taken.extend(methods.map(|method| (path.clone(), method.to_owned())));
         }

@@ -1,6 +1,7 @@
-//! Which part of the configuration centre a path names.
+//! Parses paths of the configuration centre.
 //!
-//! Owns the map of paths under `/api`. Segments are percent-decoded one by one, so a key may hold a slash (`%2F`).
+//! Owns the map of paths under `/api`. Segments are percent-decoded one by one, so a key may
+//! contain a slash (`%2F`).
 
 use std::sync::Arc;
 
@@ -9,9 +10,9 @@ use tidelock_core::command::config::{Item, Name, NameError, check_key};
 use super::super::uri;
 use super::error::ApiError;
 
-/// What a path names.
+/// A parsed path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ConfigPath {
     /// `/namespaces`.
     Namespaces,
     /// `/namespaces/:ns`.
@@ -59,30 +60,30 @@ impl Verb {
     }
 }
 
-impl Place {
-    /// What the raw rest of a path behind `/api/` names.
-    pub fn of(rest: &str) -> Result<Place, ApiError> {
+impl ConfigPath {
+    /// Parses the raw rest of a path after `/api/`.
+    pub fn of(rest: &str) -> Result<ConfigPath, ApiError> {
         let mut segments = rest.split('/');
         if segments.next() != Some("namespaces") {
             return Err(ApiError::no_such_route());
         }
         let segments: Vec<&str> = segments.collect();
         match segments[..] {
-            [] => Ok(Place::Namespaces),
-            [ns] => Ok(Place::Namespace(name(ns)?)),
-            [ns, "pairs"] => Ok(Place::Pairs(name(ns)?)),
-            [ns, "containers"] => Ok(Place::Containers(name(ns)?)),
+            [] => Ok(ConfigPath::Namespaces),
+            [ns] => Ok(ConfigPath::Namespace(name(ns)?)),
+            [ns, "pairs"] => Ok(ConfigPath::Pairs(name(ns)?)),
+            [ns, "containers"] => Ok(ConfigPath::Containers(name(ns)?)),
             [ns, verb] => match Verb::of(verb) {
-                Some(verb) => Ok(Place::Verb(name(ns)?, verb)),
+                Some(verb) => Ok(ConfigPath::Verb(name(ns)?, verb)),
                 None => Err(ApiError::no_such_route()),
             },
-            [ns, "pairs", item] => Ok(Place::Item(name(ns)?, Item::Pair(key(item)?))),
-            [ns, "containers", item] => Ok(Place::Item(name(ns)?, Item::Container(key(item)?))),
+            [ns, "pairs", item] => Ok(ConfigPath::Item(name(ns)?, Item::Pair(key(item)?))),
+            [ns, "containers", item] => Ok(ConfigPath::Item(name(ns)?, Item::Container(key(item)?))),
             [ns, kind @ ("pairs" | "containers"), item, verb] => {
                 let Some(verb) = Verb::of(verb) else { return Err(ApiError::no_such_route()) };
                 let key = key(item)?;
                 let item = if kind == "pairs" { Item::Pair(key) } else { Item::Container(key) };
-                Ok(Place::ItemVerb(name(ns)?, item, verb))
+                Ok(ConfigPath::ItemVerb(name(ns)?, item, verb))
             }
             _ => Err(ApiError::no_such_route()),
         }
@@ -102,7 +103,7 @@ fn key(segment: &str) -> Result<Arc<str>, ApiError> {
     parse_key(&text(segment)?)
 }
 
-/// A key of a pair, a container or a field.
+/// Checks a key of a pair, a container or a field.
 pub(super) fn parse_key(key: &str) -> Result<Arc<str>, ApiError> {
     check_key(key).map_err(|error| wrong(&format!("key {key:?}"), error))?;
     Ok(key.into())
@@ -121,18 +122,18 @@ mod tests {
         let ns = || Name::new("ns").unwrap();
         let pair = || Item::Pair("a/b".into());
         for (rest, place) in [
-            ("namespaces", Place::Namespaces),
-            ("namespaces/ns", Place::Namespace(ns())),
-            ("namespaces/n%73", Place::Namespace(ns())),
-            ("namespaces/pairs", Place::Namespace(Name::new("pairs").unwrap())),
-            ("namespaces/ns/pairs", Place::Pairs(ns())),
-            ("namespaces/ns/containers", Place::Containers(ns())),
-            ("namespaces/ns/pairs/a%2Fb", Place::Item(ns(), pair())),
-            ("namespaces/ns/containers/pairs", Place::Item(ns(), Item::Container("pairs".into()))),
-            ("namespaces/ns/publish", Place::Verb(ns(), Verb::Publish)),
-            ("namespaces/ns/pairs/a%2Fb/history", Place::ItemVerb(ns(), pair(), Verb::History)),
+            ("namespaces", ConfigPath::Namespaces),
+            ("namespaces/ns", ConfigPath::Namespace(ns())),
+            ("namespaces/n%73", ConfigPath::Namespace(ns())),
+            ("namespaces/pairs", ConfigPath::Namespace(Name::new("pairs").unwrap())),
+            ("namespaces/ns/pairs", ConfigPath::Pairs(ns())),
+            ("namespaces/ns/containers", ConfigPath::Containers(ns())),
+            ("namespaces/ns/pairs/a%2Fb", ConfigPath::Item(ns(), pair())),
+            ("namespaces/ns/containers/pairs", ConfigPath::Item(ns(), Item::Container("pairs".into()))),
+            ("namespaces/ns/publish", ConfigPath::Verb(ns(), Verb::Publish)),
+            ("namespaces/ns/pairs/a%2Fb/history", ConfigPath::ItemVerb(ns(), pair(), Verb::History)),
         ] {
-            assert_eq!(Place::of(rest).unwrap(), place, "{rest}");
+            assert_eq!(ConfigPath::of(rest).unwrap(), place, "{rest}");
         }
         let long = format!("namespaces/{}", "x".repeat(33));
         let longer = format!("namespaces/ns/pairs/{}", "ü".repeat(65));
@@ -151,8 +152,8 @@ mod tests {
             &long,
             &longer,
         ] {
-            assert!(Place::of(rest).is_err(), "{rest}");
+            assert!(ConfigPath::of(rest).is_err(), "{rest}");
         }
-        assert!(Place::of(&format!("namespaces/{}", "ü".repeat(32))).is_ok(), "characters, not bytes");
+        assert!(ConfigPath::of(&format!("namespaces/{}", "ü".repeat(32))).is_ok(), "characters, not bytes");
     }
 }

@@ -20,10 +20,10 @@ use super::show::Show;
 use super::{ask, limit, measured, measured_export, number, offload, offset, text, transfer};
 use crate::store::Store;
 
-/// Items on a page of pairs, containers or revisions, unless asked otherwise.
+/// Default number of pairs, containers or revisions on a page.
 const PAGE_ITEMS: usize = 10;
 
-/// Names on a page, unless asked otherwise.
+/// Default number of names on a page.
 const PAGE_NAMES: usize = 100;
 
 /// `GET /namespaces?limit=&offset=&key=`: names, in order, over all shards.
@@ -148,7 +148,7 @@ pub(super) async fn container<S: Store>(
     }))
 }
 
-/// An answer with an entity tag, or 304 if the client has it.
+/// An answer with an entity tag, or 304 if the client has that version.
 pub(super) fn conditional<S: Store>(
     call: &Call<'_, S>,
     etag: &HeaderValue,
@@ -166,7 +166,8 @@ pub(super) fn conditional<S: Store>(
     response
 }
 
-/// `GET …/history?limit=&before=`, of a namespace or of one item; of one item with what it was and became.
+/// `GET …/history?limit=&before=`, of a namespace or of one item; for an item with its contents
+/// before and after each change.
 pub(super) async fn history<S: Store>(
     call: Call<'_, S>,
     namespace: Name,
@@ -188,7 +189,7 @@ pub(super) async fn history<S: Store>(
     Ok(response::json(offload(&call, bytes, write).await?.into_bytes()))
 }
 
-/// The size of a page's contents, as far as it matters to [`offload`].
+/// The size of a page's contents, exact only up to what matters to [`offload`].
 fn measured_history(page: &HistoryPage) -> usize {
     let changes = page.revisions.iter().flat_map(|revision| &revision.changes);
     let contents = changes.flat_map(|change| [&change.before, &change.after]).flatten();
@@ -198,7 +199,7 @@ fn measured_history(page: &HistoryPage) -> usize {
     }))
 }
 
-/// Between which revisions; the second one is the newest unless told.
+/// The two revisions to compare; the second one defaults to the newest.
 async fn range<S: Store>(call: &Call<'_, S>, namespace: &Name) -> Result<(u64, u64), ApiError> {
     let parameters = call.parameters();
     let from = number(parameters, "from")?.ok_or_else(|| ApiError::invalid("from must be a revision"))?;
@@ -253,7 +254,7 @@ fn show_namespace_diff((from, before): (u64, &Export), (to, after): (u64, &Expor
             show.content(content.as_ref());
             show.0
         };
-        // What counts is what it says, not which revision wrote it.
+        // Compares the shown content, not the revision that wrote it.
         let (was_shown, is_shown) = (shown(&was), shown(&is));
         (was_shown != is_shown).then_some((item, was.is_some(), is.is_some(), was_shown, is_shown))
     });
@@ -275,7 +276,8 @@ fn action(was_there: bool, is_there: bool) -> &'static str {
     }
 }
 
-/// `GET …/containers/:key/diff?from=&to=`: what the container resolved to, and the paths that differ.
+/// `GET …/containers/:key/diff?from=&to=`: what the container resolved to at both revisions, and
+/// the paths that differ.
 pub(super) async fn container_diff<S: Store>(
     call: Call<'_, S>,
     namespace: Name,
@@ -318,7 +320,7 @@ fn show_container_diff((from, before): (u64, Option<&Value>), (to, after): (u64,
     show
 }
 
-/// A container as of a revision; `None` if it was not there.
+/// A container as of a revision; `None` if it did not exist.
 async fn resolved<S: Store>(
     call: &Call<'_, S>,
     namespace: &Name,
@@ -336,7 +338,7 @@ async fn resolved<S: Store>(
 
 type Difference<'a> = (Vec<Arc<str>>, Option<&'a Value>, Option<&'a Value>);
 
-/// The deepest dicts' entries that differ.
+/// Collects the differing entries of the innermost dicts.
 fn compare<'a>(
     path: &mut Vec<Arc<str>>,
     (before, after): (Option<&'a Value>, Option<&'a Value>),

@@ -1,6 +1,8 @@
-//! What the configuration centre shows, as JSON: the envelope, and the objects that the reference shows inside it.
+//! Encodes answers of the configuration centre as JSON: the envelope, and the objects of the
+//! reference in it.
 //!
-//! Owns the shape of answers. Objects are written straight into the answer's buffer, keys in the order of the reference.
+//! Owns the shape of answers. Objects are written directly into the answer's buffer, keys in the
+//! order of the reference.
 
 use std::fmt::Write as _;
 
@@ -20,13 +22,13 @@ impl Show {
         Show(String::from(r#"{"errcode":0,"errmsg":"success","data":"#))
     }
 
-    /// Ends it.
+    /// Ends the envelope.
     pub fn finish(mut self) -> String {
         self.0.push('}');
         self.0
     }
 
-    /// Ends it and makes it an answer.
+    /// Ends the envelope and makes it an answer.
     pub fn respond(self) -> Response {
         response::json(self.finish().into_bytes())
     }
@@ -68,7 +70,7 @@ impl Show {
         self.raw("}");
     }
 
-    /// A container of a list: fields with their types alone.
+    /// A container in a list: its fields with their types only.
     pub fn container_in_list(&mut self, namespace: &Name, key: &str, container: &Container) {
         self.container_head(namespace, key, container);
         self.list(&container.fields, |show, field| {
@@ -110,7 +112,7 @@ impl Show {
         self.raw("}");
     }
 
-    /// A field as it is sent: its pairs by key.
+    /// A field as a client sends it: its pairs by key.
     pub fn field_definition(&mut self, field: &Field) {
         self.raw(r#"{"key":"#);
         self.text(&field.key);
@@ -150,7 +152,7 @@ impl Show {
         ));
     }
 
-    /// A page of history; with the content behind each change if `with_content`.
+    /// A page of history; with the content after each change if `with_content`.
     pub fn history(&mut self, page: &HistoryPage, with_content: bool) {
         self.raw(r#"{"revision":"#);
         self.number(page.revision);
@@ -209,7 +211,7 @@ impl Show {
         self.raw("}");
     }
 
-    /// A pair or container by itself, as it would be sent; `null` for none.
+    /// The content of a pair or container, as a client would send it; `null` for none.
     pub fn content(&mut self, content: Option<&Content>) {
         match content {
             None => self.raw("null"),
@@ -228,7 +230,7 @@ impl Show {
         }
     }
 
-    /// What a watcher is told of a container.
+    /// An event of a container, as a watcher receives it.
     pub fn event(&mut self, (namespace, key): (&Name, &str), event: &Event) {
         self.raw(r#"{"namespace":"#);
         self.text(namespace.as_str());

@@ -1,12 +1,14 @@
-//! Watchers: those who hear of a container whenever it resolves to something else.
+//! Watchers of configuration: clients that are notified when a container resolves to something
+//! else.
 //!
-//! Two ways to hear: server-sent events, which go on for as long as the connection, and long polls, which end with the
-//! first news. Both look at this node's own replica when the hub calls, so any node serves watchers, and a watcher that
-//! nothing happens to costs nothing but its place.
+//! There are two ways to watch: server-sent events, which continue as long as the connection, and
+//! long polls, which end with the first change. Both read this node's own replica when the watch
+//! registry notifies them. So any node serves watchers, and a watcher without changes costs nothing
+//! but its entry.
 //!
-//! Invariants: what is told has rising revisions, and between two of them there is no change that was not told, or the
-//! watcher was told of the gap. A reader that is slow is not waited for by anybody: what it missed is looked up when it
-//! reads on, and one that takes nothing is cut as any idle connection is.
+//! Invariants: the revisions that a watcher receives rise, and it receives every change between two
+//! of them or a notice of the gap. A slow reader delays no one: what it missed is looked up when it
+//! reads on. A reader that takes nothing is cut like any idle connection.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -30,18 +32,18 @@ use crate::memory::{Memory, Reservation};
 use crate::store::Store;
 use crate::watch::{self, Watch};
 
-/// A comment is sent after so long without an event: half of what an idle connection is given, and little beside what
-/// proxies give.
+/// A comment is sent after this long without an event: half of the idle limit of a connection, and
+/// shorter than the timeouts of common proxies.
 const HEARTBEAT: Duration = Duration::from_secs(50);
 
-/// What an event takes besides the document.
+/// Bytes of an event besides the document.
 const EVENT_BYTES: usize = 1 << 10;
 
-/// How long a long poll waits unless told, and at most.
+/// The default and the largest time that a long poll waits.
 const WAIT: Duration = Duration::from_secs(30);
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
-/// `GET …/containers/:key/watch`: events, or with `index` or `wait` a long poll.
+/// `GET …/containers/:key/watch`: events, or a long poll if `index` or `wait` is given.
 pub(super) async fn watch<S: Store>(
     call: Call<'_, S>,
     namespace: Name,
@@ -49,9 +51,9 @@ pub(super) async fn watch<S: Store>(
 ) -> Result<Response, ApiError> {
     let parameters = call.parameters();
     let (index, wait) = (number(parameters, "index")?, text(parameters, "wait")?);
-    // Before the first look: nothing may fall between.
-    let hub = call.store().hub();
-    let Some(watch) = hub.watch(namespace, key) else {
+    // Registered before the first read, so that no change is missed in between.
+    let watch_registry = call.store().watch_registry();
+    let Some(watch) = watch_registry.watch(namespace, key) else {
         return Err(ApiError::overloaded("as many watchers as this node serves are there; nothing was done"));
     };
     if index.is_some() || wait.is_some() {
@@ -96,8 +98,8 @@ fn duration(text: &str) -> Result<Duration, ApiError> {
     wait.ok_or_else(|| ApiError::invalid(format!("wait is such as 30s or 1500ms, and at most {max}s")))
 }
 
-/// What somebody is told who was called, or never was: what happened since, as this replica has it. One that has not even
-/// got that far may have lost the namespace, or be behind: then all that was acknowledged counts.
+/// Changes since `after`, from the local replica. If the replica's revision is below `after`, it
+/// may be behind, or the namespace may have been deleted: then a linearizable read decides.
 async fn look<S: Store>(
     store: &S,
     (namespace, key): (&Name, &Arc<str>),
@@ -113,8 +115,8 @@ async fn look<S: Store>(
     }
 }
 
-/// What a newcomer is told first: what happened since what it saw last, or else what there is. Up to date with all that was
-/// acknowledged before, unless there is no leader: then as up to date as this node.
+/// The first answer to a new watcher: changes since the revision that it saw last, or else the
+/// current state. The read is linearizable, or local if there is no leader.
 async fn catch_up<S: Store>(
     store: &S,
     (namespace, key): (&Name, &Arc<str>),
@@ -146,10 +148,11 @@ async fn catch_up<S: Store>(
     }
     let revision = found.revision;
     if revision == 0 {
-        // The namespace is gone. Whatever comes next under its name is told from its beginning.
+        // The namespace is gone. A new one of its name is reported from its first revision.
         return Ok(Changes { revision, has_gap: false, events: vec![Event { revision, found: None }] });
     }
-    // It saw what never was here: a revision of another life of this cluster.
+    // The client has seen a revision that does not exist here, so it comes from another cluster
+    // state.
     let event = match ask(container()).await.0 {
         Ok(ConfigReply::Container(found)) => Event { revision: found.container.changed, found: Some(found) },
         _ => Event { revision, found: None },
@@ -157,7 +160,8 @@ async fn catch_up<S: Store>(
     Ok(Changes { revision, has_gap: true, events: vec![event] })
 }
 
-/// A long poll: answered at once if there is news behind `index`, else with the first, else when the time is over.
+/// A long poll: answered at once if there are changes after `index`, else with the first change,
+/// else when the time is over.
 async fn poll<S: Store>(
     store: &S,
     watch: &Watch,
@@ -186,7 +190,7 @@ async fn poll<S: Store>(
     Ok(show.respond())
 }
 
-/// The body of an answer that goes on as long as there is news.
+/// The body of an answer that streams events.
 pub(in crate::http) struct Events(Box<dyn Source>);
 
 trait Source {
@@ -200,25 +204,26 @@ impl Events {
     }
 }
 
-/// What happened, on its way.
+/// A lookup of changes in progress.
 type Asking = Pin<Box<dyn Future<Output = Result<Changes, ApiError>>>>;
 
-/// Somebody who watches by events.
+/// A client that watches by events.
 struct Watcher<S> {
     store: S,
     watch: Watch,
-    /// The revision told last.
+    /// The last revision that was sent.
     after: u64,
     outbox: VecDeque<Bytes>,
-    /// What happened and is not encoded yet. Each event is encoded once the client has taken the
-    /// one before and there is memory for it: until then they share what the replica holds.
+    /// Changes that are not encoded yet. Each is encoded once the client has taken the one before
+    /// and there is memory for it; until then it shares the replica's data.
     events: VecDeque<Event>,
     memory: Memory,
     /// Memory for the next event.
     reservation: Option<Reservation>,
-    /// There may be something to look up.
+    /// Whether there may be changes to look up.
     is_due: bool,
-    /// This replica is behind what was told, and there was nobody to ask why: the next comment is a time to ask again.
+    /// The replica is behind what was sent, and no leader could be asked why. The next comment is
+    /// the time to ask again.
     is_unsure: bool,
     asking: Option<Asking>,
     heartbeat: Pin<Box<Sleep>>,
@@ -236,7 +241,7 @@ impl<S: Store> Watcher<S> {
             self.outbox.push_back(show.0.into());
         }
         self.is_unsure = changes.revision < self.after && changes.events.is_empty();
-        // There is more behind as many as there can be.
+        // The lookup may have been limited, so there may be more.
         self.is_due = !changes.events.is_empty();
         self.after = changes.events.last().map_or(self.after, |event| event.revision);
         self.events.extend(changes.events);
@@ -288,8 +293,8 @@ impl<S: Store> Source for Watcher<S> {
                     self.outbox.push_back(bytes);
                     continue;
                 }
-                // A comment now and then tells the client, and those who cut idle connections, that
-                // the stream stands.
+                // A periodic comment shows the client, and proxies that cut idle connections, that
+                // the stream is alive.
                 Poll::Pending if self.heartbeat.as_mut().poll(context).is_ready() => {
                     self.outbox.push_back(Bytes::from_static(b":\n\n"));
                     continue;
@@ -302,7 +307,7 @@ impl<S: Store> Source for Watcher<S> {
                 self.asking = None;
                 match changes {
                     Ok(changes) => self.take(changes),
-                    // Nobody answers for the shard now: the watcher comes back, and finds it.
+                    // The shard has no reachable replica now. The client reconnects and finds one.
                     Err(_) => return Poll::Ready(None),
                 }
                 continue;

@@ -1,4 +1,5 @@
-//! Files out: a container's document in the formats that programs read, a whole namespace as one file.
+//! Exports: a container's document in the formats that programs read, and a whole namespace in one
+//! file.
 
 use std::sync::Arc;
 
@@ -20,7 +21,8 @@ pub(super) fn format<S: Store>(call: &Call<'_, S>) -> Result<Format, ApiError> {
     Format::of(&text(call.parameters(), "format")?.unwrap_or_else(|| "json".into()))
 }
 
-/// What a container resolves to, as a tree. A list or a dict of pairs may mix datatypes there.
+/// What a container resolves to, as a tree. Unlike in a value, a list or a dict of pairs may mix
+/// datatypes.
 pub(super) fn tree(found: &Found) -> Value {
     let value = |key: &Arc<str>| found.pairs.get(key).map_or(Value::Empty, |pair| pair.value.clone());
     let fields = found.container.fields.iter().map(|field| {
@@ -67,7 +69,7 @@ pub(super) async fn download<S: Store>(
 
 fn attachment(format: Format, name: &str, file: String) -> Response {
     let mut response = response::typed(StatusCode::OK, format.media_type(), file);
-    // RFC 6266: plain names for everybody, others for those who read the second form.
+    // RFC 6266: `filename` in plain ASCII, and the exact name for clients that support `filename*`.
     let plain: String =
         name.chars()
             .map(|character| {

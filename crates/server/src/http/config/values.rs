@@ -1,7 +1,7 @@
-//! Values out of JSON that clients send, and the datatype that the client names.
+//! Parses values from JSON that clients send, and applies the datatype that the client names.
 //!
-//! Owns how numbers become ints or floats, and what no value can be. A key that comes twice is refused: one of the two
-//! would be lost without a word.
+//! Owns how numbers become ints or floats, and which values are invalid. A duplicate key is
+//! refused: one of the two values would be lost silently.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -13,16 +13,16 @@ use tidelock_core::command::config::{Datatype, Value};
 
 use super::error::ApiError;
 
-/// Most values of a file or body: 8 MiB of JSON can hold four million, which take ten times their room as values. A
-/// namespace of the most fields that fit has fewer.
+/// Most values of a file or body. 8 MiB of JSON can contain four million, which take ten times that
+/// memory as values. The largest namespace that fits its limits has fewer.
 pub(super) const FILE_VALUES_MAX: usize = 1_000_000;
 
-/// What a refusal for too many values says.
+/// The text of a refusal for too many values.
 pub(super) fn too_many_values(max: usize) -> String {
     format!("it holds more than {max} values")
 }
 
-/// Reads JSON of up to `values_max` values.
+/// Parses JSON of up to `values_max` values.
 pub(super) fn read_json(text: &str, values_max: usize) -> serde_json::Result<Value> {
     let budget = Budget { max: values_max, left: Cell::new(values_max) };
     let mut deserializer = serde_json::Deserializer::from_str(text);
@@ -31,13 +31,13 @@ pub(super) fn read_json(text: &str, values_max: usize) -> serde_json::Result<Val
     Ok(value)
 }
 
-/// How many values may still come.
+/// How many more values are allowed.
 struct Budget {
     max: usize,
     left: Cell<usize>,
 }
 
-/// Builds a value of what a client wrote, before anything is asked of it beyond that it is one.
+/// Builds a value from what a client wrote, without checks beyond its form.
 #[derive(Clone, Copy)]
 struct Builder<'b>(&'b Budget);
 
@@ -128,7 +128,7 @@ impl<'de> Visitor<'de> for Builder<'_> {
     }
 }
 
-/// A value of the datatype that is named, or of the one that it looks like.
+/// Gives a value the named datatype, or the one that its form implies.
 pub(super) fn typed(value: Value, datatype: Option<u64>) -> Result<Value, ApiError> {
     let value = match datatype {
         None => value,
@@ -142,7 +142,8 @@ pub(super) fn typed(value: Value, datatype: Option<u64>) -> Result<Value, ApiErr
     Ok(value)
 }
 
-/// Whole numbers are floats where one is asked for, because many clients write `1.0` as `1`; nothing else is bent.
+/// Converts an int to a float if a float is named, because many clients write `1.0` as `1`. There
+/// is no other type coercion.
 fn cast(value: Value, datatype: Datatype) -> Result<Value, ApiError> {
     match value.int_as_float() {
         Some(float) if datatype == Datatype::Float => Ok(float),

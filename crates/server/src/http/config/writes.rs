@@ -1,8 +1,8 @@
-//! Changes of the configuration centre. Each is one command, and answered with the namespace's revision then.
+//! Changes of configuration. Each is one command, answered with the namespace's resulting revision.
 
 use std::sync::Arc;
 
-use tidelock_core::command::config::{Change, ConfigReply, Deed, Item, Name, Policy, Stamp};
+use tidelock_core::command::config::{Change, ConfigOperation, ConfigReply, Item, Name, Policy, Stamp};
 use tidelock_core::command::{ConfigWrite, Reply, Request, Write};
 use tidelock_core::limits;
 
@@ -18,33 +18,33 @@ use crate::store::Store;
 /// Milliseconds of a day.
 const DAY_MS: u64 = 24 * 3600 * 1000;
 
-/// Who, and on what condition.
-pub(super) struct Terms {
+/// Author, message and expected revision of a change.
+pub(super) struct WriteOptions {
     pub stamp: Stamp,
     pub expected: Option<u64>,
 }
 
-impl Terms {
-    /// From parameters.
-    pub fn of<S: Store>(call: &Call<'_, S>) -> Result<Terms, ApiError> {
-        Ok(Terms { stamp: stamp(call)?, expected: number(call.parameters(), "expected")? })
+impl WriteOptions {
+    /// Reads them from the parameters.
+    pub fn of<S: Store>(call: &Call<'_, S>) -> Result<WriteOptions, ApiError> {
+        Ok(WriteOptions { stamp: stamp(call)?, expected: number(call.parameters(), "expected")? })
     }
 
-    /// From the body, or else from parameters.
-    fn with_body<S: Store>(call: &Call<'_, S>, body: BodyTerms) -> Result<Terms, ApiError> {
-        let mut terms = Terms::of(call)?;
+    /// Takes them from the body, or else from the parameters.
+    fn with_body<S: Store>(call: &Call<'_, S>, body: BodyTerms) -> Result<WriteOptions, ApiError> {
+        let mut options = WriteOptions::of(call)?;
         if let Some(author) = body.author {
-            terms.stamp.author = author;
+            options.stamp.author = author;
         }
         if let Some(message) = body.message {
-            terms.stamp.message = message;
+            options.stamp.message = message;
         }
-        terms.expected = body.expected.or(terms.expected);
-        Ok(terms)
+        options.expected = body.expected.or(options.expected);
+        Ok(options)
     }
 }
 
-/// Who, and on what condition, as a body says.
+/// The same fields in a body.
 struct BodyTerms {
     author: Option<Arc<str>>,
     message: Option<Arc<str>>,
@@ -61,14 +61,14 @@ impl BodyTerms {
     }
 }
 
-/// Makes a change. Returns the revision, and whether it is a new one.
+/// Submits a change. Returns the revision, and whether it is a new one.
 pub(super) async fn submit<S: Store>(
     store: &S,
     namespace: Name,
-    terms: Terms,
-    deed: Deed,
+    options: WriteOptions,
+    operation: ConfigOperation,
 ) -> Result<(u64, bool), ApiError> {
-    let Terms { stamp, expected } = terms;
+    let WriteOptions { stamp, expected } = options;
     if stamp.author.chars().count() > limits::CONFIG_AUTHOR_CHARACTERS_MAX {
         let max = limits::CONFIG_AUTHOR_CHARACTERS_MAX;
         return Err(ApiError::invalid(format!("author is longer than {max} characters")));
@@ -77,7 +77,7 @@ pub(super) async fn submit<S: Store>(
         let max = limits::CONFIG_MESSAGE_CHARACTERS_MAX;
         return Err(ApiError::invalid(format!("message is longer than {max} characters")));
     }
-    let write = Write::Config(ConfigWrite { namespace, stamp, expected, deed });
+    let write = Write::Config(ConfigWrite { namespace, stamp, expected, operation });
     match store.submit(Request::Write(write)).await {
         Reply::Config(ConfigReply::Done { revision, changed }) => Ok((revision, changed)),
         Reply::Config(ConfigReply::Failed(error)) => Err(error.into()),
@@ -89,10 +89,10 @@ pub(super) async fn submit<S: Store>(
 async fn submit_and_show<S: Store>(
     call: &Call<'_, S>,
     namespace: Name,
-    terms: Terms,
-    deed: Deed,
+    options: WriteOptions,
+    operation: ConfigOperation,
 ) -> Result<Response, ApiError> {
-    Ok(done(submit(call.store(), namespace, terms, deed).await?))
+    Ok(done(submit(call.store(), namespace, options, operation).await?))
 }
 
 /// `{"revision":…,"changed":…}`.
@@ -107,8 +107,8 @@ pub(super) async fn read_body<S: Store>(call: &mut Call<'_, S>) -> Result<bytes:
     Ok(call.read_body(BodyLimit::Form(limit)).await?)
 }
 
-/// The longest body of a rollback or a policy: a message of 1,024 characters, all of them escaped, and some numbers. It is
-/// read by the worker itself.
+/// Longest body of a rollback or a policy, in bytes: a message of 1,024 characters, all of them
+/// escaped, and some numbers. The worker itself parses it.
 const SHORT_BODY_BYTES_MAX: usize = 16 << 10;
 
 async fn read_short_body<S: Store>(call: &mut Call<'_, S>) -> Result<bytes::Bytes, ApiError> {
@@ -118,8 +118,8 @@ async fn read_short_body<S: Store>(call: &mut Call<'_, S>) -> Result<bytes::Byte
 
 /// `POST /namespaces/:ns`.
 pub(super) async fn create<S: Store>(call: Call<'_, S>, namespace: Name) -> Result<Response, ApiError> {
-    let terms = Terms::of(&call)?;
-    submit_and_show(&call, namespace, terms, Deed::Create).await
+    let options = WriteOptions::of(&call)?;
+    submit_and_show(&call, namespace, options, ConfigOperation::Create).await
 }
 
 /// `DELETE /namespaces/:ns?force=`.
@@ -127,8 +127,8 @@ pub(super) async fn delete_namespace<S: Store>(
     call: Call<'_, S>,
     namespace: Name,
 ) -> Result<Response, ApiError> {
-    let (terms, force) = (Terms::of(&call)?, call.parameters().flag("force")?);
-    submit_and_show(&call, namespace, terms, Deed::Delete { force }).await
+    let (options, force) = (WriteOptions::of(&call)?, call.parameters().flag("force")?);
+    submit_and_show(&call, namespace, options, ConfigOperation::Delete { force }).await
 }
 
 /// `POST /namespaces/:ns/pairs/:key` and `…/containers/:key`: creates or replaces.
@@ -137,7 +137,7 @@ pub(super) async fn put<S: Store>(
     namespace: Name,
     item: Item,
 ) -> Result<Response, ApiError> {
-    let terms = Terms::of(&call)?;
+    let options = WriteOptions::of(&call)?;
     let retype = call.parameters().flag("retype")?;
     let body = read_body(&mut call).await?;
     let read = move |body: &[u8]| match item {
@@ -148,8 +148,9 @@ pub(super) async fn put<S: Store>(
         }
     };
     let change = offload(&call, body.len(), move || read(&body)).await?;
-    let deed = Deed::Publish { changes: vec![change], create: call.parameters().flag("create")? };
-    submit_and_show(&call, namespace, terms, deed).await
+    let operation =
+        ConfigOperation::Publish { changes: vec![change], create: call.parameters().flag("create")? };
+    submit_and_show(&call, namespace, options, operation).await
 }
 
 /// `DELETE /namespaces/:ns/pairs/:key` and `…/containers/:key`.
@@ -158,9 +159,9 @@ pub(super) async fn delete<S: Store>(
     namespace: Name,
     item: Item,
 ) -> Result<Response, ApiError> {
-    let terms = Terms::of(&call)?;
-    let deed = Deed::Publish { changes: vec![Change::Delete(item)], create: false };
-    submit_and_show(&call, namespace, terms, deed).await
+    let options = WriteOptions::of(&call)?;
+    let operation = ConfigOperation::Publish { changes: vec![Change::Delete(item)], create: false };
+    submit_and_show(&call, namespace, options, operation).await
 }
 
 /// `POST /namespaces/:ns/publish {"changes":[…],"author","message","expected","create","retype"}`.
@@ -170,15 +171,15 @@ pub(super) async fn publish<S: Store>(mut call: Call<'_, S>, namespace: Name) ->
         let retype = call.parameters().flag("retype")?;
         move || Publication::of_body(&body, retype)
     });
-    let Publication { terms, changes, create } = publication.await?;
-    let terms = Terms::with_body(&call, terms)?;
+    let Publication { options, changes, create } = publication.await?;
+    let options = WriteOptions::with_body(&call, options)?;
     let create = create || call.parameters().flag("create")?;
-    submit_and_show(&call, namespace, terms, Deed::Publish { changes, create }).await
+    submit_and_show(&call, namespace, options, ConfigOperation::Publish { changes, create }).await
 }
 
 /// The body of a publication.
 struct Publication {
-    terms: BodyTerms,
+    options: BodyTerms,
     changes: Vec<Change>,
     create: bool,
 }
@@ -186,7 +187,7 @@ struct Publication {
 impl Publication {
     fn of_body(body: &[u8], retype: bool) -> Result<Publication, ApiError> {
         let mut object = Object::of_json("a publication", body)?;
-        let terms = BodyTerms::take(&mut object)?;
+        let options = BodyTerms::take(&mut object)?;
         let changes =
             object.list("changes")?.ok_or_else(|| ApiError::invalid("a publication has no changes"))?;
         let create = object.flag("create")?;
@@ -195,7 +196,7 @@ impl Publication {
         let numbered = changes.into_iter().enumerate().map(|(position, change)| {
             input::change(change, retype).map_err(|error| error.at(&format!("change {position}")))
         });
-        Ok(Publication { terms, changes: numbered.collect::<Result<_, _>>()?, create })
+        Ok(Publication { options, changes: numbered.collect::<Result<_, _>>()?, create })
     }
 }
 
@@ -207,20 +208,21 @@ pub(super) async fn roll_back<S: Store>(
 ) -> Result<Response, ApiError> {
     let body = read_short_body(&mut call).await?;
     let mut object = Object::of_json("a rollback", &body)?;
-    let terms = Terms::with_body(&call, BodyTerms::take(&mut object)?)?;
+    let options = WriteOptions::with_body(&call, BodyTerms::take(&mut object)?)?;
     let to = object.number("revision")?.ok_or_else(|| ApiError::invalid("a rollback has no revision"))?;
     object.finish()?;
-    submit_and_show(&call, namespace, terms, Deed::Rollback { to, item }).await
+    submit_and_show(&call, namespace, options, ConfigOperation::Rollback { to, item }).await
 }
 
-/// `POST /namespaces/:ns/policy {"revisions":…,"days":…}`, or `"ageMs"` for `"days"`; what is not named stays.
+/// `POST /namespaces/:ns/policy {"revisions":…,"days":…}`, or `"ageMs"` for `"days"`; absent fields
+/// keep their values.
 pub(super) async fn set_policy<S: Store>(
     mut call: Call<'_, S>,
     namespace: Name,
 ) -> Result<Response, ApiError> {
     let body = read_short_body(&mut call).await?;
     let mut object = Object::of_json("a policy", &body)?;
-    let terms = Terms::with_body(&call, BodyTerms::take(&mut object)?)?;
+    let options = WriteOptions::with_body(&call, BodyTerms::take(&mut object)?)?;
     let (revisions, days, age_ms) =
         (object.number("revisions")?, object.number("days")?, object.number("ageMs")?);
     object.finish()?;
@@ -238,5 +240,5 @@ pub(super) async fn set_policy<S: Store>(
         let (min, max) = (range.start(), range.end());
         return Err(ApiError::invalid(format!("a policy keeps {min} to {max} revisions, for at least 1 ms")));
     }
-    submit_and_show(&call, namespace, terms, Deed::SetPolicy(policy)).await
+    submit_and_show(&call, namespace, options, ConfigOperation::SetPolicy(policy)).await
 }

@@ -10,7 +10,7 @@ use super::operation::{
 use super::schemas::{envelope, list, object};
 use crate::http::config::Format;
 
-/// Formats that can hold a namespace, and those that are read.
+/// Formats in which a namespace can be exported, and those that can be imported.
 const EXPORTED: &[Format] = &[Format::Json, Format::Yaml, Format::Toml];
 const READ: &[Format] = &[Format::Json, Format::Yaml, Format::Toml, Format::Properties];
 
@@ -57,7 +57,7 @@ fn if_none_match() -> Parameter {
     header("If-None-Match", text(), "304 if the content still has this checksum, quoted")
 }
 
-/// Who changes something, why, and on what condition.
+/// Author, message and expected revision of a change.
 fn terms() -> [Parameter; 3] {
     [
         query("author", short(limits::CONFIG_AUTHOR_CHARACTERS_MAX), "Who changes it"),
@@ -78,7 +78,7 @@ fn create() -> Parameter {
     query("create", flag(), "Make the namespace if there is none")
 }
 
-/// A change's answer.
+/// The answer to a change.
 fn done(operation: Operation) -> Operation {
     operation.gives_json(envelope(schema("Done")), "The namespace's revision, and whether it is a new one")
 }

@@ -1,10 +1,11 @@
-//! `/openapi.json`: all of HTTP that programs talk to, as one OpenAPI 3.1 document.
+//! `/openapi.json`: the HTTP interface for programs, as one OpenAPI 3.1 document.
 //!
-//! Owns how the tables of operations become a document. The tables stand beside each other in `native`, `dialects` and
-//! `config`; shapes of bodies in `schemas`. None of them serves anything: tests hold them to the routes, and to every answer that the
-//! golden scripts record.
+//! Owns how the tables of operations become a document. The tables are in `native`, `dialects` and
+//! `config`; the schemas of bodies are in `schemas`. They serve nothing: tests check them against
+//! the routes, and against every answer in the golden scripts.
 //!
-//! The document is made for each request: it is asked for rarely, and would lie around otherwise.
+//! The document is built for each request: requests are rare, and a cached one would only take
+//! memory.
 
 mod config;
 mod dialects;
@@ -25,10 +26,10 @@ const DESCRIPTION: &str = "A replicated key-value store and configuration centre
     linearizable unless `stale` is asked for. HEAD works wherever GET does. Keys in paths are percent-encoded; outside of \
     `/api` they are the rest of the path, slashes included.";
 
-/// Characters that names and keys of configuration may hold: any but control characters.
+/// Characters that names and keys of configuration may contain: any but control characters.
 pub(super) const NAME_PATTERN: &str = r"^[^\x00-\x1f\x7f-\x9f]+$";
 
-/// What is said of keys that may hold slashes.
+/// The description of keys that may contain slashes.
 const REST_OF_PATH: &str = "Any bytes, percent-encoded; slashes belong to it.";
 
 pub(super) fn answer<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
@@ -71,14 +72,14 @@ fn document() -> Value {
     })
 }
 
-/// Every path with each method that is described, in capitals.
+/// Every path with each described method, in upper case.
 #[cfg(test)]
 pub(super) fn methods() -> Vec<(String, String)> {
     let row = |operation: Operation| (operation.path.to_owned(), operation.method.to_uppercase());
     operations().into_iter().map(row).collect()
 }
 
-/// What a path's operations share: its parameters.
+/// The part that a path's operations share: its parameters.
 fn path_item(path: &str) -> Value {
     let names = path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
     let parameters: Vec<Value> = names

@@ -1,4 +1,4 @@
-//! Operations of `/v1`, and of the paths for operators.
+//! Operations of `/v1`, and of the operational paths.
 
 use serde_json::{Value, json};
 use tidelock_core::limits;
@@ -23,17 +23,17 @@ pub(super) fn operations() -> Vec<Operation> {
     all
 }
 
-/// One version in quotes, or any.
+/// Pattern of one version in quotes, or `*`.
 const ONE_VERSION: &str = r#"^(\*|"[0-9]{1,20}")$"#;
-/// Several.
+/// Pattern of several versions, or `*`.
 const VERSIONS: &str = r#"^(\*|(W/)?"[0-9]{1,20}"( *, *(W/)?"[0-9]{1,20}")*)$"#;
 
-/// `stale` of reads.
+/// The parameter `stale` of reads.
 pub(super) fn stale() -> Parameter {
     query("stale", flag(), "Read what this node has, at once")
 }
 
-/// Bytes as they are.
+/// A body of any bytes.
 pub(super) fn bytes() -> Value {
     json!({})
 }
@@ -217,7 +217,7 @@ fn cluster() -> Vec<Operation> {
             .gives_json(schema("Checkpoints"), "The places, to compare replicas by"),
         CLUSTER
             .operation("get /v1/backup", "getBackup", "The state of every shard, as one file")
-            .asks([query("stale", flag(), "Ask nobody: what this node has applied")])
+            .asks([query("stale", flag(), "WorkerRequest nobody: what this node has applied")])
             .gives(200, [(OCTETS, bytes())], "The file, which says itself whether it is whole")
             .fails([404]),
         CLUSTER

@@ -1,19 +1,20 @@
-//! One operation of the document: a method of a path, what it takes and what it gives.
+//! One operation of the document: a method of a path, its parameters and its answers.
 //!
-//! Owns the vocabulary that the tables are written in, so that a row of them is a few lines. What any request may be answered
-//! with (too long, too late, no leader) stands in `default`; what is the operation's own stands under its status.
+//! Owns the vocabulary of the tables, so that a row takes a few lines. Answers that any request may
+//! get (too long, too late, no leader) are under `default`; those of the operation are under their
+//! status.
 
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 
 /// The media type of most bodies.
 pub(super) const JSON: &str = "application/json";
-/// Bodies that are values.
+/// Media type of values.
 pub(super) const OCTETS: &str = "application/octet-stream";
-/// Bodies for people.
+/// Media type of text for people.
 pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 
-/// How an operation's failures look.
+/// The form of an operation's errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failures {
     /// Problem details, RFC 9457.
@@ -27,7 +28,7 @@ pub(super) fn base64() -> Value {
     matching("^[A-Za-z0-9+/_-]*={0,2}$")
 }
 
-/// A parameter of the query, or a header.
+/// A query parameter or a header.
 #[derive(Clone, Debug)]
 pub(super) struct Parameter {
     name: &'static str,
@@ -64,37 +65,39 @@ impl Parameter {
     }
 }
 
-/// Any text.
+/// Any string.
 pub(super) fn text() -> Value {
     json!({ "type": "string" })
 }
 
-/// Text of this form, a regular expression that JavaScript, Python, Go and Rust read alike.
+/// A string of this form, a regular expression with the same meaning in JavaScript, Python, Go and
+/// Rust.
 pub(super) fn matching(pattern: &str) -> Value {
     json!({ "type": "string", "pattern": pattern })
 }
 
-/// A whole number that is not negative. Generators take a format that they do not know, such as uint64, for 32 bits.
+/// An integer that is not negative. Generators assume 32 bits for a format that they do not know,
+/// such as uint64.
 pub(super) fn number() -> Value {
     json!({ "type": "integer", "format": "int64", "minimum": 0 })
 }
 
-/// A whole number in this range.
+/// An integer in this range.
 pub(super) fn number_in(min: u64, max: u64) -> Value {
     json!({ "type": "integer", "format": "int64", "minimum": min, "maximum": max })
 }
 
-/// `true` or `false`; in a query its bare name says `true`.
+/// `true` or `false`; in a query the bare name means `true`.
 pub(super) fn flag() -> Value {
     json!({ "type": "boolean" })
 }
 
-/// One of the schemas of the document.
+/// A reference to a schema of the document.
 pub(super) fn schema(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
-/// One row.
+/// One row of a table.
 #[derive(Clone, Debug)]
 pub(super) struct Operation {
     pub path: &'static str,
@@ -108,7 +111,7 @@ pub(super) struct Operation {
     answers: Map<String, Value>,
 }
 
-/// Begins the rows of a tag.
+/// The tag and the error form of the rows that it begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tag(pub &'static str, pub Failures);
 
@@ -137,18 +140,18 @@ impl Operation {
         self
     }
 
-    /// Takes a body of JSON, which must be there.
+    /// Requires a JSON body.
     pub fn takes_json(self, schema: Value) -> Operation {
         self.takes([(JSON, schema)])
     }
 
-    /// Takes a body of one of these media types.
+    /// Requires a body of one of these media types.
     pub fn takes(mut self, types: impl IntoIterator<Item = (&'static str, Value)>) -> Operation {
         self.body = Some((content(types), true));
         self
     }
 
-    /// The body may be left out.
+    /// Makes the body optional.
     pub fn or_nothing(mut self) -> Operation {
         if let Some((_, is_required)) = &mut self.body {
             *is_required = false;
@@ -156,12 +159,12 @@ impl Operation {
         self
     }
 
-    /// Gives JSON with 200.
+    /// Answers 200 with JSON.
     pub fn gives_json(self, schema: Value, description: &'static str) -> Operation {
         self.gives(200, [(JSON, schema)], description)
     }
 
-    /// Gives a body of one of these media types.
+    /// Answers with a body of one of these media types.
     pub fn gives(
         mut self,
         status: u16,
@@ -177,19 +180,19 @@ impl Operation {
         self
     }
 
-    /// Gives a status without a body.
+    /// Answers with a status and no body.
     pub fn gives_nothing(self, status: u16, description: &'static str) -> Operation {
         self.gives(status, [], description)
     }
 
-    /// Adds a header to what is given with a status.
+    /// Adds a header to the answer with a status.
     pub fn with_header(mut self, status: u16, name: &str, description: &str) -> Operation {
         let answer = &mut self.answers[status.to_string().as_str()];
         answer["headers"][name] = json!({ "description": description, "schema": text() });
         self
     }
 
-    /// May fail in ways that are its own.
+    /// Adds errors that are specific to the operation.
     pub fn fails(mut self, statuses: impl IntoIterator<Item = u16>) -> Operation {
         for status in statuses {
             let reason = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());

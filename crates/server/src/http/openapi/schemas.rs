@@ -1,7 +1,8 @@
-//! The shapes of bodies, by name.
+//! The schemas of bodies, by name.
 //!
-//! What comes back lists every member that there is: the golden scripts' answers are held to it, so a member that is added
-//! is added here. What is sent may be refused for more than its shape; the documents say so.
+//! Schemas of answers list every member: the answers in the golden scripts are checked against
+//! them, so a new member must be added here. Requests may be refused for more than their shape; the
+//! documentation describes that.
 
 use serde_json::{Map, Value, json};
 
@@ -10,7 +11,7 @@ use tidelock_core::limits;
 use super::NAME_PATTERN;
 use super::operation::{base64, flag, matching, number, number_in, schema, text};
 
-/// All of them.
+/// All schemas.
 pub(super) fn all() -> Map<String, Value> {
     let parts = [keys(), cluster(), config_content(), config_requests(), config_answers(), config_history()];
     parts.into_iter().flatten().map(|(name, schema)| (name.to_owned(), schema)).collect()
@@ -18,7 +19,7 @@ pub(super) fn all() -> Map<String, Value> {
 
 type Named = Vec<(&'static str, Value)>;
 
-/// An object with these members, those of `optional` perhaps, and no others.
+/// An object with these members, optionally those of `optional`, and no others.
 pub(super) fn object(required: &[(&str, Value)], optional: &[(&str, Value)]) -> Value {
     let names: Vec<&str> = required.iter().map(|(name, _)| *name).collect();
     let members = required.iter().chain(optional);
@@ -31,7 +32,7 @@ pub(super) fn list(items: Value) -> Value {
     json!({ "type": "array", "items": items })
 }
 
-/// A success of the configuration centre.
+/// The success envelope of the configuration centre.
 pub(super) fn envelope(data: Value) -> Value {
     object(
         &[
@@ -47,7 +48,7 @@ fn map_of(values: Value) -> Value {
     json!({ "type": "object", "additionalProperties": values })
 }
 
-/// A schema with a type of its own, or null. Generators know this better than an `anyOf` with null.
+/// A typed schema, or null. Generators support this better than an `anyOf` with null.
 fn or_null(mut schema: Value) -> Value {
     schema["type"] = json!([schema["type"], "null"]);
     schema
@@ -70,12 +71,12 @@ fn one_of(texts: &[&str]) -> Value {
     json!({ "type": "string", "enum": texts })
 }
 
-/// A whole number of 64 bits.
+/// A signed 64-bit integer.
 fn signed() -> Value {
     json!({ "type": "integer", "format": "int64" })
 }
 
-/// Anything.
+/// Any value.
 fn any() -> Value {
     json!({})
 }
@@ -209,7 +210,7 @@ fn cluster() -> Named {
         ("Explanation", object(&[("shard", number()), ("hosts", list(reasoned))], &[])),
         ("ShardTags", tags(or_null(text()))),
         ("TaggedShard", object(&[("shard", number())], &[])),
-        // Not `NewShard`: that is the name of the constructor of `Shard` in Go.
+        // Not `NewShard`: in Go that is the name of the constructor of `Shard`.
         ("AddShardRequest", object(&[], &[("name", or_null(shard_name)), ("tags", tags(text()))])),
         (
             "WantedSlots",
@@ -244,12 +245,12 @@ fn cluster() -> Named {
     ]
 }
 
-/// 0 empty, 1 int, 2 string, 3 float, 4 bool, 5 list, 6 dict.
+/// Datatype: 0 empty, 1 int, 2 string, 3 float, 4 bool, 5 list, 6 dict.
 fn datatype() -> Value {
     json!({ "type": "integer", "minimum": 0, "maximum": 6 })
 }
 
-/// 1 one pair, 2 a list of pairs, 3 pairs by name.
+/// Field type: 1 one pair, 2 a list of pairs, 3 pairs by name.
 fn field_type() -> Value {
     json!({ "type": "integer", "minimum": 1, "maximum": 3 })
 }
@@ -341,7 +342,7 @@ fn config_answers() -> Named {
         &[
             ("errcode", json!({ "type": "integer", "minimum": 40000, "maximum": 59999 })),
             ("errmsg", text()),
-            // Always null: generators know no type of that alone.
+            // Always null: generators have no type for null alone.
             ("data", json!({ "type": ["object", "null"] })),
         ],
         &[],
@@ -379,7 +380,7 @@ fn config_answers() -> Named {
 }
 
 fn config_history() -> Named {
-    // Null as an object that cannot be, because generators know no null of its own.
+    // Null, as an object that cannot exist, because generators have no type for null alone.
     let none = json!({ "type": ["object", "null"], "maxProperties": 0 });
     let content = || json!({ "anyOf": [schema("PairContent"), schema("ContainerContent"), none] });
     let action = || one_of(&["create", "update", "delete"]);

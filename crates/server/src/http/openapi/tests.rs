@@ -1,4 +1,4 @@
-//! The document against the map of paths: neither knows one that the other does not.
+//! Checks the document against the map of paths: both contain the same paths.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,8 @@ use super::super::membership::HostVerb;
 use super::super::route::Route;
 use super::*;
 
-/// The paths of a route. There is no arm for the rest, so that whoever adds a route says here how it is described; it then
-/// belongs into `ROUTES`, too.
+/// The paths of a route. There is no wildcard arm, so that a new route must be described here; add
+/// it to `ROUTES`, too.
 fn paths_of(route: Route<'_>) -> &'static [&'static str] {
     match route {
         Route::Key(_) => &["/v1/keys/{key}"],
@@ -43,7 +43,7 @@ fn paths_of(route: Route<'_>) -> &'static [&'static str] {
         Route::Ready => &["/readyz"],
         Route::Metrics => &["/metrics"],
         Route::OpenApi => &["/openapi.json"],
-        // The configuration centre holds its own paths to the document.
+        // The configuration centre checks its own paths against the document.
         Route::Config(_) | Route::Nothing => &[],
     }
 }
@@ -126,8 +126,9 @@ fn every_schema_is_there_and_is_used() {
     assert_eq!(named, all.keys().map(String::as_str).collect::<BTreeSet<_>>());
 }
 
-/// What generators of clients stumble over, as OpenAPI Generator 7.25 and openapi-python-client 0.26 showed: types that are
-/// not stated, alternatives with null, formats that they take for 32 bits, and, in Go, a type `NewX` beside a type `X`.
+/// What client generators fail on, as found with OpenAPI Generator 7.25 and openapi-python-client
+/// 0.26. They fail on missing types, alternatives with null, and formats that they take for 32
+/// bits. In Go, a type `NewX` besides a type `X` fails.
 #[test]
 fn generators_of_clients_can_read_it() {
     fn walk(value: &Value, path: &str) {

@@ -1,13 +1,13 @@
-//! About the cluster: `CLUSTER …`, `READONLY`, `READWRITE`.
+//! The cluster: `CLUSTER …`, `READONLY`, `READWRITE`.
 //!
-//! What clients of Redis Cluster go by to reach a shard's leader at once. Nobody has to: any node
-//! forwards what it does not lead, and none ever answers `MOVED`. The addresses that are named are
-//! those of the listener for these clients, on both listeners.
+//! Redis Cluster clients use this to reach a shard's leader directly. They need not: any node
+//! forwards requests for shards that it does not lead, and none ever answers `MOVED`. On both
+//! listeners the addresses shown are those of the listener for these clients.
 
 use std::sync::Arc;
 
-use tidelock_core::command::{ClusterView, HostView, Read, Reply, Request, Standing};
-use tidelock_core::control::slot_map::SlotMap;
+use tidelock_core::command::{ClusterView, HostRole, HostView, Read, Reply, Request};
+use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::slots::{SLOTS, slot_of};
 use tidelock_core::types::{NodeId, ShardId};
 use uuid::Uuid;
@@ -20,7 +20,7 @@ use super::{integer, is};
 
 type Result<T = Action> = std::result::Result<T, Failure>;
 
-/// Keys that one look at a slot takes at a time.
+/// Keys that one step of reading a slot takes.
 const SLOT_STEP_KEYS: usize = 1_000;
 
 const DISABLED: &str = "ERR This instance has cluster support disabled: no node listens for clients of Redis Cluster, see \
@@ -32,13 +32,13 @@ pub fn readonly(session: &mut Session, _: Arguments<'_>) -> Result {
     session.ok()
 }
 
-/// `READWRITE`: they may not.
+/// `READWRITE`: reads of this client are linearizable.
 pub fn readwrite(session: &mut Session, _: Arguments<'_>) -> Result {
     session.is_readonly = false;
     session.ok()
 }
 
-/// `ASKING`: nothing has to be asked for here, since any node serves any slot.
+/// `ASKING`: has no effect, because any node serves any slot.
 pub fn asking(session: &mut Session, _: Arguments<'_>) -> Result {
     session.ok()
 }
@@ -79,7 +79,7 @@ fn slot(text: &[u8]) -> Result<u16> {
     slot.ok_or("ERR Invalid slot".into())
 }
 
-/// The cluster, and which shard holds which slots.
+/// The cluster, and the slot map.
 struct View {
     cluster: ClusterView,
     slots: Arc<SlotMap>,
@@ -98,7 +98,8 @@ fn with_view(session: &mut Session, encode: impl FnOnce(View, &mut Encoder<'_>) 
     })))
 }
 
-/// Counts the keys of a slot, or returns some of them. Walks over the keys of its shard, a step at a time.
+/// Counts the keys of a slot, or returns some of them. Iterates over the keys of its shard in
+/// steps.
 fn look_at_slot(session: &mut Session, slot: u16, listed: Option<usize>) -> Result {
     let (store, protocol, consistency) = (session.store.clone(), session.protocol, consistency(session));
     Ok(Action::Wait(Box::pin(async move {
@@ -133,13 +134,13 @@ fn look_at_slot(session: &mut Session, slot: u16, listed: Option<usize>) -> Resu
     })))
 }
 
-/// 40 hexadecimal digits, as Redis' nodes have them: a host's uuid, and eight zeros.
+/// 40 hexadecimal digits, as in Redis: a host's uuid, and eight zeros.
 fn id(uuid: Uuid) -> String {
     format!("{}00000000", uuid.simple())
 }
 
-/// Where clients of Redis Cluster reach a host. One that listens on an unspecified address is
-/// reached where the client came from, which it knows itself.
+/// The address at which Redis Cluster clients reach a host. For an unspecified listen address the
+/// name is empty, which means the address that the client is connected to.
 fn endpoint(host: &HostView) -> (String, i64) {
     let address = &host.info.resp_cluster_address;
     let (name, port) = address.rsplit_once(':').unwrap_or((address, "0"));
@@ -148,13 +149,13 @@ fn endpoint(host: &HostView) -> (String, i64) {
     (if is_unspecified { String::new() } else { name.to_owned() }, port.parse().unwrap_or(0))
 }
 
-/// A master as Redis Cluster has them: a host that leads shards, with the slots of all of these.
+/// A Redis Cluster master: a host that leads shards, with the slots of all of them.
 struct Master<'a> {
     host: &'a HostView,
     /// First and last slot of each range.
     ranges: Vec<(u16, u16)>,
-    /// Hosts that lead nothing, each with one master. Whatever they are asked they forward, or
-    /// answer from their own replicas.
+    /// Hosts that lead nothing, each assigned to one master. They forward requests, or answer from
+    /// their own replicas.
     replicas: Vec<&'a HostView>,
 }
 
@@ -164,13 +165,12 @@ impl Master<'_> {
     }
 }
 
-/// Hosts that serve clients of Redis Cluster.
+/// Hosts that serve Redis Cluster clients.
 fn hosts(view: &ClusterView) -> impl Iterator<Item = &HostView> {
     view.hosts.iter().filter(|host| !host.info.resp_cluster_address.is_empty())
 }
 
-/// Every host that serves clients of Redis Cluster has one role: it is a master, or a replica of
-/// one master.
+/// Assigns each host that serves Redis Cluster clients one role: master, or replica of one master.
 fn masters(View { cluster: view, slots }: &View) -> Vec<Master<'_>> {
     let leader = |shard: ShardId| view.shards.iter().find(|row| row.shard == shard)?.leader;
     let mut masters: Vec<Master<'_>> = Vec::new();
@@ -186,7 +186,7 @@ fn masters(View { cluster: view, slots }: &View) -> Vec<Master<'_>> {
             _ => masters[position].ranges.push((range.start, range.end - 1)),
         }
     }
-    for host in hosts(view).filter(|host| host.connected && host.standing != Standing::Leaving) {
+    for host in hosts(view).filter(|host| host.connected && host.standing != HostRole::Leaving) {
         let node = host.info.node;
         if masters.iter().any(|master| master.host.info.node == node) {
             continue;
@@ -257,8 +257,8 @@ fn shards(view: &View, encoder: &mut Encoder<'_>) {
     }
 }
 
-/// A line for each host that serves clients of Redis Cluster. One that is away and leads nothing is
-/// shown as a replica of the first master: Redis knows no third kind.
+/// One line for each host that serves Redis Cluster clients. A host that is down and leads nothing
+/// is shown as a replica of the first master: Redis has no other role.
 fn nodes(view: &View) -> String {
     let masters = masters(view);
     let mut text = String::new();

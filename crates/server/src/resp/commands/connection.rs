@@ -1,4 +1,4 @@
-//! About the connection: what clients say when they begin, and when they end.
+//! The connection: its setup, its settings and its end.
 
 use bytes::Bytes;
 
@@ -11,7 +11,7 @@ use super::{integer, is, syntax};
 
 type Result<T = Action> = std::result::Result<T, Failure>;
 
-/// Longest name of a client or its library.
+/// Longest name of a client or its library, in bytes.
 const NAME_BYTES_MAX: usize = 256;
 
 const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. Are you \
@@ -82,7 +82,7 @@ fn greeting(
     encoder.array(0);
 }
 
-/// `AUTH [user] password`: there is one user, and it has no password.
+/// `AUTH [user] password`: there is one user, without a password.
 pub fn auth(session: &mut Session, arguments: Arguments<'_>) -> Result {
     match arguments.len() {
         2 => Err(NO_PASSWORD.into()),
@@ -151,7 +151,7 @@ fn describe(session: &Session) -> String {
     format!("id={id} name={name} db=0 flags={flags} resp={protocol} lib-name={library} lib-ver={version}\n")
 }
 
-/// Names stand in lines with spaces between, so they hold neither.
+/// Names appear in lines separated by spaces, so they contain neither spaces nor line ends.
 fn checked_name(name: &[u8]) -> Result<Bytes> {
     if name.len() > NAME_BYTES_MAX || name.iter().any(|byte| !(b'!'..=b'~').contains(byte)) {
         return Err("ERR names of clients are up to 256 printable ASCII characters without spaces".into());

@@ -1,7 +1,7 @@
-//! When keys expire: `EXPIRE`, `TTL`, `PERSIST` and their relatives.
+//! Expiry of keys: `EXPIRE`, `TTL`, `PERSIST` and related commands.
 //!
-//! The leader of the key's shard counts relative times and judges which absolute ones have passed,
-//! by its own clock.
+//! The leader of the key's shard evaluates relative times, and decides by its own clock which
+//! absolute times have passed.
 
 use tidelock_core::command::{ExpiryCondition, Operation};
 use tidelock_core::types::UnixMillis;
@@ -33,7 +33,7 @@ pub fn pexpireat(session: &mut Session, arguments: Arguments<'_>) -> Result {
     change(session, arguments, (1, Since::Epoch, "pexpireat"))
 }
 
-/// What a time is counted from.
+/// The origin of a time.
 #[derive(Clone, Copy)]
 enum Since {
     /// When the leader proposes the command.
@@ -52,7 +52,7 @@ fn change(
         Since::Epoch => 0,
     };
     let millis = integer(&arguments[2])?.checked_mul(unit_ms);
-    // A time to live that ends beyond what 64 bits count is an error, as it is for Redis.
+    // A time to live that ends beyond 64 bits is an error, as in Redis.
     let millis = millis.filter(|millis| millis.checked_add(now_ms).is_some());
     let millis =
         millis.ok_or_else(|| Failure::from(format!("ERR invalid expire time in '{command}' command")))?;

@@ -1,4 +1,4 @@
-//! Keys, whatever they hold: `DEL`, `EXISTS`, `TYPE`.
+//! Keys, regardless of their values: `DEL`, `EXISTS`, `TYPE`.
 
 use tidelock_core::command::{Condition, Operation};
 
@@ -8,7 +8,7 @@ use super::super::slots::{Render, RenderMany};
 
 type Result<T = Action> = std::result::Result<T, Failure>;
 
-/// `DEL key [key …]`, `UNLINK key [key …]`: the keys of each shard at once, those of different shards not.
+/// `DEL key [key …]`, `UNLINK key [key …]`: atomic for the keys of each shard, not across shards.
 pub fn del(session: &mut Session, arguments: Arguments<'_>) -> Result {
     let condition = Condition::Always;
     let deletes: Vec<_> = arguments.from(1).map(|key| Operation::Delete { key, condition }).collect();

@@ -1,7 +1,7 @@
-//! What commands do, a file for each family.
+//! The handlers of commands, one file for each family.
 //!
-//! Owns how arguments become operations, and which reply is owed; the readers of arguments that families share stand here. Nothing
-//! here sees a socket, and nothing changes state but by an operation.
+//! Owns how arguments become operations, and which reply is owed, with the argument parsers that
+//! families share. Handlers do no I/O, and change data only by operations.
 
 pub mod cluster;
 pub mod connection;
@@ -18,15 +18,15 @@ use tidelock_core::machine::kv::parse_number;
 
 use super::session::Failure;
 
-/// What a client is told of options that no command has.
+/// The error for unknown options.
 const SYNTAX: &str = "ERR syntax error";
 
-/// Reads a number of 64 bits.
+/// Parses a signed 64-bit number.
 fn integer(text: &[u8]) -> Result<i64, Failure> {
     parse_number(text).ok_or("ERR value is not an integer or out of range".into())
 }
 
-/// Whether an option is this one, in any letters.
+/// Whether an option has this name, ignoring case.
 fn is(option: &[u8], name: &str) -> bool {
     option.eq_ignore_ascii_case(name.as_bytes())
 }

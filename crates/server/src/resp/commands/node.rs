@@ -1,19 +1,20 @@
-//! About the node: `INFO`, `CONFIG GET`, `COMMAND`, `TIME`.
+//! The node: `INFO`, `CONFIG GET`, `COMMAND`, `TIME`.
 
 use tidelock_core::event::{NodeStatus, ShardStatus};
 
 use super::super::RespContext;
-use super::super::dispatch::{COMMANDS, Family, Spec};
+use super::super::dispatch::{COMMANDS, Spec};
 use super::super::encode::Encoder;
 use super::super::frame::{Arguments, FRAME_BYTES_MAX};
 use super::super::glob;
 use super::super::session::{Action, Failure, Session};
 use super::is;
 use super::scan::{encoded, led_of};
+use crate::metrics::Family;
 
 type Result<T = Action> = std::result::Result<T, Failure>;
 
-/// The release of Redis whose commands those here are like; clients choose what to use by it.
+/// The Redis release whose commands these resemble; clients choose features by it.
 const REDIS_VERSION: &str = "7.4.0";
 
 /// `INFO [section …]`
@@ -48,7 +49,7 @@ fn text_of(sections: &[(&'static str, Fields)], wanted: &[Vec<u8>]) -> String {
 
 type Fields = Vec<(&'static str, String)>;
 
-/// What a client of Redis Cluster is shown of the shards is `led`.
+/// The sections of `INFO`. Redis Cluster clients see the shards in `led`.
 fn sections(
     status: &NodeStatus,
     context: &RespContext,
@@ -120,8 +121,9 @@ fn sections(
     ]
 }
 
-/// How a node shows itself. To clients of a single Redis each is a master: it takes writes, and
-/// forwards what it does not lead. In Redis Cluster a master is who has slots.
+/// The mode and role that a node shows. To clients of a single Redis every node is a master: it
+/// accepts writes, and forwards those for other leaders. In Redis Cluster a master is a node with
+/// slots.
 pub(super) fn mode_and_role(led: Option<&[ShardStatus]>) -> (&'static str, &'static str) {
     match led {
         None => ("standalone", "master"),
@@ -130,14 +132,14 @@ pub(super) fn mode_and_role(led: Option<&[ShardStatus]>) -> (&'static str, &'sta
     }
 }
 
-/// What the process takes in memory, 0 where the system does not tell.
+/// Resident memory of the process in bytes, 0 if the system does not report it.
 fn resident_bytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").ok();
     let resident = pages.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok()).unwrap_or(0);
     resident * rustix::param::page_size() as u64
 }
 
-/// `CONFIG GET pattern [pattern …]`: what clients look for. Nothing can be set this way.
+/// `CONFIG GET pattern [pattern …]`: the settings that clients look for. Nothing can be set.
 pub fn config(session: &mut Session, arguments: Arguments<'_>) -> Result {
     if !is(&arguments[1], "get") || arguments.len() < 3 {
         return Err(
@@ -201,7 +203,7 @@ pub fn command(session: &mut Session, arguments: Arguments<'_>) -> Result {
     }
 }
 
-/// The keys among the arguments of a command, which stand behind `COMMAND GETKEYS`.
+/// The keys among the arguments of a command, given after `COMMAND GETKEYS`.
 fn keys_of<'a>(spec: &Spec, arguments: Arguments<'a>) -> Result<Vec<&'a [u8]>> {
     let given: Vec<&[u8]> = arguments.from(2).collect();
     let (first, last, step) = spec.keys;
@@ -232,7 +234,7 @@ fn described(session: &mut Session, specs: Vec<Option<&'static Spec>>) -> Result
     })
 }
 
-/// The ten fields that Redis 7 has; the last three are empty.
+/// The ten fields of Redis 7; the last three are empty.
 fn describe(spec: &Spec, encoder: &mut Encoder<'_>) {
     let (first, last, step) = spec.keys;
     encoder.array(10);
@@ -270,7 +272,7 @@ fn group(family: Family) -> &'static str {
     }
 }
 
-/// `TIME`: seconds since 1970, and the microseconds on top, by this node's clock.
+/// `TIME`: seconds since 1970, and the microseconds of that second, by this node's clock.
 pub fn time(session: &mut Session, _: Arguments<'_>) -> Result {
     let now = session.context.clock.now().0;
     session.reply(|encoder| {

@@ -1,4 +1,4 @@
-//! Numbers in values: `INCR` and its relatives.
+//! Numbers in values: `INCR` and related commands.
 
 use tidelock_core::command::Operation;
 

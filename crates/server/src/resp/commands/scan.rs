@@ -1,16 +1,15 @@
 //! Reads of all keys: `SCAN`, `KEYS`, `DBSIZE`.
 //!
-//! What a cursor says, and which shard the next step of an iteration reads, `tidelock_core::scan`
-//! decides.
+//! `tidelock_core::scan` owns the meaning of cursors and the order of shards.
 //!
-//! Clients of Redis Cluster ask every master and add up what they are told. So on their listener a
-//! node returns the keys of the shards that it leads; on the other one each node returns all keys.
+//! Redis Cluster clients ask every master and combine the replies. So on their listener a node
+//! returns the keys of the shards that it leads; on the other one each node returns all keys.
 
 use tidelock_core::command::{Consistency, Read, Reply, Request};
-use tidelock_core::control::slot_map::SlotMap;
 use tidelock_core::event::{NodeStatus, ShardStatus};
 use tidelock_core::limits::{LIST_PAGE_ITEMS_MAX, SCAN_KEYS_MAX};
 use tidelock_core::scan::{self, Scan};
+use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::types::ShardId;
 
 use super::super::access::Access;
@@ -27,10 +26,10 @@ type Result<T = Action> = std::result::Result<T, Failure>;
 
 const INVALID_CURSOR: &str = "ERR invalid cursor";
 
-/// Keys that a step looks at unless the client says otherwise. (Redis' own default.)
+/// Keys that one step reads by default. (Redis' own default.)
 const COUNT_DEFAULT: usize = 10;
 
-/// Keys and their bytes that `KEYS` returns at most: all of them are one reply.
+/// Most keys and bytes of keys that `KEYS` returns, because they form one reply.
 const KEYS_MAX: usize = 100_000;
 const KEYS_BYTES_MAX: usize = 8 << 20;
 
@@ -66,7 +65,7 @@ struct Step {
     cursor: u64,
     count: usize,
     pattern: Option<Vec<u8>>,
-    /// Every key holds a string: any other type matches none.
+    /// Every key holds a string, so any other type matches none.
     matches_type: bool,
 }
 
@@ -89,8 +88,8 @@ impl Step {
         if arguments.len().is_multiple_of(2) { Ok(step) } else { syntax() }
     }
 
-    /// Reads until enough keys were looked at, through as many shards as that takes. Returns the
-    /// next cursor and the keys that match.
+    /// Reads until enough keys were seen, through as many shards as necessary. Returns the next
+    /// cursor and the keys that match.
     async fn run(
         self,
         store: &dyn Access,
@@ -103,7 +102,7 @@ impl Step {
         }
         let (mut found, mut found_bytes, mut looked_at) = (Vec::new(), 0, 0);
         while !scan.is_complete() {
-            // At least one: what was found before the map changed counts, too.
+            // At least one: keys found before the map changed count, too.
             let read = scan.read(self.count.saturating_sub(looked_at).max(1));
             let reply = store.ask(Request::Read { read, consistency }).await;
             match scan.take(reply, store.slot_map()) {
@@ -179,13 +178,13 @@ async fn all_keys(
     }
 }
 
-/// The data shards that this node leads, of those that hold slots.
+/// The data shards that this node leads and that own slots.
 pub(super) async fn led(store: &dyn Access) -> Vec<ShardId> {
     let status = store.status().await;
     led_of(&status, &store.slot_map()).map(|shard| shard.shard).collect()
 }
 
-/// The same, with what the node says of them.
+/// As [`led`], with the status of each.
 pub(super) fn led_of<'a>(
     status: &'a NodeStatus,
     slots: &'a SlotMap,
@@ -193,13 +192,12 @@ pub(super) fn led_of<'a>(
     status.shards.iter().filter(|shard| shard.leads && slots.count(shard.shard) > 0)
 }
 
-/// What a key that was found takes until the client has the reply: the key, its handle and its
-/// encoding.
+/// Bytes of a found key until the reply is sent: the key, its handle and its encoding.
 fn key_bytes(key: &[u8]) -> usize {
     2 * key.len() + size_of::<bytes::Bytes>() + 16
 }
 
-/// Counts what a walk has gathered.
+/// Counts the bytes of gathered keys.
 async fn hold(memory: &mut Reservation, bytes: usize) -> Result<()> {
     memory.grow_to(bytes).await.map_err(|exhausted| format!("TRYAGAIN {exhausted}").into())
 }
@@ -226,12 +224,12 @@ pub fn dbsize(session: &mut Session, _: Arguments<'_>) -> Result {
     })))
 }
 
-/// How fresh the answers of this client must be.
+/// The consistency that this client's reads need.
 pub(super) fn consistency(session: &Session) -> Consistency {
     if session.is_readonly { Consistency::Stale } else { Consistency::Linearizable }
 }
 
-/// What a client is told of a reply that is no answer.
+/// The error for a reply that is not an answer.
 pub(super) fn failure(reply: Reply) -> Failure {
     match reply {
         Reply::Refused(refusal) => refusal_text(refusal).into(),
@@ -239,7 +237,7 @@ pub(super) fn failure(reply: Reply) -> Failure {
     }
 }
 
-/// A reply as bytes.
+/// Encodes a reply.
 pub(super) fn encoded(protocol: Protocol, encode: impl FnOnce(&mut Encoder<'_>)) -> Vec<u8> {
     let mut out = Vec::new();
     encode(&mut Encoder::new(&mut out, protocol));

@@ -1,4 +1,4 @@
-//! Values as a whole: `GET`, `SET` and their relatives.
+//! Whole values: `GET`, `SET` and related commands.
 
 use tidelock_core::command::{Condition, Expiry, Operation, Set, SetCondition};
 use tidelock_core::types::{UnixMillis, Version};
@@ -30,7 +30,7 @@ pub fn set(session: &mut Session, arguments: Arguments<'_>) -> Result {
     session.one(&Operation::Set(set), if options.previous { Render::Previous } else { Render::Ok })
 }
 
-/// What follows key and value of a `SET`.
+/// The options of `SET` after key and value.
 #[derive(Default)]
 struct Options<'a> {
     condition: Option<SetCondition<'a>>,
@@ -57,25 +57,25 @@ impl<'a> Options<'a> {
             } else if is(option, "keepttl") {
                 options.set_expiry(Expiry::Keep)?;
             } else if is(option, "ex") {
-                options.set_expiry(Life { unit_ms: 1_000, absolute: false }.expiry(
+                options.set_expiry(ExpiryOption { unit_ms: 1_000, absolute: false }.expiry(
                     session,
                     value()?,
                     "set",
                 )?)?;
             } else if is(option, "px") {
-                options.set_expiry(Life { unit_ms: 1, absolute: false }.expiry(
+                options.set_expiry(ExpiryOption { unit_ms: 1, absolute: false }.expiry(
                     session,
                     value()?,
                     "set",
                 )?)?;
             } else if is(option, "exat") {
-                options.set_expiry(Life { unit_ms: 1_000, absolute: true }.expiry(
+                options.set_expiry(ExpiryOption { unit_ms: 1_000, absolute: true }.expiry(
                     session,
                     value()?,
                     "set",
                 )?)?;
             } else if is(option, "pxat") {
-                options.set_expiry(Life { unit_ms: 1, absolute: true }.expiry(
+                options.set_expiry(ExpiryOption { unit_ms: 1, absolute: true }.expiry(
                     session,
                     value()?,
                     "set",
@@ -96,22 +96,22 @@ impl<'a> Options<'a> {
     }
 }
 
-/// How a command states the end of a key's life.
+/// The unit and origin of an expiry option.
 #[derive(Clone, Copy)]
-struct Life {
+struct ExpiryOption {
     unit_ms: i64,
-    /// Since 1970 instead of from now.
+    /// Relative to 1970 instead of now.
     absolute: bool,
 }
 
-impl Life {
-    /// When the key expires. Relative times are counted by the leader of its shard.
+impl ExpiryOption {
+    /// The time of expiry. The leader of the key's shard evaluates relative times.
     fn expiry(self, session: &Session, text: &[u8], command: &str) -> Result<Expiry> {
         let begin = if self.absolute { 0 } else { session.context.clock.now().0 as i64 };
         let millis = integer(text)?
             .checked_mul(self.unit_ms)
             .filter(|millis| *millis > 0)
-            // A time to live that ends beyond what 64 bits count is an error, as it is for Redis.
+            // A time to live that ends beyond 64 bits is an error, as in Redis.
             .filter(|millis| millis.checked_add(begin).is_some());
         let millis =
             millis.ok_or_else(|| Failure::from(format!("ERR invalid expire time in '{command}' command")))?;
@@ -131,7 +131,7 @@ pub fn psetex(session: &mut Session, arguments: Arguments<'_>) -> Result {
 }
 
 fn set_for(session: &mut Session, arguments: Arguments<'_>, (unit_ms, name): (i64, &str)) -> Result {
-    let expiry = Life { unit_ms, absolute: false }.expiry(session, &arguments[2], name)?;
+    let expiry = ExpiryOption { unit_ms, absolute: false }.expiry(session, &arguments[2], name)?;
     let set = Set {
         key: &arguments[1],
         value: &arguments[3],
@@ -165,13 +165,13 @@ pub fn getdel(session: &mut Session, arguments: Arguments<'_>) -> Result {
     session.one(&Operation::Take { key: &arguments[1] }, Render::Value)
 }
 
-/// `MGET key [key …]`: the keys of each shard from one state of it.
+/// `MGET key [key …]`: the keys of each shard come from one state of it.
 pub fn mget(session: &mut Session, arguments: Arguments<'_>) -> Result {
     let keys: Vec<Operation<'_>> = arguments.from(1).map(|key| Operation::Get { key }).collect();
     session.many(keys.into_iter(), RenderMany::Values)
 }
 
-/// `MSET key value [key value …]`: all or none, so of one shard.
+/// `MSET key value [key value …]`: all or none, so the keys must be in one shard.
 pub fn mset(session: &mut Session, arguments: Arguments<'_>) -> Result {
     let pairs: Vec<&[u8]> = arguments.from(1).collect();
     if !pairs.len().is_multiple_of(2) {

@@ -1,4 +1,4 @@
-//! Several commands as one: `MULTI`, `EXEC`, `WATCH`.
+//! Transactions: `MULTI`, `EXEC`, `WATCH`.
 
 use super::super::frame::Arguments;
 use super::super::session::{Action, Failure, Session};
@@ -10,7 +10,7 @@ pub fn multi(session: &mut Session, _: Arguments<'_>) -> Result {
     session.begin_multi()
 }
 
-/// `EXEC`: one entry of the log, or nothing.
+/// `EXEC`: one log entry, or nothing.
 pub fn exec(session: &mut Session, _: Arguments<'_>) -> Result {
     session.exec()
 }

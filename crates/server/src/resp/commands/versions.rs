@@ -1,4 +1,4 @@
-//! Two commands that Redis does not have, because its keys have no versions: `TL.GET`, `TL.SET`.
+//! Two commands that Redis lacks, because its keys have no versions: `TL.GET`, `TL.SET`.
 
 use tidelock_core::command::{Condition, Operation};
 use tidelock_core::types::Version;
@@ -14,7 +14,8 @@ pub fn get(session: &mut Session, arguments: Arguments<'_>) -> Result {
     session.one(&Operation::Get { key: &arguments[1] }, Render::Versioned)
 }
 
-/// `TL.SET key value version`: the new version, or an error `VERSION given current`; 0 stands for no such key.
+/// `TL.SET key value version`: the new version, or an error `VERSION given current`; version 0
+/// means that the key must not exist.
 pub fn set(session: &mut Session, arguments: Arguments<'_>) -> Result {
     let text = &arguments[3];
     let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);

@@ -1,14 +1,14 @@
-//! What a session does when slots move between its commands, over a store that only has a map.
+//! A session whose slots move between its commands, over a store that has only a slot map.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use tidelock_core::command::{Condition, OperationRepliesBuilder, Write};
 use tidelock_core::control::registry::Registry;
-use tidelock_core::control::slot_map::SlotMap;
-use tidelock_core::control::slot_set::SlotSet;
 use tidelock_core::event::NodeStatus;
+use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::slots::slot_of;
+use tidelock_core::slots::slot_set::SlotSet;
 use tidelock_core::types::LogIndex;
 
 use super::*;
@@ -37,7 +37,7 @@ impl Access for MapAlone {
     }
 
     fn ask(&self, _: Request) -> Pin<Box<dyn Future<Output = Reply>>> {
-        unreachable!("no command here takes more than its lane")
+        unreachable!("no command here takes more than its shard queue")
     }
 
     fn submit_to(&self, _: Request, _: &Rc<Mailbox>, _: u64) {
@@ -72,24 +72,24 @@ fn put(session: &mut Session, key: &[u8]) {
     assert!(matches!(session.one(&put, Render::Ok), Ok(Action::Done)));
 }
 
-/// The lanes of what is submitted now, and how many operations each has.
+/// The shard queues of the commands submitted now, and their numbers of operations.
 fn submitted(session: &mut Session) -> Vec<(u64, usize)> {
     let mut found = Vec::new();
     session.submit(
         true,
         |_, _| true,
-        |request, lane| {
+        |request, shard_queue| {
             let Request::Write(Write::Transaction(transaction)) = request else { panic!("{request:?}") };
-            found.push((lane, transaction.operations.len()));
+            found.push((shard_queue, transaction.operations.len()));
         },
     );
     found
 }
 
-fn complete(session: &mut Session, lane: u64, count: usize) {
+fn complete(session: &mut Session, shard_queue: u64, count: usize) {
     let mut replies = OperationRepliesBuilder::default();
     (0..count).for_each(|_| replies.push(&OperationReply::Written { version: Version(1), created: true }));
-    session.complete(lane, Reply::Operations(replies.finish()));
+    session.complete(shard_queue, Reply::Operations(replies.finish()));
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn once_slots_have_moved_nothing_is_taken_until_all_before_is_answered() {
 fn a_transaction_in_the_making_follows_its_keys() {
     let (mut session, store) = session();
     assert!(session.watch([&b"bar"[..]].into_iter()).is_ok());
-    session.submit(true, |_, _| true, |_, lane| assert_eq!(lane, 1));
+    session.submit(true, |_, _| true, |_, shard_queue| assert_eq!(shard_queue, 1));
     let mut replies = OperationRepliesBuilder::default();
     replies.push(&OperationReply::Described { version: Version(7), expires: None, value_bytes: 1 });
     session.complete(1, Reply::Operations(replies.finish()));

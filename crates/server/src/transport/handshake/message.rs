@@ -1,14 +1,14 @@
-//! The messages of a handshake, byte for byte.
+//! The encoding of handshake messages.
 //!
 //! ```text
 //! magic    8 bytes   "TIDEPEER"
-//! length   u16 LE    bytes of the body; how many there may be, depends on the kind
+//! length   u16 LE    bytes of the body; the limit depends on the kind
 //! crc32c   u32 LE    of the body
-//! body               a kind byte, then fixed-width little-endian fields (those of joining stand in `join`)
+//! body               a kind byte, then fixed-width little-endian fields (for joins, see `join`)
 //! ```
 //!
-//! This envelope never changes with the protocol version, or versions could not be negotiated. Bytes behind
-//! the known fields of a body are ignored: a later version may add some.
+//! This envelope never changes with the protocol version; otherwise versions could not be
+//! negotiated. Bytes after the known fields of a body are ignored: a later version may add fields.
 
 use std::fmt;
 
@@ -22,14 +22,14 @@ use super::HandshakeError;
 
 /// Versions of the peer protocol that this build speaks.
 ///
-/// Version 1 had no nonces: whatever was once sent on a connection was believed on another one.
+/// Version 1 had no nonces: bytes recorded on one connection were accepted on another.
 pub const PROTOCOL_VERSIONS: VersionRange = VersionRange { min: 2, max: 2 };
 
 /// The first version whose messages carry starts and nonces.
 pub const FIRST_WITH_NONCES: u16 = 2;
 
-/// Longest body, but for the messages of joining. A `Hello` has 101 bytes today; the rest is room for fields of later
-/// versions.
+/// Longest body in bytes, except of join messages. A `Hello` has 101 bytes today; the rest is room
+/// for fields of later versions.
 pub const HANDSHAKE_BYTES_MAX: usize = 512;
 
 const MAGIC: &[u8; 8] = b"TIDEPEER";
@@ -43,21 +43,21 @@ const KIND_WELCOME: u8 = 5;
 const KIND_JOIN_REFUSED: u8 = 6;
 const KIND_CHALLENGE: u8 = 7;
 
-/// Who a node is, as far as its peers are concerned.
+/// The identity of a node towards its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Its cluster.
+    /// The id of its cluster.
     pub cluster: Uuid,
     /// Its number in the cluster.
     pub node: NodeId,
-    /// Minted with its data directory.
+    /// The uuid of its host, created with its data directory.
     pub host: Uuid,
-    /// Which of its processes this is.
+    /// The start of this process.
     pub start: ProcessStart,
 }
 
 impl Identity {
-    /// What others remember of it.
+    /// The part of it that peers remember.
     pub fn known_start(&self) -> KnownStart {
         KnownStart { host: self.host, start: self.start }
     }
@@ -73,34 +73,34 @@ impl fmt::Display for Identity {
 /// Versions from `min` to `max`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VersionRange {
-    /// Lowest.
+    /// Lowest version.
     pub min: u16,
-    /// Highest.
+    /// Highest version.
     pub max: u16,
 }
 
 impl VersionRange {
-    /// The highest version that both sides speak. Both compute it for themselves and agree.
+    /// The highest version that both sides speak. Both sides compute the same result.
     pub fn common(self, other: VersionRange) -> Option<u16> {
         let highest = self.max.min(other.max);
         (highest >= self.min.max(other.min)).then_some(highest)
     }
 }
 
-/// How a node introduces itself.
+/// The introduction of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// What it speaks.
+    /// The versions that it speaks.
     pub versions: VersionRange,
-    /// Who it is.
+    /// Its identity.
     pub identity: Identity,
-    /// Random for each connection; the other side has to answer it.
+    /// Random for each connection; the other side must answer it.
     pub nonce: Uuid,
-    /// The nonce of the `Hello` that this one answers; nil of the first one.
+    /// The nonce of the `Hello` that this one answers; nil in the first one.
     pub answers: Uuid,
 }
 
-/// Why a handshake was refused; the other side is told.
+/// Why a handshake was refused; sent to the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeRefusal {
     /// The other side's cluster id differs.
@@ -108,10 +108,10 @@ pub enum HandshakeRefusal {
         "it belongs to another cluster; --peers, --cluster-name and --shards must be the same on every founder"
     )]
     WrongCluster,
-    /// The number is none of this node's peers.
+    /// The number belongs to no peer of this node.
     #[error("its number is not among the peers of this cluster")]
     UnknownNode,
-    /// No protocol version is spoken by both.
+    /// The two sides have no protocol version in common.
     #[error(
         "the two builds have no version of the peer protocol in common; run the same release of Tidelock on every node"
     )]
@@ -121,19 +121,19 @@ pub enum HandshakeRefusal {
         "its number belongs to another disk; a node whose data directory was lost must join as a new one"
     )]
     HostMismatch,
-    /// The connection ends where it began, or at a copy of the same data directory.
+    /// The connection leads back to this node, or to a copy of its data directory.
     #[error("the connection leads back to this node, or to a copy of its data directory")]
     SelfConnection,
-    /// Two hosts go by one number.
+    /// Two hosts use one number.
     #[error("two hosts go by the same number; each needs its own --peer address out of --peers")]
     SameNumber,
-    /// The lower number called the higher.
+    /// The node with the lower number dialed the one with the higher.
     #[error("the node with the higher number makes the connection, and this came from the lower")]
     WrongDirection,
     /// The dialed address belongs to another peer.
     #[error("another node of the cluster answers at this address")]
     UnexpectedNode,
-    /// The number was given up for good.
+    /// The number was removed permanently.
     #[error("this node was removed from the cluster")]
     Removed,
     /// A later start of the node is known.
@@ -141,16 +141,16 @@ pub enum HandshakeRefusal {
         "a later start of the node is known: its data directory was put back to an earlier state, or is a copy of it"
     )]
     Outdated,
-    /// Another process of the node is known by the same number of starts.
+    /// Another process with the same start number of the node is known.
     #[error(
         "another process is known as this start of the node: its data directory was put back to an earlier state, or is a \
          copy of it"
     )]
     Duplicate,
-    /// A connection with another process of the node stands.
+    /// Another process of the node has a link.
     #[error("a connection with another process of the node stands")]
     StillConnected,
-    /// A reason that a later version gave.
+    /// A reason that only a later version knows.
     #[error("reason {0}, which this version does not know")]
     Other(u8),
 }
@@ -182,7 +182,7 @@ impl From<StartRefusal> for HandshakeRefusal {
 }
 
 impl HandshakeRefusal {
-    /// What it says of the process that was refused, if it is about that.
+    /// The corresponding [`StartRefusal`], if it is about the process's start.
     pub fn of_start(self) -> Option<StartRefusal> {
         let all = [StartRefusal::Outdated, StartRefusal::Duplicate, StartRefusal::StillConnected];
         all.into_iter().find(|refusal| HandshakeRefusal::from(*refusal) == self)
@@ -212,39 +212,39 @@ impl HandshakeRefusal {
 pub enum Message {
     /// An introduction.
     Hello(Hello),
-    /// The dialer takes the acceptor's introduction; frames follow.
+    /// The dialer accepts the acceptor's introduction; frames follow.
     Accept {
         /// The version that both will speak.
         version: u16,
-        /// The nonce of what it answers.
+        /// The nonce of the message that it answers.
         answers: Uuid,
     },
-    /// No link; the sender closes.
+    /// There will be no link; the sender closes.
     Refuse {
-        /// Why.
+        /// The reason.
         refusal: HandshakeRefusal,
-        /// The nonce of what it answers.
+        /// The nonce of the message that it answers.
         answers: Uuid,
     },
-    /// A host that is no member wants to become one.
+    /// A host that is not a member asks to join.
     Join {
-        /// What it speaks.
+        /// The versions that it speaks.
         versions: VersionRange,
-        /// Who it is.
+        /// The request.
         request: JoinRequest,
         /// Random for each connection.
         nonce: Uuid,
     },
-    /// The host has to answer this before it is heard.
+    /// The joining host must answer this before its request is considered.
     Challenge {
         /// Random for each connection.
         nonce: Uuid,
-        /// The nonce of what it answers.
+        /// The nonce of the message that it answers.
         answers: Uuid,
     },
-    /// It is one; the sender closes.
+    /// The host is a member now; the sender closes.
     Welcome(Welcome),
-    /// It is not; the sender closes.
+    /// The host was not admitted; the sender closes.
     JoinRefused(JoinRefusal),
 }
 
@@ -264,7 +264,8 @@ impl Message {
         out
     }
 
-    /// Whether the message is not longer than its kind may be. Only those of joining can be: they carry lists.
+    /// Whether the message is within the limit of its kind. Only join messages can be too long:
+    /// they carry lists.
     pub fn fits(&self) -> bool {
         let body = self.encode_body();
         body.len() <= body_bytes_max(body[0])
@@ -316,7 +317,8 @@ impl Message {
         body
     }
 
-    /// Takes one message off the front of `buffer`, or returns `None` until more bytes have been read.
+    /// Removes one message from the front of `buffer`, or returns `None` until more bytes have been
+    /// read.
     pub fn decode(buffer: &mut BytesMut) -> Result<Option<Message>, HandshakeError> {
         if buffer.starts_with(b"HTTP/") {
             return Err(HandshakeError::Malformed(
@@ -333,7 +335,7 @@ impl Message {
         }
         let mut envelope = &buffer[MAGIC.len()..ENVELOPE_BYTES];
         let (length, checksum) = (usize::from(envelope.get_u16_le()), envelope.get_u32_le());
-        // The kind decides, and comes right behind.
+        // The kind byte, the first of the body, determines the limit.
         let length_max = match buffer.get(ENVELOPE_BYTES) {
             Some(kind) => body_bytes_max(*kind),
             None => BODY_BYTES_MAX,
@@ -355,7 +357,7 @@ impl Message {
     }
 }
 
-/// No kind of message has a longer body.
+/// Longest body of any kind.
 const BODY_BYTES_MAX: usize = WELCOME_BYTES_MAX;
 
 fn body_bytes_max(kind: u8) -> usize {
@@ -375,7 +377,7 @@ fn decode_body(mut body: &[u8]) -> Option<Message> {
         }
         KIND_REFUSE => {
             let refusal = HandshakeRefusal::from_code(body.try_get_u8().ok()?);
-            // A node that speaks version 1 alone refuses without a nonce.
+            // A node that speaks nothing but version 1 refuses without a nonce.
             let answers = if body.is_empty() { Uuid::nil() } else { decode_uuid(body)? };
             Some(Message::Refuse { refusal, answers })
         }
@@ -391,7 +393,8 @@ fn decode_body(mut body: &[u8]) -> Option<Message> {
     }
 }
 
-/// Of one who speaks version 1 alone, so that it can be told why it is refused, only what that version had.
+/// Decodes a `Hello`. From a node that speaks nothing but version 1, decodes the fields of that
+/// version only, so that it can be told why it is refused.
 fn decode_hello(body: &mut &[u8]) -> Option<Hello> {
     let versions = VersionRange { min: body.try_get_u16_le().ok()?, max: body.try_get_u16_le().ok()? };
     let cluster = decode_uuid(body)?;

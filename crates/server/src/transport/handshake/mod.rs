@@ -1,5 +1,5 @@
-//! The first words on a peer connection: who are you, of which cluster, on which disk, which of your starts is this, and
-//! which version do we speak?
+//! The handshake of a peer connection: exchanges cluster, node number, host uuid, process start and
+//! protocol version.
 //!
 //! ```text
 //! dialer                                 acceptor
@@ -9,25 +9,28 @@
 //!   Refuse(answer) and close
 //! ```
 //!
-//! **Freshness.** Each side draws a nonce for each connection, and takes nothing that does not answer it: neither a link nor
-//! a refusal. The checksums of the frames that follow go on from both nonces ([`FrameChains`]), so frames of one connection
-//! are damaged ones on every other. Whoever records bytes and sends them again is refused. It is no authentication: whoever
-//! can speak the protocol can still claim to be a node.
+//! **Freshness.** Each side draws a nonce for each connection, and accepts no link and no refusal
+//! that does not answer it. The checksums of later frames are seeded with both nonces
+//! ([`FrameChains`]), so frames of one connection are invalid on any other. Recorded bytes that are
+//! sent again are refused. This is no authentication: any process that can speak the protocol can
+//! claim to be a node.
 //!
-//! Three messages rather than two, so that neither side takes a link for standing that the other refuses; the
-//! dialer sends its first frames right behind `Accept`, so the third costs no round trip.
+//! There are three messages rather than two so that no side considers a link up that the other
+//! refuses. The dialer sends its first frames directly after `Accept`, so the third message costs
+//! no round trip.
 //!
-//! **Knocks.** A node of a lower number does not make connections to one of a higher; it may knock: it connects and
-//! says `Hello`, is judged like anyone, and told `Refuse(WrongDirection)` if that is all there is against it. To both
-//! that is a success: the higher node now knows whom to call, and the lower one that it will be called. A node that was
-//! removed hears so in the same way.
+//! **Wake-ups** (`knock`). A node does not make connections to nodes with higher numbers, but it
+//! may ask for one. It connects, says `Hello`, and is judged like any dialer. If the direction is
+//! the only objection, the answer is `Refuse(WrongDirection)`. Both sides treat it as success: the
+//! higher node now dials, and the lower one knows that. A removed node learns of its removal in the
+//! same way.
 //!
-//! **Newcomers.** A host that is no member yet says `Join` instead, and is answered by the owner, see
-//! [`join`](super::join).
+//! **Joins.** A host that is not a member yet sends `Join` instead of `Hello`. The owner answers
+//! it, see [`join`](super::join).
 //!
-//! Owns judgement and order; owns no socket and no timeout. What is remembered of earlier connections is
-//! [`KnownStarts`]' business. It proves
-//! no identity: it guards against mistakes of configuration, not against an attacker on the network.
+//! Owns the checks and their order; owns no socket and no timeout. [`KnownStarts`] stores what is
+//! known of earlier connections. The handshake proves no identity: it guards against configuration
+//! mistakes, not against an attacker on the network.
 
 mod message;
 
@@ -49,37 +52,37 @@ use tidelock_core::types::NodeId;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use uuid::Uuid;
 
-/// Why a handshake came to nothing.
+/// Why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
     /// This node refused.
     #[error("refused {claimed}: {refusal}")]
     Refused {
-        /// Why.
+        /// The reason.
         refusal: HandshakeRefusal,
-        /// Who the other side says it is.
+        /// The identity that the other side claims.
         claimed: Identity,
     },
-    /// This node refused a host that is no member.
+    /// This node refused a host that is not a member.
     #[error("refused host {host}, which wants to join: {refusal}")]
     NewcomerRefused {
-        /// Why.
+        /// The reason.
         refusal: HandshakeRefusal,
-        /// Who it says it is.
+        /// The uuid that the host claims.
         host: Uuid,
     },
     /// The other side refused.
     #[error("refused by the peer: {refusal}")]
     RefusedByPeer {
-        /// Why.
+        /// The reason.
         refusal: HandshakeRefusal,
-        /// Who that is: as it was called by, or as it introduced itself.
+        /// The peer that was dialed, or that introduced itself.
         peer: NodeId,
     },
-    /// The other side does not speak the protocol. It is given no answer.
+    /// The other side does not speak the protocol. It gets no answer.
     #[error("not the peer protocol: {0}")]
     Malformed(&'static str),
-    /// The connection failed, or ended before the handshake did.
+    /// The connection failed or ended before the handshake was complete.
     #[error("connection lost during the handshake: {0}")]
     Io(#[from] io::Error),
     /// The other side took too long.
@@ -100,51 +103,52 @@ impl HandshakeError {
     }
 }
 
-/// Which end of the connection judges.
+/// The judging side's end of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The one that connected, to reach this peer.
+    /// It connected, to reach this peer.
     Dialer(NodeId),
-    /// The one that listened.
+    /// It listened.
     Acceptor,
 }
 
-/// Who came to an acceptor, and what for.
+/// The result of an accepted connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// A peer of a higher number: the link is up.
+    /// A peer with a higher number: the link is up.
     Peer(Agreement),
-    /// A peer of a lower number: it asks to be called.
+    /// A peer with a lower number, which asks this node to dial it.
     Knock(NodeId),
-    /// A host that is no member: it waits for an answer.
+    /// A host that is not a member, which asks to join and waits for an answer.
     Join(JoinRequest),
 }
 
 /// What both sides of a link have agreed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreement {
-    /// The other side.
+    /// The other side's identity.
     pub peer: Identity,
-    /// Where the checksums of frames begin.
+    /// The initial checksums of frames.
     pub chains: FrameChains,
 }
 
-/// What a node holds against an introduction.
+/// What a node checks introductions against.
 pub struct Judge<'a> {
     /// The judging node.
     pub own: Identity,
-    /// The numbers of its peers; looked at when an introduction is judged.
+    /// The numbers of its peers; read when an introduction is judged.
     pub peers: &'a RefCell<BTreeSet<NodeId>>,
-    /// What the owner of the transport knows about the number and its disk. Asked before the peers are looked at: a
-    /// node that was removed is none of them, and is to hear that rather than that it is not known.
+    /// What the owner of the transport knows about a number and its host. Checked before the peers:
+    /// a removed node is no longer among them, and must be told that it was removed rather than
+    /// that it is unknown.
     pub accepts: &'a dyn Fn(NodeId, Uuid) -> Result<(), HandshakeRefusal>,
-    /// What is remembered of the starts of peers.
+    /// The remembered starts of peers.
     pub starts: &'a RefCell<KnownStarts>,
 }
 
 impl Judge<'_> {
-    /// The version to speak, or why there is nothing to say. Version and cluster come first: what a
-    /// stranger's other fields mean is not known.
+    /// Returns the version to speak, or a reason to refuse. Version and cluster are checked first:
+    /// the other fields of a stranger may have another meaning.
     pub fn judge(&self, hello: &Hello, role: Role) -> Result<u16, HandshakeRefusal> {
         let Identity { cluster, node, host, .. } = hello.identity;
         let version = PROTOCOL_VERSIONS.common(hello.versions).ok_or(HandshakeRefusal::UnsupportedVersion)?;
@@ -162,7 +166,7 @@ impl Judge<'_> {
         if !self.peers.borrow().contains(&node) {
             return Err(HandshakeRefusal::UnknownNode);
         }
-        // Last, since a knock is taken for one only if nothing else is against it.
+        // Last, because a wake-up is one only if the direction is the only objection.
         match role {
             Role::Dialer(expected) if node != expected => Err(HandshakeRefusal::UnexpectedNode),
             Role::Acceptor if node < self.own.node => Err(HandshakeRefusal::WrongDirection),
@@ -170,7 +174,8 @@ impl Judge<'_> {
         }
     }
 
-    /// The dialer's side. Afterwards `buffer` holds whatever came behind the handshake: bytes of frames.
+    /// The dialer's side. Afterwards `buffer` holds the bytes after the handshake, which belong to
+    /// frames.
     pub async fn dial<S>(
         &self,
         stream: &mut S,
@@ -196,7 +201,8 @@ impl Judge<'_> {
         Ok(Agreement { peer: hello.identity, chains })
     }
 
-    /// Asks a peer of a higher number to call. That it refuses the direction, and nothing else, means that it will.
+    /// Asks a peer with a higher number to dial this node. The refusal `WrongDirection` means that
+    /// it will.
     pub async fn knock<S>(&self, stream: &mut S, peer: NodeId) -> Result<(), HandshakeError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -208,7 +214,7 @@ impl Judge<'_> {
                 Ok(())
             }
             Message::Refuse { refusal, answers } => Err(refused_by(peer, refusal, (nonce, answers))),
-            // Whoever takes the connection is of a lower number, so it is not the peer.
+            // A node that accepts this direction has a lower number, so it is not the peer.
             Message::Hello(Hello { identity, nonce, .. }) => {
                 refuse(stream, HandshakeRefusal::UnexpectedNode, nonce).await;
                 Err(HandshakeError::Refused { refusal: HandshakeRefusal::UnexpectedNode, claimed: identity })
@@ -217,8 +223,8 @@ impl Judge<'_> {
         }
     }
 
-    /// The acceptor's side; returns who called and what for. Afterwards `buffer` holds whatever came behind the
-    /// handshake.
+    /// The acceptor's side; returns the caller and its purpose. Afterwards `buffer` holds the bytes
+    /// after the handshake.
     pub async fn accept<S>(&self, stream: &mut S, buffer: &mut BytesMut) -> Result<Caller, HandshakeError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -256,7 +262,7 @@ impl Judge<'_> {
         Message::Hello(Hello { versions: PROTOCOL_VERSIONS, identity: self.own, nonce, answers })
     }
 
-    /// Judges and, if it refuses, says so.
+    /// Judges, and sends a refusal if there is one.
     async fn decide<S>(&self, stream: &mut S, hello: &Hello, role: Role) -> Result<u16, HandshakeError>
     where
         S: AsyncWrite + Unpin,
@@ -270,7 +276,8 @@ impl Judge<'_> {
         }
     }
 
-    /// A newcomer is asked for nothing but that the two can talk, and that it is another host than this one.
+    /// Checks only that a joining host shares a protocol version with this one, and that it is
+    /// another host.
     async fn check_newcomer<S>(
         &self,
         stream: &mut S,
@@ -296,8 +303,8 @@ const OUT_OF_TURN: HandshakeError = HandshakeError::Malformed("a message is out 
 const NOT_FRESH: HandshakeError =
     HandshakeError::Malformed("a message answers another connection: it was recorded and sent again");
 
-/// What a refusal means. One that does not answer this connection's nonce is not believed: it could stop this node for good.
-/// Only whoever speaks version 1 alone cannot answer, and says so.
+/// Checks that a refusal answers this connection's nonce: otherwise a replayed one could stop this
+/// node permanently. Only a node that speaks nothing but version 1 sends none, and only one reason.
 fn refused_by(peer: NodeId, refusal: HandshakeRefusal, (nonce, answers): (Uuid, Uuid)) -> HandshakeError {
     let is_of_version_1 = refusal == HandshakeRefusal::UnsupportedVersion && answers.is_nil();
     if answers == nonce || is_of_version_1 {
@@ -307,7 +314,7 @@ fn refused_by(peer: NodeId, refusal: HandshakeRefusal, (nonce, answers): (Uuid, 
     }
 }
 
-/// Makes sure that a newcomer's question was asked on this connection.
+/// Makes sure that a join request was sent on this connection.
 async fn challenge<S>(stream: &mut S, buffer: &mut BytesMut, answers: Uuid) -> Result<(), HandshakeError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -321,7 +328,7 @@ where
     }
 }
 
-/// Refuses before the connection closes. A failure to say so changes nothing.
+/// Sends a refusal before the connection closes. It makes no difference if that fails.
 async fn refuse<S: AsyncWrite + Unpin>(stream: &mut S, refusal: HandshakeRefusal, answers: Uuid) {
     if write_message(stream, &Message::Refuse { refusal, answers }).await.is_ok() {
         stream.shutdown().await.ok();
@@ -336,9 +343,8 @@ pub(super) async fn write_message<S: AsyncWrite + Unpin>(
     stream.write_all(&message.encode()).await
 }
 
-/// Reads until one message is whole. What is read beyond it stays in `buffer`, whose size one message bounds:
-/// each pass reads into room that is left before it looks again, and room grows with what has arrived, never with
-/// what was announced.
+/// Reads until one message is complete. Bytes after it stay in `buffer`, whose size is bounded by
+/// one message: capacity grows with the bytes received, never with an announced length.
 pub(super) async fn read_message<S>(stream: &mut S, buffer: &mut BytesMut) -> Result<Message, HandshakeError>
 where
     S: AsyncRead + Unpin,

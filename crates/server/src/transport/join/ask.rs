@@ -1,7 +1,7 @@
-//! The newcomer's side of joining: asks the members that it was told of, in turn, until one of them answers for good.
+//! The joining host's side: asks the configured members in turn, until one gives a final answer.
 //!
-//! Owns patience and what is logged about it; decides nothing. It remembers nothing either: the caller has stored the
-//! host's uuid before, which makes every further question the same one.
+//! Owns the waits and their log lines; decides nothing. It stores nothing either: the caller has
+//! stored the host's uuid before, so every repetition is the same request.
 
 use std::net::SocketAddr;
 
@@ -11,54 +11,54 @@ use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use super::super::HANDSHAKE_TIMEOUT;
-use super::super::attempt::{AttemptError, Backoff, BackoffLimits, Complaint, attempt};
+use super::super::attempt::{AttemptError, Backoff, BackoffLimits, DialErrorLog, attempt};
 use super::super::handshake::{
     HandshakeError, HandshakeRefusal, Message, PROTOCOL_VERSIONS, read_message, write_message,
 };
 use super::{JOIN_TIMEOUT, JoinRefusal, JoinRequest, Welcome};
 
-/// Why a cluster will not take this host in, however often it asks.
+/// Why a cluster does not admit this host; asking again would not help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
-    /// The member's transport refused it.
+    /// The member's transport refused the host.
     #[error("{address} refuses: {refusal}")]
     Handshake {
-        /// Who was asked.
+        /// The member that was asked.
         address: String,
-        /// Why.
+        /// Its reason.
         refusal: HandshakeRefusal,
     },
-    /// The cluster refused it.
+    /// The cluster refused the host.
     #[error("{address} refuses: {reason}")]
     Refused {
-        /// Who was asked.
+        /// The member that was asked.
         address: String,
-        /// Why.
+        /// Its reason.
         reason: String,
     },
 }
 
-/// What a member said.
+/// A member's answer.
 enum Answer {
     Welcome(Welcome),
     JoinRefused(JoinRefusal),
     Refused(HandshakeRefusal),
 }
 
-/// Asks the members at `addresses` (`HOST:PORT`, at least one), one after the other and over and over, until one takes
-/// the host in. Can be dropped at any time: to ask again is to ask the same.
+/// Asks the members at `addresses` (`HOST:PORT`, at least one) in turn, repeatedly, until one
+/// admits the host. Can be dropped at any time: asking again repeats the same request.
 ///
 /// # Errors
-/// When a member refuses for good.
+/// When a member refuses permanently.
 ///
 /// # Panics
 /// When the request is longer than [`JOIN_BYTES_MAX`](super::JOIN_BYTES_MAX).
 pub async fn ask(addresses: &[String], request: &JoinRequest) -> Result<Welcome, AskError> {
     tracing::info!(host = %request.host.uuid, members = addresses.join(", "), "asking to join the cluster");
     let mut backoff = Backoff::new(BackoffLimits::default());
-    let mut complaints: Vec<Complaint> = addresses.iter().map(|_| Complaint::default()).collect();
+    let mut complaints: Vec<DialErrorLog> = addresses.iter().map(|_| DialErrorLog::default()).collect();
     loop {
-        for (address, complaint) in addresses.iter().zip(&mut complaints) {
+        for (address, dial_error_log) in addresses.iter().zip(&mut complaints) {
             let trouble = match ask_one(address, request).await {
                 Ok((_, Answer::Welcome(welcome))) => return Ok(welcome),
                 Ok((_, Answer::JoinRefused(JoinRefusal::Refused(reason)))) => {
@@ -67,8 +67,8 @@ pub async fn ask(addresses: &[String], request: &JoinRequest) -> Result<Welcome,
                 Ok((_, Answer::Refused(refusal))) => {
                     return Err(AskError::Handshake { address: address.clone(), refusal });
                 }
-                Ok((_, Answer::JoinRefused(refusal))) => complaint.note(&refusal),
-                Err(error) => complaint.note(&error),
+                Ok((_, Answer::JoinRefused(refusal))) => dial_error_log.note(&refusal),
+                Err(error) => dial_error_log.note(&error),
             };
             match trouble {
                 (reason, true) => tracing::warn!(%address, reason, "not a member yet; asking on"),
@@ -81,7 +81,8 @@ pub async fn ask(addresses: &[String], request: &JoinRequest) -> Result<Welcome,
 
 async fn ask_one(address: &str, request: &JoinRequest) -> Result<(SocketAddr, Answer), AttemptError> {
     attempt(address, async |stream| {
-        // The member has its own limit for the decision, and is given the time to say that it was reached.
+        // The member has its own time limit for the decision; this leaves it time to report that it
+        // expired.
         let patience = JOIN_TIMEOUT + HANDSHAKE_TIMEOUT;
         timeout(patience, talk(stream, request)).await.unwrap_or(Err(HandshakeError::Timeout))
     })
@@ -95,7 +96,7 @@ async fn talk(mut stream: TcpStream, request: &JoinRequest) -> Result<Answer, Ha
     write_message(&mut stream, &join).await?;
     let challenge = match read_message(&mut stream, &mut buffer).await? {
         Message::Challenge { nonce: challenge, answers } if answers == nonce => challenge,
-        // Nil of one who speaks version 1 alone.
+        // Nil from a node that speaks nothing but version 1.
         Message::Refuse { refusal, answers } if answers == nonce || answers.is_nil() => {
             return Ok(Answer::Refused(refusal));
         }

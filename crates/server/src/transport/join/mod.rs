@@ -1,29 +1,33 @@
-//! How a host that is no member yet becomes one: it asks any member, and is told its number and where the others are.
+//! The join protocol: a host that is not a member asks any member for admission, and receives its
+//! number and the addresses of the other members.
 //!
 //! ```text
-//! newcomer                        any member
-//!   Join             ──────────▶   looks at the version
+//! joining host                    any member
+//!   Join             ──────────▶   checks the version
 //!                    ◀──────────   Challenge, or Refuse and close
 //!   Accept           ──────────▶   asks its owner
 //!                    ◀──────────   Welcome or JoinRefused, and close
 //! ```
 //!
-//! `Challenge` and `Accept` each answer the other side's nonce: a recorded question is not heard, and a recorded answer not
-//! believed.
+//! `Challenge` and `Accept` each answer the other side's nonce, so that neither a recorded request
+//! nor a recorded answer is accepted.
 //!
-//! Owns the question, the answer and their layout, in the envelope of the handshake. Whether a host is taken in, and under
-//! which number, the owner of the transport decides. A newcomer may ask as often as it likes: its host uuid makes
-//! that one question, to be given one answer.
+//! Owns the request, the answer and their layout, in the envelope of the handshake. The owner of
+//! the transport decides whether a host is admitted, and under which number. A host may ask as
+//! often as it likes: its uuid identifies the request, which always gets the same answer.
 //!
-//! Bodies behind the kind byte, in the primitives of [`tidelock_core::codec`] but for the fixed-width versions:
+//! Bodies after the kind byte, in the encoding of [`tidelock_core::codec`] except for the
+//! fixed-width versions:
 //!
 //! ```text
-//! 4 Join          versions min, max (u16 LE each), host uuid (16 bytes), cluster name (bytes, empty for none),
-//!                 peer, http and resp address (bytes), number of tags, each a name and a value (bytes), data shards
-//!                 that the cluster must have been founded with (0 for any), nonce (16 bytes)
-//! 5 Welcome       cluster id (16 bytes), node, data shards, number of founders, each its address (bytes), number of
-//!                 hosts, each its node, uuid (16 bytes) and peer address (bytes), cluster name (bytes)
-//! 6 JoinRefused   a code (u8: 1 no leader, 2 busy, 3 for good), reason (bytes, UTF-8)
+//! 4 Join          versions min, max (u16 LE each), host uuid (16 bytes), cluster name (bytes,
+//!                 empty for none), peer, http and resp address (bytes), number of tags, each a
+//!                 name and a value (bytes), data shards that the cluster must have been founded
+//!                 with (0 for any), nonce (16 bytes)
+//! 5 Welcome       cluster id (16 bytes), node, replica of the prime shard, data shards, number of
+//!                 founders, each its address (bytes), number of hosts, each its node, uuid
+//!                 (16 bytes) and peer address (bytes), cluster name (bytes)
+//! 6 JoinRefused   a code (u8: 1 no leader, 2 busy, 3 permanent), reason (bytes, UTF-8)
 //! ```
 
 mod ask;
@@ -45,69 +49,70 @@ use uuid::Uuid;
 
 use super::handshake::{FIRST_WITH_NONCES, VersionRange};
 
-/// Longest body of a `Join`: room for twice the tags and addresses that settings allow.
+/// Longest body of a `Join` in bytes: room for twice the tags and addresses that settings allow.
 pub const JOIN_BYTES_MAX: usize = 32 << 10;
 
-/// Longest body of an answer: all that the envelope can announce, room for a thousand hosts and more.
+/// Longest body of an answer in bytes: the most that the envelope can announce, enough for more
+/// than a thousand hosts.
 pub const WELCOME_BYTES_MAX: usize = u16::MAX as usize;
 
-/// Newcomers that wait for their answer at a time; others are told to come back. Each costs an entry of the registry's
-/// log, and a cluster grows by one host at a time.
+/// Most join requests that wait for an answer at a time; further hosts are told to retry. Each
+/// costs an entry of the registry's log, and a cluster grows by one host at a time.
 pub const JOINS_MAX: usize = 4;
 
-/// A newcomer waits no longer for the owner's decision than this; then it is told to come back.
+/// Longest wait for the owner's decision; then the host is told to retry.
 pub const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longest reason of a refusal, in characters; what is longer is cut.
+/// Longest reason of a refusal, in characters; longer ones are truncated.
 const REASON_CHARS_MAX: usize = 1_000;
 
-/// A future that stays on its thread.
+/// A boxed future that stays on its thread.
 pub type LocalBoxFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
-/// Decides about newcomers. To the same host it gives the same answer, however often it asks. Called on the transport's
-/// thread; dropped when it takes longer than [`JOIN_TIMEOUT`].
-pub type JoinDesk = Rc<dyn Fn(JoinRequest) -> LocalBoxFuture<Result<Welcome, JoinRefusal>>>;
+/// Decides about join requests. Repeated requests of one host get the same answer. Called on the
+/// transport's thread; dropped when it takes longer than [`JOIN_TIMEOUT`].
+pub type JoinHandler = Rc<dyn Fn(JoinRequest) -> LocalBoxFuture<Result<Welcome, JoinRefusal>>>;
 
-/// What a newcomer says of itself.
+/// The request of a joining host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinRequest {
-    /// The name of the cluster that it is to join, if its settings give one.
+    /// The name of the cluster to join, if its settings give one.
     pub cluster_name: Option<String>,
-    /// How many data shards its settings expect the cluster to have been founded with, if they say.
+    /// The number of data shards with which the cluster was founded, if its settings give one.
     pub data_shards: Option<u64>,
-    /// The host. Its number is not known yet and 0.
+    /// The host's registry entry, with node number 0 because none is assigned yet.
     pub host: HostInfo,
 }
 
 /// What a new member must know to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// The cluster.
+    /// The id of the cluster.
     pub cluster: Uuid,
-    /// Its name.
+    /// The name of the cluster.
     pub cluster_name: String,
-    /// The newcomer's number, not 0.
+    /// The number assigned to the new member, not 0.
     pub node: NodeId,
-    /// Its replica of the prime shard, not 0.
+    /// The new member's replica of the prime shard, not 0.
     pub replica: ReplicaId,
     /// Peer addresses of the cluster's founders, sorted; at least one.
     pub founders: Vec<String>,
-    /// Data shards, 1 to [`SHARDS_MAX`].
+    /// The number of data shards, 1 to [`SHARDS_MAX`].
     pub data_shards: u64,
-    /// The members, as far as the one that was asked knows them.
+    /// The members that the answering member knows.
     pub hosts: BTreeMap<NodeId, KnownHost>,
 }
 
-/// Why a newcomer is not taken in.
+/// Why a host is not admitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinRefusal {
-    /// No leader is known or reachable, or what became of the entry is not known. To be asked again.
+    /// No leader is known or reachable, or the outcome of the write is unknown. The host retries.
     #[error("the cluster has no leader at the moment")]
     NoLeader,
-    /// Other newcomers are waiting. To be asked again.
+    /// Other hosts are waiting. The host retries.
     #[error("other hosts are joining at the moment")]
     Busy,
-    /// For good, with the reason.
+    /// Permanent, with the reason.
     #[error("{0}")]
     Refused(String),
 }
@@ -126,7 +131,7 @@ impl JoinRequest {
         for text in [name, &host.peer_address, &host.http_address, &host.resp_address] {
             put_bytes(body, text.as_bytes());
         }
-        // As in the log: what stands under an empty name is no tag.
+        // As in the log: the value under an empty name is not a tag, but the Redis Cluster address.
         let cluster = Some(("", &host.resp_cluster_address)).filter(|(_, address)| !address.is_empty());
         put_varint(body, (host.tags.len() + cluster.iter().len()) as u64);
         let tags = host.tags.iter().map(|(name, value)| (name.as_str(), value));
@@ -138,7 +143,8 @@ impl JoinRequest {
         body.put_slice(nonce.as_bytes());
     }
 
-    /// Of one who speaks version 1 alone, so that it can be told why it is refused, only what that version had.
+    /// From a node that speaks nothing but version 1, decodes the fields of that version only, so
+    /// that it can be told why it is refused.
     pub(super) fn decode(body: &[u8]) -> Option<(VersionRange, JoinRequest, Uuid)> {
         let mut decoder = Decoder::new(body);
         let versions = VersionRange { min: read_u16(&mut decoder)?, max: read_u16(&mut decoder)? };
@@ -187,7 +193,7 @@ impl Welcome {
         put_bytes(body, self.cluster_name.as_bytes());
     }
 
-    /// `None` also for what nobody could start from.
+    /// `None` also for a message with which no node could start.
     pub(super) fn decode(body: &[u8]) -> Option<Welcome> {
         let mut decoder = Decoder::new(body);
         let mut welcome = Welcome {
@@ -226,7 +232,7 @@ impl JoinRefusal {
         put_bytes(body, reason.as_bytes());
     }
 
-    /// A code of a later version is a refusal for good: what it asks for is not known here.
+    /// A code of a later version is a permanent refusal, because its meaning is unknown here.
     pub(super) fn decode(body: &[u8]) -> Option<JoinRefusal> {
         let mut decoder = Decoder::new(body);
         Some(match decoder.u8().ok()? {

@@ -103,7 +103,7 @@ fn a_full_queue_drops_what_may_be_dropped() {
         let mut received = vec![0; 4 * 250 + 19];
         puppet.stream.read_exact(&mut received).await.unwrap();
         assert!(received.ends_with(b"must arrive"));
-        // The queue is empty again and takes what it dropped before.
+        // The queue is empty again and accepts what it dropped before.
         node.send(2, vec![1; 242], true);
         puppet.stream.read_exact(&mut received[..250]).await.unwrap();
         assert_eq!(node.transport.counters().frames_dropped.get(), 6);

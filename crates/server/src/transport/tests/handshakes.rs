@@ -1,8 +1,8 @@
-//! Who is let in, and what the others are told.
+//! Which introductions are accepted, and the answers to others.
 
 use super::*;
 
-/// What node 2, which knows nodes 1 to 3 and host 3, answers to an introduction.
+/// The answer of node 2, which knows nodes 1 to 3 and host 3, to an introduction.
 async fn answer_to(message: Message) -> Option<Message> {
     let mut options = options(2, &[(1, "127.0.0.1:1".into()), (3, String::new())]);
     options.accepts =
@@ -18,7 +18,7 @@ async fn answer_to(message: Message) -> Option<Message> {
     if let Some(Message::Refuse { refusal, answers }) = answer {
         assert_eq!(answers, NONCE);
         puppet.expect_closed().await;
-        // A knock is nothing to complain of.
+        // A wake-up is not counted as a refusal.
         let refused = u64::from(refusal != HandshakeRefusal::WrongDirection);
         assert_eq!(node.transport.counters().handshakes_refused.get(), refused);
     }
@@ -48,7 +48,7 @@ fn the_listener_tells_why_it_refuses() {
     });
 }
 
-/// What node 2 answers when the listener that it dials as node 1 introduces itself as `identity`.
+/// The answer of node 2 when the listener that it dials as node 1 introduces itself as `identity`.
 async fn answer_to_listener(identity: Identity) -> Message {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -133,7 +133,8 @@ fn unfinished_handshakes_are_bounded() {
         let mut one_too_many = Puppet::connect(node.address).await;
         one_too_many.expect_closed().await;
         silent.clear();
-        // The listener sees the departed before or after this caller; a peer tries again until there is room.
+        // The listener notices the closed connections before or after this caller; a peer retries
+        // until there is room.
         while node.events.is_empty() {
             let mut puppet = Puppet::connect(node.address).await;
             if puppet.stream.write_all(&hello(identity(2)).encode()).await.is_ok()

@@ -1,4 +1,4 @@
-//! Newcomers at a member's listener, and how they ask.
+//! Join requests at a member's listener, and how hosts ask.
 
 use super::super::join::{AskError, JOINS_MAX, JoinRequest, LocalBoxFuture, Welcome, ask};
 use super::*;
@@ -35,14 +35,14 @@ fn welcome(hosts: u64) -> Welcome {
     }
 }
 
-/// A member, node 1, that decides like that.
+/// A member, node 1, whose join handler is `decide`.
 async fn member(decide: impl Fn(JoinRequest) -> LocalBoxFuture<Decision> + 'static) -> Node {
     let mut options = options(1, &[]);
     options.joins = Rc::new(decide);
     Node::start(options).await
 }
 
-/// One that has always the same answer.
+/// A member that always gives the same answer.
 async fn member_with(decision: Decision) -> Node {
     member(move |_| {
         let decision = decision.clone();
@@ -51,7 +51,7 @@ async fn member_with(decision: Decision) -> Node {
     .await
 }
 
-/// What a member says to a message.
+/// A member's answer to a message.
 async fn answer_to(node: &Node, message: Message) -> Option<Message> {
     let mut puppet = Puppet::connect(node.address).await;
     puppet.say(message).await;
@@ -65,7 +65,7 @@ fn join() -> Message {
 }
 
 impl Puppet {
-    /// What the member says in the end; a challenge is answered.
+    /// The member's final answer, after its challenge if there is one.
     async fn prove(&mut self) -> Option<Message> {
         match self.hear().await {
             Some(Message::Challenge { nonce, answers }) => {
@@ -166,7 +166,7 @@ fn a_host_that_cannot_be_a_newcomer_is_refused_unheard() {
         let unanswered = Message::Refuse { refusal: R::UnsupportedVersion, answers: Uuid::nil() };
         assert_eq!(answer_to(&node, older).await, Some(unanswered));
         assert_eq!(node.transport.counters().handshakes_refused.get(), 3);
-        // Answers are not taken from callers.
+        // Callers cannot send answers.
         assert_eq!(answer_to(&node, Message::Welcome(welcome(1))).await, None);
     });
 }

@@ -1,9 +1,9 @@
-//! Lower nodes that ask to be called, and nodes that learn that they were removed.
+//! Lower nodes that ask to be dialed, and nodes that learn that they were removed.
 
 use super::*;
 use HandshakeRefusal as R;
 
-/// Node 2, which calls node 1 there and, if it failed or lost the link, not again for hours.
+/// Node 2, which dials node 1 once and, if that fails or the link is lost, not again for hours.
 async fn patient(address: SocketAddr) -> Node {
     let mut options = options(2, &[(1, address.to_string())]);
     options.limits.backoff = HOURS;
@@ -57,7 +57,7 @@ fn a_lower_node_knocks_on_until_it_is_known() {
         };
         let mut two = Node::start(distant).await;
         let mut one = Node::start(options(1, &[(2, two.address.to_string())])).await;
-        // Twice it is told that it is a stranger, and takes that for no more than it is.
+        // It is refused as a stranger twice, and does not conclude more than that.
         asked.notified().await;
         asked.notified().await;
         two.set_peers(&[(1, one.address)]);
@@ -96,7 +96,7 @@ fn somebody_else_at_the_address_is_told_so() {
     });
 }
 
-/// A node and the peers that told it of its removal.
+/// A node, and the peers that told it of its removal.
 async fn departed(mut options: TransportOptions) -> (Node, mpsc::UnboundedReceiver<NodeId>) {
     let (sender, told) = mpsc::unbounded_channel();
     options.removed = Rc::new(move |peer| sender.send(peer).unwrap());

@@ -1,4 +1,4 @@
-//! Links from their beginning to their end: the order of events, restarts, the stop.
+//! Links from beginning to end: the order of events, restarts, the stop.
 
 use super::*;
 
@@ -15,7 +15,8 @@ fn a_newer_connection_replaces_the_older_one() {
         node.expect_down(2).await;
         node.expect_up(2).await;
         assert_eq!(node.expect_frame(2).await, "new");
-        // The older connection is closed, and nothing more comes of it: the next event is the newer one's end.
+        // The older connection is closed and delivers nothing more: the next event is the newer
+        // one's end.
         older.expect_closed().await;
         node.send(2, "answer", true);
         newer.stream.read_exact(&mut [0; 14]).await.unwrap();
@@ -30,7 +31,8 @@ fn frames_read_before_the_link_was_replaced_are_not_delivered_after() {
     run(async {
         let mut node = Node::start(options(1, &[(2, String::new())])).await;
         for _ in 0..50 {
-            // The old connection's last frames and the new connection's handshake become readable together.
+            // The old connection's last frames and the new connection's handshake become readable
+            // together.
             let mut older = Puppet::link(node.address, identity(2)).await;
             let mut newer = Puppet::connect(node.address).await;
             let answers = newer.introduce(identity(2)).await;
@@ -68,7 +70,7 @@ fn links_come_back_after_either_side_restarts() {
         two.expect_up(1).await;
         assert_eq!(two.transport.counters().reconnects.get(), 1);
 
-        // This time without a goodbye.
+        // This time without a graceful stop.
         drop(two);
         one.expect_down(2).await;
         let mut two = Node::start(options(2, &[(1, address.to_string())])).await;

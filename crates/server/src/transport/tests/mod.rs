@@ -1,5 +1,5 @@
-//! The transport over real loopback sockets. Nothing sleeps: each step awaits the event it needs, and a test that
-//! waits in vain is ended by [`WATCHDOG`].
+//! The transport over real loopback sockets. Nothing sleeps: each step awaits the event it needs,
+//! and [`WATCHDOG`] fails a test that hangs.
 
 mod frames;
 mod handshakes;
@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 /// Turns a test that hangs into one that fails.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
-/// Waits that no test outlasts: what comes about all the same was not waited for.
+/// Waits longer than any test: an event that happens all the same did not wait.
 const HOURS: BackoffLimits =
     BackoffLimits { min: Duration::from_secs(7_200), max: Duration::from_secs(7_200) };
 
@@ -45,7 +45,7 @@ fn identity(node: u64) -> Identity {
     identity_of(node, 1)
 }
 
-/// A node after so many starts.
+/// A node's identity at its start number `start`.
 fn identity_of(node: u64, start: u64) -> Identity {
     let start = ProcessStart { number: start, instance: Uuid::from_u128(u128::from(1000 * node + start)) };
     Identity { cluster: CLUSTER, node: NodeId(node), host: host(node), start }
@@ -66,7 +66,7 @@ fn options(node: u64, peers: &[(u64, String)]) -> TransportOptions {
     }
 }
 
-/// A transport and what it told its owner.
+/// A transport and the events that it raised.
 struct Node {
     transport: Transport,
     events: mpsc::UnboundedReceiver<Event>,
@@ -126,14 +126,14 @@ async fn pair() -> (Node, Node) {
     (one, two)
 }
 
-/// A peer played by hand.
+/// A peer that the test plays by hand.
 struct Puppet {
     stream: TcpStream,
     buffer: BytesMut,
     chains: FrameChains,
 }
 
-/// What puppets say in place of a random number.
+/// The nonce of puppets, instead of a random one.
 const NONCE: Uuid = Uuid::from_u128(55);
 
 impl Puppet {
@@ -148,7 +148,7 @@ impl Puppet {
         Puppet { stream, buffer: BytesMut::new(), chains: FrameChains::of(nil, nil) }
     }
 
-    /// Introduces itself, and hears who the other side is.
+    /// Introduces itself, and returns the nonce of the other side.
     async fn introduce(&mut self, identity: Identity) -> Uuid {
         self.say(hello(identity)).await;
         let Some(Message::Hello(Hello { nonce, answers, .. })) = self.hear().await else {
@@ -159,7 +159,7 @@ impl Puppet {
         nonce
     }
 
-    /// Connects and introduces itself as `identity`, all the way.
+    /// Connects and completes a handshake as `identity`.
     async fn link(address: SocketAddr, identity: Identity) -> Puppet {
         let mut puppet = Puppet::connect(address).await;
         let answers = puppet.introduce(identity).await;
@@ -187,12 +187,12 @@ impl Puppet {
         self.stream.write_all(&wire).await.unwrap();
     }
 
-    /// The next frame to send.
+    /// The bytes of the next frame to send.
     fn wire(&mut self, payload: &'static [u8]) -> BytesMut {
         wire(payload, &mut self.chains.sent)
     }
 
-    /// Waits until the other side hangs up.
+    /// Waits until the other side closes the connection.
     async fn expect_closed(&mut self) {
         let mut rest = vec![];
         match self.stream.read_to_end(&mut rest).await {

@@ -1,4 +1,4 @@
-//! The set of peers as it changes under standing links.
+//! Changes of the set of peers while links exist.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn peers_that_come_later_are_called_or_may_call() {
         let mut one = Node::start(options(1, &[])).await;
         let mut three = Node::start(options(3, &[])).await;
         let mut two = Node::start(options(2, &[(1, one.address.to_string())])).await;
-        // Node 2 calls node 1, whom it is a stranger to; node 3 is not called until node 2 knows it.
+        // Node 2 dials node 1 as a stranger; it does not dial node 3 until that is added.
         one.set_peers(&[(1, one.address), (2, two.address)]);
         one.expect_up(2).await;
         two.expect_up(1).await;
@@ -16,7 +16,7 @@ fn peers_that_come_later_are_called_or_may_call() {
         three.set_peers(&[(2, two.address)]);
         two.expect_up(3).await;
         three.expect_up(2).await;
-        // The old link stood all the while.
+        // The old link existed all the while.
         two.send(1, "still there", true);
         assert_eq!(one.expect_frame(2).await, "still there");
         assert_eq!(two.transport.counters().reconnects.get(), 0);
@@ -63,7 +63,7 @@ fn a_peer_that_left_is_a_stranger_and_is_not_called() {
         two.set_peers(&[]);
         one.expect_down(2).await;
         two.expect_down(1).await;
-        // Its dialer ends; only the listener would go on.
+        // Its dialer ends; only the listener would continue.
         two.transport.tasks.take().join_next().await.unwrap().unwrap();
         assert_eq!(introductions.get(), 1, "node 2 does not come back");
         one.set_peers(&[]);
@@ -99,7 +99,8 @@ fn a_peer_that_comes_back_while_its_old_link_closes_gets_a_new_one() {
         node.set_peers(&[]);
         let back = node.address;
         node.set_peers(&[(2, back)]);
-        // The default patience is a second; the new connection is there before, and ends the old one.
+        // The default stop timeout is a second; the new connection comes before that, and ends the
+        // old one.
         let mut puppet = Puppet::link(node.address, identity(2)).await;
         node.expect_down(2).await;
         node.expect_up(2).await;

@@ -1,8 +1,8 @@
-//! Which process may speak for a host, and bytes that were recorded and are sent again.
+//! Which process may represent a host, and replays of recorded bytes.
 
 use super::*;
 
-/// A node 1 with node 2 for a peer, and the starts that it is told to keep.
+/// A node 1 with node 2 as a peer, and the starts that it is asked to store.
 async fn remembering() -> (Node, mpsc::UnboundedReceiver<(NodeId, KnownStart)>) {
     let (sender, kept) = mpsc::unbounded_channel();
     let mut options = options(1, &[(2, String::new())]);
@@ -71,7 +71,8 @@ fn a_clone_does_not_replace_the_link_of_the_original() {
     });
 }
 
-/// Node 2, with node 1 for a peer that answers every introduction with this refusal; returns what its owner is told.
+/// Node 2, whose peer node 1 answers every introduction with this refusal; returns the refusals
+/// that its owner receives.
 async fn refused_with(
     refusal: HandshakeRefusal,
     is_fresh: bool,
@@ -140,7 +141,7 @@ fn recorded_bytes_are_refused_when_they_are_sent_again() {
         replay.expect_closed().await;
         assert_eq!(node.transport.counters().handshakes_refused.get(), 1);
 
-        // Even behind a handshake that is answered as it should be, a recorded frame is none.
+        // Even after a valid handshake a recorded frame is invalid.
         let mut half = Puppet::link(node.address, identity(2)).await;
         node.expect_up(2).await;
         half.stream.write_all(&frame).await.unwrap();

@@ -1,10 +1,10 @@
-//! A client that writes exactly the bytes it is given and reads exactly the bytes of one reply.
+//! A client that writes exactly the given bytes and reads exactly the bytes of one reply.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Longer than anything takes: a test that hits it has failed.
+/// Longer than any step takes: a test that reaches it has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One connection.
@@ -25,7 +25,7 @@ impl Client {
         self.stream.get_mut().write_all(bytes)
     }
 
-    /// What of `bytes` the server takes without waiting.
+    /// Sends what the server takes of `bytes` without waiting; returns the number of bytes.
     pub fn try_send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let stream = self.stream.get_mut();
         stream.set_nonblocking(true)?;
@@ -79,7 +79,7 @@ impl Client {
     }
 }
 
-/// A command as clients send it.
+/// The bytes of a command.
 pub fn command(arguments: &[&[u8]]) -> Vec<u8> {
     let mut out = format!("*{}\r\n", arguments.len()).into_bytes();
     for argument in arguments {

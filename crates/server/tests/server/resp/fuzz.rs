@@ -1,8 +1,8 @@
-//! The parser against bytes that nobody means, for as long as `FUZZ_SECONDS` says, or a moment.
+//! Fuzzes the parser with malformed input, for as long as `FUZZ_SECONDS` says, or briefly.
 //!
-//! What it is held to: it never panics, it finds the same commands however the bytes arrive, and what it finds, encoded
-//! again, it finds again. Inputs are mutations of a corpus that is kept (`tests/server/corpus/resp`); one that fails is written
-//! there, so that it is tried for ever.
+//! Properties: it never panics, it finds the same commands however the bytes arrive, and it finds
+//! its own result again when that is encoded. Inputs are mutations of a stored corpus
+//! (`tests/server/corpus/resp`). A failing input is added there, so that it is tested from then on.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use super::client::command;
 
 type Commands = Vec<Vec<Vec<u8>>>;
 
-/// Words that the protocol is made of, to be put anywhere.
+/// Tokens of the protocol, inserted anywhere.
 const WORDS: &[&[u8]] = &[
     b"\r\n",
     b"*",
@@ -38,7 +38,7 @@ const WORDS: &[&[u8]] = &[
     b"\xff",
 ];
 
-/// Inputs tried when no time is given.
+/// Number of inputs without a time limit.
 const INPUTS: u64 = 20_000;
 
 #[test]
@@ -118,7 +118,7 @@ fn encode(arguments: &[Vec<u8>]) -> Vec<u8> {
     command(&arguments.iter().map(Vec::as_slice).collect::<Vec<_>>())
 }
 
-/// All commands up to the first error, and that.
+/// All commands up to the first error, and that error.
 fn commands(bytes: &[u8], piece_bytes: usize) -> (Commands, Option<FrameError>) {
     let (mut parser, mut input, mut found) = (Parser::default(), Vec::new(), Vec::new());
     for piece in bytes.chunks(piece_bytes) {

@@ -1,4 +1,4 @@
-//! A real server on a port of loopback, in a thread of its own, with a clock that a test sets.
+//! A real server on a loopback port, in a separate thread, with a clock that tests set.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -8,19 +8,19 @@ use std::thread::JoinHandle;
 use tidelock_core::types::UnixMillis;
 use tidelock_server::clock::WallClock;
 use tidelock_server::memory::Memory;
-use tidelock_server::resp::{Entrances, RespContext, RespOptions, serve};
+use tidelock_server::resp::{Acceptors, RespContext, RespOptions, serve};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::store::RespStore;
 
-/// What the clock of all servers of this file shows. Only scripts look at it, one after the other.
+/// The clock of all servers of this file. Only the scripts use it, one after the other.
 pub static NOW: AtomicU64 = AtomicU64::new(0);
 
-/// Stops when dropped, and fails the test if the server had panicked.
+/// A running server. Dropping it stops it, and fails the test if the server panicked.
 pub struct Server {
     pub address: SocketAddr,
-    /// Where clients of Redis Cluster are served.
+    /// The address for Redis Cluster clients.
     pub cluster: SocketAddr,
     pub store: RespStore,
     pub memory: Memory,
@@ -33,7 +33,7 @@ impl Server {
         Server::start_within(options, Memory::new(1 << 30))
     }
 
-    /// The same with so much memory for clients.
+    /// Starts a server with this memory budget.
     pub fn start_within(options: RespOptions, memory: Memory) -> Server {
         let store = RespStore::new();
         let (shutdown, stopping) = watch::channel(false);
@@ -48,17 +48,17 @@ impl Server {
                 let addresses = (listener.local_addr().unwrap(), cluster.local_addr().unwrap());
                 started.send(addresses).unwrap();
                 let clock = WallClock(|| UnixMillis(NOW.load(Ordering::Relaxed)));
-                let entrances = Entrances::from((listener, cluster));
+                let acceptors = Acceptors::from((listener, cluster));
                 let mut context = RespContext::new(options, clock);
                 context.memory = limited;
-                serve(entrances, served, Rc::new(context), stopping).await;
+                serve(acceptors, served, Rc::new(context), stopping).await;
             });
         });
         let (address, cluster) = address.recv().unwrap();
         Server { address, cluster, store, memory, shutdown, thread: Some(thread) }
     }
 
-    /// Tells it to stop and waits until it has.
+    /// Asks it to stop and waits until it has.
     pub fn stop(&mut self) {
         self.shutdown.send_replace(true);
         if let Some(thread) = self.thread.take() {

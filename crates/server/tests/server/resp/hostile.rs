@@ -1,4 +1,4 @@
-//! Clients that mean harm, or are just slow: the server stays up, others are served, and memory is bounded.
+//! Malicious and slow clients: the server stays up, others are served, and memory is bounded.
 
 use std::sync::mpsc;
 use std::thread;
@@ -65,7 +65,8 @@ fn a_client_that_never_reads_is_not_read_from_and_others_are_served() {
     let mut greedy = Client::connect(server.address);
     let gets = command(&[b"GET", b"large"]).repeat(10_000);
     let mut sent = 0;
-    // Without room anywhere the server takes no more; each answer asked for is 1 MiB that nobody takes.
+    // Once all buffers are full the server reads no more; each requested reply is 1 MiB, which the
+    // client does not read.
     let mut idle_rounds = 0;
     while idle_rounds < 50 {
         let taken = greedy.try_send(&gets[..]).unwrap();
@@ -125,8 +126,8 @@ fn parts_of_commands_of_all_clients_together_are_bounded() {
     let (told, replies) = mpsc::channel();
     for _ in 0..70 {
         let (mut client, part, told) = (Client::connect(server.address), part.clone(), told.clone());
-        // There is room for fifty, whichever they are. The others are told so, perhaps before they
-        // have sent everything.
+        // There is room for any fifty. The others get an error, perhaps before they have sent
+        // everything.
         thread::spawn(move || {
             drop(client.send(&part));
             told.send(client.reply())
@@ -151,7 +152,7 @@ fn replies_that_nobody_reads_are_bounded_and_others_are_served() {
             client
         })
         .collect();
-    // They ask for 4,000 MiB of replies. Sooner or later there is no memory for one more value.
+    // They request 4,000 MiB of replies. Eventually there is no memory for one more value.
     let several: [&[u8]; 5] = [b"MGET", b"large", b"large", b"large", b"large"];
     while !setup.ask(&several).starts_with(b"-TRYAGAIN ") {}
     let ceiling = server.memory.limit() / 4 * 3;

@@ -1,4 +1,5 @@
-//! The Redis protocol over a store in memory: golden scripts in `scripts`, clients that mean harm in `hostile`.
+//! The Redis protocol over a store in memory: golden scripts in `scripts`, malicious clients in
+//! `hostile`.
 
 mod client;
 mod fuzz;

@@ -1,19 +1,20 @@
 //! Runs the golden scripts of the Redis protocol: each file against a fresh server, byte for byte.
 //!
 //! ```text
-//! NAME argument…                  one command, one reply; `b:` in front: over another connection, `cluster:` over one of a
-//!                                 client of Redis Cluster
-//! raw "bytes" [replies=N]         these bytes, so many replies (1)
-//! clock MILLISECONDS              what time it is from now on
-//! leader-ahead MILLISECONDS       by how much the leaders' clocks are ahead of that one from now on
-//! expire                          what leaders do at a tick
-//! move-slots SLOTS SHARD         they are in that shard from now on
-//! refuse no-leader|unknown-outcome|overloaded|disk-unavailable       what the store answers from now on
-//! accept                          no more of that
+//! NAME argument…                  one command, one reply; prefix `b:`: over another connection,
+//!                                 `cluster:`: over one of a Redis Cluster client
+//! raw "bytes" [replies=N]         sends these bytes, and reads N replies (default 1)
+//! clock MILLISECONDS              sets the clock
+//! leader-ahead MILLISECONDS       sets how far the leaders' clocks are ahead of it
+//! expire                          runs the leaders' expiry
+//! move-slots SLOTS SHARD          moves slots to a shard
+//! refuse no-leader|unknown-outcome|overloaded|disk-unavailable
+//!                                 the store refuses every request from now on
+//! accept                          the store answers again
 //! end                             whether the server has closed the connection
 //! ```
 //!
-//! `{x*100}` in any text stands for a hundred times `x`.
+//! `{x*100}` in any text means a hundred times `x`.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -109,7 +110,7 @@ fn shorten(reply: &[u8]) -> String {
     if text.len() <= SHOWN_MAX { text } else { format!("{}… {} bytes", &text[..100], reply.len()) }
 }
 
-/// Characters up to U+00FF stand for the byte of that number.
+/// Characters up to U+00FF mean the byte of that number.
 fn expand(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = text;

@@ -1,4 +1,5 @@
-//! A store in memory of four shards, each the real machine, that can be told to refuse or to be silent.
+//! A store in memory of four shards, each the real state machine, which can be set to refuse or to
+//! be silent.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -6,20 +7,20 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tidelock_core::command::migration::{Move, MoveReply, MoveStep};
 use tidelock_core::command::{
-    ClusterView, HostInfo, HostView, Page, Read, Refusal, ReplicaView, Reply, Request, ShardView, Standing,
+    ClusterView, HostInfo, HostRole, HostView, Page, Read, Refusal, ReplicaView, Reply, Request, ShardView,
     Target, Write,
 };
 use tidelock_core::control::registry::Registry;
-use tidelock_core::control::registry::migrations::Migration;
-use tidelock_core::control::slot_map::SlotMap;
-use tidelock_core::control::slot_set::SlotSet;
 use tidelock_core::event::{NodeStatus, ShardStatus};
 use tidelock_core::limits::{EXPIRED_KEYS_MAX, MOVE_KEYS_PER_STEP_MAX};
 use tidelock_core::machine::Machine;
 use tidelock_core::slots;
+use tidelock_core::slots::slot_map::SlotMap;
+use tidelock_core::slots::slot_set::SlotSet;
+use tidelock_core::topology::Migration;
 use tidelock_core::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, UnixMillis};
 use tidelock_server::store::{Mailbox, Store};
-use tidelock_server::watch::Hub;
+use tidelock_server::watch::WatchRegistry;
 use uuid::Uuid;
 
 use super::harness::NOW;
@@ -32,19 +33,19 @@ const DATA: &str = "a data shard";
 #[derive(Clone)]
 pub struct RespStore {
     state: Arc<Mutex<State>>,
-    /// Nobody watches here.
-    hub: Arc<Hub>,
+    /// Without watchers.
+    watch_registry: Arc<WatchRegistry>,
 }
 
 pub struct State {
     machines: Vec<Machine>,
-    /// Knows which shard holds which slots.
+    /// Owns the slot map.
     registry: Registry,
-    /// What every request is answered, if set.
+    /// The refusal of every request, if set.
     pub refusal: Option<Refusal>,
-    /// Commands that were handed over, whatever they hold.
+    /// Number of submitted commands.
     pub commands: usize,
-    /// By how much the clocks of the shards' leaders are ahead of the one that the server goes by.
+    /// By how many milliseconds the clocks of the shards' leaders are ahead of the server's.
     pub leader_ahead_ms: i64,
 }
 
@@ -59,7 +60,7 @@ impl RespStore {
             commands: 0,
             leader_ahead_ms: 0,
         }));
-        RespStore { state, hub: Arc::default() }
+        RespStore { state, watch_registry: Arc::default() }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -89,8 +90,8 @@ impl Store for RespStore {
         self.state().leader_ahead_ms
     }
 
-    fn hub(&self) -> &Arc<Hub> {
-        &self.hub
+    fn watch_registry(&self) -> &Arc<WatchRegistry> {
+        &self.watch_registry
     }
 
     async fn status(&self) -> NodeStatus {
@@ -126,14 +127,14 @@ impl Store for RespStore {
 }
 
 impl State {
-    /// What the leaders do at a tick: overdue keys go.
+    /// Runs the leaders' expiry: overdue keys are deleted.
     pub fn expire(&mut self, now: UnixMillis) {
         for (shard, machine) in (1..).map(ShardId).zip(&mut self.machines) {
             machine.apply(LogIndex(1), Write::Expire { shard, now, limit: EXPIRED_KEYS_MAX });
         }
     }
 
-    /// Slots move to another shard, by the steps that the leader of their giver takes.
+    /// Moves slots to another shard, by the steps of the giver's leader.
     pub fn move_slots(&mut self, slots: &SlotSet, to: ShardId) {
         self.registry.move_slots(LogIndex(1), slots, to);
         let migrations = self.registry.migrations().clone();
@@ -170,7 +171,7 @@ impl State {
         }
     }
 
-    /// What time it is by the leaders' clocks.
+    /// The current time by the leaders' clocks.
     fn leader_time(&self) -> UnixMillis {
         UnixMillis(NOW.load(Ordering::Relaxed).saturating_add_signed(self.leader_ahead_ms))
     }
@@ -186,7 +187,7 @@ impl State {
         self.registry.view().slots.shard_of(slots::slot_of(key))
     }
 
-    /// The shard of some keys, as they are together now.
+    /// The shard of several keys, if they are all in one now.
     fn shard_of_all<'a>(&self, mut keys: impl Iterator<Item = &'a [u8]>) -> Result<ShardId, Refusal> {
         let shard = self.shard_of(keys.next().expect("a key"));
         keys.all(|key| self.shard_of(key) == shard).then_some(shard).ok_or(Refusal::CrossShard)
@@ -254,7 +255,7 @@ impl State {
     }
 }
 
-/// An answer without what the shard owned when it gave it.
+/// A reply without the slots that the shard owned.
 fn plain(reply: Reply) -> Reply {
     if let Reply::Part { reply, .. } = reply { *reply } else { reply }
 }
@@ -278,7 +279,7 @@ fn cluster() -> ClusterView {
         updated: LogIndex(1),
         connected: node != 3,
         clock: None,
-        standing: Standing::Voter,
+        standing: HostRole::Voter,
         draining: false,
         dead: false,
     };

@@ -1,18 +1,18 @@
-//! Each property broken once.
+//! One test with a violation for each property.
 
 use tidelock_core::command::ConfigRead;
 use tidelock_core::command::config::{ChangeView, Export, HistoryPage, Policy, Stamp};
 use tidelock_core::types::NodeId;
 
 use super::*;
-use crate::watching::Told;
+use crate::watcher::WatchedContent;
 
-/// What clients and watchers saw of one namespace with one pair `p` and one container `c` of it.
+/// Observations of clients and watchers of one namespace with one pair `p` and one container `c`.
 #[derive(Default)]
-struct Story {
+struct HistoryBuilder {
     history: History,
     revisions: Vec<RevisionView>,
-    told: Vec<Told>,
+    told: Vec<WatchedContent>,
 }
 
 fn name() -> Name {
@@ -36,7 +36,7 @@ fn container() -> Arc<Container> {
     })
 }
 
-impl Story {
+impl HistoryBuilder {
     fn ask(&mut self, request: Request) -> Token {
         self.history.invoke(Incarnation { node: NodeId(1), life: 1 }, request, true)
     }
@@ -44,12 +44,12 @@ impl Story {
     fn publish(&mut self, number: i64) -> Token {
         let stamp = Stamp { author: self.history.next_token().0.to_string().into(), ..Stamp::default() };
         let changes = vec![Change::PutPair { key: "p".into(), value: Value::Int(number), retype: false }];
-        let deed = Deed::Publish { changes, create: false };
+        let operation = ConfigOperation::Publish { changes, create: false };
         self.ask(Request::Write(Write::Config(ConfigWrite {
             namespace: name(),
             stamp,
             expected: None,
-            deed,
+            operation,
         })))
     }
 
@@ -71,7 +71,7 @@ impl Story {
         self.query(Query::Pair { key: "p".into(), at: None }, consistency)
     }
 
-    /// A revision of history that makes `p` what it was not.
+    /// A revision in the history that gives `p` a new value.
     fn revision(&mut self, number: u64, author: Token, (before, after): (i64, i64)) {
         let content = |number| Some(Content::Pair(pair(number)));
         let change =
@@ -81,14 +81,14 @@ impl Story {
     }
 
     /// Two revisions, both acknowledged, the second of which is the last.
-    fn two() -> Story {
-        let mut story = Story::default();
+    fn two() -> HistoryBuilder {
+        let mut history_builder = HistoryBuilder::default();
         for (revision, number) in [(1, 10), (2, 20)] {
-            let token = story.publish(number);
-            story.done(token, revision);
-            story.revision(revision, token, (number - 10, number));
+            let token = history_builder.publish(number);
+            history_builder.done(token, revision);
+            history_builder.revision(revision, token, (number - 10, number));
         }
-        story
+        history_builder
     }
 
     fn judge(mut self) -> Result<(), Violation> {
@@ -127,147 +127,147 @@ impl Story {
     }
 }
 
-fn told(revision: u64, document: &str) -> Told {
-    Told { revision, document: Some(document.into()), after_gap: false }
+fn told(revision: u64, document: &str) -> WatchedContent {
+    WatchedContent { revision, document: Some(document.into()), after_gap: false }
 }
 
-fn blamed(story: Story, part: &str) {
-    let violation = story.judge().expect_err("a violation");
+fn blamed(history_builder: HistoryBuilder, part: &str) {
+    let violation = history_builder.judge().expect_err("a violation");
     assert!(violation.message.contains(part), "{violation}");
 }
 
 #[test]
 fn an_honest_story_holds() {
-    let mut story = Story::two();
-    let read = story.get(Consistency::Linearizable);
-    story.sees(read, 2, 20);
-    let read = story.get(Consistency::Stale);
-    story.sees(read, 1, 10);
-    story.told = vec![told(1, r#"{"f":10}"#), told(2, r#"{"f":20}"#)];
-    assert_eq!(story.judge(), Ok(()));
+    let mut history_builder = HistoryBuilder::two();
+    let read = history_builder.get(Consistency::Linearizable);
+    history_builder.sees(read, 2, 20);
+    let read = history_builder.get(Consistency::Stale);
+    history_builder.sees(read, 1, 10);
+    history_builder.told = vec![told(1, r#"{"f":10}"#), told(2, r#"{"f":20}"#)];
+    assert_eq!(history_builder.judge(), Ok(()));
 }
 
 #[test]
 fn a_lost_change_is_noticed() {
-    let mut story = Story::two();
-    let (lost, last) = (story.publish(30), story.publish(40));
-    story.done(lost, 3);
-    story.done(last, 4);
-    story.revision(4, last, (20, 40));
-    blamed(story, "is not in history");
+    let mut history_builder = HistoryBuilder::two();
+    let (lost, last) = (history_builder.publish(30), history_builder.publish(40));
+    history_builder.done(lost, 3);
+    history_builder.done(last, 4);
+    history_builder.revision(4, last, (20, 40));
+    blamed(history_builder, "is not in history");
 }
 
 #[test]
 fn a_change_that_was_refused_or_made_twice_is_noticed() {
-    let mut story = Story::two();
-    let token = story.publish(30);
+    let mut history_builder = HistoryBuilder::two();
+    let token = history_builder.publish(30);
     let refused = Reply::Refused(tidelock_core::command::Refusal::NoLeader);
-    assert!(story.history.answer(token, refused));
-    story.revision(3, token, (20, 30));
-    blamed(story, "which was told");
-    let mut story = Story::two();
-    story.revision(3, Token(2), (20, 20));
-    blamed(story, "was told revision 2 and made 3");
-    let mut story = Story::two();
-    let lost = story.publish(30);
-    story.revision(3, lost, (20, 30));
-    story.revision(4, lost, (30, 30));
-    blamed(story, "made revisions 3 and 4");
+    assert!(history_builder.history.answer(token, refused));
+    history_builder.revision(3, token, (20, 30));
+    blamed(history_builder, "which was told");
+    let mut history_builder = HistoryBuilder::two();
+    history_builder.revision(3, Token(2), (20, 20));
+    blamed(history_builder, "was told revision 2 and made 3");
+    let mut history_builder = HistoryBuilder::two();
+    let lost = history_builder.publish(30);
+    history_builder.revision(3, lost, (20, 30));
+    history_builder.revision(4, lost, (30, 30));
+    blamed(history_builder, "made revisions 3 and 4");
 }
 
 #[test]
 fn revisions_that_contradict_real_time_are_noticed() {
-    let mut story = Story::two();
-    let token = story.publish(30);
-    story.done(token, 2);
-    blamed(story, "both made revision 2");
-    let mut story = Story::default();
+    let mut history_builder = HistoryBuilder::two();
+    let token = history_builder.publish(30);
+    history_builder.done(token, 2);
+    blamed(history_builder, "both made revision 2");
+    let mut history_builder = HistoryBuilder::default();
     for (revision, number) in [(2, 20), (1, 10)] {
-        let token = story.publish(number);
-        story.done(token, revision);
+        let token = history_builder.publish(number);
+        history_builder.done(token, revision);
     }
-    blamed(story, "made revision 1 after");
+    blamed(history_builder, "made revision 1 after");
 }
 
 #[test]
 fn a_read_of_the_past_or_of_what_never_was_is_noticed() {
-    let mut story = Story::two();
-    let read = story.get(Consistency::Linearizable);
-    story.sees(read, 1, 10);
-    blamed(story, "saw revision 1 after");
-    let mut story = Story::two();
-    let read = story.get(Consistency::Linearizable);
-    story.sees(read, 2, 30);
-    blamed(story, "read 3 of revision 2 saw");
-    let mut story = Story::two();
+    let mut history_builder = HistoryBuilder::two();
+    let read = history_builder.get(Consistency::Linearizable);
+    history_builder.sees(read, 1, 10);
+    blamed(history_builder, "saw revision 1 after");
+    let mut history_builder = HistoryBuilder::two();
+    let read = history_builder.get(Consistency::Linearizable);
+    history_builder.sees(read, 2, 30);
+    blamed(history_builder, "read 3 of revision 2 saw");
+    let mut history_builder = HistoryBuilder::two();
     for (revision, number) in [(2, 20), (1, 10)] {
-        let read = story.get(Consistency::Stale);
-        story.sees(read, revision, number);
+        let read = history_builder.get(Consistency::Stale);
+        history_builder.sees(read, revision, number);
     }
-    blamed(story, "went back");
+    blamed(history_builder, "went back");
 }
 
 #[test]
 fn a_revision_that_did_something_else_is_noticed() {
-    let mut story = Story::two();
-    let token = story.publish(30);
-    story.done(token, 3);
-    story.revision(3, token, (20, 31));
-    blamed(story, "revision 3 of 3 is");
-    let mut story = Story::two();
-    let token = story.publish(30);
-    story.done(token, 3);
-    story.revision(3, token, (21, 30));
-    blamed(story, "says that");
+    let mut history_builder = HistoryBuilder::two();
+    let token = history_builder.publish(30);
+    history_builder.done(token, 3);
+    history_builder.revision(3, token, (20, 31));
+    blamed(history_builder, "revision 3 of 3 is");
+    let mut history_builder = HistoryBuilder::two();
+    let token = history_builder.publish(30);
+    history_builder.done(token, 3);
+    history_builder.revision(3, token, (21, 30));
+    blamed(history_builder, "says that");
 }
 
 #[test]
 fn a_pair_that_did_not_keep_its_datatype_is_noticed() {
-    let story = |retype| {
-        let mut story = Story::two();
-        let token = story.history.next_token();
+    let history_builder = |retype| {
+        let mut history_builder = HistoryBuilder::two();
+        let token = history_builder.history.next_token();
         let stamp = Stamp { author: token.0.to_string().into(), ..Stamp::default() };
         let value = Value::text("x");
-        let deed = Deed::Publish {
+        let operation = ConfigOperation::Publish {
             changes: vec![Change::PutPair { key: "p".into(), value: value.clone(), retype }],
             create: false,
         };
-        let write = ConfigWrite { namespace: name(), stamp: stamp.clone(), expected: None, deed };
-        story.ask(Request::Write(Write::Config(write)));
-        story.done(token, 3);
+        let write = ConfigWrite { namespace: name(), stamp: stamp.clone(), expected: None, operation };
+        history_builder.ask(Request::Write(Write::Config(write)));
+        history_builder.done(token, 3);
         let change = ChangeView {
             item: Item::Pair("p".into()),
             before: Some(Content::Pair(pair(20))),
             after: Some(Content::Pair(Arc::new(Pair { value, revision: 3 }))),
         };
-        story.revisions.push(RevisionView {
+        history_builder.revisions.push(RevisionView {
             number: 3,
             stamp,
             action: Action::Publish,
             changes: vec![change],
         });
-        story
+        history_builder
     };
-    assert_eq!(story(true).judge(), Ok(()));
-    blamed(story(false), "gave away a datatype");
+    assert_eq!(history_builder(true).judge(), Ok(()));
+    blamed(history_builder(false), "gave away a datatype");
 }
 
 #[test]
 fn a_watcher_who_misses_repeats_or_dreams_is_noticed() {
     let three = || {
-        let mut story = Story::two();
-        let token = story.publish(30);
-        story.done(token, 3);
-        story.revision(3, token, (20, 30));
-        story
+        let mut history_builder = HistoryBuilder::two();
+        let token = history_builder.publish(30);
+        history_builder.done(token, 3);
+        history_builder.revision(3, token, (20, 30));
+        history_builder
     };
     let (second, third) = (told(2, r#"{"f":20}"#), told(3, r#"{"f":30}"#));
-    let story = |told: &[Told]| Story { told: told.to_vec(), ..three() };
-    assert_eq!(story(&[second.clone(), third.clone()]).judge(), Ok(()));
-    blamed(story(std::slice::from_ref(&third)), "was not told of revision 2");
-    let after_gap = Told { after_gap: true, ..third.clone() };
-    assert_eq!(story(&[after_gap]).judge(), Ok(()), "it was told that something is missing");
-    blamed(story(&[second.clone(), second.clone()]), "before 2");
-    blamed(story(&[third.clone(), second]), "before 2");
-    blamed(story(&[told(2, r#"{"f":21}"#), third]), "was told wrongly");
+    let history_builder = |told: &[WatchedContent]| HistoryBuilder { told: told.to_vec(), ..three() };
+    assert_eq!(history_builder(&[second.clone(), third.clone()]).judge(), Ok(()));
+    blamed(history_builder(std::slice::from_ref(&third)), "was not told of revision 2");
+    let after_gap = WatchedContent { after_gap: true, ..third.clone() };
+    assert_eq!(history_builder(&[after_gap]).judge(), Ok(()), "it was told that something is missing");
+    blamed(history_builder(&[second.clone(), second.clone()]), "before 2");
+    blamed(history_builder(&[third.clone(), second]), "before 2");
+    blamed(history_builder(&[told(2, r#"{"f":21}"#), third]), "was told wrongly");
 }

@@ -1,33 +1,35 @@
-//! What the commands of a shard make of namespaces that come and go, put together apart from the core.
+//! A model of namespaces that are created and deleted by a shard's commands, independent of the
+//! core.
 //!
-//! Owns every state that a namespace was ever in, by life and revision, and from which place of the log on it was in it.
+//! Owns every state that a namespace was ever in, by life and revision, and the log position at
+//! which the state began.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use tidelock_core::command::ConfigWrite;
-use tidelock_core::command::config::{Change, Deed, Item, Name, Policy};
+use tidelock_core::command::config::{Change, ConfigOperation, Item, Name, Policy};
 
 use super::super::config::State;
 
-/// What a command is answered with.
+/// The answer to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// The revision, and whether the command changed anything.
     Done((u64, bool)),
-    /// It cannot be; nothing changed.
+    /// It was refused; nothing changed.
     Failed,
 }
 
 /// A namespace from its creation to its deletion.
 #[derive(Debug, Default)]
-pub struct Life {
+pub struct Lifetime {
     began: u64,
-    /// By revision, without gaps: what it held since then, and who made it so.
+    /// By revision, without gaps: the content since then, and its author.
     states: BTreeMap<u64, (State, Option<u64>)>,
 }
 
-impl Life {
+impl Lifetime {
     /// Its first revision.
     pub fn first(&self) -> u64 {
         self.began + 1
@@ -37,7 +39,7 @@ impl Life {
         self.states.last_key_value().map_or(self.began, |(revision, _)| *revision)
     }
 
-    /// Whether a revision is one of its own.
+    /// Whether a revision belongs to this life.
     pub fn contains(&self, revision: u64) -> bool {
         (self.first()..=self.newest()).contains(&revision)
     }
@@ -47,22 +49,22 @@ impl Life {
         self.first().max((newest + 1).saturating_sub(Policy::default().revisions))
     }
 
-    /// What it held as of a revision that was kept when `newest` was the newest.
+    /// The content as of a revision that was kept when `newest` was the newest.
     pub fn at(&self, revision: u64, newest: u64) -> Option<&State> {
         (self.oldest(newest)..=newest).contains(&revision).then(|| self.content(revision)).flatten()
     }
 
-    /// What it held as of a revision, kept or not.
+    /// The content as of a revision, kept or not.
     pub fn content(&self, revision: u64) -> Option<&State> {
         self.states.get(&revision).map(|(state, _)| state)
     }
 
-    /// Who made a revision.
+    /// The author of a revision.
     pub fn author(&self, revision: u64) -> Option<u64> {
         self.states.get(&revision).and_then(|(_, author)| *author)
     }
 
-    /// The revisions by which a container resolved to something else.
+    /// The revisions that changed a container's document.
     pub fn changes<'a>(&'a self, key: &'a str) -> impl Iterator<Item = (u64, Option<String>)> + 'a {
         let mut before = None;
         self.states.iter().filter_map(move |(revision, (state, _))| {
@@ -74,36 +76,36 @@ impl Life {
     }
 }
 
-/// Which of its lives a namespace is in, and at which revision, if it is there.
-type Standing = Option<(usize, u64)>;
+/// The present life and revision of a namespace, if it exists.
+type Presence = Option<(usize, u64)>;
 
-/// All namespaces of a shard that come and go.
+/// All namespaces of a shard that are created and deleted.
 #[derive(Debug, Default)]
 pub struct Model {
-    lives: BTreeMap<Name, Vec<Life>>,
-    /// From which place on each is in which life, at which revision.
-    past: BTreeMap<Name, Vec<(usize, Standing)>>,
-    /// The highest revision of all that were deleted.
+    lives: BTreeMap<Name, Vec<Lifetime>>,
+    /// By log position, the life and revision of each.
+    past: BTreeMap<Name, Vec<(usize, Presence)>>,
+    /// The highest revision of all deleted namespaces.
     floor: u64,
 }
 
 impl Model {
-    /// Those that there ever were.
+    /// All namespaces that ever existed.
     pub fn names(&self) -> impl Iterator<Item = &Name> {
         self.past.keys()
     }
 
-    /// All lives of one.
-    pub fn lives(&self, name: &Name) -> &[Life] {
+    /// All lives of one namespace.
+    pub fn lives(&self, name: &Name) -> &[Lifetime] {
         self.lives.get(name).map_or(&[], |lives| lives)
     }
 
-    /// What a namespace was between these places, with the first place each.
+    /// The states of a namespace between these log positions, each with its first position.
     pub fn states(
         &self,
         name: &Name,
         places: RangeInclusive<usize>,
-    ) -> impl Iterator<Item = (usize, Option<(&Life, u64)>)> {
+    ) -> impl Iterator<Item = (usize, Option<(&Lifetime, u64)>)> {
         let past = self.past.get(name).map_or(&[][..], |past| past);
         let lives = self.lives(name);
         let begins = [(0, None)].into_iter().chain(past.iter().copied());
@@ -115,24 +117,28 @@ impl Model {
         })
     }
 
-    fn now(&self, name: &Name) -> Standing {
+    fn now(&self, name: &Name) -> Presence {
         self.past.get(name).and_then(|past| past.last()).and_then(|(_, state)| *state)
     }
 
-    /// Works off the command at a place of the log.
+    /// Applies the command at a log position.
     pub fn apply(&mut self, place: usize, write: &ConfigWrite) -> Expected {
         let now = self.now(&write.namespace);
         let revision = now.map_or(0, |(_, revision)| revision);
         if write.expected.is_some_and(|expected| expected != revision) {
             return Expected::Failed;
         }
-        let made = match (now, &write.deed) {
-            (None, Deed::Create | Deed::Publish { create: true, .. }) => return self.begin(place, write),
-            (None, _) | (Some(_), Deed::Create) => return Expected::Failed,
-            (Some((life, _)), Deed::Delete { force }) => return self.end((place, write), life, *force),
-            (Some((life, _)), deed) => {
+        let made = match (now, &write.operation) {
+            (None, ConfigOperation::Create | ConfigOperation::Publish { create: true, .. }) => {
+                return self.begin(place, write);
+            }
+            (None, _) | (Some(_), ConfigOperation::Create) => return Expected::Failed,
+            (Some((life, _)), ConfigOperation::Delete { force }) => {
+                return self.end((place, write), life, *force);
+            }
+            (Some((life, _)), operation) => {
                 let life = &self.lives[&write.namespace][life];
-                outcome(life, revision, deed)
+                outcome(life, revision, operation)
             }
         };
         match made {
@@ -142,22 +148,22 @@ impl Model {
         }
     }
 
-    /// The namespace comes into being, unless what is to be in it cannot be.
+    /// Creates the namespace, unless its content is invalid.
     fn begin(&mut self, place: usize, write: &ConfigWrite) -> Expected {
         let mut state = State::default();
-        if let Deed::Publish { changes, .. } = &write.deed {
+        if let ConfigOperation::Publish { changes, .. } = &write.operation {
             match published(&state, changes) {
                 None => return Expected::Failed,
                 Some(published) => state = published,
             }
         }
-        let life = Life { began: self.floor, ..Life::default() };
+        let life = Lifetime { began: self.floor, ..Lifetime::default() };
         let lives = self.lives.entry(write.namespace.clone()).or_default();
         lives.push(life);
         self.advance(place, write, state)
     }
 
-    /// The newest life goes on with the next revision.
+    /// Adds the next revision to the newest life.
     fn advance(&mut self, place: usize, write: &ConfigWrite, state: State) -> Expected {
         let lives = self.lives.entry(write.namespace.clone()).or_default();
         let number = lives.len() - 1;
@@ -180,12 +186,12 @@ impl Model {
     }
 }
 
-/// What a change of a namespace that is there leads to: nothing at all, the same again, or another content.
-fn outcome(life: &Life, newest: u64, deed: &Deed) -> Option<Option<State>> {
+/// The result of a change of an existing namespace: refused, unchanged, or new content.
+fn outcome(life: &Lifetime, newest: u64, operation: &ConfigOperation) -> Option<Option<State>> {
     let before = life.content(newest)?;
-    let after = match deed {
-        Deed::Publish { changes, .. } => published(before, changes)?,
-        Deed::Rollback { to, item } => {
+    let after = match operation {
+        ConfigOperation::Publish { changes, .. } => published(before, changes)?,
+        ConfigOperation::Rollback { to, item } => {
             let target = life.at(*to, newest)?;
             match item {
                 None => target.clone(),
@@ -200,12 +206,14 @@ fn outcome(life: &Life, newest: u64, deed: &Deed) -> Option<Option<State>> {
                 }
             }
         }
-        Deed::SetPolicy(_) | Deed::Create | Deed::Delete { .. } => return None,
+        ConfigOperation::SetPolicy(_) | ConfigOperation::Create | ConfigOperation::Delete { .. } => {
+            return None;
+        }
     };
     after.is_whole().then(|| (after != *before).then_some(after))
 }
 
-/// The content after these changes, or none if they cannot be made.
+/// The content after these changes, or `None` if they are invalid.
 fn published(before: &State, changes: &[Change]) -> Option<State> {
     let mut after = before.clone();
     for change in changes {
@@ -227,7 +235,7 @@ impl State {
         }
     }
 
-    /// Whether every container refers to pairs that are there.
+    /// Whether every container refers only to existing pairs.
     fn is_whole(&self) -> bool {
         let fields = self.containers.values().flatten();
         fields.flat_map(|(_, refers)| refers.pairs()).all(|pair| self.pairs.contains_key(pair))

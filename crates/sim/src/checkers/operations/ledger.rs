@@ -1,13 +1,14 @@
-//! The log of each shard as the cluster committed it, and what the clocks showed.
+//! The committed log of each shard, and the times that the clocks showed.
 //!
-//! Owns the collection while a run goes on; snapshots cut the logs themselves. That replicas agree on it, `agreement` sees to.
+//! Owns the collection during a run, because snapshots truncate the logs themselves. `agreement`
+//! checks that replicas agree on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidelock_core::command::Write;
 use tidelock_core::types::{LogIndex, NodeId, ShardId, Term, UnixMillis};
 
-/// Everything that was committed.
+/// Everything committed so far.
 #[derive(Debug, Default)]
 pub struct Ledger {
     shards: BTreeMap<ShardId, Log>,
@@ -24,7 +25,8 @@ struct Log {
 }
 
 impl Ledger {
-    /// Takes in what a replica calls committed and nobody did before. `entry` is asked for indexes up to `committed`.
+    /// Adds the entries that a replica was the first to commit. `entry` is called for indexes up to
+    /// `committed`.
     pub fn observe(
         &mut self,
         shard: ShardId,
@@ -41,7 +43,7 @@ impl Ledger {
         }
     }
 
-    /// A node was told what time it is.
+    /// The clock of a node showed this time.
     pub fn clock(&mut self, node: NodeId, time: UnixMillis) {
         self.clocks.insert((time, node));
     }
@@ -63,8 +65,8 @@ impl Ledger {
     }
 
     /// Whether the clock of the node that proposed a write ever showed this time. `place` counts
-    /// the writes of the shard from 0. Of a leader that was never seen leading, because it died in that
-    /// turn, anything is believed.
+    /// the writes of the shard from 0. Any time is accepted for a leader that was never seen
+    /// leading, because it died in the turn in which it was elected.
     pub fn was_shown_to_proposer(&self, (shard, place): (ShardId, usize), time: UnixMillis) -> bool {
         let term = self.shards.get(&shard).and_then(|log| log.terms.get(place));
         let proposer = term.and_then(|term| self.leaders.get(&(shard, *term)));

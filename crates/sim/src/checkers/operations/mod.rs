@@ -1,14 +1,16 @@
-//! Transactions, numbers and keys that expire: the committed log, worked off by a model, explains every answer.
+//! Checks transactions, numbers and keys that expire: a model replays the committed log, which must
+//! explain every answer.
 //!
-//! What became of a command of unknown outcome cannot be told from values here, as it can for plain keys: numbers add up, values
-//! grow, and keys go by themselves. So the judge knows the log. It holds against each other:
+//! For plain keys, values show the effect of a command of unknown outcome. Here they do not:
+//! numbers add up, values grow, and keys expire. So this checker uses the log. It compares:
 //!
-//! 1. The log and the history: what was answered stands in the log once, what was refused never.
-//! 2. The answers and the model: each is what the model says at that place of the log.
-//! 3. The order and real time: what was answered before something else was asked for stands before it. A read has a place, too,
-//!    between two commands, from which its answer follows.
-//! 4. Time: keys only go by a time that the clock of a node has shown, and a time to live is counted by the clock of the
-//!    leader that proposed it.
+//! 1. The log and the history: an acknowledged command is in the log once, a refused one is not.
+//! 2. The answers and the model: each answer is the model's at that log position.
+//! 3. The order and real time: a command that was answered before another was requested comes
+//!    before it in the log. A read, too, has a position between two commands from which its answer
+//!    follows.
+//! 4. Time: keys expire only at a time that the clock of a node has shown, and a time to live is
+//!    measured by the clock of the leader that proposed it.
 
 mod ledger;
 mod model;
@@ -31,13 +33,13 @@ use crate::history::{History, Moment, Operation};
 
 const CHECKER: &str = "operations";
 
-/// What a key held, by the number of commands after which it did.
+/// The states of a key, by the number of commands applied before.
 type Past = BTreeMap<Bytes, Vec<(usize, Option<Held>)>>;
 
 /// Judges every operation of a finished run.
 pub fn check(history: &History, ledger: &Ledger) -> Result<(), Violation> {
     let mut done = BTreeMap::new();
-    // While slots move, the states of a key stand in several logs.
+    // While slots move, the states of a key are in several logs.
     let is_moving =
         ledger.shards().any(|(_, writes)| writes.iter().any(|write| matches!(write, Write::Move(_))));
     for (shard, writes) in ledger.shards() {
@@ -65,9 +67,9 @@ pub fn check(history: &History, ledger: &Ledger) -> Result<(), Violation> {
     Ok(())
 }
 
-/// A shard's log, worked off.
-struct Judged {
-    /// After how many commands each of ours was done.
+/// A shard's replayed log.
+struct ReplayedLog {
+    /// For each client command, how many commands had been applied after it.
     places: BTreeMap<Token, usize>,
     past: Past,
     commands: usize,
@@ -77,10 +79,10 @@ fn judge_writes(
     history: &History,
     ledger: &Ledger,
     (shard, writes): (ShardId, &[Write]),
-) -> Result<Judged, Violation> {
-    let mut judged = Judged { places: BTreeMap::new(), past: Past::new(), commands: writes.len() };
+) -> Result<ReplayedLog, Violation> {
+    let mut judged = ReplayedLog { places: BTreeMap::new(), past: Past::new(), commands: writes.len() };
     let mut model = Model::default();
-    // The latest request of those that stand further back.
+    // The latest request among the commands further back in the log.
     let mut latest: Option<&Operation> = None;
     for (place, write) in (1..).zip(writes) {
         if let Write::Expire { now, .. } = write
@@ -97,7 +99,7 @@ fn judge_writes(
         let expected = model.apply(write);
         remember(&mut judged.past, place, &before, &model);
         if expected == Some(Reply::Refused(Refusal::NotHere)) {
-            // It was tried again elsewhere.
+            // It was retried on another shard.
             continue;
         }
         let Some(operation) = token_in(write).and_then(|token| history.operation(token)) else { continue };
@@ -138,7 +140,7 @@ fn is_relative(write: &Write) -> bool {
     })
 }
 
-/// Whether a command of the log is the one that was asked for; where it goes follows from its keys.
+/// Whether a command of the log is the one that was requested; its shard follows from its keys.
 /// `by_leader` says whether the clock of the leader that proposed it showed a time.
 fn is_same(asked: &Write, logged: &Write, by_leader: &impl Fn(UnixMillis) -> bool) -> bool {
     match (asked, logged) {
@@ -153,8 +155,7 @@ fn is_same(asked: &Write, logged: &Write, by_leader: &impl Fn(UnixMillis) -> boo
     }
 }
 
-/// As [`is_same`]. A time to live stands in the log as the time at which it ends, one that has
-/// passed as 0.
+/// As [`is_same`]. In the log a time to live is the time at which it ends, or 0 if that has passed.
 fn is_same_operation(asked: Asked<'_>, logged: Asked<'_>, by_leader: &impl Fn(UnixMillis) -> bool) -> bool {
     let counted = |after_ms: u64, at: UnixMillis| {
         at.0.checked_sub(after_ms).is_some_and(|proposed| by_leader(UnixMillis(proposed)))
@@ -193,7 +194,7 @@ fn remember(past: &mut Past, place: usize, before: &BTreeMap<Bytes, Held>, model
 }
 
 /// Finds a place for each read, the earliest one, in the order of their answers.
-fn judge_reads(history: &History, judged: &Judged) -> Result<(), Violation> {
+fn judge_reads(history: &History, judged: &ReplayedLog) -> Result<(), Violation> {
     let mut reads: Vec<(&Operation, (&Operations, usize), bool)> = Vec::new();
     for operation in history.operations() {
         if let (
@@ -233,7 +234,7 @@ fn judge_reads(history: &History, judged: &Judged) -> Result<(), Violation> {
 }
 
 /// Whether a read is one of this shard: all keys of a shard have the same tag.
-fn is_of(operations: &Operations, judged: &Judged) -> bool {
+fn is_of(operations: &Operations, judged: &ReplayedLog) -> bool {
     let tag = |key: &[u8]| key.split(|&byte| byte == b'}').next().map(<[u8]>::to_vec);
     let Some(asked) = operations.iter().next().and_then(|operation| tag(operation.key())) else {
         return false;
@@ -241,10 +242,10 @@ fn is_of(operations: &Operations, judged: &Judged) -> bool {
     judged.past.keys().any(|key| tag(key).as_ref() == Some(&asked))
 }
 
-/// Whether a read of `operations` at `place` is answered so, with what the asker had no room for
-/// left out and nothing else.
+/// Whether a read of `operations` at `place` gives this answer; only values beyond the reader's
+/// byte limit may be left out.
 fn explains(
-    judged: &Judged,
+    judged: &ReplayedLog,
     place: usize,
     (operations, bytes_max): (&Operations, usize),
     operation: &Operation,
@@ -260,7 +261,8 @@ fn explains(
     expected.finish() == *replies
 }
 
-/// When a command had certainly been done: what is not known to have happened may happen at any later time.
+/// When a command had certainly been applied. One of unknown outcome may be applied at any later
+/// time.
 fn settled(operation: &Operation) -> Moment {
     match operation.reply() {
         None | Some(Reply::Refused(_)) => Moment::NEVER,

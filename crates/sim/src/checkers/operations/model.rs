@@ -1,6 +1,7 @@
-//! What commands do to a shard, written a second time and as plainly as can be: the judge of the store's own machine.
+//! A second, simple implementation of commands on a shard, with which the store's own machine is
+//! compared.
 //!
-//! Owns a model of one data shard: a map, a revision, and nothing that makes it fast.
+//! Owns a model of one data shard: a map and a revision, without optimisations.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +10,14 @@ use tidelock_core::command::{
     Condition, Exchange, Expiry, ExpiryCondition, Move, MoveStep, Operation, OperationRepliesBuilder,
     OperationReply, Refusal, Rejection, Reply, Set, SetCondition, Write,
 };
-use tidelock_core::control::slot_set::SlotSet;
 use tidelock_core::machine::config::Config;
+use tidelock_core::slots::slot_set::SlotSet;
 use tidelock_core::types::{UnixMillis, Version};
 use uuid::Uuid;
 
 use crate::slots::slot_of;
 
-/// What a key holds.
+/// The state of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     pub version: Version,
@@ -30,16 +31,17 @@ pub struct Model {
     pub keys: BTreeMap<Bytes, Held>,
     revision: u64,
     restoring: Option<Uuid>,
-    /// The real one: whether it was ever written to decides about a restore. What it holds, others judge.
+    /// The store's own implementation: whether it was ever written to decides about a restore.
+    /// Other checkers judge its content.
     config: Config,
-    /// What it owns, once it took part in a move.
+    /// The owned slots, once it has taken part in a move.
     owned: Option<SlotSet>,
     /// The last move that it took part in.
     last: u64,
     arriving: Option<Arriving>,
 }
 
-/// A copy that is not complete.
+/// An unfinished copy of slots.
 #[derive(Debug)]
 struct Arriving {
     slots: SlotSet,
@@ -48,7 +50,7 @@ struct Arriving {
 }
 
 impl Model {
-    /// Does what a command of the log says. Returns the answer, if the model has an opinion on it.
+    /// Applies a command of the log. Returns the answer, if the model determines it.
     pub fn apply(&mut self, write: &Write) -> Option<Reply> {
         if !keys_of(write).iter().all(|key| self.owns(key)) {
             return Some(Reply::Refused(Refusal::NotHere));
@@ -98,7 +100,7 @@ impl Model {
         None
     }
 
-    /// The answer to a look at a key.
+    /// The answer to a read of a key.
     pub fn look<'a>(held: Option<&'a Held>, operation: &Operation<'_>) -> OperationReply<'a> {
         let Some(Held { version, value, expires }) = held else { return OperationReply::Absent };
         let (version, expires) = (*version, *expires);
@@ -118,7 +120,8 @@ impl Model {
             .collect();
         due.sort();
         for (_, key) in due.into_iter().take(limit) {
-            // What is not owned takes no revision. Restores may go on: not a client's doing.
+            // A command on slots that are not owned takes no revision. A restore may continue: this
+            // is not a client's write.
             self.revision += u64::from(self.owns(&key));
             self.keys.remove(&key);
         }
@@ -128,7 +131,8 @@ impl Model {
         self.owned.as_ref().is_none_or(|owned| owned.contains(slot_of(key)))
     }
 
-    /// A step of a move, as a whole: what takes the store several commands is done with the first of them.
+    /// A step of a move as a whole: the model does with the first command what the store does with
+    /// several.
     fn step(&mut self, step: &Move) {
         let migration = step.migration.0;
         match &step.step {
@@ -174,7 +178,7 @@ impl Model {
                 if migration > self.last {
                     *owned = owned.without(slots);
                     self.last = migration;
-                    // Nobody sees it any more, and what the copy holds stands in the log.
+                    // No client can read it any more, and the content of the copy is in the log.
                     self.forget(&slots.clone());
                 }
             }
@@ -323,7 +327,7 @@ impl Model {
     }
 }
 
-/// The keys that a command is about, and names of namespaces.
+/// The keys and namespaces of a command.
 fn keys_of(write: &Write) -> Vec<Bytes> {
     match write {
         Write::Transaction(transaction) => transaction.keys().map(Bytes::copy_from_slice).collect(),

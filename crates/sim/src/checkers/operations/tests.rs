@@ -1,7 +1,7 @@
-//! Each kind of contradiction, shown to the judge.
+//! One test with a violation for each kind of contradiction.
 
 use super::*;
-use crate::checkers::fixture::Story;
+use crate::checkers::fixture::HistoryBuilder;
 use tidelock_core::command::Condition;
 use tidelock_core::command::{
     Expiry, ExpiryCondition, Operation as Asked, OperationReply, Set, SetCondition, Transaction, Write,
@@ -14,20 +14,20 @@ const KEY: &[u8] = b"{0}o/0";
 
 #[derive(Default)]
 struct Run {
-    story: Story,
+    history_builder: HistoryBuilder,
     log: Vec<Write>,
-    /// What was shown, and by whose clock. Node 1 proposes everything.
+    /// The times that clocks showed, and the clocks' nodes. Node 1 proposes everything.
     clocks: Vec<(u64, u64)>,
 }
 
 impl Run {
-    /// Asks for an operation. Returns its command.
+    /// Requests an operation. Returns its command.
     fn asks(&mut self, operation: Asked<'_>) -> (Token, Write) {
-        let token = self.story.history.next_token();
+        let token = self.history_builder.history.next_token();
         let mark = format!("{{0}}#{}", token.0);
         let operations = Operations::of(&[operation, Asked::Describe { key: mark.as_bytes() }]);
         let write = Write::Transaction(Transaction::of(SHARD, operations));
-        assert_eq!(self.story.ask(Request::Write(write.clone())), token);
+        assert_eq!(self.history_builder.ask(Request::Write(write.clone())), token);
         (token, write)
     }
 
@@ -35,7 +35,7 @@ impl Run {
         let mut replies = OperationRepliesBuilder::default();
         replies.push(&reply);
         replies.push(&OperationReply::Absent);
-        self.story.answer(token, Reply::Operations(replies.finish()));
+        self.history_builder.answer(token, Reply::Operations(replies.finish()));
     }
 
     /// Adds 1, from the request to the answer.
@@ -51,14 +51,14 @@ impl Run {
             operations: Operations::of(&[Asked::Get { key: KEY }]),
             bytes_max: limits::REPLIES_BYTES_CLOSE,
         };
-        self.story.ask(Request::Read { read, consistency })
+        self.history_builder.ask(Request::Read { read, consistency })
     }
 
     fn sees(&mut self, token: Token, version: u64, value: &str) {
         let mut replies = OperationRepliesBuilder::default();
         let value = value.as_bytes();
         replies.push(&OperationReply::Value { version: Version(version), expires: None, value });
-        self.story.answer(token, Reply::Operations(replies.finish()));
+        self.history_builder.answer(token, Reply::Operations(replies.finish()));
     }
 
     fn verdict(&self) -> String {
@@ -66,7 +66,9 @@ impl Run {
         ledger.leader(NodeId(1), SHARD, Term(1));
         ledger.observe(SHARD, LogIndex(1), |_| Some((Term(1), self.log.clone())));
         self.clocks.iter().for_each(|(node, time)| ledger.clock(NodeId(*node), UnixMillis(*time)));
-        check(&self.story.history, &ledger).err().map_or_else(String::new, |violation| violation.message)
+        check(&self.history_builder.history, &ledger)
+            .err()
+            .map_or_else(String::new, |violation| violation.message)
     }
 }
 
@@ -112,7 +114,7 @@ fn a_refused_command_that_happened_is_noticed() {
     let mut run = Run::default();
     let (token, write) = run.asks(Asked::Add { key: KEY, delta: 1 });
     run.log.push(write);
-    run.story.refused(token, Refusal::NoLeader);
+    run.history_builder.refused(token, Refusal::NoLeader);
     assert!(run.verdict().contains("was refused and stands in the log"));
 }
 
@@ -167,7 +169,7 @@ fn keys_that_come_back_or_go_early_are_noticed() {
         let read = run.asks_for(Consistency::Linearizable);
         let mut replies = OperationRepliesBuilder::default();
         replies.push(&reply);
-        run.story.answer(read, Reply::Operations(replies.finish()));
+        run.history_builder.answer(read, Reply::Operations(replies.finish()));
     };
     let there = OperationReply::Value { version: Version(1), expires: Some(UnixMillis(50)), value: b"v" };
 

@@ -1,4 +1,5 @@
-//! Clients of HTTP: they raise counters with optimistic locks, read them on any node, and list keys.
+//! Clients of HTTP: they increment counters with optimistic locks, read them on any node, and list
+//! keys.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -10,7 +11,7 @@ use super::{COUNTERS, Load, Nodes, listed, object};
 /// Keys on a page: so few that a list takes several.
 const PAGE: usize = 37;
 
-/// What came of a request.
+/// The result of a request.
 enum Sent {
     /// The node answered.
     Answer(u16, Vec<u8>),
@@ -44,7 +45,7 @@ impl<'a, 'b> Connections<'a, 'b> {
             self.open[node] = Raw::connect(self.load.addresses[node]).ok();
         }
         let Some(connection) = &mut self.open[node] else {
-            // One that is down must not cost the others their share of the machine.
+            // A busy loop on a node that is down must not take processor time from the others.
             thread::sleep(PAUSE);
             return Sent::Not;
         };
@@ -58,7 +59,7 @@ impl<'a, 'b> Connections<'a, 'b> {
         }
     }
 
-    /// What a read brings, if anything; whether it was a refusal does not matter.
+    /// The answer to a read, or `None` after any failure.
     fn get(&mut self, node: usize, target: &str) -> Option<Vec<u8>> {
         match self.send(node, &format!("GET {target}")) {
             Sent::Answer(200, body) => Some(body),
@@ -85,7 +86,7 @@ impl<'a, 'b> Connections<'a, 'b> {
     }
 }
 
-/// Reads a counter on one node, and raises it on another if it is still as it was.
+/// Reads a counter on one node, and increments it on another if its version is unchanged.
 pub(super) fn raise(load: &Load<'_>, own: usize) {
     let mut connections = Connections::new(load, own as u64);
     while load.goes_on() {
@@ -100,7 +101,7 @@ pub(super) fn raise(load: &Load<'_>, own: usize) {
                 load.history.counter(number).acknowledge(version, value);
                 load.progress("raise");
             }
-            // Somebody else was faster; or nothing was done.
+            // Another client was faster, or nothing was done.
             Sent::Answer(409 | 503, _) | Sent::Not => {}
             Sent::Answer(504, _) | Sent::Perhaps => load.history.counter(number).unknown += 1,
             Sent::Answer(status, body) => {
@@ -121,7 +122,7 @@ pub(super) fn read(load: &Load<'_>) {
     }
 }
 
-/// Reads what one node has in its memory: never anything that was not there, and never anything older than before.
+/// Stale reads at one node: every result must be a known value, and not older than the one before.
 pub(super) fn read_stale(load: &Load<'_>, node: usize) {
     let mut connections = Connections::new(load, 200 + node as u64);
     let mut last: BTreeMap<usize, u64> = BTreeMap::new();
@@ -131,7 +132,7 @@ pub(super) fn read_stale(load: &Load<'_>, node: usize) {
         let body = match connections.send(node, &format!("GET {target}")) {
             Sent::Answer(200, body) => body,
             Sent::Answer(503 | 504, _) | Sent::Not | Sent::Perhaps => continue,
-            // One that has just been started does not know yet how much of its log is valid.
+            // A node that has just started does not know its commit index yet.
             Sent::Answer(404, _) if load.nodes == Nodes::Change => continue,
             Sent::Answer(status, _) => panic!("{target} was answered {status}"),
         };

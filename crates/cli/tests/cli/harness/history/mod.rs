@@ -1,7 +1,8 @@
-//! Clients of every kind while something happens to the cluster, and what they saw, judged as soon as they see it.
+//! A load of clients of every kind, whose observations are checked at once.
 //!
-//! Owns the keys that they share, what is known of each, and the rules. What they ask is [`http`]'s and [`pipelines`]'
-//! business. No key is made or removed while they run, so a list, a count or a walk is whole or wrong.
+//! Owns the shared keys, the known state of each, and the rules. [`http`] and [`pipelines`] send
+//! the requests. No key is created or removed during the load, so a list, a count or a scan must be
+//! complete.
 
 mod http;
 mod pipelines;
@@ -15,38 +16,39 @@ use std::thread;
 use super::{Cluster, eventually};
 use pipelines::Pipeline;
 
-/// Counters that everybody raises.
+/// Number of counters that all HTTP clients increment.
 const COUNTERS: usize = 48;
 
-/// Keys that nobody changes.
+/// Number of keys that no client changes.
 const LISTED: usize = 120;
 
-/// Who raises counters.
+/// Number of clients that increment counters.
 const RAISERS: usize = 6;
 
-/// Connections that send bursts.
+/// Number of connections that send bursts.
 const PIPELINES: usize = 2;
 
-/// What was seen, over all loads of one cluster.
+/// The observations of all loads of one cluster.
 pub struct History {
     counters: Vec<Mutex<Counter>>,
     pipelines: Vec<Mutex<Pipeline>>,
-    /// How often each kind of client got what it asked for.
+    /// Number of successful requests, by kind of client.
     progress: BTreeMap<&'static str, AtomicUsize>,
-    /// A client saw what must not be.
+    /// The violation that a client saw.
     is_wrong: AtomicBool,
 }
 
-/// What is known of one counter.
+/// The known state of one counter.
 #[derive(Debug, Default)]
 struct Counter {
-    /// The value at each version that anybody saw or was acknowledged.
+    /// The value at each version that was read or acknowledged.
     values: BTreeMap<u64, u64>,
-    /// The highest version that was acknowledged, or read with a linearizable read: no such read that begins now may be older.
+    /// The highest version that was acknowledged or seen by a linearizable read: no linearizable
+    /// read that begins now may be older.
     newest: u64,
     /// Versions that were acknowledged.
     acknowledged: BTreeSet<u64>,
-    /// Raises whose outcome nobody knows.
+    /// Number of increments of unknown outcome.
     unknown: u64,
 }
 
@@ -68,12 +70,12 @@ impl Counter {
     }
 }
 
-/// What nodes do while a load is on.
+/// What happens to the nodes during a load.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Nodes {
-    /// They all stay up, with all their replicas: what they answer from their own memories never goes back.
+    /// They all stay up, with all their replicas: their stale reads never go back in time.
     Stay,
-    /// They die, come, or lose replicas.
+    /// They die, join, or lose replicas.
     Change,
 }
 
@@ -99,7 +101,7 @@ impl History {
             counters.push(Mutex::new(known));
         }
         for key in listed() {
-            // 504 if an election comes in between: to store the same again is safe.
+            // 504 during an election: storing the same value again is safe.
             eventually("the key is stored", || {
                 let status = cluster.put(1, &format!("/v1/keys/{key}"), b"v").status;
                 [200, 201].contains(&status).then_some(())
@@ -123,7 +125,7 @@ impl History {
         }
     }
 
-    /// Runs `during` while clients of every kind ask these nodes.
+    /// Runs `during` while clients of every kind send requests to these nodes.
     pub fn under_load<T>(
         &self,
         addresses: Vec<SocketAddr>,
@@ -148,7 +150,7 @@ impl History {
             clients.push(Box::new(move || pipelines::count(load)));
             clients.push(Box::new(move || pipelines::walk(load)));
             for client in clients {
-                // One that found a fault stops the others, and with them the test.
+                // A client that found a violation stops the others, and the test.
                 scope.spawn(move || {
                     let _over = Over { over: &load.over, is_wrong: &self.is_wrong };
                     client();
@@ -159,7 +161,7 @@ impl History {
         })
     }
 
-    /// Waits until clients of every kind got so many more answers.
+    /// Waits until clients of every kind have so many more answers.
     pub fn await_progress(&self, more: usize) {
         for (kind, progress) in &self.progress {
             let target = progress.load(Ordering::Relaxed) + more;
@@ -170,7 +172,8 @@ impl History {
         }
     }
 
-    /// What a node says in the end: every acknowledged raise counted once, of unknown outcome each at most once.
+    /// Checks the final values at a node: every acknowledged increment counts once, and every one
+    /// of unknown outcome at most once.
     pub fn check_end(&self, cluster: &Cluster, node: usize) {
         for (number, counter) in self.counters.iter().enumerate() {
             let read = cluster.get(node, &format!("/counter/{number}"));
@@ -205,7 +208,7 @@ impl Load<'_> {
     }
 }
 
-/// Ends a load, whoever ends first.
+/// Ends the load when it is dropped.
 struct Over<'a> {
     over: &'a AtomicBool,
     is_wrong: &'a AtomicBool,
@@ -218,7 +221,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// The names of keys that nobody changes, in their order.
+/// The names of the keys that no client changes, in order.
 fn listed() -> Vec<String> {
     (0..LISTED).map(|number| format!("listed/{number:03}")).collect()
 }
@@ -228,7 +231,7 @@ pub fn keys() -> usize {
     COUNTERS + LISTED + PIPELINES * pipelines::KEYS
 }
 
-/// A fault that one client found must not hide behind that of another.
+/// A panic of one client must not hide the violation that another one found.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

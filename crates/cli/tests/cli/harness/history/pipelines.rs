@@ -1,4 +1,4 @@
-//! Clients of the Redis protocol: bursts on keys of all shards, counts and walks.
+//! Clients of the Redis protocol: bursts on keys of all shards, counts and scans.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -8,33 +8,33 @@ use std::thread;
 use super::super::{Cluster, PAUSE, resp};
 use super::{Load, keys, listed, lock};
 
-/// How the reply to what may or may not have happened begins.
+/// Prefix of the reply to a command of unknown outcome.
 const UNKNOWN: &str = "-UNKNOWNOUTCOME";
 
-/// Numbers of one connection, each raised by every burst.
+/// Number of counters of one connection; every burst increments each.
 const NUMBERS: usize = 40;
 
-/// Bursts that are sent before the replies to the first of them are taken.
+/// Bursts that are sent before the replies to the first of them are read.
 const BURSTS_AHEAD: u64 = 8;
 
-/// Keys of one connection: its numbers, and one that is set.
+/// Keys of one connection: its counters, and one that is set.
 pub(super) const KEYS: usize = NUMBERS + 1;
 
-/// What a connection knows of its keys, which nobody else changes.
+/// A connection's knowledge of its keys, which no other client changes.
 pub(super) struct Pipeline {
     own: usize,
     numbers: Vec<Number>,
     /// Bursts that were sent.
     sent: u64,
-    /// The last burst of which there are replies.
+    /// The last burst with replies.
     received: u64,
-    /// To how many raises of that.
+    /// Number of replies to increments of that burst.
     raises_received: usize,
-    /// A `SET` may still come.
+    /// A `SET` may still take effect.
     is_set_unknown: bool,
 }
 
-/// What is known of a number.
+/// The known state of a counter.
 #[derive(Clone, Copy, Debug, Default)]
 struct Number {
     acknowledged: u64,
@@ -43,7 +43,7 @@ struct Number {
 }
 
 impl Number {
-    /// It was seen. Nothing is lost, nothing is done twice, and it never falls.
+    /// Checks a value that was seen: no increment is lost or done twice, and the value never falls.
     fn saw(&mut self, value: u64) {
         assert!(value >= self.last, "{value} behind {self:?}");
         assert!((self.acknowledged..=self.acknowledged + self.unknown).contains(&value), "{value}: {self:?}");
@@ -76,7 +76,8 @@ impl Pipeline {
         assert!(self.numbers.iter().any(|number| number.acknowledged > 0), "no burst went through");
     }
 
-    /// Raises each number and reads it straight after, sets and reads a key, and reads all numbers together: all at once.
+    /// Sends one burst: increments and reads each counter, sets and reads a key, and reads all
+    /// counters together.
     fn send(&mut self, client: &mut resp::Client) -> io::Result<()> {
         self.sent += 1;
         let (own, burst) = (self.own, self.sent);
@@ -87,7 +88,8 @@ impl Pipeline {
         client.send(&(lines + "\r\n"))
     }
 
-    /// Takes the replies to the oldest burst that was sent; whether none is a refusal. Raises whose reply does not come are unknown.
+    /// Reads the replies to the oldest burst; whether none is a refusal. Increments without a reply
+    /// are of unknown outcome.
     fn receive(&mut self, client: &mut resp::Client) -> io::Result<bool> {
         self.received += 1;
         self.raises_received = 0;
@@ -117,7 +119,7 @@ impl Pipeline {
         Ok(is_whole)
     }
 
-    /// The connection is gone: raises whose replies did not come may have happened.
+    /// The connection broke: increments without a reply may have happened.
     fn lose(&mut self) {
         for (number, known) in self.numbers.iter_mut().enumerate() {
             known.unknown += self.sent - self.received + u64::from(number >= self.raises_received);
@@ -155,12 +157,12 @@ impl Pipeline {
     }
 }
 
-/// Whether a reply says that there is no answer now, and nothing else. That keys are in different shards is no such reason.
+/// Whether a reply is a transient refusal. An error about keys in different shards is not.
 fn refused(reply: &str) -> bool {
     ["-CLUSTERDOWN", "-MISCONF", "-TRYAGAIN", UNKNOWN].iter().any(|code| reply.starts_with(code))
 }
 
-/// Connects to one node after the other, and goes on with each for as long as it answers.
+/// Connects to one node after the other, and stays with each for as long as it answers.
 fn on_each_node(load: &Load<'_>, first: usize, mut work: impl FnMut(&mut resp::Client) -> io::Result<()>) {
     for turn in first.. {
         let address = resp::address_of(load.addresses[turn % load.addresses.len()]);
@@ -170,12 +172,12 @@ fn on_each_node(load: &Load<'_>, first: usize, mut work: impl FnMut(&mut resp::C
         if !load.goes_on() {
             return;
         }
-        // One that is down must not cost the others their share of the machine.
+        // A busy loop on a node that is down must not take processor time from the others.
         thread::sleep(PAUSE);
     }
 }
 
-/// Sends bursts, always some before the replies to the first of them: none may overtake another.
+/// Sends bursts ahead of the replies: none may overtake another.
 pub(super) fn send_bursts(load: &Load<'_>, pipeline: &Mutex<Pipeline>) {
     let mut pipeline = lock(pipeline);
     on_each_node(load, pipeline.own, |client| {
@@ -187,7 +189,7 @@ pub(super) fn send_bursts(load: &Load<'_>, pipeline: &Mutex<Pipeline>) {
     });
 }
 
-/// Sends and receives until it is over, and takes all replies then.
+/// Sends and receives until the load ends, and then reads all replies.
 fn exchange(load: &Load<'_>, pipeline: &mut Pipeline, client: &mut resp::Client) -> io::Result<()> {
     while load.goes_on() {
         while pipeline.sent - pipeline.received < BURSTS_AHEAD {
@@ -217,7 +219,7 @@ pub(super) fn count(load: &Load<'_>) {
     });
 }
 
-/// Walks over all keys.
+/// Scans all keys.
 pub(super) fn walk(load: &Load<'_>) {
     let expected: BTreeSet<String> = listed().into_iter().collect();
     let (mut cursor, mut found) = ("0".to_owned(), BTreeSet::new());
@@ -234,7 +236,7 @@ pub(super) fn walk(load: &Load<'_>) {
         found.extend(keys);
         cursor = next;
         if cursor == "0" {
-            // A walk that slots moved under began anew: it shows keys twice, and misses none.
+            // A scan starts over when slots move: it returns keys twice, and misses none.
             assert_eq!(found, expected);
             found.clear();
             load.progress("walk");

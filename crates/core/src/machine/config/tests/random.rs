@@ -1,5 +1,5 @@
-//! Random changes: everything derived is what it would be if made anew, every kept state is the one that was, and
-//! snapshots taken in the midst show their beginning.
+//! Random changes: derived data equals data computed from scratch, every kept state is correct, and
+//! a snapshot shows the state at its beginning.
 
 use super::*;
 use crate::machine::config::namespace::{Contents, container_bytes, pair_bytes};
@@ -7,14 +7,14 @@ use crate::machine::config::namespace::{Contents, container_bytes, pair_bytes};
 struct Walk {
     random: fastrand::Rng,
     config: Config,
-    /// The content after each revision, as documents and pairs would show it.
+    /// The content after each revision, as documents and pairs show it.
     states: BTreeMap<u64, String>,
 }
 
 impl Walk {
     fn new(seed: u64) -> Walk {
         let mut config = Config::default();
-        apply(&mut config, Deed::Create).expect("created");
+        apply(&mut config, ConfigOperation::Create).expect("created");
         Walk { random: fastrand::Rng::with_seed(seed), config, states: BTreeMap::new() }
     }
 
@@ -57,32 +57,37 @@ impl Walk {
 
     fn step(&mut self) {
         let newest = self.namespace().revision;
-        let deed = match self.random.u8(..20) {
-            0 => {
-                Deed::SetPolicy(Policy { revisions: self.random.u64(2..30), age_ms: self.random.u64(1..500) })
-            }
-            1 | 2 => {
-                Deed::Rollback { to: self.random.u64(newest.saturating_sub(20)..=newest + 1), item: None }
-            }
+        let operation = match self.random.u8(..20) {
+            0 => ConfigOperation::SetPolicy(Policy {
+                revisions: self.random.u64(2..30),
+                age_ms: self.random.u64(1..500),
+            }),
+            1 | 2 => ConfigOperation::Rollback {
+                to: self.random.u64(newest.saturating_sub(20)..=newest + 1),
+                item: None,
+            },
             3 => {
                 let item = Item::Pair(self.key("p"));
-                Deed::Rollback { to: self.random.u64(newest.saturating_sub(9)..=newest), item: Some(item) }
+                ConfigOperation::Rollback {
+                    to: self.random.u64(newest.saturating_sub(9)..=newest),
+                    item: Some(item),
+                }
             }
             _ => {
                 let changes = (0..self.random.u8(1..4)).map(|_| self.change()).collect();
-                Deed::Publish { changes, create: self.random.bool() }
+                ConfigOperation::Publish { changes, create: self.random.bool() }
             }
         };
         let stamp = stamp(self.random.u64(0..1_000));
         let before = self.config.digest(0);
-        let result = apply_write(&mut self.config, ConfigWrite { stamp, ..write(deed) });
+        let result = apply_write(&mut self.config, ConfigWrite { stamp, ..write(operation) });
         if !matches!(result, Ok((_, true))) {
             assert_eq!(self.config.digest(0), before, "{result:?} left a trace");
         }
         self.judge();
     }
 
-    /// Everything that follows from content is as if made anew.
+    /// Checks that all derived data equals data computed from scratch.
     fn judge(&mut self) {
         let namespace = self.namespace();
         let Contents { pairs, containers } = &namespace.contents;
@@ -113,7 +118,7 @@ impl Walk {
     }
 }
 
-/// Content without what follows from it.
+/// The content as text, without derived data.
 fn picture(contents: &Contents) -> String {
     let pairs = contents.pairs.iter().map(|(key, pair)| alloc::format!("{key}={} ", pair.value.to_json()));
     let containers =

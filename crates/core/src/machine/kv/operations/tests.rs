@@ -1,4 +1,4 @@
-//! What each operation does, on a key in every state that matters to it.
+//! Tests of each operation on keys in every relevant state.
 
 use super::*;
 use crate::command::{Condition, Watch};

@@ -1,21 +1,22 @@
-//! Random lives of a replica on a disk that crashes: it appends, is overruled, makes snapshots, receives them, releases
-//! its log. After each crash, what the disk gives back must be the history that the cluster agreed on.
+//! Random histories of a replica on a disk that crashes. It appends entries, has entries replaced,
+//! makes and receives snapshots, and releases its log. After each crash, the recovered state must
+//! match the history that the cluster committed.
 
 use super::*;
 use crate::command::{Condition, Write};
 use crate::storage::memory_disk::Crash;
 use proptest::prelude::*;
 
-/// What the cluster agreed on, and the states that this leads to.
+/// The committed history, and the resulting state.
 struct Truth {
     rng: fastrand::Rng,
     /// Term and data of each entry.
     entries: Vec<(u64, u64)>,
-    /// After all of them.
+    /// The state after all entries.
     machine: Machine,
 }
 
-/// A put whose key and value are drawn from a number.
+/// A put whose key and value are derived from a number.
 fn write(data: u64) -> Write {
     let mut rng = fastrand::Rng::with_seed(data);
     let key = Bytes::copy_from_slice(&[rng.u8(..60)]);
@@ -30,7 +31,7 @@ impl Truth {
 
     fn grow(&mut self, count: u64) {
         for _ in 0..count {
-            // Entries that are overruled have odd terms.
+            // Entries of replaced leaders have odd terms.
             let term = self.entries.last().map_or(2, |&(term, _)| term) + 2 * u64::from(self.rng.u8(..) < 30);
             let data = self.rng.u64(..);
             self.entries.push((term, data));
@@ -59,7 +60,7 @@ impl Truth {
         }
     }
 
-    /// Of the state after as many entries.
+    /// Digest of the state after this many entries.
     fn digest(&self, entries: u64) -> u64 {
         let mut machine = Machine::new(SHARD, 3, 4);
         for index in 1..=entries {
@@ -68,7 +69,7 @@ impl Truth {
         machine.digest()
     }
 
-    /// The snapshot of the last entry, as another replica makes it.
+    /// The snapshot of the last entry, as made by another replica.
     fn snapshot(&mut self) -> (SnapshotId, Vec<u8>) {
         let disk = MemoryDisk::new(1);
         let id = self.id(self.end());
@@ -77,7 +78,7 @@ impl Truth {
     }
 }
 
-/// Why a life ends: the disk.
+/// The process ended because the disk crashed.
 #[derive(Debug)]
 struct Ended;
 
@@ -87,14 +88,14 @@ impl From<WalError> for Ended {
     }
 }
 
-/// A process of the replica.
+/// A running process of the replica.
 struct Life {
     log: Writer<MemoryDisk>,
     files: SnapshotFiles<MemoryDisk>,
     machine: Machine,
     applied: u64,
     making: Option<SnapshotId>,
-    /// A snapshot of the leader's, and how much of it is here.
+    /// A snapshot being received, with the number of bytes received.
     incoming: Option<(SnapshotId, Vec<u8>, u64)>,
 }
 
@@ -103,7 +104,7 @@ struct History {
     truth: Truth,
     disk: MemoryDisk,
     syncs: bool,
-    /// Entries that the disk must remember, in its log or in a snapshot.
+    /// Number of entries that the disk must contain, in its log or in a snapshot.
     durable: u64,
     restarts: usize,
     snapshots: usize,
@@ -117,7 +118,7 @@ impl History {
         History { rng, truth, disk, syncs, durable: 0, restarts: 0, snapshots: 0, received: 0 }
     }
 
-    /// One life, from a start to a crash.
+    /// Runs a process from its start to a crash.
     fn live(&mut self) {
         self.disk.set_fuse(self.rng.u64(1..100));
         match open(self.disk.clone(), options(self.rng.u64(..))) {
@@ -136,7 +137,7 @@ impl History {
         self.disk = self.disk.crash(crash);
     }
 
-    /// Checks what was recovered against the truth, and goes on from it.
+    /// Checks the recovered state against the committed history, and continues from it.
     fn recovered(&mut self, mut opened: Opened<MemoryDisk>) -> Life {
         self.restarts += opened.report.restarted.len();
         let shard = opened.shards.remove(&SHARD).unwrap_or_default();
@@ -197,7 +198,7 @@ impl History {
         Ok(())
     }
 
-    /// Entries of a leader that will be overruled.
+    /// Appends entries of a leader that cannot commit them.
     fn append_in_vain(&mut self, life: &mut Life) -> Result<(), Ended> {
         let last = life.applied + self.rng.u64(1..30);
         self.commit(life, vec![entries(life.applied + 1, last, 1)])
@@ -257,7 +258,7 @@ impl History {
             return Ok(());
         }
         if self.rng.bool() {
-            // What happens from here until the log follows the snapshot is the most delicate of all.
+            // Until the log follows the snapshot, a crash is most critical.
             self.disk.set_fuse(self.rng.u64(..5));
         }
         let SnapshotDone::Loaded { machine, .. } = life.files.run(SnapshotTask::Load { id }) else {
@@ -293,8 +294,8 @@ proptest! {
     }
 }
 
-/// Found by the property above: the log reached as far as the damaged snapshot, with entries of a leader who could not
-/// commit them.
+/// Found by the property above: the log reached as far as the damaged snapshot, with entries of a
+/// leader that could not commit them.
 #[test]
 fn a_damaged_snapshot_is_not_made_up_for_by_other_entries() {
     flip_a_bit_of_each_snapshot(427_442_323_796_516_314);
@@ -315,7 +316,7 @@ fn flip_a_bit_of_each_snapshot(seed: u64) {
     }
     match open(history.disk.clone(), options(seed)) {
         Ok(opened) => drop(history.recovered(opened)),
-        Err(error) => assert!(matches!(error, RecoverError::Damaged { .. }), "{error}"),
+        Err(error) => assert!(matches!(error, StorageRecoveryError::Damaged { .. }), "{error}"),
     }
 }
 

@@ -1,21 +1,22 @@
-//! Whatever moment the power fails at, what was synced is there, and a group is there whole or not at all.
+//! After a power failure at any moment, everything synced is there, and every group is there as a
+//! whole or not at all.
 
 use super::*;
 use crate::storage::disk::DiskErrorKind;
 use crate::storage::memory_disk::Crash;
 use proptest::prelude::*;
 
-/// One log over several crashes, on a disk that now and then refuses changes for a while.
+/// One log over several crashes, on a disk that sometimes temporarily refuses changes.
 struct History {
     rng: fastrand::Rng,
     disk: MemoryDisk,
-    /// What must be there, then what may be: the log after each group that followed.
+    /// Valid contents after recovery: the synced log, then the log after each further group.
     possible: Vec<Model>,
-    /// What a crash may bring back, too: groups that were refused since the last one that was not.
+    /// Further valid contents: with groups that were refused after the last accepted one.
     refused: Vec<Model>,
     syncs: bool,
     torn_tails: usize,
-    /// Operations that failed and could be tried again.
+    /// Number of operations that failed with a retryable error.
     refusals: usize,
 }
 
@@ -56,7 +57,7 @@ impl History {
         self.torn_tails += usize::from(recovery.report.torn_tail.is_some());
     }
 
-    /// Whether life goes on.
+    /// One step on a disk that may refuse changes. Returns whether the process continues.
     fn step_on_a_moody_disk(&mut self, writer: &mut Writer<MemoryDisk>) -> bool {
         let kind = match self.rng.u8(..) {
             0..25 => Some(DiskErrorKind::NoRoom),
@@ -131,7 +132,7 @@ impl History {
         Ok(())
     }
 
-    /// Makes durable what a sync does, and voids what was refused.
+    /// Makes content durable as a sync does, and voids refused groups.
     fn probe(&mut self, writer: &mut Writer<MemoryDisk>) -> Result<(), WalError> {
         let sizes = |disk: &MemoryDisk| disk.all().into_values().map(|bytes| bytes.len()).collect::<Vec<_>>();
         let before = sizes(&self.disk);

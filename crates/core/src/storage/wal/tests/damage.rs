@@ -1,9 +1,10 @@
-//! Damage is refused with its place, or was never acknowledged; it is never served and never panics.
+//! Damage is reported with its position, or affects only unacknowledged data. It is never returned
+//! as data and never causes a panic.
 
 use super::*;
 use proptest::prelude::*;
 
-/// A log of groups that were all synced, with what it held after each.
+/// A log of synced groups, with its content after each.
 fn synced_log(seed: u64, groups: usize) -> (MemoryDisk, Vec<Model>) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let disk = MemoryDisk::new(seed);
@@ -38,7 +39,7 @@ proptest! {
         flip(&disk, &file, offset * 8 + at % (frame.frame_bytes() * 8));
         let before = disk.all();
         match open(disk.clone(), options(1)) {
-            Err(RecoveryError::Hole { file: hole_file, offset: hole_offset, .. }) => {
+            Err(WalRecoveryError::Hole { file: hole_file, offset: hole_offset, .. }) => {
                 let spans = spots[last_group].file != spots[spots.len() - 1].file;
                 prop_assert!(chosen < last_group || spans, "only a group over several segments was partly durable");
                 prop_assert_eq!((hole_file, hole_offset), (file, offset));
@@ -143,7 +144,8 @@ fn a_zeroed_sector_inside_the_log_is_a_hole() {
         bytes[spot.offset as usize..][..spot.frame.frame_bytes() as usize].fill(0)
     });
     let error = open(disk, options(1)).err().unwrap();
-    let expected = RecoveryError::Hole { file: spot.file, offset: spot.offset, reason: "a frame is missing" };
+    let expected =
+        WalRecoveryError::Hole { file: spot.file, offset: spot.offset, reason: "a frame is missing" };
     assert_eq!(error, expected);
     assert_eq!(
         alloc::string::ToString::to_string(&error),
@@ -161,7 +163,8 @@ fn a_value_that_copies_the_log_is_not_taken_for_it() {
         let copy = disk.bytes(&segment::segment_name(1));
         let (mut writer, _) = open_log(&disk);
         commit(&mut writer, entries(0, 6, &[&copy[4096 - shift..8192]]));
-        // Were a frame inside the value believed, it would stand where none can, behind the damaged one.
+        // If the frame inside the value were accepted, it would be at an impossible position after
+        // the damaged one.
         let last = spots(&disk).pop().unwrap();
         assert_eq!(last.frame.ordinal, 6);
         flip(&disk, &last.file, last.offset * 8 + 200);
@@ -189,19 +192,19 @@ fn headers_are_told_apart() {
     };
     for file in [&first, &second] {
         let damaged = refused(file, |bytes| bytes[20] ^= 1);
-        assert!(matches!(damaged, RecoveryError::Header { file: named, .. } if named == *file));
+        assert!(matches!(damaged, WalRecoveryError::Header { file: named, .. } if named == *file));
         let version = refused(file, |bytes| {
             bytes[8] = 9;
             let crc = crc32c::crc32c(&bytes[..40]);
             bytes[40..44].copy_from_slice(&crc.to_le_bytes());
         });
-        assert_eq!(version, RecoveryError::Version { file: file.clone(), version: 9 });
+        assert_eq!(version, WalRecoveryError::Version { file: file.clone(), version: 9 });
     }
     let other = disk.bytes(&first);
     disk.put(&segment::segment_name(3), other);
-    assert!(matches!(open(disk.clone(), options(1)), Err(RecoveryError::Header { .. })));
+    assert!(matches!(open(disk.clone(), options(1)), Err(WalRecoveryError::Header { .. })));
     disk.remove(&second).unwrap();
-    assert_eq!(open(disk, options(1)).err(), Some(RecoveryError::Missing { file: second }));
+    assert_eq!(open(disk, options(1)).err(), Some(WalRecoveryError::Missing { file: second }));
 }
 
 #[test]
@@ -223,7 +226,7 @@ fn intact_frames_with_wrong_records_name_their_place() {
     commit(&mut writer, entries(3, 1, &[b"one"]));
     commit(&mut writer, entries(3, 3, &[b"three"]));
     let place = spots(&disk)[1].offset;
-    let gap = RecoveryError::Gap {
+    let gap = WalRecoveryError::Gap {
         file: segment::segment_name(1),
         offset: place,
         shard: ShardId(3),
@@ -232,7 +235,7 @@ fn intact_frames_with_wrong_records_name_their_place() {
     };
     assert_eq!(open(disk.clone(), options(1)).err(), Some(gap));
 
-    // A record of a tag that no release has written, under checksums that hold.
+    // A record with an unknown tag and correct checksums.
     tamper(&disk, &segment::segment_name(1), |bytes| {
         let segment = SegmentHeader::decode(bytes).unwrap();
         let start = place as usize;
@@ -243,6 +246,6 @@ fn intact_frames_with_wrong_records_name_their_place() {
         segment.encode_frame(place, &frame, &mut bytes[start..body]);
     });
     let source = DecodeError::UnknownTag("log record");
-    let record = RecoveryError::Record { file: segment::segment_name(1), offset: place, source };
+    let record = WalRecoveryError::Record { file: segment::segment_name(1), offset: place, source };
     assert_eq!(open(disk, options(1)).err(), Some(record));
 }

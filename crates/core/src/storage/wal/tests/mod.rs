@@ -1,5 +1,5 @@
-//! Tests of the log as a whole, on a disk that crashes. This room holds what they share: a model of what a log must
-//! remember, random batches, and a map of the frames on disk.
+//! Tests of the log as a whole, on a disk that crashes. This module has what they share: a model of
+//! the log's content, random batches, and a list of the frames on disk.
 
 mod crash;
 mod damage;
@@ -11,21 +11,21 @@ use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use super::reader::{SegmentReader, Slot};
+use super::reader::{FrameSlot, SegmentReader};
 use super::segment::{DATA_START, FrameHeader, SegmentHeader, parse_segment_name};
 use super::*;
 use crate::storage::memory_disk::MemoryDisk;
-use crate::storage::{HardState, LogEntry, LogHeld, RecoveredLog, Tenure, WalBatch, WalRecord};
+use crate::storage::{HardState, LogEntry, LogHeld, RecoveredLog, ReplicaIncarnation, WalBatch, WalRecord};
 use crate::types::{ReplicaId, Term, WalSequence};
 
 pub const SEGMENT_BYTES: u64 = 4 * 4096;
 
-/// Of the seed depends how large frames are, too.
+/// The size of frames depends on the seed too.
 pub fn options(seed: u64) -> WalOptions {
     WalOptions { segment_bytes: SEGMENT_BYTES, frame_bytes_max: 1024 << (seed % 5), ..WalOptions::new(seed) }
 }
 
-/// With frames as large as a segment holds.
+/// Opens the log with frames as large as a segment allows.
 pub fn open_log(disk: &MemoryDisk) -> (Writer<MemoryDisk>, Recovery) {
     let seed = fastrand::Rng::with_seed(disk.all().len() as u64).u64(..);
     open(disk.clone(), WalOptions { frame_bytes_max: SEGMENT_BYTES as usize, ..options(seed) }).unwrap()
@@ -53,11 +53,15 @@ pub fn batch(records: Vec<WalRecord>) -> WalBatch {
     WalBatch { sequence: WalSequence(1), records, released: vec![] }
 }
 
-pub fn tenure(shard: u64, replica: u64, begins: bool) -> WalRecord {
+pub fn incarnation(shard: u64, replica: u64, begins: bool) -> WalRecord {
     let replica = ReplicaId(replica);
     let founding = vec![(ReplicaId(1), crate::types::NodeId(1))];
-    let tenure = if begins { Tenure::Begun { replica, founding } } else { Tenure::Ended(replica) };
-    WalRecord::Tenure { shard: ShardId(shard), tenure, is_restated: false }
+    let incarnation = if begins {
+        ReplicaIncarnation::Begun { replica, founding }
+    } else {
+        ReplicaIncarnation::Ended(replica)
+    };
+    WalRecord::ReplicaIncarnation { shard: ShardId(shard), incarnation, is_restated: false }
 }
 
 /// Appends one record as one group and syncs.
@@ -66,7 +70,7 @@ pub fn commit(writer: &mut Writer<MemoryDisk>, record: WalRecord) {
     writer.sync().unwrap();
 }
 
-/// What a log must remember.
+/// The expected content of a log.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Model {
     pub logs: RecoveredLogs,
@@ -91,20 +95,23 @@ impl Model {
                     log.restart = Some((index, term));
                     log.entries.clear();
                 }
-                WalRecord::Tenure { shard, tenure, .. } => {
-                    self.logs.insert(shard, RecoveredLog { tenure: Some(tenure), ..RecoveredLog::default() });
+                WalRecord::ReplicaIncarnation { shard, incarnation, .. } => {
+                    self.logs.insert(
+                        shard,
+                        RecoveredLog { incarnation: Some(incarnation), ..RecoveredLog::default() },
+                    );
                     self.released.remove(&shard);
                 }
             }
         }
     }
 
-    /// Where the shard's log last began anew.
+    /// Index after which the shard's log last restarted.
     pub fn restart(&self, shard: ShardId) -> u64 {
         self.logs.get(&shard).and_then(|log| log.restart).map_or(0, |(index, _)| index.0)
     }
 
-    /// The last index that the shard's log holds, or that its snapshot does.
+    /// The last index in the shard's log or its snapshot.
     pub fn last(&self, shard: ShardId) -> u64 {
         self.restart(shard) + self.logs.get(&shard).map_or(0, |log| log.entries.len() as u64)
     }
@@ -113,7 +120,7 @@ impl Model {
         self.released.get(&shard).map_or(0, |index| index.0)
     }
 
-    /// Whether `logs` are this model's, but for entries and restarts that were released.
+    /// Whether `logs` equals this model, except for released entries and restarts.
     pub fn matches(&self, logs: &RecoveredLogs) -> bool {
         let empty = RecoveredLog::default();
         let shards = self.logs.keys().chain(logs.keys());
@@ -123,7 +130,7 @@ impl Model {
             let (restart, released) = (self.restart(*shard), self.released(*shard));
             let restarts = log.restart == model.restart || (log.restart.is_none() && restart <= released);
             model.hard_state == log.hard_state
-                && model.tenure == log.tenure
+                && model.incarnation == log.incarnation
                 && restarts
                 && missing.is_some_and(|missing| {
                     (missing == 0 || restart + missing as u64 <= released)
@@ -139,12 +146,12 @@ pub fn random_batch(rng: &mut fastrand::Rng, model: &Model) -> WalBatch {
     let mut records = vec![];
     for _ in 0..rng.usize(1..4) {
         let shard = ShardId(rng.u64(0..3));
-        // A snapshot that is received holds more than what was released.
+        // A received snapshot contains more than was released.
         let settled = model.released(shard).max(model.restart(shard));
         let record = match rng.u8(..) {
             0..56 => hard_state(shard.0, rng.u64(1..1000)),
-            // Entries of a replica that is no more are void, and those of the next one begin anew.
-            56..60 => tenure(shard.0, rng.u64(1..1000), rng.bool()),
+            // Entries of an ended replica are void, and those of the next one begin at index 1.
+            56..60 => incarnation(shard.0, rng.u64(1..1000), rng.bool()),
             60..70 => restart(shard.0, rng.u64(settled + 1..=model.last(shard) + 20)),
             _ => {
                 let end = model.last(shard) + 1;
@@ -169,7 +176,7 @@ fn random_data(rng: &mut fastrand::Rng) -> Vec<u8> {
         252.. => 40_000,
     };
     let bytes = rng.usize(0..bytes_max);
-    // Zeros and repeats are what could be mistaken for blank or for stale bytes.
+    // Zeros and repeated values could be mistaken for unwritten or old bytes.
     let fill = [0, 0x54, rng.u8(..)][rng.usize(0..3)];
     let mut data = vec![fill; bytes];
     if rng.bool() {
@@ -178,7 +185,7 @@ fn random_data(rng: &mut fastrand::Rng) -> Vec<u8> {
     data
 }
 
-/// A frame on disk.
+/// The position of a frame on disk.
 #[derive(Clone, Debug)]
 pub struct Spot {
     pub file: String,
@@ -194,7 +201,7 @@ pub fn spots(disk: &MemoryDisk) -> Vec<Spot> {
         let handle = disk.open(&file).unwrap();
         let mut reader = SegmentReader::new(&handle, header);
         let mut offset = DATA_START;
-        while let Slot::Frame(frame, _) = reader.slot(offset).unwrap() {
+        while let FrameSlot::Frame(frame, _) = reader.slot(offset).unwrap() {
             spots.push(Spot { file: file.clone(), offset, frame });
             offset += frame.frame_bytes();
         }
@@ -202,7 +209,7 @@ pub fn spots(disk: &MemoryDisk) -> Vec<Spot> {
     spots
 }
 
-/// Changes the bytes of a file behind the log's back.
+/// Changes the bytes of a file without the log's knowledge.
 pub fn tamper(disk: &MemoryDisk, file: &str, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = disk.bytes(file);
     change(&mut bytes);

@@ -1,4 +1,4 @@
-//! Segments come, are filled, are released, come again, and run out.
+//! The life cycle of segments: created, filled, released, reused, and exhausted.
 
 use super::*;
 use crate::storage::disk::DiskErrorKind;
@@ -12,7 +12,7 @@ fn spare_names(disk: &MemoryDisk) -> Vec<String> {
     disk.list().unwrap().into_iter().filter(|name| segment::parse_spare_name(name).is_some()).collect()
 }
 
-/// Commits `count` entries of 3000 bytes to shard 0, from index `first` on: four fill a segment.
+/// Commits `count` entries of 3000 bytes to shard 0, from index `first` on. Four fill a segment.
 fn commit_large(writer: &mut Writer<MemoryDisk>, first: u64, count: u64) {
     for index in first..first + count {
         commit(writer, entries(0, index, &[&[index as u8; 3000]]));
@@ -38,7 +38,7 @@ fn a_lost_log_is_refused_as_often_as_it_is_looked_for() {
     let disk = MemoryDisk::new(1);
     let begun = WalOptions { begun: true, ..options(1) };
     for _ in 0..2 {
-        assert_eq!(open(disk.clone(), begun).err(), Some(RecoveryError::Lost));
+        assert_eq!(open(disk.clone(), begun).err(), Some(WalRecoveryError::Lost));
         assert!(disk.list().unwrap().is_empty(), "nothing takes its place");
     }
     open_log(&disk);
@@ -125,7 +125,7 @@ fn without_descriptors_the_log_stalls_and_goes_on_when_there_are_some() {
     let disk = MemoryDisk::new(1);
     let (mut writer, _) = open_log(&disk);
     let mut index = 0;
-    // Fills the current segment; the first segment after it needs a descriptor.
+    // Fills the current segment. The first segment after it needs a descriptor.
     disk.set_no_descriptors(true);
     let refused = loop {
         let next = [batch(vec![entries(0, index + 1, &[&[7; 3000]])])];
@@ -326,7 +326,7 @@ fn replaced_entries_hold_on_to_nothing() {
     let (mut writer, _) = open_log(&disk);
     commit(&mut writer, entries(5, 1, &[b"kept", b"replaced", b"replaced", b"replaced"]));
     commit_large(&mut writer, 1, 10);
-    // Its log is shorter now than it was.
+    // The shard's log is shorter now than before.
     commit(&mut writer, entries(5, 2, &[b"instead"]));
     commit_large(&mut writer, 11, 10);
     writer.release(ShardId(0), LogIndex(20)).unwrap();
@@ -341,7 +341,7 @@ fn replaced_entries_hold_on_to_nothing() {
     assert_eq!(writer.held(), LogHeld::default());
 }
 
-/// A replaced tail may end where a snapshot does whose entries are long gone.
+/// A replaced tail may end at the index of a snapshot whose entries are long gone.
 #[test]
 fn what_an_earlier_life_released_holds_on_to_nothing() {
     let disk = MemoryDisk::new(1);
@@ -384,7 +384,7 @@ fn what_is_left_after_a_release_must_hold_something() {
     let left = spots(&disk);
     assert_eq!(left.len(), 1);
     tamper(&disk, &left[0].file, |bytes| bytes[DATA_START as usize] ^= 1);
-    assert!(matches!(open(disk, options(1)), Err(RecoveryError::Hole { offset: DATA_START, .. })));
+    assert!(matches!(open(disk, options(1)), Err(WalRecoveryError::Hole { offset: DATA_START, .. })));
 }
 
 #[test]
@@ -436,7 +436,7 @@ fn an_empty_current_segment_does_not_become_the_only_one() {
 #[test]
 fn a_group_cut_off_at_the_end_of_a_recycled_segment_is_a_torn_tail() {
     let disk = MemoryDisk::new(1);
-    // Remains of an earlier life everywhere.
+    // Old content everywhere.
     disk.put(&segment::spare_name(1), vec![7; SEGMENT_BYTES as usize]);
     let large_frames = WalOptions { frame_bytes_max: 8192, ..options(1) };
     let (mut writer, _) = open(disk.clone(), large_frames).unwrap();
@@ -497,9 +497,9 @@ fn who_a_log_is_of_outlives_its_segment_and_voids_only_what_came_before() {
     let disk = MemoryDisk::new(1);
     let (mut writer, _) = open_log(&disk);
     commit(&mut writer, entries(5, 1, &[&[1; 3000][..]; 40]));
-    commit(&mut writer, tenure(5, 9, true));
-    commit(&mut writer, tenure(6, 3, false));
-    // What was released of the replica before does not count for this one.
+    commit(&mut writer, incarnation(5, 9, true));
+    commit(&mut writer, incarnation(6, 3, false));
+    // The release for the previous replica does not apply to this one.
     writer.release(ShardId(5), LogIndex(40)).unwrap();
     commit(&mut writer, entries(5, 1, &[b"kept"]));
     commit_large(&mut writer, 1, 20);
@@ -513,9 +513,9 @@ fn who_a_log_is_of_outlives_its_segment_and_voids_only_what_came_before() {
     writer.release(ShardId(0), LogIndex(40)).unwrap();
     let (_, recovery) = open_log(&disk);
     let log = &recovery.logs[&ShardId(5)];
-    assert!(matches!(log.tenure, Some(Tenure::Begun { replica: ReplicaId(9), .. })));
+    assert!(matches!(log.incarnation, Some(ReplicaIncarnation::Begun { replica: ReplicaId(9), .. })));
     assert_eq!(log.entries.last().map(|entry| entry.index), Some(LogIndex(2)), "it is only said again");
-    assert_eq!(recovery.logs[&ShardId(6)].tenure, Some(Tenure::Ended(ReplicaId(3))));
+    assert_eq!(recovery.logs[&ShardId(6)].incarnation, Some(ReplicaIncarnation::Ended(ReplicaId(3))));
 }
 
 #[test]
@@ -534,7 +534,7 @@ fn entries_that_do_not_follow_a_restart_name_their_place() {
             Ok(_) => assert_eq!((first, kept), (6, 1), "it replaces what follows the restart"),
             Err(error) => {
                 let (file, offset, found) = (place.file, place.offset, LogIndex(first));
-                assert_eq!(error, RecoveryError::Gap { file, offset, shard: ShardId(0), expected, found });
+                assert_eq!(error, WalRecoveryError::Gap { file, offset, shard: ShardId(0), expected, found });
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Environment variables, one a line, as shells and `docker --env-file` read them.
 //!
-//! Names are upper case with underscores, `servers[0].name` becomes `SERVERS_0_NAME`; two that become the same are refused.
+//! Names are upper case with underscores: `servers[0].name` becomes `SERVERS_0_NAME`. Two keys with
+//! the same name are refused.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +48,7 @@ fn name_of(path: &[Step]) -> String {
     if name.starts_with(|first: char| first.is_ascii_digit()) { format!("_{name}") } else { name }
 }
 
-/// Text that a shell takes for itself.
+/// Quotes text for a shell.
 fn quoted(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_./:@%+,-".contains(&byte);
     if text.bytes().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }

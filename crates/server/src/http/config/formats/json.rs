@@ -1,4 +1,4 @@
-//! JSON, read with a look at how its numbers are written.
+//! JSON, with checks of how its numbers are written.
 
 use tidelock_core::command::config::Value;
 
@@ -13,8 +13,8 @@ pub(super) fn read(file: &str, values_max: usize) -> Result<Document, ApiError> 
     Ok(Document { value, notes: check_numbers(file)? })
 }
 
-/// Looks at the numbers of a text that is JSON. serde_json makes a float of a whole number beyond 64 bits, and does not tell
-/// that it did.
+/// Checks the numbers of valid JSON. serde_json silently converts an integer beyond 64 bits to a
+/// float.
 pub(in super::super) fn check_numbers(file: &str) -> Result<Notes, ApiError> {
     let mut notes = Notes::default();
     let numbers = Numbers { file, offset: 0 };
@@ -31,7 +31,7 @@ pub(in super::super) fn check_numbers(file: &str) -> Result<Notes, ApiError> {
     Ok(notes)
 }
 
-/// The numbers of a text that is JSON, with their offsets.
+/// The numbers of valid JSON, with their offsets.
 struct Numbers<'a> {
     file: &'a str,
     offset: usize,
@@ -58,7 +58,7 @@ impl<'a> Iterator for Numbers<'a> {
     }
 }
 
-/// Behind the quotation mark that ends a text.
+/// The offset after the quotation mark that ends a string.
 fn end_of_text(bytes: &[u8], mut offset: usize) -> usize {
     while let Some(byte) = bytes.get(offset) {
         match byte {

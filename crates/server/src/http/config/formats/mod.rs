@@ -1,10 +1,12 @@
-//! Documents in the formats that files have: JSON, YAML, TOML, properties, and env for shells.
+//! Documents in file formats: JSON, YAML, TOML, properties, and env for shells.
 //!
-//! Owns what each can carry: what goes out comes back as it was, or does not go out, with words that say why. (env is not
-//! read: it has no types, and its names are not those of fields.)
+//! Owns what each format can represent: what is exported is imported unchanged, or the export is
+//! refused with a reason. (env is not imported: it has no types, and its names are not those of
+//! fields.)
 //!
-//! What comes in is not changed in silence. In properties, where everything is text, a text becomes a number only if the
-//! number is shown as the same text. The other formats say themselves what is a number; see `numbers`.
+//! An import changes nothing silently. In properties, where everything is text, a text becomes a
+//! number only if the number is shown as the same text. The other formats determine what is a
+//! number; see `numbers`.
 
 mod env;
 mod json;
@@ -21,7 +23,7 @@ pub(super) use json::check_numbers;
 pub(super) use numbers::Notes;
 pub(super) use properties::text_of;
 
-/// What a file holds.
+/// The contents of a file.
 #[derive(Debug)]
 pub(super) struct Document {
     pub value: Value,
@@ -39,7 +41,7 @@ pub(in crate::http) enum Format {
 }
 
 impl Format {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Format; 5] = [Format::Json, Format::Yaml, Format::Toml, Format::Properties, Format::Env];
 
     /// The format of a name.
@@ -58,7 +60,7 @@ impl Format {
         })
     }
 
-    /// What files of it end with.
+    /// The file name extension.
     pub fn extension(self) -> &'static str {
         match self {
             Format::Json => "json",
@@ -100,7 +102,7 @@ impl Format {
         Ok(out)
     }
 
-    /// The document that a file holds, of up to `values_max` values.
+    /// The document in a file, of up to `values_max` values.
     pub(in crate::http::config) fn read(self, file: &str, values_max: usize) -> Result<Document, ApiError> {
         match self {
             Format::Json => json::read(file, values_max),
@@ -124,7 +126,7 @@ fn no_file(format: &str, error: &dyn std::fmt::Display) -> ApiError {
     ApiError::format(format!("the file is not {format}, or holds what no document can: {error}"))
 }
 
-/// Where the first null is.
+/// The path of the first null.
 fn path_of_null(value: &Value) -> Option<String> {
     match value {
         Value::Empty => Some(String::new()),
@@ -143,7 +145,7 @@ fn dotted(path: String) -> String {
     if path.is_empty() || path.starts_with('[') { path } else { format!(".{path}") }
 }
 
-/// A value as serde's formats write it.
+/// A value that serializes without its datatype.
 struct Plain<'a>(&'a Value);
 
 impl Serialize for Plain<'_> {

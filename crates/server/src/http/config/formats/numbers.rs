@@ -1,17 +1,19 @@
-//! Numbers of JSON, YAML and TOML: what one becomes, and notes on those that are shown otherwise than they were written.
+//! Numbers in JSON, YAML and TOML: their conversion, and notes on numbers that are shown
+//! differently from how they were written.
 //!
-//! A format with types says what is a number, and that is kept to: YAML's `1.10` is the float 1.1. People who wrote a
-//! version there should hear of it, so the answer to an import names the lines. A whole number beyond 64 bits is refused:
-//! as a float it would be another number.
+//! A format with types determines what is a number, and that is kept: YAML's `1.10` is the float
+//! 1.1. A user who meant a version must learn of it, so the answer to an import names the lines. An
+//! integer beyond 64 bits is refused: as a float it would be another number.
 
 use tidelock_core::command::config::Value;
 
 use super::super::error::ApiError;
 
-/// Most notes in one answer. The rest is counted: a file of a million such numbers must not make an answer of its size.
+/// Most notes in one answer; further ones are only counted. A file of a million such numbers must
+/// not cause an answer of its size.
 const NOTES_MAX: usize = 20;
 
-/// Numbers of a file that are shown otherwise than they were written there.
+/// Numbers of a file that are shown differently from how they were written.
 #[derive(Debug, Default)]
 pub(in super::super) struct Notes {
     shown: Vec<String>,
@@ -19,7 +21,7 @@ pub(in super::super) struct Notes {
 }
 
 impl Notes {
-    /// Compares a number with how the file writes it. `line` is computed only if there is something to say.
+    /// Compares a number with its notation in the file. `line` is computed only for a note.
     pub(super) fn compare(&mut self, written: &str, number: &Value, line: impl FnOnce() -> usize) {
         let shown = number.to_json();
         if shown == written || is_written_by_programs(written, number, &shown) {
@@ -36,7 +38,7 @@ impl Notes {
         ));
     }
 
-    /// The notes, as people read them.
+    /// The notes as lines of text.
     pub fn into_lines(self) -> Vec<String> {
         let mut lines = self.shown;
         if self.more > 0 {
@@ -46,8 +48,8 @@ impl Notes {
     }
 }
 
-/// Whether this is how a program writes the float, with all of its digits or another exponent: `1.0e+16`. No person means a
-/// text by it, and what is exported as YAML or TOML holds such.
+/// Whether programs write the float like this, with all digits or another exponent: `1.0e+16`. No
+/// user means a text by that, and exports as YAML or TOML contain it.
 fn is_written_by_programs(written: &str, number: &Value, shown: &str) -> bool {
     let Value::Float(float) = number else { return false };
     let with_point =
@@ -71,16 +73,16 @@ pub(super) fn line_of(file: &str, byte: usize) -> usize {
     1 + file.as_bytes()[..byte.min(file.len())].iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// A whole number that does not fit.
+/// The error for an integer that does not fit.
 pub(super) fn too_large(written: &str, line: usize) -> ApiError {
-    // Digits without end are not repeated to whoever sent them.
+    // Only the beginning of a long number is repeated.
     let shown: String = written.chars().take(40).collect();
     ApiError::format(format!(
         "line {line}: {shown} does not fit a signed integer of 64 bits; put it in quotes to keep the text"
     ))
 }
 
-/// A float, unless it is infinite.
+/// Parses a float; an infinite one is an error.
 pub(super) fn float(written: &str, line: impl FnOnce() -> usize) -> Result<Value, ApiError> {
     let number = written.parse().ok().and_then(Value::float);
     number.ok_or_else(|| {

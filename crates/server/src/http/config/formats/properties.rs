@@ -1,8 +1,9 @@
-//! Java properties: keys with dots, indexes in brackets, text behind an equals sign.
+//! Java properties: keys with dots, indexes in brackets, and text after an equals sign.
 //!
-//! Everything in such a file is text. So that what goes out comes back, a line that would be read as something else has a
-//! comment before it, `#@ {"type":"string"}`, which programs pass over and this reader does not; one whose key does not
-//! tell its place has `"path"` there, too. Lists inside of lists do not go out.
+//! Everything in such a file is text. A line that would be read differently is preceded by a
+//! comment, `#@ {"type":"string"}`, so that an exported file is imported unchanged. Programs ignore
+//! the comment, and this reader uses it. If the key does not determine the path, the comment also
+//! has `"path"`. Nested lists cannot be exported.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use tidelock_core::command::config::Value;
 use super::super::error::ApiError;
 use super::super::values::{read_json, too_many_values};
 
-/// What begins a comment that says how to read the next line.
+/// The prefix of a comment that says how to read the next line.
 const HINT: &str = "#@ ";
 
-/// Most values in such a comment: the steps of the deepest path, and what is around them.
+/// Most values in such a comment: the steps of the deepest path, and the structure around them.
 const HINT_VALUES_MAX: usize = PATH_STEPS_MAX + 8;
 
 /// A step from a document to one of its scalars.
@@ -25,7 +26,7 @@ pub(super) enum Step {
     Index(usize),
 }
 
-/// Every scalar of a document with its path; dicts and lists without content count as scalars.
+/// Every scalar of a document with its path; empty dicts and lists count as scalars.
 pub(super) fn flatten(document: &Value) -> Result<Vec<(Vec<Step>, &Value)>, ApiError> {
     let Value::Dict(entries) = document else {
         return Err(ApiError::format("a document is a dict"));
@@ -78,7 +79,7 @@ pub(super) fn key_of(path: &[Step]) -> String {
     key
 }
 
-/// The path that a key names, if it names one.
+/// The path that a key denotes, if it denotes one.
 fn path_of(key: &str) -> Option<Vec<Step>> {
     let mut path = Vec::new();
     for part in key.split('.') {
@@ -100,8 +101,8 @@ fn path_of(key: &str) -> Option<Vec<Step>> {
     Some(path)
 }
 
-/// The value that text looks like: a number only if it is shown as that very text, so that `1.10` stays a version, `7e4` a
-/// commit and `007` what it is.
+/// The value that a text implies. A text is a number only if the number is shown as the same text,
+/// so `1.10` remains a version, `7e4` a commit id, and `007` a text.
 fn guess(text: &str) -> Value {
     match text {
         "true" => return Value::Bool(true),
@@ -237,7 +238,7 @@ fn split(line: &str) -> Result<(String, String), ApiError> {
 }
 
 fn unescape(text: &str) -> Result<String, ApiError> {
-    // UTF-16, because that is what `\u` escapes are pieces of.
+    // UTF-16, because `\u` escapes are UTF-16 code units.
     let mut units: Vec<u16> = Vec::with_capacity(text.len());
     let mut rest = text.chars();
     while let Some(character) = rest.next() {
@@ -314,7 +315,7 @@ impl Hint {
     }
 }
 
-/// A document in the making.
+/// A document under construction.
 #[derive(Default)]
 enum Node {
     #[default]
@@ -324,7 +325,7 @@ enum Node {
     List(BTreeMap<usize, Node>),
 }
 
-/// Deepest path: as deep as values are, below a field.
+/// Longest path: the depth limit of values, below a field.
 const PATH_STEPS_MAX: usize = 2 + tidelock_core::limits::CONFIG_VALUE_DEPTH_MAX;
 
 impl Node {

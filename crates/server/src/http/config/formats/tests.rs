@@ -1,4 +1,4 @@
-//! What goes out comes back, in every format that is read; and what cannot, is refused with words.
+//! Round trips through every format that is read, and refusals of what a format cannot represent.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Text with everything that some format has to escape.
+/// Text with everything that some format must escape.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
@@ -59,7 +59,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// What a container resolves to: a list or a dict of pairs may mix datatypes, and hold null.
+/// What a container resolves to: a list or a dict of pairs may mix datatypes and contain null.
 fn document() -> impl Strategy<Value = Value> {
     let field = prop_oneof![
         value(),
@@ -81,7 +81,7 @@ fn round_trips(format: Format, document: &Value) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Text that some format might take for something else: numbers in all their spellings, words, and what is nearly such.
+/// Text that some format might not read as text: numbers in all notations, words, and near misses.
 fn lookalike() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => "[+-]?[0-9_]{0,6}(\\.[0-9]{0,4})?([eE][+-]?[0-9]{0,3})?",
@@ -134,7 +134,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2048, ..ProptestConfig::default() })]
 
-    /// In properties all is text: what is shown is what was written, in lists and dicts, too.
+    /// In properties all is text: values are shown as they were written, in lists and dicts, too.
     #[test]
     fn properties_show_what_was_written(text in lookalike()) {
         let file = format!("a={text}\nl[0]={text}\nd.k[0].x={text}\n");
@@ -146,8 +146,8 @@ proptest! {
         prop_assert_eq!(shown, vec![text.clone(), text.clone(), text]);
     }
 
-    /// In a format with types a plain scalar is refused, or shown as it was written, or another reader of the format reads
-    /// the same number and there is a note.
+    /// In a format with types a plain scalar is refused, shown as it was written, or noted as a
+    /// number that is shown differently. Other readers of the format read the same number.
     #[test]
     fn typed_formats_say_what_they_show_otherwise(text in lookalike()) {
         for (format, file) in [
@@ -162,7 +162,7 @@ proptest! {
             let is_number = matches!(value, Value::Int(_) | Value::Float(_));
             let is_same = text_of(value) == text;
             let notes = read.notes.into_lines();
-            // Exponents as programs write them, and all digits of a float, are nothing to speak of.
+            // Exponents as programs write them, and all digits of a float, are not noted.
             let is_noted = is_number && !is_same && !(text.contains('e') && text.contains(['+', '-', '.']));
             prop_assert!(notes.len() == 1 || !is_noted || text_is_in_full(&text, value), "{notes:?}: {file}");
             prop_assert!(notes.is_empty() || (is_number && !is_same), "{notes:?}: {file}");
@@ -182,7 +182,8 @@ fn of_json(json: &str) -> Value {
     read(Format::Json, json).unwrap().value
 }
 
-/// Every text through every format: what it is read as, as JSON; `!` if it is refused; `*` if there is a note.
+/// Every text in every format, and the JSON of the value that it is read as; `!` if it is refused;
+/// `*` if there is a note.
 #[test]
 fn texts_become_numbers_only_by_the_rules_of_their_format() {
     // Text, properties, YAML, TOML, JSON.
@@ -263,7 +264,7 @@ fn notes_name_the_line_and_are_counted_beyond_a_bound() {
     assert_eq!(notes(Format::Yaml, "a: ü\n# 1.20\nv: 1.10\ns: \"1.30\"\n"), [expected]);
     assert_eq!(notes(Format::Toml, "a = \"ü\"\n# 1.20\nv = 1.10\ns = \"1.30\"\n"), [expected]);
     assert_eq!(notes(Format::Json, "{\"a\":\"ü \\\" 1.20\",\n\n\"v\": 1.10}"), [expected]);
-    // What an anchor stands for was written where it is defined.
+    // The value of an anchor was written where it is defined.
     assert_eq!(notes(Format::Yaml, "a: &v 1.10\nb: *v\n").len(), 2);
     let many = format!("[{}]", vec!["1.10"; 50].join(","));
     let many = notes(Format::Json, &many);

@@ -1,4 +1,4 @@
-//! TOML, read with a look at how its numbers are written.
+//! TOML, with checks of how its numbers are written.
 
 use tidelock_core::command::config::Value;
 use toml::Spanned;

@@ -1,8 +1,9 @@
 //! YAML, read by the core schema of YAML 1.2.
 //!
-//! Owns what a plain scalar is: `yes`, `1_000` and `0b1` are text there. One rule is ours: a number with leading zeros is
-//! text, because `01234` is a postcode or an octal number, and 1234 is neither. serde-saphyr parses, resolves aliases and
-//! holds budgets; how a number was written is looked up where it says that it stands.
+//! Owns the interpretation of plain scalars: `yes`, `1_000` and `0b1` are text. One rule is
+//! Tidelock's: a number with leading zeros is text, because `01234` is a postcode or an octal
+//! number, and 1234 is neither. serde-saphyr parses, resolves aliases and enforces budgets. The
+//! notation of a number is read from the file at the location that the parser reports.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +29,7 @@ pub(super) fn read(file: &str, values_max: usize) -> Result<Document, ApiError> 
 
 fn options(values_max: usize) -> Options {
     serde_saphyr::options! {
-        // Keys count, too, and each list or dict is two events.
+        // Keys count too, and each list or dict is two events.
         budget: serde_saphyr::budget! { max_nodes: 2 * values_max, max_events: 4 * values_max },
         strict_booleans: true,
         leading_zero_numbers_as_strings: true,
@@ -36,11 +37,11 @@ fn options(values_max: usize) -> Options {
     }
 }
 
-/// What the parser made of a node.
+/// A parsed node.
 enum Node {
     /// Anything but a number.
     Scalar(Value),
-    /// What the parser took for a number.
+    /// A scalar that the parser considers a number.
     Number {
         value: Value,
         location: Location,
@@ -61,7 +62,7 @@ impl<'de> Deserialize<'de> for Node {
     }
 }
 
-/// A node without its place.
+/// A node without its location.
 struct Unplaced(Node);
 
 impl<'de> Deserialize<'de> for Unplaced {
@@ -91,7 +92,8 @@ impl<'de> Visitor<'de> for Builder {
         Ok(Node::Scalar(Value::Int(number)))
     }
 
-    /// A number beyond 64 bits, signed, comes as a float, and is refused where its text is looked at.
+    /// An integer beyond signed 64 bits becomes a float here, and is refused when its notation is
+    /// read.
     fn visit_u64<E: Error>(self, number: u64) -> Result<Node, E> {
         match i64::try_from(number) {
             Ok(number) => self.visit_i64(number),
@@ -162,7 +164,7 @@ impl Reader<'_> {
                 i64::from_str_radix(&digits, radix).map(Value::Int).map_err(|_| too_large(written, line()))?
             }
             Plain::Float => float(written, line)?,
-            // With a tag such as `!!float`: what it states was parsed.
+            // With a tag such as `!!float` the parsed value is right.
             Plain::Tagged => parsed,
         };
         self.notes.compare(written, &value, line);
@@ -170,14 +172,15 @@ impl Reader<'_> {
     }
 }
 
-/// Whether a tag such as `!!float` stands at the end of what is before a scalar, perhaps with an anchor behind it.
+/// Whether the text before a scalar ends with a tag such as `!!float`, perhaps followed by an
+/// anchor.
 fn is_tagged(before: &str) -> bool {
     let mut words = before.rsplit([' ', '\t', '\n']).filter(|word| !word.is_empty());
     let last = words.next().and_then(|word| if word.starts_with('&') { words.next() } else { Some(word) });
     last.is_some_and(|word| word.starts_with('!') && !word.ends_with(','))
 }
 
-/// What a plain scalar is that a parser might take for a number.
+/// The kind of a plain scalar that a parser might consider a number.
 #[derive(Debug, PartialEq)]
 enum Plain {
     Int { digits: String, radix: u32 },

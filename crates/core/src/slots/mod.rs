@@ -1,10 +1,13 @@
-//! Which shard a key belongs to: CRC16 mod 16384 with hash tags, as Redis Cluster computes it, so that its smart
-//! clients agree with us. Founding shards share the slots evenly, in order.
+//! The slot of a key: CRC16 mod 16384 with hash tags, as Redis Cluster computes it, so that its
+//! clients compute the same slots. The founding shards share the slots evenly, in order.
+
+pub mod slot_map;
+pub mod slot_set;
 
 use core::ops::Range;
 use crc::{CRC_16_XMODEM, Crc};
 
-use crate::control::slot_set::SlotSet;
+use crate::slots::slot_set::SlotSet;
 use crate::types::ShardId;
 
 /// Number of hash slots (Redis Cluster specification).
@@ -12,8 +15,8 @@ pub const SLOTS: u16 = 16384;
 
 const CRC16: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
-/// The slot of a key. If it holds `{…}` with something inside, only what the first pair encloses counts: keys
-/// that share a tag share a shard.
+/// The slot of a key. If the key has a non-empty hash tag `{…}`, only the first one is hashed, so
+/// keys with the same tag share a shard.
 pub fn slot_of(key: &[u8]) -> u16 {
     CRC16.checksum(hash_tag(key).unwrap_or(key)) % SLOTS
 }
@@ -25,18 +28,19 @@ fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     (length > 0).then(|| &behind[..length])
 }
 
-/// The data shard that owns a slot, of `data_shards` founding ones, numbered from 1.
+/// The data shard that owns a slot, if `data_shards` founding shards, numbered from 1, share the
+/// slots.
 pub fn shard_of(slot: u16, data_shards: u64) -> ShardId {
     ShardId(1 + u64::from(slot) * data_shards / u64::from(SLOTS))
 }
 
-/// The slots that a data shard owns.
+/// The slots that a data shard owns in that case.
 pub fn slots_of(shard: ShardId, data_shards: u64) -> Range<u16> {
     let first = |index: u64| (index * u64::from(SLOTS)).div_ceil(data_shards) as u16;
     first(shard.0 - 1)..first(shard.0)
 }
 
-/// What a shard held before it took part in any move: nothing, if the cluster was not founded with it.
+/// The slots of a shard before its first move: none, if it is not a founding shard.
 pub(crate) fn founding_share(shard: ShardId, data_shards: u64) -> SlotSet {
     if (1..=data_shards).contains(&shard.0) {
         SlotSet::of([slots_of(shard, data_shards)])
@@ -51,7 +55,7 @@ mod tests {
 
     #[test]
     fn slots_agree_with_redis() {
-        // Answers of `CLUSTER KEYSLOT`.
+        // Replies of Redis to `CLUSTER KEYSLOT`.
         assert_eq!(slot_of(b"123456789"), 12739);
         assert_eq!(slot_of(b"foo"), 12182);
         assert_eq!(slot_of(b"somekey"), 11058);

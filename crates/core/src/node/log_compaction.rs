@@ -1,22 +1,28 @@
-//! Which shard makes a snapshot, and when: what keeps the log, and with it the data directory, within bounds.
+//! Log compaction: which shard makes a snapshot, and when. It bounds the log, and with it the data
+//! directory.
 //!
-//! All shards of a node share one write-ahead log, and its segments go from the front only. So the shard that needs the
-//! oldest one is the one whose snapshot frees room, however small its own part of the log is; and when the log is too
-//! long is a question of all shards together. Snapshots are made one at a time: walking one state delays requests by
-//! one block at a time, walking all of them at once (shards fill up alike) would take a processor from requests.
+//! All shards of a node share one write-ahead log, and its segments are released from the front
+//! only. So the shard that needs the oldest segment must make a snapshot to free space, however
+//! small its own part of the log is. Whether the log is too long depends on all shards together.
+//! Snapshots are made one at a time. Walking one state delays requests by one block at a time.
+//! Walking all states at once, since shards fill up alike, would take a processor away from
+//! requests.
 //!
-//! **The bound.** Let *S* be the size of all newest snapshots, and *M* of the largest. Full segments of the log may take
-//! [`log_bytes_budget`], half of *S*, before the shard that holds the oldest makes its snapshot; the shell lets a snapshot
-//! grow at least [`WALK_BYTES_PER_LOG_BYTE`] times as fast as the log, so even if all shards are due at once, the log
-//! grows by a quarter of *S* until the last is done. At that time the disk holds the snapshots, one in the making, and
-//! the log: S + M + S/2 + S/4, which is 2¾ *S* for a single shard and 2 *S* for four equal ones, and a constant: the
-//! least budget, and segments that are begun, ready or spare. More is held only for a follower: see [`Pressure`].
+//! **The bound.** Let *S* be the size of all newest snapshots, and *M* the size of the largest.
+//! Full segments of the log may take [`log_bytes_budget`], which is half of *S*, before the shard
+//! that needs the oldest one makes its snapshot. The shell lets a snapshot grow at least
+//! [`WALK_BYTES_PER_LOG_BYTE`] times as fast as the log. So even if all shards are due at once, the
+//! log grows by a quarter of *S* until the last snapshot is done. At that time the disk holds the
+//! snapshots, an unfinished one, and the log: S + M + S/2 + S/4. This is 2¾ *S* for a single shard
+//! and 2 *S* for four equal ones, plus a constant for the minimum budget and for current, ready and
+//! spare segments. More is kept only for a follower: see [`LogPressure`].
 //!
-//! Two needs go before that: a follower that has joined since the newest snapshot of its shard cannot be sent that one;
-//! and a disk that takes no writes is in need of whatever a snapshot lets go. Checkpoints and backups ask nobody: while
-//! theirs are in the making, nothing is begun here.
+//! Two cases take precedence: a follower that joined after the newest snapshot of its shard cannot
+//! be sent that snapshot, and a full disk needs all space that a snapshot can free. Checkpoints and
+//! backups are not coordinated here: while one of theirs is being made, this module begins none.
 //!
-//! Deliberately not here: how a snapshot is made, and how fast; which entries followers still need.
+//! Deliberately not here: how a snapshot is made and how fast, and which entries followers still
+//! need.
 
 use alloc::vec::Vec;
 
@@ -25,94 +31,96 @@ use crate::raft::{Group, Groups};
 use crate::storage::LogHeld;
 use crate::types::{LogIndex, ShardId};
 
-/// A snapshot in the making grows at least so many times as fast as the log. The contract of the shell.
+/// Minimum ratio between the growth of an unfinished snapshot and the growth of the log. The shell
+/// guarantees it.
 pub const WALK_BYTES_PER_LOG_BYTE: u64 = 4;
 
-/// What is known of the log, and what follows from it.
+/// The state of the log, and the decisions that follow from it.
 #[derive(Debug, Default)]
-pub(super) struct Upkeep {
-    /// The shell's last word.
+pub(super) struct LogCompaction {
+    /// The last report of the shell.
     held: LogHeld,
-    /// Something has changed that may make a snapshot due.
+    /// Whether something has changed that may make a snapshot due.
     is_due: bool,
 }
 
-/// How much too long the log is.
+/// How far the log exceeds its budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Pressure {
-    /// It is not.
+enum LogPressure {
+    /// It is within the budget.
     None,
-    /// A snapshot is due. The log stays for followers that are behind, and a file that is being sent is not replaced.
+    /// A snapshot is due. The log is kept for followers that are behind, and a snapshot that is
+    /// being sent is not replaced.
     Due,
-    /// The log is cut though active followers need it: they are sent snapshots.
+    /// The log is cut although active followers need it: they are sent snapshots.
     High,
-    /// Even a file that is being sent makes way: followers are slower than the log grows.
+    /// Even a snapshot that is being sent is replaced: followers are slower than the log grows.
     Urgent,
 }
 
-impl Upkeep {
-    /// Whether to look for a snapshot that is due.
+impl LogCompaction {
+    /// Whether to check for a due snapshot.
     pub(super) fn is_due(&self) -> bool {
         self.is_due
     }
 
-    fn pressure(&self, groups: &Groups, log_bytes_min: u64) -> Pressure {
+    fn pressure(&self, groups: &Groups, log_bytes_min: u64) -> LogPressure {
         let budget = log_bytes_budget(groups, log_bytes_min);
         match self.held.bytes {
-            bytes if bytes >= 2 * budget + log_bytes_min => Pressure::Urgent,
-            bytes if bytes >= budget + log_bytes_min => Pressure::High,
-            bytes if bytes >= budget => Pressure::Due,
-            _ => Pressure::None,
+            bytes if bytes >= 2 * budget + log_bytes_min => LogPressure::Urgent,
+            bytes if bytes >= budget + log_bytes_min => LogPressure::High,
+            bytes if bytes >= budget => LogPressure::Due,
+            _ => LogPressure::None,
         }
     }
 }
 
-/// How much of the log may stand in full segments: half of what a restart reads of snapshots.
+/// Budget for the full segments of the log: half as much as a restart reads of snapshots.
 fn log_bytes_budget(groups: &Groups, log_bytes_min: u64) -> u64 {
     let snapshot_bytes: u64 = groups.iter().map(|group| group.snapshot_file_bytes()).sum();
     log_bytes_min.max(snapshot_bytes / 2)
 }
 
 impl Node {
-    /// Takes word of the log.
+    /// Records the shell's report about the log.
     pub(super) fn log_held(&mut self, held: LogHeld) {
-        self.upkeep.held = held;
-        self.upkeep.is_due = true;
+        self.log_compaction.held = held;
+        self.log_compaction.is_due = true;
     }
 
-    /// A snapshot is finished or failed, or time passed.
+    /// Schedules a check for a due snapshot, after one finished or failed or time passed.
     pub(super) fn look_at_snapshots(&mut self) {
-        self.upkeep.is_due = true;
+        self.log_compaction.is_due = true;
     }
 
-    /// Lets the logs of all shards be cut behind their snapshots.
+    /// Releases the logs of all shards up to their snapshots.
     pub(super) fn release_logs(&mut self) {
-        let spares = self.pressure() < Pressure::High && !self.is_disk_full();
+        let spares = self.pressure() < LogPressure::High && !self.is_disk_full();
         let output = &mut self.output;
         self.groups.for_each(|group| group.release_log(spares, output));
     }
 
-    /// Begins the snapshot that is due, if there is one and none is in the making.
+    /// Begins the due snapshot, if there is one and no other is unfinished.
     pub(super) fn begin_due_snapshot(&mut self) {
-        if !core::mem::take(&mut self.upkeep.is_due)
+        if !core::mem::take(&mut self.log_compaction.is_due)
             || self.groups.iter().any(|group| group.is_making_snapshot())
         {
             return;
         }
         let (pressure, stalled) = (self.pressure(), self.is_disk_full());
-        let is_urgent = pressure == Pressure::Urgent;
+        let is_urgent = pressure == LogPressure::Urgent;
         for shard in self.shards_where(Group::wants_newer_snapshot) {
             if self.begin_snapshot(shard, None, is_urgent) {
                 return;
             }
         }
-        if pressure > Pressure::None || stalled {
-            let holder = self.upkeep.held.holder;
+        if pressure > LogPressure::None || stalled {
+            let holder = self.log_compaction.held.holder;
             if holder.is_some_and(|(shard, wanted)| self.begin_snapshot(shard, Some(wanted), is_urgent)) {
                 return;
             }
-            // Released in an earlier life, or void: what nobody needs goes with the next release, whatever it is. A
-            // stalled disk looks for that by itself.
+            // The oldest segment was released before the last restart, or is void. The next release
+            // of any shard removes it. On a full disk the shell does that itself.
             if holder.is_none() && !stalled {
                 self.output.released.push((ShardId::PRIME, LogIndex(0)));
             }
@@ -126,7 +134,8 @@ impl Node {
         }
     }
 
-    /// Begins a snapshot of a shard that contains `wanted`, or else anything new. Whether it did.
+    /// Begins a snapshot of a shard that contains `wanted`, or anything new if that is `None`.
+    /// Returns whether it did.
     fn begin_snapshot(&mut self, shard: ShardId, wanted: Option<LogIndex>, is_urgent: bool) -> bool {
         let output = &mut self.output;
         let begun = self.groups.with(shard, |group| {
@@ -140,8 +149,8 @@ impl Node {
         self.groups.iter().filter(|group| wanted(group)).map(Group::shard).collect()
     }
 
-    fn pressure(&self) -> Pressure {
-        self.upkeep.pressure(&self.groups, self.options.snapshot_log_bytes_min)
+    fn pressure(&self) -> LogPressure {
+        self.log_compaction.pressure(&self.groups, self.options.snapshot_log_bytes_min)
     }
 }
 
@@ -158,7 +167,7 @@ mod tests {
 
     const FULL: u64 = 1 << 20;
 
-    /// A node of its own with keys in both data shards; its disk is instantaneous.
+    /// A single-node cluster with keys in both data shards; its disk is instantaneous.
     struct Alone {
         node: Node,
         tasks: Vec<SnapshotTask>,
@@ -200,13 +209,13 @@ mod tests {
             self.tell(Event::Tick);
         }
 
-        /// Whose snapshots are in the making.
+        /// Shards with an unfinished snapshot.
         fn making(&self) -> Vec<u64> {
             let shards = self.node.status().shards;
             shards.iter().filter(|shard| shard.makes_snapshot).map(|shard| shard.shard.0).collect()
         }
 
-        /// Carries out what is asked about snapshots; every file comes out with `file_bytes`.
+        /// Executes the snapshot tasks; every file gets the size `file_bytes`.
         fn work(&mut self, file_bytes: u64) -> Option<SnapshotId> {
             while let Some(task) = self.tasks.pop() {
                 let id = task.id();

@@ -1,8 +1,10 @@
-//! The identity of a running node: what it learns of itself and of its peers, and how that reaches the control file.
+//! The identity of a running node: what it learns about itself and its peers, and how that is
+//! stored in the control file.
 //!
-//! A write of the file waits for syncs, and a disk may take seconds for one or never return. The worker that learns a fact
-//! drives shards, heartbeats and clients, so it only notes the fact here; the file is written on another thread, by one
-//! write at a time, each with all that is known when it begins.
+//! A write of the file waits for syncs, and a disk may take seconds for one or never return. The
+//! worker that learns a fact drives shards, heartbeats and clients, so it only records the fact in
+//! memory. Another thread writes the file, one write at a time, each with everything known at its
+//! start.
 
 use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
@@ -22,15 +24,16 @@ pub struct IdentityStore {
     disk: FsDisk,
     /// What is known.
     identity: RefCell<Identity>,
-    /// What the file holds. Locked while it is written.
+    /// The contents of the file. Locked while it is written.
     written: Mutex<Identity>,
     changed: Notify,
 }
 
 impl IdentityStore {
-    /// Of a node whose log is open. Notes that it is begun: a directory that has lost it is refused from then on, since
-    /// without its log a node has forgotten its votes and what it acknowledged, and must not take part under its old
-    /// number. Called before the node serves, so it writes the file at once.
+    /// For a node whose log is open. Records in the control file that a log exists: from then on a
+    /// directory without one is refused. Without its log a node has forgotten its votes and what it
+    /// acknowledged, and must not take part under its old number. Called before the node serves, so
+    /// it writes the file at once.
     ///
     /// # Errors
     /// When the control file cannot be written.
@@ -43,31 +46,33 @@ impl IdentityStore {
         Ok(IdentityStore { disk, identity: RefCell::new(identity), written, changed: Notify::new() })
     }
 
-    /// What is known, on the disk or to be written by the next [`IdentityStore::save`]. Not to be held across an `.await`.
+    /// What is known, whether stored or still to be written by [`IdentityStore::save`]. Do not hold
+    /// it across an `.await`.
     pub fn identity(&self) -> Ref<'_, Identity> {
         self.identity.borrow()
     }
 
-    /// The disk that was last seen behind a node's number: in the registry, or, before that was known, in a handshake.
+    /// The uuid of the host that last used a node's number. It comes from the registry or, without
+    /// an entry there, from a handshake.
     pub fn known_host(&self, node: NodeId) -> Option<Uuid> {
         let identity = self.identity();
         let registered = identity.hosts.get(&node).map(|host| host.uuid);
         registered.or_else(|| identity.starts.get(&node).map(|known| known.host))
     }
 
-    /// Adds to what is known of other hosts, and replaces what is known differently.
+    /// Adds hosts, and replaces those that are known differently.
     pub fn remember(&self, hosts: BTreeMap<NodeId, KnownHost>) {
         self.change(|identity| identity.hosts.extend(hosts));
     }
 
-    /// Remembers the latest start of a peer.
+    /// Records the latest start of a peer.
     pub fn remember_start(&self, node: NodeId, start: KnownStart) {
         self.change(|identity| {
             identity.starts.insert(node, start);
         });
     }
 
-    /// Forgets all other hosts: they are of the cluster that this node has left.
+    /// Forgets all other hosts, which belong to the cluster that this node has left.
     ///
     /// # Errors
     /// As [`IdentityStore::save`].
@@ -79,7 +84,7 @@ impl IdentityStore {
         self.save().await
     }
 
-    /// Marks the directory as an old copy, or a clone: it starts no more.
+    /// Marks the directory as an old copy or a clone: later starts are refused.
     ///
     /// # Errors
     /// As [`IdentityStore::save`].
@@ -88,7 +93,7 @@ impl IdentityStore {
         self.save().await
     }
 
-    /// Marks the directory as that of a node that its cluster has removed: it starts no more.
+    /// Marks the directory as that of a removed node: later starts are refused.
     ///
     /// # Errors
     /// As [`IdentityStore::save`].
@@ -97,15 +102,16 @@ impl IdentityStore {
         self.save().await
     }
 
-    /// Returns once something has changed that may not be on the disk yet. For one caller.
+    /// Returns once something has changed that may not be on disk yet. For one caller.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Writes to the file what has changed since it was written last. Takes as long as the disk does.
+    /// Writes the file if something has changed since the last write. Takes as long as the disk
+    /// takes.
     ///
     /// # Errors
-    /// When the file cannot be written. What has changed is still known, and the next call tries again.
+    /// When the file cannot be written. Changes remain known, and the next call retries.
     pub async fn save(&self) -> Result<(), ControlFileError> {
         let mut written = self.written.lock().await;
         let known = self.identity().clone();

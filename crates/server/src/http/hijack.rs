@@ -1,12 +1,12 @@
-//! A connection that carries events and nothing else any more.
+//! Takes a connection over from hyper in order to stream events.
 //!
-//! An answer that never ends would hold everything that hyper keeps for a connection: two buffers of 8 KiB and the room of
-//! a request. So hyper writes the head of such an answer, and then the connection is taken from it: events are written by
-//! a task of their own, which holds the socket, the events and nothing else. [`Handover`] is how the two sides agree on the
-//! moment.
+//! An answer that never ends would hold everything that hyper keeps for a connection: two buffers
+//! of 8 KiB and the state of a request. So hyper writes the head of such an answer, and then the
+//! connection is taken from it. A separate task writes the events and holds only them and the
+//! socket. [`Handover`] determines the moment.
 //!
-//! Invariants: no byte is written here before the whole head is on the socket; what is written is chunked, as the head
-//! says; the connection is not used again afterwards, which the head says, too.
+//! Invariants: nothing is written here before the whole head is on the socket. The body is chunked,
+//! as the head says. The connection is not used again afterwards, as the head says too.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -22,13 +22,13 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::config::Events;
-use super::connections::{Connection, Order, Place, WatchedStream};
+use super::connections::{CloseMode, Connection, ConnectionEntry, WatchedStream};
 use super::response::{AnswerBody, Response};
 
-/// What a chunked body ends with.
+/// The end of a chunked body.
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// Whether and when a connection is taken over.
+/// Whether and when a connection is taken over from hyper.
 #[derive(Default)]
 pub(super) struct Handover {
     events: RefCell<Option<Events>>,
@@ -38,36 +38,36 @@ pub(super) struct Handover {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
-    Unasked,
-    /// hyper asked for the body: the head is in its buffer, or further.
+    NotAsked,
+    /// hyper has asked for the body: the head is in its buffer, or already on the socket.
     Awaited,
-    /// Since then hyper flushed the socket, which it does when its buffer is empty.
+    /// Since then hyper has flushed the socket, which it does when its buffer is empty.
     Flushed,
 }
 
 impl Handover {
-    /// hyper asks for a body that it does not get.
+    /// Records that hyper asked for a body, which it does not get.
     pub fn note_awaited(&self) {
-        if self.stage.get() == Stage::Unasked {
+        if self.stage.get() == Stage::NotAsked {
             self.stage.set(Stage::Awaited);
         }
     }
 
-    /// hyper has nothing in its buffer that is not written.
+    /// Records that hyper's buffer is empty.
     pub fn note_flushed(&self) {
         if self.stage.get() == Stage::Awaited {
             self.stage.set(Stage::Flushed);
         }
     }
 
-    /// The events, once the head of their answer is out.
+    /// Returns the events, once the head of their answer is on the socket.
     pub fn take(&self) -> Option<Events> {
         if self.stage.get() == Stage::Flushed { self.events.borrow_mut().take() } else { None }
     }
 }
 
-/// Puts the events of an answer aside for this connection, unless the client's HTTP has no chunks or it asked for the head
-/// alone: then hyper deals with them.
+/// Keeps the events of an answer for the take-over. If the client's HTTP version has no chunks, or
+/// it asked for the head only, hyper handles them.
 pub(super) fn put_aside(
     response: Response,
     method: &Method,
@@ -89,16 +89,16 @@ pub(super) fn put_aside(
     Response::from_parts(head, body)
 }
 
-/// Everything that is left of a connection that carries events.
-pub(super) struct Carrier {
+/// What remains of a connection that streams events.
+pub(super) struct HijackedConnection {
     pub stream: TcpStream,
-    pub place: Place,
+    pub place: ConnectionEntry,
     pub events: Events,
 }
 
-impl Carrier {
+impl HijackedConnection {
     /// Writes events until there are no more, the client is gone, or the connection is cut.
-    pub async fn carry(mut self) -> io::Result<()> {
+    pub async fn hijack(mut self) -> io::Result<()> {
         let connection = &*self.place.connection;
         let mut stream = WatchedStream { stream: self.stream, connection };
         let events = &mut self.events;
@@ -110,15 +110,15 @@ impl Carrier {
             stream.shutdown().await
         });
         poll_fn(|task| match connection.poll_order(task) {
-            Order::Cut => Poll::Ready(Ok(())),
-            // Its source ends by itself when the node stops.
-            Order::Serve | Order::Finish => writing.as_mut().poll(task),
+            CloseMode::Cut => Poll::Ready(Ok(())),
+            // The source of events ends when the node stops.
+            CloseMode::Serve | CloseMode::Finish => writing.as_mut().poll(task),
         })
         .await
     }
 }
 
-/// `bytes` between their length and a line break, without a copy of them.
+/// `bytes` as a chunk, without copying them.
 fn chunk(bytes: Bytes) -> impl Buf {
     let length = Bytes::from(format!("{:x}\r\n", bytes.len()));
     length.chain(bytes).chain(&b"\r\n"[..])

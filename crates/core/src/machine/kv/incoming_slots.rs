@@ -1,39 +1,39 @@
-//! Keys that come from another shard, and keys that go.
+//! Keys that a move of slots brings to this shard or removes from it.
 //!
-//! Owns how they get into the table and out of it without being anybody's write: their versions are the giver's, removing
-//! them takes no revision, and a snapshot in the making shows what it began with.
+//! These changes are not writes of clients: the keys keep the giver's versions, removals take no
+//! revision, and an unfinished snapshot still shows the state at its beginning.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use core::ops::Bound;
 
-use super::outgoing::Change;
-use super::ownership::{Arrival, Stage};
-use super::{Kept, KeyValue, Record};
+use super::outgoing_slots::KeyChange;
+use super::ownership::{IncomingSlots, Stage};
+use super::{KeyValue, PreImage, Record};
 use crate::command::RestoredKey;
-use crate::control::slot_set::SlotSet;
 use crate::limits;
-use crate::router::slots::slot_of;
+use crate::slots::slot_of;
+use crate::slots::slot_set::SlotSet;
 use crate::types::Version;
 
 impl KeyValue {
-    /// Puts keys of a copy in place, and takes others out.
+    /// Stores keys of a copy, and removes others.
     pub(in crate::machine) fn import(&mut self, rows: &[RestoredKey], removals: &[Bytes]) {
         let mut created = 0;
         for row in rows {
             let key = &row.key[..];
             let old = self.records.replace(Record::new(key, row.version, &row.value));
             let expires = self.expiries.set(key, row.expires);
-            let change = if old.is_none() { Change::Created } else { Change::Replaced };
-            if change == Change::Created {
-                self.rests.created(key);
+            let change = if old.is_none() { KeyChange::Created } else { KeyChange::Replaced };
+            if change == KeyChange::Created {
+                self.scan_cursors.created(key);
                 created += 1;
             }
-            self.keep(key, old.map(|record| Kept { record, expires }));
+            self.keep(key, old.map(|record| PreImage { record, expires }));
             self.note(key, change);
         }
-        if let Some(Stage::Arriving(Arrival { rows, .. })) = self.stage_mut() {
+        if let Some(Stage::Arriving(IncomingSlots { rows, .. })) = self.stage_mut() {
             *rows += created;
         }
         for key in removals {
@@ -41,14 +41,15 @@ impl KeyValue {
         }
     }
 
-    /// No version up to `revision` is given out any more. The state comes from elsewhere, so not from one backup alone.
+    /// Raises the revision, so that versions up to `revision` are not assigned again. The state no
+    /// longer comes from a single backup.
     pub(in crate::machine) fn lift(&mut self, revision: Version) {
         self.revision = self.revision.max(revision);
         self.restoring = None;
     }
 
-    /// Removes keys of these slots behind the place `swept`, looking at `limit` keys at most. Returns up to where they are
-    /// removed; `None` when all are.
+    /// Removes keys of these slots after the key `swept`, inspecting at most `limit` keys. Returns
+    /// the last key inspected; `None` when none is left.
     pub(in crate::machine) fn sweep(
         &mut self,
         slots: &SlotSet,
@@ -73,7 +74,7 @@ impl KeyValue {
         last.filter(|_| !is_over)
     }
 
-    /// How far the move that comes to or from this shard is.
+    /// The stage of the current or last move of this shard.
     pub(in crate::machine) fn stage_mut(&mut self) -> Option<&mut Stage> {
         Some(&mut self.ownership.as_mut()?.stage)
     }

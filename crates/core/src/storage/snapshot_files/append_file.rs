@@ -1,46 +1,50 @@
-//! Files that grow: a snapshot in the making, and one that is being received.
+//! Append-only files: a new snapshot, and one that is being received.
 //!
-//! Owns how bytes get to the disk: room is reserved before each write, so that a full disk fails the snapshot and not
-//! the log; and what was written is synced every few MiB, so that no sync has so much to do that those of the log wait
-//! for it. Nothing is read back. Files that are not finished are worth nothing after a restart.
+//! Owns how bytes get to the disk. Space is reserved before each write, so that a full disk fails
+//! the snapshot instead of the log. The file is synced every MiB, so that no sync of it delays the
+//! syncs of the log for long. Nothing is read back. Unfinished files are useless after a restart.
 
 use alloc::vec::Vec;
 
 use super::super::disk::{Disk, DiskError, DiskFile};
 use super::super::snapshot::SnapshotId;
-use super::format::{self, Chain, Stage, Trailer, file_name};
+use super::format::{self, ChainedChecksum, SnapshotFileKind, Trailer, file_name};
 
-/// Bytes between two syncs of a file that grows.
+/// Number of bytes between two syncs.
 const SYNC_BYTES: u64 = 1 << 20;
 
-/// A file that is appended to.
+/// A file to which bytes are appended.
 #[derive(Debug)]
-pub(super) struct Growing<F> {
-    /// Which snapshot it will hold.
+pub(super) struct AppendFile<F> {
+    /// The snapshot that it will contain.
     pub id: SnapshotId,
     pub file: F,
-    /// Bytes that it holds.
+    /// Its length in bytes.
     pub bytes: u64,
     unsynced_bytes: u64,
 }
 
-/// A snapshot in the making.
+/// Writer of a new snapshot.
 #[derive(Debug)]
-pub(super) struct Making<F> {
-    pub out: Growing<F>,
-    chain: Chain,
+pub(super) struct SnapshotWriter<F> {
+    pub out: AppendFile<F>,
+    chain: ChainedChecksum,
     blocks: u64,
     buffer: Vec<u8>,
 }
 
-impl<F: DiskFile> Growing<F> {
-    /// Creates the file, empty.
-    pub fn begin<D: Disk<File = F>>(disk: &D, id: SnapshotId, stage: Stage) -> Result<Growing<F>, DiskError> {
+impl<F: DiskFile> AppendFile<F> {
+    /// Creates an empty file.
+    pub fn begin<D: Disk<File = F>>(
+        disk: &D,
+        id: SnapshotId,
+        stage: SnapshotFileKind,
+    ) -> Result<AppendFile<F>, DiskError> {
         let file = disk.create(&file_name(id, stage), 0)?;
-        Ok(Growing { id, file, bytes: 0, unsynced_bytes: 0 })
+        Ok(AppendFile { id, file, bytes: 0, unsynced_bytes: 0 })
     }
 
-    /// Appends bytes. They are durable after [`Growing::sync`].
+    /// Appends bytes. They are durable after [`AppendFile::sync`].
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), DiskError> {
         let end = self.bytes + bytes.len() as u64;
         self.file.resize(end)?;
@@ -58,13 +62,13 @@ impl<F: DiskFile> Growing<F> {
     }
 }
 
-impl<F: DiskFile> Making<F> {
-    /// Creates the file with its header.
-    pub fn begin<D: Disk<File = F>>(disk: &D, id: SnapshotId) -> Result<Making<F>, DiskError> {
-        let mut out = Growing::begin(disk, id, Stage::Making)?;
+impl<F: DiskFile> SnapshotWriter<F> {
+    /// Creates the file and writes its header.
+    pub fn begin<D: Disk<File = F>>(disk: &D, id: SnapshotId) -> Result<SnapshotWriter<F>, DiskError> {
+        let mut out = AppendFile::begin(disk, id, SnapshotFileKind::SnapshotWriter)?;
         let (header, chain) = format::encode_header(id);
         out.append(&header)?;
-        Ok(Making { out, chain, blocks: 0, buffer: Vec::new() })
+        Ok(SnapshotWriter { out, chain, blocks: 0, buffer: Vec::new() })
     }
 
     /// Appends a block.
@@ -75,7 +79,7 @@ impl<F: DiskFile> Making<F> {
         self.out.append(&self.buffer)
     }
 
-    /// Appends the trailer and makes everything durable. Returns the checksum of the whole.
+    /// Appends the trailer and makes everything durable. Returns the checksum of the file.
     pub fn finish(&mut self) -> Result<u32, DiskError> {
         let trailer_bytes = (format::BLOCK_HEADER_BYTES + format::TRAILER_BODY_BYTES) as u64;
         let trailer = Trailer { blocks: self.blocks, file_bytes: self.out.bytes + trailer_bytes };

@@ -1,8 +1,9 @@
 //! Snapshots of a data shard that do not stop writes: copy on first write.
 //!
-//! A capture walks the keys in order, a block at a time, while writes go on. Of a key that it has not reached yet, the
-//! first write moves the old value here; nothing is copied. So the blocks show the state at the beginning, whatever
-//! happens meanwhile, and cost is what changes during the walk, not the size of the state.
+//! A snapshot walks the keys in order, a block at a time, while writes continue. The first write to
+//! a key that the walk has not reached moves the old record here, without copying it. So the blocks
+//! show the state at the beginning. The cost depends on the changes during the walk, not on the
+//! size of the state.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -15,27 +16,29 @@ use crate::command::put_expiry;
 use crate::limits;
 use crate::types::UnixMillis;
 
-/// A snapshot in the making.
+/// An unfinished snapshot.
 #[derive(Debug)]
-pub(super) struct Capture {
+pub(super) struct CopyOnWrite {
     /// The first block, until it is taken.
     header: Option<Vec<u8>>,
-    /// The last key that a block took note of.
+    /// The last key that is contained in a block.
     reached: Option<Box<[u8]>>,
-    /// What keys behind `reached` held at the beginning, if they changed since; `None`: there was no such key.
-    before: BTreeMap<Box<[u8]>, Option<Kept>>,
+    /// Previous content of keys after `reached` that changed since the beginning; `None`: the key
+    /// did not exist.
+    before: BTreeMap<Box<[u8]>, Option<PreImage>>,
 }
 
-/// What a key held.
+/// Previous content of a key.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct PreImage {
     pub(super) record: Record,
     pub(super) expires: Option<UnixMillis>,
 }
 
-impl Capture {
-    /// Keeps what `key` held, unless its block is made or an earlier write did.
-    pub(super) fn keep(&mut self, key: &[u8], old: Option<Kept>) {
+impl CopyOnWrite {
+    /// Keeps the previous content of `key`, unless its block is done or an earlier write has kept
+    /// it.
+    pub(super) fn keep(&mut self, key: &[u8], old: Option<PreImage>) {
         let is_made = self.reached.as_deref().is_some_and(|reached| key <= reached);
         if !is_made && !self.before.contains_key(key) {
             self.before.insert(key.into(), old);
@@ -47,35 +50,37 @@ impl KeyValue {
     pub(super) fn begin_snapshot(&mut self, mut header: Vec<u8>) {
         codec::put_varint(&mut header, self.revision.0);
         header.extend(self.restoring.iter().flat_map(|backup| backup.as_bytes()));
-        self.capture = Some(Capture { header: Some(header), reached: None, before: BTreeMap::new() });
+        self.copy_on_write =
+            Some(CopyOnWrite { header: Some(header), reached: None, before: BTreeMap::new() });
     }
 
     pub(super) fn next_block(&mut self) -> Option<Vec<u8>> {
-        let capture = self.capture.as_mut()?;
-        if let Some(header) = capture.header.take() {
+        let copy_on_write = self.copy_on_write.as_mut()?;
+        if let Some(header) = copy_on_write.header.take() {
             return Some(header);
         }
         let mut block = Vec::new();
         let reached = self.walk(&mut block);
-        let capture = self.capture.as_mut()?;
+        let copy_on_write = self.copy_on_write.as_mut()?;
         if let Some(reached) = reached {
-            capture.before = capture.before.split_off(&*reached);
-            capture.before.remove(&*reached);
-            capture.reached = Some(reached);
+            copy_on_write.before = copy_on_write.before.split_off(&*reached);
+            copy_on_write.before.remove(&*reached);
+            copy_on_write.reached = Some(reached);
         }
         if block.is_empty() {
-            self.capture = None;
+            self.copy_on_write = None;
             return None;
         }
         Some(block)
     }
 
-    /// Puts records of the state at the beginning into `block` until it is full. Returns the last key looked at.
+    /// Appends records of the state at the beginning to `block` until it is full. Returns the last
+    /// key inspected.
     fn walk(&self, block: &mut Vec<u8>) -> Option<Box<[u8]>> {
-        let capture = self.capture.as_ref()?;
-        let start = capture.reached.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let copy_on_write = self.copy_on_write.as_ref()?;
+        let start = copy_on_write.reached.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut now = self.records.from(start).peekable();
-        let mut before = capture.before.iter().peekable();
+        let mut before = copy_on_write.before.iter().peekable();
         let mut last = None;
         while block.len() < limits::SNAPSHOT_BLOCK_BYTES_CLOSE {
             let changed = match (now.peek(), before.peek()) {

@@ -1,43 +1,44 @@
 //! Strikes and relieves the faults of a plan.
 //!
-//! Owns what each kind of fault does to hosts and network, and what must be undone. A fault that concerns a host
-//! leaves it up when it is relieved, whatever else happened to it.
+//! Owns the effect of each kind of fault on hosts and network, and how it is undone. When a fault
+//! of a host is relieved, the host is up, whatever else happened to it.
 
 use std::collections::BTreeMap;
 
 use tidelock_core::event::Event;
 use tidelock_core::types::NodeId;
 
-use crate::agenda::{Happening, Micros};
+use super::World;
 use crate::checkers::Violation;
+use crate::event_queue::Direction;
+use crate::event_queue::{Micros, SimEvent};
 use crate::faults::{Fault, Loss, Target, Way};
 use crate::host::Host;
-use crate::net::{Direction, Weather};
-use crate::world::World;
+use crate::net::NetworkConditions;
 
-/// Faults that have struck and are not relieved.
+/// The faults that are active.
 #[derive(Debug)]
 pub struct Nemesis {
-    active: BTreeMap<usize, Struck>,
+    active: BTreeMap<usize, ActiveFault>,
     random: fastrand::Rng,
 }
 
-/// What a fault has got hold of.
+/// What must be undone when a fault is relieved.
 #[derive(Debug, Default)]
-struct Struck {
+struct ActiveFault {
     nodes: Vec<NodeId>,
     blocked: Vec<Direction>,
 }
 
 impl Nemesis {
-    /// No fault has struck yet.
+    /// No active fault.
     pub fn new(random: fastrand::Rng) -> Nemesis {
         Nemesis { active: BTreeMap::new(), random }
     }
 }
 
 impl World<'_> {
-    /// A fault of the plan strikes.
+    /// Starts a fault of the plan.
     pub(crate) fn strike(&mut self, index: usize) {
         let plan = self.plan;
         let scheduled = &plan.faults[index];
@@ -51,20 +52,20 @@ impl World<'_> {
             self.strike_host(node, &scheduled.fault);
         }
         let blocked = self.strike_network(&nodes, &scheduled.fault);
-        self.nemesis.active.insert(index, Struck { nodes, blocked });
-        self.agenda.after(scheduled.lasts, Happening::Relief(index));
+        self.nemesis.active.insert(index, ActiveFault { nodes, blocked });
+        self.event_queue.after(scheduled.lasts, SimEvent::Relief(index));
     }
 
-    /// A fault ends.
+    /// Relieves a fault.
     pub(crate) fn relieve(&mut self, index: usize) -> Result<(), Violation> {
         let plan = self.plan;
         let Some(struck) = self.nemesis.active.remove(&index) else { return Ok(()) };
         self.note(&[21, index as u64], || format!("fault {index} is relieved"));
         for direction in struck.blocked {
-            self.net.unblock(direction, &mut self.agenda);
+            self.net.unblock(direction, &mut self.event_queue);
         }
         if let Fault::Lossy { .. } = plan.faults[index].fault {
-            self.net.set_weather(plan.weather);
+            self.net.set_weather(plan.conditions);
         }
         for node in struck.nodes {
             self.relieve_host(node, &plan.faults[index].fault)?;
@@ -72,7 +73,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Ends every fault, brings every host up, and lets network, disks and clocks behave.
+    /// Relieves every fault, starts every host, and restores network, disks and clocks.
     pub(crate) fn heal(&mut self) -> Result<(), Violation> {
         self.note(&[22], || "everything heals".into());
         let active: Vec<usize> = self.nemesis.active.keys().copied().collect();
@@ -80,7 +81,7 @@ impl World<'_> {
             self.relieve(index)?;
         }
         self.is_loaded = false;
-        self.net.set_weather(Weather {
+        self.net.set_weather(NetworkConditions {
             delay_min: Micros(100),
             delay_max: Micros(1_000),
             spikes_per_mille: 0,
@@ -90,7 +91,7 @@ impl World<'_> {
         self.disk_pace.sync_min = Micros(100);
         self.disk_pace.sync_max = Micros(1_000);
         for node in self.nodes() {
-            // It lost power, and its process has not come to notice.
+            // It lost power, and its process has not noticed it yet.
             if self.host(node).is_up() && self.host(node).disk().is_dead() {
                 let loss = self.host(node).loss_if_dies;
                 self.crash(node, loss);
@@ -102,20 +103,20 @@ impl World<'_> {
         Ok(())
     }
 
-    /// What hangs on a disk ends now.
+    /// Ends operations that hang on a disk.
     fn resume_disk(&mut self, node: NodeId) {
         let host = self.host(node);
         let life = host.incarnation().life;
         let (operation, task) = (host.disk_operation(), host.task_under_way());
         if let Some(operation) = operation {
-            self.agenda.after(Micros(0), Happening::Synced { node, life, operation });
+            self.event_queue.after(Micros(0), SimEvent::Synced { node, life, operation });
         }
         if let Some(task) = task {
-            self.agenda.after(Micros(0), Happening::Filed { node, life, task });
+            self.event_queue.after(Micros(0), SimEvent::Filed { node, life, task });
         }
     }
 
-    /// Whether nothing is wrong but the disks of a minority: what remains is enough to serve.
+    /// Whether only the disks of a minority are faulty, so that the cluster can serve.
     pub(crate) fn only_few_disks_are_slow(&self) -> bool {
         let plan = self.plan;
         let is_about_disks = |index: &usize| {
@@ -123,10 +124,10 @@ impl World<'_> {
         };
         let is_slow = |host: &&Host| host.hang > Micros(0) || host.slowness > 1;
         let slow = self.hosts.iter().filter(is_slow).count() as u64;
-        let Weather { delay_max, spikes_per_mille, drops_per_mille, .. } = plan.weather;
+        let NetworkConditions { delay_max, spikes_per_mille, drops_per_mille, .. } = plan.conditions;
         let is_calm = spikes_per_mille + drops_per_mille == 0 && delay_max * 8 < plan.election_timeout();
         is_calm
-            && plan.deeds.is_empty()
+            && plan.operator_actions.is_empty()
             && 2 * slow < plan.nodes
             && self.nemesis.active.keys().all(is_about_disks)
             && self.hosts.iter().all(Host::is_running)
@@ -173,7 +174,8 @@ impl World<'_> {
         }
     }
 
-    /// Starts a host on its disk as it was before its latest start, if every other host knows that start.
+    /// Starts a host on its disk as it was before its latest start, if every other host knows that
+    /// start.
     fn put_back(&mut self, node: NodeId) {
         let Some(claim) = self.host(node).claim() else { return };
         let knows =
@@ -185,7 +187,7 @@ impl World<'_> {
         if self.host(node).put_back() {
             self.note(&[23, node.0], || format!("node {node} is put back to an earlier state of its disk"));
         }
-        self.agenda.after(Micros::MILLISECOND, Happening::Started(node));
+        self.event_queue.after(Micros::MILLISECOND, SimEvent::Started(node));
     }
 
     fn strike_network(&mut self, nodes: &[NodeId], fault: &Fault) -> Vec<Direction> {
@@ -200,21 +202,22 @@ impl World<'_> {
                 for &low in &nodes {
                     for &high in nodes.iter().filter(|&&high| high > low) {
                         if self.nemesis.random.u32(0..1000) < per_mille {
-                            self.net.break_link(Direction { from: low, to: high }, &mut self.agenda);
+                            self.net.break_link(Direction { from: low, to: high }, &mut self.event_queue);
                         }
                     }
                 }
                 Vec::new()
             }
             Fault::Lossy { per_mille } => {
-                self.net.set_weather(Weather { drops_per_mille: per_mille, ..self.plan.weather });
+                self.net
+                    .set_weather(NetworkConditions { drops_per_mille: per_mille, ..self.plan.conditions });
                 Vec::new()
             }
             _ => Vec::new(),
         }
     }
 
-    /// Blocks what passes between a side and the rest. Returns what it blocked.
+    /// Blocks the links between a side and the rest. Returns the links that it blocked.
     fn separate(&mut self, side: u64, way: Way) -> Vec<Direction> {
         let is_inside = |node: NodeId| side >> (node.0 - 1) & 1 == 1;
         let mut blocked = Vec::new();
@@ -231,7 +234,7 @@ impl World<'_> {
             }
         }
         for &direction in &blocked {
-            self.net.block(direction, &mut self.agenda);
+            self.net.block(direction, &mut self.event_queue);
         }
         blocked
     }
@@ -239,7 +242,8 @@ impl World<'_> {
     fn relieve_host(&mut self, node: NodeId, fault: &Fault) -> Result<(), Violation> {
         match *fault {
             Fault::Crash { .. } => self.host(node).disk().survive(),
-            // The process was told to retire and has had its time: it ends, and a new one takes its place.
+            // The process was told to retire, and its time is over: it ends, and a new one replaces
+            // it.
             Fault::Retire { .. } => self.crash(node, Loss::Process),
             Fault::Pause { .. } => {
                 self.host(node).pauses -= 1;

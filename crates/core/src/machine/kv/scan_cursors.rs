@@ -1,14 +1,15 @@
-//! Where a walk over all keys can rest, so that 40 bits name the place on every replica and after
-//! every restart.
+//! Cursor positions of scans: a number of 40 bits names a position on every replica and after every
+//! restart.
 //!
-//! The cursor of Redis' `SCAN` is a number, and nobody may have to remember what it stands for. A key does not fit into a number, its
-//! hash does; but finding a key by its hash takes an index, and one of all keys would cost a third of their memory. So only
-//! keys whose hash is a multiple of [`SCAN_REST_ONE_IN`] are indexed, and a step of a walk goes on until it meets one. Which keys these
-//! are follows from the keys alone: nothing about a walk is part of the state.
+//! The cursor of Redis' `SCAN` is a number, and no node may have to remember its meaning. A key
+//! does not fit into a number, but its hash does. Finding a key by its hash takes an index, and an
+//! index of all keys would cost a third of their memory. So only keys whose hash is a multiple of
+//! [`SCAN_REST_ONE_IN`] are indexed, and a step of a scan continues until it meets one. The index
+//! is derived from the keys alone, so scans are not part of the state.
 //!
-//! If the key at which a walk rests is removed before the walk goes on, its hash is remembered for a while with the place at
-//! which it stood; after that, or on another node, the walk begins the shard anew. It then meets keys twice, which `SCAN` may,
-//! and misses none, which it may not.
+//! If the key of a cursor is removed before the scan continues, its hash and position are
+//! remembered for a while. After that, or on another node, the scan starts the shard again. It then
+//! returns keys twice, which `SCAN` may do, and misses none, which it may not.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -18,31 +19,33 @@ use core::ops::Bound;
 
 use super::{KeyValue, Record};
 use crate::command::{Refusal, Reply};
+use crate::limits::SCAN_PLACE_BITS as PLACE_BITS;
 use crate::limits::{LIST_PAGE_BYTES_MAX, SCAN_KEYS_MAX, SCAN_REST_ONE_IN};
-use crate::scan::PLACE_BITS;
 
-/// Removed places that are remembered: walks that remove what they meet are common.
+/// Number of remembered positions of removed keys. Scans that remove the keys that they find are
+/// common.
 const REMOVED_MAX: usize = 4_096;
 
-/// Keys at which a walk can rest, by hash.
+/// Keys at which a step can end, by hash.
 #[derive(Debug, Default)]
-pub(super) struct Rests {
+pub(super) struct ScanCursorIndex {
     places: BTreeMap<u64, Box<[u8]>>,
     removed: BTreeMap<u64, Box<[u8]>>,
-    /// In the order of their removal.
+    /// In the order of removal.
     removals: VecDeque<u64>,
 }
 
-impl Rests {
-    /// A key is there now that was not.
+impl ScanCursorIndex {
+    /// Adds a new key.
     pub fn created(&mut self, key: &[u8]) {
         if let Some(place) = place_of(key) {
-            // Of two keys with one hash, which is all but impossible, the first is the place of rest.
+            // If two keys have the same hash, which is practically impossible, the first one is the
+            // position.
             self.places.entry(place).or_insert_with(|| key.into());
         }
     }
 
-    /// A key is there no more.
+    /// Records the removal of a key.
     pub fn removed(&mut self, key: &[u8]) {
         let Some(place) = place_of(key) else { return };
         if self.places.get(&place).is_some_and(|held| **held == *key)
@@ -58,24 +61,24 @@ impl Rests {
         }
     }
 
-    /// The key that stands, or stood, at a place.
+    /// The key of a position, which may have been removed.
     fn key_at(&self, place: u64) -> Option<&[u8]> {
         self.places.get(&place).or_else(|| self.removed.get(&place)).map(|key| &**key)
     }
 
-    /// The place at a key, if a walk can rest there.
+    /// The position of a key, if a step can end there.
     fn place_at(&self, key: &[u8]) -> Option<u64> {
         place_of(key).filter(|place| self.places.get(place).is_some_and(|held| **held == *key))
     }
 }
 
 impl KeyValue {
-    /// One step of a walk.
+    /// One step of a scan.
     pub(super) fn scan(&self, after: u64, count: usize) -> Reply {
-        let start = self.rests.key_at(after).map_or(Bound::Unbounded, Bound::Excluded);
+        let start = self.scan_cursors.key_at(after).map_or(Bound::Unbounded, Bound::Excluded);
         let mut keys: Vec<Bytes> = Vec::new();
         let mut step_bytes = 0;
-        let veil = self.veil();
+        let ownership_filter = self.ownership_filter();
         for (looked_at, key) in self.records.from(start).map(Record::key).enumerate() {
             if looked_at == SCAN_KEYS_MAX {
                 return Reply::Refused(Refusal::Invalid(
@@ -83,11 +86,11 @@ impl KeyValue {
                 ));
             }
             step_bytes += key.len();
-            if veil.is_none_or(|ownership| ownership.owns(key)) {
+            if ownership_filter.is_none_or(|ownership| ownership.owns(key)) {
                 keys.push(Bytes::copy_from_slice(key));
             }
             if (looked_at + 1 >= count || step_bytes >= LIST_PAGE_BYTES_MAX)
-                && let Some(place) = self.rests.place_at(key)
+                && let Some(place) = self.scan_cursors.place_at(key)
             {
                 return Reply::Scanned { keys, next: Some(place) };
             }
@@ -96,13 +99,13 @@ impl KeyValue {
     }
 }
 
-/// The place that a key stands for, if it stands for one: never 0, which is where a walk begins.
+/// The position of a key, if it has one. Never 0, at which a scan begins.
 fn place_of(key: &[u8]) -> Option<u64> {
     let low = crc32c::crc32c(key);
     if u64::from(low) % SCAN_REST_ONE_IN != 0 {
         return None;
     }
-    // The second half goes on from another start, so the two together are as good as independent.
+    // The second half starts from another value, so both halves are practically independent.
     let high = crc32c::crc32c_append(!low.rotate_left(7), key);
     let place = (u64::from(high) << 32 | u64::from(low)) & ((1 << PLACE_BITS) - 1);
     (place != 0).then_some(place)
@@ -123,7 +126,8 @@ mod tests {
         kv
     }
 
-    /// Walks over all keys; calls `meanwhile` behind each step. Returns how often each key was met, and how many steps it took.
+    /// Scans all keys and calls `meanwhile` after each step. Returns the keys met, with
+    /// repetitions, and the number of steps.
     fn walk(kv: &mut KeyValue, mut meanwhile: impl FnMut(&mut KeyValue, &[Bytes])) -> (Vec<Bytes>, usize) {
         let (mut met, mut after) = (Vec::new(), 0);
         for steps in 1.. {
@@ -158,7 +162,7 @@ mod tests {
         for number in 3_000..4_000 {
             back.delete(format!("key:{number:07}").as_bytes(), Condition::Always);
         }
-        assert_eq!(there.rests.places, back.rests.places);
+        assert_eq!(there.scan_cursors.places, back.scan_cursors.places);
     }
 
     #[test]
@@ -180,8 +184,8 @@ mod tests {
                 && let Some(last) = keys.last()
             {
                 kv.delete(last, Condition::Always);
-                kv.rests.removed.clear();
-                kv.rests.removals.clear();
+                kv.scan_cursors.removed.clear();
+                kv.scan_cursors.removals.clear();
                 forgotten += 1;
             }
         });
@@ -195,7 +199,7 @@ mod tests {
         for number in 0..500_000 {
             kv.delete(format!("key:{number:07}").as_bytes(), Condition::Always);
         }
-        assert_eq!(kv.rests.removals.len(), REMOVED_MAX);
-        assert_eq!(kv.rests.removed.len(), REMOVED_MAX);
+        assert_eq!(kv.scan_cursors.removals.len(), REMOVED_MAX);
+        assert_eq!(kv.scan_cursors.removed.len(), REMOVED_MAX);
     }
 }

@@ -1,12 +1,13 @@
-//! The workers of a node beside the one that owns it: threads that serve clients.
+//! The workers of a node besides the one that owns it: threads that serve clients.
 //!
-//! Owns their start, what each is given, and their end. Each has an event loop of its own, its share of the connections of every
-//! protocol; it parses and encodes, and what it asks of the node crosses in
-//! batches (`remote`). The node's own worker serves clients in the same way, without crossing anything.
+//! Owns their start, what each is given, and their end. Each has its own event loop and a share of
+//! the connections of every protocol. It parses and encodes; its requests to the node cross to the
+//! owning worker in batches (`remote`). The owning worker serves clients in the same way, without
+//! crossing threads.
 //!
-//! Invariants: told to stop, a worker ends when its last connection is closed. One that ends before that takes the node with it:
-//! a node is not to limp along with clients that nobody serves. When the node's worker ends, so do the others, and
-//! their connections with them.
+//! Invariants: when the node stops, a worker ends once its last connection is closed. A worker that
+//! ends earlier stops the node: a node must not go on with clients that no thread serves. When the
+//! owning worker ends, the others end too, with their connections.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -17,7 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
-use crate::accept::Entrance;
+use crate::accept::Acceptor;
 use crate::backup::BackupSource;
 use crate::clients::Clients;
 use crate::clock::WallClock;
@@ -25,10 +26,11 @@ use crate::counters::PerWorker;
 use crate::descriptors;
 use crate::http::{self, AllowedHosts, Documents, HttpContext, HttpOptions, NodeAddresses};
 use crate::memory::Memory;
+use crate::metrics::RespCounters;
 use crate::metrics::{DiskCounters, HttpCounters, SnapshotCounters};
 use crate::offload::Offload;
 use crate::remote::{HandoverCounters, Link, Remote};
-use crate::resp::{self, Entrances, RespContext, RespCounters, RespOptions};
+use crate::resp::{self, Acceptors, RespContext, RespOptions};
 use crate::store::Store;
 use crate::transport::TransportCounters;
 use crate::turns::TurnGauges;
@@ -36,7 +38,7 @@ use crate::worker::Worker;
 
 /// What the servers of all workers of a node share.
 #[derive(Clone)]
-pub(crate) struct Surroundings {
+pub(crate) struct SharedContext {
     pub workers: usize,
     pub descriptors: descriptors::Budget,
     pub addresses: NodeAddresses,
@@ -55,68 +57,70 @@ pub(crate) struct Surroundings {
 }
 
 /// What the servers of one worker need.
-pub(crate) struct Post {
-    surroundings: Surroundings,
+pub(crate) struct WorkerContext {
+    shared: SharedContext,
     started: Instant,
-    entrances: (Entrance, Entrances),
+    acceptors: (Acceptor, Acceptors),
     http: PerWorker<HttpCounters>,
     resp: PerWorker<RespCounters>,
     handovers: PerWorker<HandoverCounters>,
 }
 
-impl Post {
-    /// One for each worker, that of the node's own first; clients of HTTP and of the Redis protocol come through the entrances.
-    pub fn split(surroundings: Surroundings, http: Vec<Entrance>, resp: Vec<Entrances>) -> Vec<Post> {
-        let (workers, started) = (surroundings.workers, Instant::now());
+impl WorkerContext {
+    /// One context for each worker, the owning worker's first. Clients of HTTP and of the Redis
+    /// protocol arrive through the acceptors.
+    pub fn split(shared: SharedContext, http: Vec<Acceptor>, resp: Vec<Acceptors>) -> Vec<WorkerContext> {
+        let (workers, started) = (shared.workers, Instant::now());
         let counters = PerWorker::of(workers).into_iter().zip(PerWorker::of(workers));
         let posts = http.into_iter().zip(resp).zip(counters).zip(PerWorker::of(workers));
-        let post = |((entrances, (http, resp)), handovers)| {
-            let surroundings = surroundings.clone();
-            Post { surroundings, started, entrances, http, resp, handovers }
+        let post = |((acceptors, (http, resp)), handovers)| {
+            let shared = shared.clone();
+            WorkerContext { shared, started, acceptors, http, resp, handovers }
         };
         posts.map(post).collect()
     }
 
-    /// Starts both servers on this thread. They end when the node stops and the last connection is closed.
+    /// Starts both servers on this thread. They end when the node stops and the last connection is
+    /// closed.
     ///
     /// # Panics
     /// Outside of a [`LocalSet`].
     pub fn serve<S: Store>(self, store: S) -> Servers {
-        let Surroundings { workers, descriptors, stopping, .. } = self.surroundings.clone();
+        let SharedContext { workers, descriptors, stopping, .. } = self.shared.clone();
         let clock = WallClock::default();
-        let surroundings = self.surroundings;
+        let shared = self.shared;
         let options = RespOptions { connections_max: descriptors.resp_max, ..RespOptions::default() };
         let mut resp = RespContext::new(options, clock);
         (resp.counters, resp.started) = (self.resp.clone(), self.started);
-        resp.memory = surroundings.memory.clone();
+        resp.memory = shared.memory.clone();
         let http = HttpContext {
             options: HttpOptions { connections_max: descriptors.http_max, ..HttpOptions::default() },
-            allowed_hosts: surroundings.allowed_hosts,
-            addresses: surroundings.addresses,
-            warnings: surroundings.warnings,
-            disk_error: surroundings.disk_error,
-            clients: surroundings.clients,
-            turns: surroundings.turns,
+            allowed_hosts: shared.allowed_hosts,
+            addresses: shared.addresses,
+            warnings: shared.warnings,
+            disk_error: shared.disk_error,
+            clients: shared.clients,
+            turns: shared.turns,
             clock,
             counters: self.http,
             resp: self.resp,
             handovers: self.handovers,
-            disk: surroundings.disk,
-            snapshots: surroundings.snapshots,
-            transport: surroundings.transport,
+            disk: shared.disk,
+            snapshots: shared.snapshots,
+            transport: shared.transport,
             documents: Documents::for_one_of(workers),
-            offload: surroundings.offload,
-            memory: surroundings.memory,
-            backup: Some(surroundings.backup),
+            offload: shared.offload,
+            memory: shared.memory,
+            backup: Some(shared.backup),
         };
-        let (for_http, for_resp) = self.entrances;
+        let (for_http, for_resp) = self.acceptors;
         let http = http::serve(for_http, store.clone(), http.into(), stopping.clone());
         let resp = resp::serve(for_resp, store, resp.into(), stopping);
         Servers([tokio::task::spawn_local(http), tokio::task::spawn_local(resp)])
     }
 }
 
-/// Those who serve clients on one thread.
+/// The servers of one thread.
 pub(crate) struct Servers([tokio::task::JoinHandle<()>; 2]);
 
 impl Servers {
@@ -124,50 +128,50 @@ impl Servers {
     pub async fn finished(self) {
         for task in self.0 {
             if let Err(error) = task.await {
-                tracing::error!(%error, "a server of clients ended badly");
+                tracing::error!(%error, "a server of client connections failed");
             }
         }
     }
 }
 
-/// The workers beside the node's own. Dropping it ends them.
-pub(crate) struct Crew {
+/// The workers besides the owning one. Dropping it ends them.
+pub(crate) struct WorkerPool {
     node: Worker,
     threads: Vec<JoinHandle<()>>,
     serving: usize,
     ends: mpsc::UnboundedReceiver<End>,
 }
 
-/// A worker ended.
+/// The end of a worker.
 #[derive(Clone, Copy, Debug)]
 struct End {
     number: usize,
     was_told: bool,
 }
 
-impl Crew {
-    /// Starts a worker for each post.
+impl WorkerPool {
+    /// Starts a worker for each context.
     ///
     /// # Errors
-    /// When the system has no descriptors, or no thread, for one more.
-    pub fn start(node: &Worker, posts: impl Iterator<Item = Post>) -> io::Result<Crew> {
+    /// When the system has no descriptors or no thread for another one.
+    pub fn start(node: &Worker, posts: impl Iterator<Item = WorkerContext>) -> io::Result<WorkerPool> {
         let (ended, ends) = mpsc::unbounded_channel();
-        let mut crew = Crew { node: node.clone(), threads: Vec::new(), serving: 0, ends };
+        let mut worker_pool = WorkerPool { node: node.clone(), threads: Vec::new(), serving: 0, ends };
         for (number, post) in (2..).zip(posts) {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             let (link, ended) = (node.attach(), ended.clone());
-            let life = Life { number, stopping: post.surroundings.stopping.clone(), ended };
+            let life = WorkerGuard { number, stopping: post.shared.stopping.clone(), ended };
             let thread = std::thread::Builder::new().name(format!("worker-{number}"));
-            crew.threads.push(thread.spawn(move || life.live(runtime, link, post))?);
-            crew.serving += 1;
+            worker_pool.threads.push(thread.spawn(move || life.live(runtime, link, post))?);
+            worker_pool.serving += 1;
         }
-        Ok(crew)
+        Ok(worker_pool)
     }
 
-    /// Returns once all have ended as they were told.
+    /// Returns once all workers have ended after the node was told to stop.
     ///
     /// # Errors
-    /// The number of one that ended without being told, at once.
+    /// The number of a worker that ended before that, at once.
     pub async fn finished(&mut self) -> Result<(), usize> {
         while self.serving > 0 {
             match self.ends.recv().await {
@@ -179,7 +183,7 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
+impl Drop for WorkerPool {
     fn drop(&mut self) {
         self.node.detach_all();
         for thread in self.threads.drain(..) {
@@ -190,20 +194,21 @@ impl Drop for Crew {
     }
 }
 
-/// A worker's thread while it lives; its end is told, however it comes.
-struct Life {
+/// Lives as long as a worker's thread. Dropping it reports the thread's end, a panic included.
+struct WorkerGuard {
     number: usize,
     stopping: watch::Receiver<bool>,
     ended: mpsc::UnboundedSender<End>,
 }
 
-impl Life {
-    fn live(self, runtime: Runtime, link: Link, post: Post) {
+impl WorkerGuard {
+    fn live(self, runtime: Runtime, link: Link, post: WorkerContext) {
         LocalSet::new().block_on(&runtime, async {
             let remote = Remote::new(link, post.handovers.clone());
             let servers = post.serve(remote.clone());
             tokio::select! {
-                // Nobody is left who could answer: the connections end with this thread.
+                // The owning worker is gone, and no request can be answered: connections end with
+                // this thread.
                 () = remote.run() => {}
                 () = servers.finished() => {}
             }
@@ -211,10 +216,10 @@ impl Life {
     }
 }
 
-impl Drop for Life {
+impl Drop for WorkerGuard {
     fn drop(&mut self) {
         let end = End { number: self.number, was_told: *self.stopping.borrow() };
-        // Whoever would listen may have gone first.
+        // The receiver may have been dropped already.
         let _ = self.ended.send(end);
     }
 }

@@ -1,6 +1,6 @@
 //! Sets of hash slots, as ranges.
 //!
-//! Owns the set as a value, with one form for each set, so that equal sets are equal bytes on every replica.
+//! Each set has exactly one representation, so equal sets have equal bytes on every replica.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -8,16 +8,16 @@ use core::ops::Range;
 use core::str::FromStr;
 
 use crate::codec::{self, DecodeError, Decoder};
-use crate::router::slots::SLOTS;
+use crate::slots::SLOTS;
 
-/// A set of slots: ranges in order that neither touch nor are empty.
+/// A set of slots: sorted, non-empty ranges that neither touch nor overlap.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct SlotSet {
     ranges: Vec<Range<u16>>,
 }
 
 impl SlotSet {
-    /// The slots of some ranges, in any order, which may overlap.
+    /// The union of ranges, which may be in any order and overlap.
     pub fn of(ranges: impl IntoIterator<Item = Range<u16>>) -> SlotSet {
         let mut ranges: Vec<Range<u16>> = ranges.into_iter().filter(|range| !range.is_empty()).collect();
         ranges.sort_unstable_by_key(|range| (range.start, range.end));
@@ -31,23 +31,23 @@ impl SlotSet {
         SlotSet { ranges: merged }
     }
 
-    /// All slots there are.
+    /// The set of all slots.
     pub fn all() -> SlotSet {
         SlotSet::from(0..SLOTS)
     }
 
-    /// Whether a slot is one of them.
+    /// Whether it contains a slot.
     pub fn contains(&self, slot: u16) -> bool {
         let behind = self.ranges.partition_point(|range| range.start <= slot);
         behind > 0 && slot < self.ranges[behind - 1].end
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// How many there are.
+    /// Number of slots.
     pub fn count(&self) -> u32 {
         self.ranges.iter().map(|range| u32::from(range.end - range.start)).sum()
     }
@@ -57,12 +57,12 @@ impl SlotSet {
         &self.ranges
     }
 
-    /// The slots of both.
+    /// The union of two sets.
     pub fn union(&self, other: &SlotSet) -> SlotSet {
         SlotSet::of(self.ranges.iter().chain(&other.ranges).cloned())
     }
 
-    /// Those that the other set has not.
+    /// The slots that are not in the other set.
     pub fn without(&self, other: &SlotSet) -> SlotSet {
         let mut left = Vec::new();
         for range in &self.ranges {
@@ -78,7 +78,7 @@ impl SlotSet {
         SlotSet::of(left)
     }
 
-    /// The lowest so many of them, or all.
+    /// The lowest `count` slots, or all.
     pub fn first(&self, count: u32) -> SlotSet {
         let mut left = count;
         SlotSet::of(self.ranges.iter().map(|range| {
@@ -88,17 +88,17 @@ impl SlotSet {
         }))
     }
 
-    /// The highest so many of them, or all.
+    /// The highest `count` slots, or all.
     pub fn last(&self, count: u32) -> SlotSet {
         self.without(&self.first(self.count().saturating_sub(count)))
     }
 
-    /// Whether there is a slot that both have.
+    /// Whether the sets have a slot in common.
     pub fn overlaps(&self, other: &SlotSet) -> bool {
         self.without(other) != *self
     }
 
-    /// Whether each of them is one of the other's.
+    /// Whether it is a subset of the other set.
     pub fn is_within(&self, other: &SlotSet) -> bool {
         self.without(other).is_empty()
     }
@@ -131,7 +131,7 @@ impl From<Range<u16>> for SlotSet {
     }
 }
 
-/// As Redis writes them: `0-99,200`.
+/// In the notation of Redis: `0-99,200`.
 impl fmt::Display for SlotSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, range) in self.ranges.iter().enumerate() {
@@ -145,12 +145,12 @@ impl fmt::Display for SlotSet {
     }
 }
 
-/// What is no set of slots.
+/// The error for text that is not a set of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("slots are written as 0-99,200, and are below 16384")]
 pub struct NoSlots;
 
-/// As they are shown; ranges may come in any order, and overlap.
+/// Parses the notation of `Display`. Ranges may be in any order and overlap.
 impl FromStr for SlotSet {
     type Err = NoSlots;
 

@@ -1,17 +1,22 @@
-//! One lane a shard: the operations of one connection, in the order in which they came, on their way to the store and back.
+//! Per-shard queues of one RESP connection: its operations, in the order in which they arrived, on
+//! their way to the store and back.
 //!
-//! Owns that order. Of each lane at most one command is under way; what comes meanwhile becomes the next one, as one. So a burst of
-//! a thousand `SET`s is a few transactions, a `GET` behind a `SET` of its shard sees it wherever the shard's leader
-//! is, and nothing overtakes anything though commands may be tried again. Operations that change nothing go as a read, unless a
-//! write stands beside them: then they go through the log with it, which costs less than a round trip of their own.
+//! Owns that order. At most one command of each shard queue is in flight; operations that arrive
+//! meanwhile become the next command, together. So a burst of a thousand `SET`s is a few
+//! transactions, and a `GET` after a `SET` of the same shard sees it wherever the shard's leader
+//! is. Nothing is reordered, although commands may be retried. Operations that change nothing go as
+//! a read, unless a write is in the same command: then they go through the log with it, which costs
+//! less than a separate round trip.
 //!
-//! A command goes only if there is memory for its replies, as large as they may be. A read says how
-//! many bytes of values it has memory for, by what values were like lately; those that the store
-//! left out are asked for again, with more. While memory is short, reads go in small parts that fit
-//! into what every connection may hold, so that small values are read in any case.
+//! A command is submitted only if there is memory for the largest replies that it may have. A read
+//! states how many bytes of values it has memory for, estimated from the values seen lately; values
+//! that the store left out are requested again, with a larger limit. While memory is short, reads
+//! go in small parts that fit into every connection's guaranteed share, so that small values can
+//! always be read.
 //!
-//! Between lanes there is no order but that of the replies, which [`slots`](super::slots) keeps. When slots move, a key gets another
-//! lane; the session sees to it that the one before is idle by then.
+//! The only order between shard queues is that of the replies, which [`slots`](super::slots) keeps.
+//! When slots move, a key changes its shard queue; the session first waits until the former one is
+//! idle.
 
 use std::collections::VecDeque;
 
@@ -22,93 +27,95 @@ use tidelock_core::command::{
 use tidelock_core::limits;
 use tidelock_core::types::ShardId;
 
-/// A command is closed to further operations once it holds so many bytes: as an entry of the log is.
+/// A command accepts no further operations once it holds this many bytes: the size at which a log
+/// entry is closed as well.
 const GROUP_BYTES_CLOSE: usize = 256 << 10;
 
-/// And once it holds so many operations: more would gain nothing, and delay what others sent.
+/// A command accepts no further operations once it holds this many: more would gain nothing and
+/// delay other clients.
 const GROUP_OPERATIONS_MAX: usize = 4_096;
 
-/// Reads beside writes may bring so many bytes, by what values were like lately: none is read again if they bring more than
-/// [`limits::REPLIES_BYTES_CLOSE`].
+/// Most expected bytes of values that a command with writes may read. Beyond
+/// [`limits::REPLIES_BYTES_CLOSE`] values are left out, and a command with writes is not repeated.
 const MIXED_READS_BYTES: usize = 1 << 20;
 
-/// A read asks for values of so many bytes at most, and again for the rest: twice the largest
-/// value.
+/// A read requests at most this many bytes of values, and the rest in further reads: twice the
+/// largest value.
 const READ_VALUES_BYTES: usize = 2 * limits::VALUE_BYTES_MAX;
 
-/// Replies that are there or expected take so many bytes at most before lanes wait whose replies
-/// the client gets later.
+/// Bytes of available and expected replies above which shard queues stop submitting, except the one
+/// whose reply the client gets next.
 const AHEAD_BYTES_MAX: usize = 8 << 20;
 
-/// Replies are encoded until so many bytes wait to be sent.
+/// Replies are encoded until this many bytes wait to be sent.
 pub const OUT_BYTES_CLOSE: usize = 256 << 10;
 
-/// What values are assumed to take until it shows: reads of these size go beside writes only once
-/// they turn out to be smaller.
+/// Initial estimate of a value's size: until values turn out to be smaller, reads do not go in the
+/// same command as writes.
 const VALUE_BYTES_AT_FIRST: usize = 64 << 10;
 
-/// What a reply takes besides a value: tag, version, expiry and length in the encoding of either
-/// side.
+/// Bytes of a reply besides its value: tag, version, expiry and length, in either encoding.
 const REPLY_BYTES: usize = 48;
 
-/// While memory is short, a command has so many operations, and a read asks for values of so many
-/// bytes. With its replies, encoded as well, it fits into what every connection may hold.
+/// While memory is short, a command has at most this many operations, and a read requests at most
+/// this many bytes of values. With its encoded replies it fits into every connection's guaranteed
+/// share.
 const SHORT_OPERATIONS: usize = 32;
 const SHORT_VALUES_BYTES: usize = 4 << 10;
 
-/// The lanes of one connection: up to [`limits::SHARDS_MAX`] by the number of their shard, others behind them as they come.
-/// Numbers of shards have no bound.
+/// The shard queues of one connection. The first [`limits::SHARDS_MAX`] are indexed by shard
+/// number; those of higher numbers, which have no bound, follow in order of first use.
 #[derive(Debug)]
-pub struct Lanes {
-    lanes: Vec<Lane>,
-    /// Lanes that may have something to submit.
+pub struct ShardQueues {
+    shard_queues: Vec<ShardQueue>,
+    /// Shard queues that may have a command to submit.
     touched: Vec<usize>,
-    /// Bytes of operations that are not answered yet.
+    /// Bytes of unanswered operations.
     queued_bytes: usize,
-    /// Bytes that the replies of commands under way may take, encoded for the client as well.
+    /// Largest size of the replies to commands in flight, with their encoding for the client.
     awaited_bytes: usize,
-    /// Bytes that they probably take.
+    /// Probable size of the same replies.
     expected_bytes: usize,
-    /// Bytes of replies that are not taken yet.
+    /// Bytes of replies that were not taken yet.
     replied_bytes: usize,
-    /// Of these, bytes of transactions, which are encoded as a whole.
+    /// The part of `replied_bytes` that belongs to transactions, which are encoded as a whole.
     replied_together_bytes: usize,
-    /// What a value that is read takes, by the largest of those seen lately.
+    /// Estimated size of a value that is read, by the largest of those seen lately.
     value_bytes: usize,
 }
 
 #[derive(Debug, Default)]
-struct Lane {
+struct ShardQueue {
     shard: ShardId,
-    queue: VecDeque<Group>,
-    under_way: Option<UnderWay>,
+    queue: VecDeque<CommandBatch>,
+    in_flight: Option<InFlight>,
     done: VecDeque<Done>,
     is_touched: bool,
 }
 
 /// Operations that go as one command.
 #[derive(Debug, Default)]
-struct Group {
+struct CommandBatch {
     operations: OperationsBuilder,
     reads: usize,
-    /// Writes that are answered with what a key held before.
+    /// Writes whose reply is the key's previous value.
     returns: usize,
-    /// Values that are to come from one state of the shard: they are read at once, or again.
+    /// Its values must come from one state of the shard: the read is answered whole, or repeated.
     is_together: bool,
-    /// The first value, or all that are to come together, did not fit into the last read.
+    /// The first value, or all values that must come together, did not fit into the last read.
     is_long: bool,
-    /// A transaction of the client's own: nothing joins it.
+    /// A client's transaction (`MULTI`) with its watches: no other operation joins it.
     transaction: Option<Vec<Watch>>,
 }
 
 #[derive(Debug)]
-struct UnderWay {
+struct InFlight {
     operations: Operations,
-    /// See [`Lanes::awaited_bytes`].
+    /// Its share of [`ShardQueues::awaited_bytes`].
     awaited_bytes: usize,
-    /// See [`Lanes::expected_bytes`].
+    /// Its share of [`ShardQueues::expected_bytes`].
     expected_bytes: usize,
-    /// If it may be asked again: how many bytes of values it asked for.
+    /// The limit of its values' bytes, for a read that can be continued.
     values_bytes_max: Option<usize>,
     is_together: bool,
     is_transaction: bool,
@@ -130,31 +137,31 @@ enum Done {
     Aborted,
 }
 
-/// What became of one operation.
+/// The result of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part<'a> {
-    /// It was done, or could not be by the state of its key.
+    /// The operation was executed, or rejected by the state of its key.
     Reply(OperationReply<'a>),
-    /// It was refused together with others.
+    /// The whole command was refused.
     Refused(Refusal),
 }
 
-/// What became of a transaction.
+/// The result of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Its operations were done: so many parts follow.
+    /// Its operations were executed; their [`Part`]s follow.
     Done,
     /// A watch failed.
     Aborted,
-    /// Nothing is known to have been done.
+    /// Refused; whether it was executed may be unknown, which the refusal says.
     Refused(Refusal),
 }
 
-impl Lanes {
-    /// Nothing under way.
-    pub fn new() -> Lanes {
-        Lanes {
-            lanes: Vec::new(),
+impl ShardQueues {
+    /// Empty queues.
+    pub fn new() -> ShardQueues {
+        ShardQueues {
+            shard_queues: Vec::new(),
             touched: Vec::new(),
             queued_bytes: 0,
             awaited_bytes: 0,
@@ -165,12 +172,13 @@ impl Lanes {
         }
     }
 
-    /// Adds an operation behind those of its shard. Returns its lane.
+    /// Adds an operation behind those of its shard. Returns its shard queue.
     pub fn push(&mut self, shard: ShardId, operation: &Operation<'_>) -> u32 {
         self.push_one_of(shard, operation, false)
     }
 
-    /// The same for one of several operations that are to be done at one instant in each shard.
+    /// As [`ShardQueues::push`], for one of several operations that must be executed at one instant
+    /// in each shard.
     pub fn push_together(&mut self, shard: ShardId, operation: &Operation<'_>) -> u32 {
         self.push_one_of(shard, operation, true)
     }
@@ -178,18 +186,18 @@ impl Lanes {
     fn push_one_of(&mut self, shard: ShardId, operation: &Operation<'_>, is_together: bool) -> u32 {
         let value_bytes = self.value_bytes;
         let index = self.touch(shard);
-        let lane = &mut self.lanes[index];
+        let shard_queue = &mut self.shard_queues[index];
         let is_read = operation.is_read();
-        if lane.queue.back().is_none_or(|group| !group.takes(is_read, value_bytes)) {
-            lane.queue.push_back(Group::default());
+        if shard_queue.queue.back().is_none_or(|group| !group.takes(is_read, value_bytes)) {
+            shard_queue.queue.push_back(CommandBatch::default());
         }
-        let group = lane.queue.back_mut().expect("invariant: a group was pushed just now");
+        let group = shard_queue.queue.back_mut().expect("invariant: a group was pushed just now");
         self.queued_bytes += group.push(operation);
         group.is_together |= is_together;
         index as u32
     }
 
-    /// Adds a transaction behind the operations of its shard. Returns its lane.
+    /// Adds a transaction behind the operations of its shard. Returns its shard queue.
     pub fn push_transaction(
         &mut self,
         shard: ShardId,
@@ -201,17 +209,18 @@ impl Lanes {
         let reads = operations.iter().filter(Operation::is_read).count();
         let returns = operations.iter().filter(returns_value).count();
         let transaction = Some(watches);
-        let group = Group { operations, reads, returns, transaction, ..Group::default() };
-        self.lanes[index].queue.push_back(group);
+        let group = CommandBatch { operations, reads, returns, transaction, ..CommandBatch::default() };
+        self.shard_queues[index].queue.push_back(group);
         index as u32
     }
 
-    /// Hands the next command of each lane that has one, and none under way, to `submit`, with the
-    /// number of the lane, if `has_room` grants the memory for its replies. A lane without memory
-    /// is tried again with the next call, or its command is refused by [`Lanes::refuse_next`].
+    /// Passes the next command of each shard queue with none in flight to `submit`, with the number
+    /// of the shard queue, if `has_room` grants the memory for its replies. A shard queue without
+    /// memory is retried with the next call, unless [`ShardQueues::refuse_next`] refuses its
+    /// command.
     ///
-    /// `first` is the lane whose reply the client gets next, if it takes any. It is asked for
-    /// first, and `has_room` is told of it: the replies of other lanes are of no use without its.
+    /// `first` is the shard queue whose reply the client gets next, if any. It is submitted first,
+    /// and `has_room` receives that as its second argument: other replies are of no use without it.
     pub fn submit(
         &mut self,
         (first, consistency): (Option<u32>, Consistency),
@@ -219,126 +228,137 @@ impl Lanes {
         mut submit: impl FnMut(Request, u64),
     ) {
         let mut touched = std::mem::take(&mut self.touched);
-        let first = first.map(|lane| lane as usize);
+        let first = first.map(|shard_queue| shard_queue as usize);
         if let Some(position) = touched.iter().position(|index| Some(*index) == first) {
             touched.swap(0, position);
         }
         touched.retain(|&index| {
-            let lane = &mut self.lanes[index];
-            lane.is_touched = false;
-            if lane.under_way.is_some() || lane.queue.is_empty() {
+            let shard_queue = &mut self.shard_queues[index];
+            shard_queue.is_touched = false;
+            if shard_queue.in_flight.is_some() || shard_queue.queue.is_empty() {
                 return false;
             }
             let is_first = first == Some(index);
             let is_ahead = self.replied_bytes + self.expected_bytes > AHEAD_BYTES_MAX;
             let next = match is_first {
-                true => lane.next(self.value_bytes, |bytes| has_room(bytes, true)),
+                true => shard_queue.next(self.value_bytes, |bytes| has_room(bytes, true)),
                 false if is_ahead => None,
-                false => lane.next_ahead(self.value_bytes, |bytes| has_room(bytes, false)),
+                false => shard_queue.next_ahead(self.value_bytes, |bytes| has_room(bytes, false)),
             };
             let Some((group, values_bytes_max)) = next else {
-                lane.is_touched = true;
+                shard_queue.is_touched = true;
                 return true;
             };
             let expected_bytes = group.expected_bytes(self.value_bytes);
-            let shard = lane.shard;
-            let (request, under_way) =
+            let shard = shard_queue.shard;
+            let (request, in_flight) =
                 group.into_request(shard, consistency, (values_bytes_max, expected_bytes));
-            self.awaited_bytes += under_way.awaited_bytes;
+            self.awaited_bytes += in_flight.awaited_bytes;
             self.expected_bytes += expected_bytes;
-            lane.under_way = Some(under_way);
+            shard_queue.in_flight = Some(in_flight);
             submit(request, index as u64);
             false
         });
         self.touched = touched;
     }
 
-    /// Refuses the next command of a lane, because there was no memory for its replies in time.
-    /// Returns whether there was one.
-    pub fn refuse_next(&mut self, lane: u32) -> bool {
-        let lane = &mut self.lanes[lane as usize];
-        if lane.under_way.is_some() {
+    /// Refuses the next command of a shard queue, because memory for its replies did not become
+    /// free in time. Returns whether there was one.
+    pub fn refuse_next(&mut self, shard_queue: u32) -> bool {
+        let shard_queue = &mut self.shard_queues[shard_queue as usize];
+        if shard_queue.in_flight.is_some() {
             return false;
         }
-        let Some(group) = lane.queue.pop_front() else { return false };
+        let Some(group) = shard_queue.queue.pop_front() else { return false };
         self.queued_bytes -= group.operations.encoded_bytes();
         let left = group.operations.len();
-        lane.done.push_back(Done::Refused { refusal: Refusal::Overloaded, left });
+        shard_queue.done.push_back(Done::Refused { refusal: Refusal::Overloaded, left });
         true
     }
 
-    /// Takes the reply to the command of a lane.
-    pub fn complete(&mut self, lane: u64, reply: Reply) {
-        let index = lane as usize;
+    /// Takes the reply to the command in flight of a shard queue.
+    pub fn complete(&mut self, shard_queue: u64, reply: Reply) {
+        let index = shard_queue as usize;
         self.mark(index);
-        let lane = &mut self.lanes[index];
-        let under_way = lane.under_way.take().expect("invariant: a reply belongs to a command under way");
-        let count = under_way.operations.len();
-        self.queued_bytes -= under_way.operations.encoded_bytes();
-        self.awaited_bytes -= under_way.awaited_bytes;
-        self.expected_bytes -= under_way.expected_bytes;
+        let shard_queue = &mut self.shard_queues[index];
+        let in_flight =
+            shard_queue.in_flight.take().expect("invariant: a reply belongs to a command under way");
+        let count = in_flight.operations.len();
+        self.queued_bytes -= in_flight.operations.encoded_bytes();
+        self.awaited_bytes -= in_flight.awaited_bytes;
+        self.expected_bytes -= in_flight.expected_bytes;
         match reply {
             Reply::Operations(replies) if replies.len() == count => {
                 let bytes = replies.encoded_bytes();
-                let fitting = match under_way.values_bytes_max {
+                let fitting = match in_flight.values_bytes_max {
                     None => count,
-                    Some(max) => under_way.whole(fitting(&replies, max), max),
+                    Some(max) => in_flight.whole(fitting(&replies, max), max),
                 };
-                if fitting > 0 || count == 0 || under_way.is_transaction {
-                    let is_transaction = under_way.is_transaction;
+                if fitting > 0 || count == 0 || in_flight.is_transaction {
+                    let is_transaction = in_flight.is_transaction;
                     self.replied_bytes += bytes;
                     self.replied_together_bytes += if is_transaction { bytes } else { 0 };
                     let reader = replies.into_reader();
-                    lane.done.push_back(Done::Replies { reader, left: fitting, bytes, is_transaction });
+                    shard_queue.done.push_back(Done::Replies {
+                        reader,
+                        left: fitting,
+                        bytes,
+                        is_transaction,
+                    });
                 }
                 if fitting < count {
-                    self.ask_rest(index, &under_way, fitting);
+                    self.ask_rest(index, &in_flight, fitting);
                 }
             }
-            Reply::ConditionFailed { .. } if under_way.is_transaction => lane.done.push_back(Done::Aborted),
-            // Slots moved: what was of one shard is not any more, and nothing was done. Parts of it may still be.
-            Reply::Refused(Refusal::CrossShard) if count > 1 && !under_way.is_transaction => {
-                self.split(index, &under_way.operations);
+            Reply::ConditionFailed { .. } if in_flight.is_transaction => {
+                shard_queue.done.push_back(Done::Aborted)
             }
-            Reply::Refused(refusal) => lane.done.push_back(Done::Refused { refusal, left: count }),
+            // Slots moved: the operations no longer belong to one shard, and none was executed.
+            // Each half of them may still belong to one.
+            Reply::Refused(Refusal::CrossShard) if count > 1 && !in_flight.is_transaction => {
+                self.split(index, &in_flight.operations);
+            }
+            Reply::Refused(refusal) => shard_queue.done.push_back(Done::Refused { refusal, left: count }),
             _ => {
                 let refusal = Refusal::Invalid("the store answered something else");
-                lane.done.push_back(Done::Refused { refusal, left: count });
+                shard_queue.done.push_back(Done::Refused { refusal, left: count });
             }
         }
     }
 
-    /// Puts operations back in front of their lane as two commands, in order. Those of one shard are soon together again: what
-    /// comes later goes to the lanes that the new map says.
+    /// Puts operations back at the front of their shard queue as two commands, in order. Repeated
+    /// halving soon yields commands of a single shard; later operations already go by the new slot
+    /// map.
     fn split(&mut self, index: usize, operations: &Operations) {
-        let mut halves = [Group::default(), Group::default()];
+        let mut halves = [CommandBatch::default(), CommandBatch::default()];
         for (position, operation) in operations.iter().enumerate() {
             let group = &mut halves[usize::from(position >= operations.len() / 2)];
             self.queued_bytes += group.push(&operation);
         }
         for group in halves.into_iter().rev() {
-            self.lanes[index].queue.push_front(group);
+            self.shard_queues[index].queue.push_front(group);
         }
     }
 
-    /// Puts what a read left out for want of room in front of its lane.
-    fn ask_rest(&mut self, index: usize, under_way: &UnderWay, from: usize) {
-        let is_together = under_way.is_together;
-        let mut rest = Group { is_together, is_long: from == 0, ..Group::default() };
-        for operation in under_way.operations.iter().skip(from) {
+    /// Puts the operations that a read left out for lack of room at the front of their shard queue.
+    fn ask_rest(&mut self, index: usize, in_flight: &InFlight, from: usize) {
+        let is_together = in_flight.is_together;
+        let mut rest = CommandBatch { is_together, is_long: from == 0, ..CommandBatch::default() };
+        for operation in in_flight.operations.iter().skip(from) {
             self.queued_bytes += rest.push(&operation);
         }
-        self.lanes[index].queue.push_front(rest);
+        self.shard_queues[index].queue.push_front(rest);
     }
 
-    /// Takes what became of the next operation of a lane, if that is known.
-    pub fn take<R>(&mut self, lane: u32, use_it: impl FnOnce(Part<'_>) -> R) -> Option<R> {
-        let lane = &mut self.lanes[lane as usize];
-        let result = match lane.done.front_mut()? {
+    /// Takes the result of the next operation of a shard queue, if it is known.
+    pub fn take<R>(&mut self, shard_queue: u32, use_it: impl FnOnce(Part<'_>) -> R) -> Option<R> {
+        let shard_queue = &mut self.shard_queues[shard_queue as usize];
+        let result = match shard_queue.done.front_mut()? {
             Done::Replies { reader, left, bytes, is_transaction } => {
                 let reply = reader.next_reply()?;
                 if let OperationReply::Value { value, .. } = reply {
-                    // Down slowly, so that a large value among small ones is not forgotten at once.
+                    // The estimate decays slowly, so that a large value among small ones is not
+                    // forgotten at once.
                     self.value_bytes = value.len().max(self.value_bytes - self.value_bytes / 8);
                 }
                 let result = use_it(Part::Reply(reply));
@@ -346,7 +366,7 @@ impl Lanes {
                 if *left == 0 {
                     self.replied_bytes -= *bytes;
                     self.replied_together_bytes -= if *is_transaction { *bytes } else { 0 };
-                    lane.done.pop_front();
+                    shard_queue.done.pop_front();
                 }
                 result
             }
@@ -354,7 +374,7 @@ impl Lanes {
                 let result = use_it(Part::Refused(*refusal));
                 *left = left.saturating_sub(1);
                 if *left == 0 {
-                    lane.done.pop_front();
+                    shard_queue.done.pop_front();
                 }
                 result
             }
@@ -363,10 +383,11 @@ impl Lanes {
         Some(result)
     }
 
-    /// Takes what became of a transaction, if that is known. If it was done, its operations are taken next.
-    pub fn take_verdict(&mut self, lane: u32) -> Option<Verdict> {
-        let lane = &mut self.lanes[lane as usize];
-        let verdict = match lane.done.front()? {
+    /// Takes the result of a transaction, if it is known. If it was executed, the results of its
+    /// operations are taken next.
+    pub fn take_verdict(&mut self, shard_queue: u32) -> Option<Verdict> {
+        let shard_queue = &mut self.shard_queues[shard_queue as usize];
+        let verdict = match shard_queue.done.front()? {
             Done::Replies { left: 0, bytes, .. } => {
                 self.replied_bytes -= *bytes;
                 self.replied_together_bytes -= *bytes;
@@ -376,27 +397,28 @@ impl Lanes {
             Done::Aborted => Verdict::Aborted,
             Done::Refused { refusal, .. } => Verdict::Refused(*refusal),
         };
-        lane.done.pop_front();
+        shard_queue.done.pop_front();
         Some(verdict)
     }
 
     /// Whether every operation is answered, taken or not.
     pub fn is_idle(&self) -> bool {
-        self.lanes.iter().all(|lane| lane.queue.is_empty() && lane.under_way.is_none())
+        self.shard_queues
+            .iter()
+            .all(|shard_queue| shard_queue.queue.is_empty() && shard_queue.in_flight.is_none())
     }
 
-    /// Bytes of operations and replies that are held, and of replies that may come.
+    /// Bytes of operations and replies that are held, and of the largest replies that may come.
     pub fn held_bytes(&self) -> usize {
         self.queued_bytes + self.awaited_bytes + self.replied_bytes
     }
 
-    /// The same without what a command may bring and probably does not.
+    /// As [`ShardQueues::held_bytes`], with probable instead of largest replies.
     pub fn expected_held_bytes(&self) -> usize {
         self.queued_bytes + self.expected_bytes + self.replied_bytes
     }
 
-    /// Bytes that the replies that are there take once they are encoded, as many as are encoded at
-    /// a time.
+    /// Bytes that the available replies take once encoded, limited to what is encoded at a time.
     pub fn encoding_bytes(&self) -> usize {
         let apart = self.replied_bytes - self.replied_together_bytes;
         self.replied_together_bytes + apart.min(ENCODED_BYTES_MAX)
@@ -404,7 +426,7 @@ impl Lanes {
 
     fn touch(&mut self, shard: ShardId) -> usize {
         let index = self.index(shard);
-        self.lanes[index].shard = shard;
+        self.shard_queues[index].shard = shard;
         self.mark(index);
         index
     }
@@ -412,52 +434,55 @@ impl Lanes {
     fn index(&mut self, shard: ShardId) -> usize {
         const NUMBERED: usize = limits::SHARDS_MAX as usize + 1;
         let is_numbered = shard.0 <= limits::SHARDS_MAX;
-        if self.lanes.len() < NUMBERED && !is_numbered {
-            self.lanes.resize_with(NUMBERED, Lane::default);
+        if self.shard_queues.len() < NUMBERED && !is_numbered {
+            self.shard_queues.resize_with(NUMBERED, ShardQueue::default);
         }
         let index = if is_numbered {
             shard.0 as usize
         } else {
-            let others = &self.lanes[NUMBERED..];
-            NUMBERED + others.iter().position(|lane| lane.shard == shard).unwrap_or(others.len())
+            let others = &self.shard_queues[NUMBERED..];
+            NUMBERED
+                + others.iter().position(|shard_queue| shard_queue.shard == shard).unwrap_or(others.len())
         };
-        if index >= self.lanes.len() {
-            self.lanes.resize_with(index + 1, Lane::default);
+        if index >= self.shard_queues.len() {
+            self.shard_queues.resize_with(index + 1, ShardQueue::default);
         }
         index
     }
 
     fn mark(&mut self, index: usize) {
-        let lane = &mut self.lanes[index];
-        if !lane.is_touched {
-            lane.is_touched = true;
+        let shard_queue = &mut self.shard_queues[index];
+        if !shard_queue.is_touched {
+            shard_queue.is_touched = true;
             self.touched.push(index);
         }
     }
 }
 
-/// What is encoded at a time: up to the bound, and one value that crosses it.
+/// Most bytes that are encoded at a time: up to the bound, and one value that crosses it.
 const ENCODED_BYTES_MAX: usize = OUT_BYTES_CLOSE + limits::VALUE_BYTES_MAX;
 
-impl Lane {
-    /// The next command for whose replies there is room, and how many bytes of values it may read.
+impl ShardQueue {
+    /// The next command, if there is room for its replies, and how many bytes of values it may
+    /// read.
     fn next_ahead(
         &mut self,
         value_bytes: usize,
         mut has_room: impl FnMut(usize) -> bool,
-    ) -> Option<(Group, usize)> {
+    ) -> Option<(CommandBatch, usize)> {
         let group = self.queue.front()?;
         let values_bytes_max = group.values_bytes_max(value_bytes);
         let is_granted = has_room(group.awaited_bytes(values_bytes_max));
         if is_granted { self.queue.pop_front().map(|group| (group, values_bytes_max)) } else { None }
     }
 
-    /// The same; if there is no room, as much of it as memory that is short allows.
+    /// As [`ShardQueue::next_ahead`]; if there is no room, the part of the command that fits while
+    /// memory is short.
     fn next(
         &mut self,
         value_bytes: usize,
         mut has_room: impl FnMut(usize) -> bool,
-    ) -> Option<(Group, usize)> {
+    ) -> Option<(CommandBatch, usize)> {
         if let Some(next) = self.next_ahead(value_bytes, &mut has_room) {
             return Some(next);
         }
@@ -486,9 +511,10 @@ impl Lane {
     }
 }
 
-impl UnderWay {
-    /// How many of its replies count, of which so many are whole. Those that are to come from one
-    /// state of the shard count only together, unless they are more than one command may bring.
+impl InFlight {
+    /// How many replies to use, of which `fitting` are complete. Replies that must come from one
+    /// state of the shard are used only all together, unless they exceed what one command may
+    /// return.
     fn whole(&self, fitting: usize, values_bytes_max: usize) -> usize {
         let is_again = self.is_together
             && fitting < self.operations.len()
@@ -497,7 +523,7 @@ impl UnderWay {
     }
 }
 
-impl Group {
+impl CommandBatch {
     /// Adds an operation. Returns how many bytes that takes.
     fn push(&mut self, operation: &Operation<'_>) -> usize {
         let before = self.operations.encoded_bytes();
@@ -511,13 +537,13 @@ impl Group {
         self.transaction.is_none() && self.reads == self.operations.len()
     }
 
-    /// How many bytes of values it asks for, if it is a read: twice what is to be expected.
+    /// For a read, how many bytes of values to request: twice the expected size.
     fn values_bytes_max(&self, value_bytes: usize) -> usize {
         let max = if self.is_together { limits::REPLIES_BYTES_CLOSE } else { READ_VALUES_BYTES };
         if self.is_long { max } else { (self.reads * value_bytes * 2).clamp(SHORT_VALUES_BYTES, max) }
     }
 
-    /// The bytes that its replies probably take.
+    /// The probable bytes of its replies.
     fn expected_bytes(&self, value_bytes: usize) -> usize {
         let values = (self.reads + self.returns) * value_bytes;
         let is_in_parts = self.is_read() && !self.is_together;
@@ -525,8 +551,8 @@ impl Group {
         values.min(values_max) + self.operations.len() * REPLY_BYTES
     }
 
-    /// The bytes that its replies take at most, encoded for the client as well, if it reads values
-    /// of at most `values_bytes_max` bytes.
+    /// The most bytes that its replies take, including their encoding for the client, if it reads
+    /// values of at most `values_bytes_max` bytes.
     fn awaited_bytes(&self, values_bytes_max: usize) -> usize {
         let values = |count: usize| (count * limits::VALUE_BYTES_MAX).min(limits::REPLIES_BYTES_CLOSE);
         let replied = if self.is_read() {
@@ -538,10 +564,10 @@ impl Group {
         replied + encoded + self.operations.len() * REPLY_BYTES
     }
 
-    /// Its first operations, all reads or all writes, and the rest.
-    fn split_short(self) -> (Group, Option<Group>) {
+    /// Splits off the first operations, all reads or all writes; returns them and the rest.
+    fn split_short(self) -> (CommandBatch, Option<CommandBatch>) {
         let operations = self.operations.finish();
-        let (mut head, mut rest) = (Group::default(), Group::default());
+        let (mut head, mut rest) = (CommandBatch::default(), CommandBatch::default());
         for operation in operations.iter() {
             let is_like = head.operations.is_empty() || operation.is_read() == head.is_read();
             let stays = rest.operations.is_empty() && is_like && head.operations.len() < SHORT_OPERATIONS;
@@ -568,12 +594,12 @@ impl Group {
         shard: ShardId,
         consistency: Consistency,
         (bytes_max, expected_bytes): (usize, usize),
-    ) -> (Request, UnderWay) {
+    ) -> (Request, InFlight) {
         let is_read = self.is_read();
         let (awaited_bytes, is_transaction) = (self.awaited_bytes(bytes_max), self.transaction.is_some());
         let operations = self.operations.finish();
         let values_bytes_max = is_read.then_some(bytes_max);
-        let under_way = UnderWay {
+        let in_flight = InFlight {
             operations: operations.clone(),
             awaited_bytes,
             expected_bytes,
@@ -587,18 +613,19 @@ impl Group {
             let watches = self.transaction.unwrap_or_default();
             Request::Write(Write::Transaction(Transaction { shard, watches, operations }))
         };
-        (request, under_way)
+        (request, in_flight)
     }
 }
 
-/// Whether an operation that writes is answered with a value.
+/// Whether the reply to a write carries a value.
 fn returns_value(operation: &Operation<'_>) -> bool {
     matches!(operation, Operation::Take { .. } | Operation::Set(Set { previous: true, .. }))
 }
 
-/// How many replies of a read are whole. What was left out for want of room, and all behind it, is asked for again.
+/// How many replies of a read are complete. Values that were left out for lack of room, and all
+/// operations after the first of them, are requested again.
 fn fitting(replies: &OperationReplies, values_bytes_max: usize) -> usize {
-    // A value is left out only if it is larger than what was left.
+    // A value is left out only if it is larger than the remaining room.
     if replies.encoded_bytes() + limits::VALUE_BYTES_MAX < values_bytes_max {
         return replies.len();
     }

@@ -1,7 +1,8 @@
-//! `tidelock cluster status --verify`: are all replicas of a shard the same?
+//! `tidelock cluster status --verify`: checks that all replicas of a shard are equal.
 //!
-//! Owns the comparison and the waiting for it. Every shard is given a checkpoint, every replica makes a snapshot of its
-//! state there, and the checksums of these snapshots are compared. A replica that says nothing is not taken for equal.
+//! Owns the comparison and the wait for it. Every shard gets a checkpoint, every replica makes a
+//! snapshot of its state there, and the checksums of these snapshots are compared. A replica that
+//! does not report is not taken for equal.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -9,20 +10,20 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::args::Output;
 use crate::client::{Call, Client};
 use crate::cluster::{Checkpoint, Cluster};
 use crate::error::CliError;
 use crate::output;
+use crate::output::Output;
 
-/// Between two looks at what the replicas report.
+/// Interval between polls of the replicas' reports.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Checkpoints every shard, waits until every replica within reach has reported or `patience` is over, and prints the
-/// comparison.
+/// Checkpoints every shard, waits until every reachable replica has reported or `patience` is over,
+/// and prints the comparison.
 ///
 /// # Errors
-/// Also when replicas differ, or cannot be compared.
+/// Also if replicas differ, or cannot be compared.
 pub fn run(client: &Client, format: Output, patience: Duration) -> Result<(), CliError> {
     let wanted = checkpoint(client)?;
     let begun = Instant::now();
@@ -48,7 +49,7 @@ pub fn run(client: &Client, format: Output, patience: Duration) -> Result<(), Cl
     complaint(&shards).map_or(Ok(()), |text| Err(CliError::Refused(text)))
 }
 
-/// Asks for a checkpoint of every shard. Returns their indexes.
+/// Requests a checkpoint of every shard. Returns their indexes.
 fn checkpoint(client: &Client) -> Result<BTreeMap<u64, u64>, CliError> {
     #[derive(Deserialize)]
     struct Checkpoints {
@@ -77,10 +78,10 @@ struct Verification<'a> {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Comparison {
     shard: u64,
-    /// Where they are compared.
+    /// The index at which they are compared.
     index: u64,
     verdict: Verdict,
-    /// By node.
+    /// The replicas, by node.
     replicas: Vec<Replica>,
 }
 
@@ -97,14 +98,15 @@ enum Verdict {
 struct Replica {
     node: u64,
     connected: bool,
-    /// At the index of the comparison; `null` if none is reported.
+    /// The checksum at that index; `null` if none is reported.
     checksum: Option<String>,
-    /// Its node has stopped because another replica's log contradicts what is committed in this one.
+    /// Its node has stopped because another replica's log contradicts entries committed in this
+    /// one.
     diverged: bool,
 }
 
 impl Comparison {
-    /// Whether waiting changes nothing.
+    /// Whether waiting cannot change the result.
     fn is_settled(&self) -> bool {
         let is_settled =
             |replica: &Replica| replica.checksum.is_some() || replica.diverged || !replica.connected;
@@ -112,8 +114,8 @@ impl Comparison {
     }
 }
 
-/// Compares what the replicas of each shard report at the checkpoint that was asked for. Somebody else may have asked
-/// for a later one meanwhile: then that is where they will all be.
+/// Compares the replicas of each shard at the requested checkpoint. If another client has requested
+/// a later one meanwhile, all replicas will report that one.
 fn compare(wanted: &BTreeMap<u64, u64>, cluster: &Cluster) -> Vec<Comparison> {
     let is_connected = |node: u64| {
         let host = cluster.hosts.iter().find(|host| host.node == node);
@@ -179,7 +181,7 @@ fn render(shards: &[Comparison]) -> String {
     output::table(&header, rows.collect()) + "\n"
 }
 
-/// What is wrong, and what to do about it; `None` if all replicas are equal.
+/// The error, with what to do about it; `None` if all replicas are equal.
 fn complaint(shards: &[Comparison]) -> Option<String> {
     let of = |verdict| {
         let shards = shards.iter().filter(|shard| shard.verdict == verdict);
@@ -205,7 +207,7 @@ fn complaint(shards: &[Comparison]) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// A cluster of three as node 1 sees it. Replicas of shard 1 by what they report.
+    /// A cluster of three as node 1 sees it. `replicas` are the reports of shard 1.
     fn cluster(third_connected: bool, reports: [Option<(u64, &str)>; 3]) -> Cluster {
         let replica = |(report, node): (Option<(u64, &str)>, u64)| {
             let checkpoint =

@@ -1,59 +1,47 @@
 //! Clients that iterate over all keys, as a client of Redis does with `SCAN`.
 //!
-//! Owns who takes the next step where and when, and what finished iterations returned. An iteration
-//! goes from node to node with its cursor, preferably to one that has just started: that one knows
-//! an old slot map. It judges nothing; `checkers::scans` does.
+//! Owns where and when each scanner takes its next step, and the results of finished iterations. An
+//! iteration takes its cursor from node to node, preferably to one that has just started, because
+//! that one knows an old slot map. It checks nothing; `checkers::scans` does.
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
 use tidelock_core::command::{Condition, Consistency, Reply, Request, Write};
 use tidelock_core::scan::{Scan, Step};
 use tidelock_core::types::{NodeId, Token};
 
-use crate::agenda::{Happening, Micros};
+use super::World;
+use crate::event_queue::{Micros, SimEvent};
 use crate::faults::choose;
-use crate::history::{Moment, value_of};
-use crate::world::World;
+use crate::history::{Iteration, Moment, value_of};
 
-/// Keys that each scanner writes and nobody ever deletes: what the checker has to hold on to when
-/// deletes of unknown outcome leave every other key in doubt. They are spread over all shards.
+/// Keys that each scanner writes and no client deletes, spread over all shards. The checker can
+/// rely on them even if deletes of unknown outcome leave every other key in doubt.
 const KEYS: u64 = 12;
 
-/// Keys a step looks at: few, so that an iteration takes several steps.
+/// Keys that a step reads: few, so that an iteration takes several steps.
 const STEP_KEYS: usize = 2;
 
-/// What one iteration returned, from its first step to its last.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Iteration {
-    /// When its first step was asked for.
-    pub begun: Moment,
-    /// When its last step was answered.
-    pub ended: Moment,
-    /// All keys that it returned.
-    pub keys: BTreeSet<Bytes>,
-}
-
-/// One client that iterates again and again.
+/// A client that iterates repeatedly.
 #[derive(Debug)]
 pub struct Scanner {
     number: usize,
-    /// Writes that it has asked for.
+    /// Number of writes that it has requested.
     writes: u64,
     /// Whether a write comes next: one before each iteration.
     is_write_next: bool,
-    /// The iteration under way.
+    /// The iteration in progress.
     current: Option<Iteration>,
     cursor: u64,
-    /// What it waits for: a step, or nothing if it was a write.
+    /// The step that it waits for, or nothing if it waits for a write.
     asked: Option<(Token, Option<Scan>)>,
-    /// A step that comes at another time was overtaken by an answer.
+    /// A step that is due at another time is obsolete, because an answer came first.
     next_step: Micros,
     random: fastrand::Rng,
 }
 
 impl Scanner {
-    /// One with its own generator.
+    /// A scanner with its own generator.
     pub fn new(number: usize, random: fastrand::Rng) -> Scanner {
         Scanner {
             number,
@@ -77,9 +65,9 @@ impl Scanner {
 }
 
 impl World<'_> {
-    /// A scanner takes its next step: a write between two iterations, or else the next step of one.
+    /// Takes a scanner's next step: a write between two iterations, or else the next step of one.
     pub(crate) fn scan(&mut self, position: usize) {
-        let now = self.agenda.now();
+        let now = self.event_queue.now();
         if self.scanners[position].next_step != now {
             return;
         }
@@ -104,11 +92,11 @@ impl World<'_> {
             let keys = BTreeSet::new();
             self.scanners[position].current.get_or_insert(Iteration { begun, ended: Moment::NEVER, keys });
         }
-        // Impatient: the next step, with the same cursor, goes to another node.
+        // Timed out: the next step, with the same cursor, goes to another node.
         self.scan_after(position, self.plan.load.patience);
     }
 
-    /// A question was answered, perhaps a scanner's. The history knows the answer already.
+    /// Handles an answer that may be for a scanner. The history has recorded it already.
     pub(crate) fn scanner_hears(&mut self, node: NodeId, token: Token, reply: Reply) {
         let is_asked = |scanner: &Scanner| scanner.asked.as_ref().is_some_and(|(asked, _)| *asked == token);
         let Some(position) = self.scanners.iter().position(is_asked) else { return };
@@ -133,12 +121,12 @@ impl World<'_> {
     }
 
     fn scan_after(&mut self, position: usize, delay: Micros) {
-        let at = self.agenda.now() + delay;
+        let at = self.event_queue.now() + delay;
         self.scanners[position].next_step = at;
-        self.agenda.at(at, Happening::Scan(position));
+        self.event_queue.at(at, SimEvent::Scan(position));
     }
 
-    /// Every scanner takes its first step.
+    /// Schedules the first step of every scanner.
     pub(crate) fn start_scanners(&mut self) {
         for position in 0..self.scanners.len() {
             self.scan_after(position, Micros::MILLISECOND * 10);

@@ -1,38 +1,42 @@
-//! What a healed cluster must show: it serves through every node, its replicas are equal, nothing is missing.
+//! The final inspection of a healed cluster: it serves through every node, its replicas are equal,
+//! nothing is missing.
 //!
-//! Time here is counted in ticks, as the cluster's own timers are: what it is given is generous for a cluster that
-//! works and finite for one that does not.
+//! Time is counted in ticks, as in the cluster's own timers. The bounds are generous for a cluster
+//! that works and finite for one that does not.
 
 use tidelock_core::command::config::{ConfigReply, Query};
 use tidelock_core::command::{
-    Condition, ConfigRead, Consistency, HostInfo, Page, Read, Reply, Request, Standing, Write,
+    Condition, ConfigRead, Consistency, HostInfo, HostRole, Page, Read, Reply, Request, Write,
 };
-use tidelock_core::control::slot_set::SlotSet;
 use tidelock_core::event::PeerClock;
 use tidelock_core::limits::{CONFIG_HISTORY_REVISIONS_MAX, LIST_PAGE_ITEMS_MAX};
+use tidelock_core::slots::slot_set::SlotSet;
 use tidelock_core::types::{LogIndex, NodeId, ShardId, Token};
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use crate::agenda::Micros;
+use super::World;
 use crate::checkers::Violation;
 use crate::compound::{is_compound, read_all};
+use crate::event_queue::Micros;
 use crate::history::value_of;
 use crate::host::Host;
 use crate::slots::{SLOTS, shard_of};
-use crate::world::World;
 
 /// Elections that a healed cluster may need before it serves: a few, since votes may split.
 const ELECTIONS_TO_SETTLE: u64 = 6;
 
-/// Elections' time in which all changes of membership come to an end: each takes a few rounds, and some a snapshot.
+/// Election timeouts within which all changes of membership end: each takes a few rounds, and some
+/// a snapshot.
 const ELECTIONS_TO_RECONCILE: u64 = 150;
-/// Elections within which the snapshots of a healed cluster are made: after one that failed, ten pass first.
+/// Election timeouts within which the snapshots of a healed cluster are made: after a failed one, a
+/// node waits for ten.
 const ELECTIONS_TO_SETTLE_LOGS: u64 = 25;
 
-/// Elections within which a node measures the clocks of its peers anew, when they were set.
+/// Election timeouts within which a node measures the clocks of its peers again after they were
+/// set.
 const ELECTIONS_TO_MEASURE_CLOCKS: u64 = 25;
 
 /// Times that a probe may be refused.
@@ -59,8 +63,8 @@ impl World<'_> {
         self.read_back()
     }
 
-    /// Every host that was about to join has, those that were to leave have left, and every shard is replicated as the
-    /// registry wants it.
+    /// Checks that every joining host has joined, every leaving host has left, and every shard is
+    /// replicated as the registry wants it.
     fn settle(&mut self) -> Result<(), Violation> {
         for _ in 0..ELECTIONS_TO_RECONCILE {
             if self.all_have_joined() && self.is_settled() {
@@ -72,11 +76,18 @@ impl World<'_> {
         for host in self.hosts.iter().filter(|host| host.is_member()) {
             if let Some(registry) = host.registry() {
                 text.push_str(&format!("\nnode {} knows {:?}", host.node(), registry.replicas));
-                let seats = registry.seats.iter().map(|(node, seat)| {
-                    let zone = seat.host.as_ref().map(|host| &host.info.tags);
-                    (node, seat.standing, seat.draining, seat.is_barred, seat.is_dead, zone)
+                let host_entries = registry.host_entries.iter().map(|(node, host_entry)| {
+                    let zone = host_entry.host.as_ref().map(|host| &host.info.tags);
+                    (
+                        node,
+                        host_entry.standing,
+                        host_entry.draining,
+                        host_entry.is_barred,
+                        host_entry.is_dead,
+                        zone,
+                    )
                 });
-                text.push_str(&format!(" {:?}", seats.collect::<Vec<_>>()));
+                text.push_str(&format!(" {:?}", host_entries.collect::<Vec<_>>()));
                 let tags = registry.shards.iter().map(|(shard, row)| (shard, &row.tags));
                 text.push_str(&format!(" {:?}", tags.collect::<Vec<_>>()));
             }
@@ -90,14 +101,17 @@ impl World<'_> {
 
     fn is_settled(&self) -> bool {
         let members: Vec<_> = self.hosts.iter().filter(|host| host.is_member()).collect();
-        let Some(seats) = members.first().and_then(|host| host.settled_seats()) else { return false };
-        let wanted =
-            seats.iter().filter(|(_, standing)| **standing != Standing::Removed).map(|(node, _)| *node);
+        let Some(host_entries) = members.first().and_then(|host| host.settled_seats()) else { return false };
+        let wanted = host_entries
+            .iter()
+            .filter(|(_, standing)| **standing != HostRole::Removed)
+            .map(|(node, _)| *node);
         wanted.eq(members.iter().map(|host| host.node()))
-            && members.iter().all(|host| host.settled_seats().as_ref() == Some(&seats))
+            && members.iter().all(|host| host.settled_seats().as_ref() == Some(&host_entries))
     }
 
-    /// Every slot has one owner, the one that the registry says, and nothing of a move is left.
+    /// Checks that every slot has one owner, the one in the registry, and that no state of a move
+    /// is left.
     fn check_slots(&self) -> Result<(), Violation> {
         let registry = self.hosts.iter().find_map(|host| host.registry());
         let registry = registry.expect("invariant: a healed cluster has nodes");
@@ -125,11 +139,11 @@ impl World<'_> {
     }
 
     fn pass_ticks(&mut self, ticks: u64) -> Result<(), Violation> {
-        let until = self.agenda.now() + self.plan.tick * ticks;
+        let until = self.event_queue.now() + self.plan.tick * ticks;
         self.run_until(until)
     }
 
-    /// A write to a shard must succeed through any node.
+    /// Checks that a write to a shard succeeds through any node.
     fn probe(&mut self, node: NodeId, shard: ShardId) -> Result<(), Violation> {
         let data_shards = self.plan.data_shards;
         let key = self.workload.keys().iter().find(|key| shard_of(key, data_shards) == shard).cloned();
@@ -150,17 +164,17 @@ impl World<'_> {
 
     /// Waits for the reply to a request, which must come by its deadline.
     fn reply(&mut self, token: Token) -> Result<Reply, Violation> {
-        let deadline = self.agenda.now() + self.plan.tick * (self.plan.timing.request_ticks + 5);
-        while self.agenda.now() < deadline {
+        let deadline = self.event_queue.now() + self.plan.tick * (self.plan.timing.request_ticks + 5);
+        while self.event_queue.now() < deadline {
             if let Some(reply) = self.history.operation(token).and_then(|operation| operation.reply()) {
                 return Ok(reply.clone());
             }
-            self.run_until(self.agenda.now() + Micros::MILLISECOND)?;
+            self.run_until(self.event_queue.now() + Micros::MILLISECOND)?;
         }
         Err(Violation::new("replies", format!("request {token} to a healed cluster has no reply")))
     }
 
-    /// Without load, all replicas come to hold, commit and apply the same.
+    /// Checks that without load all replicas reach the same last, committed and applied index.
     fn converge(&mut self) -> Result<(), Violation> {
         for _ in 0..ELECTIONS_TO_SETTLE {
             self.pass_ticks(self.plan.timing.election_ticks)?;
@@ -172,7 +186,8 @@ impl World<'_> {
         Err(Violation::new("replicas", format!("a healed cluster does not converge: {positions:?}")))
     }
 
-    /// Without load, all logs come to be as short as they shall be, whichever shard held them.
+    /// Checks that without load all logs become as short as they should, whichever shard retained
+    /// them.
     fn settle_logs(&mut self) -> Result<(), Violation> {
         for _ in 0..ELECTIONS_TO_SETTLE_LOGS {
             if self.hosts.iter().filter(|host| host.is_member()).all(|host| self.has_short_log(host)) {
@@ -184,7 +199,7 @@ impl World<'_> {
         Err(Violation::new("space", format!("the logs of a healed cluster stay too long: {held:?}")))
     }
 
-    /// Clocks that are right again are soon measured as such, by every node of every other.
+    /// Checks that every node soon measures the corrected clock of every other.
     fn settle_clocks(&mut self) -> Result<(), Violation> {
         for _ in 0..ELECTIONS_TO_MEASURE_CLOCKS {
             if self.clocks_agree() {
@@ -241,7 +256,8 @@ impl World<'_> {
         }
     }
 
-    /// Every node knows every host by its disk, sees a connection to it, and knows every shard's leader.
+    /// Checks that every node knows every host's uuid, is connected to it, and knows every shard's
+    /// leader.
     fn check_view(&mut self, node: NodeId) -> Result<(), Violation> {
         let token = self.ask(node, Request::Cluster, true);
         let reply = self.reply(token)?;
@@ -262,13 +278,15 @@ impl World<'_> {
         Err(Violation::new("registry", text))
     }
 
-    /// Reads everything through every node: from the leader's state, key by key, and from the node's own.
+    /// Reads everything through every node: from the leader's state, key by key, and from the
+    /// node's own.
     fn read_back(&mut self) -> Result<(), Violation> {
         let mut expected: Option<Page> = None;
         for node in self.nodes() {
             for consistency in [Consistency::Linearizable, Consistency::Stale] {
                 let mut page = self.list(node, consistency)?;
-                // These may go at any time; that they go everywhere is judged with the log in hand.
+                // These may expire at any time; `operations` checks against the log that they
+                // expire everywhere.
                 page.items.retain(|item| !is_compound(&item.key));
                 let expected = expected.get_or_insert_with(|| page.clone());
                 if *expected != page {
@@ -292,7 +310,8 @@ impl World<'_> {
         self.read_configuration()
     }
 
-    /// Reads all of configuration, with its history, through every node; and nobody who watches it has anything to hear.
+    /// Reads all configuration, with its history, through every node, and checks that no watcher
+    /// has missed a change.
     fn read_configuration(&mut self) -> Result<(), Violation> {
         for (node, namespace) in self
             .nodes()
@@ -317,7 +336,7 @@ impl World<'_> {
             let token = self.ask(node, ask(Query::Export { at: Some(page.oldest) }), true);
             self.reply(token)?;
         }
-        // Time enough for what is watched from elsewhere.
+        // Enough time for watchers at nodes without a replica.
         self.pass_ticks(3 * self.plan.timing.election_ticks)?;
         for position in 0..self.watchers.len() {
             let watcher = &self.watchers[position];
@@ -335,8 +354,8 @@ impl World<'_> {
             let watcher = &mut self.watchers[position];
             watcher.hear(&reply);
             let news = &watcher.told[told..];
-            // Who asks anew about what is not there is told so if history does not reach back to the last time, or the
-            // namespace is another one.
+            // A watcher of a missing container that asks again is told so if history does not reach
+            // back to its last answer, or if the namespace was created again.
             let is_known = was_absent && news.iter().all(|told| told.document.is_none());
             if !news.is_empty() && !is_known {
                 let text = format!("a watcher at node {node} was not told of {news:?}");
@@ -346,7 +365,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// What a watcher at a node finds there, or through it.
+    /// The answer to a watcher at a node, from the node itself or through it.
     fn read_at(&mut self, node: NodeId, read: ConfigRead) -> Result<Reply, Violation> {
         if let Some(reply) = self.hosts[(node.0 - 1) as usize].look(read.clone()) {
             return Ok(reply);

@@ -1,29 +1,31 @@
-//! Which shard holds which hash slots.
+//! The slot map: which shard holds which hash slots.
 //!
-//! Owns the map as a value. How a key comes by its slot is `router::slots`' business.
+//! Owns the map as a value. [`slots`](super) computes the slot of a key.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::codec::{self, DecodeError, Decoder};
-use crate::control::slot_set::SlotSet;
-use crate::router::slots::{SLOTS, slots_of};
+use crate::slots::slot_set::SlotSet;
+use crate::slots::{SLOTS, slots_of};
 use crate::types::{MigrationId, ShardId};
 
-/// Every slot has one shard. Ranges are in order, without gaps, and neighbours differ.
+/// Every slot has exactly one shard. Ranges are in order and without gaps, and neighbouring ranges
+/// have different shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlotMap {
     /// Rises with every change.
     pub version: u64,
-    /// Where each range begins, and whose it is.
+    /// First slot and shard of each range.
     ranges: Vec<(u16, ShardId)>,
-    /// The last move that brought each shard to what it holds here, without those that have what they began with.
+    /// The last move that changed each shard's slots here. Shards that hold their founding slots
+    /// are not listed.
     moves: BTreeMap<ShardId, MigrationId>,
 }
 
 impl SlotMap {
-    /// The founding shards share the slots evenly, in order.
+    /// The initial map: the founding shards share the slots evenly, in order.
     pub fn founded(data_shards: u64) -> SlotMap {
         let first = |shard| (slots_of(shard, data_shards).start, shard);
         let ranges = (1..=data_shards).map(ShardId).map(first).collect();
@@ -42,7 +44,7 @@ impl SlotMap {
         self.ranges.iter().zip(ends).map(|(&(first, shard), end)| (first..end, shard))
     }
 
-    /// How many slots a shard holds.
+    /// Number of slots that a shard holds.
     pub fn count(&self, shard: ShardId) -> u16 {
         let own = self.ranges().filter(|(_, owner)| *owner == shard);
         own.map(|(range, _)| range.end - range.start).sum()
@@ -53,13 +55,13 @@ impl SlotMap {
         SlotSet::of(self.ranges().filter(|(_, owner)| *owner == shard).map(|(range, _)| range))
     }
 
-    /// The last move of slots that a replica of the shard must have come through to hold what the map says. One that is
-    /// behind it may lack keys, or show what was true before a key went away and came back.
+    /// The last move that a replica of the shard must have applied to hold what the map says. An
+    /// older replica may lack keys, or may show the state from before a key moved away and back.
     pub fn last_move(&self, shard: ShardId) -> MigrationId {
         self.moves.get(&shard).copied().unwrap_or_default()
     }
 
-    /// Slots belong to another shard from now on, by this move.
+    /// Assigns slots to another shard, by this move.
     pub(crate) fn give(&mut self, id: MigrationId, slots: &SlotSet, (from, to): (ShardId, ShardId)) {
         self.moves.extend([(from, id), (to, id)]);
         let mut owners: Vec<(Range<u16>, ShardId)> = Vec::new();
@@ -74,12 +76,12 @@ impl SlotMap {
         self.ranges.dedup_by_key(|(_, shard)| *shard);
     }
 
-    /// The shard holds nothing and will not again.
+    /// Forgets a removed shard.
     pub(crate) fn forget(&mut self, shard: ShardId) {
         self.moves.remove(&shard);
     }
 
-    /// The shards that hold slots, in order of their numbers.
+    /// The shards that hold slots, by number.
     pub fn shards(&self) -> Vec<ShardId> {
         let mut shards: Vec<ShardId> = self.ranges.iter().map(|(_, shard)| *shard).collect();
         shards.sort_unstable();

@@ -1,62 +1,67 @@
-//! Which replicas this node carries: what its disk holds, and what the registry gives it or takes away.
+//! The replicas of this node: those on its disk, and those that the registry assigns to it or
+//! removes.
 //!
-//! Owns the beginning and the end of a replica. It begins with nothing but the shard's founding membership, and learns all
-//! else from the leader. It ends when the registry has forgotten it, which it does only once no voter of the shard would ask
-//! for its vote again: then its log is void, and its snapshots go when that is durable.
+//! Owns the beginning and the end of a replica. A new replica knows only the shard's founding
+//! membership and learns everything else from the leader. A replica ends when the registry has
+//! forgotten it. That happens only once no voter of the shard would ask for its vote again. Its log
+//! is then void, and its snapshots are removed when that is durable.
 //!
 //! Invariants:
-//! - The disk says which replica a log is of before anything else of it, so a restart needs no registry.
-//! - A replica that ended never begins again: numbers rise, and the disk keeps the last one that ended.
-//! - The next replica of a shard begins only when all of the one before is gone from the disk.
+//! - The disk records which replica a log belongs to before anything else about it, so a restart
+//!   needs no registry.
+//! - A replica that ended never begins again: replica numbers rise, and the disk keeps the last one
+//!   that ended.
+//! - The next replica of a shard begins only when all files of the previous one are gone from the
+//!   disk.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::Node;
-use crate::control::registry::tables::Shard;
 use crate::event::NodeOptions;
 use crate::machine::Machine;
 use crate::membership::founding_replicas;
 use crate::raft::{Group, GroupOptions, Groups};
-use crate::router::slots::SLOTS;
+use crate::slots::SLOTS;
 use crate::storage::snapshot::{SnapshotId, SnapshotTask};
-use crate::storage::{RecoveredShard, RecoveredShards, Tenure, WalRecord};
+use crate::storage::{RecoveredShard, RecoveredShards, ReplicaIncarnation, WalRecord};
+use crate::topology::Shard;
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, WalSequence};
 
-/// What a node knows of its replicas that are no more, and what it needs to begin others.
-pub(super) struct Carrying {
+/// The ended replicas of a node, and what it needs to begin others.
+pub(super) struct LocalReplicas {
     seeds: fastrand::Rng,
     /// The last replica of each shard that ended here.
     ended: BTreeMap<ShardId, ReplicaId>,
     closing: BTreeMap<ShardId, Closing>,
 }
 
-/// How far the end of a replica has come.
+/// Progress of the end of a replica.
 enum Closing {
-    /// This batch says on disk that it is no more.
+    /// This batch records the end on disk.
     Writing(WalSequence),
     /// Its snapshots are being removed.
     Removing,
 }
 
-impl Carrying {
-    /// The replicas that a node starts with: those that it was founded with, and those on its disk.
-    pub(super) fn begin(options: &NodeOptions, mut recovered: RecoveredShards) -> (Carrying, Groups) {
+impl LocalReplicas {
+    /// The replicas with which a node starts: those of its founding, and those on its disk.
+    pub(super) fn begin(options: &NodeOptions, mut recovered: RecoveredShards) -> (LocalReplicas, Groups) {
         let seeds = fastrand::Rng::with_seed(options.seed);
-        let mut carrying = Carrying { seeds, ended: BTreeMap::new(), closing: BTreeMap::new() };
+        let mut local_replicas = LocalReplicas { seeds, ended: BTreeMap::new(), closing: BTreeMap::new() };
         let founders = options.founders.len() as u64;
         for shard in (0..=options.data_shards).map(ShardId) {
             recovered.entry(shard).or_default();
         }
         let mut groups = Vec::new();
         for (shard, recovered) in recovered {
-            let (replica, founding) = match &recovered.log.tenure {
-                Some(Tenure::Ended(replica)) => {
-                    carrying.ended.insert(shard, *replica);
+            let (replica, founding) = match &recovered.log.incarnation {
+                Some(ReplicaIncarnation::Ended(replica)) => {
+                    local_replicas.ended.insert(shard, *replica);
                     continue;
                 }
-                Some(Tenure::Begun { replica, founding }) => (*replica, founding.clone()),
+                Some(ReplicaIncarnation::Begun { replica, founding }) => (*replica, founding.clone()),
                 None => {
                     let founding = founding_replicas(shard, founders);
                     let own = founding.iter().find(|(_, node)| *node == options.host.node);
@@ -70,9 +75,9 @@ impl Carrying {
                     }
                 }
             };
-            groups.push(carrying.group(options, (shard, replica, founding), recovered));
+            groups.push(local_replicas.group(options, (shard, replica, founding), recovered));
         }
-        (carrying, Groups::new(groups))
+        (local_replicas, Groups::new(groups))
     }
 
     fn group(
@@ -110,15 +115,16 @@ impl Node {
             .carried_by(own)
             .into_iter()
             .filter(|(replica, shard)| {
-                let ended = self.carrying.ended.get(shard).is_some_and(|ended| ended >= replica);
-                // The others of a new shard wait for the vote of each that it was founded with, even of one that is to go.
+                let ended = self.local_replicas.ended.get(shard).is_some_and(|ended| ended >= replica);
+                // The other replicas of a new shard wait for the vote of each founding replica,
+                // including one that will be removed.
                 let founds = |row: &Shard| row.founding.iter().any(|(founding, _)| founding == replica);
                 let is_founding = registry.shards().get(shard).is_some_and(founds);
                 let is_wanted = registry.replicas()[replica].wanted.is_some();
                 (is_wanted || is_founding)
                     && !ended
                     && self.groups.find(*shard).is_none()
-                    && !self.carrying.closing.contains_key(shard)
+                    && !self.local_replicas.closing.contains_key(shard)
             })
             .collect();
         for shard in over {
@@ -132,10 +138,10 @@ impl Node {
     fn begin(&mut self, shard: ShardId, replica: ReplicaId) {
         let Some(row) = self.registry().shards().get(&shard) else { return };
         let founding = row.founding.clone();
-        let tenure = Tenure::Begun { replica, founding: founding.clone() };
-        self.output.records.push(WalRecord::Tenure { shard, tenure, is_restated: false });
+        let incarnation = ReplicaIncarnation::Begun { replica, founding: founding.clone() };
+        self.output.records.push(WalRecord::ReplicaIncarnation { shard, incarnation, is_restated: false });
         let recovered = RecoveredShard::default();
-        let group = self.carrying.group(&self.options, (shard, replica, founding), recovered);
+        let group = self.local_replicas.group(&self.options, (shard, replica, founding), recovered);
         self.groups.insert(group);
         self.groups.with(shard, |group| group.set_disks(&self.disks));
     }
@@ -143,16 +149,16 @@ impl Node {
     fn end(&mut self, shard: ShardId) {
         let Some(group) = self.groups.remove(shard) else { return };
         let replica = group.replica();
-        let tenure = Tenure::Ended(replica);
+        let incarnation = ReplicaIncarnation::Ended(replica);
         self.output.forget(shard);
-        self.output.records.push(WalRecord::Tenure { shard, tenure, is_restated: false });
-        self.carrying.ended.insert(shard, replica);
-        self.carrying.closing.insert(shard, Closing::Writing(self.output.sequence));
+        self.output.records.push(WalRecord::ReplicaIncarnation { shard, incarnation, is_restated: false });
+        self.local_replicas.ended.insert(shard, replica);
+        self.local_replicas.closing.insert(shard, Closing::Writing(self.output.sequence));
     }
 
-    /// Everything up to `sequence` is durable: the snapshots of replicas that ended there may go.
+    /// Removes the snapshots of replicas whose end is durable: all batches up to `sequence` are.
     pub(super) fn remove_files(&mut self, sequence: WalSequence) {
-        for (&shard, closing) in &mut self.carrying.closing {
+        for (&shard, closing) in &mut self.local_replicas.closing {
             if matches!(closing, Closing::Writing(batch) if *batch <= sequence) {
                 *closing = Closing::Removing;
                 let id = SnapshotId { shard, index: LogIndex(0), term: Term(0) };
@@ -161,21 +167,22 @@ impl Node {
         }
     }
 
-    /// Nothing of a replica that ended is left: another one may begin.
+    /// All files of an ended replica are gone; another replica may begin.
     pub(super) fn files_removed(&mut self, shard: ShardId) {
-        self.carrying.closing.remove(&shard);
+        self.local_replicas.closing.remove(&shard);
         self.look_again();
     }
 
-    /// Tells of slots whose shards are not replicated here. Of those that came here since, it tells once more: what
-    /// happened between the last look and the first word from here is in nobody's news.
+    /// Reports the slots whose shards have no replica here. Slots that came here since the last
+    /// report are included once more, because changes between the clients' last query and the first
+    /// local notification were not reported.
     pub(super) fn tell_of_elsewhere(&mut self) {
         let ranges = self.router.slot_map().ranges();
         let elsewhere = ranges.filter(|(_, shard)| self.groups.member(*shard).is_none());
         let elsewhere: Vec<Range<u16>> = elsewhere.map(|(range, _)| range).collect();
         let before = core::mem::replace(&mut self.was_elsewhere, elsewhere.clone());
         self.elsewhere = elsewhere;
-        // Who asked while slots were on their way may have been refused.
+        // Queries during the move of slots may have been refused.
         let version = self.router.slot_map().version;
         if core::mem::replace(&mut self.told_map, version) != version {
             self.elsewhere.push(0..SLOTS);
@@ -183,8 +190,8 @@ impl Node {
         self.elsewhere.extend(before.into_iter().filter(|range| !self.was_elsewhere.contains(range)));
     }
 
-    /// The version of the slot map, if the replicas here own every slot as it says, so that this node can answer for all
-    /// keys by itself.
+    /// The version of the slot map, if the replicas here own every slot as the map says. This node
+    /// can then answer for all keys by itself.
     pub fn whole_map(&self) -> Option<u64> {
         let map = self.router.slot_map();
         let owns = |shard: ShardId| {

@@ -1,10 +1,12 @@
-//! Keys on their way out: what the leader of a shard copies to another one while clients go on writing.
+//! Copying keys to another shard while clients continue to write. The leader of the giver does
+//! this.
 //!
-//! Owns where the copy stands. It walks the keys in their order; a key that changes behind it is copied again, or its removal.
-//! Nothing of this is part of the state: a leader that is new begins anew, under the number of its own attempt.
+//! Owns the progress of the copy. It walks the keys in order. When a key changes after the walk has
+//! passed it, the copy sends it again, or its removal. The copy is not part of the replicated
+//! state: a new leader starts again, with its own attempt number.
 //!
-//! Invariants: a key of the slots that the walk has passed is at the receiver as it is here, or is marked as changed;
-//! `rows` is how many such keys there are here.
+//! Invariants: a key of the slots that the walk has passed is either current at the receiver or
+//! marked as changed. `rows` is the number of such keys here.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -14,41 +16,41 @@ use core::ops::Bound;
 
 use super::{KeyValue, Record};
 use crate::command::RestoredKey;
-use crate::control::slot_set::SlotSet;
 use crate::limits;
-use crate::router::slots::slot_of;
+use crate::slots::slot_of;
+use crate::slots::slot_set::SlotSet;
 
-/// A copy in the making.
+/// An unfinished copy.
 #[derive(Debug)]
-pub struct Outgoing {
+pub struct OutgoingSlots {
     slots: SlotSet,
-    /// All keys up to here are passed.
+    /// The walk has passed all keys up to here.
     reached: Option<Box<[u8]>>,
-    /// All keys are passed.
+    /// The walk has passed all keys.
     is_complete: bool,
     changed: BTreeSet<Box<[u8]>>,
     rows: u64,
 }
 
-/// What a change did to a key.
+/// The kind of change of a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum KeyChange {
     Created,
     Replaced,
     Removed,
 }
 
-impl Outgoing {
-    /// A key changed.
-    pub(super) fn note(&mut self, key: &[u8], change: Change) {
+impl OutgoingSlots {
+    /// Records a change of a key.
+    pub(super) fn note(&mut self, key: &[u8], change: KeyChange) {
         let is_passed = self.is_complete || self.reached.as_deref().is_some_and(|reached| key <= reached);
         if !is_passed || !self.slots.contains(slot_of(key)) {
             return;
         }
         match change {
-            Change::Created => self.rows += 1,
-            Change::Replaced => {}
-            Change::Removed => self.rows -= 1,
+            KeyChange::Created => self.rows += 1,
+            KeyChange::Replaced => {}
+            KeyChange::Removed => self.rows -= 1,
         }
         if !self.changed.contains(key) {
             self.changed.insert(key.into());
@@ -59,7 +61,7 @@ impl Outgoing {
 impl KeyValue {
     /// Begins a copy of the keys of some slots.
     pub fn begin_outgoing(&mut self, slots: SlotSet) {
-        self.outgoing = Some(Box::new(Outgoing {
+        self.outgoing_slots = Some(Box::new(OutgoingSlots {
             slots,
             reached: None,
             is_complete: false,
@@ -70,32 +72,36 @@ impl KeyValue {
 
     /// Drops the copy.
     pub fn abandon_outgoing(&mut self) {
-        self.outgoing = None;
+        self.outgoing_slots = None;
     }
 
-    /// How many keys are left to be copied again, once the walk is complete.
+    /// Number of keys to send again; `None` until the walk is complete.
     pub fn outgoing_rest(&self) -> Option<usize> {
-        let outgoing = self.outgoing.as_ref().filter(|outgoing| outgoing.is_complete)?;
-        Some(outgoing.changed.len())
+        let outgoing_slots =
+            self.outgoing_slots.as_ref().filter(|outgoing_slots| outgoing_slots.is_complete)?;
+        Some(outgoing_slots.changed.len())
     }
 
-    /// How many keys of the slots there are, once the walk is complete.
+    /// Number of keys in the slots; `None` until the walk is complete.
     pub fn outgoing_rows(&self) -> Option<u64> {
-        let outgoing = self.outgoing.as_ref().filter(|outgoing| outgoing.is_complete)?;
-        Some(outgoing.rows)
+        let outgoing_slots =
+            self.outgoing_slots.as_ref().filter(|outgoing_slots| outgoing_slots.is_complete)?;
+        Some(outgoing_slots.rows)
     }
 
-    /// Goes on with the walk: looks at `limit` keys at most, returns those of the slots.
+    /// Continues the walk: inspects at most `limit` keys and returns those of the slots.
     pub fn walk_outgoing(&mut self, limit: usize) -> Vec<RestoredKey> {
-        let Some(outgoing) = self.outgoing.as_deref().filter(|outgoing| !outgoing.is_complete) else {
+        let Some(outgoing_slots) =
+            self.outgoing_slots.as_deref().filter(|outgoing_slots| !outgoing_slots.is_complete)
+        else {
             return Vec::new();
         };
-        let start = outgoing.reached.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let start = outgoing_slots.reached.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let (mut rows, mut bytes, mut last) = (Vec::new(), 0, None);
         let mut ahead = self.records.from(start);
         for record in ahead.by_ref().take(limit) {
             last = Some(record.key());
-            if outgoing.slots.contains(slot_of(record.key())) {
+            if outgoing_slots.slots.contains(slot_of(record.key())) {
                 let row = self.row(record);
                 bytes += row.key.len() + row.value.len();
                 rows.push(row);
@@ -106,20 +112,22 @@ impl KeyValue {
         }
         let is_complete = ahead.next().is_none();
         let last: Option<Box<[u8]>> = last.map(Box::from);
-        if let Some(outgoing) = &mut self.outgoing {
-            outgoing.reached = last.or(outgoing.reached.take());
-            outgoing.is_complete = is_complete;
-            outgoing.rows += rows.len() as u64;
+        if let Some(outgoing_slots) = &mut self.outgoing_slots {
+            outgoing_slots.reached = last.or(outgoing_slots.reached.take());
+            outgoing_slots.is_complete = is_complete;
+            outgoing_slots.rows += rows.len() as u64;
         }
         rows
     }
 
-    /// Takes out at most `limit` of the keys that changed behind the walk: as they are now, and those that are no more.
+    /// Takes at most `limit` keys that changed after the walk passed them: their current records,
+    /// and the keys that no longer exist.
     pub fn changed_outgoing(&mut self, limit: usize) -> (Vec<RestoredKey>, Vec<Bytes>) {
         let (mut rows, mut removals, mut bytes) = (Vec::new(), Vec::new(), 0);
         while bytes < limits::MOVE_PART_BYTES_CLOSE
             && rows.len() + removals.len() < limit
-            && let Some(key) = self.outgoing.as_mut().and_then(|outgoing| outgoing.changed.pop_first())
+            && let Some(key) =
+                self.outgoing_slots.as_mut().and_then(|outgoing_slots| outgoing_slots.changed.pop_first())
         {
             match self.records.get(&key) {
                 Some(record) => {

@@ -1,16 +1,16 @@
-//! Placement policies: what the tags of a shard say about where its replicas should be.
+//! Placement policies: the tags of a shard that say where its replicas should be.
 //!
-//! Owns the words:
+//! Owns the syntax:
 //!
 //! ```text
-//! placement:member=3;geo:region=us-central1     three voters, on hosts with this tag
-//! placement:vary=geo:zone                       no two voters where this tag has the same value, if that can be
-//! placement:replica:reports=2;disk=large        two more replicas without a vote, on hosts with this tag
-//! placement:cover=geo:region=us-east1           a replica without a vote on every host with this tag
+//! placement:member=3;geo:region=us-central1  three voters, on hosts with this tag
+//! placement:vary=geo:zone                    voters with distinct values of this tag, if possible
+//! placement:replica:reports=2;disk=large     two more learners, on hosts with this tag
+//! placement:cover=geo:region=us-east1        a learner on every host with this tag
 //! ```
 //!
-//! A condition is `name=value`, or `name` alone for any value; several are separated by `;`, and all must hold. Tags of
-//! other names mean nothing here.
+//! A condition is `name=value`, or `name` alone for any value. Several conditions are separated by
+//! `;`, and all must hold. Tags with other names have no effect on placement.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -24,51 +24,52 @@ const REPLICA_PREFIX: &str = "replica:";
 
 /// The policies of one shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Policy {
-    /// How many voters, and on which hosts. Without it, the hosts vote that operators gave a vote, and the founders.
-    pub member: Option<Group>,
-    /// Names of tags in whose values voters should differ.
+pub struct PlacementPolicy {
+    /// Number of voters and the hosts allowed for them. Without it, the voters are the founders and
+    /// the hosts that operators made voters.
+    pub member: Option<ReplicaGroup>,
+    /// Names of the tags in whose values voters should differ.
     pub vary: Vec<String>,
-    /// Replicas without a vote, by the names of their groups.
-    pub replicas: BTreeMap<String, Group>,
-    /// Hosts that all have a replica without a vote.
+    /// Groups of learners, by name.
+    pub replicas: BTreeMap<String, ReplicaGroup>,
+    /// Hosts that should all have a learner.
     pub cover: Option<Conditions>,
 }
 
-/// So many replicas, on hosts with these tags.
+/// A number of replicas on hosts with certain tags.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
-    /// How many.
+pub struct ReplicaGroup {
+    /// Number of replicas.
     pub count: usize,
-    /// Where.
+    /// Tags of the allowed hosts.
     pub conditions: Conditions,
 }
 
-/// What the tags of a host must be; nothing else is asked if there are none.
+/// Conditions on the tags of a host. Without conditions, every host is allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions(Vec<(String, Option<String>)>);
 
-/// Why a policy cannot be read.
+/// Why a policy does not parse.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// There is none of this name.
+    /// There is no policy of this name.
     #[error("`{PREFIX}{0}` is no policy: there are member, vary, replica:<group> and cover")]
     Unknown(String),
-    /// A number is missing in front.
+    /// The policy does not begin with a number.
     #[error("`{PREFIX}{0}` must begin with a number of replicas, 1 to {max}", max = limits::HOSTS_MAX)]
     Count(String),
-    /// A condition has no name.
+    /// A condition without a name.
     #[error("`{PREFIX}{0}` has a condition without a name; write name=value, or a name alone")]
     Condition(String),
 }
 
-impl Policy {
-    /// Reads the policies among a shard's tags.
+impl PlacementPolicy {
+    /// Parses the policies among a shard's tags.
     ///
     /// # Errors
-    /// When one of them cannot be read.
-    pub fn parse(tags: &BTreeMap<String, String>) -> Result<Policy, PolicyError> {
-        let mut policy = Policy::default();
+    /// When one of them does not parse.
+    pub fn parse(tags: &BTreeMap<String, String>) -> Result<PlacementPolicy, PolicyError> {
+        let mut policy = PlacementPolicy::default();
         for (name, value) in tags {
             let Some(name) = name.strip_prefix(PREFIX) else { continue };
             match (name, name.strip_prefix(REPLICA_PREFIX)) {
@@ -88,8 +89,8 @@ impl Policy {
     }
 }
 
-/// Whether the name of a tag was probably meant to be that of a policy: it would be a note without effect. Stored tags are
-/// not judged by this, so that no older cluster is left with tags that it cannot change.
+/// Whether the name of a tag looks like a misspelt policy, which would be a tag without effect.
+/// Only new tags are checked, so that an older cluster can still change tags that it has stored.
 pub fn is_misspelt(name: &str) -> bool {
     const WORD: &str = "placement";
     if name.starts_with(PREFIX) {
@@ -99,14 +100,14 @@ pub fn is_misspelt(name: &str) -> bool {
     let has_more = word.len() < name.len();
     let is_policy = ["member", "vary", "cover"].contains(&name) || name.starts_with(REPLICA_PREFIX);
     let word = word.to_lowercase();
-    // A word of its own, such as replacement, begins with another letter.
+    // Other words, such as "replacement", begin with another letter.
     is_policy || (has_more && word.starts_with('p') && distance(&word, WORD) <= MISSPELT_EDITS_MAX)
 }
 
-/// So many letters may be missing, added or wrong.
+/// Maximum number of letters missing, added or wrong.
 const MISSPELT_EDITS_MAX: usize = 2;
 
-/// How many letters must be inserted, removed or replaced to come from one word to the other (Levenshtein).
+/// Edit distance (Levenshtein): the number of letters to insert, remove or replace.
 fn distance(from: &str, to: &str) -> usize {
     let mut row: Vec<usize> = (0..=to.chars().count()).collect();
     for (line, letter) in from.chars().enumerate() {
@@ -120,11 +121,11 @@ fn distance(from: &str, to: &str) -> usize {
     row[to.chars().count()]
 }
 
-fn group(name: &str, value: &str) -> Result<Group, PolicyError> {
+fn group(name: &str, value: &str) -> Result<ReplicaGroup, PolicyError> {
     let (count, rest) = value.split_once(';').unwrap_or((value, ""));
     let count = count.trim().parse().ok().filter(|count| (1..=limits::HOSTS_MAX).contains(count));
     let count = count.ok_or_else(|| PolicyError::Count(String::from(name)))?;
-    Ok(Group { count, conditions: conditions(name, rest)? })
+    Ok(ReplicaGroup { count, conditions: conditions(name, rest)? })
 }
 
 fn conditions(name: &str, value: &str) -> Result<Conditions, PolicyError> {
@@ -143,7 +144,7 @@ fn conditions(name: &str, value: &str) -> Result<Conditions, PolicyError> {
 }
 
 impl Conditions {
-    /// Whether a host with these tags will do.
+    /// Whether a host with these tags is allowed.
     pub fn hold(&self, tags: &BTreeMap<String, String>) -> bool {
         self.0.iter().all(|(name, wanted)| match (tags.get(name), wanted) {
             (Some(value), Some(wanted)) => value == wanted,
@@ -177,7 +178,7 @@ mod tests {
 
     #[test]
     fn policies_are_read_from_tags() {
-        let policy = Policy::parse(&tags(&[
+        let policy = PlacementPolicy::parse(&tags(&[
             ("placement:member", "3;geo:region=us-central1"),
             ("placement:vary", "geo:zone"),
             ("placement:replica:reports", "2;disk=large;fast"),
@@ -207,7 +208,7 @@ mod tests {
             ("placement:member", "a=b", "must begin with a number"),
             ("placement:cover", "=b", "a condition without a name"),
         ] {
-            let error = Policy::parse(&tags(&[(name, value)])).expect_err(name).to_string();
+            let error = PlacementPolicy::parse(&tags(&[(name, value)])).expect_err(name).to_string();
             assert!(error.contains(expected), "{error}");
         }
     }

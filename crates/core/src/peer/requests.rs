@@ -1,0 +1,47 @@
+//! Identities and outcomes of requests between nodes.
+
+use crate::command::{Refusal, Reply};
+use crate::types::NodeId;
+
+/// Identifies an open request in the whole cluster: the node that received it from a client, the
+/// link through which it was forwarded, and that node's number for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The node that answers the client.
+    pub node: NodeId,
+    /// The link through which it came. The outcome must not be sent through a later link, because
+    /// the other node may have restarted and reused the number.
+    pub link: LinkNumber,
+    /// That node's number for the request.
+    pub request: RequestId,
+}
+
+/// Number of a link between this node and one peer, counted up; 0 stands for the node itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkNumber(pub u64);
+
+/// A node's own number for an open request. Not reused while the node runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// The outcome of a command that was handed to a leader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is committed and applied, or was refused permanently.
+    Done(Reply),
+    /// It is not in the log and never will be; it may be retried at another leader.
+    NotDone,
+    /// As `NotDone`, because the shard does not own the keys: their slots moved or are being moved.
+    NotHere,
+}
+
+impl Outcome {
+    /// The outcome that a reply states. A command whose keys had moved away had no effect and may
+    /// be retried.
+    pub(crate) fn of(reply: Reply) -> Outcome {
+        match reply {
+            Reply::Refused(Refusal::NotHere) => Outcome::NotHere,
+            reply => Outcome::Done(reply),
+        }
+    }
+}

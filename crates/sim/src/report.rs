@@ -1,0 +1,87 @@
+//! Statistics of a run.
+
+use crate::event_queue::Micros;
+
+/// The report of a run without violation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The hash of everything that happened.
+    pub hash: u64,
+    /// Number of handled events.
+    pub events: u64,
+    /// Simulated time.
+    pub simulated: Micros,
+    /// Counts of what happened.
+    pub tally: Tally,
+}
+
+/// Counts of what happened, so that a run that tests nothing is noticed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Requests of clients.
+    pub requests: u64,
+    /// Of these, writes that were acknowledged.
+    pub acknowledged: u64,
+    /// Of these, requests that were answered with a refusal of any kind.
+    pub refused: u64,
+    /// Of these, requests whose process died before it answered.
+    pub lost: u64,
+    /// Processes that died or stopped.
+    pub crashes: u64,
+    /// Of these, processes that stopped because the disk failed.
+    pub disk_stops: u64,
+    /// Hosts that joined.
+    pub joined: u64,
+    /// Hosts that learned that they were removed.
+    pub removed: u64,
+    /// Processes on old copies of their disks that their peers refused.
+    pub old_copies_refused: u64,
+    /// Replicas that replaced another one of the same shard on the same node.
+    pub replaced: u64,
+    /// Finished iterations over all keys.
+    pub iterations: u64,
+    /// Checkpoints of a replica that were compared with another's at the same index.
+    pub checkpoints: u64,
+    /// Stalls: times that a disk took no writes and its process waited.
+    pub disk_stalls: u64,
+    /// Times that a process detected a slow disk.
+    pub slow_disks: u64,
+    /// Ticks at which the cluster had to serve although a disk was slow.
+    pub served_on_slow_disks: u64,
+    /// Snapshots that replicas made of themselves.
+    pub snapshots_made: u64,
+    /// Snapshots that followers received whole.
+    pub snapshots_received: u64,
+    /// Leaderships over all shards.
+    pub leaderships: u64,
+    /// Frames that arrived.
+    pub frames: u64,
+    /// Sectors that power losses reverted.
+    pub sectors_lost: u64,
+}
+
+impl Tally {
+    /// Adds another run's counts.
+    pub fn add(&mut self, other: &Tally) {
+        self.requests += other.requests;
+        self.acknowledged += other.acknowledged;
+        self.refused += other.refused;
+        self.lost += other.lost;
+        self.crashes += other.crashes;
+        self.joined += other.joined;
+        self.removed += other.removed;
+        self.old_copies_refused += other.old_copies_refused;
+        self.replaced += other.replaced;
+        self.iterations += other.iterations;
+        self.checkpoints += other.checkpoints;
+        self.snapshots_made += other.snapshots_made;
+        self.snapshots_received += other.snapshots_received;
+        self.disk_stops += other.disk_stops;
+        self.disk_stalls += other.disk_stalls;
+        self.slow_disks += other.slow_disks;
+        self.served_on_slow_disks += other.served_on_slow_disks;
+        self.leaderships += other.leaderships;
+        self.frames += other.frames;
+        self.sectors_lost += other.sectors_lost;
+    }
+}

@@ -1,0 +1,118 @@
+//! Operators, which retry their actions until each is answered.
+
+use std::collections::BTreeMap;
+
+use tidelock_core::command::{HostInfo, Refusal, Reply, Request, ShardTags, Write};
+use tidelock_core::slots::slot_set::SlotSet;
+use tidelock_core::types::{NodeId, Token};
+use uuid::Uuid;
+
+use super::{World, host_info};
+use crate::checkers::Violation;
+use crate::event_queue::{Micros, SimEvent};
+use crate::faults::{Loss, choose};
+use crate::operator_actions::OperatorAction;
+
+/// An operator without an answer tries again after this long.
+const TRY_AGAIN_AFTER: Micros = Micros(3_000_000);
+
+/// Operator actions in progress.
+#[derive(Debug, Default)]
+pub struct Operators {
+    asked: BTreeMap<Token, usize>,
+    done: Vec<bool>,
+}
+
+impl Operators {
+    /// No action in progress.
+    pub fn new(operator_actions: usize) -> Operators {
+        Operators { asked: BTreeMap::new(), done: vec![false; operator_actions] }
+    }
+}
+
+impl World<'_> {
+    /// Tries an operator action, unless it is done. Once the cluster heals, only joins are still
+    /// tried.
+    pub(crate) fn try_operator_action(&mut self, index: usize) {
+        let operator_action = self.plan.operator_actions[index].operator_action;
+        if self.operators.done[index] || !(self.is_loaded || operator_action == OperatorAction::Join) {
+            return;
+        }
+        self.event_queue.after(TRY_AGAIN_AFTER, SimEvent::OperatorAction(index));
+        let up: Vec<NodeId> = self.hosts.iter().filter(|host| host.is_up()).map(|host| host.node()).collect();
+        if up.is_empty() {
+            return;
+        }
+        let asked = *choose(&mut self.pace, &up);
+        let request = match operator_action {
+            OperatorAction::Join => Request::Write(Write::JoinHost(self.candidate(index, NodeId(0)))),
+            OperatorAction::Change { node, change } => Request::Write(Write::ChangeHost { node, change }),
+            OperatorAction::Tag { shard, name, value } => {
+                let tags = vec![(name.to_owned(), value.map(str::to_owned))];
+                Request::Write(Write::TagShard(ShardTags { shard, tags }))
+            }
+            OperatorAction::Move { node, zone } => return self.move_host(index, node, zone),
+            OperatorAction::AddShard => Request::Write(Write::AddShard { name: None, tags: BTreeMap::new() }),
+            OperatorAction::RemoveShard(shard) => Request::Write(Write::RemoveShard { shard }),
+            OperatorAction::Rebalance => Request::Write(Write::Rebalance),
+            OperatorAction::MoveSlots { begin, end, to } => {
+                let slots = SlotSet::from(begin..end);
+                Request::Write(Write::MoveSlots { slots, to })
+            }
+            OperatorAction::Transfer { shard, to } => Request::Transfer { shard, to },
+        };
+        let token = self.ask(asked, request, false);
+        self.operators.asked.insert(token, index);
+    }
+
+    /// A host is stopped, and started with another tag.
+    fn move_host(&mut self, index: usize, node: NodeId, zone: &str) {
+        self.operators.done[index] = true;
+        let (is_up, is_running) = (self.host(node).is_up(), self.host(node).is_running());
+        if is_up && !is_running {
+            // A paused process cannot be stopped; it keeps its zone.
+            return;
+        }
+        self.host(node).retag("zone", zone);
+        if is_running {
+            self.crash(node, Loss::Process);
+            self.event_queue.after(TRY_AGAIN_AFTER, SimEvent::Started(node));
+        }
+    }
+
+    /// Handles the reply to an operator.
+    pub(crate) fn operator_hears(
+        &mut self,
+        asked: NodeId,
+        token: Token,
+        reply: &Reply,
+    ) -> Result<(), Violation> {
+        let Some(index) = self.operators.asked.remove(&token) else { return Ok(()) };
+        let is_open = matches!(reply, Reply::Refused(refusal) if !matches!(refusal, Refusal::Invalid(_)));
+        if is_open || std::mem::replace(&mut self.operators.done[index], true) {
+            return Ok(());
+        }
+        match *reply {
+            Reply::Joined { node, replica } => {
+                let hosts = self.host(asked).peers();
+                let info = self.candidate(index, node);
+                self.host(node).found(info, replica, hosts);
+                self.joined += 1;
+                self.start_host(node)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether every host that was joining has joined.
+    pub(crate) fn all_have_joined(&self) -> bool {
+        let operator_actions = self.plan.operator_actions.iter().zip(&self.operators.done);
+        operator_actions
+            .into_iter()
+            .all(|(scheduled, done)| *done || scheduled.operator_action != OperatorAction::Join)
+    }
+
+    fn candidate(&self, index: usize, node: NodeId) -> HostInfo {
+        HostInfo { uuid: Uuid::from_u128(1_000 + index as u128), ..host_info(node) }
+    }
+}
