@@ -1,4 +1,4 @@
-"""Measures Tidelock beside its ceilings and peers, in one run on one machine, and writes a table and plots.
+"""Compares Tidelock with its ceilings and peers in one run on one machine, and writes a table and plots.
 
 Only ratios of one round count: ours and theirs are measured one after the other, in every round, and the ratio of a line is the
 median of the ratios of its rounds. See README.md.
@@ -38,13 +38,13 @@ def arguments():
         found.seconds = 1 if found.quick else 10
     if found.seconds < 0.5:
         parser.error("--seconds must be at least 0.5")
-    # Servers run in directories of their own.
+    # Each server has its own directory.
     found.work, found.out = os.path.abspath(found.work), os.path.abspath(found.out)
     return found
 
 
 def busy_share():
-    """How much of all processors was busy during a second in which we did nothing."""
+    """The busy share of all processors during a second without load of ours."""
 
     def read():
         with open("/proc/stat", encoding="ascii") as stat:
@@ -58,7 +58,7 @@ def busy_share():
 
 
 def others_share():
-    """The same, once servers of ours have done what a load left to do, such as snapshots: others do not stop for us."""
+    """The busy share after our servers have finished work that a load left, such as snapshots."""
     least = busy_share()
     for _ in range(SETTLE_SECONDS_MAX):
         if least <= report.BUSY_MAX:
@@ -86,7 +86,7 @@ def machine(settings):
 
 
 class Comparison:
-    """The servers, the lines, and what was measured of them."""
+    """The servers, the lines of the table, and their measurements."""
 
     def __init__(self, settings):
         self.settings = settings
@@ -111,7 +111,7 @@ class Comparison:
         return not only or any(name in only for name in names)
 
     def bench(self, *line):
-        """One run of our tool, as JSON. An answer that was wrong ends the comparison."""
+        """One run of `tidelock bench`, as JSON. A wrong answer ends the comparison."""
         done = subprocess.run([self.binary, "bench", *map(str, line), "--json"], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"bench {' '.join(map(str, line))}: {done.stderr.strip()} {done.stdout[:2000]}")
@@ -127,7 +127,7 @@ class Comparison:
         return self.load(*line)["requests_per_second"]
 
     def line(self, name, load, peer, unit, goal, ours, theirs):
-        """Adds a line; `goal` is (ratio, whether that is the most)."""
+        """Adds a line; `goal` is (ratio, whether the ratio is an upper bound)."""
         if not self.wanted(name):
             return
         row = {"id": name, "load": load[0], "short": load[1], "peer": peer, "unit": unit}
@@ -136,7 +136,7 @@ class Comparison:
         self.rows.append(row)
 
     def measure(self):
-        """Fills the lines that have not been measured. Ours and theirs take turns in going first."""
+        """Measures the lines that have no figures yet. Tidelock and the peer go first alternately."""
         rows = [row for row in self.rows if not row["busy_rounds"]]
         for turn in range(self.settings.rounds):
             busy = others_share()
@@ -256,7 +256,7 @@ class Comparison:
         self.end(etcd)
 
     def size(self, base):
-        """Memory and restart with many keys; once, because filling takes longest and repeats well."""
+        """Measures memory and restart with many keys, once, because filling takes longest and its results repeat well."""
         keys = 300_000 if self.settings.quick else 10_000_000
         ours = self.begin(Cluster(self.binary, self.directory("large"), 1, base))
         theirs = self.begin(redis(self.directory("redis-large"), base + 30, True))
@@ -310,7 +310,7 @@ def with_earlier(settings, result):
     measured = {row["id"] for row in result["rows"]}
     kept = [row for row in before["rows"] if row["id"] not in measured]
     runs = [run for run in before["runs"] if any(row["date"] == run["date"] for row in kept)]
-    # What was left out then may have been measured now.
+    # This run may have measured lines that the earlier one left out.
     left_out = [reason for reason in before["left_out"] if reason.split(",")[0] not in measured]
     return {"runs": runs + result["runs"], "rows": kept + result["rows"], "left_out": sorted(set(left_out + result["left_out"]))}
 

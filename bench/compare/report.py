@@ -6,7 +6,7 @@ import statistics
 import matplotlib
 
 matplotlib.use("svg")
-# The same input gives the same file: a plot that did not change makes no difference to look at.
+# Deterministic output: an unchanged plot gives an unchanged file.
 matplotlib.rcParams["svg.hashsalt"] = "tidelock"
 matplotlib.rcParams["svg.fonttype"] = "none"
 from matplotlib import pyplot  # noqa: E402  (the backend comes first)
@@ -14,8 +14,8 @@ from matplotlib import pyplot  # noqa: E402  (the backend comes first)
 OURS, THEIRS = "#1f6f8b", "#b0b7bd"
 COLOURS = {"met": "#2e8b57", "missed": "#c0563b", "busy": "#b0b7bd"}
 
-# Beyond this share of all processors in the hands of others a ratio is no verdict: one process that waits for the processor
-# loses more by it than four that share one with each other, and a sync that is over is noticed milliseconds later.
+# If other processes use more than this share of all processors, a ratio gives no verdict: a single process that waits for a
+# processor loses more than four that share one, and the end of a sync is noticed milliseconds late.
 BUSY_MAX = 0.1
 
 
@@ -30,7 +30,7 @@ def number(value, unit):
 
 
 def summarise(rows):
-    """Medians of what all rounds saw; the ratio is the median of each round's own ratio."""
+    """Medians over all rounds; the ratio is the median of the ratios of the rounds."""
     for row in rows:
         row["ours"] = statistics.median(row["ours_rounds"])
         row["theirs"] = statistics.median(row["theirs_rounds"])
@@ -66,7 +66,7 @@ def markdown(result):
 def plot(result, directory):
     rows = result["rows"]
     figure, axes = pyplot.subplots(figsize=(9, 0.42 * len(rows) + 1.2))
-    # Above 1 is better than the goal, whichever way the goal counts.
+    # Above 1 is better than the goal, for upper and lower bounds alike.
     merits = [row["target"] / row["ratio"] if row["at_most"] else row["ratio"] / row["target"] for row in rows]
     places = range(len(rows))
     axes.barh(places, merits, color=[COLOURS[row["verdict"]] for row in rows])

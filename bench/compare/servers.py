@@ -1,4 +1,4 @@
-"""Starting, finding and stopping the servers of a comparison. Every process that is started here is stopped here, by its id."""
+"""Starts, finds and stops the servers of a comparison. Every started process is stopped by its id."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ STOP_S = 20
 
 
 class Server:
-    """One process with a log file; ready when `probe` says so."""
+    """One process with a log file; it is ready when `probe` returns true."""
 
     def __init__(self, name, command, directory, probe):
         self.name, self.command, self.directory, self.probe = name, command, directory, probe
@@ -23,7 +23,7 @@ class Server:
         os.makedirs(directory, exist_ok=True)
 
     def start(self):
-        """Returns how many seconds it took until it was ready."""
+        """Returns the seconds until it was ready."""
         with open(os.path.join(self.directory, "log"), "ab") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log, cwd=self.directory)
         begun = time.monotonic()
@@ -54,7 +54,7 @@ class Server:
 
 
 def get(url):
-    """The body, or None if there is none to be had."""
+    """The body, or None after any failure."""
     with contextlib.suppress(OSError):
         with urllib.request.urlopen(url, timeout=2) as answer:
             return answer.read()
@@ -75,7 +75,7 @@ def redis_is_loaded(port):
 
 
 class Cluster:
-    """Nodes of Tidelock on this machine."""
+    """A Tidelock cluster on this machine."""
 
     def __init__(self, binary, directory, nodes, port_base, options=()):
         shutil.rmtree(directory, ignore_errors=True)
@@ -91,7 +91,7 @@ class Cluster:
             command += ["--http", f"127.0.0.1:{self.http[index]}", "--resp", f"127.0.0.1:{self.resp[index]}"]
             command += ["--resp-cluster", "off"]
             command += ["--peer", f"127.0.0.1:{peer[index]}", *founders, *options]
-            # The first of several founders is ready once a majority is up, so nobody is waited for alone.
+            # A founder is ready only once a majority is up, so all are started before any is waited for.
             probe = (lambda: True) if nodes > 1 else (lambda port=self.http[index]: get(f"http://127.0.0.1:{port}/readyz") is not None)
             self.servers.append(Server(f"tidelock node {index + 1}", command, own, probe))
 
@@ -102,7 +102,7 @@ class Cluster:
             if time.monotonic() - begun > READY_S:
                 raise RuntimeError("the cluster was not ready in time")
             time.sleep(0.05)
-        # Nodes say where they listen through the log, a moment after they are ready.
+        # Nodes register their addresses through the log, a moment after they are ready.
         while not all(self.knows_all(port) for port in self.http):
             if time.monotonic() - begun > READY_S:
                 raise RuntimeError("not all nodes have said in time where they listen, or a shard has no leader")
@@ -142,7 +142,7 @@ def redis(directory, port, durable):
 
 
 class Etcd:
-    """Three members."""
+    """An etcd cluster of three members."""
 
     def __init__(self, binary, directory, port_base):
         shutil.rmtree(directory, ignore_errors=True)

@@ -1,9 +1,9 @@
-// An etcd server, and a load for it, from etcd's own modules: what bench/compare holds Tidelock against.
+// An etcd server, and a load for it, from etcd's own modules, with which bench/compare compares Tidelock.
 //
 //	etcd serve NAME DIR CLIENT_PORT PEER_PORT NAME=PEER_PORT,...   one member, until SIGTERM
 //	etcd load put|range CONNECTIONS CLIENTS SECONDS PORT,...       closed loop; prints one JSON object
 //
-// The server has etcd's defaults but for its addresses, its log level and its quota. The load is that of etcd's own
+// The server has etcd's defaults except its addresses, its log level and its quota. The load is that of etcd's own
 // `benchmark` tool: CLIENTS goroutines over CONNECTIONS gRPC connections, each waiting for its answer; keys of 16 bytes,
 // values of 32, over 10,000 keys, as `tidelock bench resp` does. `range` is linearizable.
 package main
@@ -93,7 +93,7 @@ func serve(name, dir, clientPort, peerPort, cluster string) {
 	}
 }
 
-// What one goroutine saw.
+// The results of one goroutine.
 type seen struct {
 	latencies []time.Duration
 	errors    map[string]int
@@ -204,7 +204,7 @@ func report(all []seen, elapsed time.Duration) {
 	at := func(share float64) float64 {
 		return float64(latencies[int(share*float64(len(latencies)-1))].Nanoseconds()) / 1e3
 	}
-	// The names are those of `tidelock bench --json`.
+	// Named as in `tidelock bench --json`.
 	json.NewEncoder(os.Stdout).Encode(map[string]any{
 		"ok":                  len(latencies),
 		"errors":              failed,
