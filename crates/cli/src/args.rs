@@ -1,9 +1,8 @@
-//! The command line: every command, flag, environment variable and the text that `--help` teaches
-//! them with.
+//! The command line: every command, flag and environment variable, and the texts of `--help`.
 //!
 //! Owns syntax only. What a setting of `serve` means, and its default, belongs to the server's
-//! configuration, so the flags here are all optional; the defaults named in help texts are held to
-//! it by a test in `serve`.
+//! configuration, so the flags here are all optional; a test in `serve` compares the defaults in
+//! help texts with it.
 
 mod backup;
 mod cluster;
@@ -36,7 +35,7 @@ pub use keys::{AtomicArgs, AtomicCommand, DelArgs, GetArgs, KvArgs, KvCommand, L
     tidelock kv put hello world\n  tidelock kv get hello\n  tidelock cluster status\n\n\
     Exit codes: 0 done, 1 failed, 2 the command line is wrong.")]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -50,29 +49,29 @@ pub enum Command {
     /// With --peers it is one of the founders of a cluster: start each of them with the same list,
     /// in any order; the cluster serves once a majority is up.
     ///
-    /// With --join it becomes a member of a cluster that is there: it asks the members listed until
-    /// one of them takes it in.
+    /// With --join it becomes a member of an existing cluster: it asks the listed members until one
+    /// of them accepts it.
     ///
     /// The first start writes the cluster's identity to the data directory. From then on the node
     /// needs its own disk and a majority, never a particular peer. --peers, --join, --cluster-name
     /// and --shards may stay as they were at the first start or be left out; the node does not
     /// start if they contradict its directory.
     ///
-    /// A flag wins over its environment variable, which wins over --config.
+    /// A flag overrides its environment variable, which overrides --config.
     #[command(after_help = "One node:\n  tidelock serve --data-dir /var/lib/tidelock\n\n\
         The first of three founders:\n  tidelock serve --data-dir /var/lib/tidelock --http 10.0.0.1:8001 \\\n    \
         --peer 10.0.0.1:9001 --peers 10.0.0.1:9001,10.0.0.2:9001,10.0.0.3:9001\n\n\
         One more:\n  tidelock serve --data-dir /var/lib/tidelock --http 10.0.0.4:8001 \\\n    \
         --peer 10.0.0.4:9001 --join 10.0.0.1:9001,10.0.0.2:9001")]
     Serve(Box<ServeArgs>),
-    /// Run a whole cluster on this machine, to try things and to break them
+    /// Run a whole cluster on this machine, for experiments
     ///
     /// Starts N real nodes as processes on loopback addresses, each with its own directory, prints
     /// their endpoints once all are ready, then their logs, until Ctrl-C stops them all.
     ///
-    /// A node that dies is reported and stays dead: kill one with `kill -9`, watch the others carry
-    /// on, and start it again with the command line printed. Settings of `serve` that are not given
-    /// here can be set by their environment variables, such as TIDELOCK_LOG=debug.
+    /// A node that dies is reported and not restarted: kill one with `kill -9`, watch the others
+    /// continue, and start it again with the printed command line. Settings of `serve` that are not
+    /// flags here can be set by their environment variables, such as TIDELOCK_LOG=debug.
     Dev(DevArgs),
     /// Read and write keys
     Kv(KvArgs),
@@ -80,19 +79,18 @@ pub enum Command {
     Config(Box<ConfigArgs>),
     /// Read and exchange numbers, each in one step
     Atomic(AtomicArgs),
-    /// Look at the cluster, and change which hosts it is made of and which shard holds what
+    /// Show the cluster, and change its hosts, shards and placement
     Cluster(ClusterArgs),
-    /// Save all keys to a file, and bring them back
+    /// Save all keys to a file, and restore them
     Backup(BackupArgs),
-    /// Measure: load and latency of a cluster, with every answer checked, and what the disk can do
+    /// Measure the latency of a cluster under load, checking every answer, and the speed of a disk
     Bench(Box<BenchArgs>),
 }
 
 /// Arguments of `serve`: every setting of a node, each optional.
 #[derive(Clone, Debug, Args)]
 pub struct ServeArgs {
-    /// Directory of everything this node remembers; made if it is not there
-    /// [default: ./tidelock-data]
+    /// Directory of this node's data; created if missing [default: ./tidelock-data]
     #[arg(long, env = "TIDELOCK_DATA_DIR", value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// Address for HTTP clients [default: 127.0.0.1:8001]
@@ -101,32 +99,31 @@ pub struct ServeArgs {
     /// Address for Redis clients [default: 127.0.0.1:7001]
     #[arg(long, env = "TIDELOCK_RESP", value_name = "ADDR")]
     pub resp: Option<String>,
-    /// Address for clients of Redis Cluster, on which this node shows the keys that it leads; `off`
-    /// for none [default: --resp, its port + 100]
+    /// Address for clients of Redis Cluster, which shows the keys of the shards that this node
+    /// leads; `off` for none [default: --resp, its port + 100]
     #[arg(long, env = "TIDELOCK_RESP_CLUSTER", value_name = "ADDR")]
     pub resp_cluster: Option<String>,
     /// Address for the other nodes, and this node's name in --peers [default: 127.0.0.1:9001]
     #[arg(long, env = "TIDELOCK_PEER", value_name = "ADDR")]
     pub peer: Option<String>,
-    /// Names besides those of the addresses above under which HTTP clients reach this node, such as
-    /// a load balancer's
+    /// Further host names under which HTTP clients reach this node, such as a load balancer's
     #[arg(long, env = "TIDELOCK_ALLOWED_HOSTS", value_name = "NAME,…", value_delimiter = ',')]
     pub allowed_hosts: Option<Vec<String>>,
     /// Peer addresses of all founders, this node's included, the same list on each of them
     #[arg(long, env = "TIDELOCK_PEERS", value_name = "ADDR,…", value_delimiter = ',')]
     pub peers: Option<Vec<String>>,
-    /// Peer addresses of members of a cluster that is there, for a new node to join it; one that is
-    /// up is enough
+    /// Peer addresses of members of an existing cluster, for a new node to join it; one that is up
+    /// is enough
     #[arg(long, env = "TIDELOCK_JOIN", value_name = "ADDR,…", value_delimiter = ',')]
     pub join: Option<Vec<String>>,
     /// A name that founders must share, so that clusters cannot be mixed up [default: tidelock]
     #[arg(long, env = "TIDELOCK_CLUSTER_NAME", value_name = "NAME")]
     pub cluster_name: Option<String>,
-    /// Last resort when a majority is lost for good: this node goes on alone, as a new cluster,
-    /// with what its own disk holds. ID is that of the cluster it leaves, so that it happens once
+    /// Last resort when a majority is lost for good: this node continues alone, as a new cluster,
+    /// with the data on its own disk. ID is that of the old cluster, so that it happens only once
     #[arg(long, env = "TIDELOCK_FORCE_NEW_CLUSTER", value_name = "ID")]
     pub force_new_cluster: Option<String>,
-    /// Into how many shards a new cluster divides its keys [default: 4]
+    /// Number of data shards of a new cluster [default: 4]
     #[arg(long, env = "TIDELOCK_SHARDS", value_name = "N")]
     pub shards: Option<u64>,
     /// A property of this host, such as geo:zone=us-west-1a; repeatable
@@ -136,32 +133,30 @@ pub struct ServeArgs {
     /// lose acknowledged writes [default: true]
     #[arg(long, env = "TIDELOCK_SYNC", value_name = "BOOL", action = ArgAction::Set)]
     pub sync: Option<bool>,
-    /// How long a silent leader is waited for before another is elected, in milliseconds
-    /// [default: 1000]
+    /// How long a leader may be silent before another is elected, in milliseconds [default: 1000]
     #[arg(long, env = "TIDELOCK_ELECTION_TIMEOUT_MS", value_name = "MS")]
     pub election_timeout_ms: Option<u64>,
-    /// By when every request is answered, if only with a refusal, in milliseconds [default: 2500]
+    /// Time within which every request is answered or refused, in milliseconds [default: 2500]
     #[arg(long, env = "TIDELOCK_REQUEST_TIMEOUT_MS", value_name = "MS")]
     pub request_timeout_ms: Option<u64>,
-    /// How long a host may be silent before the cluster gives its place to another one, where its
-    /// placement policies allow that, in seconds [default: 300]
+    /// How long a host may be silent before the cluster replaces it, where placement policies allow
+    /// that, in seconds [default: 300]
     #[arg(long, env = "TIDELOCK_DEAD_AFTER_S", value_name = "SECONDS")]
     pub dead_after_s: Option<u64>,
-    /// From how long on a request is logged as slow, in milliseconds [default: 1000]
+    /// Duration from which a request is logged as slow, in milliseconds [default: 1000]
     #[arg(long, env = "TIDELOCK_SLOW_REQUEST_MS", value_name = "MS")]
     pub slow_request_ms: Option<u64>,
-    /// Threads that serve clients; the first also keeps the shards [default: by the cores]
+    /// Threads that serve clients; the first also drives the shards [default: by the cores]
     #[arg(long, env = "TIDELOCK_WORKERS", value_name = "N")]
     pub workers: Option<u64>,
-    /// What clients may make the node hold: requests, unread replies, connections; such as 512MiB
-    /// [default: a quarter of the memory]
+    /// Memory that clients may make the node hold: requests, unread replies, connections; such as
+    /// 512MiB [default: a quarter of the memory]
     #[arg(long, env = "TIDELOCK_MEMORY_LIMIT", value_name = "BYTES")]
     pub memory_limit: Option<String>,
-    /// Form of the log on standard error: text or json [default: text]
+    /// Format of the log on standard error: text or json [default: text]
     #[arg(long, env = "TIDELOCK_LOG_FORMAT", value_name = "FORMAT")]
     pub log_format: Option<String>,
-    /// What the log shows: a level, or directives such as info,tidelock_server=debug
-    /// [default: info]
+    /// Filter of the log: a level, or directives such as info,tidelock_server=debug [default: info]
     #[arg(long = "log", env = "TIDELOCK_LOG", value_name = "FILTER")]
     pub log_filter: Option<String>,
     /// TOML file with any of these settings, named as here with _ for -; an unknown name is an
@@ -177,10 +172,10 @@ pub struct ServeArgs {
 /// Arguments of `dev`.
 #[derive(Debug, Args)]
 pub struct DevArgs {
-    /// How many nodes
+    /// Number of nodes
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=7))]
     pub nodes: u16,
-    /// Where the nodes keep their directories; kept from run to run
+    /// Directory of the nodes' data directories; kept between runs
     #[arg(long, default_value = "./tidelock-data/dev", value_name = "DIR")]
     pub data_dir: PathBuf,
     /// Delete what an earlier run left in the directory first
@@ -198,12 +193,12 @@ pub struct DevArgs {
     /// Peer port of the first node; the next ones follow
     #[arg(long, default_value_t = 9001, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub peer_base: u16,
-    /// Print the registry, as `tidelock cluster dump` does, once all nodes stand in it
+    /// Print the registry, as `tidelock cluster dump` does, once it has all nodes
     #[arg(long)]
     pub dump: bool,
 }
 
-/// How to reach a cluster, and how to print what it says.
+/// How to reach a cluster, and the format of the output.
 #[derive(Debug, Args)]
 pub struct ClientArgs {
     /// A node's HTTP endpoint. Give several (repeat it, or separate them by commas) and the next
@@ -218,7 +213,7 @@ pub struct ClientArgs {
         global = true
     )]
     pub urls: Vec<NodeUrl>,
-    /// For people or for programs
+    /// Output for people or for programs
     #[arg(long, env = "TIDELOCK_OUTPUT", value_enum, default_value_t = Output::Text, global = true)]
     pub output: Output,
     /// How long to wait for a node, in milliseconds. A node answers within its own

@@ -517,7 +517,7 @@ impl Inode {
     }
 }
 
-/// One sector, padded with zeros behind the end of the file.
+/// One sector, padded with zeros after the end of the file.
 fn sector_of(bytes: &[u8], sector: usize) -> [u8; SECTOR_BYTES] {
     let mut content = [0; SECTOR_BYTES];
     let start = (sector * SECTOR_BYTES).min(bytes.len());

@@ -257,7 +257,7 @@ impl Host {
         self.process.as_ref()?.node.membership(shard)
     }
 
-    /// The wanted role of each host, as far as it knows, and whether its replicas match the
+    /// The wanted role of each host, as far as it knows; `None` unless its replicas match the
     /// registry.
     pub fn settled_seats(&self) -> Option<BTreeMap<NodeId, HostRole>> {
         let node = &self.process.as_ref()?.node;

@@ -20,14 +20,14 @@ use tidelock_sim::run::{self, Failure, Report, Tally};
 use tidelock_sim::shrink::{Shrunk, shrink};
 use tidelock_sim::trace::Detail;
 
-/// Runs the store in a simulated world where everything that can go wrong does.
+/// Runs the store in a simulated cluster with injected faults.
 #[derive(Debug, Parser)]
 #[command(name = "tidelock-sim", version)]
 struct Arguments {
-    /// How many seeds to run.
+    /// Number of seeds to run.
     #[arg(long, default_value_t = 100)]
     seeds: u64,
-    /// The first of them; fresh ones, from the clock, if not given.
+    /// The first seed; fresh ones, from the clock, if not given.
     #[arg(long)]
     start: Option<u64>,
     /// Run this seed only, and print its plan.
@@ -36,23 +36,24 @@ struct Arguments {
     /// With --seed: print every event as it happens.
     #[arg(long, requires = "seed")]
     trace: bool,
-    /// With --seed: if it fails, look for a shorter run that fails in the same way, and show that.
+    /// With --seed: if it fails, search for a shorter run that fails in the same way, and show
+    /// that.
     #[arg(long, requires = "seed", conflicts_with = "trace")]
     shrink: bool,
-    /// Let nothing go wrong but the disks of a minority, and check that the cluster serves all the
+    /// Inject only disk faults, on a minority of nodes, and check that the cluster serves all the
     /// time.
     #[arg(long)]
     slow_disks: bool,
-    /// How many runs at a time; as many as there are processors if not given.
+    /// Number of concurrent runs; the number of processors if not given.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Go on after a failure, and list all failing seeds.
+    /// Continue after a failure, and list all failing seeds.
     #[arg(long)]
     keep_going: bool,
 }
 
 thread_local! {
-    /// What the thread is running.
+    /// The seed that the thread is running.
     static SEED: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -90,7 +91,7 @@ fn run_one(plan: Plan, trace: bool) -> bool {
     }
 }
 
-/// Runs tried to make one shorter: a minute or two.
+/// Most runs for shrinking one: a minute or two.
 const SHRINK_ATTEMPTS_MAX: u32 = 500;
 
 /// If the seed fails by a panic, this needs a build in which panics unwind.
@@ -125,7 +126,7 @@ fn shrink_one(plan: Plan) -> bool {
     false
 }
 
-/// What the workers of [`run_many`] share.
+/// State that the workers of [`run_many`] share.
 struct Progress {
     next: AtomicU64,
     stop: AtomicBool,

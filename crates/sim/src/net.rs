@@ -27,7 +27,7 @@ pub struct NetworkConditions {
     pub delay_min: Micros,
     /// Longest delay of a frame, apart from spikes.
     pub delay_max: Micros,
-    /// Of a thousand frames, how many take twenty times as long (and delay those behind them).
+    /// Of a thousand frames, how many take twenty times as long (and delay the following ones).
     pub spikes_per_mille: u32,
     /// Of a thousand droppable frames, how many the sender drops.
     pub drops_per_mille: u32,

@@ -29,7 +29,7 @@ pub struct Plan {
     pub conditions: NetworkConditions,
     /// How the disks behave without faults.
     pub disk: DiskPace,
-    /// How large the full segments of a log grow before it is cut behind snapshots, in bytes.
+    /// Size of a log's full segments at which it is truncated after snapshots, in bytes.
     pub snapshot_log_bytes_min: u64,
     /// The load of clients.
     pub load: Load,
@@ -39,7 +39,7 @@ pub struct Plan {
     pub faults: Vec<ScheduledFault>,
     /// The actions of operators, by time.
     pub operator_actions: Vec<ScheduledAction>,
-    /// Never drawn; for tests of the simulator itself.
+    /// A bug of the shell; never drawn, only for tests of the simulator.
     pub shell_bug: Option<ShellBug>,
     /// Deliberate faults of the store itself; never drawn either.
     pub deliberate: Faults,
@@ -50,7 +50,7 @@ pub struct Plan {
 pub struct DiskPace {
     /// Shortest time from a write to the end of its sync.
     pub sync_min: Micros,
-    /// Longest such time.
+    /// Longest time from a write to the end of its sync.
     pub sync_max: Micros,
     /// Size of a segment of the write-ahead log.
     pub segment_bytes: u64,
@@ -61,7 +61,7 @@ pub struct DiskPace {
 pub struct Load {
     /// Number of clients; each waits for one operation at a time.
     pub clients: usize,
-    /// Further clients, which iterate over all keys.
+    /// Number of further clients, which iterate over all keys.
     pub scanners: usize,
     /// Keys for each shard: few, so that clients contend.
     pub keys_per_shard: usize,
@@ -222,7 +222,7 @@ fn draw_faults(seed: u64, severity: Severity, operator_actions: &[ScheduledActio
     faults
 }
 
-/// A host is called dead while it is only paused, in some runs; in others it never is.
+/// Draws the timing of a run. In some runs a paused host counts as dead, in others none ever does.
 fn draw_timing(request_ticks: u64, random: &mut fastrand::Rng) -> Timing {
     Timing {
         election_ticks: 10,

@@ -21,7 +21,7 @@ pub struct Failure {
     pub seed: u64,
     /// The violation that it found.
     pub violation: Violation,
-    /// The hash up to there.
+    /// The hash of the run up to the failure.
     pub hash: u64,
     /// The simulated time of the failure.
     pub at: Micros,

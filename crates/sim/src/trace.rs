@@ -13,7 +13,7 @@ use crate::event_queue::Micros;
 pub enum Detail {
     /// No text, only the hash.
     Hash,
-    /// The last so many lines.
+    /// This many last lines.
     Tail(usize),
     /// Every line, to standard error as it happens, so that it survives an abort.
     Print,

@@ -13,7 +13,7 @@ use super::{ClientArgs, Output};
     Into a fresh cluster, of any number of nodes and shards:\n  \
     tidelock backup restore tidelock-2026-11-20.backup --url http://10.0.1.1:8001")]
 pub struct BackupArgs {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: BackupCommand,
 }
@@ -23,19 +23,19 @@ pub struct BackupArgs {
 pub enum BackupCommand {
     /// Save the state of every shard to a file
     ///
-    /// Everything that was acknowledged before is in it; writes go on meanwhile. Of each shard it
-    /// holds one consistent state. The file gets its name when it is complete, verified and on
+    /// It contains every write acknowledged before; writes continue meanwhile. It holds one
+    /// consistent state of each shard. The file gets its name when it is complete, verified and on
     /// disk; until then an earlier one stays.
     Save(SaveArgs),
-    /// Bring a backup into a fresh cluster
+    /// Restore a backup into a fresh cluster
     ///
-    /// The file is read and verified first. Keys get the versions that they had, and every version
-    /// given out afterwards is above all that the old cluster gave out. A cluster that was ever
-    /// written to refuses. Keep clients away until it is done; if it is interrupted, run it again.
+    /// The file is read and verified first. Keys get their old versions, and every later version is
+    /// above all that the old cluster gave out. A cluster that was ever written to refuses. Keep
+    /// clients away until it is done; if it is interrupted, run it again.
     Restore(RestoreArgs),
-    /// Read all of a backup, check every checksum, and that it could be restored; exit 1 if not
+    /// Read all of a backup and check that it is intact and can be restored; exit 1 if not
     Verify(FileArgs),
-    /// Show what a backup holds: cluster, time, shards, versions, numbers of keys, sizes
+    /// Show the content of a backup: cluster, time, shards, versions, numbers of keys, sizes
     Inspect(FileArgs),
 }
 
@@ -45,10 +45,10 @@ pub struct SaveArgs {
     /// How to reach the cluster.
     #[command(flatten)]
     pub client: ClientArgs,
-    /// Where to; - is standard output
+    /// The file to write; - is standard output
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Save what the node itself has, without asking the others: for a cluster that has lost its
+    /// Save what the node has applied, without asking the others: for a cluster that has lost its
     /// majority. Acknowledged writes may be missing
     #[arg(long)]
     pub stale: bool,
@@ -62,7 +62,7 @@ pub struct RestoreArgs {
     pub client: ClientArgs,
     /// The backup
     pub file: PathBuf,
-    /// Remove first what another restore has brought, an unfinished one or one of the wrong file.
+    /// First remove what another restore has stored (an unfinished one, or one of the wrong file).
     /// Refused if a client has written to the cluster
     #[arg(long)]
     pub discard: bool,
@@ -73,7 +73,7 @@ pub struct RestoreArgs {
 pub struct FileArgs {
     /// The backup
     pub file: PathBuf,
-    /// For people or for programs
+    /// Output for people or for programs
     #[arg(long, env = "TIDELOCK_OUTPUT", value_enum, default_value_t = Output::Text)]
     pub output: Output,
 }

@@ -13,7 +13,7 @@ pub struct ClusterArgs {
     /// How to reach the cluster.
     #[command(flatten)]
     pub client: ClientArgs,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: ClusterCommand,
 }
@@ -21,39 +21,40 @@ pub struct ClusterArgs {
 /// The commands of `cluster`.
 #[derive(Debug, Subcommand)]
 pub enum ClusterCommand {
-    /// Hosts, shards with their leaders, and how far each replica has come, as one node sees it
+    /// Show hosts, shards with their leaders, and the applied index of each replica, as one node
+    /// sees them
     Status(StatusArgs),
     /// Give a node a vote in every shard, once it has caught up
     ///
-    /// A node that has joined follows without a vote; this lets it count. It also ends a drain.
-    /// Keep 3 or 5 voters: an even number survives no more failures than the odd one below it.
+    /// A node that has joined follows without a vote; this gives it one. It also ends a drain. Keep
+    /// 3 or 5 voters: an even number tolerates no more failures than the odd one below it.
     Add(HostArgs),
     /// Take a node's vote away and keep it as a follower
     Follow(HostArgs),
-    /// Empty a node: it leads nothing, and carries nothing that others can carry in its place
+    /// Empty a node: it leads nothing, and keeps no replica that another node can hold
     ///
-    /// For a node on a slow disk or a busy machine, or before it is removed. What no other node
-    /// could take over stays. To stop one, SIGTERM is enough: it hands over by itself.
+    /// For a node on a slow disk or a busy machine, or before it is removed. Replicas that no other
+    /// node can take over stay. To stop a node, SIGTERM is enough: it transfers its leaderships by
+    /// itself.
     Drain(DrainArgs),
     /// Take a node out of the cluster for good, whether it is up or not
     ///
-    /// What it leads is handed over first. A running node then stops by itself, with exit code 0.
-    /// Its number is never given out again: to use the host again, start it with an empty data
+    /// Its leaderships are transferred first. A running node then stops by itself, with exit code
+    /// 0. Its number is never given out again: to use the host again, start it with an empty data
     /// directory and --join.
     Remove(HostArgs),
-    /// Let another node lead a shard
+    /// Transfer the leadership of a shard to another node
     Transfer(TransferArgs),
-    /// The tables of the registry, one JSON object a line: a header, then hosts, shards and
-    /// replicas
+    /// Print the registry, one JSON object per line: a header, then hosts, shards and replicas
     Dump,
-    /// Why each replica of a shard is where it is, and why other nodes have none
+    /// Explain why each replica of a shard is where it is, and why other nodes have none
     Explain(ExplainArgs),
-    /// Set or take away tags of a shard, its placement policies among them
+    /// Set or remove tags of a shard, including its placement policies
     ///
-    /// The cluster begins to move replicas at once, a few at a time; `cluster explain` shows where
-    /// to.
+    /// The cluster begins to move replicas at once, a few at a time; `cluster explain` shows the
+    /// targets.
     Set(SetArgs),
-    /// Give the cluster another data shard, which holds nothing until slots are moved there
+    /// Add a data shard, which holds nothing until slots are moved there
     ///
     /// `cluster rebalance` gives it its share.
     AddShard(AddShardArgs),
@@ -64,17 +65,17 @@ pub enum ClusterCommand {
     RemoveShard(RemoveShardArgs),
     /// Move slots until every data shard holds as many as any other
     ///
-    /// As few as that takes, one move of a shard at a time, while clients go on. Waits until that
-    /// is done, and what was wanted before it.
+    /// It moves as few slots as possible, one move per shard at a time, while clients read and
+    /// write. Waits until these moves and all earlier ones are done.
     Rebalance(WaitForMoves),
     /// Move slots to a shard, and wait until it is done
     MoveSlots(MoveSlotsArgs),
-    /// Which shard holds which slots, and which are on their way
+    /// Show which shard holds which slots, and which are moving
     Slots,
-    /// The connections of a node that have taken most
+    /// Show the busiest connections of a node
     ///
     /// Counts since each connection was made, for the node at --url: operations and bytes, requests
-    /// that are not answered, and bytes of requests and replies on their way.
+    /// that are not answered, and bytes of requests and replies in flight.
     Clients(ClientsArgs),
 }
 
@@ -89,7 +90,7 @@ pub struct ClientsArgs {
 /// Arguments of `cluster add-shard`.
 #[derive(Debug, Args)]
 pub struct AddShardArgs {
-    /// Its name, for people; made of its number if there is none
+    /// Its name, for people [default: made from its number]
     #[arg(long)]
     pub name: Option<String>,
     /// A tag, such as a placement policy; may be given several times
@@ -107,7 +108,7 @@ pub struct RemoveShardArgs {
 /// How long to wait for slots to move.
 #[derive(Debug, Args)]
 pub struct WaitForMoves {
-    /// How long to wait, in seconds; 0: not at all. The moves go on either way
+    /// How long to wait, in seconds; 0: not at all. The moves continue either way
     #[arg(long, value_name = "SECONDS", default_value_t = 3_600)]
     #[arg(value_parser = clap::value_parser!(u64).range(..=86_400))]
     pub wait_s: u64,
@@ -118,7 +119,7 @@ pub struct WaitForMoves {
 pub struct MoveSlotsArgs {
     /// Which of the 16384, such as 0-99,200; the shard may hold some of them already
     pub slots: String,
-    /// The shard that shall hold them
+    /// The shard that gets them
     #[arg(long, value_name = "SHARD")]
     pub to: u64,
     /// How long to wait.
@@ -151,9 +152,9 @@ pub struct SetArgs {
 /// Arguments of `cluster status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// Compare the replicas of every shard instead: each makes a snapshot at the same place of the
-    /// log, and the checksums must be equal. Writes go on meanwhile. Exit 1 if any differ, or
-    /// cannot be compared
+    /// Compare the replicas of every shard instead: each makes a snapshot at the same log index,
+    /// and the checksums must be equal. Writes continue meanwhile. Exit 1 if any differ, or cannot
+    /// be compared
     #[arg(long)]
     pub verify: bool,
     /// How long --verify waits for the replicas to report, in seconds
@@ -197,13 +198,13 @@ pub struct TransferArgs {
     pub wait: WaitArgs,
 }
 
-/// How long a command waits for what it has asked for.
+/// How long a command waits for its change.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct WaitArgs {
-    /// Return as soon as the cluster has taken note of it
+    /// Return as soon as the cluster has recorded the request
     #[arg(long)]
     pub no_wait: bool,
-    /// By when it must be true, in seconds; after that, exit 1 and say what is missing
+    /// How long to wait, in seconds; after that, exit 1 and print what is missing
     #[arg(long, value_name = "SECONDS", default_value_t = 60, conflicts_with = "no_wait")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub wait_s: u64,

@@ -141,9 +141,9 @@ pub enum PairCommand {
     },
     /// Create or replace a pair
     ///
-    /// The value is JSON. What is no JSON is text, and so is a number that would be printed
-    /// otherwise than it is written, such as 1.10. --type says which datatype it must be. A pair
-    /// keeps its datatype unless --type names another one.
+    /// The value is JSON. Anything that is not JSON is text, and so is a number that would be
+    /// printed differently, such as 1.10. --type sets the datatype. A pair keeps its datatype
+    /// unless --type names another one.
     Set {
         /// The namespace
         namespace: String,
@@ -233,7 +233,7 @@ pub enum ContainerCommand {
     },
 }
 
-/// Who changes something, why, and on what condition.
+/// Author, reason and condition of a change.
 #[derive(Clone, Debug, Default, Args)]
 pub struct TermsArgs {
     /// Who makes the change
@@ -346,7 +346,7 @@ pub struct DiffArgs {
 pub struct RollbackArgs {
     /// The namespace
     pub namespace: String,
-    /// The revision whose content comes back
+    /// The revision whose content is restored
     pub revision: u64,
     /// Of what.
     #[command(flatten)]
@@ -363,7 +363,7 @@ pub struct WatchArgs {
     pub namespace: String,
     /// The container
     pub container: String,
-    /// Begin with what happened after this revision
+    /// Begin with the changes after this revision
     #[arg(long, value_name = "N")]
     pub after: Option<u64>,
     /// End after so many changes
@@ -374,7 +374,7 @@ pub struct WatchArgs {
 /// Arguments of `config import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// The namespace; created if it is not there
+    /// The namespace; created if missing
     pub namespace: String,
     /// The file; - reads standard input
     pub file: PathBuf,

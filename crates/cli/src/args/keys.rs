@@ -29,14 +29,13 @@ pub struct KvArgs {
 pub enum KvCommand {
     /// Print a key's value; exit 1 if there is no such key
     ///
-    /// On a terminal the value is followed by a line break and its version. Into a pipe or file go
-    /// exactly the bytes of the value. --output json has the version too; bytes that are not UTF-8
-    /// stand there as val_b64.
+    /// On a terminal the value is followed by a line break and its version. A pipe or file gets
+    /// exactly the bytes of the value. --output json has the version too, and bytes that are not
+    /// UTF-8 as val_b64.
     Get(GetArgs),
     /// Store a value under a key
     ///
-    /// Replaces what is there, unless a condition says otherwise. Prints the version that the value
-    /// got.
+    /// Replaces an existing value, unless a condition prevents it. Prints the new version.
     Put(PutArgs),
     /// Delete a key; exit 1 if there is no such key
     #[command(visible_alias = "delete")]
@@ -93,7 +92,7 @@ pub struct DelArgs {
 pub struct ListArgs {
     /// Only keys that start with this
     pub prefix: Option<KeyArg>,
-    /// Keys alone, one a line
+    /// Only keys, one per line
     #[arg(long)]
     pub keys: bool,
     /// Most keys on one page [default: 1000]
@@ -163,7 +162,7 @@ pub struct AtomicExchangeArgs {
 pub struct AtomicCasArgs {
     /// The register's name
     pub id: KeyArg,
-    /// What it must hold
+    /// The expected value
     #[arg(allow_negative_numbers = true)]
     pub expected: i64,
     /// The new value

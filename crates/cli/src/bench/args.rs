@@ -1,7 +1,6 @@
 //! The command line of `tidelock bench`.
 //!
-//! Owns syntax, and the checks that need one value alone. What several values together cannot mean,
-//! `plan` refuses.
+//! Owns syntax, and the checks of single values. `plan` refuses invalid combinations.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,26 +29,26 @@ pub struct BenchArgs {
 /// The commands of `bench`.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Reads and writes of keys over HTTP, each answer checked
+    /// Read and write keys over HTTP, checking each answer
     ///
     /// Values carry their key, a number and a checksum. A linearizable read must not return a
-    /// version below one that was acknowledged before it was sent; a stale one must not go back on
-    /// its node.
+    /// version below one that was acknowledged before it was sent; stale reads of one node must not
+    /// go back in time.
     Kv(KvBenchArgs),
     /// The same over RESP, the protocol of Redis; also against redis-server itself
     ///
     /// Every write has a number. A linearizable read must not return a write that had certainly
-    /// been overwritten when it was sent. Nobody else may write the same keys meanwhile.
+    /// been overwritten when it was sent. No other client may write the same keys meanwhile.
     Resp(RespBenchArgs),
-    /// Registers that threads count up, one each, by compare-and-exchange
+    /// Increment registers by compare-and-exchange, one for each thread
     ///
-    /// Prints a line a second, and stops at a value that it cannot explain. Nobody else may write
-    /// the same registers meanwhile. Start the nodes with --sync false to see what the disk's share
-    /// of the latency is.
+    /// Prints a line per second, and stops at an impossible value. No other client may write the
+    /// same registers meanwhile. Start the nodes with --sync false to see the disk's share of the
+    /// latency.
     Atomic(AtomicBenchArgs),
-    /// One URL, again and again, of any HTTP server
+    /// Request one URL of any HTTP server repeatedly
     Http(HttpBenchArgs),
-    /// What a small write to this disk costs, with and without fsync: the floor under every durable
+    /// Measure a small write to this disk, with and without fsync: a lower bound for every durable
     /// write
     Disk(DiskBenchArgs),
 }
@@ -112,26 +111,26 @@ pub struct MixArgs {
     /// How uneven `zipf` is: 0 is even
     #[arg(long, value_name = "S", default_value_t = 0.99)]
     pub zipf_exponent: f64,
-    /// What the keys begin with
+    /// Prefix of the keys
     #[arg(long, value_name = "TEXT", default_value = "bench:")]
     pub key_prefix: String,
     /// Length of a key in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub key_size: u32,
-    /// Length of a value in bytes; 24 of them are what answers are checked by
+    /// Length of a value in bytes; 24 of them are used to check answers
     #[arg(long, value_name = "BYTES", default_value_t = 32, value_parser = clap::value_parser!(u32).range(24..=1_048_576))]
     pub value_size: u32,
     /// Share of reads in percent; the rest are writes
     #[arg(long, value_name = "PERCENT", default_value_t = 50.0, value_parser = percent)]
     pub reads: f64,
-    /// How fresh reads must be
+    /// Consistency of reads
     #[arg(long, value_enum, default_value_t = Freshness::Linearizable)]
     pub consistency: Freshness,
-    /// Do not write every key before the measurement; reads of absent keys are then right
+    /// Do not write every key before the measurement; reads of missing keys then count as correct
     #[arg(long)]
     pub no_prepare: bool,
-    /// Which node is asked for a key. `leader` and `follower` ask the cluster once, at the
-    /// beginning, and then send each key where it belongs
+    /// Which node is asked for a key. `leader` and `follower` ask the cluster for the leaders once,
+    /// at the beginning
     #[arg(long, value_enum, default_value_t = Via::Given)]
     pub via: Via,
     /// Seed of the choice of keys [default: another one each time]
@@ -165,8 +164,8 @@ pub struct RespBenchArgs {
         default_value = "127.0.0.1:7001"
     )]
     pub addresses: Vec<String>,
-    /// Nodes that --via leader and --via follower ask who leads what, and where it listens for
-    /// Redis clients
+    /// Nodes that --via leader and --via follower ask for the leaders and their addresses for Redis
+    /// clients
     #[arg(long = "url", env = "TIDELOCK_URL", value_name = "URL", value_delimiter = ',')]
     #[arg(default_value = "http://127.0.0.1:8001")]
     pub urls: Vec<NodeUrl>,
@@ -181,14 +180,14 @@ pub struct RespBenchArgs {
 /// Arguments of `bench atomic`.
 #[derive(Debug, Args)]
 pub struct AtomicBenchArgs {
-    /// Nodes; the first that answers tells who leads what
+    /// Nodes; the first that answers is asked for the leaders
     #[arg(long = "url", env = "TIDELOCK_URL", value_name = "URL", value_delimiter = ',')]
     #[arg(default_value = "http://127.0.0.1:8001")]
     pub urls: Vec<NodeUrl>,
-    /// How many threads, and so registers
+    /// Number of threads, and so of registers
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: u32,
-    /// What the registers' names begin with; the thread's number follows
+    /// Prefix of the registers' names; the thread's number follows
     #[arg(long, value_name = "TEXT", default_value = "bench-atomic-", value_parser = plain_text)]
     pub id_prefix: String,
     /// Stop after so many seconds and print a report [default: never; 10 with --json]
@@ -208,7 +207,7 @@ pub struct AtomicBenchArgs {
 /// Arguments of `bench http`.
 #[derive(Debug, Args)]
 pub struct HttpBenchArgs {
-    /// What to ask for: http://host:port/path?query
+    /// The URL: http://host:port/path?query
     pub url: String,
     /// The method
     #[arg(short, long, value_name = "METHOD", default_value = "GET")]
@@ -260,12 +259,12 @@ pub enum Distribution {
     Sequential,
 }
 
-/// How fresh a read must be.
+/// Consistency of reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Freshness {
     /// Reflects every write acknowledged before it was sent.
     Linearizable,
-    /// What the node has.
+    /// What the node has applied; it may lag behind.
     Stale,
 }
 
@@ -280,7 +279,7 @@ pub enum Via {
     Follower,
 }
 
-/// More than no time, and at most a day.
+/// A duration above zero, and at most a day.
 fn seconds(text: &str) -> Result<Duration, String> {
     seconds_or_none(text).and_then(|time| match time.is_zero() {
         true => Err("must be more than 0".to_owned()),
@@ -296,7 +295,7 @@ fn seconds_or_none(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(number))
 }
 
-/// What a URL carries as it is.
+/// The characters that a URL contains unescaped.
 fn plain_text(text: &str) -> Result<String, String> {
     match text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte)) {
         true => Ok(text.to_owned()),
@@ -309,7 +308,7 @@ fn percent(text: &str) -> Result<f64, String> {
     if (0.0..=100.0).contains(&number) { Ok(number) } else { Err("between 0 and 100".to_owned()) }
 }
 
-/// For tests: the mix that a line of arguments says.
+/// For tests: the mix of a line of arguments.
 #[cfg(test)]
 pub(super) fn mix(line: &str) -> MixArgs {
     #[derive(clap::Parser)]
