@@ -170,7 +170,7 @@ fn a_restored_cluster_survives_a_restart_and_replicas_are_equal() {
     let mut other = Cluster::start_with(3, &Options { flags: vec!["--shards", "2"] });
     let urls: Vec<String> = other.numbers().into_iter().map(|number| other.url(number, "")).collect();
     done(&urls.join(","), &["backup", "restore", text(&saved)]);
-    let verified = done_json(&urls[2], &["cluster", "status", "--verify"]);
+    let verified = done_json(&urls[2], &["cluster", "status", "--verify", "--wait-s", "60"]);
     assert_eq!(verified["equal"], true);
     for shard in verified["shards"].as_array().expect("shards") {
         assert_eq!(shard["verdict"], "equal");
@@ -305,7 +305,7 @@ fn replicas_that_cannot_be_compared_are_not_called_equal() {
     let cluster = Cluster::start(3);
     cluster.put(1, "/v1/keys/k", b"v");
     let url = cluster.url(1, "");
-    let equal = done(&url, &["cluster", "status", "--verify"]);
+    let equal = done(&url, &["cluster", "status", "--verify", "--wait-s", "60"]);
     assert!(
         equal.contains("NODE 3") && !equal.contains("incomplete") && !equal.contains("DIFFERS"),
         "{equal}"

@@ -177,7 +177,7 @@ fn slots_move_and_nobody_notices() {
     let slots = shell.json(&["cluster", "slots"]);
     assert_eq!(slots["shards"][4], json!({"shard": 5, "count": 16_384, "slots": "0-16383"}));
     eventually("what was given away is gone, and replicas are equal", || {
-        (shell.json(&["cluster", "status", "--verify"])["equal"] == true).then_some(())
+        (shell.json(&["cluster", "status", "--verify", "--wait-s", "60"])["equal"] == true).then_some(())
     });
     let (directory, new) = (tempfile::tempdir().expect("a directory"), Cluster::start(1));
     let file = directory.path().join("backup").to_str().expect("text").to_owned();
@@ -238,7 +238,8 @@ fn replicas_move_and_nobody_notices() {
     for number in cluster.numbers().into_iter().filter(|&number| number != lost) {
         history.check_end(&cluster, number);
     }
-    let verified = Shell::by_way_of(&cluster, &[drained, 4]).json(&["cluster", "status", "--verify"]);
+    let verified =
+        Shell::by_way_of(&cluster, &[drained, 4]).json(&["cluster", "status", "--verify", "--wait-s", "60"]);
     assert_eq!(verified["equal"], true, "{verified}");
 }
 

@@ -80,7 +80,8 @@ fn a_lost_node_is_replaced_under_load_at_its_own_addresses() {
         assert_nothing_is_lost(&cluster, number, &counters);
         await_voters(&cluster, number, &[1, 2, 4]);
     }
-    let verified = Shell::by_way_of(&cluster, &[4]).json(&["cluster", "status", "--verify"]);
+    let verified =
+        Shell::by_way_of(&cluster, &[4]).json(&["cluster", "status", "--verify", "--wait-s", "60"]);
     assert_eq!(verified["equal"], true, "{verified}");
 
     // The new node votes: with it, the cluster tolerates the loss of a founder.

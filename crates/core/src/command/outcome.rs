@@ -121,6 +121,8 @@ pub enum Rejection {
 pub struct OperationReplies {
     bytes: Bytes,
     count: usize,
+    /// See [`OperationReplies::complete`].
+    complete: usize,
 }
 
 /// Builder of [`OperationReplies`].
@@ -128,6 +130,8 @@ pub struct OperationReplies {
 pub struct OperationRepliesBuilder {
     bytes: Vec<u8>,
     count: usize,
+    /// The position of the first reply that was left out.
+    left_out: Option<usize>,
     bytes_max: usize,
 }
 
@@ -272,6 +276,9 @@ impl Rejection {
     }
 }
 
+/// What stands in place of a value that was left out.
+const LEFT_OUT: OperationReply<'static> = OperationReply::Rejected(Rejection::RepliesTooLong);
+
 impl OperationReplies {
     /// Number of replies.
     pub fn len(&self) -> usize {
@@ -281,6 +288,11 @@ impl OperationReplies {
     /// Whether there are no replies.
     pub fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    /// Number of replies before the first whose value was left out, all of them if none was.
+    pub fn complete(&self) -> usize {
+        self.complete
     }
 
     /// Bytes that they take in memory.
@@ -314,9 +326,15 @@ impl OperationReplies {
 
     /// Reads replies and checks that each of them decodes.
     pub(crate) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<OperationReplies, DecodeError> {
-        let (count, bytes) =
-            decoder.packed(owner, "number of replies", |item| OperationReply::decode(item).map(drop))?;
-        Ok(OperationReplies { count, bytes })
+        let (mut seen, mut left_out) = (0, None);
+        let (count, bytes) = decoder.packed(owner, "number of replies", |item| {
+            if OperationReply::decode(item)? == LEFT_OUT {
+                left_out = left_out.or(Some(seen));
+            }
+            seen += 1;
+            Ok(())
+        })?;
+        Ok(OperationReplies { count, bytes, complete: left_out.unwrap_or(count) })
     }
 }
 
@@ -337,24 +355,29 @@ impl OperationRepliesBuilder {
     /// left out.
     pub fn within(bytes_max: usize) -> OperationRepliesBuilder {
         let bytes_max = bytes_max.min(limits::REPLIES_BYTES_CLOSE);
-        OperationRepliesBuilder { bytes: Vec::new(), count: 0, bytes_max }
+        OperationRepliesBuilder { bytes: Vec::new(), count: 0, left_out: None, bytes_max }
     }
 
     /// Appends a reply. A read value that does not fit is left out. A removed value is always kept,
     /// because the reply is its only remaining copy: the code that applies writes bounds those.
     pub fn push(&mut self, reply: &OperationReply<'_>) {
-        match *reply {
+        let reply = match reply {
             OperationReply::Value { value, .. } if self.bytes.len() + value.len() > self.bytes_max => {
-                OperationReply::Rejected(Rejection::RepliesTooLong).encode(&mut self.bytes);
+                &LEFT_OUT
             }
-            _ => reply.encode(&mut self.bytes),
+            reply => reply,
+        };
+        if *reply == LEFT_OUT {
+            self.left_out = self.left_out.or(Some(self.count));
         }
+        reply.encode(&mut self.bytes);
         self.count += 1;
     }
 
     /// Returns the replies.
     pub fn finish(self) -> OperationReplies {
-        OperationReplies { bytes: self.bytes.into(), count: self.count }
+        let complete = self.left_out.unwrap_or(self.count);
+        OperationReplies { bytes: self.bytes.into(), count: self.count, complete }
     }
 }
 
@@ -440,6 +463,7 @@ mod tests {
         }
         builder.push(&OperationReply::Absent);
         let replies = builder.finish();
+        assert_eq!(replies.complete(), fits);
         let left_out = OperationReply::Rejected(Rejection::RepliesTooLong);
         let expected = (0..fits + 2).map(|place| (place == fits, place == fits + 1));
         for (reply, (is_left_out, is_last)) in replies.iter().zip(expected) {
@@ -457,6 +481,12 @@ mod tests {
         }
         let left_out = OperationReply::Rejected(Rejection::RepliesTooLong);
         let expected = [left_out, value(&large[..50]), left_out, OperationReply::Absent];
-        assert!(builder.finish().iter().eq(expected));
+        let replies = builder.finish();
+        assert_eq!((replies.len(), replies.complete()), (4, 0));
+        assert!(replies.iter().eq(expected));
+        let mut encoded = Vec::new();
+        replies.encode(&mut encoded);
+        let encoded = Bytes::from(encoded);
+        assert_eq!(OperationReplies::decode(&mut Decoder::new(&encoded), &encoded), Ok(replies));
     }
 }

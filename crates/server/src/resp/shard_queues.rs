@@ -21,8 +21,8 @@
 use std::collections::VecDeque;
 
 use tidelock_core::command::{
-    Consistency, Operation, OperationReplies, OperationRepliesReader, OperationReply, Operations,
-    OperationsBuilder, Read, Refusal, Rejection, Reply, Request, Set, Transaction, Watch, Write,
+    Consistency, Operation, OperationRepliesReader, OperationReply, Operations, OperationsBuilder, Read,
+    Refusal, Reply, Request, Set, Transaction, Watch, Write,
 };
 use tidelock_core::limits;
 use tidelock_core::types::ShardId;
@@ -292,7 +292,7 @@ impl ShardQueues {
                 let bytes = replies.encoded_bytes();
                 let fitting = match in_flight.values_bytes_max {
                     None => count,
-                    Some(max) => in_flight.whole(fitting(&replies, max), max),
+                    Some(max) => in_flight.whole(replies.complete(), max),
                 };
                 if fitting > 0 || count == 0 || in_flight.is_transaction {
                     let is_transaction = in_flight.is_transaction;
@@ -620,17 +620,6 @@ impl CommandBatch {
 /// Whether the reply to a write carries a value.
 fn returns_value(operation: &Operation<'_>) -> bool {
     matches!(operation, Operation::Take { .. } | Operation::Set(Set { previous: true, .. }))
-}
-
-/// How many replies of a read are complete. Values that were left out for lack of room, and all
-/// operations after the first of them, are requested again.
-fn fitting(replies: &OperationReplies, values_bytes_max: usize) -> usize {
-    // A value is left out only if it is larger than the remaining room.
-    if replies.encoded_bytes() + limits::VALUE_BYTES_MAX < values_bytes_max {
-        return replies.len();
-    }
-    let left_out = |reply: OperationReply<'_>| reply == OperationReply::Rejected(Rejection::RepliesTooLong);
-    replies.iter().position(left_out).unwrap_or(replies.len())
 }
 
 #[cfg(test)]
