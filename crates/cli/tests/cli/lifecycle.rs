@@ -54,6 +54,8 @@ fn a_request_in_flight_is_answered_before_the_end() {
     match status {
         201 => assert_eq!(stored.text(), "0123456789"),
         503 => assert_eq!(stored.status, 404, "refused, and there"),
+        // The disk was slow for so long that the leader had to give up its shard.
+        504 => assert!(stored.status == 404 || stored.text() == "0123456789", "{stored:?}"),
         status => panic!("{status}: {}", String::from_utf8_lossy(&body)),
     }
 }
