@@ -13,8 +13,8 @@ use crate::types::ShardId;
 /// Number of hash slots (Redis Cluster specification).
 pub const SLOTS: u16 = 16384;
 
-/// Sixteen bytes at a time: every operation hashes its key. In a `static`, because a `const` of 8 KiB
-/// would be copied for each use.
+/// The checksum of the slot, sixteen bytes at a time: every operation hashes its key. A `static`,
+/// because the table of a `const` may be copied for each use.
 static CRC16: Crc<u16, Table<16>> = Crc::<u16, Table<16>>::new(&CRC_16_XMODEM);
 
 /// The slot of a key. If the key has a non-empty hash tag `{…}`, only the first one is hashed, so
