@@ -141,7 +141,7 @@ impl Network {
     }
 
     /// Changes how the network behaves from now on.
-    pub fn set_weather(&mut self, conditions: NetworkConditions) {
+    pub fn set_conditions(&mut self, conditions: NetworkConditions) {
         self.conditions = conditions;
     }
 

@@ -384,6 +384,14 @@ impl<'p> World<'p> {
         }
         let (now, is_fair) = (self.event_queue.now(), self.is_loaded && self.only_few_disks_are_slow());
         self.availability.conditions(now, is_fair);
+        if self.host(node).is_slow() {
+            // Judged at ticks, when the process has just looked at its disk: an election that the
+            // disk held up may be won at the moment at which the disk recovers.
+            let status = self.host(node).status();
+            for shard in status.iter().flat_map(|status| &status.shards).filter(|shard| shard.leads) {
+                self.availability.leads(now, node, shard.shard)?;
+            }
+        }
         self.availability.look(now)
     }
 
@@ -712,7 +720,6 @@ impl<'p> World<'p> {
             if shard.leads {
                 self.ledger.leader(node, shard.shard, shard.term);
                 self.leaders.observe(node, shard.shard, shard.term)?;
-                self.availability.leads(self.event_queue.now(), node, shard.shard)?;
             }
             if let Some(checkpoint) = shard.checkpoint {
                 self.checkpoints +=

@@ -28,6 +28,8 @@ pub struct Availability {
     unserved: BTreeMap<ShardId, Micros>,
     /// Nodes whose disks are slow, and since when.
     slow: BTreeMap<NodeId, Micros>,
+    /// The node whose disk was found slow last.
+    last_slow: Option<NodeId>,
     /// Number of checks at which the promise was in force while a disk was slow.
     looks: u64,
 }
@@ -40,6 +42,7 @@ impl Availability {
             fair_since: None,
             unserved: BTreeMap::new(),
             slow: BTreeMap::new(),
+            last_slow: None,
             looks: 0,
         }
     }
@@ -63,12 +66,17 @@ impl Availability {
         self.unserved.remove(&shard);
     }
 
-    /// Sets whether the process of a node has found its disk slow.
+    /// Sets whether the process of a node has found its disk slow. When that is another node than
+    /// the last time, the cluster has to recover once more, and has the whole bound for it. A disk
+    /// that becomes slow again and again does not extend the bound.
     pub fn disk(&mut self, now: Micros, node: NodeId, is_slow: bool) {
-        if is_slow {
-            self.slow.entry(node).or_insert(now);
-        } else {
+        if !is_slow {
             self.slow.remove(&node);
+        } else if !self.slow.contains_key(&node) {
+            self.slow.insert(node, now);
+            if self.last_slow.replace(node) != Some(node) {
+                self.unserved.values_mut().for_each(|since| *since = now);
+            }
         }
     }
 
@@ -143,6 +151,23 @@ mod tests {
         availability.leads(Micros(1_601), NodeId(2), SHARD).unwrap();
         availability.disk(Micros(1_700), NODE, false);
         availability.leads(Micros(9_000), NODE, SHARD).unwrap();
+    }
+
+    #[test]
+    fn each_further_disk_gives_the_cluster_time_and_the_same_one_does_not() {
+        let mut availability = fair();
+        let (one, two) = (NodeId(1), NodeId(2));
+        availability.disk(Micros(900), one, true);
+        availability.asked(Micros(1_000), SHARD);
+        availability.disk(Micros(1_300), two, true);
+        for now in [1_400, 1_500] {
+            availability.disk(Micros(now), one, true);
+            availability.disk(Micros(now), two, true);
+        }
+        availability.disk(Micros(1_600), two, false);
+        availability.disk(Micros(1_700), two, true);
+        availability.look(Micros(1_900)).unwrap();
+        assert!(availability.look(Micros(1_901)).is_err(), "600 after the disk of the second node");
     }
 
     #[test]

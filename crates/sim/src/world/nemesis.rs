@@ -65,7 +65,7 @@ impl World<'_> {
             self.net.unblock(direction, &mut self.event_queue);
         }
         if let Fault::Lossy { .. } = plan.faults[index].fault {
-            self.net.set_weather(plan.conditions);
+            self.net.set_conditions(plan.conditions);
         }
         for node in struck.nodes {
             self.relieve_host(node, &plan.faults[index].fault)?;
@@ -81,7 +81,7 @@ impl World<'_> {
             self.relieve(index)?;
         }
         self.is_loaded = false;
-        self.net.set_weather(NetworkConditions {
+        self.net.set_conditions(NetworkConditions {
             delay_min: Micros(100),
             delay_max: Micros(1_000),
             spikes_per_mille: 0,
@@ -210,7 +210,7 @@ impl World<'_> {
             }
             Fault::Lossy { per_mille } => {
                 self.net
-                    .set_weather(NetworkConditions { drops_per_mille: per_mille, ..self.plan.conditions });
+                    .set_conditions(NetworkConditions { drops_per_mille: per_mille, ..self.plan.conditions });
                 Vec::new()
             }
             _ => Vec::new(),
