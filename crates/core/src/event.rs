@@ -21,7 +21,7 @@ use core::fmt;
 use core::ops::Range;
 
 pub use crate::command::PeerClock;
-pub use crate::command::config::ConfigNews;
+pub use crate::command::config::ConfigUpdate;
 use crate::command::{Checkpoint, HostInfo, Refusal, Reply, Request};
 use crate::deliberate::Faults;
 use crate::storage::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
@@ -152,9 +152,9 @@ pub struct Actions {
     /// of them.
     pub slow: Vec<SlowRequest>,
     /// Configuration that changed on this node. The shell notifies the clients that watch it.
-    pub config: Vec<ConfigNews>,
+    pub config: Vec<ConfigUpdate>,
     /// Slots whose shards have no replica here, or had none in the previous report. Reported once
-    /// each election timeout while there are any. This node gets no [`ConfigNews`] for them, so
+    /// each election timeout while there are any. This node gets no [`ConfigUpdate`] for them, so
     /// clients that watch configuration in these slots should query it.
     pub elsewhere: Vec<Range<u16>>,
     /// The new set of peers with their addresses. Apply it after queueing `frames`, because the

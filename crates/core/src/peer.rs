@@ -33,7 +33,7 @@ pub(crate) const KIND_SNAPSHOT_RECEIPT: u8 = 5;
 /// First byte of a payload: the hosts that the sender knows, with their addresses.
 pub(crate) const KIND_HOSTS: u8 = 7;
 /// First and only byte of a payload: the receiver was removed from the cluster.
-pub(crate) const KIND_FAREWELL: u8 = 6;
+pub(crate) const KIND_REMOVED: u8 = 6;
 
 /// First byte of a payload: reads of shards without a replica at the sender, and replies to such
 /// reads.

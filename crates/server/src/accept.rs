@@ -36,7 +36,7 @@ const CLIENT_CLASSES: u64 = 4;
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// How long a client may take to read why its connection ends.
-const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Weight of a connection of the worker that owns the node, relative to other workers' connections.
 /// What a request costs the owning worker, whichever worker received it, is about half of what
@@ -324,7 +324,7 @@ impl RejectionWriter {
         if Rc::strong_count(&self.0) > REFUSALS_MAX {
             return tell_and_close(&stream, &text);
         }
-        let farewell = self.0.clone();
+        let counted = self.0.clone();
         tokio::task::spawn_local(async move {
             let telling = async {
                 stream.write_all(&text).await?;
@@ -336,8 +336,8 @@ impl RejectionWriter {
                 io::Result::Ok(())
             };
             // The connection ends even if telling failed.
-            let _ = timeout(FAREWELL_TIMEOUT, telling).await;
-            drop((farewell, permit));
+            let _ = timeout(REJECTION_TIMEOUT, telling).await;
+            drop((counted, permit));
         });
     }
 }

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidelock_core::command::{Reply, Request};
-use tidelock_core::event::{ConfigNews, NodeStatus};
+use tidelock_core::event::{ConfigUpdate, NodeStatus};
 use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::types::{ClientId, Token};
 use tokio::sync::{Notify, oneshot};
@@ -33,7 +33,7 @@ pub(crate) enum WorkerRequest {
 pub(crate) enum WorkerMessage {
     Reply(Token, Reply),
     /// A change of a namespace's configuration, for the watchers of that worker.
-    News(ConfigNews),
+    News(ConfigUpdate),
     /// Slots without a local replica, of whose changes this node is not notified: watchers of
     /// configuration in them should check.
     Elsewhere(Vec<Range<u16>>),

@@ -65,7 +65,7 @@ pub async fn become_member(settings: &Settings, host_uuid: Uuid) -> Result<Ident
 }
 
 /// The member's side: the handler of join requests.
-pub fn desk(worker: &Worker, store: &Rc<IdentityStore>) -> JoinHandler {
+pub fn handler(worker: &Worker, store: &Rc<IdentityStore>) -> JoinHandler {
     let (worker, store) = (worker.clone(), store.clone());
     Rc::new(move |request| {
         let (worker, store) = (worker.clone(), store.clone());

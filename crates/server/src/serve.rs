@@ -588,7 +588,7 @@ fn start_transport(
         superseded: Rc::new(move |by, refusal| {
             supersede.send_replace(Some((by, refusal)));
         }),
-        joins: join::desk(worker, store),
+        joins: join::handler(worker, store),
         limits: TransportLimits::default(),
     };
     Transport::start(listener, options)

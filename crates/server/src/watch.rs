@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
 use tidelock_core::command::config::Name;
-use tidelock_core::event::ConfigNews;
+use tidelock_core::event::ConfigUpdate;
 use tidelock_core::slots::slot_of;
 
 /// Most watchers of one node at a time; a further one is refused. They are not counted among the
@@ -56,7 +56,7 @@ pub struct Watch {
 
 /// A notification to a watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Call {
+pub enum Notification {
     /// Its container may have changed: read it.
     Look,
     /// The node stops: end the watch.
@@ -84,7 +84,7 @@ impl WatchRegistry {
     }
 
     /// Wakes the watchers of the containers that changed.
-    pub fn tell(&self, news: &ConfigNews) {
+    pub fn tell(&self, news: &ConfigUpdate) {
         let mut woken = Vec::new();
         {
             let mut table = self.lock();
@@ -140,14 +140,14 @@ impl WatchRegistry {
 
 impl Watch {
     /// Waits for a notification. Changes before the last one are not notified again.
-    pub fn poll_call(&self, context: &Context<'_>) -> Poll<Call> {
+    pub fn poll_notification(&self, context: &Context<'_>) -> Poll<Notification> {
         let mut table = self.watch_registry.lock();
         if table.is_closed {
-            return Poll::Ready(Call::Leave);
+            return Poll::Ready(Notification::Leave);
         }
         let watcher = &mut table.watchers[self.position];
         if std::mem::take(&mut watcher.is_due) {
-            return Poll::Ready(Call::Look);
+            return Poll::Ready(Notification::Look);
         }
         if !watcher.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
             watcher.waker = Some(context.waker().clone());
@@ -192,8 +192,8 @@ mod tests {
         Name::new("ns").unwrap()
     }
 
-    fn news(container: &str) -> ConfigNews {
-        ConfigNews { namespace: name(), containers: vec![container.into()] }
+    fn news(container: &str) -> ConfigUpdate {
+        ConfigUpdate { namespace: name(), containers: vec![container.into()] }
     }
 
     #[test]
@@ -204,16 +204,16 @@ mod tests {
             watch_registry.watch(name(), "b".into()).unwrap(),
         );
         let context = Context::from_waker(Waker::noop());
-        assert_eq!(first.poll_call(&context), Poll::Pending);
+        assert_eq!(first.poll_notification(&context), Poll::Pending);
         watch_registry.tell(&news("a"));
         watch_registry.tell(&news("a"));
         watch_registry
-            .tell(&ConfigNews { namespace: Name::new("other").unwrap(), containers: vec!["b".into()] });
-        assert_eq!(first.poll_call(&context), Poll::Ready(Call::Look));
-        assert_eq!(first.poll_call(&context), Poll::Pending);
-        assert_eq!(second.poll_call(&context), Poll::Pending);
+            .tell(&ConfigUpdate { namespace: Name::new("other").unwrap(), containers: vec!["b".into()] });
+        assert_eq!(first.poll_notification(&context), Poll::Ready(Notification::Look));
+        assert_eq!(first.poll_notification(&context), Poll::Pending);
+        assert_eq!(second.poll_notification(&context), Poll::Pending);
         watch_registry.close();
-        assert_eq!(second.poll_call(&context), Poll::Ready(Call::Leave));
+        assert_eq!(second.poll_notification(&context), Poll::Ready(Notification::Leave));
     }
 
     #[test]
@@ -223,10 +223,10 @@ mod tests {
         let context = Context::from_waker(Waker::noop());
         let slot = slot_of(b"ns");
         watch_registry.tell_slots(&[0..slot, slot + 1..u16::MAX]);
-        assert_eq!(watch.poll_call(&context), Poll::Pending, "its own slot is not among them");
+        assert_eq!(watch.poll_notification(&context), Poll::Pending, "its own slot is not among them");
         watch_registry.tell_slots(&[0..1, slot..slot + 1]);
-        assert_eq!(watch.poll_call(&context), Poll::Ready(Call::Look));
-        assert_eq!(watch.poll_call(&context), Poll::Pending);
+        assert_eq!(watch.poll_notification(&context), Poll::Ready(Notification::Look));
+        assert_eq!(watch.poll_notification(&context), Poll::Pending);
     }
 
     #[test]
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!((watch_registry.count(), other.count()), (1, 1));
         watch_registry.tell(&news("a"));
         let context = Context::from_waker(Waker::noop());
-        assert_eq!(watch.poll_call(&context), Poll::Pending, "each registry is told for itself");
+        assert_eq!(watch.poll_notification(&context), Poll::Pending, "each registry is told for itself");
         drop(watch);
         assert_eq!(watch_registry.count(), 0);
         assert!(watch_registry.lock().by_container.is_empty());

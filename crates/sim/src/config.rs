@@ -30,7 +30,7 @@ pub fn is_fleeting(name: &Name) -> bool {
 
 /// Generator of requests about configuration.
 #[derive(Debug)]
-pub struct Deeds {
+pub struct ConfigWorkload {
     names: Vec<Name>,
     /// Namespaces that are created and deleted during a run.
     fleeting: Vec<Name>,
@@ -39,11 +39,11 @@ pub struct Deeds {
     random: fastrand::Rng,
 }
 
-impl Deeds {
+impl ConfigWorkload {
     /// Uses two namespaces for each shard: one that stays, and one that is created and deleted.
-    pub fn new(data_shards: u64, random: fastrand::Rng) -> Deeds {
+    pub fn new(data_shards: u64, random: fastrand::Rng) -> ConfigWorkload {
         let (names, fleeting) = (names("ns", data_shards), names(FLEETING, data_shards));
-        Deeds { names, fleeting, seen: BTreeMap::new(), random }
+        ConfigWorkload { names, fleeting, seen: BTreeMap::new(), random }
     }
 
     /// All namespaces.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use tidelock_core::command::{ConfigRead, HostInfo, HostRole, Read, RegistryView, Reply, Write as Command};
 use tidelock_core::event::{
-    Actions, ConfigNews, Contradiction, Event, NodeOptions, NodeStatus, OutgoingFrame, StallReason,
+    Actions, ConfigUpdate, Contradiction, Event, NodeOptions, NodeStatus, OutgoingFrame, StallReason,
 };
 use tidelock_core::membership::Membership;
 use tidelock_core::node::Node;
@@ -137,7 +137,7 @@ pub struct Turn {
     /// Replies to clients.
     pub replies: Vec<(Token, Reply)>,
     /// The configuration that changed.
-    pub config: Vec<ConfigNews>,
+    pub config: Vec<ConfigUpdate>,
     /// Slots of shards of which it has no replica.
     pub elsewhere: Vec<Range<u16>>,
     /// The peers to which it keeps connections from now on, if they changed.
@@ -259,7 +259,7 @@ impl Host {
 
     /// The wanted role of each host, as far as it knows; `None` unless its replicas match the
     /// registry.
-    pub fn settled_seats(&self) -> Option<BTreeMap<NodeId, HostRole>> {
+    pub fn settled_host_roles(&self) -> Option<BTreeMap<NodeId, HostRole>> {
         let node = &self.process.as_ref()?.node;
         let mut host_entries = BTreeMap::new();
         for number in (1..).map(NodeId) {

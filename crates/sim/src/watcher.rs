@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tidelock_core::command::config::{ConfigError, ConfigReply, Name, Query};
 use tidelock_core::command::{ConfigRead, Reply};
-use tidelock_core::event::ConfigNews;
+use tidelock_core::event::ConfigUpdate;
 use tidelock_core::types::{NodeId, Token};
 
 use crate::config::CONTAINERS;
@@ -65,7 +65,7 @@ impl Watcher {
     }
 
     /// Whether this change concerns its container.
-    pub fn cares(&self, news: &ConfigNews) -> bool {
+    pub fn cares(&self, news: &ConfigUpdate) -> bool {
         news.namespace == self.namespace && news.containers.contains(&self.container)
     }
 

@@ -15,7 +15,7 @@ use tidelock_core::types::{NodeId, ShardId, Token, UnixMillis, Version};
 use uuid::Uuid;
 
 use crate::compound::Compound;
-use crate::config::Deeds;
+use crate::config::ConfigWorkload;
 use crate::event_queue::Micros;
 use crate::faults::choose;
 use crate::history::{VALUE_BYTES_MIN, value_of};
@@ -29,7 +29,7 @@ pub struct Workload {
     keys: Vec<Bytes>,
     clients: Vec<Client>,
     compound: Compound,
-    config: Deeds,
+    config: ConfigWorkload,
     random: fastrand::Rng,
 }
 
@@ -50,7 +50,7 @@ impl Workload {
         let mut random = plan.generator("workload");
         let compound = plan.generator("compound");
         let compound = Compound::new(data_shards, load.keys_per_shard, load.operations_per_mille, compound);
-        let config = Deeds::new(data_shards, plan.generator("configuration of clients"));
+        let config = ConfigWorkload::new(data_shards, plan.generator("configuration of clients"));
         let clients = (0..load.clients)
             .map(|_| Client {
                 node: NodeId(random.u64(1..=nodes)),

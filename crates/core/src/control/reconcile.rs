@@ -61,10 +61,10 @@ pub(crate) fn next_step(situation: &Situation<'_>) -> Option<Step> {
         return Some(Step::Change(MembershipChange::Roles(roles)));
     }
     let leads_wrongly = wanted.get(own).is_some_and(|role| *role != Some(Role::Voter));
-    let is_heir = |replica: &ReplicaId| {
+    let is_successor = |replica: &ReplicaId| {
         wanted.get(replica) == Some(&Some(Role::Voter)) && situation.caught_up.contains(replica)
     };
-    (leads_wrongly && membership.voters.iter().any(is_heir)).then_some(Step::HandOver)
+    (leads_wrongly && membership.voters.iter().any(is_successor)).then_some(Step::HandOver)
 }
 
 /// All changes of roles that are possible now.

@@ -10,7 +10,7 @@ use super::config::moving::OutgoingConfig;
 use super::config::{self, Config};
 use super::kv::KeyValue;
 use crate::codec::DecodeError;
-use crate::command::config::ConfigNews;
+use crate::command::config::ConfigUpdate;
 use crate::command::{ConfigRestoration, Read, Refusal, Reply, Restoration, Write};
 use crate::deliberate::{Fault, Faults};
 use crate::types::Version;
@@ -127,7 +127,7 @@ impl Data {
     }
 
     /// Takes the configuration changes since the last call.
-    pub(super) fn take_news(&mut self) -> Vec<ConfigNews> {
+    pub(super) fn take_news(&mut self) -> Vec<ConfigUpdate> {
         self.config.take_news()
     }
 

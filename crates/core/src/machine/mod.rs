@@ -15,7 +15,7 @@ mod restore;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::command::config::ConfigNews;
+use crate::command::config::ConfigUpdate;
 use crate::command::{Read, Refusal, Reply, Write};
 use crate::control::registry::Registry;
 use crate::deliberate::Faults;
@@ -170,7 +170,7 @@ impl Machine {
     }
 
     /// Takes the configuration changes since the last call.
-    pub fn take_news(&mut self) -> Vec<ConfigNews> {
+    pub fn take_news(&mut self) -> Vec<ConfigUpdate> {
         match self {
             Machine::Data(data) => data.take_news(),
             Machine::Registry(_) => Vec::new(),
@@ -178,7 +178,7 @@ impl Machine {
     }
 
     /// Configuration that differs from `before`, which this state replaces.
-    pub fn news_against(&self, before: &Machine) -> Vec<ConfigNews> {
+    pub fn news_against(&self, before: &Machine) -> Vec<ConfigUpdate> {
         match (self, before) {
             // Clients that watch configuration in slots that moved must query another shard now.
             (Machine::Data(data), Machine::Data(before)) if data.kv.ownership != before.kv.ownership => {

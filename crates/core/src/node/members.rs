@@ -35,7 +35,7 @@ pub(super) struct AppliedRegistry {
     /// Whether `peers` has changed since the shell was informed.
     is_untold: bool,
     /// Removed peers that must be sent their last frame.
-    farewells: Vec<NodeId>,
+    removal_notices: Vec<NodeId>,
     /// Peers that should be told which hosts this node knows.
     introductions: Vec<NodeId>,
 }
@@ -77,7 +77,7 @@ impl Node {
         };
         let is_removed = is_gone(own);
         let gone = self.applied_registry.peers.iter().map(|(node, _)| *node).filter(|&node| is_gone(node));
-        let farewells: Vec<NodeId> = gone.filter(|&node| self.router.is_linked(node)).collect();
+        let removal_notices: Vec<NodeId> = gone.filter(|&node| self.router.is_linked(node)).collect();
         let peers = self.wanted_peers();
         // Hosts that the registry contains need not be remembered from indirect reports.
         let registered: Vec<NodeId> = self.known_hosts().map(|(node, _, _)| node).collect();
@@ -88,7 +88,7 @@ impl Node {
         self.applied_registry.seen = Some(changed);
         self.carry();
         self.map_routes();
-        self.applied_registry.farewells.extend(farewells);
+        self.applied_registry.removal_notices.extend(removal_notices);
         if self.applied_registry.peers != peers {
             self.router.set_peers(peers.iter().map(|(node, _)| *node));
             self.output.set_peers(peers.iter().map(|(node, _)| *node));
@@ -149,9 +149,9 @@ impl Node {
 
     /// Emits the frames for removed and newly connected peers, and the new set of peers. The last
     /// frame to a removed peer must be queued before the shell closes the connection.
-    pub(super) fn emit_roster(&mut self, frames: &mut Vec<OutgoingFrame>) -> Option<Vec<(NodeId, String)>> {
-        for to in self.applied_registry.farewells.drain(..) {
-            let payload = Bytes::from_static(&[peer::KIND_FAREWELL]);
+    pub(super) fn emit_peers(&mut self, frames: &mut Vec<OutgoingFrame>) -> Option<Vec<(NodeId, String)>> {
+        for to in self.applied_registry.removal_notices.drain(..) {
+            let payload = Bytes::from_static(&[peer::KIND_REMOVED]);
             frames.push(OutgoingFrame { to, payload, droppable: false });
         }
         if !self.applied_registry.introductions.is_empty() {
@@ -166,7 +166,7 @@ impl Node {
 
     pub(super) fn has_roster_output(&self) -> bool {
         self.applied_registry.is_untold
-            || !self.applied_registry.farewells.is_empty()
+            || !self.applied_registry.removal_notices.is_empty()
             || !self.applied_registry.introductions.is_empty()
     }
 

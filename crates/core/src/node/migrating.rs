@@ -92,7 +92,7 @@ impl Node {
     /// Takes the next steps of all moves whose giver this node leads.
     pub(super) fn migrate(&mut self) {
         for (internal_request, reply) in self.router.take_internal_requests() {
-            self.errand_done(internal_request, reply);
+            self.internal_request_done(internal_request, reply);
         }
         let registry = self.registry();
         let is_idle = registry.migrations().is_empty() && registry.last_migration() == MigrationId(0);
@@ -159,7 +159,7 @@ impl Node {
             let number = self.migrating.internal_requests;
             copy.internal_request = Some(number);
             self.migrating.copies.insert(shard, copy);
-            self.router.run_errand(InternalRequest { shard, number }, write, &mut self.groups);
+            self.router.run_internal_request(InternalRequest { shard, number }, write, &mut self.groups);
         } else {
             self.migrating.copies.insert(shard, copy);
         }
@@ -287,7 +287,7 @@ impl Node {
     }
 
     /// Handles the outcome of a step.
-    fn errand_done(&mut self, internal_request: InternalRequest, reply: Reply) {
+    fn internal_request_done(&mut self, internal_request: InternalRequest, reply: Reply) {
         let now = self.now;
         let Some(copy) = self.migrating.copies.get_mut(&internal_request.shard) else { return };
         if copy.internal_request != Some(internal_request.number) {

@@ -381,7 +381,7 @@ impl Node {
                 decoder.finish()?;
                 self.clock_heard(from, message);
             }
-            peer::KIND_FAREWELL => {
+            peer::KIND_REMOVED => {
                 decoder.finish()?;
                 self.removed = true;
             }
@@ -506,7 +506,7 @@ impl Node {
         actions.config.append(&mut self.output.config);
         actions.elsewhere.append(&mut self.elsewhere);
         actions.contradiction = actions.contradiction.or(self.output.contradiction.take());
-        let peers = self.emit_roster(&mut actions.frames);
+        let peers = self.emit_peers(&mut actions.frames);
         if peers.is_some() {
             self.forget_reports();
             actions.peers = peers;

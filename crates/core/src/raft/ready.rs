@@ -33,7 +33,7 @@ use super::wire;
 use crate::codec;
 use crate::command::{Read, Refusal, Reply, Write};
 use crate::deliberate::Fault;
-use crate::event::{ConfigNews, Contradiction, Counters};
+use crate::event::{ConfigUpdate, Contradiction, Counters};
 use crate::limits;
 use crate::peer::{KIND_RAFT, Origin, Outcome, RequestId};
 use crate::storage::snapshot::SnapshotTask;
@@ -65,7 +65,7 @@ pub struct Output {
     /// Outcomes of commands.
     pub outcomes: Vec<(Origin, Outcome)>,
     /// Configuration changes.
-    pub config: Vec<ConfigNews>,
+    pub config: Vec<ConfigUpdate>,
     /// Answers to reads.
     pub reads: Vec<ReadDone>,
     /// Tasks on snapshot files.

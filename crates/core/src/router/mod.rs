@@ -186,7 +186,7 @@ impl Router {
 
     /// Accepts a write of the node itself that wants to know the outcome: see
     /// [`Router::take_internal_requests`].
-    pub(crate) fn run_errand(
+    pub(crate) fn run_internal_request(
         &mut self,
         internal_request: InternalRequest,
         mut write: Write,

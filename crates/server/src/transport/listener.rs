@@ -43,7 +43,7 @@ const ACCEPT_RETRY_AFTER: Duration = Duration::from_millis(100);
 /// Runs until the transport stops; then closes the socket at once, and flushes and closes the
 /// links.
 pub(super) async fn run(links: Rc<Links>, listener: TcpListener) {
-    let desk = Rc::new(ListenerContext {
+    let context = Rc::new(ListenerContext {
         links: links.clone(),
         shaking: Cell::new(0),
         joining: Cell::new(0),
@@ -56,7 +56,7 @@ pub(super) async fn run(links: Rc<Links>, listener: TcpListener) {
             accepted = listener.accept() => match accepted {
                 Ok((stream, remote)) => {
                     has_failed = false;
-                    desk.clone().admit(&mut connections, stream, remote);
+                    context.clone().admit(&mut connections, stream, remote);
                 }
                 Err(error) => {
                     // The next errors follow ten times a second while the cause lasts.

@@ -62,7 +62,7 @@ impl FakeStore {
     }
 
     /// Number of watchers.
-    pub fn hub_count(&self) -> usize {
+    pub fn watcher_count(&self) -> usize {
         self.watch_registry.count()
     }
 

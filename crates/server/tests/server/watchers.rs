@@ -145,7 +145,7 @@ fn a_long_poll_is_answered_when_something_happens() {
     let (server, mut client) = serve();
     let mut watcher = Client::connect(server.address);
     watcher.send(b"GET /api/namespaces/ns/containers/c/watch?index=1&wait=300s HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
-    while server.store.hub_count() == 0 {
+    while server.store.watcher_count() == 0 {
         std::thread::yield_now();
     }
     set(&mut client, "q", 2);
@@ -156,7 +156,7 @@ fn a_long_poll_is_answered_when_something_happens() {
         (answer["data"]["index"].as_u64(), &answer["data"]["changes"][0]["data"]["a"]),
         (Some(3), &2.into())
     );
-    while server.store.hub_count() > 0 {
+    while server.store.watcher_count() > 0 {
         std::thread::yield_now();
     }
 }
@@ -246,9 +246,9 @@ fn a_watcher_hears_that_the_namespace_went_and_came_back() {
     assert_eq!((change(&mut watcher), change(&mut late)), ((2, 5), (2, 5)));
     // A long poll ends with it, too.
     let mut poller = Client::connect(server.address);
-    let before = server.store.hub_count();
+    let before = server.store.watcher_count();
     poller.send(b"GET /api/namespaces/ns/containers/c/watch?index=2&wait=300s HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
-    while server.store.hub_count() == before {
+    while server.store.watcher_count() == before {
         std::thread::yield_now();
     }
     assert_eq!(client.ask(delete).status(), 200);

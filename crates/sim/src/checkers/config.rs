@@ -195,7 +195,7 @@ impl<'a> Account<'a> {
         self.judge_authors(name, revisions, history)?;
         for view in &revisions[1..] {
             let state = states.newest().apply(name, view)?;
-            self.judge_deed(name, view, (states.newest(), &state), &states)?;
+            self.judge_operation(name, view, (states.newest(), &state), &states)?;
             states.push(view.number, state);
         }
         for (revision, done) in self.acknowledged.range(oldest..) {
@@ -249,7 +249,7 @@ impl<'a> Account<'a> {
     }
 
     /// Checks that a revision did exactly what its author requested.
-    fn judge_deed(
+    fn judge_operation(
         &self,
         name: &Name,
         view: &RevisionView,

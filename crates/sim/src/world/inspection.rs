@@ -101,13 +101,15 @@ impl World<'_> {
 
     fn is_settled(&self) -> bool {
         let members: Vec<_> = self.hosts.iter().filter(|host| host.is_member()).collect();
-        let Some(host_entries) = members.first().and_then(|host| host.settled_seats()) else { return false };
+        let Some(host_entries) = members.first().and_then(|host| host.settled_host_roles()) else {
+            return false;
+        };
         let wanted = host_entries
             .iter()
             .filter(|(_, standing)| **standing != HostRole::Removed)
             .map(|(node, _)| *node);
         wanted.eq(members.iter().map(|host| host.node()))
-            && members.iter().all(|host| host.settled_seats().as_ref() == Some(&host_entries))
+            && members.iter().all(|host| host.settled_host_roles().as_ref() == Some(&host_entries))
     }
 
     /// Checks that every slot has one owner, the one in the registry, and that no state of a move

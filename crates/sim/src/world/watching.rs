@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use tidelock_core::command::{Consistency, Read, Reply, Request};
-use tidelock_core::event::ConfigNews;
+use tidelock_core::event::ConfigUpdate;
 use tidelock_core::types::{NodeId, Token};
 
 use super::World;
@@ -11,7 +11,7 @@ use super::World;
 impl World<'_> {
     /// Watchers at a node read if the node told them to. Watchers without a node move to the first
     /// one that acts.
-    pub(crate) fn tell_watchers(&mut self, node: NodeId, news: &[ConfigNews]) {
+    pub(crate) fn tell_watchers(&mut self, node: NodeId, news: &[ConfigUpdate]) {
         for position in 0..self.watchers.len() {
             let watcher = &mut self.watchers[position];
             let comes = watcher.node.is_none();

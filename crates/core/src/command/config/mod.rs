@@ -300,7 +300,7 @@ pub struct ConfigRestoration {
 
 /// A notification that the configuration of a namespace changed on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigNews {
+pub struct ConfigUpdate {
     /// The namespace.
     pub namespace: Name,
     /// Keys of the containers that resolve to another document, or that were deleted.

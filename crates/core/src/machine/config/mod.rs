@@ -31,7 +31,7 @@ use crc::{CRC_64_XZ, Crc};
 use crate::codec::DecodeError;
 pub use crate::command::config::block::{NamespaceBlock, is_block, split_block};
 use crate::command::config::block::{Record, of_block};
-use crate::command::config::{ConfigError, ConfigNews, ConfigOperation, Name};
+use crate::command::config::{ConfigError, ConfigOperation, ConfigUpdate, Name};
 use crate::command::{ConfigRead, ConfigReply, ConfigWrite, Item, Page, Reply};
 use crate::limits;
 use crate::slots;
@@ -49,7 +49,7 @@ pub struct Config {
     /// Whether anything but a restore ever changed the configuration.
     touched: bool,
     /// Changes since [`Config::take_news`] was last called.
-    news: Vec<ConfigNews>,
+    news: Vec<ConfigUpdate>,
     /// The unfinished snapshot.
     copy_on_write: Option<Blocks>,
 }
@@ -122,7 +122,7 @@ impl Config {
         let Some(namespace) = self.namespaces.remove(name) else { return };
         self.floor = self.floor.max(namespace.numbered);
         let containers = namespace.contents.containers.keys().cloned().collect();
-        self.news.push(ConfigNews { namespace: name.clone(), containers });
+        self.news.push(ConfigUpdate { namespace: name.clone(), containers });
     }
 
     /// Removes all namespaces. Only restores have written them.
@@ -135,17 +135,17 @@ impl Config {
     fn tell(&mut self, name: &Name, namespace: &Namespace, revision: u64) {
         let containers = namespace.changed_by(revision);
         if !containers.is_empty() {
-            self.news.push(ConfigNews { namespace: name.clone(), containers });
+            self.news.push(ConfigUpdate { namespace: name.clone(), containers });
         }
     }
 
     /// Takes the changes since the last call.
-    pub fn take_news(&mut self) -> Vec<ConfigNews> {
+    pub fn take_news(&mut self) -> Vec<ConfigUpdate> {
         core::mem::take(&mut self.news)
     }
 
     /// Namespaces whose content differs from an earlier state, or differed in between.
-    pub fn news_against(&self, before: &Config) -> Vec<ConfigNews> {
+    pub fn news_against(&self, before: &Config) -> Vec<ConfigUpdate> {
         let names: BTreeSet<&Name> = self.namespaces.keys().chain(before.namespaces.keys()).collect();
         let news = names.into_iter().map(|name| {
             let (known, now) = (before.namespaces.get(name), self.namespaces.get(name));
@@ -159,7 +159,7 @@ impl Config {
             let mut keys: BTreeSet<&Arc<str>> = there.filter(differs).collect();
             let since = known.map_or(0, |known| known.revision);
             keys.extend(now.into_iter().flat_map(|now| now.containers_written_since(since)));
-            ConfigNews { namespace: name.clone(), containers: keys.into_iter().cloned().collect() }
+            ConfigUpdate { namespace: name.clone(), containers: keys.into_iter().cloned().collect() }
         });
         news.filter(|news| !news.containers.is_empty()).collect()
     }

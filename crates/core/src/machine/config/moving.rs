@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use super::namespace::Namespace;
 use super::records::Blocks;
-use super::{Config, ConfigNews};
+use super::{Config, ConfigUpdate};
 use crate::codec::DecodeError;
 use crate::command::config::Name;
 use crate::command::migration::NamespacePart;
@@ -100,8 +100,8 @@ impl Config {
     }
 
     /// Reports all namespaces as changed.
-    pub fn news_of_all(&self) -> Vec<ConfigNews> {
-        let all = self.namespaces.iter().map(|(name, namespace)| ConfigNews {
+    pub fn news_of_all(&self) -> Vec<ConfigUpdate> {
+        let all = self.namespaces.iter().map(|(name, namespace)| ConfigUpdate {
             namespace: name.clone(),
             containers: namespace.contents.containers.keys().cloned().collect(),
         });

@@ -14,7 +14,7 @@ use crate::types::{LogIndex, ReplicaId, ShardId, Term};
 const TAG_ENTRIES: u8 = 1;
 const TAG_HARD_STATE: u8 = 2;
 const TAG_RESTART: u8 = 3;
-const TAG_TENURE: u8 = 4;
+const TAG_INCARNATION: u8 = 4;
 
 /// Minimum size of an entry: a varint of its term, a varint of its length.
 const ENTRY_BYTES_MIN: usize = 2;
@@ -56,7 +56,7 @@ pub(super) fn encode(record: &WalRecord, out: &mut Vec<u8>) {
             codec::put_varint(out, term.0);
         }
         WalRecord::ReplicaIncarnation { shard, incarnation, is_restated } => {
-            out.push(TAG_TENURE);
+            out.push(TAG_INCARNATION);
             codec::put_varint(out, shard.0);
             out.push(u8::from(*is_restated));
             match incarnation {
@@ -101,7 +101,7 @@ impl<'a> Records<'a> {
             TAG_ENTRIES => self.entries(),
             TAG_HARD_STATE => self.hard_state(),
             TAG_RESTART => self.restart(),
-            TAG_TENURE => self.incarnation(),
+            TAG_INCARNATION => self.incarnation(),
             _ => Err(DecodeError::UnknownTag("log record")),
         }
     }

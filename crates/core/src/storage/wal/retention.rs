@@ -31,7 +31,7 @@ pub(super) struct RetainedSegment {
 pub(super) struct Retention {
     kept: VecDeque<RetainedSegment>,
     hard_states: BTreeMap<ShardId, (HardState, u64)>,
-    tenures: BTreeMap<ShardId, (ReplicaIncarnation, u64)>,
+    incarnations: BTreeMap<ShardId, (ReplicaIncarnation, u64)>,
     /// The highest noted index of each shard.
     noted: BTreeMap<ShardId, LogIndex>,
     released: BTreeMap<ShardId, LogIndex>,
@@ -65,14 +65,14 @@ impl Retention {
                 self.hold(*shard, *index, from);
             }
             WalRecord::ReplicaIncarnation { shard, incarnation, is_restated: true } => {
-                self.tenures.insert(*shard, (incarnation.clone(), from));
+                self.incarnations.insert(*shard, (incarnation.clone(), from));
             }
             WalRecord::ReplicaIncarnation { shard, incarnation, is_restated: false } => {
                 self.let_go(*shard);
                 self.released.remove(shard);
                 self.noted.remove(shard);
                 self.hard_states.remove(shard);
-                self.tenures.insert(*shard, (incarnation.clone(), from));
+                self.incarnations.insert(*shard, (incarnation.clone(), from));
             }
             WalRecord::HardState { shard, state } => {
                 self.hard_states.insert(*shard, (*state, from));
@@ -147,14 +147,14 @@ impl Retention {
 
     /// Latest incarnations and hard states that are only in segments before `first_kept`.
     pub fn states_before(&self, first_kept: u64) -> Vec<WalRecord> {
-        let tenures = self.tenures.iter().filter(|(_, (_, number))| *number < first_kept);
-        let tenures = tenures.map(|(&shard, (incarnation, _))| {
+        let incarnations = self.incarnations.iter().filter(|(_, (_, number))| *number < first_kept);
+        let incarnations = incarnations.map(|(&shard, (incarnation, _))| {
             let incarnation = incarnation.clone();
             WalRecord::ReplicaIncarnation { shard, incarnation, is_restated: true }
         });
         let stranded = self.hard_states.iter().filter(|(_, (_, number))| *number < first_kept);
         let states = stranded.map(|(&shard, &(state, _))| WalRecord::HardState { shard, state });
-        tenures.chain(states).collect()
+        incarnations.chain(states).collect()
     }
 
     /// Number of the first existing segment.

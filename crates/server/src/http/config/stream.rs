@@ -173,10 +173,10 @@ async fn poll<S: Store>(
     let deadline = Instant::now() + wait;
     let after = index.unwrap_or_default();
     while changes.events.is_empty() && !changes.has_gap {
-        let call = poll_fn(|context| watch.poll_call(context));
+        let call = poll_fn(|context| watch.poll_notification(context));
         match timeout(deadline.saturating_duration_since(Instant::now()), call).await {
-            Ok(watch::Call::Look) => {}
-            Ok(watch::Call::Leave) | Err(_) => break,
+            Ok(watch::Notification::Look) => {}
+            Ok(watch::Notification::Leave) | Err(_) => break,
         }
         changes = look(store, of, after).await?;
     }
@@ -312,9 +312,9 @@ impl<S: Store> Source for Watcher<S> {
                 }
                 continue;
             }
-            match self.watch.poll_call(context) {
-                Poll::Ready(watch::Call::Leave) => return Poll::Ready(None),
-                Poll::Ready(watch::Call::Look) => self.is_due = true,
+            match self.watch.poll_notification(context) {
+                Poll::Ready(watch::Notification::Leave) => return Poll::Ready(None),
+                Poll::Ready(watch::Notification::Look) => self.is_due = true,
                 Poll::Pending => {}
             }
             if self.is_due {
