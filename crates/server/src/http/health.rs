@@ -162,8 +162,9 @@ impl Report {
     }
 }
 
-/// One peer that is down is a warning. Without a majority no linearizable request can be answered;
-/// the shards' leaders would notice that an election timeout later.
+/// Checks the links to the peers. One that is down is a warning. Without a majority the node is not
+/// ready: it can answer no linearizable request. Leaders step down only an election timeout later,
+/// so this is noticed here first.
 fn peers(status: &NodeStatus) -> Result<(), String> {
     let reachable = 1 + status.links.iter().filter(|(_, connected)| *connected).count();
     let nodes = 1 + status.links.len();

@@ -6,6 +6,7 @@
 //! fault suspends the promise, and the timers start again when it ends.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use tidelock_core::types::{NodeId, ShardId};
 
@@ -72,8 +73,8 @@ impl Availability {
     pub fn disk(&mut self, now: Micros, node: NodeId, is_slow: bool) {
         if !is_slow {
             self.slow.remove(&node);
-        } else if !self.slow.contains_key(&node) {
-            self.slow.insert(node, now);
+        } else if let Entry::Vacant(entry) = self.slow.entry(node) {
+            entry.insert(now);
             if self.last_slow.replace(node) != Some(node) {
                 self.unserved.values_mut().for_each(|since| *since = now);
             }
