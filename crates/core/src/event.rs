@@ -200,7 +200,7 @@ impl fmt::Display for Contradiction {
 }
 
 /// A slow request of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlowRequest {
     /// `write` or `read`.
     pub kind: &'static str,

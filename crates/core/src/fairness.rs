@@ -62,13 +62,12 @@ const BUSY_PERCENT: u64 = 80;
 /// Estimated cost of a request.
 pub fn cost(request: &Request) -> u32 {
     let (operations, bytes) = match request {
-        Request::Write(Write::Transaction(transaction)) => {
+        Request::Write(Write::Keys(transaction)) => {
             (transaction.operations.len(), transaction.operations.encoded_bytes())
         }
         Request::Read { read: Read::Operations { operations, .. }, .. } => {
             (operations.len(), operations.encoded_bytes())
         }
-        Request::Write(Write::Put { key, value, .. }) => (1, key.len() + value.len()),
         _ => (1, 0),
     };
     u32::try_from(COMMAND_COST + operations + bytes / BYTES_PER_COST).unwrap_or(u32::MAX)

@@ -11,9 +11,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use crate::codec::{self, DecodeError, Decoder};
-use crate::command::{
-    Checkpoint, ConfigReply, Denial, Exchange, MoveReply, OperationReplies, Refusal, Rejection, Reply, Write,
-};
+use crate::command::{Checkpoint, ConfigReply, Denial, MoveReply, OperationReplies, Refusal, Reply, Write};
 use crate::storage::snapshot::SnapshotId;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, UnixMillis, Version};
 pub(crate) use reads::{Question, ReadMessage, put_read, put_read_answer, read_message};
@@ -121,7 +119,7 @@ const TAG_TRANSFER: u8 = 3;
 /// Outcomes with more content than a tag and a number. Their tags share one number space with the
 /// other outcomes.
 const TAG_OPERATIONS: u8 = 15;
-const TAG_EXCHANGED: u8 = 16;
+const TAG_INVALID: u8 = 16;
 /// Tag of an outcome that is a configuration reply.
 const TAG_OUTCOME_CONFIG: u8 = 30;
 
@@ -146,9 +144,9 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outco
             out.push(TAG_OPERATIONS);
             return replies.encode(out);
         }
-        Outcome::Done(Reply::Exchanged(exchange)) => {
-            out.push(TAG_EXCHANGED);
-            return exchange.encode(out);
+        Outcome::Done(Reply::Refused(Refusal::Invalid(reason))) => {
+            out.push(TAG_INVALID);
+            return codec::put_bytes(out, reason.as_bytes());
         }
         Outcome::NotDone => (0, None),
         Outcome::NotHere => (21, None),
@@ -158,14 +156,9 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outco
             codec::put_varint(out, last.0);
             return codec::put_varint(out, *moves);
         }
-        Outcome::Done(Reply::Written { version, created: false }) => (1, Some(version.0)),
-        Outcome::Done(Reply::Written { version, created: true }) => (2, Some(version.0)),
-        Outcome::Done(Reply::Deleted { version }) => (3, Some(version.0)),
-        Outcome::Done(Reply::NotFound) => (4, None),
         Outcome::Done(Reply::ConditionFailed { current }) => (5, Some(current.0)),
         Outcome::Done(Reply::Registered) => (6, None),
         Outcome::Done(Reply::Refused(Refusal::Overloaded)) => (7, None),
-        Outcome::Done(Reply::Refused(Refusal::Invalid(_))) => (8, None),
         Outcome::Done(Reply::Joined { node, replica }) => {
             out.push(9);
             codec::put_varint(out, replica.0);
@@ -176,14 +169,15 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outco
         Outcome::Done(Reply::Checkpointed { index }) => (12, Some(index.0)),
         Outcome::Done(Reply::Restored) => (13, None),
         Outcome::Done(Reply::Refused(Refusal::DiskUnavailable)) => (14, None),
-        Outcome::Done(Reply::Rejected(rejection)) => (17, Some(u64::from(rejection.code()))),
         Outcome::Done(Reply::Expired { keys }) => (18, Some(*keys)),
         Outcome::Done(Reply::Refused(Refusal::CrossShard)) => (19, None),
         Outcome::Done(Reply::Count(left)) => (24, Some(*left)),
         Outcome::Done(Reply::Move(reply)) => (20, Some(u64::from(reply.code()))),
         Outcome::Done(Reply::Refused(Refusal::UnknownOutcome | Refusal::NoLeader | Refusal::NotHere))
         | Outcome::Done(Reply::Part { .. } | Reply::SlotsMoved)
-        | Outcome::Done(Reply::Value { .. } | Reply::Page(_) | Reply::Cluster(_) | Reply::Asked)
+        | Outcome::Done(
+            Reply::Value { .. } | Reply::NotFound | Reply::Page(_) | Reply::Cluster(_) | Reply::Asked,
+        )
         | Outcome::Done(Reply::Scanned { .. } | Reply::Snapshots(_) | Reply::Config(_))
         | Outcome::Done(Reply::Registry(_) | Reply::Explained(_)) => {
             unreachable!("invariant: no leader answers a write so")
@@ -227,7 +221,6 @@ pub(crate) fn request_message(
 
 fn outcome(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Outcome, DecodeError> {
     let tag = decoder.u8()?;
-    let mut version = || decoder.varint().map(Version);
     let reply = match tag {
         0 => return Ok(Outcome::NotDone),
         21 => return Ok(Outcome::NotHere),
@@ -236,14 +229,9 @@ fn outcome(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Outcome, DecodeEr
             let last = MigrationId(decoder.varint()?);
             Reply::Moving { moves: decoder.varint()?, last }
         }
-        1 => Reply::Written { version: version()?, created: false },
-        2 => Reply::Written { version: version()?, created: true },
-        3 => Reply::Deleted { version: version()? },
-        4 => Reply::NotFound,
-        5 => Reply::ConditionFailed { current: version()? },
+        5 => Reply::ConditionFailed { current: Version(decoder.varint()?) },
         6 => Reply::Registered,
         7 => Reply::Refused(Refusal::Overloaded),
-        8 => Reply::Refused(Refusal::Invalid("refused by the leader of the shard")),
         9 => {
             let replica = ReplicaId(decoder.varint()?);
             Reply::Joined { node: NodeId(decoder.varint()?), replica }
@@ -254,8 +242,7 @@ fn outcome(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Outcome, DecodeEr
         13 => Reply::Restored,
         14 => Reply::Refused(Refusal::DiskUnavailable),
         TAG_OPERATIONS => Reply::Operations(OperationReplies::decode(decoder, owner)?),
-        TAG_EXCHANGED => Reply::Exchanged(Exchange::decode(decoder)?),
-        17 => Reply::Rejected(Rejection::from_code(decoder.varint()?.try_into().unwrap_or(0))?),
+        TAG_INVALID => Reply::Refused(Refusal::Invalid(decoder.text()?.into())),
         18 => Reply::Expired { keys: decoder.varint()? },
         19 => Reply::Refused(Refusal::CrossShard),
         24 => Reply::Count(decoder.varint()?),
@@ -387,7 +374,9 @@ fn snapshot_id(decoder: &mut Decoder<'_>) -> Result<SnapshotId, DecodeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Condition, OperationRepliesBuilder, OperationReply};
+    use crate::command::{
+        Condition, Exchange, Operation, OperationRepliesBuilder, OperationReply, Rejection,
+    };
     use alloc::vec;
 
     fn replies() -> OperationReplies {
@@ -399,21 +388,21 @@ mod tests {
 
     #[test]
     fn request_messages_round_trip() {
-        let write = Write::Put {
-            key: Bytes::from_static(b"k\0"),
-            value: Bytes::from_static(b"\xff"),
+        let write = Write::of(&Operation::Put {
+            key: b"k\0",
+            value: b"\xff",
             condition: Condition::Version(Version(3)),
-        };
+        });
         let outcomes = [
             Outcome::NotDone,
             Outcome::NotHere,
             Outcome::Done(Reply::ShardAdded { shard: ShardId(300) }),
             Outcome::Done(Reply::Moving { moves: 300, last: MigrationId(400) }),
             Outcome::Done(Reply::Move(MoveReply::Again)),
-            Outcome::Done(Reply::Written { version: Version(9), created: true }),
-            Outcome::Done(Reply::Written { version: Version(9), created: false }),
-            Outcome::Done(Reply::Deleted { version: Version(1 << 40) }),
-            Outcome::Done(Reply::NotFound),
+            Outcome::Done(Reply::of(&OperationReply::Written { version: Version(9), created: true })),
+            Outcome::Done(Reply::of(&OperationReply::Written { version: Version(9), created: false })),
+            Outcome::Done(Reply::of(&OperationReply::Deleted { version: Version(1 << 40) })),
+            Outcome::Done(Reply::Refused(Refusal::invalid("why"))),
             Outcome::Done(Reply::ConditionFailed { current: Version(0) }),
             Outcome::Done(Reply::Registered),
             Outcome::Done(Reply::Refused(Refusal::Overloaded)),
@@ -422,9 +411,13 @@ mod tests {
             Outcome::Done(Reply::Restored),
             Outcome::Done(Reply::Refused(Refusal::DiskUnavailable)),
             Outcome::Done(Reply::Refused(Refusal::CrossShard)),
-            Outcome::Done(Reply::Rejected(Rejection::Overflow)),
+            Outcome::Done(Reply::of(&OperationReply::Rejected(Rejection::Overflow))),
             Outcome::Done(Reply::Expired { keys: 1_000 }),
-            Outcome::Done(Reply::Exchanged(Exchange { swapped: true, old: -1, version: Version(4) })),
+            Outcome::Done(Reply::of(&OperationReply::Exchanged(Exchange {
+                swapped: true,
+                old: -1,
+                version: Version(4),
+            }))),
             Outcome::Done(Reply::Operations(replies())),
             Outcome::Done(Reply::Config(ConfigReply::Done { revision: 9, changed: true })),
         ];

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use tidelock_core::codec::Decoder;
-use tidelock_core::command::{Condition, Read, Reply, Write};
+use tidelock_core::command::{Condition, Operation, Read, Reply, Write};
 use tidelock_core::machine::Machine;
 use tidelock_core::storage::disk::{Disk, DiskError, DiskErrorKind, DiskFile};
 use tidelock_core::storage::wal::{self, WalOptions};
@@ -75,8 +75,9 @@ fn parse(rounds: usize) -> usize {
 fn entry(round: usize) -> Bytes {
     let mut out = vec![];
     for index in 0..COMMANDS {
-        let (key, value) = (Bytes::from(key(round * COMMANDS + index)), Bytes::from_static(&[b'v'; 32]));
-        Write::Put { key, value, condition: Condition::Always }.encode(&mut out);
+        let (key, value) = (key(round * COMMANDS + index), [b'v'; 32]);
+        let put = Operation::Put { key: key.as_bytes(), value: &value, condition: Condition::Always };
+        Write::of(&put).encode(&mut out);
     }
     out.into()
 }
@@ -90,7 +91,8 @@ fn apply(rounds: usize) -> usize {
         let mut decoder = Decoder::new(&entry);
         while !decoder.is_empty() {
             let write = Write::decode(&mut decoder, &entry).expect("invariant: the entry is well formed");
-            let key = write.key().cloned().expect("invariant: a put has a key");
+            let put = write.only_operation().expect("invariant: the entry holds puts");
+            let key = Bytes::copy_from_slice(put.key());
             machine.apply(LogIndex(round as u64 + 1), write);
             if let Reply::Value { value, .. } = machine.read(&Read::Get { key }) {
                 seen += value.len();

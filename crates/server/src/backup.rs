@@ -182,7 +182,7 @@ fn unix_ms() -> u64 {
 mod tests {
     use std::future::poll_fn;
 
-    use tidelock_core::command::{Condition, Write};
+    use tidelock_core::command::{Condition, Operation, Write};
     use tidelock_core::machine::Machine;
     use tidelock_core::membership::Membership;
     use tidelock_core::storage::backup::{Part, Reader, Summary};
@@ -200,8 +200,9 @@ mod tests {
     fn make(files: &mut SnapshotFiles<FsDisk>, id: SnapshotId, keys: u64) {
         let mut machine = Machine::new(id.shard, 3, 4);
         for key in 0..keys {
-            let (key, value) = (key.to_be_bytes().to_vec().into(), vec![7; 1_000].into());
-            machine.apply(LogIndex(1), Write::Put { key, value, condition: Condition::Always });
+            let (key, value) = (&key.to_be_bytes(), &[7; 1_000]);
+            let put = Operation::Put { key, value, condition: Condition::Always };
+            machine.apply(LogIndex(1), Write::of(&put));
         }
         machine.begin_snapshot(&Membership::default());
         while let Some(block) = machine.next_block() {

@@ -8,7 +8,7 @@
 
 use std::rc::Rc;
 
-use tidelock_core::command::{HostInfo, Refusal, Reply, Request, Write};
+use tidelock_core::command::{HostInfo, Refusal, RegistryWrite, Reply, Request, Write};
 use tidelock_core::storage::control_file::Identity;
 use tidelock_core::types::{NodeId, ReplicaId};
 use uuid::Uuid;
@@ -100,10 +100,10 @@ fn check(identity: &Identity, request: &JoinRequest) -> Result<(), JoinRefusal> 
 /// Registers the host; returns its number and that of its first replica. Repeating it is safe: a
 /// known uuid gets the same numbers.
 async fn register(worker: &Worker, host: HostInfo) -> Result<(NodeId, ReplicaId), JoinRefusal> {
-    match worker.submit(Request::Write(Write::JoinHost(host))).await {
+    match worker.submit(Request::Write(Write::from(RegistryWrite::JoinHost(host)))).await {
         Reply::Joined { node, replica } => Ok((node, replica)),
         Reply::Denied(denial) => Err(JoinRefusal::Refused(denial.to_string())),
-        Reply::Refused(Refusal::Invalid(reason)) => Err(JoinRefusal::Refused(reason.to_owned())),
+        Reply::Refused(Refusal::Invalid(reason)) => Err(JoinRefusal::Refused(reason.into_owned())),
         _ => Err(JoinRefusal::NoLeader),
     }
 }

@@ -322,7 +322,7 @@ impl SlowRequestLog {
         let mut slowest: Option<SlowRequest> = None;
         for request in requests {
             state.others += 1;
-            if slowest.is_none_or(|slowest| request.waited > slowest.waited) {
+            if slowest.as_ref().is_none_or(|slowest| request.waited > slowest.waited) {
                 slowest = Some(request);
             }
         }

@@ -30,13 +30,13 @@ pub fn is_compound(key: &[u8]) -> bool {
 
 /// The operation in the history to which a logged command belongs, if this module generated it.
 pub fn token_in(write: &Write) -> Option<Token> {
-    match write {
-        Write::Transaction(transaction) => {
-            let Operation::Describe { key } = transaction.operations.iter().last()? else { return None };
+    let Write::Keys(transaction) = write else { return None };
+    match transaction.operations.iter().last()? {
+        Operation::Describe { key } => {
             let digits = key.rsplit(|&byte| byte == b'#').next()?;
             std::str::from_utf8(digits).ok()?.parse().ok().map(Token)
         }
-        Write::Exchange { value: number, .. } | Write::CompareExchange { new: number, .. } => {
+        Operation::Exchange { value: number, .. } | Operation::CompareExchange { new: number, .. } => {
             Some(Token((number - NUMBERS_BEGIN) as u64))
         }
         _ => None,
@@ -94,7 +94,7 @@ impl Compound {
     pub fn learn(&mut self, request: &Request, reply: &Reply) {
         let Reply::Operations(replies) = reply else { return };
         let operations = match request {
-            Request::Write(Write::Transaction(transaction)) => &transaction.operations,
+            Request::Write(Write::Keys(transaction)) => &transaction.operations,
             Request::Read { read: Read::Operations { operations, .. }, .. } => operations,
             _ => return,
         };
@@ -141,9 +141,13 @@ impl Compound {
     fn exchange(&mut self, shard: usize, token: Token) -> Write {
         let (key, number) = (self.any_key(shard), NUMBERS_BEGIN + token.0 as i64);
         if self.random.bool() {
-            Write::Exchange { key, value: number }
+            Write::of(&Operation::Exchange { key: &key, value: number })
         } else {
-            Write::CompareExchange { key, expected: self.random.i64(-2..3), new: number }
+            Write::of(&Operation::CompareExchange {
+                key: &key,
+                expected: self.random.i64(-2..3),
+                new: number,
+            })
         }
     }
 
@@ -154,7 +158,7 @@ impl Compound {
         }
         let mark = format!("{{{}}}#{}", self.tags[shard], token.0);
         operations.push(&Operation::Describe { key: mark.as_bytes() });
-        let mut transaction = Transaction::of(ShardId(shard as u64 + 1), operations.finish());
+        let mut transaction = Transaction::of(operations.finish());
         let tag = format!("{{{}}}", self.tags[shard]);
         let seen: Vec<_> =
             self.seen.iter().filter(|(key, _)| key.starts_with(tag.as_bytes())).cloned().collect();
@@ -163,7 +167,7 @@ impl Compound {
             let watched = if seen.is_empty() { unseen } else { choose(&mut self.random, &seen).clone() };
             transaction.watches.push(Watch { key: watched.0, version: watched.1 });
         }
-        Write::Transaction(transaction)
+        Write::Keys(transaction)
     }
 
     fn push_operation(

@@ -132,7 +132,7 @@ impl ConfigWorkload {
             }
         };
         let expected = (self.random.u8(0..6) == 0).then_some(newest);
-        Request::Write(Write::Config(ConfigWrite { namespace, stamp, expected, operation }))
+        Request::Write(Write::from(ConfigWrite { namespace, stamp, expected, operation }))
     }
 
     /// A change of a namespace that is created and deleted: often its deletion, and as often one
@@ -156,7 +156,7 @@ impl ConfigWorkload {
             }
         };
         let expected = (self.random.u8(0..6) == 0).then_some(newest);
-        Request::Write(Write::Config(ConfigWrite { namespace, stamp, expected, operation }))
+        Request::Write(Write::from(ConfigWrite { namespace, stamp, expected, operation }))
     }
 
     fn somewhat_before(&mut self, revision: u64) -> u64 {

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use tidelock_core::command::{ConfigReply, Refusal, Reply, Request, Write};
+use tidelock_core::command::{ConfigReply, OperationReply, Refusal, Reply, Request, Write};
 use tidelock_core::types::{NodeId, Token};
 
 /// A position in the order of requests and replies.
@@ -179,11 +179,17 @@ impl Operation {
     pub fn happened(&self) -> Happened {
         match self.reply() {
             None | Some(Reply::Refused(Refusal::UnknownOutcome)) => Happened::Unknown,
-            Some(Reply::Written { .. } | Reply::Deleted { .. } | Reply::Registered | Reply::Restored) => {
+            Some(Reply::Registered | Reply::Restored | Reply::Joined { .. } | Reply::HostChanged) => {
                 Happened::Yes
             }
-            Some(Reply::Joined { .. } | Reply::HostChanged) => Happened::Yes,
-            Some(Reply::Operations(_) | Reply::Exchanged(_)) => Happened::Yes,
+            Some(Reply::Operations(replies)) => match replies.only() {
+                Some(
+                    OperationReply::Absent
+                    | OperationReply::ConditionFailed { .. }
+                    | OperationReply::Rejected(_),
+                ) => Happened::No,
+                _ => Happened::Yes,
+            },
             Some(Reply::Config(ConfigReply::Done { changed: true, .. })) => Happened::Yes,
             Some(_) => Happened::No,
         }

@@ -10,7 +10,10 @@ use std::collections::BTreeMap;
 use crate::slots::shard_of;
 use bytes::Bytes;
 use tidelock_core::command::config::Name;
-use tidelock_core::command::{Condition, Consistency, Read, Reply, Request, Restoration, Write};
+use tidelock_core::command::{
+    Condition, Consistency, Discard, Operation, OperationReply, Read, Reply, Request, Restoration,
+    RestoreWrite, Write,
+};
 use tidelock_core::types::{NodeId, ShardId, Token, UnixMillis, Version};
 use uuid::Uuid;
 
@@ -135,7 +138,9 @@ impl Workload {
         self.config.learn(request, reply);
         let versions = &mut self.clients[client].versions;
         let key = match request {
-            Request::Write(write) => write.key().cloned(),
+            Request::Write(write) => {
+                write.only_operation().map(|operation| Bytes::copy_from_slice(operation.key()))
+            }
             Request::Read { read: Read::Get { key }, .. } => Some(key.clone()),
             Request::Read { read: Read::Config(_) | Read::ConfigNamespaces { .. }, .. } => return,
             Request::Read { .. }
@@ -145,21 +150,20 @@ impl Workload {
             | Request::Transfer { .. }
             | Request::SnapshotHere => None,
         };
-        match (key, reply) {
-            (Some(key), Reply::Value { version, .. } | Reply::Written { version, .. }) => {
-                versions.insert(key, *version);
-            }
-            (Some(key), Reply::ConditionFailed { current }) => {
-                versions.insert(key, *current);
-            }
-            (Some(key), Reply::Deleted { .. } | Reply::NotFound) => {
-                versions.insert(key, Version::ABSENT);
-            }
-            (None, Reply::Page(page)) => {
+        let seen = match (reply, reply.only()) {
+            (Reply::Page(page), _) => {
                 versions.extend(page.items.iter().map(|item| (item.key.clone(), item.version)));
+                None
             }
-            _ => {}
-        }
+            (Reply::Value { version, .. }, _) => Some(*version),
+            (_, Some(OperationReply::Written { version, .. })) => Some(version),
+            (_, Some(OperationReply::ConditionFailed { current })) => Some(current),
+            (Reply::NotFound, _) | (_, Some(OperationReply::Deleted { .. } | OperationReply::Absent)) => {
+                Some(Version::ABSENT)
+            }
+            _ => None,
+        };
+        versions.extend(key.zip(seen));
     }
 
     fn read(&mut self) -> Request {
@@ -192,8 +196,8 @@ impl Workload {
                 let restoration = lift(self.data_shards, random);
                 let Restoration { shard, backup, .. } = restoration;
                 return Request::Write(match random.bool() {
-                    true => Write::Restore(restoration),
-                    false => Write::DiscardRestore { shard, backup },
+                    true => Write::Restore(RestoreWrite::Keys(restoration)),
+                    false => Write::Restore(RestoreWrite::Discard(Discard { shard, backup })),
                 });
             }
             _ => {}
@@ -208,10 +212,10 @@ impl Workload {
             _ => Condition::Exists,
         };
         Request::Write(if random.u8(0..4) == 0 {
-            Write::Delete { key, condition }
+            Write::of(&Operation::Delete { key: &key, condition })
         } else {
             let length = random.usize(VALUE_BYTES_MIN..=self.load.value_bytes_max.max(VALUE_BYTES_MIN));
-            Write::Put { key, value: value_of(token, length), condition }
+            Write::of(&Operation::Put { key: &key, value: &value_of(token, length), condition })
         })
     }
 }

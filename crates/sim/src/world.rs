@@ -530,7 +530,8 @@ impl<'p> World<'p> {
 
     /// The shard of the key that an operation writes, if any.
     fn written_shard(&self, token: Token) -> Option<ShardId> {
-        let key = self.history.operation(token)?.write()?.key()?;
+        let operation = self.history.operation(token)?.write()?.only_operation()?;
+        let key = operation.key();
         Some(shard_of(key, self.plan.data_shards))
     }
 

@@ -128,7 +128,7 @@ const STEP_PURGE: u8 = 6;
 impl Move {
     pub(super) fn validate(&self) -> Result<(), Refusal> {
         if self.shard == ShardId::PRIME {
-            return Err(Refusal::Invalid("the prime shard holds no slots"));
+            return Err(Refusal::invalid("the prime shard holds no slots"));
         }
         match &self.step {
             MoveStep::Import(import) => import.validate(),
@@ -136,7 +136,7 @@ impl Move {
             MoveStep::Open { limit, .. } | MoveStep::Purge { limit }
                 if !(1..=limits::MOVE_KEYS_PER_STEP_MAX).contains(limit) =>
             {
-                Err(Refusal::Invalid("more keys of a move than one command may look at"))
+                Err(Refusal::invalid("more keys of a move than one command may look at"))
             }
             _ => Ok(()),
         }
@@ -218,7 +218,7 @@ impl Import {
             validate_key(key)?;
             validate_value(value)?;
             if *version == Version::ABSENT || *version > self.revision {
-                return Err(Refusal::Invalid("version of a key beyond the revision of its shard"));
+                return Err(Refusal::invalid("version of a key beyond the revision of its shard"));
             }
             bytes += key.len() + value.len();
         }
@@ -227,7 +227,7 @@ impl Import {
             bytes += key.len();
         }
         if bytes > limits::RESTORE_BYTES_MAX {
-            return Err(Refusal::Invalid("too much of a move at a time"));
+            return Err(Refusal::invalid("too much of a move at a time"));
         }
         self.config.iter().filter_map(|part| part.block.as_ref()).try_for_each(|block| check_config(block))
     }
@@ -278,10 +278,10 @@ fn limit(decoder: &mut Decoder<'_>) -> Result<usize, DecodeError> {
 /// Checks that every shard can apply a block.
 fn check_config(block: &[u8]) -> Result<(), Refusal> {
     if block.len() > limits::CONFIG_BLOCK_BYTES_MAX {
-        return Err(Refusal::Invalid("a block of configuration longer than any"));
+        return Err(Refusal::invalid("a block of configuration longer than any"));
     }
     super::config::block::check_block(block)
-        .map_err(|_| Refusal::Invalid("what is no block of configuration"))
+        .map_err(|_| Refusal::invalid("what is no block of configuration"))
 }
 
 impl MoveReply {
@@ -302,7 +302,7 @@ impl MoveReply {
 
 #[cfg(test)]
 mod tests {
-    use super::super::layout::fixture::assert_round_trip;
+    use super::super::write::fixture::assert_round_trip;
     use super::*;
     use crate::command::Write;
     use crate::types::UnixMillis;
@@ -339,7 +339,7 @@ mod tests {
             MoveStep::Purge { limit: 7 },
         ] {
             let (shard, migration) = (ShardId(200), MigrationId(300));
-            assert_round_trip(Write::Move(Move { shard, migration, step }));
+            assert_round_trip(Write::from(Move { shard, migration, step }));
         }
         for (reply, code) in MoveReply::CODES {
             assert_eq!((MoveReply::from_code(code), reply.code()), (Ok(reply), code));
@@ -352,7 +352,7 @@ mod tests {
             let mut import = import();
             change(&mut import);
             let step = MoveStep::Import(import);
-            Write::Move(Move { shard: ShardId(1), migration: MigrationId(1), step }).validate()
+            Write::from(Move { shard: ShardId(1), migration: MigrationId(1), step }).validate()
         };
         assert_eq!(validate(&|_| ()), Ok(()));
         assert!(validate(&|it| it.rows[0].version = Version(10)).is_err());
@@ -364,7 +364,7 @@ mod tests {
         assert!(validate(&|it| it.rows.iter_mut().for_each(|row| row.value = large.clone())).is_err());
         let purge = |shard, limit| {
             let step = MoveStep::Purge { limit };
-            Write::Move(Move { shard, migration: MigrationId(1), step }).validate()
+            Write::from(Move { shard, migration: MigrationId(1), step }).validate()
         };
         assert_eq!(purge(ShardId(1), 1), Ok(()));
         assert!(purge(ShardId::PRIME, 1).is_err());

@@ -1,7 +1,6 @@
 //! Operations on single keys, and sequences of them as one unit.
 //!
-//! Owns the operations on a key beyond those of [`Write`](super::Write), and their layout in the
-//! log and on the wire. Operations stay encoded from the protocol that receives them to the state
+//! Owns what can be done with a key, and the layout of operations in the log and on the wire. Operations stay encoded from the protocol that receives them to the state
 //! machine that applies them. A pipeline of a thousand operations is one buffer that is copied as a
 //! whole, instead of a thousand values that every layer builds and takes apart.
 //!
@@ -14,7 +13,7 @@ use core::fmt;
 
 use super::{Condition, Refusal, validate_key, validate_value};
 use crate::codec::{self, DecodeError, Decoder};
-use crate::types::UnixMillis;
+use crate::types::{UnixMillis, Version};
 
 /// An operation on one key. It borrows the bytes of the key and the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -352,6 +351,28 @@ impl<'a> Operation<'a> {
     }
 }
 
+impl Condition {
+    pub(super) fn encode(self, out: &mut Vec<u8>) {
+        match self {
+            Condition::Always => out.push(0),
+            Condition::Version(version) => {
+                out.push(1);
+                codec::put_varint(out, version.0);
+            }
+            Condition::Exists => out.push(2),
+        }
+    }
+
+    pub(super) fn decode(decoder: &mut Decoder<'_>) -> Result<Condition, DecodeError> {
+        match decoder.u8()? {
+            0 => Ok(Condition::Always),
+            1 => Ok(Condition::Version(Version(decoder.varint()?))),
+            2 => Ok(Condition::Exists),
+            _ => Err(DecodeError::UnknownTag("condition")),
+        }
+    }
+}
+
 impl<'a> Set<'a> {
     fn encode(&self, out: &mut Vec<u8>) {
         put_tagged(out, TAG_SET, self.key);
@@ -473,6 +494,11 @@ impl Operations {
         })
     }
 
+    /// The operation, if there is exactly one.
+    pub fn only(&self) -> Option<Operation<'_>> {
+        if self.count == 1 { self.iter().next() } else { None }
+    }
+
     /// Whether the shard's leader must fill in the time at which it proposes them.
     pub fn needs_clock(&self) -> bool {
         self.needs_clock
@@ -563,7 +589,6 @@ pub(crate) fn expiry(decoder: &mut Decoder<'_>) -> Result<Option<UnixMillis>, De
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::Version;
     use alloc::vec;
 
     fn all() -> Vec<Operation<'static>> {

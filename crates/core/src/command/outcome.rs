@@ -280,6 +280,13 @@ impl Rejection {
 const LEFT_OUT: OperationReply<'static> = OperationReply::Rejected(Rejection::RepliesTooLong);
 
 impl OperationReplies {
+    /// Encodes `replies`.
+    pub fn of(replies: &[OperationReply<'_>]) -> OperationReplies {
+        let mut builder = OperationRepliesBuilder::default();
+        replies.iter().for_each(|reply| builder.push(reply));
+        builder.finish()
+    }
+
     /// Number of replies.
     pub fn len(&self) -> usize {
         self.count

@@ -60,15 +60,15 @@ impl ShardTags {
         let bytes: usize =
             self.tags.iter().map(|(name, value)| name.len() + value.as_ref().map_or(0, String::len)).sum();
         if bytes > limits::SHARD_TAGS_BYTES_MAX {
-            return Err(Refusal::Invalid("the tags of a shard are longer than 4 KiB"));
+            return Err(Refusal::invalid("the tags of a shard are longer than 4 KiB"));
         }
         if self.tags.iter().any(|(name, _)| name.is_empty()) {
-            return Err(Refusal::Invalid("a tag has no name"));
+            return Err(Refusal::invalid("a tag has no name"));
         }
         if self.tags.iter().any(|(name, value)| value.is_some() && placement_policy::is_misspelt(name)) {
             let reason = "a tag looks like a policy that is misspelt: policies are placement:member, placement:vary, \
                           placement:replica:<group> and placement:cover";
-            return Err(Refusal::Invalid(reason));
+            return Err(Refusal::invalid(reason));
         }
         Ok(())
     }

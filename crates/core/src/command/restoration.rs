@@ -1,13 +1,38 @@
-//! Restoring keys of a backup into a shard: the command, its limits and its layout.
+//! Restoring a backup into a shard: the commands, their limits and their layout.
 
 use alloc::vec::Vec;
 use bytes::Bytes;
 use uuid::Uuid;
 
-use super::{Refusal, expiry, put_expiry, validate_key, validate_value};
+use super::{ConfigRestoration, Refusal, expiry, put_expiry, validate_key, validate_value};
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::types::{ShardId, UnixMillis, Version};
+
+/// A step of filling a shard from a backup. Answered by [`Reply::Restored`](super::Reply::Restored)
+/// unless stated otherwise, or by [`Reply::ConditionFailed`](super::Reply::ConditionFailed) with the
+/// shard's revision if anything but restores of this backup has written to the shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RestoreWrite {
+    /// Restores keys.
+    Keys(Restoration),
+    /// Restores configuration.
+    Config(ConfigRestoration),
+    /// Makes room for a backup. Answered by [`Reply::Count`](super::Reply::Count) with the number of
+    /// keys left; refused only if a client has written to the shard.
+    Discard(Discard),
+}
+
+/// Removes up to [`limits::DISCARD_KEYS_MAX`] keys that a restore of another backup has put into a
+/// shard, and claims the shard for this backup once no such key is left. Versions continue after
+/// those of the other restore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Discard {
+    /// Any data shard.
+    pub shard: ShardId,
+    /// The backup to restore instead. Keys that were already restored from it stay.
+    pub backup: Uuid,
+}
 
 /// A part of a backup to restore into one data shard. It may be repeated: keys that are already
 /// restored stay.
@@ -47,22 +72,76 @@ pub enum RowLayout {
     Expiring,
 }
 
+impl RestoreWrite {
+    pub(super) fn validate(&self) -> Result<(), Refusal> {
+        match self {
+            RestoreWrite::Keys(restoration) => restoration.validate(),
+            RestoreWrite::Config(restoration) => restoration.validate(),
+            RestoreWrite::Discard(_) => Ok(()),
+        }
+    }
+
+    /// The shard that it names, if its content belongs there.
+    pub(super) fn shard(&self, shard_of: impl Fn(&[u8]) -> ShardId) -> Result<ShardId, Refusal> {
+        let (shard, belongs) = match self {
+            RestoreWrite::Keys(Restoration { shard, .. })
+            | RestoreWrite::Config(ConfigRestoration { shard, .. })
+            | RestoreWrite::Discard(Discard { shard, .. }) => {
+                (*shard, self.all_keys(|key| shard_of(key) == *shard))
+            }
+        };
+        if belongs { Ok(shard) } else { Err(Refusal::CrossShard) }
+    }
+
+    /// Whether a condition holds for all keys and for the names of all namespaces.
+    pub fn all_keys(&self, condition: impl Fn(&[u8]) -> bool) -> bool {
+        match self {
+            RestoreWrite::Keys(restoration) => {
+                restoration.records.iter().all(|record| condition(&record.key))
+            }
+            RestoreWrite::Config(restoration) => {
+                restoration.namespaces().iter().all(|name| condition(name.routing_key()))
+            }
+            RestoreWrite::Discard(_) => true,
+        }
+    }
+}
+
+impl Discard {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.shard.0);
+        out.extend_from_slice(self.backup.as_bytes());
+    }
+
+    pub(super) fn decode(decoder: &mut Decoder<'_>) -> Result<Discard, DecodeError> {
+        let shard = ShardId(decoder.varint()?);
+        let backup = Uuid::from_slice(decoder.raw(16)?).map_err(|_| DecodeError::Invalid("backup uuid"))?;
+        Ok(Discard { shard, backup })
+    }
+}
+
 impl Restoration {
+    /// The layout that has room for the records.
+    pub(super) fn layout(&self) -> RowLayout {
+        let expires = self.records.iter().any(|record| record.expires.is_some());
+        if expires { RowLayout::Expiring } else { RowLayout::Plain }
+    }
+
     pub(super) fn validate(&self) -> Result<(), Refusal> {
         if self.revision.0 > limits::RESTORE_REVISION_MAX {
-            return Err(Refusal::Invalid("revision beyond any that a cluster gives out"));
+            return Err(Refusal::invalid("revision beyond any that a cluster gives out"));
         }
         let mut bytes = 0;
         for RestoredKey { key, version, value, .. } in &self.records {
             validate_key(key)?;
             validate_value(value)?;
             if *version == Version::ABSENT || *version > self.revision {
-                return Err(Refusal::Invalid("version of a key beyond the revision of its backup"));
+                return Err(Refusal::invalid("version of a key beyond the revision of its backup"));
             }
             bytes += key.len() + value.len();
         }
         if bytes > limits::RESTORE_BYTES_MAX {
-            return Err(Refusal::Invalid("too much of a backup at a time"));
+            return Err(Refusal::invalid("too much of a backup at a time"));
         }
         Ok(())
     }
@@ -132,10 +211,14 @@ impl RestoredKey {
 
 #[cfg(test)]
 mod tests {
-    use super::super::layout::fixture::assert_round_trip;
+    use super::super::write::fixture::assert_round_trip;
     use super::*;
     use crate::command::Write;
     use alloc::vec;
+
+    fn keys(restoration: Restoration) -> Write {
+        Write::Restore(RestoreWrite::Keys(restoration))
+    }
 
     fn restoration() -> Restoration {
         let record = |key: &'static str, version| RestoredKey {
@@ -156,9 +239,7 @@ mod tests {
     fn writes_that_name_their_shard_round_trip() {
         let mut expiring = restoration();
         expiring.records[1].expires = Some(UnixMillis(1 << 41));
-        for write in
-            [Write::Checkpoint { shard: ShardId(7) }, Write::Restore(restoration()), Write::Restore(expiring)]
-        {
+        for write in [Write::Checkpoint { shard: ShardId(7) }, keys(restoration()), keys(expiring)] {
             assert_round_trip(write);
         }
     }
@@ -168,7 +249,7 @@ mod tests {
         let validate = |change: &dyn Fn(&mut Restoration)| {
             let mut restoration = restoration();
             change(&mut restoration);
-            Write::Restore(restoration).validate()
+            keys(restoration).validate()
         };
         assert_eq!(validate(&|_| ()), Ok(()));
         assert_eq!(validate(&|it| it.records.clear()), Ok(()));

@@ -1,7 +1,6 @@
 //! Transactions: operations that are applied atomically as one command.
 //!
-//! Owns its limits and layout. The router checks that its keys belong to the shard that it names
-//! before it enters a log.
+//! Owns its limits and layout, and the rule that all its keys belong to one shard.
 
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -14,11 +13,9 @@ use crate::types::{ShardId, Version};
 /// Operations that are applied atomically, in order, if no watched key has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {
-    /// The shard to which all keys belong.
-    pub shard: ShardId,
     /// The watched keys; at most [`limits::WATCHES_MAX`].
     pub watches: Vec<Watch>,
-    /// The operations; at most [`limits::TRANSACTION_BYTES_MAX`] bytes. There may be none, if a
+    /// The operations; at most [`limits::TRANSACTION_BYTES_MAX`] bytes. There may be none if a
     /// client only checks its watches.
     pub operations: Operations,
 }
@@ -34,8 +31,8 @@ pub struct Watch {
 
 impl Transaction {
     /// A transaction without watches.
-    pub fn of(shard: ShardId, operations: Operations) -> Transaction {
-        Transaction { shard, watches: Vec::new(), operations }
+    pub fn of(operations: Operations) -> Transaction {
+        Transaction { watches: Vec::new(), operations }
     }
 
     /// All watched keys and all keys of operations.
@@ -44,19 +41,35 @@ impl Transaction {
         watched.chain(self.operations.iter().map(|operation| operation.key()))
     }
 
-    pub(super) fn validate(&self) -> Result<(), Refusal> {
+    /// Checks the limits and returns the shard of the keys, in one pass over the operations;
+    /// `shard_of` gives the shard of a key.
+    pub(super) fn validate(&self, shard_of: impl Fn(&[u8]) -> ShardId) -> Result<ShardId, Refusal> {
         if self.operations.encoded_bytes() > limits::TRANSACTION_BYTES_MAX {
-            return Err(Refusal::Invalid("the commands of one transaction are longer than 8 MiB together"));
+            return Err(Refusal::invalid("the commands of one transaction are longer than 8 MiB together"));
         }
         if self.watches.len() > limits::WATCHES_MAX {
-            return Err(Refusal::Invalid("more than 1024 keys are watched"));
+            return Err(Refusal::invalid("more than 1024 keys are watched"));
         }
-        self.watches.iter().try_for_each(|watch| validate_key(&watch.key))?;
-        self.operations.iter().try_for_each(|operation| operation.validate())
+        let mut shard = OneShard::default();
+        for watch in &self.watches {
+            validate_key(&watch.key)?;
+            shard.add(shard_of(&watch.key));
+        }
+        for operation in self.operations.iter() {
+            operation.validate()?;
+            shard.add(shard_of(operation.key()));
+        }
+        shard.found()
+    }
+
+    /// The shard of the keys.
+    pub(super) fn shard(&self, shard_of: impl Fn(&[u8]) -> ShardId) -> Result<ShardId, Refusal> {
+        let mut shard = OneShard::default();
+        self.keys().for_each(|key| shard.add(shard_of(key)));
+        shard.found()
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        codec::put_varint(out, self.shard.0);
         codec::put_varint(out, self.watches.len() as u64);
         for Watch { key, version } in &self.watches {
             codec::put_bytes(out, key);
@@ -66,7 +79,6 @@ impl Transaction {
     }
 
     pub(super) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Transaction, DecodeError> {
-        let shard = ShardId(decoder.varint()?);
         let count = decoder.varint()?;
         // A watch takes at least two bytes.
         let mut watches = Vec::with_capacity((count as usize).min(decoder.rest().len() / 2));
@@ -74,13 +86,34 @@ impl Transaction {
             let key = decoder.shared(owner)?;
             watches.push(Watch { key, version: Version(decoder.varint()?) });
         }
-        Ok(Transaction { shard, watches, operations: Operations::decode(decoder, owner)? })
+        Ok(Transaction { watches, operations: Operations::decode(decoder, owner)? })
+    }
+}
+
+/// The shard of several keys, which must be the same for all of them.
+#[derive(Default)]
+struct OneShard {
+    first: Option<ShardId>,
+    is_crossed: bool,
+}
+
+impl OneShard {
+    fn add(&mut self, shard: ShardId) {
+        self.is_crossed |= *self.first.get_or_insert(shard) != shard;
+    }
+
+    fn found(self) -> Result<ShardId, Refusal> {
+        match self.first {
+            Some(_) if self.is_crossed => Err(Refusal::CrossShard),
+            Some(shard) => Ok(shard),
+            None => Err(Refusal::invalid("no operations")),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::layout::fixture::assert_round_trip;
+    use super::super::write::fixture::assert_round_trip;
     use super::*;
     use crate::command::{Condition, Operation, Write};
     use crate::types::UnixMillis;
@@ -93,16 +126,16 @@ mod tests {
             Operation::Put { key, value: b"\0", condition: Condition::Always },
         ]);
         let watch = Watch { key: Bytes::from_static(b"w"), version: Version(300) };
-        Transaction { shard: ShardId(2), watches: vec![watch], operations }
+        Transaction { watches: vec![watch], operations }
     }
 
     #[test]
     fn commands_on_keys_round_trip() {
-        let key = Bytes::from_static(b"register");
+        let key = &b"register"[..];
         for write in [
-            Write::Transaction(transaction()),
-            Write::Exchange { key: key.clone(), value: i64::MIN },
-            Write::CompareExchange { key, expected: -7, new: 7 },
+            Write::Keys(transaction()),
+            Write::of(&Operation::Exchange { key, value: i64::MIN }),
+            Write::of(&Operation::CompareExchange { key, expected: -7, new: 7 }),
             Write::Expire { shard: ShardId(3), now: UnixMillis(1 << 41), limit: 9 },
         ] {
             assert_round_trip(write);
@@ -114,7 +147,7 @@ mod tests {
         let validate = |change: &dyn Fn(&mut Transaction)| {
             let mut transaction = transaction();
             change(&mut transaction);
-            Write::Transaction(transaction).validate().is_ok()
+            Write::Keys(transaction).validate().is_ok()
         };
         let puts = |count, bytes: usize| {
             let value = vec![0; bytes];

@@ -22,7 +22,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use crc::{CRC_64_XZ, Crc};
 
-use crate::command::{Denial, HostChange, HostInfo, HostRole, RegistryView, Reply};
+use crate::command::{Denial, HostChange, HostInfo, HostRole, RegistryView, RegistryWrite, Reply};
 use crate::deliberate::Faults;
 use crate::limits;
 use crate::membership::{Role, founding_replicas};
@@ -69,6 +69,23 @@ impl Registry {
             last_shard: ShardId(data_shards),
             slots: SlotMap::founded(data_shards),
             ..Registry::default()
+        }
+    }
+
+    /// Applies the change of the entry at `index`, and answers it.
+    pub fn apply(&mut self, index: LogIndex, write: RegistryWrite) -> Reply {
+        match write {
+            RegistryWrite::RegisterHost(info) => self.register(index, info),
+            RegistryWrite::JoinHost(info) => self.join(index, info),
+            RegistryWrite::ChangeHost { node, change } => self.change(index, node, change),
+            RegistryWrite::Assign { seen, assignments } => self.assign(index, seen, &assignments),
+            RegistryWrite::ForgetReplica { replica } => self.forget_replica(index, replica),
+            RegistryWrite::TagShard(tags) => self.tag_shard(index, tags.shard, &tags.tags),
+            RegistryWrite::AddShard { name, tags } => self.add_shard(index, name, tags),
+            RegistryWrite::RemoveShard { shard } => self.remove_shard(index, shard),
+            RegistryWrite::Rebalance => self.rebalance(index),
+            RegistryWrite::MoveSlots { slots, to } => self.move_slots(index, &slots, to),
+            RegistryWrite::FinishMigration { migration } => self.finish_migration(index, migration),
         }
     }
 

@@ -11,7 +11,7 @@ use super::config::{self, Config};
 use super::kv::KeyValue;
 use crate::codec::DecodeError;
 use crate::command::config::ConfigUpdate;
-use crate::command::{ConfigRestoration, Read, Refusal, Reply, Restoration, Write};
+use crate::command::{ConfigRestoration, Read, Refusal, Reply, Restoration, RestoreWrite, Write};
 use crate::deliberate::{Fault, Faults};
 use crate::types::Version;
 
@@ -28,42 +28,22 @@ pub struct Data {
 }
 
 impl Data {
-    /// Whether a data shard applies writes of this kind.
-    pub(super) fn accepts(write: &Write) -> bool {
-        match write {
-            Write::Put { .. } | Write::Delete { .. } | Write::Restore(_) => true,
-            Write::Transaction(_) | Write::Expire { .. } => true,
-            Write::Exchange { .. } | Write::CompareExchange { .. } => true,
-            Write::Config(_) | Write::RestoreConfig(_) | Write::DiscardRestore { .. } | Write::Move(_) => {
-                true
-            }
-            Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. } => false,
-            Write::AddShard { .. } | Write::RemoveShard { .. } => false,
-            Write::Rebalance | Write::MoveSlots { .. } => false,
-            Write::FinishMigration { .. } => false,
-            Write::Assign { .. } | Write::ForgetReplica { .. } | Write::TagShard(_) => false,
-            Write::Checkpoint { .. } => false,
-        }
-    }
-
     /// Applies one write. Unless `is_answered`, the reply may be incomplete.
     pub(super) fn apply(&mut self, write: Write, is_answered: bool) -> Reply {
         if !self.owns_all_of(&write) {
             return Reply::Refused(Refusal::NotHere);
         }
         match write {
-            Write::Put { key, value, condition } => self.kv.put(&key, &value, condition),
-            Write::Delete { key, condition } => self.kv.delete(&key, condition),
-            Write::Restore(restoration) => self.restore(&restoration),
-            Write::Transaction(transaction) => self.kv.transact(&transaction, is_answered),
-            Write::Exchange { key, value } => self.kv.exchange(&key, None, value),
-            Write::CompareExchange { key, expected, new } => self.kv.exchange(&key, Some(expected), new),
+            Write::Keys(transaction) => self.kv.transact(&transaction, is_answered),
             Write::Expire { now, limit, .. } => self.kv.expire(now, limit),
-            Write::Config(write) => self.config.apply(write),
-            Write::RestoreConfig(restoration) => self.restore_config(&restoration),
-            Write::DiscardRestore { backup, .. } => self.discard_restore(backup),
-            Write::Move(step) => Reply::Move(self.step(step, self.faults)),
-            _ => Reply::Refused(Refusal::Invalid("write for another kind of shard")),
+            Write::Config(write) => self.config.apply(*write),
+            Write::Slots(step) => Reply::Move(self.step(*step, self.faults)),
+            Write::Restore(RestoreWrite::Keys(restoration)) => self.restore(&restoration),
+            Write::Restore(RestoreWrite::Config(restoration)) => self.restore_config(&restoration),
+            Write::Restore(RestoreWrite::Discard(discard)) => self.discard_restore(discard.backup),
+            Write::Registry(_) | Write::Checkpoint { .. } => {
+                Reply::Refused(Refusal::invalid("write for another kind of shard"))
+            }
         }
     }
 
@@ -109,7 +89,7 @@ impl Data {
         }
         match self.config.restore_block(&restoration.block) {
             Ok(()) => Reply::Restored,
-            Err(_) => Reply::Refused(Refusal::Invalid("a block of configuration out of its order")),
+            Err(_) => Reply::Refused(Refusal::invalid("a block of configuration out of its order")),
         }
     }
 

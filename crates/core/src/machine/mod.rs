@@ -55,23 +55,14 @@ impl Machine {
     /// Whether this kind of shard applies writes of this kind. Checked before a write enters the
     /// log.
     pub fn accepts(&self, write: &Write) -> bool {
-        match (self, write) {
-            (_, Write::Checkpoint { .. }) => true,
-            (
-                _,
-                Write::RegisterHost(_)
-                | Write::JoinHost(_)
-                | Write::ChangeHost { .. }
-                | Write::Assign { .. }
-                | Write::ForgetReplica { .. }
-                | Write::TagShard(_)
-                | Write::AddShard { .. }
-                | Write::RemoveShard { .. }
-                | Write::Rebalance
-                | Write::MoveSlots { .. }
-                | Write::FinishMigration { .. },
-            ) => matches!(self, Machine::Registry(_)),
-            (_, write) => matches!(self, Machine::Data(_)) && Data::accepts(write),
+        match write {
+            Write::Checkpoint { .. } => true,
+            Write::Registry(_) => matches!(self, Machine::Registry(_)),
+            Write::Keys(_)
+            | Write::Expire { .. }
+            | Write::Config(_)
+            | Write::Slots(_)
+            | Write::Restore(_) => matches!(self, Machine::Data(_)),
         }
     }
 
@@ -90,35 +81,9 @@ impl Machine {
         match (self, write) {
             // The owner of the machine begins the snapshot; the state does not change.
             (_, Write::Checkpoint { .. }) => Reply::Checkpointed { index },
-            (Machine::Registry(registry), Write::RegisterHost(info)) => registry.register(index, info),
-            (Machine::Registry(registry), Write::JoinHost(info)) => registry.join(index, info),
-            (Machine::Registry(registry), Write::ChangeHost { node, change }) => {
-                registry.change(index, node, change)
-            }
-            (Machine::Registry(registry), Write::Assign { seen, assignments }) => {
-                registry.assign(index, seen, &assignments)
-            }
-            (Machine::Registry(registry), Write::ForgetReplica { replica }) => {
-                registry.forget_replica(index, replica)
-            }
-            (Machine::Registry(registry), Write::AddShard { name, tags }) => {
-                registry.add_shard(index, name, tags)
-            }
-            (Machine::Registry(registry), Write::RemoveShard { shard }) => {
-                registry.remove_shard(index, shard)
-            }
-            (Machine::Registry(registry), Write::Rebalance) => registry.rebalance(index),
-            (Machine::Registry(registry), Write::MoveSlots { slots, to }) => {
-                registry.move_slots(index, &slots, to)
-            }
-            (Machine::Registry(registry), Write::FinishMigration { migration }) => {
-                registry.finish_migration(index, migration)
-            }
-            (Machine::Registry(registry), Write::TagShard(tags)) => {
-                registry.tag_shard(index, tags.shard, &tags.tags)
-            }
+            (Machine::Registry(registry), Write::Registry(write)) => registry.apply(index, *write),
             (Machine::Data(data), write) => data.apply(write, is_answered),
-            (Machine::Registry(_), _) => Reply::Refused(Refusal::Invalid("write for another kind of shard")),
+            (Machine::Registry(_), _) => Reply::Refused(Refusal::invalid("write for another kind of shard")),
         }
     }
 
@@ -126,7 +91,7 @@ impl Machine {
     pub fn read(&self, read: &Read) -> Reply {
         match self {
             Machine::Data(data) => data.read(read),
-            Machine::Registry(_) => Reply::Refused(Refusal::Invalid("read of another kind of shard")),
+            Machine::Registry(_) => Reply::Refused(Refusal::invalid("read of another kind of shard")),
         }
     }
 

@@ -43,19 +43,10 @@ impl Data {
     pub(super) fn owns_all_of(&self, write: &Write) -> bool {
         let Some(ownership) = &self.kv.ownership else { return true };
         match write {
-            Write::Put { key, .. }
-            | Write::Delete { key, .. }
-            | Write::Exchange { key, .. }
-            | Write::CompareExchange { key, .. } => ownership.owns(key),
-            Write::Transaction(transaction) => transaction.keys().all(|key| ownership.owns(key)),
-            Write::Restore(restoration) => {
-                restoration.records.iter().all(|record| ownership.owns(&record.key))
-            }
+            Write::Keys(transaction) => transaction.keys().all(|key| ownership.owns(key)),
             Write::Config(write) => ownership.owns(write.namespace.routing_key()),
-            Write::RestoreConfig(restoration) => {
-                restoration.namespaces().iter().all(|name| ownership.owns(name.routing_key()))
-            }
-            _ => true,
+            Write::Restore(write) => write.all_keys(|key| ownership.owns(key)),
+            Write::Expire { .. } | Write::Slots(_) | Write::Registry(_) | Write::Checkpoint { .. } => true,
         }
     }
 

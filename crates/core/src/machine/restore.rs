@@ -268,8 +268,8 @@ impl SnapshotScan {
 mod tests {
     use super::*;
     use crate::command::{
-        Condition, ExpiryCondition, Operation, Operations, Reply, Restoration, RestoredKey, Transaction,
-        Write,
+        Condition, Discard, ExpiryCondition, Operation, Operations, Reply, Restoration, RestoreWrite,
+        RestoredKey, Transaction, Write,
     };
     use crate::types::{LogIndex, ShardId};
     use alloc::vec;
@@ -277,20 +277,20 @@ mod tests {
 
     fn put(machine: &mut Machine, key: u64, value: &[u8]) {
         let key = Bytes::copy_from_slice(&key.to_be_bytes());
-        let write = Write::Put { key, value: Bytes::copy_from_slice(value), condition: Condition::Always };
+        let write = Write::of(&Operation::Put { key: &key, value: value, condition: Condition::Always });
         machine.apply(LogIndex(1), write);
     }
 
     fn delete(machine: &mut Machine, key: u64) {
         let key = Bytes::copy_from_slice(&key.to_be_bytes());
-        machine.apply(LogIndex(1), Write::Delete { key, condition: Condition::Always });
+        machine.apply(LogIndex(1), Write::of(&Operation::Delete { key: &key, condition: Condition::Always }));
     }
 
     fn set_expiry(machine: &mut Machine, key: u64, at: u64) {
         let key = &key.to_be_bytes();
         let (at, condition) = (Some(UnixMillis(at)), ExpiryCondition::Always);
         let operations = Operations::of(&[Operation::Expire { key, at, condition }]);
-        machine.apply(LogIndex(1), Write::Transaction(Transaction::of(ShardId(1), operations)));
+        machine.apply(LogIndex(1), Write::Keys(Transaction::of(operations)));
     }
 
     fn expire(machine: &mut Machine, now: u64) {
@@ -359,7 +359,7 @@ mod tests {
         let operation = ConfigOperation::Publish { changes, create: true };
         let namespace = Name::new("ns").expect("a name");
         let write = ConfigWrite { namespace, stamp: Stamp::default(), expected: None, operation };
-        machine.apply(LogIndex(1), Write::Config(write));
+        machine.apply(LogIndex(1), Write::from(write));
     }
 
     #[test]
@@ -383,13 +383,22 @@ mod tests {
     #[test]
     fn a_backup_goes_only_where_no_configuration_was_written() {
         let (shard, backup) = (ShardId(1), Uuid::from_u128(7));
-        let claim = Write::Restore(Restoration { shard, backup, revision: Version(9), records: vec![] });
+        let claim = Write::Restore(RestoreWrite::Keys(Restoration {
+            shard,
+            backup,
+            revision: Version(9),
+            records: vec![],
+        }));
         let mut old = Machine::new(ShardId(1), 3, 4);
         publish(&mut old, 1, 1);
         let Machine::Data(data) = &old else { unreachable!("a data shard") };
         let block: Bytes = data.config.namespaces_in(&|_| true).next().expect("a block").into();
         let restore = || {
-            Write::RestoreConfig(crate::command::ConfigRestoration { shard, backup, block: block.clone() })
+            Write::Restore(RestoreWrite::Config(crate::command::ConfigRestoration {
+                shard,
+                backup,
+                block: block.clone(),
+            }))
         };
         let refused = Reply::ConditionFailed { current: Version::ABSENT };
         assert_eq!(old.apply(LogIndex(1), claim.clone()), refused);
@@ -398,7 +407,7 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(fresh.apply(LogIndex(1), restore()), Reply::Restored);
         }
-        let discard = || Write::DiscardRestore { shard, backup: Uuid::from_u128(8) };
+        let discard = || Write::Restore(RestoreWrite::Discard(Discard { shard, backup: Uuid::from_u128(8) }));
         assert_eq!(fresh.apply(LogIndex(1), discard()), Reply::Count(0));
         let Machine::Data(data) = &fresh else { unreachable!("a data shard") };
         assert!(data.config.list((b"", None), 10, &|_| true).items.is_empty());
@@ -427,7 +436,12 @@ mod tests {
             let expires = Some(UnixMillis(5));
             let record = RestoredKey { key: key.into(), version: Version(3), value: Bytes::new(), expires };
             let (shard, backup) = (ShardId(1), Uuid::from_u128(1 << 100));
-            Write::Restore(Restoration { shard, backup, revision: Version(9), records: vec![record] })
+            Write::Restore(RestoreWrite::Keys(Restoration {
+                shard,
+                backup,
+                revision: Version(9),
+                records: vec![record],
+            }))
         };
         let mut machine = Machine::new(ShardId(1), 3, 4);
         machine.apply(LogIndex(1), part(b"a"));

@@ -11,7 +11,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::command::{HostChange, Write};
+use crate::command::{HostChange, RegistryWrite, Write};
 use crate::membership::{MembershipChange, Role, founding_replicas};
 use crate::raft;
 use crate::storage::{LogEntry, RecoveredShard, RecoveredShards, ReplicaIncarnation, WalRecord};
@@ -99,9 +99,10 @@ fn changes(own: NodeId, members: BTreeMap<ReplicaId, NodeId>) -> Vec<MembershipC
 }
 
 fn departures(survivor: Survivor<'_>) -> Vec<Write> {
-    let own = Write::ChangeHost { node: survivor.node, change: HostChange::Vote };
+    let own = Write::from(RegistryWrite::ChangeHost { node: survivor.node, change: HostChange::Vote });
     let lost = survivor.lost.iter().flat_map(|&node| {
-        [HostChange::Leave, HostChange::Removed].map(|change| Write::ChangeHost { node, change })
+        [HostChange::Leave, HostChange::Removed]
+            .map(|change| Write::from(RegistryWrite::ChangeHost { node, change }))
     });
     [own].into_iter().chain(lost).collect()
 }

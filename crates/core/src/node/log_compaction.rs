@@ -158,7 +158,7 @@ impl Node {
 mod tests {
     use super::super::tests::options;
     use super::*;
-    use crate::command::{Condition, Request, Write};
+    use crate::command::{Condition, Operation, Request, Write};
     use crate::event::{Actions, Event};
     use crate::storage::RecoveredShards;
     use crate::storage::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
@@ -180,7 +180,8 @@ mod tests {
             let mut alone = Alone { node, tasks: Vec::new(), released: Vec::new() };
             for token in 0..20 {
                 let (key, value) = (Bytes::from(alloc::vec![token as u8]), Bytes::from_static(b"value"));
-                let write = Write::Put { key, value, condition: Condition::Always };
+                let write =
+                    Write::of(&Operation::Put { key: &key, value: &value, condition: Condition::Always });
                 alone.tell(Event::Request { token: Token(token), request: Request::Write(write) });
             }
             alone

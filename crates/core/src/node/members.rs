@@ -13,7 +13,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::Node;
-use crate::command::{HostChange, HostRole, Refusal, Reply, Write};
+use crate::command::{HostChange, HostRole, Refusal, RegistryWrite, Reply, Write};
 use crate::control::placement;
 use crate::event::OutgoingFrame;
 use crate::limits;
@@ -237,7 +237,7 @@ impl Node {
             .map(|(&node, _)| node);
         let gone: Vec<NodeId> = leaving.filter(|&node| self.is_forgotten(node)).collect();
         for node in gone {
-            let write = Write::ChangeHost { node, change: HostChange::Removed };
+            let write = Write::from(RegistryWrite::ChangeHost { node, change: HostChange::Removed });
             self.router.write(None, write, &mut self.groups);
         }
     }
@@ -279,7 +279,7 @@ impl Node {
     /// Asks the leader of a shard, on this or another node, to transfer leadership to a node.
     pub(super) fn transfer(&mut self, shard: ShardId, to: NodeId) -> Reply {
         if !self.registry().shards().contains_key(&shard) {
-            return Reply::Refused(Refusal::Invalid("there is no such shard"));
+            return Reply::Refused(Refusal::invalid("there is no such shard"));
         }
         let votes = match self.groups.find(shard) {
             Some(group) => {
@@ -291,7 +291,7 @@ impl Node {
             }
         };
         if !votes {
-            return Reply::Refused(Refusal::Invalid("the node has no replica of the shard that votes"));
+            return Reply::Refused(Refusal::invalid("the node has no replica of the shard that votes"));
         }
         let leader = match self.groups.find(shard) {
             Some(group) => group.leader(),

@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 
 use super::Node;
 use crate::command::migration::{Import, Move, MoveReply, MoveStep};
-use crate::command::{Reply, Write};
+use crate::command::{RegistryWrite, Reply, Write};
 use crate::deliberate::Fault;
 use crate::event::MoveStatus;
 use crate::limits;
@@ -192,7 +192,7 @@ impl Node {
         let (is_frozen, removed) = match stage {
             Some(Stage::Released { .. }) => {
                 copy.phase = Phase::Counting;
-                return Next::Take(Write::Move(Move { shard, migration, step: MoveStep::Purge { limit } }));
+                return Next::Take(Write::from(Move { shard, migration, step: MoveStep::Purge { limit } }));
             }
             Some(Stage::Frozen { removed, .. }) => (true, *removed),
             _ => (false, 0),
@@ -211,7 +211,7 @@ impl Node {
                 self.step_of(copy, MoveStep::Open { attempt, slots, founding, limit })
             }
             Phase::Copying => self.next_part(shard, copy, is_frozen),
-            Phase::Telling => Next::Take(Write::FinishMigration { migration }),
+            Phase::Telling => Next::Take(Write::from(RegistryWrite::FinishMigration { migration })),
             Phase::Counting => {
                 let rows = self.groups.copy_from(shard, |data| {
                     for _ in 0..WALKS_PER_TURN_MAX {
@@ -224,7 +224,7 @@ impl Node {
                 match rows.flatten() {
                     Some(rows) => {
                         let step = MoveStep::Release { rows: rows + removed };
-                        Next::Take(Write::Move(Move { shard, migration, step }))
+                        Next::Take(Write::from(Move { shard, migration, step }))
                     }
                     None => Next::Wait,
                 }
@@ -275,11 +275,11 @@ impl Node {
     fn freeze(&self, shard: ShardId, copy: &Copy) -> Next {
         let founding = founding_share(shard, self.options.data_shards);
         let step = MoveStep::Freeze { slots: copy.slots.clone(), founding };
-        Next::Take(Write::Move(Move { shard, migration: copy.migration, step }))
+        Next::Take(Write::from(Move { shard, migration: copy.migration, step }))
     }
 
     fn step_of(&self, copy: &Copy, step: MoveStep) -> Next {
-        Next::Take(Write::Move(Move { shard: copy.to, migration: copy.migration, step }))
+        Next::Take(Write::from(Move { shard: copy.to, migration: copy.migration, step }))
     }
 
     fn begin_copy(&mut self, shard: ShardId, slots: &SlotSet) {

@@ -27,7 +27,7 @@ use self::log_compaction::LogCompaction;
 pub use self::log_compaction::WALK_BYTES_PER_LOG_BYTE;
 
 use crate::codec::{DecodeError, Decoder};
-use crate::command::{HostRole, Read, Refusal, Reply, Request, Write};
+use crate::command::{HostRole, Read, Refusal, RegistryWrite, Reply, Request, Write};
 use crate::control::registry::Registry;
 use crate::deliberate::Fault;
 use crate::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame, ShardStatus};
@@ -301,7 +301,7 @@ impl Node {
                 self.router.answer(Some(token), Reply::Registry(view));
             }
             Request::Explain { shard } => {
-                let unknown = Reply::Refused(Refusal::Invalid("there is no such shard"));
+                let unknown = Reply::Refused(Refusal::invalid("there is no such shard"));
                 let reply = self.explain(shard).map_or(unknown, Reply::Explained);
                 self.router.answer(Some(token), reply);
             }
@@ -447,7 +447,11 @@ impl Node {
         let settled = announced
             .is_some_and(|host| host.info == self.options.host || host.info.uuid != self.options.host.uuid);
         if may_announce && !settled && self.groups.prime().leader().is_some() {
-            self.router.write(None, Write::RegisterHost(self.options.host.clone()), &mut self.groups);
+            self.router.write(
+                None,
+                Write::from(RegistryWrite::RegisterHost(self.options.host.clone())),
+                &mut self.groups,
+            );
         }
     }
 

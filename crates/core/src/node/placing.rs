@@ -13,7 +13,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::Node;
-use crate::command::{HostChange, Write};
+use crate::command::{HostChange, RegistryWrite, Write};
 use crate::control::placement;
 use crate::membership::Role;
 use crate::raft::Group;
@@ -71,7 +71,7 @@ impl Node {
     }
 
     fn call_dead(&mut self, node: NodeId, is_dead: bool) {
-        let write = Write::ChangeHost { node, change: HostChange::Dead(is_dead) };
+        let write = Write::from(RegistryWrite::ChangeHost { node, change: HostChange::Dead(is_dead) });
         self.router.write(None, write, &mut self.groups);
     }
 
@@ -98,7 +98,11 @@ impl Node {
         self.watch.at_rest = assignments.is_empty().then_some(changed);
         if !assignments.is_empty() {
             self.watch.assigned = Some((changed, self.now));
-            self.router.write(None, Write::Assign { seen: changed, assignments }, &mut self.groups);
+            self.router.write(
+                None,
+                Write::from(RegistryWrite::Assign { seen: changed, assignments }),
+                &mut self.groups,
+            );
         }
     }
 
@@ -133,7 +137,7 @@ impl Node {
             }
         }
         for replica in gone {
-            self.router.write(None, Write::ForgetReplica { replica }, &mut self.groups);
+            self.router.write(None, Write::from(RegistryWrite::ForgetReplica { replica }), &mut self.groups);
         }
     }
 

@@ -16,7 +16,7 @@ use std::format;
 use uuid::Uuid;
 
 use super::*;
-use crate::command::{Condition, Consistency, Refusal};
+use crate::command::{Condition, Consistency, Operation, OperationReply, Refusal};
 use crate::event::{SlowRequest, StallReason, Timing};
 use crate::limits;
 use crate::storage::memory_disk::MemoryDisk;
@@ -243,7 +243,12 @@ pub(super) fn options(node: u64, founders: &[String]) -> NodeOptions {
 }
 
 fn put(key: &'static str, value: &'static str, condition: Condition) -> Request {
-    Request::Write(Write::Put { key: key.into(), value: value.into(), condition })
+    Request::Write(Write::of(&Operation::Put { key: key.as_bytes(), value: value.as_bytes(), condition }))
+}
+
+/// Whether a reply says that a put happened.
+fn wrote(reply: &Reply) -> bool {
+    matches!(reply.only(), Some(OperationReply::Written { .. }))
 }
 
 fn get(key: &'static str) -> Request {
@@ -259,7 +264,7 @@ fn a_cluster_of_one_answers_at_once() {
     let mut cluster = Cluster::new(1);
     cluster.settle();
     let written = cluster.answer(1, put("a", "1", Condition::Always));
-    assert_eq!(written, Reply::Written { version: Version(1), created: true });
+    assert_eq!(written, Reply::of(&OperationReply::Written { version: Version(1), created: true }));
     assert_eq!(cluster.answer(1, get("a")), value(1, "1"));
     assert_eq!(cluster.answer(1, get("b")), Reply::NotFound);
 }
@@ -270,13 +275,16 @@ fn any_node_writes_and_every_node_reads_it_back() {
     for writer in 1..=3 {
         let version = writer;
         let reply = cluster.answer(writer, put("a", "v", Condition::Version(Version(version - 1))));
-        assert_eq!(reply, Reply::Written { version: Version(version), created: version == 1 });
+        assert_eq!(
+            reply,
+            Reply::of(&OperationReply::Written { version: Version(version), created: version == 1 })
+        );
         for reader in 1..=3 {
             assert_eq!(cluster.answer(reader, get("a")), value(version, "v"));
         }
     }
     let failed = cluster.answer(1, put("a", "v", Condition::Version(Version(1))));
-    assert_eq!(failed, Reply::ConditionFailed { current: Version(3) });
+    assert_eq!(failed, Reply::of(&OperationReply::ConditionFailed { current: Version(3) }));
 }
 
 #[test]
@@ -349,10 +357,7 @@ fn a_dead_leader_is_replaced_and_held_writes_succeed() {
     let write = cluster.ask(survivor, put("a", "1", Condition::Always));
     assert!(cluster.replies.is_empty(), "held, because no leader is known");
     cluster.tick(10);
-    assert!(
-        matches!(cluster.replies.remove(&write), Some(Reply::Written { .. })),
-        "well before the election timeout"
-    );
+    assert!(cluster.replies.remove(&write).as_ref().is_some_and(wrote), "well before the election timeout");
 }
 
 #[test]
@@ -363,7 +368,7 @@ fn a_retiring_node_hands_its_leaderships_over() {
     cluster.tick(5);
     let status = cluster.nodes[leader as usize - 1].status();
     assert!(status.retiring && status.shards.iter().all(|shard| !shard.leads));
-    assert!(matches!(cluster.answer(leader, put("a", "1", Condition::Always)), Reply::Written { .. }));
+    assert!(wrote(&cluster.answer(leader, put("a", "1", Condition::Always))));
 }
 
 #[test]
@@ -373,8 +378,8 @@ fn a_follower_far_behind_is_served_in_frames_of_bounded_size() {
     cluster.tick(30);
     let value = Bytes::from(alloc::vec![7; 400 << 10]);
     for _ in 0..60 {
-        let write = Write::Put { key: "a".into(), value: value.clone(), condition: Condition::Always };
-        assert!(matches!(cluster.answer(1, Request::Write(write)), Reply::Written { .. }));
+        let write = Write::of(&Operation::Put { key: b"a", value: &value, condition: Condition::Always });
+        assert!(wrote(&cluster.answer(1, Request::Write(write))));
     }
     cluster.revive(3);
     cluster.tick(60);
@@ -390,5 +395,5 @@ fn garbage_from_a_peer_is_counted_and_harms_nothing() {
         cluster.nodes[0].handle(Event::Frame { from: NodeId(2), payload: Bytes::copy_from_slice(payload) });
     }
     assert_eq!(cluster.nodes[0].status().counters.frames_invalid, 7);
-    assert!(matches!(cluster.answer(1, put("a", "1", Condition::Always)), Reply::Written { .. }));
+    assert!(wrote(&cluster.answer(1, put("a", "1", Condition::Always))));
 }

@@ -195,7 +195,7 @@ fn reply(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Option<Reply>, Deco
         }
         3 => Reply::Page(page(decoder, owner)?),
         4 => Reply::Refused(Refusal::DiskUnavailable),
-        5 => Reply::Refused(Refusal::Invalid("refused by the node that carries the shard")),
+        5 => Reply::Refused(Refusal::invalid("refused by the node that carries the shard")),
         6 => Reply::Operations(OperationReplies::decode(decoder, owner)?),
         7 => {
             let count = decoder.varint()? as usize;

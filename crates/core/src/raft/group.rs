@@ -54,7 +54,7 @@ pub struct GroupOptions {
 }
 
 /// Why a command was not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProposeError {
     /// This replica does not lead; another one may.
     NotLeader,
@@ -349,7 +349,7 @@ impl Group {
             return Err(ProposeError::NotLeader);
         }
         if !self.machine.accepts(write) {
-            return Err(ProposeError::Refused(Refusal::Invalid("write for another kind of shard")));
+            return Err(ProposeError::Refused(Refusal::invalid("write for another kind of shard")));
         }
         write.validate().map_err(ProposeError::Refused)?;
         // The applied state may not own the keys yet, or no longer. Refuse now, so that the log

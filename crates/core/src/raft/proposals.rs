@@ -170,13 +170,13 @@ pub(super) fn decode_entry(data: &Bytes) -> Result<Vec<Write>, DecodeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::Condition;
+    use crate::command::{Condition, Operation};
     use crate::peer::{LinkNumber, RequestId};
     use crate::types::NodeId;
     use alloc::vec;
 
     fn write(key: &'static str) -> Write {
-        Write::Delete { key: Bytes::from_static(key.as_bytes()), condition: Condition::Always }
+        Write::of(&Operation::Delete { key: key.as_bytes(), condition: Condition::Always })
     }
 
     fn origin(request: u64) -> Origin {
@@ -234,7 +234,7 @@ mod tests {
     fn the_queue_is_bounded() {
         let mut proposals = Proposals::default();
         let value = Bytes::from(vec![0; limits::VALUE_BYTES_MAX]);
-        let put = Write::Put { key: Bytes::from_static(b"a"), value, condition: Condition::Always };
+        let put = Write::of(&Operation::Put { key: b"a", value: &value, condition: Condition::Always });
         let taken = (0..1000).take_while(|&request| proposals.push(&put, origin(request)).is_ok()).count();
         assert_eq!(taken, limits::SHARD_QUEUE_BYTES_MAX.div_ceil(limits::VALUE_BYTES_MAX + 9));
     }

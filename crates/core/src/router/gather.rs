@@ -44,7 +44,7 @@ impl Gather {
             }
             Read::Count => Parts::Count(0),
             Read::Get { .. } | Read::Operations { .. } | Read::Scan { .. } | Read::Config(_) => {
-                Parts::Spoilt(Reply::Refused(Refusal::Invalid("a read of one shard")))
+                Parts::Spoilt(Reply::Refused(Refusal::invalid("a read of one shard")))
             }
         };
         Gather { outstanding: shards, parts, covered: SlotSet::default(), is_apart: true }

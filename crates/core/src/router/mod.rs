@@ -23,7 +23,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use slab::Slab;
 
-use crate::command::{Refusal, Reply, Target, Write};
+use crate::command::{CheckedWrite, Refusal, Reply, Write};
 use crate::deliberate::{Fault, Faults};
 use crate::event::{Counters, NodeOptions, SlowRequest};
 use crate::limits;
@@ -89,8 +89,7 @@ pub(crate) struct InternalRequest {
 
 enum Work {
     Write {
-        shard: ShardId,
-        write: Write,
+        write: CheckedWrite,
         place: WriteProgress,
     },
     /// A read of one shard that has a replica here; `None` while it is being processed.
@@ -103,6 +102,13 @@ enum Work {
     ScatterGather(ScatterGather),
     /// A peer's read of a shard with a replica here.
     PeerRead(PeerRead),
+}
+
+impl Work {
+    /// A write that is held here.
+    fn held(write: CheckedWrite) -> Work {
+        Work::Write { write, place: WriteProgress::Held }
+    }
 }
 
 /// Where a write is.
@@ -166,22 +172,18 @@ impl Router {
     /// Accepts a write for the shard of its key, or for the shard that it names.
     pub(crate) fn write(&mut self, token: Option<Token>, mut write: Write, groups: &mut Groups) {
         self.counters.writes += if token.is_some() { writes_in(&write) } else { 0 };
-        if let Err(refusal) = write.validate() {
-            return self.answer(token, Reply::Refused(refusal));
-        }
         if self.faults.has(Fault::TimeOfNodeAsked)
             && let Some(clock) = self.clock
         {
             write = write.at(clock);
         }
-        let shard = match self.destination(&mut write) {
-            Ok(shard) => shard,
+        let checked = match self.check(write) {
+            Ok(checked) => checked,
             Err(refusal) => return self.answer(token, Reply::Refused(refusal)),
         };
-        let Some(request) = self.open(token, Work::Write { shard, write, place: WriteProgress::Held }) else {
-            return;
-        };
-        self.dispatch(request, groups);
+        if let Some(request) = self.open(token, Work::held(checked)) {
+            self.dispatch(request, groups);
+        }
     }
 
     /// Accepts a write of the node itself that wants to know the outcome: see
@@ -189,13 +191,10 @@ impl Router {
     pub(crate) fn run_internal_request(
         &mut self,
         internal_request: InternalRequest,
-        mut write: Write,
+        write: Write,
         groups: &mut Groups,
     ) {
-        let destination = write.validate().and_then(|()| self.destination(&mut write));
-        let opened = destination
-            .map(|shard| self.open(None, Work::Write { shard, write, place: WriteProgress::Held }));
-        match opened {
+        match self.check(write).map(|checked| self.open(None, Work::held(checked))) {
             Ok(Some(request)) => {
                 if let Some(open) = self.get(request) {
                     open.internal_request = Some(internal_request);
@@ -212,28 +211,9 @@ impl Router {
         core::mem::take(&mut self.internal_requests)
     }
 
-    /// The shard of a write according to the current slot map. Operations go to the shard that owns
-    /// all of their keys.
-    fn destination(&self, write: &mut Write) -> Result<ShardId, Refusal> {
-        let shard = match write.target() {
-            Target::Key(key) => return Ok(self.shard_of(key)),
-            Target::Shard(shard) => shard,
-        };
-        let belongs = |key: &[u8]| self.shard_of(key) == shard;
-        let all_belong = match write {
-            Write::Restore(restoration) => restoration.records.iter().all(|record| belongs(&record.key)),
-            Write::RestoreConfig(restoration) => {
-                restoration.namespaces().iter().all(|name| belongs(name.routing_key()))
-            }
-            Write::Transaction(transaction) => {
-                let first = transaction.keys().next().map_or(shard, |key| self.shard_of(key));
-                let is_one = transaction.keys().all(|key| self.shard_of(key) == first);
-                transaction.shard = first;
-                return if is_one { Ok(first) } else { Err(Refusal::CrossShard) };
-            }
-            _ => true,
-        };
-        if all_belong { Ok(shard) } else { Err(Refusal::CrossShard) }
+    /// Checks a write and finds its shard by the current slot map.
+    fn check(&self, write: Write) -> Result<CheckedWrite, Refusal> {
+        CheckedWrite::new(write, |key| self.shard_of(key))
     }
 
     /// Sends a held write to the current shard of its keys. It is refused if its keys are in
@@ -241,15 +221,9 @@ impl Router {
     fn redirect(&mut self, request: RequestId) {
         let (key, generation) = parts(request);
         let Some(open) = self.open.get_mut(key).filter(|open| open.generation == generation) else { return };
-        let Work::Write { write, place: WriteProgress::Held, .. } = &mut open.work else { return };
-        let mut write = core::mem::replace(write, Write::Rebalance);
-        match self.destination(&mut write) {
-            Ok(shard) => {
-                if let Some(open) = self.get(request) {
-                    open.work = Work::Write { shard, write, place: WriteProgress::Held };
-                }
-            }
-            Err(refusal) => self.finish(request, Reply::Refused(refusal)),
+        let Work::Write { write, place: WriteProgress::Held } = &mut open.work else { return };
+        if let Err(refusal) = write.route(|key| self.slots.shard_of(slot_of(key))) {
+            self.finish(request, Reply::Refused(refusal));
         }
     }
 
@@ -552,18 +526,19 @@ impl Router {
         let origin = Origin { node: self.node, link: LinkNumber(0), request };
         let (key, generation) = parts(request);
         let Some(open) = self.open.get_mut(key).filter(|open| open.generation == generation) else { return };
-        let Work::Write { shard, write, place } = &mut open.work else { return };
+        let Work::Write { write, place } = &mut open.work else { return };
         debug_assert!(*place == WriteProgress::Held, "invariant: a write is in one place at a time");
-        match groups.with(*shard, |group| group.propose(write, origin, self.clock)) {
+        let (shard, write) = (write.shard(), write.write());
+        match groups.with(shard, |group| group.propose(write, origin, self.clock)) {
             Some(Ok(())) => *place = WriteProgress::Local,
             Some(Err(ProposeError::Refused(refusal))) => self.finish(request, Reply::Refused(refusal)),
             Some(Err(ProposeError::NotHere)) => self.held.push_back(request),
-            None if !self.routes.knows(*shard) => {
-                self.finish(request, Reply::Refused(Refusal::Invalid("no such shard")));
+            None if !self.routes.knows(shard) => {
+                self.finish(request, Reply::Refused(Refusal::invalid("no such shard")));
             }
             None | Some(Err(ProposeError::NotLeader)) => {
-                let known = groups.member(*shard).map(|group| group.leader());
-                let leader = known.unwrap_or_else(|| self.routes.leader(*shard));
+                let known = groups.member(shard).map(|group| group.leader());
+                let leader = known.unwrap_or_else(|| self.routes.leader(shard));
                 let Some(peer) = self.peers.iter_mut().find(|peer| Some(peer.node) == leader && peer.answers)
                 else {
                     self.held.push_back(request);
@@ -574,7 +549,7 @@ impl Router {
                 }
                 let frame = peer.frame();
                 let before = frame.len();
-                peer::put_forward(frame, request, *shard, write);
+                peer::put_forward(frame, request, shard, write);
                 let bytes = frame.len() - before;
                 peer.unanswered_bytes += bytes;
                 *place = WriteProgress::Forwarded { to: peer.node, bytes };
@@ -627,15 +602,15 @@ impl Router {
             return;
         }
         let (kind, shard, peer) = match &open.work {
-            Work::Write { shard, place: WriteProgress::Forwarded { to, .. }, .. } => {
-                ("write", Some(*shard), Some(*to))
+            Work::Write { write, place: WriteProgress::Forwarded { to, .. } } => {
+                ("write", Some(write.shard()), Some(*to))
             }
-            Work::Write { shard, .. } => ("write", Some(*shard), None),
+            Work::Write { write, .. } => ("write", Some(write.shard()), None),
             Work::Read(shard) => ("read", *shard, None),
             Work::RemoteRead(remote) => ("read", Some(remote.shard()), remote.asked()),
             Work::RetryRead(_) | Work::ScatterGather(_) | Work::PeerRead(_) => ("read", None, None),
         };
-        let refusal = if let Reply::Refused(refusal) = reply { Some(*refusal) } else { None };
+        let refusal = if let Reply::Refused(refusal) = reply { Some(refusal.clone()) } else { None };
         let waited = Ticks(self.now.0 - open.opened.0);
         self.slow.push(SlowRequest { kind, shard, peer, waited, refusal });
     }
@@ -688,7 +663,7 @@ impl Peer {
 /// Number of client writes that one write counts as.
 fn writes_in(write: &Write) -> u64 {
     match write {
-        Write::Transaction(transaction) => transaction.operations.len() as u64,
+        Write::Keys(transaction) => transaction.operations.len() as u64,
         _ => 1,
     }
 }

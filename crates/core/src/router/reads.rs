@@ -240,7 +240,7 @@ impl Router {
             Read::Operations { operations, .. } => self.scope_of(operations).map_err(NoTarget::Refused),
             Read::Scan { version, .. } if *version != self.slots.version => Err(NoTarget::SlotsMoved),
             Read::Scan { shard, count, .. } => {
-                let refuse = |why| Err(NoTarget::Refused(Refusal::Invalid(why)));
+                let refuse = |why| Err(NoTarget::Refused(Refusal::invalid(why)));
                 if self.slots.count(*shard) == 0 {
                     return refuse("no such shard");
                 }
@@ -256,7 +256,7 @@ impl Router {
         let mut shard = None;
         for operation in operations.iter() {
             if !operation.is_read() {
-                return Err(Refusal::Invalid("a write among reads"));
+                return Err(Refusal::invalid("a write among reads"));
             }
             operation.validate()?;
             let belongs = self.shard_of(operation.key());
@@ -264,7 +264,7 @@ impl Router {
                 return Err(Refusal::CrossShard);
             }
         }
-        shard.map(Scope::Shard).ok_or(Refusal::Invalid("no operations"))
+        shard.map(Scope::Shard).ok_or(Refusal::invalid("no operations"))
     }
 
     /// Handles the answer of a replica here to a read or a part of it.

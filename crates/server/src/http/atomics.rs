@@ -11,7 +11,7 @@ use bytes::Bytes;
 use hyper::Method;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tidelock_core::command::{Exchange, Read, Reply, Request, Write};
+use tidelock_core::command::{Exchange, Operation, OperationReply, Read, Reply, Request, Write};
 use tidelock_core::machine::kv::parse_number;
 use tidelock_core::types::Version;
 
@@ -72,22 +72,22 @@ async fn get<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Pr
 
 async fn exchange<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
     let ExchangeBody { value } = read_body(&mut call, r#"{"value":1}"#).await?;
-    let write = Write::Exchange { key: key.clone(), value };
-    exchanged(call.submit(Request::Write(write)).await?, &key, value)
+    let write = Write::of(&Operation::Exchange { key: &key, value });
+    exchanged(&call.submit(Request::Write(write)).await?, &key, value)
 }
 
 async fn compare_exchange<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
     let CompareExchangeBody { expected_value: expected, new_value: new } =
         read_body(&mut call, r#"{"expected_value":1,"new_value":2}"#).await?;
-    let write = Write::CompareExchange { key: key.clone(), expected, new };
-    exchanged(call.submit(Request::Write(write)).await?, &key, new)
+    let write = Write::of(&Operation::CompareExchange { key: &key, expected, new });
+    exchanged(&call.submit(Request::Write(write)).await?, &key, new)
 }
 
 /// `new_value` is the register's value afterwards, which is the old one if nothing was exchanged.
-fn exchanged(reply: Reply, key: &[u8], new: i64) -> Result<Response, Problem> {
-    let Exchange { swapped, old, .. } = match reply {
-        Reply::Exchanged(exchange) => exchange,
-        Reply::Rejected(_) => return Err(not_a_number()),
+fn exchanged(reply: &Reply, key: &[u8], new: i64) -> Result<Response, Problem> {
+    let Exchange { swapped, old, .. } = match reply.only() {
+        Some(OperationReply::Exchanged(exchange)) => exchange,
+        Some(OperationReply::Rejected(_)) => return Err(not_a_number()),
         _ => return Err(Problem::mismatched_reply()),
     };
     let mut out = format!(r#"{{"success":{swapped}"#).into_bytes();

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
-use tidelock_core::command::{Condition, Read, Reply, Request, Write};
+use tidelock_core::command::{Condition, Operation, OperationReply, Read, Reply, Request, Write};
 use tidelock_core::limits;
 use tidelock_core::types::Version;
 
@@ -63,10 +63,10 @@ async fn put<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Pr
         return Err(Problem::over_limit(ProblemKind::ValueTooLarge, "the value", limits::VALUE_BYTES_MAX));
     }
     let condition = Condition::Version(given);
-    let write = Write::Put { key: key.clone(), value: value.clone(), condition };
-    match call.submit(Request::Write(write)).await? {
-        Reply::Written { version, .. } => Ok(object(&key, version, &value)),
-        Reply::ConditionFailed { current } => {
+    let write = Write::of(&Operation::Put { key: &key, value: &value, condition });
+    match call.submit(Request::Write(write)).await?.only() {
+        Some(OperationReply::Written { version, .. }) => Ok(object(&key, version, &value)),
+        Some(OperationReply::ConditionFailed { current }) => {
             let mismatch = format!("Version mismatch ({given} != {current})");
             Ok(response::text(StatusCode::CONFLICT, mismatch))
         }

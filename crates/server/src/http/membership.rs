@@ -3,7 +3,7 @@
 //! Owns the answers: 202 with the wanted state in the terms of `/v1/cluster`, where its progress
 //! can be observed, or the registry's refusal as a problem. The core owns the steps.
 
-use tidelock_core::command::{Denial, HostChange, Reply, Request, Write};
+use tidelock_core::command::{Denial, HostChange, RegistryWrite, Reply, Request, Write};
 use tidelock_core::types::{NodeId, ShardId};
 
 use super::problem::{Problem, ProblemKind};
@@ -66,7 +66,10 @@ pub(super) async fn change_host<S: Store>(
 ) -> Result<Response, Problem> {
     service::only_posts(call.method())?;
     let node = NodeId(number("a host", raw_node)?);
-    match call.submit(Request::Write(Write::ChangeHost { node, change: verb.change() })).await? {
+    match call
+        .submit(Request::Write(Write::from(RegistryWrite::ChangeHost { node, change: verb.change() })))
+        .await?
+    {
         Reply::HostChanged => {
             Ok(response::accepted(format!(r#"{{"node":{},{}}}"#, node.0, verb.wanted()).into_bytes()))
         }

@@ -6,8 +6,7 @@
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use tidelock_core::command::{
-    Condition, Expiry, Operation, OperationReply, Operations, Read, Reply, Request, Set, SetCondition,
-    Transaction, Write,
+    Expiry, Operation, OperationReply, Read, Reply, Request, Set, SetCondition, Write,
 };
 use tidelock_core::limits;
 use tidelock_core::types::Version;
@@ -57,21 +56,23 @@ async fn put<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Pr
     let condition = conditions::of_write(call.headers())?;
     let ttl_ms = ttl::of_write(call.parameters())?;
     let value = read_value(&mut call).await?;
-    let write = match ttl_ms {
-        None => Write::Put { key, value, condition },
-        Some(ttl_ms) => put_expiring(&call, (&key, &value), condition, ttl_ms),
+    let put = match ttl_ms {
+        None => Operation::Put { key: &key, value: &value, condition },
+        Some(ttl_ms) => Operation::Set(Set {
+            key: &key,
+            value: &value,
+            condition: SetCondition::Version(condition),
+            expiry: Expiry::After(ttl_ms),
+            previous: false,
+        }),
     };
+    let write = Write::of(&put);
+    // The write holds a copy.
+    drop(value);
     let asked = call.context.clock.now();
-    let (version, created) = match call.submit(Request::Write(write)).await? {
-        Reply::Written { version, created } => (version, created),
-        Reply::ConditionFailed { current } => return Err(Problem::condition_failed(current)),
-        Reply::Operations(replies) => match replies.only() {
-            Some(OperationReply::Written { version, created }) => (version, created),
-            Some(OperationReply::ConditionFailed { current }) => {
-                return Err(Problem::condition_failed(current));
-            }
-            _ => return Err(Problem::mismatched_reply()),
-        },
+    let (version, created) = match call.submit(Request::Write(write)).await?.only() {
+        Some(OperationReply::Written { version, created }) => (version, created),
+        Some(OperationReply::ConditionFailed { current }) => return Err(Problem::condition_failed(current)),
         _ => return Err(Problem::mismatched_reply()),
     };
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
@@ -84,30 +85,13 @@ async fn put<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Pr
     ))
 }
 
-/// A write of a key that expires.
-fn put_expiring<S: Store>(
-    call: &Call<'_, S>,
-    (key, value): (&Bytes, &Bytes),
-    condition: Condition,
-    ttl_ms: u64,
-) -> Write {
-    let set = Set {
-        key,
-        value,
-        condition: SetCondition::Version(condition),
-        expiry: Expiry::After(ttl_ms),
-        previous: false,
-    };
-    let operations = Operations::of(&[Operation::Set(set)]);
-    Write::Transaction(Transaction::of(call.store().shard_of(key), operations))
-}
-
 async fn delete<S: Store>(call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
     let condition = conditions::of_write(call.headers())?;
-    match call.submit(Request::Write(Write::Delete { key, condition })).await? {
-        Reply::Deleted { .. } => Ok(response::empty(StatusCode::NO_CONTENT)),
-        Reply::NotFound => Err(Problem::key_not_found()),
-        Reply::ConditionFailed { current } => Err(Problem::condition_failed(current)),
+    let write = Write::of(&Operation::Delete { key: &key, condition });
+    match call.submit(Request::Write(write)).await?.only() {
+        Some(OperationReply::Deleted { .. }) => Ok(response::empty(StatusCode::NO_CONTENT)),
+        Some(OperationReply::Absent) => Err(Problem::key_not_found()),
+        Some(OperationReply::ConditionFailed { current }) => Err(Problem::condition_failed(current)),
         _ => Err(Problem::mismatched_reply()),
     }
 }

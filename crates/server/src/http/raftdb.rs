@@ -4,7 +4,7 @@
 //! ignored, because `curl -d` declares everything a form.
 
 use hyper::{Method, StatusCode};
-use tidelock_core::command::{Condition, Read, Reply, Request, Write};
+use tidelock_core::command::{Condition, Operation, OperationReply, Read, Reply, Request, Write};
 
 use super::native;
 use super::problem::Problem;
@@ -27,9 +27,10 @@ pub(super) async fn answer<S: Store>(mut call: Call<'_, S>, raw_key: &str) -> Re
         Method::POST | Method::PUT => {
             let key = uri::key(raw_key)?;
             let value = native::read_value(&mut call).await?;
-            let write = Write::Put { key, value, condition: Condition::Always };
-            match call.submit(Request::Write(write)).await? {
-                Reply::Written { .. } => Ok(response::empty(StatusCode::OK)),
+            let write = Write::of(&Operation::Put { key: &key, value: &value, condition: Condition::Always });
+            drop(value);
+            match call.submit(Request::Write(write)).await?.only() {
+                Some(OperationReply::Written { .. }) => Ok(response::empty(StatusCode::OK)),
                 _ => Err(Problem::mismatched_reply()),
             }
         }

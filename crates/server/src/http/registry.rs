@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 
 use hyper::StatusCode;
 use serde::Serialize;
-use tidelock_core::command::{Explained, HostRole, RegistryView, Reply, Request, ShardTags, Write};
+use tidelock_core::command::{
+    Explained, HostRole, RegistryView, RegistryWrite, Reply, Request, ShardTags, Write,
+};
 use tidelock_core::membership::Role;
 use tidelock_core::placement_policy::PlacementPolicy;
 use tidelock_core::topology;
@@ -61,7 +63,7 @@ pub(super) async fn tag<S: Store>(mut call: Call<'_, S>, raw_shard: &str) -> Res
         .map_err(|_| Problem::invalid("the body must be a JSON object of texts; null takes a tag away"))?;
     let set = tags.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
     PlacementPolicy::parse(&set.collect()).map_err(|error| Problem::invalid(error.to_string()))?;
-    let write = Write::TagShard(ShardTags { shard, tags: tags.into_iter().collect() });
+    let write = Write::from(RegistryWrite::TagShard(ShardTags { shard, tags: tags.into_iter().collect() }));
     match call.submit(Request::Write(write)).await? {
         Reply::HostChanged => Ok(response::accepted(encode(&Tagged { shard: shard.0 }))),
         Reply::Denied(denial) => Err(denied(denial)),

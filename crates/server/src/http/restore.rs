@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use tidelock_core::codec::Decoder;
-use tidelock_core::command::{ConfigRestoration, Reply, Request, Restoration, RestoredKey, RowLayout, Write};
+use tidelock_core::command::{
+    ConfigRestoration, Discard, Reply, Request, Restoration, RestoreWrite, RestoredKey, RowLayout, Write,
+};
 use tidelock_core::limits;
 use tidelock_core::machine::config;
 use tidelock_core::slots::slot_map::SlotMap;
@@ -52,7 +54,9 @@ pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, 
     let asked: Vec<_> = commands
         .into_iter()
         .map(|(shard, records)| Restoration { shard, backup, revision, records })
-        .map(|restoration| call.store().submit(Request::Write(Write::Restore(restoration))))
+        .map(|restoration| {
+            call.store().submit(Request::Write(Write::Restore(RestoreWrite::Keys(restoration))))
+        })
         .collect();
     settle(asked).await
 }
@@ -61,7 +65,10 @@ pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, 
 async fn discard_others<S: Store>(store: &S, backup: Uuid, slots: &SlotMap) -> Result<(), Problem> {
     for shard in slots.shards() {
         loop {
-            match store.submit(Request::Write(Write::DiscardRestore { shard, backup })).await {
+            match store
+                .submit(Request::Write(Write::Restore(RestoreWrite::Discard(Discard { shard, backup }))))
+                .await
+            {
                 Reply::Count(0) => break,
                 Reply::Count(_) => {}
                 reply => return Err(refusal(reply)),
@@ -89,7 +96,7 @@ async fn restore_config<S: Store>(
         };
         for shard in shards {
             let restoration = ConfigRestoration { shard, backup, block: part.clone() };
-            asked.push(store.submit(Request::Write(Write::RestoreConfig(restoration))));
+            asked.push(store.submit(Request::Write(Write::Restore(RestoreWrite::Config(restoration)))));
         }
     }
     settle(asked).await
@@ -178,7 +185,11 @@ mod tests {
         for (shard, records) in commands {
             let restoration =
                 Restoration { shard, backup: Uuid::nil(), revision: Version(200), records: records.clone() };
-            assert_eq!(Write::Restore(restoration).validate(), Ok(()), "within the limits");
+            assert_eq!(
+                Write::Restore(RestoreWrite::Keys(restoration)).validate(),
+                Ok(()),
+                "within the limits"
+            );
             let belongs = |record: &RestoredKey| SlotMap::founded(3).shard_of(slot_of(&record.key)) == shard;
             assert!(!records.is_empty() && records.iter().all(belongs));
             found.extend(records);

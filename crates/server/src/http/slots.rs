@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use hyper::Method;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tidelock_core::command::{Reply, Request, Write};
+use tidelock_core::command::{RegistryWrite, Reply, Request, Write};
 use tidelock_core::placement_policy::PlacementPolicy;
 use tidelock_core::slots::slot_set::{NoSlots, SlotSet};
 use tidelock_core::types::ShardId;
@@ -116,7 +116,7 @@ pub(super) async fn add_shard<S: Store>(mut call: Call<'_, S>) -> Result<Respons
         object(&body).ok_or_else(|| Problem::invalid(detail))?
     };
     PlacementPolicy::parse(&tags).map_err(|error| Problem::invalid(error.to_string()))?;
-    match call.submit(Request::Write(Write::AddShard { name, tags })).await? {
+    match call.submit(Request::Write(Write::from(RegistryWrite::AddShard { name, tags }))).await? {
         Reply::ShardAdded { shard } => Ok(response::accepted(encode(&ShardNumber { shard: shard.0 }))),
         Reply::Denied(denial) => Err(denied(denial)),
         _ => Err(Problem::mismatched_reply()),
@@ -129,7 +129,7 @@ pub(super) async fn remove_shard<S: Store>(call: Call<'_, S>, raw_shard: &str) -
         return Err(Problem::method_not_allowed("DELETE"));
     }
     let shard = ShardId(number("a shard", raw_shard)?);
-    match call.submit(Request::Write(Write::RemoveShard { shard })).await? {
+    match call.submit(Request::Write(Write::from(RegistryWrite::RemoveShard { shard }))).await? {
         Reply::HostChanged => Ok(response::accepted(encode(&ShardNumber { shard: shard.0 }))),
         Reply::Denied(denial) => Err(denied(denial)),
         _ => Err(Problem::mismatched_reply()),
@@ -138,7 +138,7 @@ pub(super) async fn remove_shard<S: Store>(call: Call<'_, S>, raw_shard: &str) -
 
 pub(super) async fn rebalance<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
     service::only_posts(call.method())?;
-    answer(call.submit(Request::Write(Write::Rebalance)).await?)
+    answer(call.submit(Request::Write(Write::from(RegistryWrite::Rebalance))).await?)
 }
 
 /// Moves slots to a shard. The body is `{"slots": "0-99,200"}`.
@@ -153,7 +153,7 @@ pub(super) async fn move_slots<S: Store>(
     let wanted: WantedSlots = object(&body).ok_or_else(|| Problem::invalid(detail))?;
     let slots: SlotSet =
         wanted.slots.parse().map_err(|error: NoSlots| Problem::invalid(error.to_string()))?;
-    answer(call.submit(Request::Write(Write::MoveSlots { slots, to })).await?)
+    answer(call.submit(Request::Write(Write::from(RegistryWrite::MoveSlots { slots, to }))).await?)
 }
 
 fn answer(reply: Reply) -> Result<Response, Problem> {

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
-use tidelock_core::command::{Condition, Consistency, HostInfo, Read, Write};
+use tidelock_core::command::{Condition, Consistency, HostInfo, Operation, OperationReply, Read, Write};
 use tidelock_core::deliberate::Faults;
 use tidelock_core::event::{Event, NodeOptions, OutgoingFrame, SlowRequest, Timing};
 use tidelock_core::node::Node;
@@ -97,9 +97,14 @@ fn run<F: Future<Output = ()>>(test: impl FnOnce(Worker, Remote) -> F) {
     });
 }
 
-fn put(key: impl Into<bytes::Bytes>, value: &str) -> Request {
-    let value = value.to_owned().into();
-    Request::Write(Write::Put { key: key.into(), value, condition: Condition::Always })
+fn put(key: impl AsRef<[u8]>, value: &str) -> Request {
+    let (key, value) = (key.as_ref(), value.as_bytes());
+    Request::Write(Write::of(&Operation::Put { key, value, condition: Condition::Always }))
+}
+
+/// Whether a reply says that a put happened.
+fn wrote(reply: &Reply) -> bool {
+    matches!(reply.only(), Some(OperationReply::Written { .. }))
 }
 
 fn get(key: &'static str, consistency: Consistency) -> Request {
@@ -127,7 +132,7 @@ async fn a_crowd_and_a_quiet_client<S: Store>(store: &S) {
         crowd.submit_to(put(format!("key {number}"), "value"), &mailbox, number as u64);
     }
     let reply = quiet.submit(put("quiet", "value")).await;
-    assert!(matches!(reply, Reply::Written { .. }), "{reply:?}");
+    assert!(wrote(&reply), "{reply:?}");
     let mut answered = answered(&mailbox).await;
     assert!(answered < CROWD / 4, "{answered} requests of the other client were answered before");
     while answered < CROWD {
@@ -144,7 +149,7 @@ async fn answered(mailbox: &Mailbox) -> usize {
         Poll::Ready(())
     })
     .await;
-    assert!(delivered.iter().all(|(_, reply)| matches!(reply, Reply::Written { .. })));
+    assert!(delivered.iter().all(|(_, reply)| wrote(reply)));
     delivered.len()
 }
 
@@ -167,7 +172,7 @@ fn what_waits_too_long_for_its_turn_is_refused() {
         let waiting = replies.swap_remove(CROWD / 2).await;
         assert_eq!(waiting, Reply::Refused(Refusal::Overloaded));
         let first = replies.swap_remove(0).await;
-        assert!(matches!(first, Reply::Written { .. }), "{first:?}");
+        assert!(wrote(&first), "{first:?}");
         assert!(worker.turn_gauges().expired.get() > 0);
     });
 }
@@ -177,7 +182,7 @@ fn what_one_turn_asks_crosses_as_one_batch() {
     run(|_, remote| async move {
         let keys = (0..100).map(|number| format!("key {number}"));
         let replies = all(keys.map(|key| remote.submit(put(key, "value")))).await;
-        assert!(replies.iter().all(|reply| matches!(reply, Reply::Written { .. })), "{replies:?}");
+        assert!(replies.iter().all(|reply| wrote(reply)), "{replies:?}");
         let counters = &remote.0.counters;
         assert_eq!((counters.requests.get(), counters.batches.get()), (100, 1));
         assert_eq!(remote.0.waiting.count(), 0);
@@ -187,12 +192,12 @@ fn what_one_turn_asks_crosses_as_one_batch() {
 #[test]
 fn both_workers_see_one_store() {
     run(|worker, remote| async move {
-        assert!(matches!(worker.submit(put("a", "1")).await, Reply::Written { .. }));
+        assert!(wrote(&worker.submit(put("a", "1")).await));
         for consistency in [Consistency::Linearizable, Consistency::Stale] {
             let reply = remote.submit(get("a", consistency)).await;
             assert!(matches!(&reply, Reply::Value { value, .. } if &**value == b"1"), "{reply:?}");
         }
-        assert!(matches!(remote.submit(put("a", "2")).await, Reply::Written { .. }));
+        assert!(wrote(&remote.submit(put("a", "2")).await));
         let reply = worker.submit(get("a", Consistency::Linearizable)).await;
         assert!(matches!(&reply, Reply::Value { value, .. } if &**value == b"2"), "{reply:?}");
         let (own, others) = (worker.status().await, remote.status().await);
@@ -219,7 +224,7 @@ fn replies_to_a_mailbox_keep_the_order_of_its_shard() {
         .await;
         let mut last = None;
         for ((tag, reply), expected) in found.into_iter().zip(0..) {
-            let Reply::Written { version, .. } = reply else { panic!("{reply:?}") };
+            let Some(OperationReply::Written { version, .. }) = reply.only() else { panic!("{reply:?}") };
             assert!(tag == expected && last < Some(version));
             last = Some(version);
         }
@@ -236,7 +241,7 @@ fn a_client_that_is_gone_leaves_nothing_behind() {
         let left = Rc::downgrade(&mailbox);
         drop(mailbox);
         assert_eq!(remote.0.waiting.count(), 2);
-        assert!(matches!(remote.submit(put("a", "3")).await, Reply::Written { .. }));
+        assert!(wrote(&remote.submit(put("a", "3")).await));
         assert_eq!(remote.0.waiting.count(), 0);
         assert!(left.upgrade().is_none());
     });
@@ -255,15 +260,15 @@ fn a_worker_that_ends_takes_nobody_with_it() {
             ending.hand_over();
             lost.push(receiver);
             if key == "a" {
-                assert!(matches!(remote.submit(put("c", "1")).await, Reply::Written { .. }));
+                assert!(wrote(&remote.submit(put("c", "1")).await));
             }
         }
         drop(ending);
         for receiver in lost {
             assert!(receiver.await.is_err(), "its task would say that the outcome is unknown");
         }
-        assert!(matches!(remote.submit(put("b", "1")).await, Reply::Written { .. }));
-        assert!(matches!(worker.submit(put("c", "1")).await, Reply::Written { .. }));
+        assert!(wrote(&remote.submit(put("b", "1")).await));
+        assert!(wrote(&worker.submit(put("c", "1")).await));
         let mut messages = Vec::new();
         assert!(!exchange.messages().take(&mut messages) && messages.is_empty());
     });
@@ -337,7 +342,7 @@ fn workers_on_threads_of_their_own_are_answered_once_each() {
     async fn write(remote: Remote) -> usize {
         for number in 0..REQUESTS {
             let reply = remote.submit(put(format!("key {number}"), "value")).await;
-            assert!(matches!(reply, Reply::Written { .. }), "{reply:?}");
+            assert!(wrote(&reply), "{reply:?}");
         }
         REQUESTS
     }

@@ -481,20 +481,20 @@ impl Session {
         let Some(found) = found else { return false };
         // The client may have sent UNWATCH meanwhile.
         if let Some(watched) = self.watches.iter_mut().find(|watched| watched.number == watch) {
-            watched.version = found.map_or(Seen::Unknown, Seen::At);
+            watched.version = found.as_ref().map_or(Seen::Unknown, |&version| Seen::At(version));
         }
         let mut encoder = Encoder::new(&mut self.out, self.protocol);
         match found {
             _ if !is_last => {}
             Ok(_) => encoder.ok(),
-            Err(refusal) => encoder.error(&refusal_text(refusal)),
+            Err(refusal) => encoder.error(&refusal_text(&refusal)),
         }
         true
     }
 }
 
 fn check(operation: &Operation<'_>) -> Result<(), Failure> {
-    operation.validate().map_err(|refusal| refusal_text(refusal).into())
+    operation.validate().map_err(|refusal| refusal_text(&refusal).into())
 }
 
 fn check_length(operations: &OperationsBuilder) -> Result<(), Failure> {

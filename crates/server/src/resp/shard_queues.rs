@@ -138,7 +138,7 @@ enum Done {
 }
 
 /// The result of one operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part<'a> {
     /// The operation was executed, or rejected by the state of its key.
     Reply(OperationReply<'a>),
@@ -147,7 +147,7 @@ pub enum Part<'a> {
 }
 
 /// The result of a transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Its operations were executed; their [`Part`]s follow.
     Done,
@@ -250,9 +250,7 @@ impl ShardQueues {
                 return true;
             };
             let expected_bytes = group.expected_bytes(self.value_bytes);
-            let shard = shard_queue.shard;
-            let (request, in_flight) =
-                group.into_request(shard, consistency, (values_bytes_max, expected_bytes));
+            let (request, in_flight) = group.into_request(consistency, (values_bytes_max, expected_bytes));
             self.awaited_bytes += in_flight.awaited_bytes;
             self.expected_bytes += expected_bytes;
             shard_queue.in_flight = Some(in_flight);
@@ -320,7 +318,7 @@ impl ShardQueues {
             }
             Reply::Refused(refusal) => shard_queue.done.push_back(Done::Refused { refusal, left: count }),
             _ => {
-                let refusal = Refusal::Invalid("the store answered something else");
+                let refusal = Refusal::invalid("the store answered something else");
                 shard_queue.done.push_back(Done::Refused { refusal, left: count });
             }
         }
@@ -371,7 +369,7 @@ impl ShardQueues {
                 result
             }
             Done::Refused { refusal, left } => {
-                let result = use_it(Part::Refused(*refusal));
+                let result = use_it(Part::Refused(refusal.clone()));
                 *left = left.saturating_sub(1);
                 if *left == 0 {
                     shard_queue.done.pop_front();
@@ -395,7 +393,7 @@ impl ShardQueues {
             }
             Done::Replies { .. } => return Some(Verdict::Done),
             Done::Aborted => Verdict::Aborted,
-            Done::Refused { refusal, .. } => Verdict::Refused(*refusal),
+            Done::Refused { refusal, .. } => Verdict::Refused(refusal.clone()),
         };
         shard_queue.done.pop_front();
         Some(verdict)
@@ -591,7 +589,6 @@ impl CommandBatch {
 
     fn into_request(
         self,
-        shard: ShardId,
         consistency: Consistency,
         (bytes_max, expected_bytes): (usize, usize),
     ) -> (Request, InFlight) {
@@ -611,7 +608,7 @@ impl CommandBatch {
             Request::Read { read: Read::Operations { operations, bytes_max }, consistency }
         } else {
             let watches = self.transaction.unwrap_or_default();
-            Request::Write(Write::Transaction(Transaction { shard, watches, operations }))
+            Request::Write(Write::Keys(Transaction { watches, operations }))
         };
         (request, in_flight)
     }

@@ -192,7 +192,7 @@ fn settle_exec(
     match verdict {
         Verdict::Aborted => return Encoder::new(out, style.protocol).null_array(),
         Verdict::Refused(refusal) => {
-            return Encoder::new(out, style.protocol).error(&refusal_text(refusal));
+            return Encoder::new(out, style.protocol).error(&refusal_text(&refusal));
         }
         Verdict::Done => {}
     }
@@ -230,7 +230,7 @@ impl Gathered {
         self.parts += 1;
         let reply = match part {
             Part::Refused(refusal) => {
-                self.error.get_or_insert_with(|| refusal_text(refusal));
+                self.error.get_or_insert_with(|| refusal_text(&refusal));
                 return;
             }
             Part::Reply(reply) => reply,
@@ -266,7 +266,7 @@ impl Gathered {
 impl Render {
     fn encode(self, part: Part<'_>, style: Style, encoder: &mut Encoder<'_>) {
         let reply = match part {
-            Part::Refused(refusal) => return encoder.error(&refusal_text(refusal)),
+            Part::Refused(refusal) => return encoder.error(&refusal_text(&refusal)),
             Part::Reply(OperationReply::Rejected(rejection)) => {
                 return encoder.error(rejection_text(rejection));
             }
@@ -331,7 +331,7 @@ fn expiry(reply: OperationReply<'_>, (millis, absolute): (bool, bool), now: Unix
 
 /// The error for a refusal. Clients act on its code: `CLUSTERDOWN` and `TRYAGAIN` mean that nothing
 /// was done, and many clients then retry.
-pub fn refusal_text(refusal: Refusal) -> String {
+pub fn refusal_text(refusal: &Refusal) -> String {
     let code = match refusal {
         Refusal::NoLeader => "CLUSTERDOWN",
         Refusal::Overloaded | Refusal::NotHere => "TRYAGAIN",

@@ -238,7 +238,7 @@ impl goldenscript::Runner for Runner {
                     Some("unknown-outcome") => Refusal::UnknownOutcome,
                     Some("disk-unavailable") => Refusal::DiskUnavailable,
                     Some("overloaded") => Refusal::Overloaded,
-                    Some("invalid") => Refusal::Invalid("a thing that the store does not take"),
+                    Some("invalid") => Refusal::invalid("a thing that the store does not take"),
                     other => return Err(format!("no such refusal: {other:?}").into()),
                 };
                 self.server.store.state().refusal = Some(refusal);

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 
-use tidelock_core::command::{ClusterView, Refusal, Reply, Request, Write};
+use tidelock_core::command::{ClusterView, Refusal, RegistryWrite, Reply, Request, Write};
 use tidelock_core::control::placement;
 use tidelock_core::control::registry::Registry;
 use tidelock_core::event::NodeStatus;
@@ -135,7 +135,7 @@ impl State {
     }
 
     fn answer(&mut self, request: Request) -> Reply {
-        if let Some(refusal) = self.refusal {
+        if let Some(refusal) = self.refusal.clone() {
             return Reply::Refused(refusal);
         }
         match request {
@@ -144,7 +144,7 @@ impl State {
             Request::Cluster => Reply::Cluster(self.cluster.clone()),
             Request::Registry => Reply::Registry(self.registry.view()),
             Request::Explain { shard } => {
-                let unknown = Reply::Refused(Refusal::Invalid("there is no such shard"));
+                let unknown = Reply::Refused(Refusal::invalid("there is no such shard"));
                 placement::explain(&self.registry, shard).map_or(unknown, Reply::Explained)
             }
             Request::SnapshotHere => Reply::Snapshots(vec![]),
@@ -154,7 +154,7 @@ impl State {
                         view.leader = Some(to);
                         Reply::Asked
                     }
-                    None => Reply::Refused(Refusal::Invalid("there is no such shard")),
+                    None => Reply::Refused(Refusal::invalid("there is no such shard")),
                 }
             }
         }
@@ -164,8 +164,7 @@ impl State {
     pub fn finish_moves(&mut self) {
         let moves: Vec<MigrationId> = self.registry.migrations().keys().copied().collect();
         for migration in moves {
-            self.revision += 1;
-            self.registry.finish_migration(LogIndex(self.revision), migration);
+            self.write(RegistryWrite::FinishMigration { migration }.into());
         }
     }
 
@@ -175,31 +174,9 @@ impl State {
         }
         match write {
             Write::Checkpoint { shard } => Reply::Checkpointed { index: LogIndex(100 + shard.0) },
-            Write::RegisterHost(_) | Write::JoinHost(_) => panic!("HTTP registers no hosts"),
-            Write::Assign { .. } | Write::ForgetReplica { .. } => panic!("HTTP places no replicas"),
-            Write::TagShard(tags) => {
+            Write::Registry(write) => {
                 self.revision += 1;
-                self.registry.tag_shard(LogIndex(self.revision), tags.shard, &tags.tags)
-            }
-            Write::AddShard { name, tags } => {
-                self.revision += 1;
-                self.registry.add_shard(LogIndex(self.revision), name, tags)
-            }
-            Write::RemoveShard { shard } => {
-                self.revision += 1;
-                self.registry.remove_shard(LogIndex(self.revision), shard)
-            }
-            Write::Rebalance => {
-                self.revision += 1;
-                self.registry.rebalance(LogIndex(self.revision))
-            }
-            Write::MoveSlots { slots, to } => {
-                self.revision += 1;
-                self.registry.move_slots(LogIndex(self.revision), &slots, to)
-            }
-            Write::ChangeHost { node, change } => {
-                self.revision += 1;
-                self.registry.change(LogIndex(self.revision), node, change)
+                self.registry.apply(LogIndex(self.revision), *write)
             }
             write => {
                 let now = UnixMillis(NOW.0.saturating_add_signed(self.leader_ahead_ms));

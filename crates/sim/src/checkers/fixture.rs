@@ -1,7 +1,9 @@
 //! A builder of histories of one key, in the order of real time, for the tests of the checkers.
 
 use bytes::Bytes;
-use tidelock_core::command::{Condition, Consistency, Item, Page, Read, Refusal, Reply, Request, Write};
+use tidelock_core::command::{
+    Condition, Consistency, Item, Operation, OperationReply, Page, Read, Refusal, Reply, Request, Write,
+};
 use tidelock_core::types::{NodeId, Token, Version};
 
 use crate::history::{History, Incarnation, value_of};
@@ -32,11 +34,11 @@ impl HistoryBuilder {
 
     pub fn put(&mut self, condition: Condition) -> Token {
         let value = value_of(self.history.next_token(), 20);
-        self.ask(Request::Write(Write::Put { key: KEY, value, condition }))
+        self.ask(Request::Write(Write::of(&Operation::Put { key: &KEY, value: &value, condition })))
     }
 
     pub fn delete(&mut self, condition: Condition) -> Token {
-        self.ask(Request::Write(Write::Delete { key: KEY, condition }))
+        self.ask(Request::Write(Write::of(&Operation::Delete { key: &KEY, condition })))
     }
 
     pub fn get(&mut self) -> Token {
@@ -57,15 +59,16 @@ impl HistoryBuilder {
     }
 
     pub fn written(&mut self, token: Token, version: u64, created: bool) {
-        self.answer(token, Reply::Written { version: Version(version), created });
+        self.answer(token, Reply::of(&OperationReply::Written { version: Version(version), created }));
     }
 
     pub fn deleted(&mut self, token: Token, version: u64) {
-        self.answer(token, Reply::Deleted { version: Version(version) });
+        self.answer(token, Reply::of(&OperationReply::Deleted { version: Version(version) }));
     }
 
     pub fn condition_failed(&mut self, token: Token, current: u64) {
-        self.answer(token, Reply::ConditionFailed { current: Version(current) });
+        let failed = OperationReply::ConditionFailed { current: Version(current) };
+        self.answer(token, Reply::of(&failed));
     }
 
     pub fn not_found(&mut self, token: Token) {
@@ -99,8 +102,11 @@ impl HistoryBuilder {
 
     pub fn value(&self, writer: Token) -> Bytes {
         match self.history.operation(writer).unwrap().write() {
-            Some(Write::Put { value, .. }) => value.clone(),
-            other => panic!("{writer} puts nothing: {other:?}"),
+            Some(write) => match write.only_operation() {
+                Some(Operation::Put { value, .. }) => Bytes::copy_from_slice(value),
+                other => panic!("{writer} puts nothing: {other:?}"),
+            },
+            None => panic!("{writer} is no write"),
         }
     }
 

@@ -9,7 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use tidelock_core::command::{Condition, Consistency, Page, Read, Reply, Request, Write};
+use tidelock_core::command::Operation::{Delete, Put};
+use tidelock_core::command::{Condition, Consistency, OperationReply, Page, Read, Reply, Request, Write};
 use tidelock_core::types::{Token, Version};
 
 use super::{Violation, describe};
@@ -98,8 +99,8 @@ impl Lineage {
 
 /// Translates a history.
 pub fn lineages(history: &History) -> Result<Lineages, Violation> {
-    let keys = history.operations().iter().filter_map(|operation| operation.write()?.key().cloned());
-    let keys = keys.filter(|key| !is_compound(key)).collect();
+    let writes = history.operations().iter().filter_map(Operation::write);
+    let keys = writes.filter_map(plain_write).map(|write| Bytes::copy_from_slice(write.key)).collect();
     let mut builder = Builder { history, keys, lineages: Lineages::new(), revealed: BTreeMap::new() };
     for operation in history.operations() {
         match (&operation.request, operation.reply()) {
@@ -117,6 +118,24 @@ pub fn lineages(history: &History) -> Result<Lineages, Violation> {
     builder.finish()
 }
 
+/// A put or a delete of a plain key.
+struct PlainWrite<'a> {
+    key: &'a [u8],
+    /// `None` for a delete.
+    value: Option<&'a [u8]>,
+    condition: Condition,
+}
+
+/// The put or delete of a plain key that a write consists of.
+fn plain_write(write: &Write) -> Option<PlainWrite<'_>> {
+    let (key, value, condition) = match write.only_operation()? {
+        Put { key, value, condition } => (key, Some(value), condition),
+        Delete { key, condition } => (key, None, condition),
+        _ => return None,
+    };
+    (!is_compound(key)).then_some(PlainWrite { key, value, condition })
+}
+
 struct Builder<'a> {
     history: &'a History,
     /// Every key that was ever written to, or tried to.
@@ -128,23 +147,11 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     fn write(&mut self, operation: &Operation, write: &Write) -> Result<(), Violation> {
-        let (key, condition, is_put) = match write {
-            Write::Put { key, condition, .. } => (key, *condition, true),
-            Write::Delete { key, condition } => (key, *condition, false),
-            Write::RegisterHost(_) | Write::JoinHost(_) | Write::ChangeHost { .. } => return Ok(()),
-            Write::AddShard { .. } | Write::RemoveShard { .. } => return Ok(()),
-            Write::Rebalance | Write::MoveSlots { .. } => return Ok(()),
-            Write::FinishMigration { .. } | Write::Move(_) => return Ok(()),
-            Write::Assign { .. } | Write::ForgetReplica { .. } | Write::TagShard(_) => return Ok(()),
-            // A restore in a run brings no keys; what it does to the revision shows in the versions
-            // that follow.
-            Write::Checkpoint { .. } | Write::Restore(_) | Write::DiscardRestore { .. } => return Ok(()),
-            // These concern other keys, and `operations` judges them.
-            Write::Transaction(_) | Write::Exchange { .. } | Write::CompareExchange { .. } => return Ok(()),
-            Write::Expire { .. } => return Ok(()),
-            Write::Config(_) | Write::RestoreConfig(_) => return Ok(()),
-        };
-        let lineage = self.lineages.entry(key.clone()).or_default();
+        // A restore in a run brings no keys; what it does to the revision shows in the versions that
+        // follow. Other checkers judge all other writes.
+        let Some(PlainWrite { key, value, condition }) = plain_write(write) else { return Ok(()) };
+        let is_put = value.is_some();
+        let lineage = self.lineages.entry(Bytes::copy_from_slice(key)).or_default();
         let mutation = |version, existed| Mutation {
             version,
             is_put,
@@ -154,21 +161,21 @@ impl Builder<'_> {
             invoked: operation.invoked,
             completed: operation.completed(),
         };
-        match operation.reply() {
-            Some(&Reply::Written { version, created }) if is_put => {
+        match operation.reply().map(|reply| (reply, reply.only())) {
+            Some((_, Some(OperationReply::Written { version, created }))) if is_put => {
                 lineage.mutations.push(mutation(version, Some(!created)));
             }
-            Some(&Reply::Deleted { version }) if !is_put => {
+            Some((_, Some(OperationReply::Deleted { version }))) if !is_put => {
                 lineage.mutations.push(mutation(version, Some(true)))
             }
-            Some(&Reply::ConditionFailed { current }) => {
+            Some((_, Some(OperationReply::ConditionFailed { current }))) => {
                 if condition.holds(current) {
                     let text = format!("{condition:?} is said to fail for {}", describe(key, current));
                     return Err(blame(operation, text));
                 }
                 lineage.sightings.push(sighting(operation, current, None));
             }
-            Some(Reply::NotFound) if !is_put => {
+            Some((_, Some(OperationReply::Absent))) if !is_put => {
                 if !condition.holds(Version::ABSENT) {
                     return Err(blame(operation, format!("{condition:?} is said to hold for an absent key")));
                 }
@@ -177,8 +184,8 @@ impl Builder<'_> {
             _ if operation.happened() == Happened::Unknown && !is_put => {
                 lineage.unknown_deletes.push(UnknownWrite { invoked: operation.invoked });
             }
-            None | Some(Reply::Refused(_)) => {}
-            Some(reply) => return Err(blame(operation, format!("{reply:?} answers a write"))),
+            None | Some((Reply::Refused(_), _)) => {}
+            Some((reply, _)) => return Err(blame(operation, format!("{reply:?} answers a write"))),
         }
         Ok(())
     }
@@ -248,8 +255,8 @@ impl Builder<'_> {
     ) -> Result<(), Violation> {
         let writer = token_of(value).and_then(|token| self.history.operation(token));
         let here = describe(key, version);
-        let Some((writer, Write::Put { key: put_key, value: put_value, .. })) =
-            writer.and_then(|writer| Some((writer, writer.write()?)))
+        let Some((writer, PlainWrite { key: put_key, value: Some(put_value), .. })) =
+            writer.and_then(|writer| Some((writer, plain_write(writer.write()?)?)))
         else {
             return Err(blame(reader, format!("{here} holds a value that nobody put")));
         };
@@ -266,7 +273,8 @@ impl Builder<'_> {
                 format!("{here} holds the value of {}, answered {reply:?}", writer.token),
             ));
         }
-        if let Some(&Reply::Written { version: acknowledged, .. }) = writer.reply()
+        if let Some(OperationReply::Written { version: acknowledged, .. }) =
+            writer.reply().and_then(Reply::only)
             && acknowledged != version
         {
             return Err(blame(
@@ -287,18 +295,21 @@ impl Builder<'_> {
     /// Adds the puts of unknown outcome, now that it is known which of them clients saw.
     fn finish(mut self) -> Result<Lineages, Violation> {
         for operation in self.history.operations() {
-            let Some(Write::Put { key, condition, .. }) = operation.write() else { continue };
+            let Some(PlainWrite { key, value: Some(_), condition }) = operation.write().and_then(plain_write)
+            else {
+                continue;
+            };
             if operation.happened() != Happened::Unknown {
                 continue;
             }
-            let lineage = self.lineages.entry(key.clone()).or_default();
+            let lineage = self.lineages.entry(Bytes::copy_from_slice(key)).or_default();
             match self.revealed.get(&operation.token) {
                 None => lineage.unknown_puts.push(UnknownWrite { invoked: operation.invoked }),
                 Some(&version) => lineage.mutations.push(Mutation {
                     version,
                     is_put: true,
                     existed: None,
-                    condition: *condition,
+                    condition,
                     token: operation.token,
                     invoked: operation.invoked,
                     completed: Moment::NEVER,

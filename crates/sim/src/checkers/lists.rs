@@ -143,6 +143,7 @@ mod tests {
     use crate::checkers::fixture::{HistoryBuilder, KEY, always};
     use crate::checkers::lineage::lineages;
     use crate::history::value_of;
+    use tidelock_core::command::Operation::Put;
     use tidelock_core::command::{Condition, Consistency, Item, Write};
     use tidelock_core::types::Token;
 
@@ -157,7 +158,7 @@ mod tests {
 
     fn put_other(history_builder: &mut HistoryBuilder, version: u64) -> Token {
         let value = value_of(history_builder.history.next_token(), 20);
-        let put = Write::Put { key: OTHER, value, condition: Condition::Always };
+        let put = Write::of(&Put { key: &OTHER, value: &value, condition: Condition::Always });
         let put = history_builder.ask(Request::Write(put));
         history_builder.written(put, version, true);
         put

@@ -60,7 +60,7 @@ pub fn check(history: &History, ledger: &Ledger, watchers: &[Watcher]) -> Result
 
 fn fleeting_writes(history: &History) -> impl Iterator<Item = (&Operation, &ConfigWrite)> {
     history.operations().iter().filter_map(|operation| match operation.write() {
-        Some(Write::Config(write)) if is_fleeting(&write.namespace) => Some((operation, write)),
+        Some(Write::Config(write)) if is_fleeting(&write.namespace) => Some((operation, &**write)),
         _ => None,
     })
 }

@@ -6,7 +6,8 @@
 
 use tidelock_core::command::config::{ConfigReply, Query};
 use tidelock_core::command::{
-    Condition, ConfigRead, Consistency, HostInfo, HostRole, Page, Read, Reply, Request, Write,
+    Condition, ConfigRead, Consistency, HostInfo, HostRole, Operation, OperationReply, Page, Read, Reply,
+    Request, Write,
 };
 use tidelock_core::event::PeerClock;
 use tidelock_core::limits::{CONFIG_HISTORY_REVISIONS_MAX, LIST_PAGE_ITEMS_MAX};
@@ -153,12 +154,13 @@ impl World<'_> {
         let mut last = None;
         for _ in 0..PROBES_MAX {
             let value = value_of(self.history.next_token(), 0);
-            let write = Write::Put { key: key.clone(), value, condition: Condition::Always };
+            let write = Write::of(&Operation::Put { key: &key, value: &value, condition: Condition::Always });
             let token = self.ask(node, Request::Write(write), false);
-            match self.reply(token)? {
-                Reply::Written { .. } => return Ok(()),
-                other => last = Some(other),
+            let reply = self.reply(token)?;
+            if let Some(OperationReply::Written { .. }) = reply.only() {
+                return Ok(());
             }
+            last = Some(reply);
         }
         let text = format!("node {node} does not write to shard {shard} of a healed cluster: {last:?}");
         Err(Violation::new("service", text))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tidelock_core::command::{HostInfo, Refusal, Reply, Request, ShardTags, Write};
+use tidelock_core::command::{HostInfo, Refusal, RegistryWrite, Reply, Request, ShardTags, Write};
 use tidelock_core::slots::slot_set::SlotSet;
 use tidelock_core::types::{NodeId, Token};
 use uuid::Uuid;
@@ -45,19 +45,27 @@ impl World<'_> {
         }
         let asked = *choose(&mut self.pace, &up);
         let request = match operator_action {
-            OperatorAction::Join => Request::Write(Write::JoinHost(self.candidate(index, NodeId(0)))),
-            OperatorAction::Change { node, change } => Request::Write(Write::ChangeHost { node, change }),
+            OperatorAction::Join => {
+                Request::Write(Write::from(RegistryWrite::JoinHost(self.candidate(index, NodeId(0)))))
+            }
+            OperatorAction::Change { node, change } => {
+                Request::Write(Write::from(RegistryWrite::ChangeHost { node, change }))
+            }
             OperatorAction::Tag { shard, name, value } => {
                 let tags = vec![(name.to_owned(), value.map(str::to_owned))];
-                Request::Write(Write::TagShard(ShardTags { shard, tags }))
+                Request::Write(Write::from(RegistryWrite::TagShard(ShardTags { shard, tags })))
             }
             OperatorAction::Move { node, zone } => return self.move_host(index, node, zone),
-            OperatorAction::AddShard => Request::Write(Write::AddShard { name: None, tags: BTreeMap::new() }),
-            OperatorAction::RemoveShard(shard) => Request::Write(Write::RemoveShard { shard }),
-            OperatorAction::Rebalance => Request::Write(Write::Rebalance),
+            OperatorAction::AddShard => {
+                Request::Write(Write::from(RegistryWrite::AddShard { name: None, tags: BTreeMap::new() }))
+            }
+            OperatorAction::RemoveShard(shard) => {
+                Request::Write(Write::from(RegistryWrite::RemoveShard { shard }))
+            }
+            OperatorAction::Rebalance => Request::Write(Write::from(RegistryWrite::Rebalance)),
             OperatorAction::MoveSlots { begin, end, to } => {
                 let slots = SlotSet::from(begin..end);
-                Request::Write(Write::MoveSlots { slots, to })
+                Request::Write(Write::from(RegistryWrite::MoveSlots { slots, to }))
             }
             OperatorAction::Transfer { shard, to } => Request::Transfer { shard, to },
         };

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use tidelock_core::command::{Condition, Consistency, Reply, Request, Write};
+use tidelock_core::command::{Condition, Consistency, Operation, Reply, Request, Write};
 use tidelock_core::scan::{Scan, Step};
 use tidelock_core::types::{NodeId, Token};
 
@@ -59,8 +59,12 @@ impl Scanner {
     fn write(&mut self, token: Token) -> Request {
         self.writes += 1;
         self.is_write_next = false;
-        let key = format!("scanned/{}/{}", self.number, self.writes % KEYS).into();
-        Request::Write(Write::Put { key, value: value_of(token, 0), condition: Condition::Always })
+        let key = format!("scanned/{}/{}", self.number, self.writes % KEYS);
+        Request::Write(Write::of(&Operation::Put {
+            key: key.as_bytes(),
+            value: &value_of(token, 0),
+            condition: Condition::Always,
+        }))
     }
 }
 

@@ -338,13 +338,13 @@ pub(super) fn option(decoder: &mut Decoder<'_>) -> Result<Option<u64>, DecodeErr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::Write;
-    use crate::command::layout::fixture::assert_round_trip;
+    use crate::command::write::fixture::assert_round_trip;
+    use crate::command::{RestoreWrite, Write};
     use alloc::vec;
 
     fn write(operation: ConfigOperation) -> Write {
         let stamp = Stamp { author: "ann".into(), time_ms: 1 << 40, message: "why".into() };
-        Write::Config(ConfigWrite {
+        Write::from(ConfigWrite {
             namespace: Name::new("grün").expect("a name"),
             stamp,
             expected: Some(7),
@@ -374,11 +374,11 @@ mod tests {
             write(ConfigOperation::Rollback { to: 3, item: None }),
             write(ConfigOperation::Rollback { to: 3, item: Some(Item::Container("c".into())) }),
             write(ConfigOperation::SetPolicy(Policy::default())),
-            Write::RestoreConfig(ConfigRestoration {
+            Write::Restore(RestoreWrite::Config(ConfigRestoration {
                 shard: ShardId(3),
                 backup: Uuid::from_u128(9),
                 block: Bytes::from_static(b"\0x"),
-            }),
+            })),
         ] {
             assert_round_trip(write);
         }

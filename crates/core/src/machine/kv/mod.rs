@@ -83,27 +83,6 @@ impl KeyValue {
         self.records = records.into_iter().collect();
     }
 
-    /// Stores a value without expiry, if `condition` holds.
-    pub fn put(&mut self, key: &[u8], value: &[u8], condition: Condition) -> Reply {
-        match self.put_if(key, value, condition) {
-            Ok((version, created)) => Reply::Written { version, created },
-            Err(current) => Reply::ConditionFailed { current },
-        }
-    }
-
-    /// Removes a key if `condition` holds.
-    pub fn delete(&mut self, key: &[u8], condition: Condition) -> Reply {
-        let current = self.version(key);
-        if !condition.holds(current) {
-            return Reply::ConditionFailed { current };
-        }
-        if current == Version::ABSENT {
-            return Reply::NotFound;
-        }
-        let (version, _) = self.remove(key);
-        Reply::Deleted { version }
-    }
-
     /// Stores a value without expiry, if `condition` holds. Returns the new version and whether the
     /// key is new, or else the current version as the error.
     fn put_if(&mut self, key: &[u8], value: &[u8], condition: Condition) -> Result<(Version, bool), Version> {
@@ -240,7 +219,7 @@ impl KeyValue {
                 Reply::Page(self.list(prefix, after.as_deref(), *limit, *keys_only))
             }
             Read::Config(_) | Read::ConfigNamespaces { .. } => {
-                Reply::Refused(Refusal::Invalid("read of configuration among keys"))
+                Reply::Refused(Refusal::invalid("read of configuration among keys"))
             }
         }
     }

@@ -60,14 +60,6 @@ impl KeyValue {
         Reply::Operations(replies.finish())
     }
 
-    /// Stores a number in a register, if it holds `expected` or `expected` is absent.
-    pub fn exchange(&mut self, key: &[u8], expected: Option<i64>, new: i64) -> Reply {
-        match self.swap(key, expected, new) {
-            Ok(exchange) => Reply::Exchanged(exchange),
-            Err(rejection) => Reply::Rejected(rejection),
-        }
-    }
-
     /// Executes one operation. `room` is the number of bytes that returned values of removed keys
     /// may still take.
     fn operate(

@@ -81,8 +81,8 @@ impl KeyValue {
         let ownership_filter = self.ownership_filter();
         for (looked_at, key) in self.records.from(start).map(Record::key).enumerate() {
             if looked_at == SCAN_KEYS_MAX {
-                return Reply::Refused(Refusal::Invalid(
-                    "no place of rest in 100,000 keys, which only keys chosen for it bring about; list them instead",
+                return Reply::Refused(Refusal::invalid(
+                    "100,000 keys in a row have one scan position, as only keys chosen for it do; list them instead",
                 ));
             }
             step_bytes += key.len();

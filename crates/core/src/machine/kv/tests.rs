@@ -1,9 +1,28 @@
 //! Tests of versions, conditions, restores and lists. Operations and expiry have their own tests.
 
 use super::*;
-use crate::command::RestoredKey;
+use crate::command::{Operation, OperationReply, Operations, RestoredKey, Transaction};
 use crate::types::ShardId;
 use alloc::vec;
+
+impl KeyValue {
+    /// Applies a transaction of one operation.
+    fn run(&mut self, operation: &Operation<'_>) -> Reply {
+        self.transact(&Transaction::of(Operations::of(&[*operation])), true)
+    }
+
+    pub(super) fn put(&mut self, key: &[u8], value: &[u8], condition: Condition) -> Reply {
+        self.run(&Operation::Put { key, value, condition })
+    }
+
+    pub(super) fn delete(&mut self, key: &[u8], condition: Condition) -> Reply {
+        self.run(&Operation::Delete { key, condition })
+    }
+}
+
+fn written(version: u64, created: bool) -> Reply {
+    Reply::of(&OperationReply::Written { version: Version(version), created })
+}
 
 fn get(kv: &KeyValue, key: &'static [u8]) -> Reply {
     kv.read(&Read::Get { key: Bytes::from_static(key) })
@@ -12,13 +31,16 @@ fn get(kv: &KeyValue, key: &'static [u8]) -> Reply {
 #[test]
 fn versions_rise_and_never_repeat() {
     let mut kv = KeyValue::default();
-    assert_eq!(kv.put(b"a", b"1", Condition::Always), Reply::Written { version: Version(1), created: true });
-    assert_eq!(kv.put(b"b", b"1", Condition::Always), Reply::Written { version: Version(2), created: true });
-    assert_eq!(kv.put(b"a", b"2", Condition::Always), Reply::Written { version: Version(3), created: false });
-    assert_eq!(kv.delete(b"a", Condition::Always), Reply::Deleted { version: Version(4) });
-    assert_eq!(kv.delete(b"a", Condition::Always), Reply::NotFound);
+    assert_eq!(kv.put(b"a", b"1", Condition::Always), written(1, true));
+    assert_eq!(kv.put(b"b", b"1", Condition::Always), written(2, true));
+    assert_eq!(kv.put(b"a", b"2", Condition::Always), written(3, false));
+    assert_eq!(
+        kv.delete(b"a", Condition::Always),
+        Reply::of(&OperationReply::Deleted { version: Version(4) })
+    );
+    assert_eq!(kv.delete(b"a", Condition::Always), Reply::of(&OperationReply::Absent));
     let created = kv.put(b"a", b"3", Condition::Version(Version::ABSENT));
-    assert_eq!(created, Reply::Written { version: Version(5), created: true });
+    assert_eq!(created, written(5, true));
     assert_eq!(
         get(&kv, b"a"),
         Reply::Value { version: Version(5), value: Bytes::from_static(b"3"), expires: None }
@@ -28,14 +50,14 @@ fn versions_rise_and_never_repeat() {
 #[test]
 fn a_failed_condition_changes_nothing_and_takes_no_revision() {
     let mut kv = KeyValue::default();
-    let absent = Reply::ConditionFailed { current: Version::ABSENT };
+    let absent = Reply::of(&OperationReply::ConditionFailed { current: Version::ABSENT });
     assert_eq!(kv.put(b"a", b"1", Condition::Exists), absent);
     assert_eq!(kv.put(b"a", b"1", Condition::Version(Version(7))), absent);
     assert_eq!(kv.delete(b"a", Condition::Exists), absent);
     let before = kv.digest();
     assert_eq!(before, KeyValue::default().digest());
     kv.put(b"a", b"1", Condition::Always);
-    let failed = Reply::ConditionFailed { current: Version(1) };
+    let failed = Reply::of(&OperationReply::ConditionFailed { current: Version(1) });
     assert_eq!(kv.put(b"a", b"2", Condition::Version(Version::ABSENT)), failed);
     assert_eq!(kv.delete(b"a", Condition::Version(Version(2))), failed);
     assert_eq!(
@@ -70,10 +92,10 @@ fn a_restore_keeps_versions_and_may_be_repeated() {
     assert_eq!(kv.digest(), once);
     assert_eq!(get(&kv, b"a"), Reply::Value { version: Version(3), value: old.clone(), expires: None });
     let failed = kv.put(b"a", b"2", Condition::Version(Version(2)));
-    assert_eq!(failed, Reply::ConditionFailed { current: Version(3) });
+    assert_eq!(failed, Reply::of(&OperationReply::ConditionFailed { current: Version(3) }));
     assert_eq!(kv.restore(&part), Reply::Restored, "nothing was written yet");
-    let written = kv.put(b"a", b"2", Condition::Version(Version(3)));
-    assert_eq!(written, Reply::Written { version: Version(101), created: false });
+    let reply = kv.put(b"a", b"2", Condition::Version(Version(3)));
+    assert_eq!(reply, written(101, false));
     assert_eq!(kv.restore(&part), Reply::ConditionFailed { current: Version(101) });
 }
 
@@ -117,8 +139,8 @@ fn what_another_restore_has_brought_is_discarded_in_steps() {
     assert_eq!(kv.record_count(), 0);
     assert_eq!(kv.restore(&all), Reply::ConditionFailed { current: Version(100) }, "the shard is claimed");
     assert_eq!(kv.restore(&restoration(8, 10, &[(b"a", 3)])), Reply::Restored);
-    let written = kv.put(b"a", b"2", Condition::Version(Version(3)));
-    assert_eq!(written, Reply::Written { version: Version(101), created: false }, "no version comes again");
+    let reply = kv.put(b"a", b"2", Condition::Version(Version(3)));
+    assert_eq!(reply, written(101, false), "no version comes again");
     assert!(!kv.is_of_restores());
 }
 

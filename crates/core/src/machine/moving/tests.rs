@@ -4,8 +4,8 @@
 use super::*;
 use crate::command::config::{Change, ConfigOperation, ConfigRead, Name, Query, Stamp, Value};
 use crate::command::{
-    Condition, ConfigReply, ConfigWrite, Expiry, Operation, Operations, RestoredKey, Set, SetCondition,
-    Transaction,
+    Condition, ConfigReply, ConfigWrite, Expiry, Operation, OperationReply, Operations, RestoredKey, Set,
+    SetCondition, Transaction,
 };
 use crate::machine::{Machine, Restore};
 use crate::membership::Membership;
@@ -72,7 +72,7 @@ impl World {
         if shard == RECEIVER {
             self.sent.push(step.clone());
         }
-        match self.apply(shard, Write::Move(step)) {
+        match self.apply(shard, Write::from(step)) {
             Reply::Move(reply) => reply,
             other => panic!("{other:?}"),
         }
@@ -118,21 +118,24 @@ impl World {
         match self.random.u8(..12) {
             0..6 => {
                 let write =
-                    Write::Put { key: key.clone(), value: value.clone(), condition: Condition::Always };
-                if let Some(Reply::Written { version, created }) = self.ask(&write) {
+                    Write::of(&Operation::Put { key: &key, value: &value, condition: Condition::Always });
+                let reply = self.ask(&write);
+                if let Some(OperationReply::Written { version, created }) =
+                    reply.as_ref().and_then(Reply::only)
+                {
                     self.saw(&key, version);
                     let before = self.model.insert(key, (version, value));
                     assert_eq!(before.is_none(), created);
                 }
             }
             6 | 7 => {
-                let write = Write::Delete { key: key.clone(), condition: Condition::Always };
-                match self.ask(&write) {
-                    Some(Reply::Deleted { version }) => {
+                let write = Write::of(&Operation::Delete { key: &key, condition: Condition::Always });
+                match self.ask(&write).as_ref().and_then(Reply::only) {
+                    Some(OperationReply::Deleted { version }) => {
                         self.saw(&key, version);
                         self.model.remove(&key).expect("there was one");
                     }
-                    Some(Reply::NotFound) => assert!(!self.model.contains_key(&key)),
+                    Some(OperationReply::Absent) => assert!(!self.model.contains_key(&key)),
                     _ => {}
                 }
             }
@@ -147,20 +150,20 @@ impl World {
                     previous: false,
                 };
                 let operations = Operations::of(&[Operation::Set(set)]);
-                let write = Write::Transaction(Transaction::of(ShardId(1), operations));
+                let write = Write::Keys(Transaction::of(operations));
                 // Of a key that may expire at any moment, the model keeps only the version.
                 if let Some(Reply::Operations(replies)) = self.ask(&write) {
                     let version = match replies.only() {
-                        Some(crate::command::OperationReply::Written { version, .. }) => version,
+                        Some(OperationReply::Written { version, .. }) => version,
                         other => panic!("{other:?}"),
                     };
                     self.saw(&key, version);
-                    let write = Write::Delete { key: key.clone(), condition: Condition::Always };
+                    let write = Write::of(&Operation::Delete { key: &key, condition: Condition::Always });
                     self.now += self.random.u64(..20);
                     self.expire();
-                    match self.ask(&write) {
-                        Some(Reply::Deleted { version }) => self.saw(&key, version),
-                        Some(Reply::NotFound) => {}
+                    match self.ask(&write).as_ref().and_then(Reply::only) {
+                        Some(OperationReply::Deleted { version }) => self.saw(&key, version),
+                        Some(OperationReply::Absent) => {}
                         other => assert_eq!(other, None, "owned a moment ago"),
                     }
                     self.model.remove(&key);
@@ -172,16 +175,16 @@ impl World {
                 let operations = Operations::of(
                     &[&key, &other].map(|key| Operation::Delete { key, condition: Condition::Always }),
                 );
-                let write = Write::Transaction(Transaction::of(ShardId(1), operations));
+                let write = Write::Keys(Transaction::of(operations));
                 if let Some(Reply::Operations(replies)) = self.ask(&write) {
                     for (key, reply) in [&key, &other].into_iter().zip(replies.iter()) {
                         match reply {
-                            crate::command::OperationReply::Deleted { version } => {
+                            OperationReply::Deleted { version } => {
                                 self.saw(key, version);
                                 assert!(self.model.remove(key).is_some());
                             }
                             reply => {
-                                assert_eq!(reply, crate::command::OperationReply::Absent);
+                                assert_eq!(reply, OperationReply::Absent);
                                 assert!(!self.model.contains_key(key));
                             }
                         }
@@ -207,7 +210,7 @@ impl World {
         };
         let is_delete = matches!(operation, ConfigOperation::Delete { .. });
         let write = ConfigWrite { namespace, stamp: Stamp::default(), expected: None, operation };
-        if let Some(Reply::Config(ConfigReply::Done { revision, .. })) = self.ask(&Write::Config(write)) {
+        if let Some(Reply::Config(ConfigReply::Done { revision, .. })) = self.ask(&Write::from(write)) {
             let known = self.numbers.get(&name).map_or(0, |(revision, _)| *revision);
             assert!(revision > known || is_delete, "{name} was at {known} and is at {revision}");
             self.numbers.insert(name, (revision.max(known), if is_delete { i64::MIN } else { number }));
@@ -300,7 +303,7 @@ impl World {
     fn repeat(&mut self) {
         if !self.sent.is_empty() {
             let step = self.sent[self.random.usize(..self.sent.len())].clone();
-            self.apply(RECEIVER, Write::Move(step));
+            self.apply(RECEIVER, Write::from(step));
         }
     }
 
@@ -440,7 +443,7 @@ fn a_part_of_an_older_attempt_is_not_believed() {
     let mut machine = Machine::new(ShardId(2), 3, 2);
     let slots = SlotSet::all();
     let mut step = |step| {
-        let write = Write::Move(Move { shard: ShardId(2), migration: MigrationId(1), step });
+        let write = Write::from(Move { shard: ShardId(2), migration: MigrationId(1), step });
         machine.apply(LogIndex(1), write)
     };
     let open =

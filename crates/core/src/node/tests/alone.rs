@@ -8,7 +8,7 @@ use crate::types::ReplicaId;
 /// A node of three whose log ends with a write that is not known to be committed, during a joint
 /// change.
 fn recovered() -> RecoveredShards {
-    let write = Write::Put { key: "a".into(), value: "1".into(), condition: Condition::Always };
+    let write = Write::of(&Operation::Put { key: b"a", value: b"1", condition: Condition::Always });
     let shard = crate::slots::shard_of(crate::slots::slot_of(b"a"), 2);
     let roles = [(1, None), (2, None)].map(|(founder, role)| (ReplicaId(shard.0 * 3 + founder), role));
     let joint = crate::membership::MembershipChange::Roles(roles.to_vec());
@@ -37,7 +37,7 @@ fn the_survivor_alone_votes_leads_and_knows_itself_only() {
     cluster.nodes[2] = Node::new(options(3, &founders), shards);
     cluster.tick(60);
     assert_eq!(cluster.answer(3, get("a")), value(1, "1"), "what stood in the log is true now");
-    assert!(matches!(cluster.answer(3, put("b", "1", Condition::Always)), Reply::Written { .. }));
+    assert!(wrote(&cluster.answer(3, put("b", "1", Condition::Always))));
     let Reply::Cluster(view) = cluster.answer(3, Request::Cluster) else { panic!("no view") };
     assert_eq!(view.hosts.iter().map(|host| host.info.node.0).collect::<Vec<_>>(), [3]);
     assert_eq!(view.replicas.len(), 3);

@@ -1,7 +1,7 @@
 //! Snapshots at an index that all replicas share, and snapshots of a single replica.
 
 use super::*;
-use crate::command::{Checkpoint, Restoration, RestoredKey};
+use crate::command::{Checkpoint, OperationReply, Restoration, RestoreWrite, RestoredKey};
 use crate::slots;
 
 /// A cluster of three with snapshot files.
@@ -42,7 +42,7 @@ fn a_checkpoint_makes_every_replica_report_the_same() {
         }
     }
     let refused = cluster.answer(1, checkpoint(3));
-    assert_eq!(refused, Reply::Refused(Refusal::Invalid("no such shard")));
+    assert_eq!(refused, Reply::Refused(Refusal::invalid("no such shard")));
 }
 
 #[test]
@@ -120,7 +120,12 @@ fn a_restore_goes_to_the_shard_that_it_names_and_belongs_to() {
             expires: None,
         };
         let (backup, revision) = (Uuid::from_u128(1), Version(100));
-        Write::Restore(Restoration { shard: ShardId(shard), backup, revision, records: alloc::vec![record] })
+        Write::Restore(RestoreWrite::Keys(Restoration {
+            shard: ShardId(shard),
+            backup,
+            revision,
+            records: alloc::vec![record],
+        }))
     };
     let shard = slots::shard_of(slots::slot_of(b"a"), 2).0;
     for (shard, reply) in [
@@ -134,7 +139,7 @@ fn a_restore_goes_to_the_shard_that_it_names_and_belongs_to() {
         assert_eq!(cluster.answer(node, get("a")), value(5, "old"));
     }
     let written = cluster.answer(2, put("a", "new", Condition::Version(Version(5))));
-    assert_eq!(written, Reply::Written { version: Version(101), created: false });
+    assert_eq!(written, Reply::of(&OperationReply::Written { version: Version(101), created: false }));
     let late = cluster.answer(3, Request::Write(restore(shard)));
     assert_eq!(late, Reply::ConditionFailed { current: Version(101) });
 }

@@ -23,7 +23,7 @@ fn elected() -> Cluster {
 }
 
 fn write(operation: Operation<'_>) -> Request {
-    Request::Write(Write::Transaction(Transaction::of(shard(), Operations::of(&[operation]))))
+    Request::Write(Write::Keys(Transaction::of(Operations::of(&[operation]))))
 }
 
 fn lock(expiry: Expiry) -> Request {

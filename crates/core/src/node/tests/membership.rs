@@ -1,7 +1,7 @@
 //! Hosts join, vote, are drained and leave, over a perfect network and disk.
 
 use super::*;
-use crate::command::{Denial, HostChange, HostInfo};
+use crate::command::{Denial, HostChange, HostInfo, RegistryWrite};
 
 impl Cluster {
     /// Adds a node with an empty disk. Returns its node number.
@@ -18,7 +18,8 @@ impl Cluster {
             tags: BTreeMap::new(),
         };
         let asked = self.nodes.iter().position(|node| !node.status().removed).expect("a member");
-        let token = self.ask(asked as u64 + 1, Request::Write(Write::JoinHost(info.clone())));
+        let token =
+            self.ask(asked as u64 + 1, Request::Write(Write::from(RegistryWrite::JoinHost(info.clone()))));
         let Some(Reply::Joined { node, replica }) = self.replies.remove(&token) else { panic!("not joined") };
         assert_eq!(node.0 as usize, self.nodes.len() + 1);
         let founders = self.nodes[0].options.founders.clone();
@@ -38,7 +39,10 @@ impl Cluster {
     }
 
     fn change(&mut self, asked: u64, node: u64, change: HostChange) -> Reply {
-        let token = self.ask(asked, Request::Write(Write::ChangeHost { node: NodeId(node), change }));
+        let token = self.ask(
+            asked,
+            Request::Write(Write::from(RegistryWrite::ChangeHost { node: NodeId(node), change })),
+        );
         self.tick(1);
         self.replies.remove(&token).expect("answered")
     }
@@ -71,7 +75,7 @@ fn a_host_joins_follows_votes_and_answers() {
     assert_eq!(cluster.answer(4, stale), value(1, "1"), "it follows at once");
     assert_eq!(cluster.answer(4, get("a")), value(1, "1"));
     assert_eq!(cluster.voters(4), [1, 2, 3]);
-    assert!(matches!(cluster.answer(4, put("b", "1", Condition::Always)), Reply::Written { .. }));
+    assert!(wrote(&cluster.answer(4, put("b", "1", Condition::Always))));
     assert_eq!(cluster.change(2, 4, HostChange::Vote), Reply::HostChanged);
     cluster.tick(50);
     assert_eq!(cluster.voters(1), [1, 2, 3, 4]);
@@ -94,7 +98,7 @@ fn a_dead_host_is_replaced() {
     assert_eq!(hosts, [1, 2, 4], "what was removed is not shown");
     cluster.kill(1);
     cluster.tick(60);
-    assert!(matches!(cluster.answer(4, put("a", "2", Condition::Always)), Reply::Written { .. }));
+    assert!(wrote(&cluster.answer(4, put("a", "2", Condition::Always))));
     assert_eq!(
         cluster.nodes[1].host_entry(NodeId(3)).map(|host_entry| host_entry.standing),
         Some(HostRole::Removed)
@@ -108,9 +112,15 @@ fn a_host_is_not_removed_while_those_who_stay_could_not_agree() {
     let (other, dead) = (leader % 3 + 1, (leader + 1) % 3 + 1);
     cluster.kill(dead);
     // At once, so that only the lost connection shows that the third node is dead.
-    cluster.ask(leader, Request::Write(Write::ChangeHost { node: NodeId(other), change: HostChange::Leave }));
+    cluster.ask(
+        leader,
+        Request::Write(Write::from(RegistryWrite::ChangeHost {
+            node: NodeId(other),
+            change: HostChange::Leave,
+        })),
+    );
     cluster.tick(100);
-    assert!(matches!(cluster.answer(leader, put("a", "1", Condition::Always)), Reply::Written { .. }));
+    assert!(wrote(&cluster.answer(leader, put("a", "1", Condition::Always))));
     assert_eq!(cluster.voters(leader), [1, 2, 3]);
 }
 
@@ -125,7 +135,7 @@ fn a_leader_that_is_removed_hands_over_and_is_told() {
     let mut expected = alloc::vec![1, 2, 3];
     expected.retain(|&node| node != leader);
     assert_eq!(cluster.voters(other), expected);
-    assert!(matches!(cluster.answer(other, put("a", "1", Condition::Always)), Reply::Written { .. }));
+    assert!(wrote(&cluster.answer(other, put("a", "1", Condition::Always))));
     let back = cluster.change(other, leader, HostChange::Vote);
     assert_eq!(back, Reply::Denied(Denial::HostRemoved));
 }
@@ -143,7 +153,7 @@ fn the_last_voter_stays_and_unknown_hosts_are_told_apart() {
     cluster.tick(100);
     assert_eq!(cluster.voters(2), [2]);
     assert!(cluster.nodes[0].status().removed);
-    assert!(matches!(cluster.answer(2, put("a", "1", Condition::Always)), Reply::Written { .. }));
+    assert!(wrote(&cluster.answer(2, put("a", "1", Condition::Always))));
 }
 
 #[test]

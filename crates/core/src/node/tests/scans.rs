@@ -15,7 +15,8 @@ fn a_step_of_a_scan_is_not_judged_by_a_later_map() {
     cluster.kill(3);
     cluster.tick(100);
     let slots = SlotSet::all();
-    let token = cluster.ask(1, Request::Write(Write::MoveSlots { slots, to: ShardId(1) }));
+    let token =
+        cluster.ask(1, Request::Write(Write::from(RegistryWrite::MoveSlots { slots, to: ShardId(1) })));
     cluster.tick(50);
     assert!(matches!(cluster.replies.remove(&token), Some(Reply::Moving { moves: 1, .. })));
     assert_eq!(cluster.nodes[0].slot_map().shards(), [ShardId(1)]);

@@ -63,7 +63,7 @@ fn writes_for_a_frozen_leader_are_held_for_the_next_one() {
     cluster.tick(3 * ELECTION_TICKS);
     let survivor = leader % 3 + 1;
     let reply = cluster.answer(survivor, put("a", "1", Condition::Always));
-    assert_eq!(reply, Reply::Written { version: Version(1), created: true });
+    assert_eq!(reply, Reply::of(&OperationReply::Written { version: Version(1), created: true }));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn requests_that_take_long_are_told_with_what_held_them() {
     cluster.ask(asked, get("a"));
     cluster.tick(REQUEST_TICKS);
     let told: Vec<_> =
-        cluster.slow.iter().map(|(node, slow)| (*node, slow.kind, slow.peer, slow.refusal)).collect();
+        cluster.slow.iter().map(|(node, slow)| (*node, slow.kind, slow.peer, slow.refusal.clone())).collect();
     let (held_by, unknown, none) =
         (Some(NodeId(leader)), Some(Refusal::UnknownOutcome), Some(Refusal::NoLeader));
     assert_eq!(told, [(asked, "write", held_by, unknown), (asked, "read", None, none)]);

@@ -87,10 +87,10 @@ fn a_lone_node_refuses_writes_at_once_serves_reads_and_resumes() {
     }
     assert!(cluster.nodes[0].status().disk_stalled && cluster.leads(1));
     cluster.recover(1);
-    assert!(matches!(cluster.replies.remove(&in_flight), Some(Reply::Written { .. })));
+    assert!(cluster.replies.remove(&in_flight).as_ref().is_some_and(wrote));
     assert_eq!(
         cluster.answer(1, put("a", "4", Condition::Version(Version(2)))),
-        Reply::Written { version: Version(3), created: false }
+        Reply::of(&OperationReply::Written { version: Version(3), created: false })
     );
     assert_eq!(cluster.nodes[0].status().counters.refused_disk_unavailable, 3);
 }
@@ -134,12 +134,12 @@ fn a_leader_on_a_stalled_disk_hands_over_and_the_cluster_goes_on() {
     assert!(!cluster.leads(leader), "every shard is handed over, not only the one that was written to");
     for node in 1..=3 {
         let written = cluster.answer(node, put("a", "3", Condition::Always));
-        assert!(matches!(written, Reply::Written { .. }), "node {node}: {written:?}");
+        assert!(wrote(&written), "node {node}: {written:?}");
     }
     cluster.tick(100);
     assert!(!cluster.leads(leader), "nor does it stand for election");
     let in_flight = cluster.replies.remove(&in_flight);
-    assert!(matches!(in_flight, Some(Reply::Written { .. })), "two disks have it: {in_flight:?}");
+    assert!(in_flight.as_ref().is_some_and(wrote), "two disks have it: {in_flight:?}");
     assert_eq!(cluster.answer(leader, get("a")), DISK_UNAVAILABLE, "the others have gone on without it");
     cluster.recover(leader);
     cluster.tick(30);
@@ -167,7 +167,7 @@ fn with_all_disks_stalled_leaders_stay_and_serve_reads() {
         cluster.recover(node);
     }
     for node in 1..=3 {
-        assert!(matches!(cluster.answer(node, put("a", "3", Condition::Always)), Reply::Written { .. }));
+        assert!(wrote(&cluster.answer(node, put("a", "3", Condition::Always))));
     }
     cluster.tick(5);
     cluster.assert_converged();
@@ -180,7 +180,7 @@ fn a_leader_refuses_what_a_majority_could_not_write_down() {
     let leader = cluster.leader(shard_of("a"));
     let followers: Vec<u64> = (1..=3).filter(|&node| node != leader).collect();
     cluster.stall(followers[0]);
-    assert!(matches!(cluster.answer(leader, put("a", "1", Condition::Always)), Reply::Written { .. }));
+    assert!(wrote(&cluster.answer(leader, put("a", "1", Condition::Always))));
     cluster.stall(followers[1]);
     assert_eq!(cluster.nodes[leader as usize - 1].status().peers_stalled.len(), 2);
     for node in 1..=3 {
@@ -189,7 +189,7 @@ fn a_leader_refuses_what_a_majority_could_not_write_down() {
     assert_eq!(cluster.answer(leader, get("a")), value(1, "1"));
     cluster.recover(followers[1]);
     cluster.tick(2);
-    assert!(matches!(cluster.answer(leader, put("a", "3", Condition::Always)), Reply::Written { .. }));
+    assert!(wrote(&cluster.answer(leader, put("a", "3", Condition::Always))));
     cluster.recover(followers[0]);
     cluster.tick(10);
     cluster.assert_converged();
@@ -207,7 +207,7 @@ fn a_stalled_follower_holds_nothing_in_memory_that_its_disk_does_not() {
     };
     let before = last(&cluster);
     for _ in 0..50 {
-        assert!(matches!(cluster.answer(leader, put("a", "1", Condition::Always)), Reply::Written { .. }));
+        assert!(wrote(&cluster.answer(leader, put("a", "1", Condition::Always))));
         cluster.tick(2);
     }
     assert_eq!(last(&cluster), before);
@@ -289,11 +289,11 @@ fn a_replica_whose_vote_would_wait_for_the_disk_does_not_vote() {
     cluster.recover(follower);
     cluster.tick(100);
     assert!(leads(&cluster) || cluster.leads(follower));
-    assert!(matches!(cluster.answer(other, put("a", "2", Condition::Always)), Reply::Written { .. }));
+    assert!(wrote(&cluster.answer(other, put("a", "2", Condition::Always))));
 }
 
 fn is_written(reply: &Reply) -> bool {
-    matches!(reply, Reply::Written { .. })
+    wrote(reply)
 }
 
 #[test]
@@ -425,7 +425,7 @@ fn a_forwarded_write_is_acknowledged_before_the_own_replica_shows_it() {
     let asked = leader % 3 + 1;
     cluster.stall(asked);
     let written = cluster.answer(asked, put("a", "2", Condition::Always));
-    assert_eq!(written, Reply::Written { version: Version(2), created: false });
+    assert_eq!(written, Reply::of(&OperationReply::Written { version: Version(2), created: false }));
     assert_eq!(
         cluster.answer(asked, stale()),
         value(1, "1"),

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::format::{CHUNK_HEADER_BYTES, HEADER_BYTES};
 use super::*;
 use crate::codec::Decoder;
-use crate::command::{Condition, HostInfo, RestoredKey, RowLayout, Write};
+use crate::command::{Condition, HostInfo, Operation, RegistryWrite, RestoredKey, RowLayout, Write};
 use crate::limits;
 use crate::machine::Machine;
 use crate::membership::Membership;
@@ -45,7 +45,7 @@ fn keys_of(count: u64, value_bytes: usize) -> Vec<RestoredKey> {
 fn machine_of(shard: u64, keys: &[RestoredKey]) -> Machine {
     let mut machine = Machine::new(ShardId(shard), 3, 4);
     for RestoredKey { key, value, .. } in keys {
-        let put = Write::Put { key: key.clone(), value: value.clone(), condition: Condition::Always };
+        let put = Write::of(&Operation::Put { key: &key, value: &value, condition: Condition::Always });
         machine.apply(LogIndex(1), put);
     }
     machine
@@ -62,7 +62,7 @@ fn registry() -> Machine {
         resp_cluster_address: alloc::string::String::new(),
         tags: alloc::collections::BTreeMap::new(),
     };
-    machine.apply(LogIndex(3), Write::RegisterHost(host));
+    machine.apply(LogIndex(3), Write::from(RegistryWrite::RegisterHost(host)));
     machine
 }
 

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 
 use super::*;
-use crate::command::{Condition, Write};
+use crate::command::{Condition, Operation, Write};
 use crate::machine::Machine;
 use crate::membership::Membership;
 use crate::storage::memory_disk::{Crash, MemoryDisk};
@@ -22,7 +22,10 @@ fn machine(seed: u64, kilobytes: u64) -> Machine {
     for key in 0..kilobytes {
         let key = Bytes::copy_from_slice(&key.to_be_bytes());
         let value = Bytes::from(vec![seed as u8; 1000]);
-        machine.apply(LogIndex(1), Write::Put { key, value, condition: Condition::Always });
+        machine.apply(
+            LogIndex(1),
+            Write::of(&Operation::Put { key: &key, value: &value, condition: Condition::Always }),
+        );
     }
     machine
 }

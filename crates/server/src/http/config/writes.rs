@@ -77,7 +77,7 @@ pub(super) async fn submit<S: Store>(
         let max = limits::CONFIG_MESSAGE_CHARACTERS_MAX;
         return Err(ApiError::invalid(format!("message is longer than {max} characters")));
     }
-    let write = Write::Config(ConfigWrite { namespace, stamp, expected, operation });
+    let write = Write::from(ConfigWrite { namespace, stamp, expected, operation });
     match store.submit(Request::Write(write)).await {
         Reply::Config(ConfigReply::Done { revision, changed }) => Ok((revision, changed)),
         Reply::Config(ConfigReply::Failed(error)) => Err(error.into()),

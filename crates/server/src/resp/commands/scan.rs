@@ -232,7 +232,7 @@ pub(super) fn consistency(session: &Session) -> Consistency {
 /// The error for a reply that is not an answer.
 pub(super) fn failure(reply: Reply) -> Failure {
     match reply {
-        Reply::Refused(refusal) => refusal_text(refusal).into(),
+        Reply::Refused(refusal) => refusal_text(&refusal).into(),
         _ => "ERR the store answered something else".into(),
     }
 }

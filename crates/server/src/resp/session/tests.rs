@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use tidelock_core::command::{Condition, OperationRepliesBuilder, Write};
+use tidelock_core::command::{Condition, Operation, OperationRepliesBuilder, OperationReply, Write};
 use tidelock_core::control::registry::Registry;
 use tidelock_core::event::NodeStatus;
 use tidelock_core::slots::slot_map::SlotMap;
@@ -79,7 +79,7 @@ fn submitted(session: &mut Session) -> Vec<(u64, usize)> {
         true,
         |_, _| true,
         |request, shard_queue| {
-            let Request::Write(Write::Transaction(transaction)) = request else { panic!("{request:?}") };
+            let Request::Write(Write::Keys(transaction)) = request else { panic!("{request:?}") };
             found.push((shard_queue, transaction.operations.len()));
         },
     );

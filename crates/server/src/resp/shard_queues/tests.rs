@@ -1,7 +1,7 @@
 //! Order, grouping and limits of shard queues, without a store.
 
 use super::*;
-use tidelock_core::command::{Condition, OperationRepliesBuilder};
+use tidelock_core::command::{Condition, Operation, OperationRepliesBuilder, OperationReply};
 use tidelock_core::types::Version;
 
 const SHARD: ShardId = ShardId(1);
@@ -30,7 +30,7 @@ fn next(shard_queues: &mut ShardQueues) -> Option<(usize, bool)> {
     assert!(requests.len() <= 1, "one command a shard queue");
     requests.pop().map(|request| match request {
         Request::Read { read: Read::Operations { operations, .. }, .. } => (operations.len(), true),
-        Request::Write(Write::Transaction(transaction)) => (transaction.operations.len(), false),
+        Request::Write(Write::Keys(transaction)) => (transaction.operations.len(), false),
         other => panic!("{other:?}"),
     })
 }
@@ -330,7 +330,7 @@ fn next_keys(shard_queues: &mut ShardQueues) -> Vec<Vec<u8>> {
     assert_eq!(requests.len(), 1, "one command a shard queue");
     let operations = match requests.pop() {
         Some(Request::Read { read: Read::Operations { operations, .. }, .. }) => operations,
-        Some(Request::Write(Write::Transaction(transaction))) => transaction.operations,
+        Some(Request::Write(Write::Keys(transaction))) => transaction.operations,
         other => panic!("{other:?}"),
     };
     operations.iter().map(|operation| operation.key().to_vec()).collect()
@@ -422,12 +422,14 @@ fn a_high_number_of_a_shard_takes_no_more_room_than_a_low_one() {
         (None, Consistency::Linearizable),
         |_, _| true,
         |request, shard_queue| match request {
-            Request::Write(Write::Transaction(transaction)) => asked.push((transaction.shard.0, shard_queue)),
+            Request::Write(Write::Keys(transaction)) => {
+                asked.push((transaction.operations.len(), shard_queue))
+            }
             other => panic!("{other:?}"),
         },
     );
     asked.sort_unstable();
-    assert_eq!(asked, [(7, 7), (1 << 40, 514), (u64::MAX, 513)]);
+    assert_eq!(asked, [(1, 7), (1, 514), (2, 513)]);
     shard_queues.complete(514, replies(&[None]));
     assert_eq!(shard_queues.take(514, |_| ()), Some(()));
 }

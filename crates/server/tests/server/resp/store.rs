@@ -1,14 +1,15 @@
 //! A store in memory of four shards, each the real state machine, which can be set to refuse or to
 //! be silent.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tidelock_core::command::migration::{Move, MoveReply, MoveStep};
 use tidelock_core::command::{
-    ClusterView, HostInfo, HostRole, HostView, Page, Read, Refusal, ReplicaView, Reply, Request, ShardView,
-    Target, Write,
+    CheckedWrite, ClusterView, HostInfo, HostRole, HostView, Page, Read, Refusal, ReplicaView, Reply,
+    Request, ShardView, Write,
 };
 use tidelock_core::control::registry::Registry;
 use tidelock_core::event::{NodeStatus, ShardStatus};
@@ -177,7 +178,7 @@ impl State {
     }
 
     fn step(&mut self, (migration, shard): (MigrationId, ShardId), step: MoveStep) -> MoveReply {
-        let reply = self.machine(shard).apply(LogIndex(1), Write::Move(Move { shard, migration, step }));
+        let reply = self.machine(shard).apply(LogIndex(1), Write::from(Move { shard, migration, step }));
         let Reply::Move(reply) = reply else { panic!("{reply:?}") };
         assert_ne!(reply, MoveReply::Outdated);
         reply
@@ -188,39 +189,24 @@ impl State {
     }
 
     /// The shard of several keys, if they are all in one now.
-    fn shard_of_all<'a>(&self, mut keys: impl Iterator<Item = &'a [u8]>) -> Result<ShardId, Refusal> {
-        let shard = self.shard_of(keys.next().expect("a key"));
-        keys.all(|key| self.shard_of(key) == shard).then_some(shard).ok_or(Refusal::CrossShard)
-    }
-
     fn machine(&mut self, shard: ShardId) -> &mut Machine {
         &mut self.machines[shard.0 as usize - 1]
     }
 
     fn answer(&mut self, request: Request) -> Reply {
         self.commands += 1;
-        if let Some(refusal) = self.refusal {
+        if let Some(refusal) = self.refusal.clone() {
             return Reply::Refused(refusal);
         }
         match request {
             Request::Cluster => Reply::Cluster(cluster()),
-            Request::Write(mut write) => {
-                if let Err(refusal) = write.validate() {
-                    return Reply::Refused(refusal);
+            Request::Write(write) => match CheckedWrite::new(write, |key| self.shard_of(key)) {
+                Ok(checked) => {
+                    let write = checked.write().at(self.leader_time());
+                    self.machine(checked.shard()).apply(LogIndex(1), write)
                 }
-                if let Write::Transaction(transaction) = &mut write {
-                    match self.shard_of_all(transaction.keys()) {
-                        Ok(shard) => transaction.shard = shard,
-                        Err(refusal) => return Reply::Refused(refusal),
-                    }
-                }
-                let shard = match write.target() {
-                    Target::Key(key) => self.shard_of(key),
-                    Target::Shard(shard) => shard,
-                };
-                let now = self.leader_time();
-                self.machine(shard).apply(LogIndex(1), write.at(now))
-            }
+                Err(refusal) => Reply::Refused(refusal),
+            },
             Request::Read { read: read @ Read::List { .. }, .. } => {
                 let mut items = Vec::new();
                 for machine in &self.machines {
@@ -241,9 +227,11 @@ impl State {
                     }
                     Read::Scan { shard, .. } => *shard,
                     Read::Operations { operations, .. } => {
-                        match self.shard_of_all(operations.iter().map(|operation| operation.key())) {
-                            Ok(shard) => shard,
-                            Err(refusal) => return Reply::Refused(refusal),
+                        let shards: BTreeSet<ShardId> =
+                            operations.iter().map(|operation| self.shard_of(operation.key())).collect();
+                        match shards.first() {
+                            Some(shard) if shards.len() == 1 => *shard,
+                            _ => return Reply::Refused(Refusal::CrossShard),
                         }
                     }
                     other => panic!("{other:?} is not asked over this protocol"),

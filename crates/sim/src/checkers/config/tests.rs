@@ -45,7 +45,7 @@ impl HistoryBuilder {
         let stamp = Stamp { author: self.history.next_token().0.to_string().into(), ..Stamp::default() };
         let changes = vec![Change::PutPair { key: "p".into(), value: Value::Int(number), retype: false }];
         let operation = ConfigOperation::Publish { changes, create: false };
-        self.ask(Request::Write(Write::Config(ConfigWrite {
+        self.ask(Request::Write(Write::from(ConfigWrite {
             namespace: name(),
             stamp,
             expected: None,
@@ -233,7 +233,7 @@ fn a_pair_that_did_not_keep_its_datatype_is_noticed() {
             create: false,
         };
         let write = ConfigWrite { namespace: name(), stamp: stamp.clone(), expected: None, operation };
-        history_builder.ask(Request::Write(Write::Config(write)));
+        history_builder.ask(Request::Write(write.into()));
         history_builder.done(token, 3);
         let change = ChangeView {
             item: Item::Pair("p".into()),

@@ -48,7 +48,7 @@ impl HistoryBuilder {
     /// A client requests a change.
     fn asks(&mut self, operation: ConfigOperation) -> (Token, Write) {
         let stamp = Stamp { author: self.history.next_token().0.to_string().into(), ..Stamp::default() };
-        let write = Write::Config(ConfigWrite { namespace: name(), stamp, expected: None, operation });
+        let write = Write::from(ConfigWrite { namespace: name(), stamp, expected: None, operation });
         (self.invoke(Request::Write(write.clone())), write)
     }
 

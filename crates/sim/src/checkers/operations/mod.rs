@@ -41,7 +41,7 @@ pub fn check(history: &History, ledger: &Ledger) -> Result<(), Violation> {
     let mut done = BTreeMap::new();
     // While slots move, the states of a key are in several logs.
     let is_moving =
-        ledger.shards().any(|(_, writes)| writes.iter().any(|write| matches!(write, Write::Move(_))));
+        ledger.shards().any(|(_, writes)| writes.iter().any(|write| matches!(write, Write::Slots(_))));
     for (shard, writes) in ledger.shards() {
         let judged = judge_writes(history, ledger, (shard, writes))?;
         if !is_moving {
@@ -134,7 +134,7 @@ fn judge_writes(
 
 /// Whether a command holds a time to live instead of the time at which it ends.
 fn is_relative(write: &Write) -> bool {
-    let Write::Transaction(transaction) = write else { return false };
+    let Write::Keys(transaction) = write else { return false };
     transaction.operations.iter().any(|operation| {
         matches!(operation, Asked::ExpireAfter { .. } | Asked::Set(Set { expiry: Expiry::After(_), .. }))
     })
@@ -144,7 +144,7 @@ fn is_relative(write: &Write) -> bool {
 /// `by_leader` says whether the clock of the leader that proposed it showed a time.
 fn is_same(asked: &Write, logged: &Write, by_leader: &impl Fn(UnixMillis) -> bool) -> bool {
     match (asked, logged) {
-        (Write::Transaction(asked), Write::Transaction(logged)) => {
+        (Write::Keys(asked), Write::Keys(logged)) => {
             let (asked, watches) = (&asked.operations, asked.watches == logged.watches);
             let pairs = asked.iter().zip(logged.operations.iter());
             watches

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use tidelock_core::command::{
     Condition, Exchange, Expiry, ExpiryCondition, Move, MoveStep, Operation, OperationRepliesBuilder,
-    OperationReply, Refusal, Rejection, Reply, Set, SetCondition, Write,
+    OperationReply, Refusal, Rejection, Reply, RestoreWrite, Set, SetCondition, Write,
 };
 use tidelock_core::machine::config::Config;
 use tidelock_core::slots::slot_set::SlotSet;
@@ -56,28 +56,23 @@ impl Model {
             return Some(Reply::Refused(Refusal::NotHere));
         }
         match write {
-            Write::Move(step) => self.step(step),
-            Write::Put { key, value, condition } => {
-                let put = Operation::Put { key, value, condition: *condition };
-                self.operate(&put);
-            }
-            Write::Delete { key, condition } => {
-                self.operate(&Operation::Delete { key, condition: *condition });
-            }
+            Write::Slots(step) => self.step(step),
             Write::Config(write) => {
-                self.config.apply(write.clone());
+                self.config.apply((**write).clone());
             }
-            Write::Restore(restoration)
+            Write::Restore(RestoreWrite::Keys(restoration))
                 if (self.restoring == Some(restoration.backup) || self.revision == 0)
                     && self.config.is_pristine() =>
             {
                 self.restoring = Some(restoration.backup);
                 self.revision = self.revision.max(restoration.revision.0);
             }
-            Write::DiscardRestore { backup, .. } if self.restoring.is_some() && self.config.is_pristine() => {
-                self.restoring = Some(*backup);
+            Write::Restore(RestoreWrite::Discard(discard))
+                if self.restoring.is_some() && self.config.is_pristine() =>
+            {
+                self.restoring = Some(discard.backup);
             }
-            Write::Transaction(transaction) => {
+            Write::Keys(transaction) => {
                 for watch in &transaction.watches {
                     let current = self.version(&watch.key);
                     if current != watch.version {
@@ -89,10 +84,6 @@ impl Model {
                     self.answer(&operation, &mut replies);
                 }
                 return Some(Reply::Operations(replies.finish()));
-            }
-            Write::Exchange { key, value } => return Some(self.exchange(key, None, *value)),
-            Write::CompareExchange { key, expected, new } => {
-                return Some(self.exchange(key, Some(*expected), *new));
             }
             Write::Expire { now, limit, .. } => self.expire(*now, *limit),
             _ => {}
@@ -232,14 +223,6 @@ impl Model {
         Ok(Exchange { swapped: true, old, version })
     }
 
-    fn exchange(&mut self, key: &[u8], expected: Option<i64>, new: i64) -> Reply {
-        self.swap(key, expected, new).map_or_else(Reply::Rejected, Reply::Exchanged)
-    }
-
-    fn operate(&mut self, operation: &Operation<'_>) {
-        self.answer(operation, &mut OperationRepliesBuilder::default());
-    }
-
     fn answer(&mut self, operation: &Operation<'_>, replies: &mut OperationRepliesBuilder) {
         let before = self.keys.get(operation.key()).cloned();
         let current = self.version(operation.key());
@@ -330,9 +313,9 @@ impl Model {
 /// The keys and namespaces of a command.
 fn keys_of(write: &Write) -> Vec<Bytes> {
     match write {
-        Write::Transaction(transaction) => transaction.keys().map(Bytes::copy_from_slice).collect(),
+        Write::Keys(transaction) => transaction.keys().map(Bytes::copy_from_slice).collect(),
         Write::Config(write) => vec![write.namespace.routing_key().clone()],
-        write => write.key().cloned().into_iter().collect(),
+        _ => Vec::new(),
     }
 }
 

@@ -26,7 +26,7 @@ impl Run {
         let token = self.history_builder.history.next_token();
         let mark = format!("{{0}}#{}", token.0);
         let operations = Operations::of(&[operation, Asked::Describe { key: mark.as_bytes() }]);
-        let write = Write::Transaction(Transaction::of(SHARD, operations));
+        let write = Write::Keys(Transaction::of(operations));
         assert_eq!(self.history_builder.ask(Request::Write(write.clone())), token);
         (token, write)
     }
@@ -208,10 +208,10 @@ fn a_time_to_live_by_another_clock_than_the_leaders_is_noticed() {
         for (proposed, is_fine) in [(1_000, true), (61_000, false), (1_001, false)] {
             let mut run = Run { clocks: vec![(1, 1_000), (2, 61_000)], ..Run::default() };
             let (_, write) = run.asks(asked);
-            let Write::Transaction(transaction) = write else { panic!("not a transaction") };
+            let Write::Keys(transaction) = write else { panic!("not a transaction") };
             let mark = transaction.operations.iter().last().expect("a mark");
             let logged = Operations::of(&[absolute(UnixMillis(proposed + 50))[position], mark]);
-            run.log.push(Write::Transaction(Transaction::of(SHARD, logged)));
+            run.log.push(Write::Keys(Transaction::of(logged)));
             assert_eq!(run.verdict().is_empty(), is_fine, "{asked:?} at {proposed}");
         }
     }

@@ -1,8 +1,7 @@
 //! Tests of each operation on keys in every relevant state.
 
 use super::*;
-use crate::command::{Condition, Watch};
-use crate::types::ShardId;
+use crate::command::{Condition, Operation, OperationReply, Watch};
 use alloc::vec;
 use bytes::Bytes;
 
@@ -15,7 +14,7 @@ fn holding(value: &[u8]) -> KeyValue {
 }
 
 fn run(kv: &mut KeyValue, operation: Operation<'_>) -> OperationReplies {
-    match kv.transact(&Transaction::of(ShardId(1), Operations::of(&[operation])), true) {
+    match kv.transact(&Transaction::of(Operations::of(&[operation])), true) {
         Reply::Operations(replies) => replies,
         other => panic!("{other:?} answers a transaction"),
     }
@@ -165,7 +164,6 @@ fn registers_are_exchanged() {
     let rejected = OperationReply::Rejected(Rejection::NotANumber);
     gives(&mut holding(b"text"), compare(0, 1), rejected);
     gives(&mut holding(b"text"), Operation::Exchange { key: KEY, value: 1 }, rejected);
-    assert_eq!(holding(b"text").exchange(KEY, None, 1), Reply::Rejected(Rejection::NotANumber));
 }
 
 #[test]
@@ -200,7 +198,7 @@ fn nothing_is_taken_that_cannot_be_answered_with() {
         kv.put(key, &value, Condition::Always);
     }
     let takes: Vec<_> = keys.iter().map(|key| Operation::Take { key }).collect();
-    let transaction = Transaction::of(ShardId(1), Operations::of(&takes));
+    let transaction = Transaction::of(Operations::of(&takes));
     let Reply::Operations(replies) = kv.transact(&transaction, true) else { panic!("replies") };
     let taken = replies.iter().filter(|reply| matches!(reply, OperationReply::Taken { .. })).count();
     assert_eq!((taken, kv.record_count()), (8, 12));
@@ -218,7 +216,6 @@ fn a_transaction_happens_whole_or_not_at_all() {
     let watch = |version| Watch { key: Bytes::from_static(KEY), version: Version(version) };
     let absent = Watch { key: Bytes::from_static(b"none"), version: Version::ABSENT };
     let transaction = |version| Transaction {
-        shard: ShardId(1),
         watches: vec![absent.clone(), watch(version)],
         operations: operations.clone(),
     };
@@ -246,7 +243,7 @@ fn whether_anybody_waits_does_not_show_in_the_state() {
         Operation::Take { key: KEY },
         Operation::Put { key: KEY, value: b"end", condition: Condition::Always },
     ]);
-    let transaction = Transaction::of(ShardId(1), operations);
+    let transaction = Transaction::of(operations);
     asked.transact(&transaction, true);
     assert_eq!(silent.transact(&transaction, false), Reply::Operations(OperationReplies::default()));
     assert_eq!(asked.digest(), silent.digest());

@@ -3,7 +3,7 @@
 //! match the history that the cluster committed.
 
 use super::*;
-use crate::command::{Condition, Write};
+use crate::command::{Condition, Operation, Write};
 use crate::storage::memory_disk::Crash;
 use proptest::prelude::*;
 
@@ -21,7 +21,7 @@ fn write(data: u64) -> Write {
     let mut rng = fastrand::Rng::with_seed(data);
     let key = Bytes::copy_from_slice(&[rng.u8(..60)]);
     let value = Bytes::from(vec![rng.u8(..); rng.usize(..8_000)]);
-    Write::Put { key, value, condition: Condition::Always }
+    Write::of(&Operation::Put { key: &key, value: &value, condition: Condition::Always })
 }
 
 impl Truth {

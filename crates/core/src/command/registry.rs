@@ -1,0 +1,412 @@
+//! Changes of the registry: hosts, replicas, shards, and which shard owns which slots.
+//!
+//! Owns their limits and layout. `control::registry` owns their effect. All of them go to the prime
+//! shard.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use uuid::Uuid;
+
+use super::{Assignment, HostInfo, Refusal, ShardTags};
+use crate::codec::{self, DecodeError, Decoder};
+use crate::limits;
+use crate::slots::slot_set::SlotSet;
+use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId};
+
+/// A change of the registry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RegistryWrite {
+    /// Adds a host to the registry. Each node sends it for itself.
+    RegisterHost(HostInfo),
+    /// Assigns a node number to a host that joins. The number inside is
+    /// ignored. Answered by [`Reply::Joined`](super::Reply::Joined), with the same number for the same uuid, or by
+    /// [`Reply::Denied`](super::Reply::Denied).
+    JoinHost(HostInfo),
+    /// Changes the wanted state of a host. Answered by
+    /// [`Reply::HostChanged`](super::Reply::HostChanged) or [`Reply::Denied`](super::Reply::Denied). The leaders of the shards then reconcile their
+    /// membership with it, which takes a while.
+    ChangeHost {
+        /// The host.
+        node: NodeId,
+        /// The change to its wanted state.
+        change: HostChange,
+    },
+    /// Changes the wanted replicas. The leader of the prime shard sends
+    /// it. Answered by [`Reply::HostChanged`](super::Reply::HostChanged), or by [`Reply::ConditionFailed`](super::Reply::ConditionFailed) if the registry has
+    /// changed since `seen`.
+    Assign {
+        /// [`Registry::changed`](crate::control::registry::Registry::changed) of the registry on
+        /// which the decision was based.
+        seen: LogIndex,
+        /// At most [`limits::ASSIGNMENTS_MAX`].
+        assignments: Vec<Assignment>,
+    },
+    /// Removes a replica from the registry after it has left its shard.
+    /// The leader of the replica's shard sends it. Answered by [`Reply::HostChanged`](super::Reply::HostChanged) or
+    /// [`Reply::Denied`](super::Reply::Denied).
+    ForgetReplica {
+        /// The replica.
+        replica: ReplicaId,
+    },
+    /// Sets tags of a shard, including its placement policies. Answered by
+    /// [`Reply::HostChanged`](super::Reply::HostChanged) or [`Reply::Denied`](super::Reply::Denied).
+    TagShard(ShardTags),
+    /// Adds a data shard to the cluster. It owns no slots until some are
+    /// moved to it. Answered by [`Reply::ShardAdded`](super::Reply::ShardAdded) or [`Reply::Denied`](super::Reply::Denied).
+    AddShard {
+        /// Display name; derived from the shard's number if absent.
+        name: Option<String>,
+        /// Its tags, including placement policies.
+        tags: BTreeMap<String, String>,
+    },
+    /// Removes a data shard that owns no slots. Its replicas stop and
+    /// release their disk space; its number is never reused. Answered by [`Reply::HostChanged`](super::Reply::HostChanged) or
+    /// [`Reply::Denied`](super::Reply::Denied).
+    RemoveShard {
+        /// The shard.
+        shard: ShardId,
+    },
+    /// Plans moves after which all data shards hold equally many slots.
+    /// Answered by [`Reply::Moving`](super::Reply::Moving) or [`Reply::Denied`](super::Reply::Denied). The moves take a while.
+    Rebalance,
+    /// Plans moves after which a shard holds these slots. Answered as
+    /// [`RegistryWrite::Rebalance`] is.
+    MoveSlots {
+        /// The slots.
+        slots: SlotSet,
+        /// The receiving shard.
+        to: ShardId,
+    },
+    /// Records that the receiver of a move owns the slots, which changes the slot map. Nodes send
+    /// it. Answered by [`Reply::HostChanged`](super::Reply::HostChanged).
+    FinishMigration {
+        /// The move.
+        migration: MigrationId,
+    },
+}
+
+/// A change of the wanted state of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostChange {
+    /// The host becomes a voter, and may lead.
+    Vote,
+    /// The host becomes a learner.
+    Follow,
+    /// Whether the host should give up leadership as long as other nodes can lead.
+    Drain(bool),
+    /// The host begins to leave the cluster.
+    Leave,
+    /// The host has left. The prime shard's leader proposes it when no shard has a replica on the
+    /// host.
+    Removed,
+    /// Whether the host has been silent for so long that other hosts should replace it. The prime
+    /// shard's leader proposes it.
+    Dead(bool),
+}
+
+/// Why the registry refuses a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Denial {
+    /// No host was ever given this number.
+    #[error("there is no such host")]
+    UnknownHost,
+    /// The host has left or is leaving.
+    #[error("the host was removed; it can only join again as a new one, with an empty data directory")]
+    HostRemoved,
+    /// No voter would remain.
+    #[error("it is the last voter, and cannot be removed or lose its vote; add another voter first")]
+    LastVoter,
+    /// The host is not leaving.
+    #[error("the host is not leaving")]
+    NotLeaving,
+    /// See [`limits::HOSTS_MAX`].
+    #[error("the cluster has as many hosts as it can have")]
+    TooManyHosts,
+    /// See [`limits::SHARDS_MAX`].
+    #[error("the cluster has as many shards as it can have; remove one that owns no slots")]
+    TooManyShards,
+    /// The shard owns slots, or is the giver or the receiver of a move.
+    #[error("the shard owns slots, or some are on their way to it; move them to other shards first")]
+    ShardInUse,
+    /// See [`limits::MIGRATIONS_MAX`].
+    #[error("there would be more moves of slots under way than there may be; wait until some are done")]
+    TooManyMoves,
+    /// Some of the slots are already being moved.
+    #[error("some of these slots are on their way already; wait until that is done")]
+    SlotsMoving,
+    /// No shard was ever given this number, or the shard was removed.
+    #[error("there is no such shard")]
+    UnknownShard,
+    /// A placement policy cannot be parsed, or the tags are too long.
+    #[error("the placement policy cannot be read, or the tags of the shard are too long")]
+    InvalidPolicy,
+}
+
+const TAG_REGISTER_HOST: u8 = 3;
+const TAG_JOIN_HOST: u8 = 4;
+const TAG_CHANGE_HOST: u8 = 5;
+const TAG_ASSIGN: u8 = 8;
+const TAG_FORGET_REPLICA: u8 = 9;
+const TAG_TAG_SHARD: u8 = 10;
+const TAG_ADD_SHARD: u8 = 11;
+const TAG_REBALANCE: u8 = 12;
+const TAG_FINISH_MIGRATION: u8 = 13;
+const TAG_MOVE_SLOTS: u8 = 15;
+const TAG_REMOVE_SHARD: u8 = 16;
+
+impl RegistryWrite {
+    pub(super) fn validate(&self) -> Result<(), Refusal> {
+        match self {
+            RegistryWrite::RegisterHost(info) | RegistryWrite::JoinHost(info) => info.validate(),
+            RegistryWrite::Assign { assignments, .. } if assignments.len() > limits::ASSIGNMENTS_MAX => {
+                Err(Refusal::invalid("more assignments than an entry can have"))
+            }
+            RegistryWrite::TagShard(tags) => tags.validate(),
+            RegistryWrite::AddShard { name, tags } => validate_shard(name.as_deref(), tags),
+            RegistryWrite::RemoveShard { shard: ShardId::PRIME } => {
+                Err(Refusal::invalid("the prime shard holds the registry and cannot be removed"))
+            }
+            RegistryWrite::MoveSlots { slots, .. } if slots.is_empty() => {
+                Err(Refusal::invalid("no slots to move"))
+            }
+            RegistryWrite::ChangeHost { .. }
+            | RegistryWrite::Assign { .. }
+            | RegistryWrite::ForgetReplica { .. }
+            | RegistryWrite::RemoveShard { .. }
+            | RegistryWrite::Rebalance
+            | RegistryWrite::MoveSlots { .. }
+            | RegistryWrite::FinishMigration { .. } => Ok(()),
+        }
+    }
+
+    /// Appends the encoding; its tag is one of those of [`Write`](super::Write).
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            RegistryWrite::RegisterHost(info) => {
+                out.push(TAG_REGISTER_HOST);
+                info.encode(out);
+            }
+            RegistryWrite::JoinHost(info) => {
+                out.push(TAG_JOIN_HOST);
+                info.encode(out);
+            }
+            RegistryWrite::ChangeHost { node, change } => {
+                put_numbered(out, TAG_CHANGE_HOST, node.0);
+                out.push(change.code());
+            }
+            RegistryWrite::Assign { seen, assignments } => {
+                put_numbered(out, TAG_ASSIGN, seen.0);
+                codec::put_varint(out, assignments.len() as u64);
+                assignments.iter().for_each(|assignment| assignment.encode(out));
+            }
+            RegistryWrite::ForgetReplica { replica } => put_numbered(out, TAG_FORGET_REPLICA, replica.0),
+            RegistryWrite::TagShard(tags) => {
+                out.push(TAG_TAG_SHARD);
+                tags.encode(out);
+            }
+            RegistryWrite::AddShard { name, tags } => {
+                out.push(TAG_ADD_SHARD);
+                codec::put_bytes(out, name.as_deref().unwrap_or_default().as_bytes());
+                codec::put_varint(out, tags.len() as u64);
+                for (name, value) in tags {
+                    codec::put_bytes(out, name.as_bytes());
+                    codec::put_bytes(out, value.as_bytes());
+                }
+            }
+            RegistryWrite::RemoveShard { shard } => put_numbered(out, TAG_REMOVE_SHARD, shard.0),
+            RegistryWrite::Rebalance => out.push(TAG_REBALANCE),
+            RegistryWrite::FinishMigration { migration } => {
+                put_numbered(out, TAG_FINISH_MIGRATION, migration.0);
+            }
+            RegistryWrite::MoveSlots { slots, to } => {
+                out.push(TAG_MOVE_SLOTS);
+                slots.encode(out);
+                codec::put_varint(out, to.0);
+            }
+        }
+    }
+
+    /// Decodes what follows `tag`.
+    pub(super) fn decode(tag: u8, decoder: &mut Decoder<'_>) -> Result<RegistryWrite, DecodeError> {
+        Ok(match tag {
+            TAG_REGISTER_HOST => RegistryWrite::RegisterHost(HostInfo::decode(decoder)?),
+            TAG_JOIN_HOST => RegistryWrite::JoinHost(HostInfo::decode(decoder)?),
+            TAG_CHANGE_HOST => {
+                let node = NodeId(decoder.varint()?);
+                RegistryWrite::ChangeHost { node, change: HostChange::from_code(decoder.u8()?)? }
+            }
+            TAG_ASSIGN => {
+                let seen = LogIndex(decoder.varint()?);
+                let count = decoder.bounded(limits::ASSIGNMENTS_MAX as u64, "number of assignments")?;
+                let assignments =
+                    (0..count).map(|_| Assignment::decode(decoder)).collect::<Result<_, _>>()?;
+                RegistryWrite::Assign { seen, assignments }
+            }
+            TAG_FORGET_REPLICA => RegistryWrite::ForgetReplica { replica: ReplicaId(decoder.varint()?) },
+            TAG_TAG_SHARD => RegistryWrite::TagShard(ShardTags::decode(decoder)?),
+            TAG_ADD_SHARD => {
+                let name = Some(decoder.text()?).filter(|name| !name.is_empty());
+                let mut tags = BTreeMap::new();
+                for _ in 0..decoder.varint()? {
+                    let name = decoder.text()?;
+                    tags.insert(name, decoder.text()?);
+                }
+                RegistryWrite::AddShard { name, tags }
+            }
+            TAG_REMOVE_SHARD => RegistryWrite::RemoveShard { shard: ShardId(decoder.varint()?) },
+            TAG_REBALANCE => RegistryWrite::Rebalance,
+            TAG_FINISH_MIGRATION => {
+                RegistryWrite::FinishMigration { migration: MigrationId(decoder.varint()?) }
+            }
+            TAG_MOVE_SLOTS => {
+                let slots = SlotSet::decode(decoder)?;
+                RegistryWrite::MoveSlots { slots, to: ShardId(decoder.varint()?) }
+            }
+            _ => return Err(DecodeError::UnknownTag("write")),
+        })
+    }
+}
+
+fn put_numbered(out: &mut Vec<u8>, tag: u8, number: u64) {
+    out.push(tag);
+    codec::put_varint(out, number);
+}
+
+/// Codes on wire and disk. A code is never reused.
+const HOST_CHANGE_CODES: [(HostChange, u8); 8] = [
+    (HostChange::Vote, 1),
+    (HostChange::Follow, 2),
+    (HostChange::Drain(true), 3),
+    (HostChange::Drain(false), 4),
+    (HostChange::Leave, 5),
+    (HostChange::Removed, 6),
+    (HostChange::Dead(true), 7),
+    (HostChange::Dead(false), 8),
+];
+
+impl HostChange {
+    fn code(self) -> u8 {
+        let found = HOST_CHANGE_CODES.iter().find(|(change, _)| *change == self);
+        found.expect("invariant: every change has a code").1
+    }
+
+    fn from_code(code: u8) -> Result<HostChange, DecodeError> {
+        let found = HOST_CHANGE_CODES.iter().find(|(_, known)| *known == code);
+        found.map(|(change, _)| *change).ok_or(DecodeError::UnknownTag("change of a host"))
+    }
+}
+
+/// Codes on the wire. A code is never reused.
+const DENIAL_CODES: [(Denial, u8); 11] = [
+    (Denial::UnknownHost, 1),
+    (Denial::HostRemoved, 2),
+    (Denial::LastVoter, 3),
+    (Denial::NotLeaving, 4),
+    (Denial::TooManyHosts, 5),
+    (Denial::UnknownShard, 6),
+    (Denial::InvalidPolicy, 7),
+    (Denial::TooManyShards, 8),
+    (Denial::TooManyMoves, 9),
+    (Denial::SlotsMoving, 10),
+    (Denial::ShardInUse, 11),
+];
+
+impl Denial {
+    pub(crate) fn code(self) -> u8 {
+        let found = DENIAL_CODES.iter().find(|(denial, _)| *denial == self);
+        found.expect("invariant: every denial has a code").1
+    }
+
+    pub(crate) fn from_code(code: u8) -> Result<Denial, DecodeError> {
+        let found = DENIAL_CODES.iter().find(|(_, known)| *known == code);
+        found.map(|(denial, _)| *denial).ok_or(DecodeError::UnknownTag("denial"))
+    }
+}
+
+impl HostInfo {
+    /// Checks the size of an announcement. Every node keeps it permanently, so a large one is a
+    /// mistake.
+    fn validate(&self) -> Result<(), Refusal> {
+        let addresses =
+            [&self.peer_address, &self.http_address, &self.resp_address, &self.resp_cluster_address];
+        let texts = self.tags.iter().flat_map(|(name, value)| [name, value]).chain(addresses);
+        if texts.map(|text| text.len()).sum::<usize>() > limits::HOST_INFO_BYTES_MAX {
+            return Err(Refusal::invalid("a host's addresses and tags are longer than 16 KiB together"));
+        }
+        Ok(())
+    }
+}
+
+impl HostInfo {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        codec::put_varint(out, self.node.0);
+        out.extend_from_slice(self.uuid.as_bytes());
+        for text in [&self.peer_address, &self.http_address, &self.resp_address] {
+            codec::put_bytes(out, text.as_bytes());
+        }
+        // Tag names are never empty. The entry under the empty name is a later addition, so that
+        // logs written before it can still be read.
+        let cluster = Some(&self.resp_cluster_address).filter(|address| !address.is_empty());
+        codec::put_varint(out, (self.tags.len() + cluster.iter().len()) as u64);
+        if let Some(address) = cluster {
+            codec::put_bytes(out, b"");
+            codec::put_bytes(out, address.as_bytes());
+        }
+        for (name, value) in &self.tags {
+            codec::put_bytes(out, name.as_bytes());
+            codec::put_bytes(out, value.as_bytes());
+        }
+    }
+
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<HostInfo, DecodeError> {
+        let node = NodeId(decoder.varint()?);
+        let uuid = Uuid::from_slice(decoder.raw(16)?).map_err(|_| DecodeError::Invalid("host uuid"))?;
+        let peer_address = decoder.text()?;
+        let http_address = decoder.text()?;
+        let resp_address = decoder.text()?;
+        let mut tags = BTreeMap::new();
+        for _ in 0..decoder.varint()? {
+            let name = decoder.text()?;
+            tags.insert(name, decoder.text()?);
+        }
+        let resp_cluster_address = tags.remove("").unwrap_or_default();
+        Ok(HostInfo { node, uuid, peer_address, http_address, resp_address, resp_cluster_address, tags })
+    }
+}
+
+fn validate_shard(name: Option<&str>, tags: &BTreeMap<String, String>) -> Result<(), Refusal> {
+    if name.is_some_and(|name| name.is_empty() || name.len() > limits::SHARD_NAME_BYTES_MAX) {
+        return Err(Refusal::invalid("the name of a shard is empty or longer than 64 bytes"));
+    }
+    let tags = tags.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect();
+    ShardTags { shard: ShardId::PRIME, tags }.validate()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::write::fixture::assert_round_trip;
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn hosts_round_trip_with_and_without_an_address_for_redis_cluster() {
+        let old = HostInfo {
+            node: NodeId(3),
+            uuid: Uuid::from_u128(7),
+            peer_address: "a:1".to_string(),
+            http_address: "a:2".to_string(),
+            resp_address: "a:3".to_string(),
+            resp_cluster_address: String::new(),
+            tags: [("zone".to_string(), "b".to_string())].into(),
+        };
+        let new = HostInfo { resp_cluster_address: "a:4".to_string(), ..old.clone() };
+        let mut encoded = Vec::new();
+        old.encode(&mut encoded);
+        let tags = b"\x01\x04zone\x01b";
+        assert!(encoded.ends_with(tags), "as in logs that were written before there was such an address");
+        for host in [old, new] {
+            assert_round_trip(RegistryWrite::RegisterHost(host).into());
+        }
+    }
+}

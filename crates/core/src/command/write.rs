@@ -1,0 +1,367 @@
+//! Changes of replicated state, as the log holds them and as they travel between nodes.
+//!
+//! Owns which changes there are, the shard that each of them goes to, and the first byte of their
+//! encoding. A first byte is never given another meaning. Lengths and checksums belong to the frames
+//! around the bytes.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+use super::{
+    Condition, ConfigRestoration, ConfigWrite, Move, Operation, Operations, Refusal, RegistryWrite,
+    Restoration, RestoreWrite, RowLayout, Transaction,
+};
+use crate::codec::{self, DecodeError, Decoder};
+use crate::limits;
+use crate::types::{ShardId, UnixMillis};
+
+/// A change of replicated state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// Executes operations on keys of one shard atomically. Answered by
+    /// [`Reply::Operations`](super::Reply::Operations), one reply for each, or by
+    /// [`Reply::ConditionFailed`](super::Reply::ConditionFailed) if a watch fails. In that case
+    /// nothing changed.
+    Keys(Transaction),
+    /// Removes keys of a shard that expire at `now` or before, in the order of their expiry.
+    /// Answered by [`Reply::Expired`](super::Reply::Expired). The leader of a shard proposes it when
+    /// keys are overdue by its clock. Replicas take the time from the log and never read a clock.
+    Expire {
+        /// Any data shard.
+        shard: ShardId,
+        /// The time at which the leader proposed it.
+        now: UnixMillis,
+        /// Maximum number of keys, 1 to [`limits::EXPIRED_KEYS_MAX`].
+        limit: usize,
+    },
+    /// Changes a configuration namespace. Answered by [`Reply::Config`](super::Reply::Config).
+    Config(Box<ConfigWrite>),
+    /// One step of a move of slots between data shards. Nodes send it. Answered by
+    /// [`Reply::Move`](super::Reply::Move).
+    Slots(Box<Move>),
+    /// Fills a shard from a backup.
+    Restore(RestoreWrite),
+    /// Changes the registry, on the prime shard.
+    Registry(Box<RegistryWrite>),
+    /// Changes nothing. Every replica that applies it begins a snapshot at exactly the entry that
+    /// holds it, so that replicas can be compared and copied at one index. Answered by
+    /// [`Reply::Checkpointed`](super::Reply::Checkpointed).
+    Checkpoint {
+        /// Any shard, including the prime shard.
+        shard: ShardId,
+    },
+}
+
+/// A write within all limits, with the shard that owns its keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedWrite {
+    shard: ShardId,
+    write: Write,
+}
+
+const TAG_CHECKPOINT: u8 = 6;
+const TAG_RESTORE: u8 = 7;
+const TAG_MOVE: u8 = 14;
+const TAG_EXPIRE: u8 = 23;
+/// A restore of keys of which some expire.
+const TAG_RESTORE_EXPIRING: u8 = 24;
+const TAG_KEYS: u8 = 25;
+const TAG_CONFIG: u8 = 30;
+const TAG_RESTORE_CONFIG: u8 = 31;
+const TAG_DISCARD_RESTORE: u8 = 32;
+
+/// Single operations and transactions in logs that were written before [`TAG_KEYS`]; decoded only.
+const TAG_PUT: u8 = 1;
+const TAG_DELETE: u8 = 2;
+const TAG_TRANSACTION: u8 = 20;
+const TAG_EXCHANGE: u8 = 21;
+const TAG_COMPARE_EXCHANGE: u8 = 22;
+
+impl Write {
+    /// The write that executes one operation.
+    pub fn of(operation: &Operation<'_>) -> Write {
+        Write::Keys(Transaction::of(Operations::of(&[*operation])))
+    }
+
+    /// The operation, if the write executes exactly one and watches nothing.
+    pub fn only_operation(&self) -> Option<Operation<'_>> {
+        match self {
+            Write::Keys(Transaction { watches, operations }) if watches.is_empty() => operations.only(),
+            _ => None,
+        }
+    }
+
+    /// Whether the shard's leader must fill in the time at which it proposes the write.
+    pub fn needs_clock(&self) -> bool {
+        matches!(self, Write::Keys(transaction) if transaction.operations.needs_clock())
+    }
+
+    /// The write as the log holds it, proposed at `now` by the clock of the shard's leader; see
+    /// [`Operations::at`].
+    pub fn at(&self, now: UnixMillis) -> Write {
+        match self {
+            Write::Keys(Transaction { watches, operations }) => {
+                Write::Keys(Transaction { watches: watches.clone(), operations: operations.at(now) })
+            }
+            write => write.clone(),
+        }
+    }
+
+    /// Checks the limits that every protocol shares.
+    ///
+    /// # Errors
+    /// [`Refusal::Invalid`], with the limit.
+    pub fn validate(&self) -> Result<(), Refusal> {
+        match self {
+            Write::Keys(transaction) => transaction.validate(|_| ShardId::PRIME).map(drop),
+            Write::Expire { limit, .. } if (1..=limits::EXPIRED_KEYS_MAX).contains(limit) => Ok(()),
+            Write::Expire { .. } => Err(Refusal::invalid("more keys to expire than one command may")),
+            Write::Config(write) => write.validate(),
+            Write::Slots(step) => step.validate(),
+            Write::Restore(write) => write.validate(),
+            Write::Registry(write) => write.validate(),
+            Write::Checkpoint { .. } => Ok(()),
+        }
+    }
+
+    /// The shard of the write, if `shard_of` gives the shard of a key.
+    ///
+    /// # Errors
+    /// [`Refusal::CrossShard`] if its keys belong to several shards, or not to the shard that it
+    /// names.
+    fn shard(&self, shard_of: impl Fn(&[u8]) -> ShardId) -> Result<ShardId, Refusal> {
+        match self {
+            Write::Keys(transaction) => transaction.shard(shard_of),
+            Write::Config(write) => Ok(shard_of(write.namespace.routing_key())),
+            Write::Restore(write) => write.shard(shard_of),
+            Write::Registry(_) => Ok(ShardId::PRIME),
+            Write::Slots(step) => Ok(step.shard),
+            Write::Expire { shard, .. } | Write::Checkpoint { shard } => Ok(*shard),
+        }
+    }
+
+    /// Appends the encoding used in the log and on the wire.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Write::Keys(transaction) => {
+                out.push(TAG_KEYS);
+                transaction.encode(out);
+            }
+            Write::Expire { shard, now, limit } => {
+                out.push(TAG_EXPIRE);
+                codec::put_varint(out, shard.0);
+                codec::put_varint(out, now.0);
+                codec::put_varint(out, *limit as u64);
+            }
+            Write::Config(write) => {
+                out.push(TAG_CONFIG);
+                write.encode(out);
+            }
+            Write::Slots(step) => {
+                out.push(TAG_MOVE);
+                step.encode(out);
+            }
+            Write::Restore(RestoreWrite::Keys(restoration)) => {
+                let layout = restoration.layout();
+                out.push(if layout == RowLayout::Expiring { TAG_RESTORE_EXPIRING } else { TAG_RESTORE });
+                restoration.encode(layout, out);
+            }
+            Write::Restore(RestoreWrite::Config(restoration)) => {
+                out.push(TAG_RESTORE_CONFIG);
+                restoration.encode(out);
+            }
+            Write::Restore(RestoreWrite::Discard(discard)) => {
+                out.push(TAG_DISCARD_RESTORE);
+                discard.encode(out);
+            }
+            Write::Registry(write) => write.encode(out),
+            Write::Checkpoint { shard } => {
+                out.push(TAG_CHECKPOINT);
+                codec::put_varint(out, shard.0);
+            }
+        }
+    }
+
+    /// Decodes one write. Keys and values share `owner`, the buffer that `decoder` reads.
+    ///
+    /// # Errors
+    /// When the bytes are not a write.
+    pub fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Write, DecodeError> {
+        Ok(match decoder.u8()? {
+            TAG_KEYS => Write::Keys(Transaction::decode(decoder, owner)?),
+            TAG_EXPIRE => {
+                let shard = ShardId(decoder.varint()?);
+                let now = UnixMillis(decoder.varint()?);
+                let limit = decoder.bounded(limits::EXPIRED_KEYS_MAX as u64, "number of keys to expire")?;
+                Write::Expire { shard, now, limit: limit as usize }
+            }
+            TAG_CONFIG => Write::Config(Box::new(ConfigWrite::decode(decoder)?)),
+            TAG_MOVE => Write::Slots(Box::new(Move::decode(decoder, owner)?)),
+            TAG_RESTORE => restore(RowLayout::Plain, decoder, owner)?,
+            TAG_RESTORE_EXPIRING => restore(RowLayout::Expiring, decoder, owner)?,
+            TAG_RESTORE_CONFIG => {
+                Write::Restore(RestoreWrite::Config(ConfigRestoration::decode(decoder, owner)?))
+            }
+            TAG_DISCARD_RESTORE => Write::Restore(RestoreWrite::Discard(super::Discard::decode(decoder)?)),
+            TAG_CHECKPOINT => Write::Checkpoint { shard: ShardId(decoder.varint()?) },
+            tag @ (TAG_PUT | TAG_DELETE | TAG_TRANSACTION | TAG_EXCHANGE | TAG_COMPARE_EXCHANGE) => {
+                decode_old(tag, decoder, owner)?
+            }
+            tag => Write::Registry(Box::new(RegistryWrite::decode(tag, decoder)?)),
+        })
+    }
+}
+
+fn restore(layout: RowLayout, decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Write, DecodeError> {
+    Ok(Write::Restore(RestoreWrite::Keys(Restoration::decode(layout, decoder, owner)?)))
+}
+
+/// Decodes a change of keys as earlier releases wrote it.
+fn decode_old(tag: u8, decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Write, DecodeError> {
+    Ok(match tag {
+        TAG_PUT => {
+            let condition = Condition::decode(decoder)?;
+            let (key, value) = (decoder.bytes()?, decoder.bytes()?);
+            Write::of(&Operation::Put { key, value, condition })
+        }
+        TAG_DELETE => {
+            let condition = Condition::decode(decoder)?;
+            Write::of(&Operation::Delete { key: decoder.bytes()?, condition })
+        }
+        TAG_EXCHANGE => {
+            let key = decoder.bytes()?;
+            Write::of(&Operation::Exchange { key, value: decoder.signed()? })
+        }
+        TAG_COMPARE_EXCHANGE => {
+            let (key, expected) = (decoder.bytes()?, decoder.signed()?);
+            Write::of(&Operation::CompareExchange { key, expected, new: decoder.signed()? })
+        }
+        _ => {
+            // The shard, which follows from the keys.
+            decoder.varint()?;
+            Write::Keys(Transaction::decode(decoder, owner)?)
+        }
+    })
+}
+
+impl From<RegistryWrite> for Write {
+    fn from(write: RegistryWrite) -> Write {
+        Write::Registry(Box::new(write))
+    }
+}
+
+impl From<ConfigWrite> for Write {
+    fn from(write: ConfigWrite) -> Write {
+        Write::Config(Box::new(write))
+    }
+}
+
+impl From<Move> for Write {
+    fn from(step: Move) -> Write {
+        Write::Slots(Box::new(step))
+    }
+}
+
+impl CheckedWrite {
+    /// Checks the limits of a write and finds its shard; `shard_of` gives the shard of a key.
+    ///
+    /// # Errors
+    /// [`Refusal::Invalid`] if the write breaks a limit, [`Refusal::CrossShard`] if its keys do not
+    /// belong to one shard.
+    pub fn new(write: Write, shard_of: impl Fn(&[u8]) -> ShardId) -> Result<CheckedWrite, Refusal> {
+        let shard = match &write {
+            Write::Keys(transaction) => transaction.validate(shard_of)?,
+            write => {
+                write.validate()?;
+                write.shard(shard_of)?
+            }
+        };
+        Ok(CheckedWrite { shard, write })
+    }
+
+    /// Finds the shard again, after slots have moved.
+    ///
+    /// # Errors
+    /// [`Refusal::CrossShard`] if the keys are in several shards by now.
+    pub fn route(&mut self, shard_of: impl Fn(&[u8]) -> ShardId) -> Result<(), Refusal> {
+        self.shard = self.write.shard(shard_of)?;
+        Ok(())
+    }
+
+    /// The shard that owned the keys when the write was last routed.
+    pub fn shard(&self) -> ShardId {
+        self.shard
+    }
+
+    /// The write.
+    pub fn write(&self) -> &Write {
+        &self.write
+    }
+}
+
+/// For the round-trip tests of writes, which stand beside each write.
+#[cfg(test)]
+pub(super) mod fixture {
+    use super::*;
+
+    /// A write decodes to itself, and every truncation of its bytes is refused.
+    pub fn assert_round_trip(write: Write) {
+        let mut out = Vec::new();
+        write.encode(&mut out);
+        let bytes = Bytes::from(out);
+        let mut decoder = Decoder::new(&bytes);
+        assert_eq!(Write::decode(&mut decoder, &bytes), Ok(write));
+        assert!(decoder.is_empty());
+        for cut in 0..bytes.len() {
+            assert!(Write::decode(&mut Decoder::new(&bytes[..cut]), &bytes).is_err(), "{cut}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Version;
+
+    #[test]
+    fn changes_of_keys_in_old_logs_are_read_as_operations() {
+        let key = &b"k"[..];
+        let put = Operation::Put { key, value: b"v", condition: Condition::Version(Version(300)) };
+        let mut transaction = alloc::vec![TAG_TRANSACTION, 2];
+        Transaction::of(Operations::of(&[put])).encode(&mut transaction);
+        for (old, operation) in [
+            (&b"\x01\x01\xac\x02\x01k\x01v"[..], put),
+            (b"\x02\x02\x01k", Operation::Delete { key, condition: Condition::Exists }),
+            (b"\x15\x01k\x0d", Operation::Exchange { key, value: -7 }),
+            (b"\x16\x01k\x0d\x0e", Operation::CompareExchange { key, expected: -7, new: 7 }),
+            (&transaction, put),
+        ] {
+            let bytes = Bytes::copy_from_slice(old);
+            let mut decoder = Decoder::new(&bytes);
+            assert_eq!(Write::decode(&mut decoder, &bytes), Ok(Write::of(&operation)));
+            assert!(decoder.is_empty());
+            for cut in 0..bytes.len() {
+                assert!(Write::decode(&mut Decoder::new(&bytes[..cut]), &bytes).is_err(), "{cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn keys_of_one_write_belong_to_one_shard() {
+        let shard_of = |key: &[u8]| ShardId(u64::from(key[0] - b'0'));
+        let get = |key| Operation::Get { key };
+        let write = |keys: [&'static [u8]; 2]| {
+            Write::Keys(Transaction::of(Operations::of(&keys.map(|key| get(key)))))
+        };
+        let mut checked = CheckedWrite::new(write([b"1a", b"1b"]), shard_of).unwrap();
+        assert_eq!(checked.shard(), ShardId(1));
+        assert_eq!(CheckedWrite::new(write([b"1a", b"2b"]), shard_of), Err(Refusal::CrossShard));
+        let moved = |key: &[u8]| ShardId(u64::from(key[1] - b'a') + 2);
+        assert_eq!(checked.route(moved), Err(Refusal::CrossShard));
+        assert_eq!(checked.route(|_| ShardId(9)), Ok(()));
+        assert_eq!(checked.shard(), ShardId(9));
+        let none = Write::Keys(Transaction::of(Operations::default()));
+        assert!(matches!(CheckedWrite::new(none, shard_of), Err(Refusal::Invalid(_))));
+    }
+}
