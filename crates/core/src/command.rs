@@ -46,9 +46,9 @@ pub use view::{
 pub enum Request {
     /// Changes state through the log. Linearizable.
     Write(Write),
-    /// Reads state.
+    /// Reads state, without an entry in the log.
     Read {
-        /// What to read.
+        /// The query, which one shard or all shards answer.
         read: Read,
         /// How fresh the answer must be.
         consistency: Consistency,
@@ -61,13 +61,13 @@ pub enum Request {
     /// Why each replica of a shard is placed where it is. Answered at once by [`Reply::Explained`],
     /// or by a refusal if there is no such shard.
     Explain {
-        /// The shard.
+        /// Any shard of the registry, including the prime shard.
         shard: ShardId,
     },
     /// Asks the leader of a shard to transfer leadership to the replica on another node. Answered
     /// at once by [`Reply::Asked`] or a refusal; [`Request::Cluster`] then shows the leader.
     Transfer {
-        /// The shard.
+        /// Any shard of the registry, including the prime shard.
         shard: ShardId,
         /// The node that should lead. Its replica must vote.
         to: NodeId,
@@ -104,7 +104,7 @@ pub enum Write {
     /// Removes `key` if `condition` holds. Answered by [`Reply::Deleted`]; by [`Reply::NotFound`]
     /// if the key does not exist and the condition allows that; or by [`Reply::ConditionFailed`].
     Delete {
-        /// The key, with the limit of `Put`.
+        /// Limited as in `Put`. It need not exist.
         key: Bytes,
         /// Checked and applied atomically with the removal.
         condition: Condition,
@@ -129,7 +129,7 @@ pub enum Write {
     /// [`Reply::HostChanged`] or [`Reply::Denied`]. The leaders of the shards then reconcile their
     /// membership with it, which takes a while.
     ChangeHost {
-        /// The host.
+        /// A number that the registry has assigned; otherwise [`Denial::UnknownHost`].
         node: NodeId,
         /// The change to its wanted state.
         change: HostChange,
@@ -141,14 +141,15 @@ pub enum Write {
         /// [`Registry::changed`](crate::control::registry::Registry::changed) of the registry on
         /// which the decision was based.
         seen: LogIndex,
-        /// At most [`limits::ASSIGNMENTS_MAX`].
+        /// At most [`limits::ASSIGNMENTS_MAX`]. Those for unknown shards or hosts are skipped.
         assignments: Vec<Assignment>,
     },
     /// Removes a replica from the registry after it has left its shard, on the prime shard only.
     /// The leader of the replica's shard sends it. Answered by [`Reply::HostChanged`] or
     /// [`Reply::Denied`].
     ForgetReplica {
-        /// The replica.
+        /// It must no longer be wanted, otherwise [`Denial::NotLeaving`]. Repeating the command is
+        /// harmless.
         replica: ReplicaId,
     },
     /// Sets tags of a shard, including its placement policies, on the prime shard only. Answered by
@@ -162,18 +163,18 @@ pub enum Write {
     /// key, which counts as zero. The expiry of the key does not change. Answered by
     /// [`Reply::Exchanged`] or [`Reply::Rejected`].
     Exchange {
-        /// The register, as for `Put`.
+        /// The register. Limited as in `Put`.
         key: Bytes,
-        /// The new number.
+        /// Stored as decimal text.
         value: i64,
     },
     /// As `Exchange`, but only if the register holds `expected`.
     CompareExchange {
-        /// The register, as for `Put`.
+        /// The register. Limited as in `Put`.
         key: Bytes,
         /// The number that the register must hold.
         expected: i64,
-        /// The new number.
+        /// Stored as decimal text.
         new: i64,
     },
     /// Removes keys of a shard that expire at `now` or before, in the order of their expiry.
@@ -196,7 +197,7 @@ pub enum Write {
     /// continue after those of the other restore. Answered by [`Reply::Count`] with the number of
     /// keys left, or as [`Write::Restore`] is if a client has written to the shard.
     DiscardRestore {
-        /// The shard.
+        /// Any data shard.
         shard: ShardId,
         /// The backup to restore instead. Keys that were already restored from it stay.
         backup: Uuid,
@@ -206,14 +207,15 @@ pub enum Write {
     AddShard {
         /// Display name; derived from the shard's number if absent.
         name: Option<String>,
-        /// Its tags, including placement policies.
+        /// Placement policies and any other tags, at most [`limits::SHARD_TAGS_BYTES_MAX`] bytes
+        /// together.
         tags: BTreeMap<String, String>,
     },
     /// Removes a data shard that owns no slots, on the prime shard only. Its replicas stop and
     /// release their disk space; its number is never reused. Answered by [`Reply::HostChanged`] or
     /// [`Reply::Denied`].
     RemoveShard {
-        /// The shard.
+        /// Any data shard. Slots that are still moving to or from it also prevent the removal.
         shard: ShardId,
     },
     /// Plans moves after which all data shards hold equally many slots, on the prime shard only.
@@ -222,15 +224,15 @@ pub enum Write {
     /// Plans moves after which a shard holds these slots, on the prime shard only. Answered as
     /// [`Write::Rebalance`] is.
     MoveSlots {
-        /// The slots.
+        /// Not empty, and not being moved already. Slots that `to` owns stay where they are.
         slots: SlotSet,
-        /// The receiving shard.
+        /// The receiver of the slots: any data shard.
         to: ShardId,
     },
     /// Records that the receiver of a move owns the slots, which changes the slot map. Nodes send
     /// it, on the prime shard only. Answered by [`Reply::HostChanged`].
     FinishMigration {
-        /// The move.
+        /// Assigned when the move was planned. A move that is finished already changes nothing.
         migration: MigrationId,
     },
     /// One step of a move of slots between data shards. Nodes send it. Answered by [`Reply::Move`].
@@ -297,16 +299,16 @@ pub enum Denial {
 /// What decides to which shard a write belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target<'a> {
-    /// The slot of this key.
+    /// The shard that owns the slot of this key.
     Key(&'a Bytes),
-    /// The write names the shard.
+    /// This shard, whatever keys the write has.
     Shard(ShardId),
 }
 
 /// When a write is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// Always.
+    /// Whatever version the key has, also if it does not exist.
     Always,
     /// Only if the key has this version; [`Version::ABSENT`] demands that the key does not exist.
     Version(Version),
@@ -314,7 +316,7 @@ pub enum Condition {
     Exists,
 }
 
-/// What to read.
+/// A query of replicated state, of one shard or of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
     /// One key. Answered by [`Reply::Value`] or [`Reply::NotFound`].
@@ -325,7 +327,7 @@ pub enum Read {
     /// Read-only operations on keys of one shard, all against the same state. Answered by
     /// [`Reply::Operations`].
     Operations {
-        /// The operations.
+        /// Only operations that [read](Operation::is_read).
         operations: Operations,
         /// Maximum number of bytes of the replies, at most [`crate::limits::REPLIES_BYTES_CLOSE`].
         /// A value that does not fit is replaced by [`Rejection::RepliesTooLong`].
@@ -352,11 +354,11 @@ pub enum Read {
     List {
         /// Only keys that start with these bytes.
         prefix: Bytes,
-        /// Only keys after this one.
+        /// Only keys greater than this one; `None`: from the first.
         after: Option<Bytes>,
         /// Maximum number of items, 1 to [`limits::LIST_PAGE_ITEMS_MAX`].
         limit: usize,
-        /// Leaves values out.
+        /// Whether values are left out, so that a page costs less memory and bandwidth.
         keys_only: bool,
     },
     /// One configuration namespace. Answered by [`Reply::Config`].
@@ -366,35 +368,35 @@ pub enum Read {
     ConfigNamespaces {
         /// Only names that start with these bytes.
         prefix: Bytes,
-        /// Only names after this one.
+        /// Only names greater than this one; `None`: from the first.
         after: Option<Bytes>,
         /// Maximum number of items, 1 to [`limits::LIST_PAGE_ITEMS_MAX`].
         limit: usize,
     },
 }
 
-/// What the store answers.
+/// The answer to a [`Request`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The key's value.
+    /// Answer to [`Read::Get`], if the key exists.
     Value {
-        /// The version of this value.
+        /// The version that the last write of the key assigned.
         version: Version,
         /// The bytes as they were stored.
         value: Bytes,
         /// When the key expires; `None`: never.
         expires: Option<UnixMillis>,
     },
-    /// There is no such key.
+    /// The key does not exist.
     NotFound,
-    /// The put happened.
+    /// Answer to [`Write::Put`]: the value is stored.
     Written {
         /// The new version of the key.
         version: Version,
         /// Whether the key did not exist before.
         created: bool,
     },
-    /// The delete happened.
+    /// Answer to [`Write::Delete`]: the key is removed.
     Deleted {
         /// The revision at which the key ceased to exist.
         version: Version,
@@ -406,36 +408,36 @@ pub enum Reply {
     },
     /// Replies to operations, one for each.
     Operations(OperationReplies),
-    /// Outcome of an exchange.
+    /// Answer to [`Write::Exchange`] and [`Write::CompareExchange`].
     Exchanged(Exchange),
     /// The current state does not allow the operation; nothing changed.
     Rejected(Rejection),
     /// Overdue keys were removed.
     Expired {
-        /// Number of keys removed.
+        /// Number of keys removed; at most the `limit` of the command.
         keys: u64,
     },
-    /// One page of a list.
+    /// Answer to [`Read::List`] and [`Read::ConfigNamespaces`].
     Page(Page),
-    /// One step of a scan.
+    /// Answer to [`Read::Scan`]: one step of the iteration.
     Scanned {
-        /// The keys of this step.
+        /// In byte order. There may be none, even before the end of the shard.
         keys: Vec<Bytes>,
         /// Where the next step continues; `None` at the end of the shard.
         next: Option<u64>,
     },
-    /// Number of keys.
+    /// Answer to [`Read::Count`]: keys of all shards. For [`Write::DiscardRestore`]: keys left.
     Count(u64),
-    /// The registry holds the host.
+    /// Answer to [`Write::RegisterHost`]: the registry holds the announcement.
     Registered,
-    /// The host belongs to the cluster.
+    /// Answer to [`Write::JoinHost`]: the host belongs to the cluster.
     Joined {
         /// The node number of the host.
         node: NodeId,
         /// Its replica of the prime shard, through which it learns the registry.
         replica: ReplicaId,
     },
-    /// The registry holds the change.
+    /// The registry holds the change, made now or earlier.
     HostChanged,
     /// The registry refuses the change; nothing changed.
     Denied(Denial),
@@ -446,7 +448,7 @@ pub enum Reply {
         /// Its index in the log. Each snapshot contains everything up to here.
         index: LogIndex,
     },
-    /// The keys are restored.
+    /// The shard holds all keys of the command, restored now or earlier.
     Restored,
     /// Answer to [`Request::SnapshotHere`]: for each shard, the index that its next durable
     /// snapshot contains at least. Index 0: nothing was ever applied, and there will be no
@@ -454,20 +456,20 @@ pub enum Reply {
     Snapshots(Vec<(ShardId, LogIndex)>),
     /// Answer to [`Request::Cluster`].
     Cluster(ClusterView),
-    /// Answer about configuration.
+    /// Answer to [`Write::Config`] and [`Read::Config`].
     Config(ConfigReply),
     /// Answer to [`Request::Registry`].
     Registry(RegistryView),
     /// Answer to [`Request::Explain`].
     Explained(Explanation),
-    /// The shard was added.
+    /// The shard is in the registry, with its founding replicas.
     ShardAdded {
-        /// Its number.
+        /// One above the highest number ever assigned to a shard; never reused.
         shard: ShardId,
     },
     /// Moves of slots were planned; none if the slots are already placed as requested.
     Moving {
-        /// Number of moves added.
+        /// Moves that this command added, of any number of slots each.
         moves: u64,
         /// The last move ever planned, including these.
         last: MigrationId,
@@ -483,7 +485,7 @@ pub enum Reply {
     Part {
         /// The slots that the shard owned at the time.
         owned: SlotSet,
-        /// The shard's answer.
+        /// Computed from the same state as `owned`.
         reply: Box<Reply>,
     },
     /// Not done, or not known to be done.
@@ -524,7 +526,7 @@ pub enum Refusal {
     Invalid(&'static str),
 }
 
-/// One page of a list.
+/// A bounded part of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// In byte order of the keys.
@@ -533,12 +535,12 @@ pub struct Page {
     pub next: Option<Bytes>,
 }
 
-/// One key of a list.
+/// A key or a namespace in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// The key.
+    /// The key, or the name of the namespace.
     pub key: Bytes,
-    /// Its version.
+    /// The version of the key, or the namespace's revision.
     pub version: Version,
     /// Its value; `None` if the list asked for keys only.
     pub value: Option<Bytes>,
@@ -582,7 +584,7 @@ impl Write {
         }
     }
 
-    /// What decides the shard.
+    /// What decides the shard to which the write is routed.
     pub fn target(&self) -> Target<'_> {
         match self {
             Write::Put { key, .. }
@@ -689,7 +691,7 @@ fn validate_value(value: &[u8]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Checks a key's length.
+/// Refuses an empty key, and one longer than [`limits::KEY_BYTES_MAX`].
 pub fn validate_key(key: &[u8]) -> Result<(), Refusal> {
     if key.is_empty() {
         return Err(Refusal::Invalid("empty key"));

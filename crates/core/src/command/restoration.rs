@@ -15,7 +15,7 @@ use crate::types::{ShardId, UnixMillis, Version};
 pub struct Restoration {
     /// The shard. Every key must belong to it.
     pub shard: ShardId,
-    /// The backup.
+    /// [`Header::backup`](crate::storage::backup::Header::backup) of the file.
     pub backup: Uuid,
     /// The shard's revision becomes at least this. It is no smaller than the version of any record,
     /// and at most [`limits::RESTORE_REVISION_MAX`].
@@ -28,11 +28,11 @@ pub struct Restoration {
 /// A key as it was at the time of the backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoredKey {
-    /// The key.
+    /// Limited as in [`Write::Put`](super::Write::Put).
     pub key: Bytes,
     /// Its version, which the restore keeps.
     pub version: Version,
-    /// Its value.
+    /// At most [`limits::VALUE_BYTES_MAX`] bytes.
     pub value: Bytes,
     /// When it expires; `None`: never.
     pub expires: Option<UnixMillis>,
@@ -41,9 +41,9 @@ pub struct RestoredKey {
 /// Layout of sequences of keys in blocks of snapshots and backups, and in restores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowLayout {
-    /// Key, version, value.
+    /// Key, version, value. It has no room for an expiry.
     Plain,
-    /// Key, version, value, expiry.
+    /// Key, version, value, and expiry if the key has one.
     Expiring,
 }
 

@@ -26,14 +26,14 @@ pub struct Transaction {
 /// A key that must not have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watch {
-    /// The key.
+    /// It must belong to the shard of the transaction. It need not exist.
     pub key: Bytes,
     /// Its expected version; [`Version::ABSENT`] if the key must not exist.
     pub version: Version,
 }
 
 impl Transaction {
-    /// A transaction without watches.
+    /// A transaction without watches, which is always applied.
     pub fn of(shard: ShardId, operations: Operations) -> Transaction {
         Transaction { shard, watches: Vec::new(), operations }
     }

@@ -56,13 +56,12 @@ struct Copy {
     to: ShardId,
     slots: SlotSet,
     phase: Phase,
-    /// Number of the next part.
     sequence: u64,
     /// The part whose outcome is not known.
     part: Option<Import>,
     /// Number of parts sent since the walk was complete.
     changed_parts: u64,
-    /// The step in progress.
+    /// The request of the step in progress.
     internal_request: Option<u64>,
     not_before: Ticks,
 }
@@ -82,7 +81,6 @@ enum Phase {
 
 /// The next action for a shard.
 enum Next {
-    /// Nothing for a while.
     Wait,
     /// Propose a step, or tell the registry.
     Take(Write),
