@@ -22,7 +22,7 @@ use crate::watcher::Watcher;
 
 const CHECKER: &str = "config";
 
-/// Judges all configuration.
+/// Checks the changes, reads and watchers of every namespace against each other.
 pub fn check(history: &History, watchers: &[Watcher]) -> Result<(), Violation> {
     let mut namespaces: BTreeMap<Name, Account> = BTreeMap::new();
     for operation in history.operations() {
@@ -371,7 +371,7 @@ fn judge_watcher(watcher: &Watcher, states: &States) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Content by revision.
+/// The content of a namespace by revision.
 #[derive(Default)]
 struct States {
     by_revision: BTreeMap<u64, State>,

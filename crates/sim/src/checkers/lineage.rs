@@ -21,7 +21,7 @@ const CHECKER: &str = "lineage";
 /// The lineage of every key.
 pub type Lineages = BTreeMap<Bytes, Lineage>;
 
-/// The lineage of one key.
+/// What is known of the versions of one key.
 #[derive(Debug, Default)]
 pub struct Lineage {
     /// Mutations whose version is known, by version.
@@ -34,18 +34,18 @@ pub struct Lineage {
     pub sightings: Vec<Sighting>,
 }
 
-/// A mutation that took place.
+/// A mutation that certainly took place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mutation {
-    /// The revision it took.
+    /// The version that it gave the key.
     pub version: Version,
     /// Whether the key exists after it.
     pub is_put: bool,
     /// Whether the key existed before it, if the reply said so.
     pub existed: Option<bool>,
-    /// Its condition, which held.
+    /// Its condition, which held when it took effect.
     pub condition: Condition,
-    /// The operation that did it.
+    /// The operation of the client that caused it.
     pub token: Token,
     /// When it was requested; it took effect later.
     pub invoked: Moment,
@@ -65,7 +65,7 @@ pub struct UnknownWrite {
 pub struct Sighting {
     /// The version; [`Version::ABSENT`] if the key did not exist.
     pub version: Version,
-    /// The operation that saw it.
+    /// The operation of the client that read it.
     pub token: Token,
     /// The replica that answered, if it answered a stale read from its own state.
     pub stale_at: Option<Incarnation>,
@@ -96,7 +96,7 @@ impl Lineage {
     }
 }
 
-/// Translates a history.
+/// Translates a history into the lineage of each key.
 pub fn lineages(history: &History) -> Result<Lineages, Violation> {
     let keys = history.operations().iter().filter_map(|operation| operation.write()?.key().cloned());
     let keys = keys.filter(|key| !is_compound(key)).collect();
