@@ -115,7 +115,7 @@ impl DiskThread {
         self.shared.changed.notify_one();
     }
 
-    /// The counters of the thread.
+    /// The counters that the thread raises.
     pub fn counters(&self) -> DiskCounters {
         self.counters.clone()
     }

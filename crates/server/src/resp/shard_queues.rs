@@ -142,7 +142,7 @@ enum Done {
 pub enum Part<'a> {
     /// The operation was executed, or rejected by the state of its key.
     Reply(OperationReply<'a>),
-    /// The whole command was refused.
+    /// The command that contained the operation was refused.
     Refused(Refusal),
 }
 
@@ -151,7 +151,7 @@ pub enum Part<'a> {
 pub enum Verdict {
     /// Its operations were executed; their [`Part`]s follow.
     Done,
-    /// A watch failed.
+    /// A watched key had changed, so nothing was executed.
     Aborted,
     /// Refused; whether it was executed may be unknown, which the refusal says.
     Refused(Refusal),

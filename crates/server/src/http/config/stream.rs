@@ -198,7 +198,6 @@ trait Source {
 }
 
 impl Events {
-    /// The next bytes.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         self.0.poll_next(context)
     }
