@@ -327,8 +327,8 @@ impl ShardQueues {
     }
 
     /// Puts operations back at the front of their shard queue as two commands, in order. Repeated
-    /// halving soon yields commands of a single shard; later operations already go by the new slot
-    /// map.
+    /// halving soon yields commands of a single shard; later operations are already assigned by the
+    /// new slot map.
     fn split(&mut self, index: usize, operations: &Operations) {
         let mut halves = [CommandBatch::default(), CommandBatch::default()];
         for (position, operation) in operations.iter().enumerate() {

@@ -360,7 +360,7 @@ fn judge_watcher(watcher: &Watcher, states: &States) -> Result<(), Violation> {
             return blame(format!("was told of what is no change: {told:?}"));
         }
     }
-    // No change before the last event may be missing, unless the watcher was told of a gap.
+    // No change before the last event may be missing, unless a gap was reported to it.
     let Some(last) = told.last() else { return Ok(()) };
     let gap = told.iter().filter(|told| told.after_gap).map(|told| told.revision).max().unwrap_or(oldest);
     for revision in changes.range(gap + 1..=last.revision.max(gap + 1)).map(|(revision, _)| *revision) {
