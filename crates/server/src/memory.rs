@@ -222,6 +222,7 @@ impl Budget {
 }
 
 impl Reservation {
+    /// Number of bytes that the holder uses, including those of its connection.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
