@@ -222,7 +222,7 @@ impl Budget {
 }
 
 impl Reservation {
-    /// Number of bytes that the holder uses, including those of its connection.
+    /// Number of bytes that the holder uses now.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
