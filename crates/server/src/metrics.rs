@@ -59,7 +59,7 @@ impl DiskCounters {
 /// Counters of snapshots, raised by the thread that keeps their files.
 #[derive(Clone, Debug, Default)]
 pub struct SnapshotCounters {
-    /// Snapshots made of this node's own state.
+    /// Snapshots that this node made.
     pub made: Arc<AtomicU64>,
     /// Microseconds from the first block of each to its end.
     pub making_micros: Arc<AtomicU64>,

@@ -163,7 +163,7 @@ enum Writing {
     Probe,
 }
 
-/// Why a process ended without being killed.
+/// Why a process ended while it used its disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// A fault made it die inside a disk operation.

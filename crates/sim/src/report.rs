@@ -11,7 +11,7 @@ pub struct Report {
     pub events: u64,
     /// Simulated time from the start to the end of the run.
     pub simulated: Micros,
-    /// How often what happened.
+    /// Counts of requests, faults and other events.
     pub tally: Tally,
 }
 

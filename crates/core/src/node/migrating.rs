@@ -72,7 +72,7 @@ enum Phase {
     Opening,
     /// Parts are being sent.
     Copying,
-    /// The receiver owns the slots; the registry must be told.
+    /// The receiver owns the slots; the registry must record that.
     Telling,
     /// The registry knows that the receiver owns the slots. The keys are being counted, possibly by
     /// another leader than the one that sent them.

@@ -26,12 +26,12 @@ pub enum ConfigError {
         /// The position and the cause; boxed, because it is large.
         source: Box<toml::de::Error>,
     },
-    /// A setting that must be an address is none.
+    /// The value of a setting is not an address.
     #[error("{setting}: `{text}` is not an address; write HOST:PORT, such as 127.0.0.1:8001 or [::1]:8001")]
     Address {
         /// Name of the setting.
         setting: &'static str,
-        /// The text in its place.
+        /// The value as it was given.
         text: String,
     },
     /// The port derived from that of `resp` exceeds 65535.
@@ -57,7 +57,7 @@ pub enum ConfigError {
     OutOfRange {
         /// Name of the setting.
         setting: &'static str,
-        /// The number in its place.
+        /// The value as it was given.
         given: u64,
         /// The smallest number that is allowed.
         min: u64,
@@ -87,7 +87,7 @@ pub enum ConfigError {
         /// The founders as they were given.
         founders: String,
     },
-    /// `force_new_cluster` is no uuid.
+    /// `force_new_cluster` is not a uuid.
     #[error(
         "force_new_cluster: `{0}` is not the id of a cluster; the log of every start says which the directory belongs \
          to"
@@ -110,7 +110,7 @@ pub enum ConfigError {
          cluster reach it"
     )]
     JoinPeer(String),
-    /// An element of `allowed_hosts` is no host name.
+    /// An element of `allowed_hosts` is not a host name.
     #[error(
         "allowed_hosts: `{0}` is not the name of a host; write names without scheme and port, such as \
          tidelock.example.com"
@@ -128,7 +128,7 @@ pub enum ConfigError {
     /// `data_dir` is an empty path.
     #[error("data_dir: the path is empty; write a directory, such as ./tidelock-data")]
     DataDir,
-    /// An element of `tags` is no tag.
+    /// An element of `tags` is not a tag.
     #[error(
         "tags: `{0}` is not a tag; write K=V of at most {TAG_BYTES_MAX} bytes, such as geo:zone=us-west-1a"
     )]

@@ -150,7 +150,7 @@ pub struct NodeAddresses {
 /// What the HTTP server of a worker shares with the rest of its node.
 #[derive(Debug, Default)]
 pub struct HttpContext {
-    /// Limits of each HTTP server.
+    /// Limits of connections, heads, bodies and times.
     pub options: HttpOptions,
     /// The host names that this node answers for.
     pub allowed_hosts: AllowedHosts,
@@ -168,9 +168,9 @@ pub struct HttpContext {
     /// The clock for relative and remaining times to live, and for the timestamps of configuration
     /// changes.
     pub clock: WallClock,
-    /// Counters of the HTTP servers of all workers.
+    /// Counters of this worker's HTTP server, and those of the other workers for summing.
     pub counters: PerWorker<HttpCounters>,
-    /// Counters of the Redis protocol servers of all workers.
+    /// Counters of this worker's Redis protocol server, and those of the others.
     pub resp: PerWorker<RespCounters>,
     /// Counters of this worker's hand-overs, if it is not the owning worker.
     pub handovers: PerWorker<HandoverCounters>,

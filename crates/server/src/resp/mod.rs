@@ -68,13 +68,13 @@ impl Default for RespOptions {
 
 /// What all connections share.
 pub struct RespContext {
-    /// Limits of each Redis protocol server.
+    /// Limits of connections and times.
     pub options: RespOptions,
     /// The wall clock, to which relative times to live refer.
     pub clock: WallClock,
     /// When the node began to serve, for `INFO`.
     pub started: Instant,
-    /// Counters of the Redis protocol servers of all workers.
+    /// Counters of this worker's server, and those of the other workers for summing.
     pub counters: PerWorker<RespCounters>,
     /// The commands that this server knows, by name.
     pub table: Table,

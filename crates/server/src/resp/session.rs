@@ -30,7 +30,7 @@ pub type Pending = Pin<Box<dyn Future<Output = Vec<u8>>>>;
 
 /// What the connection does after a command.
 pub enum Action {
-    /// Goes on with the next command.
+    /// Continues with the next command.
     Done,
     /// Execute no further command of this client before this future completes.
     Wait(Pending),

@@ -38,7 +38,7 @@ pub enum AttemptError {
     /// The name resolved to no address.
     #[error("{0} resolves to no address")]
     NoAddress(String),
-    /// No connection to this address was established in time.
+    /// The connection to this address was refused, or not established in time.
     #[error("cannot connect to {0}: {1}")]
     Connect(SocketAddr, io::Error),
     /// The connection was accepted, but the handshake failed.

@@ -52,7 +52,7 @@ pub struct Identity {
     pub node: NodeId,
     /// The uuid of its host, created with its data directory.
     pub host: Uuid,
-    /// The start of this process, which tells it from earlier ones and from copies.
+    /// The start of this process, which distinguishes it from earlier ones and from copies.
     pub start: ProcessStart,
 }
 
