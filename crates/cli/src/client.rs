@@ -75,7 +75,7 @@ impl fmt::Display for NodeUrl {
     }
 }
 
-/// A request.
+/// A request to any node.
 #[derive(Clone, Debug)]
 pub struct Call<'a> {
     /// `GET`, `PUT`, `POST` or `DELETE`.
@@ -91,7 +91,7 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// A read of `target`.
+    /// A `GET` of `target`, which may be repeated.
     pub fn get(target: impl Into<String>) -> Call<'static> {
         let (method, target) = (http::Method::GET, target.into());
         Call { method, target, condition: None, body: &[], may_repeat: true }
@@ -110,21 +110,18 @@ impl<'a> Call<'a> {
     }
 }
 
-/// A node's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The node that answered.
+    /// URL of the node that answered.
     pub url: String,
-    /// The HTTP status.
     pub status: u16,
     /// The version in the `ETag`, if there is one.
     pub version: Option<u64>,
-    /// The body.
     pub body: Vec<u8>,
 }
 
 impl Answer {
-    /// The body as JSON.
+    /// Parses the body as JSON.
     pub fn json<'de, T: Deserialize<'de>>(&'de self) -> Result<T, CliError> {
         serde_json::from_slice(&self.body).map_err(|error| self.unintelligible(&error.to_string()))
     }

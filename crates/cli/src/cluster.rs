@@ -97,20 +97,16 @@ fn leaderless(cluster: &Cluster) -> Option<String> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Cluster {
-    /// The node that answers.
+    /// Number of the node whose view it is.
     pub node: Option<u64>,
-    /// All hosts that it knows.
     pub hosts: Vec<Host>,
     shards: Vec<Shard>,
-    /// The replicas of every shard.
     pub replicas: Vec<Replica>,
 }
 
-/// A host of the cluster.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Host {
-    /// Its number.
     pub node: u64,
     id: Option<String>,
     peer_address: Option<String>,
@@ -141,13 +137,11 @@ struct Shard {
     slots: Option<u64>,
 }
 
-/// A replica of a shard.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Replica {
-    /// The shard.
     pub shard: u64,
-    /// The node that holds it.
+    /// Number of the node that holds it.
     pub node: u64,
     voter: Option<bool>,
     applied: Option<u64>,
@@ -158,10 +152,9 @@ pub struct Replica {
     pub diverged: bool,
 }
 
-/// A replica's state at one index.
+/// The checksum of a replica's state at one index.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Checkpoint {
-    /// The log index.
     pub index: u64,
     /// The checksum of the whole state.
     pub checksum: String,

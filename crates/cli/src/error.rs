@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use tidelock_core::storage::backup::BackupError;
 
-/// Why a command failed.
+/// Why a command failed. It decides the exit code.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     /// The command line is well formed but contradictory or out of range. Exit code 2, as for a
@@ -39,7 +39,7 @@ pub enum CliError {
     OutcomeUnknown {
         /// The node to which it was sent.
         url: String,
-        /// How the answer was lost.
+        /// How the answer was lost, for example by a timeout.
         reason: String,
     },
     /// The answer does not come from a Tidelock node.
@@ -47,23 +47,21 @@ pub enum CliError {
     Unintelligible {
         /// The address that answered.
         url: String,
-        /// What is wrong with it.
+        /// Why it is not understood.
         reason: String,
     },
     /// A file, a pipe or a process of this machine failed.
     #[error("{what}: {source}")]
     Io {
-        /// The operation, and its object.
+        /// The operation, and the file or process that it was for.
         what: String,
-        /// The system's error.
         source: io::Error,
     },
-    /// A damaged backup.
+    /// A backup is damaged, or from a later release.
     #[error("{file}: {source}")]
     Backup {
-        /// Its source.
+        /// The file, or the node that sent the backup.
         file: String,
-        /// What is wrong with it.
         source: BackupError,
     },
     /// The reader of the output closed the pipe (`tidelock kv list | head`). This is not reported.
@@ -78,7 +76,7 @@ pub enum CliError {
 }
 
 impl CliError {
-    /// Adds the operation that failed.
+    /// Adds to an error which operation failed.
     pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> CliError {
         move |source| CliError::Io { what: what.into(), source }
     }

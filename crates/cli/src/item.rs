@@ -35,7 +35,6 @@ impl Item {
         Item { key, key_b64, ..Item::default() }
     }
 
-    /// Adds the key's version.
     pub fn with_version(self, version: u64) -> Item {
         Item { ver: Some(version), ..self }
     }
@@ -45,12 +44,10 @@ impl Item {
         Item { created: Some(created), ..self }
     }
 
-    /// Marks the key as deleted.
     pub fn with_deleted(self) -> Item {
         Item { deleted: Some(true), ..self }
     }
 
-    /// Adds a value.
     pub fn with_value(self, value: &[u8]) -> Item {
         let (val, val_b64) = encode(value);
         Item { val, val_b64, ..self }
@@ -71,13 +68,12 @@ impl Item {
         self.ver
     }
 
-    /// As one line of JSON.
+    /// The item as one line of JSON.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("invariant: an item is representable as JSON")
     }
 }
 
-/// One page of a list.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct Page {

@@ -71,7 +71,7 @@ impl<'a> Decoder<'a> {
         self.rest.is_empty()
     }
 
-    /// The bytes not yet consumed.
+    /// Returns the bytes that are not consumed yet.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -81,14 +81,14 @@ impl<'a> Decoder<'a> {
         if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::TrailingBytes) }
     }
 
-    /// One byte.
+    /// Reads one byte.
     pub fn u8(&mut self) -> Result<u8, DecodeError> {
         let (&first, rest) = self.rest.split_first().ok_or(DecodeError::Truncated)?;
         self.rest = rest;
         Ok(first)
     }
 
-    /// One byte that is 0 or 1.
+    /// Reads one byte that is 0 or 1.
     pub fn bool(&mut self) -> Result<bool, DecodeError> {
         match self.u8()? {
             0 => Ok(false),
@@ -97,7 +97,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// A varint.
+    /// Reads a varint of at most ten bytes.
     pub fn varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
@@ -114,19 +114,19 @@ impl<'a> Decoder<'a> {
         Err(DecodeError::Overflow)
     }
 
-    /// A signed varint.
+    /// Reads a signed varint (zigzag).
     pub fn signed(&mut self) -> Result<i64, DecodeError> {
         let value = self.varint()?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// A varint of at most `max`. `what` names it in the error.
+    /// Reads a varint of at most `max`. `what` names it in the error.
     pub fn bounded(&mut self, max: u64, what: &'static str) -> Result<u64, DecodeError> {
         let value = self.varint()?;
         if value <= max { Ok(value) } else { Err(DecodeError::Invalid(what)) }
     }
 
-    /// Exactly `count` raw bytes.
+    /// Reads exactly `count` raw bytes.
     pub fn raw(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
         if count > self.rest.len() {
             return Err(DecodeError::Truncated);
@@ -136,20 +136,20 @@ impl<'a> Decoder<'a> {
         Ok(taken)
     }
 
-    /// Length-prefixed bytes.
+    /// Reads length-prefixed bytes.
     pub fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
         let count = self.varint()?;
         self.raw(usize::try_from(count).map_err(|_| DecodeError::Truncated)?)
     }
 
-    /// Length-prefixed UTF-8.
+    /// Reads length-prefixed UTF-8.
     pub fn text(&mut self) -> Result<String, DecodeError> {
         let text = core::str::from_utf8(self.bytes()?).map_err(|_| DecodeError::Invalid("text"))?;
         Ok(String::from(text))
     }
 
-    /// Length-prefixed bytes as a reference-counted slice of `owner`, the buffer that this decoder
-    /// reads.
+    /// Reads length-prefixed bytes as a reference-counted slice of `owner`, the buffer that this
+    /// decoder reads.
     pub fn shared(&mut self, owner: &Bytes) -> Result<Bytes, DecodeError> {
         self.bytes().map(|slice| owner.slice_ref(slice))
     }

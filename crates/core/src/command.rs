@@ -46,9 +46,9 @@ pub use write::{CheckedWrite, Write};
 pub enum Request {
     /// Changes state through the log. Linearizable.
     Write(Write),
-    /// Reads state.
+    /// Reads state, without an entry in the log.
     Read {
-        /// What to read.
+        /// The query, which one shard or all shards answer.
         read: Read,
         /// How fresh the answer must be.
         consistency: Consistency,
@@ -61,13 +61,13 @@ pub enum Request {
     /// Why each replica of a shard is placed where it is. Answered at once by [`Reply::Explained`],
     /// or by a refusal if there is no such shard.
     Explain {
-        /// The shard.
+        /// Any shard of the registry, including the prime shard.
         shard: ShardId,
     },
     /// Asks the leader of a shard to transfer leadership to the replica on another node. Answered
     /// at once by [`Reply::Asked`] or a refusal; [`Request::Cluster`] then shows the leader.
     Transfer {
-        /// The shard.
+        /// Any shard of the registry, including the prime shard.
         shard: ShardId,
         /// The node that should lead. Its replica must vote.
         to: NodeId,
@@ -91,7 +91,7 @@ pub enum Consistency {
 /// When a write is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// Always.
+    /// Whatever version the key has, also if it does not exist.
     Always,
     /// Only if the key has this version; [`Version::ABSENT`] demands that the key does not exist.
     Version(Version),
@@ -166,7 +166,7 @@ fn validate_value(value: &[u8]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Checks a key's length.
+/// Refuses an empty key, and one longer than [`limits::KEY_BYTES_MAX`].
 pub fn validate_key(key: &[u8]) -> Result<(), Refusal> {
     if key.is_empty() {
         return Err(Refusal::invalid("empty key"));

@@ -75,7 +75,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// All faults.
+    /// Every fault, for tests that try each of them.
     #[cfg(feature = "deliberate-faults")]
     pub const ALL: [Fault; 24] = [
         Fault::AcknowledgedBeforeSync,

@@ -45,7 +45,7 @@ pub struct NodeOptions {
     /// Number of data shards with which the cluster was founded, 1 to
     /// [`crate::limits::SHARDS_MAX`], not counting the prime shard.
     pub data_shards: u64,
-    /// Logical durations.
+    /// Timeouts and intervals, in ticks.
     pub timing: Timing,
     /// Minimum size, in bytes, of the full log segments before a snapshot is made and the log is
     /// cut. They must also take half as much as all snapshots.
@@ -86,12 +86,12 @@ pub enum Event {
     Request {
         /// Unique among the open requests.
         token: Token,
-        /// The request.
+        /// Checked by the node: an invalid request is answered with a refusal.
         request: Request,
     },
     /// The payload of a frame from a peer whose handshake and checksum were verified.
     Frame {
-        /// The peer.
+        /// The node at the other end of the connection.
         from: NodeId,
         /// [`OutgoingFrame::payload`] of the sender.
         payload: Bytes,
@@ -145,7 +145,7 @@ pub struct Actions {
     /// log. The shell paces them: requests go first, but an unfinished snapshot grows at least
     /// [`WALK_BYTES_PER_LOG_BYTE`](crate::node::WALK_BYTES_PER_LOG_BYTE) times as fast as the log.
     pub snapshots: Vec<SnapshotTask>,
-    /// Replies for clients.
+    /// Each token of an [`Event::Request`] occurs once, in any order.
     pub replies: Vec<(Token, Reply)>,
     /// Requests to log because they took longer than [`Timing::slow_request_ticks`], at most
     /// [`crate::limits::SLOW_REQUESTS_MAX`] for each drive. [`Counters::slow_requests`] counts all
@@ -171,9 +171,9 @@ pub struct Actions {
 pub struct Contradiction {
     /// The shard of the two replicas.
     pub shard: ShardId,
-    /// The other node.
+    /// The node of the other replica.
     pub peer: NodeId,
-    /// Index of the contradicting entry.
+    /// Index at which the two logs contradict each other.
     pub index: LogIndex,
     /// The term of the entry that is committed here; `None` if the entry is committed on the peer
     /// and is missing on this node, which leads.
@@ -199,7 +199,7 @@ impl fmt::Display for Contradiction {
     }
 }
 
-/// A slow request of a client.
+/// A client request that took longer than [`Timing::slow_request_ticks`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlowRequest {
     /// `write` or `read`.
@@ -214,10 +214,10 @@ pub struct SlowRequest {
     pub refusal: Option<Refusal>,
 }
 
-/// A frame for one peer.
+/// A frame for one peer, to be sent whole and at most once.
 #[derive(Clone, Debug)]
 pub struct OutgoingFrame {
-    /// The peer.
+    /// The peer that should receive it.
     pub to: NodeId,
     /// At most [`crate::limits::PEER_FRAME_BYTES_MAX`] bytes.
     pub payload: Bytes,
@@ -230,11 +230,11 @@ pub struct OutgoingFrame {
 /// Status of a node, for health checks and metrics.
 #[derive(Clone, Debug, Default)]
 pub struct NodeStatus {
-    /// The node number.
+    /// This node's number.
     pub node: NodeId,
     /// Ticks since it started.
     pub now: Ticks,
-    /// Whether it is retiring.
+    /// Whether it has received [`Event::Retire`].
     pub retiring: bool,
     /// Whether it was removed from the cluster. It has nothing more to do, and should stop for
     /// good.
@@ -246,9 +246,9 @@ pub struct NodeStatus {
     pub disk_unsteady: bool,
     /// Peers that report a stalled disk.
     pub peers_stalled: Vec<NodeId>,
-    /// Number of unanswered requests.
+    /// Number of unanswered requests of clients, of peers, and of the node itself.
     pub requests_open: usize,
-    /// Its replicas.
+    /// The replicas that run on it.
     pub shards: Vec<ShardStatus>,
     /// Its peers, and whether each is reachable: a connection is established and the peer sends
     /// frames.
@@ -267,11 +267,11 @@ pub struct NodeStatus {
 /// A move of slots, as the leader of its giver sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MoveStatus {
-    /// The move.
+    /// The number of the move.
     pub migration: MigrationId,
-    /// The giver.
+    /// The giver, which this node leads.
     pub from: ShardId,
-    /// The receiver.
+    /// The receiver, led by any node.
     pub to: ShardId,
     /// Number of parts of the copy that the receiver has.
     pub parts: u64,
@@ -282,31 +282,31 @@ pub struct MoveStatus {
 /// Status of one replica of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardStatus {
-    /// Its shard.
+    /// The shard that the replica belongs to.
     pub shard: ShardId,
-    /// Its replica number.
+    /// The number of the replica; never reused.
     pub replica: ReplicaId,
     /// The leader, if one is known.
     pub leader: Option<NodeId>,
-    /// Whether this node leads.
+    /// Whether this node leads the shard.
     pub leads: bool,
-    /// Current term.
+    /// The latest term that the replica has seen.
     pub term: Term,
     /// Highest index known to be committed.
     pub committed: LogIndex,
-    /// Highest index applied.
+    /// Highest index applied; at most `committed`.
     pub applied: LogIndex,
-    /// Last index of the log.
+    /// Last index of the log, committed or not.
     pub last: LogIndex,
     /// The index before the log's first entry. Entries up to here are contained in a snapshot only.
     pub log_begin: LogIndex,
-    /// Number of keys.
+    /// Number of keys; for the prime shard, number of hosts.
     pub keys: u64,
     /// Bytes of commands in the part of the log that is in memory.
     pub log_bytes: u64,
-    /// Whether this replica votes.
+    /// Whether this replica counts towards majorities.
     pub votes: bool,
-    /// The newest durable snapshot.
+    /// The newest durable snapshot; `None` before the first one.
     pub snapshot: Option<SnapshotId>,
     /// Size of that snapshot's file in bytes; 0 if there is none.
     pub snapshot_bytes: u64,
@@ -335,7 +335,7 @@ pub struct Counters {
     pub forwarded: u64,
     /// Raft entries proposed here.
     pub entries_proposed: u64,
-    /// Commands inside them.
+    /// Commands in these entries.
     pub commands_proposed: u64,
     /// ReadIndex rounds begun here.
     pub read_rounds: u64,
@@ -345,7 +345,7 @@ pub struct Counters {
     pub leaderships: u64,
     /// Requests refused because no leader was known.
     pub refused_no_leader: u64,
-    /// Outcomes reported as unknown.
+    /// Requests answered with an unknown outcome.
     pub refused_unknown: u64,
     /// Requests refused because a queue was full.
     pub refused_overloaded: u64,

@@ -26,7 +26,7 @@ pub enum Role {
 pub struct Membership {
     /// The voters; in a joint configuration, the new voters.
     pub voters: Vec<ReplicaId>,
-    /// The learners.
+    /// Replicas that follow without a vote.
     pub learners: Vec<ReplicaId>,
     /// The old voters of a joint configuration; empty otherwise.
     pub voters_outgoing: Vec<ReplicaId>,
@@ -50,7 +50,7 @@ pub enum MembershipChange {
     Join(ReplicaId, NodeId),
     /// Replicas take these roles, or are removed. More than one makes the configuration joint.
     Roles(Vec<(ReplicaId, Option<Role>)>),
-    /// Leaves the joint configuration.
+    /// Ends the joint configuration: only the new voters count.
     LeaveJoint,
 }
 

@@ -22,7 +22,7 @@ use crate::limits;
 const PREFIX: &str = "placement:";
 const REPLICA_PREFIX: &str = "replica:";
 
-/// The policies of one shard.
+/// The placement policies of one shard, as parsed from its tags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlacementPolicy {
     /// Number of voters and the hosts allowed for them. Without it, the voters are the founders and
@@ -39,9 +39,9 @@ pub struct PlacementPolicy {
 /// A number of replicas on hosts with certain tags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaGroup {
-    /// Number of replicas.
+    /// Number of replicas, 1 to [`limits::HOSTS_MAX`].
     pub count: usize,
-    /// Tags of the allowed hosts.
+    /// What the tags of a host must satisfy.
     pub conditions: Conditions,
 }
 
@@ -58,7 +58,7 @@ pub enum PolicyError {
     /// The policy does not begin with a number.
     #[error("`{PREFIX}{0}` must begin with a number of replicas, 1 to {max}", max = limits::HOSTS_MAX)]
     Count(String),
-    /// A condition without a name.
+    /// A condition has a value but no name.
     #[error("`{PREFIX}{0}` has a condition without a name; write name=value, or a name alone")]
     Condition(String),
 }

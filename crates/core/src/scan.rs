@@ -42,10 +42,10 @@ pub struct Scan {
     only: Option<Vec<ShardId>>,
 }
 
-/// The result of a step.
+/// The result of one step of an iteration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// These keys.
+    /// Keys of one shard, in byte order. There may be none, even before the end.
     Keys(Vec<Bytes>),
     /// No keys: the map has changed, and the iteration starts over.
     StartedOver,

@@ -31,16 +31,16 @@ use crate::types::NodeId;
 pub struct ProcessStart {
     /// Number of starts on the data directory, including this one.
     pub number: u64,
-    /// Random id of the process.
+    /// Random, so that two processes with the same number differ.
     pub instance: Uuid,
 }
 
 /// The latest start of a host with which a peer had a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownStart {
-    /// The host's uuid.
+    /// The uuid in the host's data directory.
     pub host: Uuid,
-    /// The start.
+    /// The latest of its starts.
     pub start: ProcessStart,
 }
 
@@ -71,7 +71,7 @@ impl StartRefusal {
 /// The starts of peers that a node remembers, and its current connections.
 #[derive(Clone, Debug, Default)]
 pub struct KnownStarts {
-    /// Persisted on the disk.
+    /// The latest start of each peer; persisted in the control file.
     starts: BTreeMap<NodeId, KnownStart>,
     connected: BTreeMap<NodeId, ProcessStart>,
     faults: Faults,
@@ -89,7 +89,7 @@ impl KnownStarts {
         self.starts.get(&node).copied()
     }
 
-    /// The starts to persist.
+    /// Returns the starts to persist.
     pub fn into_kept(self) -> BTreeMap<NodeId, KnownStart> {
         self.starts
     }

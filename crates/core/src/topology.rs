@@ -30,20 +30,20 @@ pub enum HostRole {
 /// A host as it announces itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostInfo {
-    /// Its node number.
+    /// Assigned by the registry, or by the order of the founders' addresses; never reused.
     pub node: NodeId,
     /// Generated with its data directory. Another uuid under the same number means that the disk
     /// was replaced or wiped.
     pub uuid: Uuid,
-    /// Address for its peers.
+    /// `HOST:PORT` at which its peers reach it.
     pub peer_address: String,
-    /// Address for its HTTP clients.
+    /// `HOST:PORT` at which HTTP clients reach it.
     pub http_address: String,
-    /// Address for its Redis clients.
+    /// `HOST:PORT` at which Redis clients reach it.
     pub resp_address: String,
     /// Address for its Redis Cluster clients; empty if it does not serve them.
     pub resp_cluster_address: String,
-    /// Tags from `--tag K=V`.
+    /// Tags from `--tag K=V`. Placement policies refer to them.
     pub tags: BTreeMap<String, String>,
 }
 
@@ -62,10 +62,10 @@ pub struct HostEntry {
     pub host: Option<Host>,
 }
 
-/// A registered host.
+/// A registered host, as the registry holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Its announcement.
+    /// Its latest announcement.
     pub info: HostInfo,
     /// Log index of its first announcement.
     pub created: LogIndex,
@@ -91,14 +91,14 @@ impl HostEntry {
     }
 }
 
-/// A move of slots.
+/// A planned move of slots from one shard to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Migration {
-    /// The giver.
+    /// The giver: the shard that owns the slots when the move begins.
     pub from: ShardId,
-    /// The receiver.
+    /// The receiver: the shard that owns the slots after the move.
     pub to: ShardId,
-    /// The slots to move.
+    /// Not empty. A move that was planned earlier may still be bringing them to the giver.
     pub slots: SlotSet,
     /// Log index at which it was planned.
     pub created: LogIndex,
@@ -119,7 +119,7 @@ impl Migration {
     }
 }
 
-/// A shard.
+/// A shard, as the registry holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shard {
     /// Display name. Only the number is unique.
@@ -134,12 +134,12 @@ pub struct Shard {
     pub founding: Vec<(ReplicaId, NodeId)>,
 }
 
-/// A replica.
+/// A replica, as the registry holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replica {
-    /// Its shard.
+    /// The shard that it replicates. It never changes.
     pub shard: ShardId,
-    /// Its node.
+    /// The node on which it runs. It never changes.
     pub node: NodeId,
     /// Its wanted role; `None` while it is being removed. A removed replica never comes back.
     pub wanted: Option<Role>,
@@ -150,12 +150,12 @@ pub struct Replica {
 }
 
 impl Shard {
-    /// A founding shard.
+    /// A shard of the cluster's founding, created at index 0.
     pub(crate) fn founded(shard: ShardId, founding: Vec<(ReplicaId, NodeId)>) -> Shard {
         Shard::new(LogIndex(0), shard, founding)
     }
 
-    /// A shard without tags.
+    /// A shard with its default name and without tags.
     pub(crate) fn new(created: LogIndex, shard: ShardId, founding: Vec<(ReplicaId, NodeId)>) -> Shard {
         let name =
             if shard == ShardId::PRIME { String::from("tidelock") } else { format!("kv-{:05}", shard.0) };

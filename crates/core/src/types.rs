@@ -91,7 +91,7 @@ impl Version {
 }
 
 impl LogIndex {
-    /// The index after this one.
+    /// Returns the index after this one.
     pub fn next(self) -> LogIndex {
         LogIndex(self.0 + 1)
     }

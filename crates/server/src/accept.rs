@@ -93,7 +93,6 @@ pub struct Acceptor(Side);
 enum Side {
     Accepts {
         listener: TcpListener,
-        /// The clients of all protocols.
         clients: Clients,
         /// Indexed by worker; the first is this one.
         loads: Vec<Load>,
@@ -111,7 +110,7 @@ pub(crate) trait ConnectionHandler {
     /// one: it numbers its own clients, and the class tells them apart.
     fn client_class(&self) -> u64;
 
-    /// Counts failures to accept.
+    /// Counter of failures to accept.
     fn errors(&self) -> &Counter;
 
     /// Whether there is room for another connection if `open` are open on all workers.
@@ -120,7 +119,7 @@ pub(crate) trait ConnectionHandler {
     /// The text for a client that there is no room for. Called once for each of them.
     fn refusal(&self) -> Vec<u8>;
 
-    /// Writes rejections.
+    /// Writes the text of [`ConnectionHandler::refusal`] to refused clients.
     fn rejections(&self) -> &RejectionWriter;
 
     /// Serves a connection, which counts until `permit` is dropped.

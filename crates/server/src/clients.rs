@@ -17,7 +17,7 @@ use crate::descriptors::{ClientDescriptors, DescriptorPermit};
 /// Bytes that weigh as much as one operation when clients are ordered by load.
 const BYTES_PER_OPERATION: u64 = 256;
 
-/// One open connection.
+/// An open connection of a client, as operators see it.
 #[derive(Debug)]
 pub struct Client {
     /// Its number on this node, valid until this node restarts.
@@ -30,18 +30,17 @@ pub struct Client {
     pub since: Instant,
     /// Requests or commands that were executed.
     pub operations: Counter,
-    /// Bytes received.
+    /// Bytes received on it.
     pub bytes_received: Counter,
-    /// Bytes sent.
+    /// Bytes sent on it.
     pub bytes_sent: Counter,
-    /// Unanswered requests.
+    /// Number of its requests that are not answered yet.
     pub open_requests: Counter,
     /// Bytes of requests and replies in memory, as far as the protocol's server counts them.
     pub held_bytes: Counter,
 }
 
 impl Client {
-    /// A connection without requests yet.
     pub(crate) fn new(id: ClientId, protocol: &'static str, address: Option<SocketAddr>) -> Client {
         Client {
             id,
@@ -127,7 +126,7 @@ impl Clients {
 }
 
 impl ClientEntry {
-    /// The connection's counters.
+    /// Returns the connection's counters.
     pub fn client(&self) -> Arc<Client> {
         self.client.clone()
     }

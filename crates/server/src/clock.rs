@@ -37,7 +37,7 @@ pub const TICKS_AT_ONCE_MAX: u32 = 4;
 pub struct WallClock(pub fn() -> UnixMillis);
 
 impl WallClock {
-    /// The current time.
+    /// Milliseconds since 1970, by this clock.
     pub fn now(self) -> UnixMillis {
         (self.0)()
     }
@@ -80,7 +80,7 @@ impl LeaderClocks {
     }
 }
 
-/// A source of ticks.
+/// A source of ticks for the node.
 #[derive(Debug)]
 pub struct Ticker {
     interval: Interval,

@@ -40,7 +40,7 @@ use crate::memory;
 pub const DEFAULT_DATA_DIR: &str = "./tidelock-data";
 /// Default of `http`. Loopback, like the others: exposing a node takes an explicit setting.
 pub const DEFAULT_HTTP: &str = "127.0.0.1:8001";
-/// Default of `resp`.
+/// Default of `resp`. Loopback, as for `http`.
 pub const DEFAULT_RESP: &str = "127.0.0.1:7001";
 /// Default of `resp_cluster`, as help texts show it.
 pub const DEFAULT_RESP_CLUSTER: &str = "--resp, its port + 100";
@@ -48,15 +48,15 @@ pub const DEFAULT_RESP_CLUSTER: &str = "--resp, its port + 100";
 pub const RESP_CLUSTER_PORT_OFFSET: u16 = 100;
 /// The value of `resp_cluster` that disables that listener.
 pub const RESP_CLUSTER_OFF: &str = "off";
-/// Default of `peer`.
+/// Default of `peer`. Loopback, as for `http`: enough for nodes on one machine.
 pub const DEFAULT_PEER: &str = "127.0.0.1:9001";
-/// Default of `cluster_name`.
+/// Default of `cluster_name`. Clusters with the same founders need different names.
 pub const DEFAULT_CLUSTER_NAME: &str = "tidelock";
-/// Default of `shards`.
+/// Default of `shards`, the number of data shards of a new cluster.
 pub const DEFAULT_SHARDS: u64 = 4;
-/// Default of `sync`.
+/// Default of `sync`: writes are acknowledged when they are on disk.
 pub const DEFAULT_SYNC: bool = true;
-/// Default of `election_timeout_ms`.
+/// Default of `election_timeout_ms`: how long a follower waits for its leader.
 pub const DEFAULT_ELECTION_TIMEOUT_MS: u64 = 1_000;
 /// Default of `request_timeout_ms`: one and a half election timeouts, so that a request survives an
 /// election and is still answered within three seconds.
@@ -71,9 +71,9 @@ pub const DEFAULT_SLOW_REQUEST_MS: u64 = 1_000;
 pub const DEFAULT_WORKERS: &str = "by the cores";
 /// Default of `memory_limit`, as help texts show it: see [`memory::default_limit`].
 pub const DEFAULT_MEMORY_LIMIT: &str = "a quarter of the memory";
-/// Default of `log_format`.
+/// Default of `log_format`: lines for people.
 pub const DEFAULT_LOG_FORMAT: &str = "text";
-/// Default of `log_filter`.
+/// Default of `log_filter`: one level for all targets.
 pub const DEFAULT_LOG_FILTER: &str = "info";
 
 /// Ticks in an election timeout: fine enough that jitter separates the nodes' timeouts.
@@ -84,7 +84,8 @@ pub const TICKS_PER_HEARTBEAT: u64 = TICKS_PER_ELECTION_TIMEOUT / 10;
 /// Shortest tick, in milliseconds. Below it, the 1 ms resolution of the kernel's and the event
 /// loop's timers is a large part of a tick.
 pub const TICK_MS_MIN: u64 = 5;
-/// Shortest election timeout.
+/// Shortest election timeout, in milliseconds: with a shorter one, a tick would be below its
+/// minimum.
 pub const ELECTION_TIMEOUT_MS_MIN: u64 = TICKS_PER_ELECTION_TIMEOUT * TICK_MS_MIN;
 /// Longest election timeout. A longer one is taken for a mistake in the unit.
 pub const ELECTION_TIMEOUT_MS_MAX: u64 = 60_000;
@@ -120,13 +121,13 @@ pub const HOST_BYTES_MAX: usize = 253;
 pub struct RawSettings {
     /// Directory of everything that the node keeps.
     pub data_dir: Option<PathBuf>,
-    /// `HOST:PORT` for HTTP clients.
+    /// `HOST:PORT` to listen on for HTTP clients.
     pub http: Option<String>,
-    /// `HOST:PORT` for Redis clients.
+    /// `HOST:PORT` to listen on for Redis clients.
     pub resp: Option<String>,
     /// `HOST:PORT` for clients of Redis Cluster, or `off`.
     pub resp_cluster: Option<String>,
-    /// `HOST:PORT` for the other nodes, as they are to write it.
+    /// `HOST:PORT` to listen on for the other nodes, spelt as they write it.
     pub peer: Option<String>,
     /// Peer addresses of all founders including this node, the same list on each. An element may be
     /// a comma-separated list. Absent: a cluster of one.
@@ -155,13 +156,13 @@ pub struct RawSettings {
     pub dead_after_s: Option<u64>,
     /// Requests that take longer are logged as slow, in milliseconds.
     pub slow_request_ms: Option<u64>,
-    /// Threads that serve clients.
+    /// Number of threads that serve clients, 1 to [`WORKERS_MAX`].
     pub workers: Option<u64>,
     /// Limit of the memory held for clients, such as `512MiB`.
     pub memory_limit: Option<String>,
-    /// `text` or `json`.
+    /// `text` or `json`: the format of log lines.
     pub log_format: Option<String>,
-    /// Level, or list of `target=level`.
+    /// A level, or a list of `target=level`, for log lines.
     pub log_filter: Option<String>,
 }
 
@@ -297,16 +298,16 @@ impl fmt::Display for Address {
     }
 }
 
-/// Format of log lines.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Text for people.
+    /// Lines of text, for people.
     Text,
     /// One JSON object a line, for programs.
     Json,
 }
 
-/// Validated settings.
+/// Settings that passed all checks, with defaults filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Directory of everything that the node keeps.
@@ -324,7 +325,7 @@ pub struct Settings {
     pub allowed_hosts: Vec<String>,
     /// Data shards that a new cluster is founded with, 1 to [`SHARDS_MAX`].
     pub shards: u64,
-    /// Tags of this node.
+    /// Tags of this node by name. Placement policies refer to them.
     pub tags: BTreeMap<String, String>,
     /// Whether a write is acknowledged only when it is on disk.
     pub sync: bool,
@@ -340,7 +341,7 @@ pub struct Settings {
     pub workers: usize,
     /// Limit of the memory held for clients, in bytes, at least [`memory::LIMIT_BYTES_MIN`].
     pub memory_limit: usize,
-    /// Format of log lines.
+    /// The format of log lines.
     pub log_format: LogFormat,
     /// Filter of log lines in the grammar of the log subscriber; not empty.
     pub log_filter: String,
@@ -352,7 +353,7 @@ pub struct Settings {
     join: Vec<Address>,
     /// `None` if it was not given.
     cluster_name: Option<String>,
-    /// Whether `shards` was given.
+    /// Whether `shards` was given, rather than its default.
     has_shards: bool,
     force_new_cluster: Option<Uuid>,
 }

@@ -23,7 +23,7 @@ impl Counter {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// The current value.
+    /// Returns the value. Its thread may be changing it.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -57,7 +57,7 @@ const PART_FOR_OTHERS: usize = 8;
 /// The descriptors of this process and their distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// The limit of this process.
+    /// The limit of open files of this process.
     pub limit: u64,
     /// Reserved for log, snapshots, peers and workers.
     pub reserved: u64,
@@ -175,7 +175,7 @@ impl ClientDescriptors {
 }
 
 impl Default for ClientDescriptors {
-    /// Without a limit.
+    /// Permits without a limit.
     fn default() -> ClientDescriptors {
         ClientDescriptors::new(usize::MAX)
     }

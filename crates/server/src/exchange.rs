@@ -24,7 +24,7 @@ use tokio::sync::{Notify, oneshot};
 pub(crate) enum WorkerRequest {
     /// A request; exactly one [`WorkerMessage::Reply`] will carry the token.
     Request { client: ClientId, token: Token, request: Request },
-    /// Asks for the node's status.
+    /// Asks for the node's status, which goes to this channel.
     Status(oneshot::Sender<NodeStatus>),
 }
 
@@ -37,7 +37,7 @@ pub(crate) enum WorkerMessage {
     /// Slots without a local replica, of whose changes this node is not notified: watchers of
     /// configuration in them should check.
     Elsewhere(Vec<Range<u16>>),
-    /// The new slot map.
+    /// The slot map, when it has changed.
     Slots(Arc<SlotMap>),
 }
 
@@ -54,12 +54,10 @@ impl Exchange {
         Exchange { requests: Inbox::new(node_wake), messages: Inbox::new(Arc::default()) }
     }
 
-    /// Messages to the node.
     pub fn requests(&self) -> &Inbox<WorkerRequest> {
         &self.requests
     }
 
-    /// Messages to the other worker.
     pub fn messages(&self) -> &Inbox<WorkerMessage> {
         &self.messages
     }
@@ -89,7 +87,6 @@ impl<T> Inbox<T> {
         Inbox { content: Mutex::new(Content { items: Vec::new(), is_closed: false }), wake }
     }
 
-    /// Notifies the reader.
     pub fn wake(&self) -> &Notify {
         &self.wake
     }

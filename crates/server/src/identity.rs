@@ -52,9 +52,9 @@ pub enum IdentityError {
          cluster of its own, without the others, and is to be given once; leave it out to start as before"
     )]
     ForceMismatch {
-        /// The id that was given.
+        /// The id on the command line.
         given: Uuid,
-        /// The id in the directory.
+        /// The id of the cluster that the directory belongs to.
         known: Uuid,
     },
     /// The settings describe another cluster, or another node of it.

@@ -22,7 +22,7 @@ use crate::disk::FsDisk;
 #[derive(Debug)]
 pub struct IdentityStore {
     disk: FsDisk,
-    /// What is known.
+    /// What the node knows, possibly newer than the file.
     identity: RefCell<Identity>,
     /// The contents of the file. Locked while it is written.
     written: Mutex<Identity>,

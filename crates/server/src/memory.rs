@@ -88,7 +88,7 @@ pub struct Reservation {
     bytes: usize,
     /// For a connection, its [`CONNECTION_BYTES`], or less once reduced; for a request 0.
     base: usize,
-    /// Its number in the queue.
+    /// Its number in the queue, while it waits there.
     waiter: Option<u64>,
 }
 
@@ -112,12 +112,12 @@ impl Memory {
         }))
     }
 
-    /// Bytes that may be used.
+    /// Limit of the bytes that clients may use.
     pub fn limit(&self) -> usize {
         self.0.limit
     }
 
-    /// Bytes that are used now.
+    /// Bytes that clients use now.
     pub fn used(&self) -> usize {
         self.0.used.load(Ordering::Relaxed)
     }
@@ -150,7 +150,7 @@ impl Memory {
         Reservation { budget: self.0.clone(), bytes: 0, base: 0, waiter: None }
     }
 
-    /// Counts a refusal.
+    /// Counts a request or a connection that was refused for lack of memory.
     pub fn note_refused(&self) {
         self.0.note_refused();
     }
@@ -222,7 +222,7 @@ impl Budget {
 }
 
 impl Reservation {
-    /// Bytes that the holder uses.
+    /// Number of bytes that the holder uses now.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -232,7 +232,7 @@ impl Reservation {
         self.budget.share()
     }
 
-    /// Counts a refusal.
+    /// Counts a request that was refused for lack of memory.
     pub fn note_refused(&self) {
         self.budget.note_refused();
     }
@@ -349,7 +349,7 @@ impl Reservation {
         self.budget.waiting.store(queue.waiters.len(), Ordering::SeqCst);
     }
 
-    /// Leaves the queue.
+    /// Leaves the queue, if it waits there. Wakes the next waiter if this one was woken.
     pub fn leave_queue(&mut self) {
         let Some(number) = self.waiter.take() else { return };
         let was_woken = {
@@ -366,7 +366,6 @@ impl Reservation {
     }
 }
 
-/// Bytes together with their reservation.
 struct Held {
     bytes: Bytes,
     _memory: Reservation,

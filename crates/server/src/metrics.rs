@@ -41,7 +41,7 @@ pub struct DiskCounters {
     pub stalls: Arc<AtomicU64>,
     /// How often the disk became slow.
     pub slow_stalls: Arc<AtomicU64>,
-    /// Whether the disk is slow.
+    /// Whether the disk is slow at present.
     pub is_slow: Arc<AtomicBool>,
     /// Bytes of all files of the log.
     pub file_bytes: Arc<AtomicU64>,
@@ -59,19 +59,19 @@ impl DiskCounters {
 /// Counters of snapshots, raised by the thread that keeps their files.
 #[derive(Clone, Debug, Default)]
 pub struct SnapshotCounters {
-    /// Snapshots made.
+    /// Snapshots that this node made.
     pub made: Arc<AtomicU64>,
     /// Microseconds from the first block of each to its end.
     pub making_micros: Arc<AtomicU64>,
-    /// Snapshot tasks that failed.
+    /// Snapshot tasks that failed, of any kind.
     pub failed: Arc<AtomicU64>,
     /// Snapshots received completely from another node.
     pub received: Arc<AtomicU64>,
-    /// Bytes of snapshot parts received.
+    /// Bytes of snapshot parts received from leaders.
     pub bytes_received: Arc<AtomicU64>,
     /// Bytes of snapshot parts read for followers.
     pub bytes_sent: Arc<AtomicU64>,
-    /// Bytes of all snapshot files.
+    /// Bytes of all snapshot files on the disk.
     pub file_bytes: Arc<AtomicU64>,
 }
 
@@ -85,7 +85,7 @@ macro_rules! label {
             /// Every value, in the order of the discriminants.
             pub const ALL: &[$name] = &[$($name::$variant),+];
 
-            /// The label's value.
+            /// The text of the label in `/metrics`.
             pub fn text(self) -> &'static str {
                 match self { $($name::$variant => $text),+ }
             }
@@ -116,7 +116,7 @@ label! {
         Read = "read",
         /// One key or a list, from the local replica.
         StaleRead = "stale_read",
-        /// A change.
+        /// A change of keys or configuration.
         Write = "write",
         /// A page of keys, linearizable.
         List = "list",
@@ -196,7 +196,7 @@ pub(crate) fn raise(counter: &Counter) {
 pub struct HttpCounters {
     requests: [[[Counter; STATUSES]; METHODS]; DIALECTS],
     durations: [[Durations; KINDS]; DIALECTS],
-    /// Connections accepted and served.
+    /// Connections accepted and served, in total.
     pub connections_accepted: Counter,
     /// Connections refused because as many as allowed were open.
     pub connections_refused: Counter,
@@ -206,7 +206,7 @@ pub struct HttpCounters {
     pub connections_failed: Counter,
     /// Failures of accept itself, such as running out of file descriptors.
     pub accept_errors: Counter,
-    /// Connections open now.
+    /// Connections that are open at present.
     pub connections_open: Counter,
 }
 
@@ -215,25 +215,25 @@ pub struct HttpCounters {
 pub struct Observation {
     /// The part of the HTTP interface.
     pub dialect: Dialect,
-    /// What the request did.
+    /// The kind of the request, which chooses the histogram of durations.
     pub kind: Kind,
-    /// Its method.
+    /// The class of its method.
     pub method: MethodClass,
-    /// The answer's status.
+    /// The class of the answer's status.
     pub status: StatusClass,
     /// Time from the parsed head to the finished answer, without writing it.
     pub duration: Duration,
 }
 
 impl HttpCounters {
-    /// Counts one finished request.
+    /// Counts a finished request and its duration.
     pub fn observe(&self, observation: Observation) {
         let dialect = observation.dialect as usize;
         raise(&self.requests[dialect][observation.method as usize][observation.status as usize]);
         self.durations[dialect][observation.kind as usize].observe(observation.duration);
     }
 
-    /// The sum over all workers.
+    /// Returns the sum over all workers.
     pub fn sum(workers: &PerWorker<HttpCounters>) -> HttpCounters {
         let sum = HttpCounters::default();
         workers.all().for_each(|worker| sum.absorb(worker));
@@ -267,7 +267,7 @@ impl HttpCounters {
 
 /// Everything that one scrape writes, copied at one moment.
 pub struct Scrape<'a> {
-    /// Status of the core.
+    /// The status of the node, as the core reports it.
     pub status: NodeStatus,
     /// Sum of the HTTP servers of all workers.
     pub http: &'a HttpCounters,
@@ -275,15 +275,15 @@ pub struct Scrape<'a> {
     pub resp: &'a RespCounters,
     /// What other workers passed to the owning worker: requests, and batches of them.
     pub handovers: [u64; 2],
-    /// Counters of the log.
+    /// Counters of the write-ahead log.
     pub disk: &'a DiskCounters,
-    /// Counters of the snapshots.
+    /// Counters of snapshots made, received and sent.
     pub snapshots: &'a SnapshotCounters,
     /// Counters of the links to peers.
     pub transport: &'a TransportCounters,
     /// Whether the disk rejects writes or is slow.
     pub disk_stalled: bool,
-    /// Memory held for clients.
+    /// The budget of memory for clients, and its use.
     pub memory: &'a Memory,
     /// Gauges of the requests that wait for their turns.
     pub turns: &'a TurnGauges,
@@ -291,7 +291,7 @@ pub struct Scrape<'a> {
     pub busiest_open_requests: u64,
 }
 
-/// The media type of OpenMetrics.
+/// Media type of the OpenMetrics text format.
 pub const OPEN_METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// The media type of the older text format.
 pub const PROMETHEUS_TEXT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -303,7 +303,7 @@ impl Scrape<'_> {
         if media_type == PROMETHEUS_TEXT_TYPE { plain::of_open_metrics(&open) } else { open }
     }
 
-    /// The OpenMetrics text.
+    /// Encodes the scrape as OpenMetrics text.
     pub fn encode(&self) -> String {
         let mut registry = Registry::with_prefix("tidelock");
         registry.register_collector(Box::new(Snapshot {

@@ -23,7 +23,6 @@ pub const INLINE_BYTES_MAX: usize = 8 << 10;
 /// waits a few seconds, which is as long as clients wait for an answer.
 pub const QUEUE_JOBS_MAX: usize = 8;
 
-/// The name of the thread.
 const THREAD_NAME: &str = "documents";
 
 type Job = Box<dyn FnOnce() + Send>;

@@ -48,9 +48,9 @@ impl Drop for Link {
 /// What one worker sent to the owning worker.
 #[derive(Debug, Default)]
 pub struct HandoverCounters {
-    /// Requests.
+    /// Requests sent.
     pub requests: Counter,
-    /// Batches of requests.
+    /// Batches in which these requests were sent.
     pub batches: Counter,
 }
 
@@ -61,7 +61,7 @@ pub struct Remote(Rc<Inner>, ClientId);
 struct Inner {
     link: Link,
     waiting: Waiting,
-    /// The next batch.
+    /// The next batch, which is sent when this turn of the event loop ends.
     requests: RefCell<Vec<WorkerRequest>>,
     slots: RefCell<Arc<SlotMap>>,
     is_closed: Cell<bool>,

@@ -106,9 +106,9 @@ pub enum ServeError {
          cluster, empty the directory, and start with --join"
     )]
     Superseded {
-        /// The peer that refused.
+        /// The peer that refused this node.
         by: NodeId,
-        /// Its reason.
+        /// Why it refused.
         refusal: HandshakeRefusal,
     },
     /// The state of this node and that of another one contradict each other.
@@ -358,11 +358,9 @@ struct Notices {
     supersede: watch::Sender<Option<(NodeId, HandshakeRefusal)>>,
 }
 
-/// The servers of clients.
 struct Clients {
     /// Stops the servers of all workers.
     stop: watch::Sender<bool>,
-    /// The servers of this worker.
     servers: Servers,
 }
 

@@ -13,9 +13,9 @@ use tokio::sync::watch;
 /// A signal that asks to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// SIGTERM, from a service manager.
+    /// SIGTERM, which service managers send.
     Terminate,
-    /// SIGINT, from a terminal (Ctrl-C).
+    /// SIGINT, which a terminal sends at Ctrl-C.
     Interrupt,
 }
 

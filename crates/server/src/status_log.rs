@@ -23,7 +23,7 @@ const LEADERLESS_ELECTION_TIMEOUTS: u32 = 3;
 /// Minimum time between two lines about slow requests.
 const SLOW_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A change that is logged.
+/// A change of the node's status that becomes a line of the log.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// This node leads a shard since the last check.
@@ -188,7 +188,6 @@ impl StatusLog {
 }
 
 impl Change {
-    /// Writes the line.
     pub fn log(&self) {
         match self {
             Change::Leads { shard, term } => {

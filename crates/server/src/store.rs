@@ -40,7 +40,7 @@ pub trait Store: Clone + 'static {
     /// The shard of a key, according to this node's current slot map.
     fn shard_of(&self, key: &[u8]) -> ShardId;
 
-    /// This node's current slot map.
+    /// This node's current slot map, which may be older than that of other nodes.
     fn slot_map(&self) -> Arc<SlotMap>;
 
     /// By how many milliseconds the clock of a shard's leader is ahead of this node's, as last

@@ -20,7 +20,7 @@ pub(crate) struct Turn {
     pub request: Request,
 }
 
-/// Gauges of the turns.
+/// Gauges of the requests that wait for their turns.
 #[derive(Debug, Default)]
 pub struct TurnGauges {
     /// Requests that wait for their turn.
@@ -51,7 +51,6 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// The gauges.
     pub fn gauges(&self) -> Arc<TurnGauges> {
         self.gauges.clone()
     }

@@ -75,7 +75,6 @@ impl Waiting {
         None
     }
 
-    /// Number of unanswered requests.
     #[cfg(test)]
     pub fn count(&self) -> usize {
         self.0.borrow().len()

@@ -22,7 +22,7 @@ use tidelock_core::slots::slot_of;
 /// other connections, so that they cannot crowd those out.
 pub const WATCHERS_MAX: usize = 10_000;
 
-/// All watchers of one worker.
+/// The watchers of one worker's connections.
 #[derive(Debug, Default)]
 pub struct WatchRegistry {
     table: Mutex<Table>,
@@ -54,7 +54,7 @@ pub struct Watch {
     container: Arc<str>,
 }
 
-/// A notification to a watcher.
+/// What a watcher is notified of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notification {
     /// Its container may have changed: read it.
@@ -160,7 +160,7 @@ impl Watch {
         &self.namespace
     }
 
-    /// The watched container.
+    /// Key of the watched container.
     pub fn container(&self) -> &Arc<str> {
         &self.container
     }

@@ -53,7 +53,7 @@ use crate::watch::WatchRegistry;
 /// What `/readyz` reports for a slow disk.
 const SLOW: &str = "a write or sync of the log takes longer than the election timeout";
 
-/// Where a worker's actions go.
+/// Where a worker sends the actions of its node: peers, disk threads, the log of slow requests.
 pub trait ActionSinks {
     /// Queues a frame for a peer.
     fn send(&self, frame: OutgoingFrame);
@@ -64,7 +64,7 @@ pub trait ActionSinks {
     /// Queues work on snapshot files; its result comes back through [`DiskReports`].
     fn file(&self, task: SnapshotTask);
 
-    /// Logs slow requests.
+    /// Logs slow requests, and empties the list.
     fn log_slow(&self, requests: &mut Vec<SlowRequest>);
 
     /// Sets the peers to keep connections with; connections with others are closed.
@@ -78,7 +78,6 @@ pub struct DiskReports {
     failure: Mutex<Option<WalError>>,
     /// Why the disk rejects writes now, if it does.
     stall: Mutex<Option<WalError>>,
-    /// Whether the disk is slow.
     slow: AtomicBool,
     snapshots: Mutex<Vec<SnapshotDone>>,
     /// Wakes the worker, for any reason.
@@ -129,7 +128,7 @@ impl DiskReports {
     }
 }
 
-/// Why a node cannot continue.
+/// Why a node cannot continue, and must stop.
 #[derive(Debug)]
 pub enum WorkerFailure {
     /// The log can no longer be written.

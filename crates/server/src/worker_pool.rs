@@ -119,7 +119,6 @@ impl WorkerContext {
     }
 }
 
-/// The servers of one thread.
 pub(crate) struct Servers([tokio::task::JoinHandle<()>; 2]);
 
 impl Servers {
@@ -141,7 +140,6 @@ pub(crate) struct WorkerPool {
     ends: mpsc::UnboundedReceiver<End>,
 }
 
-/// The end of a worker.
 #[derive(Clone, Copy, Debug)]
 struct End {
     number: usize,

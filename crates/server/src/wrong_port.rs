@@ -11,9 +11,9 @@ const METHODS: [&str; 7] = ["GET", "HEAD", "PUT", "POST", "DELETE", "PATCH", "OP
 /// A port that does not serve HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WrongPort {
-    /// The Redis protocol port.
+    /// The port of the Redis protocol.
     Resp,
-    /// The peer port.
+    /// The port for peers.
     Peer,
 }
 

@@ -46,7 +46,7 @@ impl ConfigWorkload {
         ConfigWorkload { names, fleeting, seen: BTreeMap::new(), random }
     }
 
-    /// All namespaces.
+    /// All namespaces, those that stay and those that are created and deleted.
     pub fn names(&self) -> Vec<Name> {
         self.names.iter().chain(&self.fleeting).cloned().collect()
     }

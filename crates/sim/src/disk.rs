@@ -37,14 +37,14 @@ pub struct SimFile {
 #[derive(Debug)]
 pub struct DiskCopy(BTreeMap<String, Vec<u8>>);
 
-/// Counts of a disk's operations.
+/// Totals of a disk since the start of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounters {
     /// Operations, reads excepted.
     pub operations: u64,
     /// Syncs that succeeded.
     pub syncs: u64,
-    /// Bytes written.
+    /// Bytes written, synced or not.
     pub bytes_written: u64,
     /// Sectors that a power loss reverted to an earlier state.
     pub sectors_lost: u64,
@@ -81,7 +81,6 @@ struct Faults {
 
 #[derive(Debug, Default)]
 struct Inode {
-    /// The content that readers see.
     visible: Vec<u8>,
     /// The content at the last sync.
     durable: Vec<u8>,

@@ -16,12 +16,12 @@ use tidelock_core::types::NodeId;
 pub struct Micros(pub u64);
 
 impl Micros {
-    /// A thousandth of a second.
+    /// 1,000 microseconds.
     pub const MILLISECOND: Micros = Micros(1_000);
-    /// A second.
+    /// 1,000,000 microseconds.
     pub const SECOND: Micros = Micros(1_000_000);
 
-    /// Seconds, for people.
+    /// Converts to seconds, for display.
     pub fn as_seconds(self) -> f64 {
         self.0 as f64 / 1e6
     }
@@ -55,39 +55,39 @@ impl fmt::Display for Micros {
 pub enum SimEvent {
     /// The clock of a process ticks.
     Tick {
-        /// The node.
+        /// The node whose clock ticks.
         node: NodeId,
-        /// Its life.
+        /// The life to which the tick belongs. The next tick is scheduled in it.
         life: u64,
     },
     /// A process handles the events in its inbox.
     Wake {
-        /// The node.
+        /// The node whose process handles its inbox.
         node: NodeId,
-        /// Its life.
+        /// The life whose inbox it is.
         life: u64,
     },
     /// The bytes that the disk thread of a process has written are synced.
     Synced {
-        /// The node.
+        /// The node whose disk thread synced.
         node: NodeId,
-        /// Its life.
+        /// The life that began the operation.
         life: u64,
         /// The transitions of its disk thread when this operation began.
         operation: u64,
     },
     /// The disk thread of a process retries the batches that a stalled disk refused.
     Retried {
-        /// The node.
+        /// The node whose disk thread retries.
         node: NodeId,
-        /// Its life.
+        /// The life that holds the batches.
         life: u64,
     },
     /// The snapshot thread of a process has finished its task.
     Filed {
-        /// The node.
+        /// The node whose snapshot thread has finished.
         node: NodeId,
-        /// Its life.
+        /// The life that began the task.
         life: u64,
         /// The number of the task in this life.
         task: u64,
@@ -100,7 +100,7 @@ pub enum SimEvent {
     GiveUp {
         /// The link, by either of its directions.
         link: Direction,
-        /// The number of the connection.
+        /// The number of the connection. A later connection of the link is left alone.
         connection: u64,
     },
     /// A client takes its next step.
@@ -120,9 +120,9 @@ pub enum SimEvent {
 /// One direction of the link between two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Direction {
-    /// The sender.
+    /// The host that sends.
     pub from: NodeId,
-    /// The receiver.
+    /// The host that receives.
     pub to: NodeId,
 }
 
@@ -133,7 +133,7 @@ impl Direction {
     }
 }
 
-/// The happenings to come.
+/// The scheduled events, and the present time.
 #[derive(Debug, Default)]
 pub struct EventQueue {
     now: Micros,

@@ -10,14 +10,14 @@ use tidelock_core::types::{NodeId, ShardId};
 
 use crate::event_queue::Micros;
 
-/// A fault and its time.
+/// A fault, with the time at which it strikes and its duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduledFault {
     /// When it begins, from the start of the run.
     pub at: Micros,
     /// How long it lasts; then a crashed host starts, or a partition heals.
     pub lasts: Micros,
-    /// The fault.
+    /// What strikes, and which host or links.
     pub fault: Fault,
 }
 
@@ -26,9 +26,9 @@ pub struct ScheduledFault {
 pub enum Fault {
     /// A process dies.
     Crash {
-        /// The target.
+        /// The host whose process dies.
         target: Target,
-        /// What happens to its disk.
+        /// What happens to the host's disk.
         loss: Loss,
         /// It dies inside this many disk operations from now, rather than between two events.
         inside_operations: Option<u64>,
@@ -37,26 +37,26 @@ pub enum Fault {
     Blackout,
     /// A process is told to retire; a new one replaces it when the fault is relieved.
     Retire {
-        /// Which.
+        /// The host whose process is told to retire.
         target: Target,
     },
     /// A process does not run (SIGSTOP), while its connections stand and its inbox fills.
     Pause {
-        /// Which.
+        /// The host whose process stops.
         target: Target,
     },
     /// Some hosts are separated from all others.
     Partition {
         /// If bit `i` is set, host `i + 1` is on the separated side.
         side: u64,
-        /// The blocked directions.
+        /// The directions that are blocked between the two sides.
         way: Way,
     },
     /// One host is separated from all others.
     Isolate {
-        /// Which.
+        /// The host that is separated.
         target: Target,
-        /// The blocked directions.
+        /// The directions that are blocked, as seen from the host.
         way: Way,
     },
     /// Some connections break at once and may be established again.
@@ -69,57 +69,58 @@ pub enum Fault {
         /// Of a thousand droppable ones, how many.
         per_mille: u32,
     },
-    /// Syncs take longer.
+    /// Syncs take several times as long.
     SlowDisk {
-        /// The target.
+        /// The host whose disk is slow.
         target: Target,
-        /// How many times longer.
+        /// Factor on the planned duration of a sync.
         factor: u64,
     },
     /// Syncs hang: each takes longer by this much until the fault is relieved.
     HangDisk {
-        /// The target.
+        /// The host whose disk hangs.
         target: Target,
-        /// Additional duration of each sync.
+        /// Additional duration of each sync that begins before the fault is relieved.
         longer: Micros,
     },
     /// The next sync fails; a host that stopped for it starts when the fault is relieved.
     FailSync {
-        /// The target.
+        /// The host whose disk fails.
         target: Target,
     },
     /// Files cannot grow. A running process waits; one that could not start is started when the
     /// fault is relieved.
     FullDisk {
-        /// The target.
+        /// The host whose disk is full.
         target: Target,
-        /// How many bytes are left.
+        /// Number of bytes by which files may still grow.
         free_bytes: u64,
     },
     /// Nothing can be written. A process waits, as on a full disk.
     ReadOnlyDisk {
-        /// The target.
+        /// The host whose disk is read-only.
         target: Target,
     },
     /// No file can be opened or created, because there are no descriptors. The process waits, as on
     /// a full disk.
     NoDescriptors {
-        /// The target.
+        /// The host whose process has no free descriptors.
         target: Target,
     },
     /// A clock runs fast or slow.
     SkewClock {
-        /// The target.
+        /// The host whose clock runs fast or slow.
         target: Target,
-        /// Length of a tick in percent of the nominal one.
+        /// Length of a tick in percent of [`Plan::tick`](crate::plan::Plan::tick); over 100 is
+        /// slow.
         percent: u64,
     },
     /// A clock jumps forward or back, and continues from there. It is correct again when the fault
     /// is relieved.
     SetClock {
-        /// The target.
+        /// The host whose wall clock jumps.
         target: Target,
-        /// The error of the clock, in milliseconds.
+        /// The error of the clock, in milliseconds; negative if it is behind.
         ahead_ms: i64,
     },
     /// A host starts with its disk as it was before its latest start. If its peers refuse it, it
@@ -127,7 +128,7 @@ pub enum Fault {
     /// host knows that latest start: one that does not know it could accept the old copy, and the
     /// two together might be a majority.
     OldCopy {
-        /// The target.
+        /// The host whose disk is put back.
         target: Target,
     },
 }
@@ -135,7 +136,7 @@ pub enum Fault {
 /// The target of a fault; resolved when it strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// This host.
+    /// This host, if it is a member when the fault strikes.
     Node(NodeId),
     /// A host that believes it leads this shard; if there is none, the fault has no effect.
     LeaderOf(ShardId),
@@ -146,18 +147,18 @@ pub enum Target {
 pub enum Loss {
     /// Nothing: the operating system stays up and keeps its pages.
     Process,
-    /// Some unsynced data is lost.
+    /// Power loss: some data that was not synced is lost.
     Power,
 }
 
-/// The directions of a separation.
+/// The directions in which a separation blocks frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Both directions are blocked.
+    /// Frames are blocked in both directions.
     Both,
-    /// Frames to the side are blocked; frames from it arrive.
+    /// Frames to the separated side are blocked; frames from it arrive.
     In,
-    /// Frames from the side are blocked.
+    /// Frames from the separated side are blocked; frames to it arrive.
     Out,
 }
 
@@ -207,13 +208,13 @@ impl fmt::Display for ScheduledFault {
 /// The parameters from which a schedule is drawn: the cluster, and how often faults strike.
 #[derive(Clone, Copy, Debug)]
 pub struct Severity {
-    /// Hosts of the cluster.
+    /// Number of hosts, including those that join during the run.
     pub nodes: u64,
-    /// Data shards of the cluster.
+    /// Number of data shards with which the cluster was founded.
     pub data_shards: u64,
-    /// Earliest time of a fault.
+    /// Earliest time of a fault, from the start of the run.
     pub from: Micros,
-    /// Latest time of a fault.
+    /// Time from which on no fault begins.
     pub until: Micros,
     /// Longest time between two faults.
     pub interval_max: Micros,
@@ -221,7 +222,7 @@ pub struct Severity {
     pub lasts_max: Micros,
 }
 
-/// Draws a schedule.
+/// Draws the faults of a run, by time.
 pub fn draw(severity: Severity, random: &mut fastrand::Rng) -> Vec<ScheduledFault> {
     // Each run favours some kinds: with all kinds equally likely, particular ones would coincide
     // too rarely.

@@ -23,9 +23,9 @@ impl Moment {
 /// The process that was asked: a node, in one of its lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Incarnation {
-    /// The node.
+    /// The node that was asked.
     pub node: NodeId,
-    /// Counts its starts.
+    /// Number of the start of its process, from 1.
     pub life: u64,
 }
 
@@ -34,13 +34,13 @@ pub struct Incarnation {
 pub struct Operation {
     /// Identifies it; unique in the run, and contained in every value that it puts.
     pub token: Token,
-    /// The process that was asked.
+    /// The process that took the request.
     pub at: Incarnation,
-    /// The request.
+    /// The request as the client sent it.
     pub request: Request,
-    /// When it was invoked.
+    /// Position at which the request entered the node.
     pub invoked: Moment,
-    /// Its outcome.
+    /// `Open` until the node replies or its process dies.
     pub outcome: Outcome,
     /// Whether it belongs to the final inspection of a healed cluster.
     pub is_final: bool,
@@ -53,31 +53,31 @@ pub struct Operation {
 /// The outcome of an operation, as far as a client without a timeout could know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// No reply yet.
+    /// No reply yet, and the process lives.
     Open,
-    /// It was answered.
+    /// The node replied.
     Answered {
-        /// When it was answered.
+        /// Position at which the reply left the node.
         at: Moment,
-        /// The reply.
+        /// The reply as the client got it.
         reply: Reply,
     },
     /// The process that was asked died before it replied.
     Lost,
 }
 
-/// Whether a write happened.
+/// Whether a write happened, as far as its outcome tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Happened {
-    /// Certainly.
+    /// Its reply says so.
     Yes,
     /// Certainly not, and it never will.
     No,
-    /// Perhaps, or perhaps later.
+    /// It may have happened, or may still happen.
     Unknown,
 }
 
-/// All operations of a run.
+/// All operations of a run, in the order of their tokens.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     operations: Vec<Operation>,

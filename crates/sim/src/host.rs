@@ -38,7 +38,7 @@ use crate::plan::{DiskPace, Plan};
 /// Small, so that a busy group commit takes several frames, and a crash may fall between them.
 const FRAME_BYTES_MAX: usize = 1 << 10;
 
-/// A host.
+/// A simulated machine: its disk, its clock, and its process if one runs.
 pub struct Host {
     options: NodeOptions,
     segment_bytes: u64,
@@ -53,7 +53,7 @@ pub struct Host {
     pub clock_ahead_ms: i64,
     /// Factor by which syncs take longer than planned.
     pub slowness: u64,
-    /// Additional duration of a sync.
+    /// Additional duration of each sync; zero unless the disk hangs.
     pub hang: Micros,
     /// Number of active pauses of the process.
     pub pauses: u32,
@@ -91,7 +91,6 @@ struct PutBack {
 /// Whether a host is a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Presence {
-    /// It has not joined yet.
     Absent,
     /// It is a member, up or down.
     Member,
@@ -134,9 +133,9 @@ struct Process {
 pub struct Turn {
     /// Frames to send, in order.
     pub frames: Vec<OutgoingFrame>,
-    /// Replies to clients.
+    /// Replies to clients, each with the token of its request.
     pub replies: Vec<(Token, Reply)>,
-    /// The configuration that changed.
+    /// Configuration that changed on this node.
     pub config: Vec<ConfigUpdate>,
     /// Slots of shards of which it has no replica.
     pub elsewhere: Vec<Range<u16>>,
@@ -164,7 +163,7 @@ enum Writing {
     Probe,
 }
 
-/// Why a process ended.
+/// Why a process ended while it used its disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// A fault made it die inside a disk operation.
@@ -234,7 +233,7 @@ impl Host {
         self.presence == Presence::Gone
     }
 
-    /// What it announces of itself.
+    /// What the host announces to the cluster: addresses and tags.
     pub fn info(&self) -> &HostInfo {
         &self.options.host
     }
@@ -687,7 +686,7 @@ impl Host {
         self.process.as_ref()?.node.committed_writes(shard, index)
     }
 
-    /// A committed entry.
+    /// Term and checksum of a committed entry, if it is in the log in memory.
     pub fn committed_entry(&self, shard: ShardId, index: LogIndex) -> Option<(Term, u64)> {
         self.process.as_ref()?.node.committed_entry(shard, index)
     }

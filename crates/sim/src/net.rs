@@ -39,7 +39,7 @@ pub struct NetworkConditions {
 /// Counts of the network's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetCounters {
-    /// Frames that arrived.
+    /// Frames that arrived at their receiver.
     pub delivered: u64,
     /// Frames dropped by their sender or lost with a connection.
     pub lost: u64,
@@ -47,7 +47,7 @@ pub struct NetCounters {
     pub connections: u64,
 }
 
-/// The simulated network.
+/// The simulated network: links between hosts, and frames in transit.
 #[derive(Debug)]
 pub struct Network {
     nodes: u64,

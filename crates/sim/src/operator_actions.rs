@@ -17,36 +17,36 @@ use crate::faults::choose;
 pub struct ScheduledAction {
     /// When it is first tried, from the start of the run.
     pub at: Micros,
-    /// The action.
+    /// What the operator tries, until it succeeds.
     pub operator_action: OperatorAction,
 }
 
-/// What an operator can do.
+/// An action of an operator on the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperatorAction {
     /// A new host joins; the cluster gives it its number.
     Join,
     /// The wanted role of a host changes. The host may not exist.
     Change {
-        /// The host.
+        /// The host to change.
         node: NodeId,
-        /// The wanted role.
+        /// The role or state that it should have.
         change: HostChange,
     },
     /// A shard gets a placement policy, or loses one.
     Tag {
-        /// The shard.
+        /// The shard whose tags change.
         shard: ShardId,
         /// The name of the policy's tag.
         name: &'static str,
-        /// Its value from now on.
+        /// The new value; `None` removes the policy.
         value: Option<&'static str>,
     },
     /// A host moves to another zone: it restarts with another tag.
     Move {
-        /// The host.
+        /// The host that moves.
         node: NodeId,
-        /// Its zone from now on.
+        /// One of [`ZONES`].
         zone: &'static str,
     },
     /// The cluster gets another data shard.
@@ -57,16 +57,16 @@ pub enum OperatorAction {
     Rebalance,
     /// A shard gets these slots. The shard may not exist.
     MoveSlots {
-        /// The first slot.
+        /// The first slot to move.
         begin: u16,
-        /// One past the last slot.
+        /// One past the last slot to move.
         end: u16,
-        /// The shard that gets them.
+        /// The receiver of the slots.
         to: ShardId,
     },
     /// The leadership of a shard is transferred.
     Transfer {
-        /// The shard.
+        /// The shard whose leadership is transferred.
         shard: ShardId,
         /// The node that leads it afterwards.
         to: NodeId,
@@ -88,7 +88,7 @@ const SHARDS_ADDED_MAX: u64 = 2;
 /// Attempts to remove each shard: it may own slots at first.
 const REMOVALS_TRIED: usize = 3;
 
-/// Zones that hosts are in.
+/// The zones that hosts are in. Placement policies vary over them.
 pub const ZONES: [&str; 3] = ["a", "b", "c"];
 
 /// Policies that shards get and lose.

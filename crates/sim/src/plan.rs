@@ -12,18 +12,18 @@ use crate::faults::{self, ScheduledFault, Severity, ShellBug, choose};
 use crate::net::NetworkConditions;
 use crate::operator_actions::{self, ScheduledAction};
 
-/// The plan of one run.
+/// The plan of one run. The run is a function of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The seed from which it is drawn.
     pub seed: u64,
-    /// Founders: 1, 3 or 5.
+    /// Number of founders: 1, 3 or 5.
     pub nodes: u64,
-    /// Data shards.
+    /// Number of data shards at the founding.
     pub data_shards: u64,
-    /// Logical durations of the nodes.
+    /// Timeouts and intervals of the nodes, in ticks.
     pub timing: Timing,
-    /// Nominal length of a tick.
+    /// Length of a tick by a correct clock.
     pub tick: Micros,
     /// How the network behaves without faults.
     pub conditions: NetworkConditions,
@@ -31,11 +31,11 @@ pub struct Plan {
     pub disk: DiskPace,
     /// Size of a log's full segments at which it is truncated after snapshots, in bytes.
     pub snapshot_log_bytes_min: u64,
-    /// The load of clients.
+    /// What clients do.
     pub load: Load,
     /// How long clients and faults are active.
     pub duration: Micros,
-    /// The faults, by time.
+    /// Faults, in the order in which they strike.
     pub faults: Vec<ScheduledFault>,
     /// The actions of operators, by time.
     pub operator_actions: Vec<ScheduledAction>,
@@ -56,7 +56,7 @@ pub struct DiskPace {
     pub segment_bytes: u64,
 }
 
-/// The load of clients.
+/// The number of clients, and what they request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// Number of clients; each waits for one operation at a time.

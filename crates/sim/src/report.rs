@@ -7,18 +7,18 @@ use crate::event_queue::Micros;
 pub struct Report {
     /// The hash of everything that happened.
     pub hash: u64,
-    /// Number of handled events.
+    /// Number of events that were handled.
     pub events: u64,
-    /// Simulated time.
+    /// Simulated time from the start to the end of the run.
     pub simulated: Micros,
-    /// Counts of what happened.
+    /// Counts of requests, faults and other events.
     pub tally: Tally,
 }
 
 /// Counts of what happened, so that a run that tests nothing is noticed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Requests of clients.
+    /// Requests that clients sent.
     pub requests: u64,
     /// Of these, writes that were acknowledged.
     pub acknowledged: u64,
@@ -30,7 +30,7 @@ pub struct Tally {
     pub crashes: u64,
     /// Of these, processes that stopped because the disk failed.
     pub disk_stops: u64,
-    /// Hosts that joined.
+    /// Hosts that joined after the founding.
     pub joined: u64,
     /// Hosts that learned that they were removed.
     pub removed: u64,
@@ -38,7 +38,7 @@ pub struct Tally {
     pub old_copies_refused: u64,
     /// Replicas that replaced another one of the same shard on the same node.
     pub replaced: u64,
-    /// Finished iterations over all keys.
+    /// Iterations over all keys that reached their end.
     pub iterations: u64,
     /// Checkpoints of a replica that were compared with another's at the same index.
     pub checkpoints: u64,
@@ -52,9 +52,9 @@ pub struct Tally {
     pub snapshots_made: u64,
     /// Snapshots that followers received whole.
     pub snapshots_received: u64,
-    /// Leaderships over all shards.
+    /// Leaderships, over all shards and terms.
     pub leaderships: u64,
-    /// Frames that arrived.
+    /// Frames that arrived at a node.
     pub frames: u64,
     /// Sectors that power losses reverted.
     pub sectors_lost: u64,

@@ -14,12 +14,12 @@ pub use crate::report::{Report, Tally};
 use crate::trace::Detail;
 use crate::world::World;
 
-/// A run that failed.
+/// A run that violated a property.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// The seed of its plan.
+    /// The seed of its plan, with which the run can be repeated.
     pub seed: u64,
-    /// The violation that it found.
+    /// The first violation. The run ended there.
     pub violation: Violation,
     /// The hash of the run up to the failure.
     pub hash: u64,

@@ -16,9 +16,9 @@ use crate::trace::Detail;
 /// A shorter run that fails like the one that was given.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
-    /// The shrunk plan.
+    /// The smallest plan found that still fails.
     pub plan: Plan,
-    /// Its failure.
+    /// Its failure, found by the same checker as the original one.
     pub failure: Box<Failure>,
     /// How many runs it took to find.
     pub attempts: u32,

@@ -7,7 +7,7 @@
 
 use tidelock_core::types::ShardId;
 
-/// Number of slots.
+/// Number of hash slots, as in Redis Cluster.
 pub const SLOTS: u64 = 16384;
 
 /// The shard of a key without hash tags, of `data_shards` founding ones.

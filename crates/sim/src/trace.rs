@@ -8,18 +8,18 @@ use std::collections::VecDeque;
 
 use crate::event_queue::Micros;
 
-/// How much text is kept.
+/// How much of a trace is kept as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// No text, only the hash.
+    /// No text. The hash alone tells whether two runs were equal.
     Hash,
-    /// This many last lines.
+    /// At most this many lines, the latest.
     Tail(usize),
     /// Every line, to standard error as it happens, so that it survives an abort.
     Print,
 }
 
-/// The trace of a run.
+/// The trace of a run: a hash of its events, and some of them as text.
 #[derive(Debug)]
 pub struct Trace {
     detail: Detail,
@@ -29,7 +29,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// An empty trace.
+    /// Creates a trace without events.
     pub fn new(detail: Detail) -> Trace {
         Trace { detail, hash: FNV_OFFSET, events: 0, lines: VecDeque::new() }
     }

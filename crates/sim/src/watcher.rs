@@ -30,9 +30,9 @@ pub struct WatchedContent {
 /// A watcher of one container, for the whole run.
 #[derive(Clone, Debug)]
 pub struct Watcher {
-    /// The namespace.
+    /// Namespace of the container.
     pub namespace: Name,
-    /// The container.
+    /// Key of the watched container.
     pub container: Arc<str>,
     /// The node that it asks; `None` while that node is down.
     pub node: Option<NodeId>,

@@ -44,7 +44,7 @@ use nemesis::Nemesis;
 use operators::Operators;
 use scanning::Scanner;
 
-/// The state of a run.
+/// The state of a run: the plan, the cluster, its clients and the checkers.
 pub struct World<'p> {
     pub(crate) plan: &'p Plan,
     pub(crate) event_queue: EventQueue,
@@ -53,13 +53,12 @@ pub struct World<'p> {
     pub(crate) workload: Workload,
     pub(crate) watchers: Vec<Watcher>,
     pub(crate) scanners: Vec<Scanner>,
-    /// Finished iterations of scanners.
     pub(crate) iterations: Vec<Iteration>,
     pub(crate) history: History,
     pub(crate) nemesis: Nemesis,
     pub(crate) disk_pace: DiskPace,
     pub(crate) operators: Operators,
-    /// Hosts that joined.
+    /// Number of hosts that joined after the founding.
     pub(crate) joined: u64,
     /// Number of hosts that learned that they were removed.
     removed: u64,

@@ -1,4 +1,4 @@
-//! Shows the progress of a backup on a terminal; elsewhere it shows nothing.
+//! Shows the progress of a backup on a terminal; without a terminal it shows nothing.
 
 use std::time::Duration;
 

@@ -45,7 +45,7 @@ const JSON_DURATION: Duration = Duration::from_secs(10);
 /// A thread's knowledge of its register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counter {
-    /// Its value.
+    /// The value after the last answered exchange.
     value: i64,
     /// Whether it may be one more: the answer to an exchange is unknown.
     in_doubt: bool,
@@ -78,7 +78,6 @@ impl Counter {
     }
 }
 
-/// State that the threads share.
 struct Shared {
     stop: AtomicBool,
     routes: RwLock<(u64, Routes)>,

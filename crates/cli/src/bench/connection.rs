@@ -38,15 +38,12 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// Length of a refusal's text that is kept to distinguish refusals.
 const REASON_BYTES: usize = 160;
 
-/// One connection of the load.
 pub(super) struct Connection<P, W> {
     /// The address to connect to, `host:port`.
     pub address: String,
-    /// The protocol.
     pub protocol: P,
-    /// The requests and their checks.
     pub work: W,
-    /// The budget of all connections.
+    /// The budget that all connections spend.
     pub shared: Arc<Shared>,
     /// Most requests in flight.
     pub depth: usize,
@@ -54,7 +51,7 @@ pub(super) struct Connection<P, W> {
     pub schedule: Option<Schedule>,
     /// After how long a request counts as failed.
     pub timeout: Duration,
-    /// The measurements of this thread.
+    /// The measurements of all connections of this thread.
     pub record: Rc<RefCell<Record>>,
 }
 
@@ -70,11 +67,10 @@ struct Line {
     closing: bool,
 }
 
-/// How one TCP connection ended.
 enum End {
     /// All requests were sent and answered.
     Done,
-    /// The connection failed.
+    /// It failed; this says why.
     Broken(String),
 }
 

@@ -94,7 +94,7 @@ impl Protocol for KeyProtocol {
 /// The protocol for one constant request.
 #[derive(Clone, Debug)]
 pub(super) struct FixedProtocol {
-    /// The bytes of the request.
+    /// Head and body, as they are sent.
     pub request: Vec<u8>,
     /// Whether answers have no content whatever their headers say.
     pub is_head: bool,
@@ -120,7 +120,7 @@ impl Protocol for FixedProtocol {
 pub(super) struct Request {
     /// `host:port`.
     pub address: String,
-    /// The bytes of the request.
+    /// Head and body, as they are sent.
     pub bytes: Vec<u8>,
 }
 
@@ -155,9 +155,8 @@ impl Request {
 /// A parsed answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Message<'a> {
-    /// Its length in bytes.
+    /// Length of head and content in bytes.
     pub bytes: usize,
-    /// Its status.
     pub status: u16,
     /// The number in its entity tag.
     pub version: Option<u64>,

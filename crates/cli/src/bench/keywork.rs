@@ -83,15 +83,14 @@ fn suits(leader: u8, node: usize, wants_leader: bool) -> bool {
     leader != NOBODY && (usize::from(leader) == node) == wants_leader
 }
 
-/// The work of one connection.
+/// The requests of one connection on keys, and the checks of their answers.
 pub(super) struct KeyWork {
     ledger: Arc<Ledger>,
     chooser: Chooser,
     targets: Targets,
     keys: u64,
-    /// Index of this connection.
     connection: usize,
-    /// Index of its node.
+    /// Index of the node that it asks.
     node: usize,
     settled_below: u64,
 }
@@ -159,7 +158,7 @@ impl Work for KeyWork {
     }
 }
 
-/// Requests the same URL repeatedly.
+/// The work of `bench http`: one URL, repeated.
 pub(super) struct FixedWork {
     /// The expected answer, if it is known.
     pub expected: Option<Arc<[u8]>>,

@@ -27,20 +27,16 @@ use super::stamp::Stamp;
 /// What orders the writes of a key, as far as the protocol shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Marks {
-    /// The server's versions.
+    /// Versions that the server assigns.
     Versions,
-    /// The bench's numbers of writes.
+    /// Numbers that the bench gives its writes.
     Sequences,
 }
 
-/// The options of a ledger.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LedgerPlan {
-    /// What orders writes.
     pub marks: Marks,
-    /// The required consistency of reads.
     pub freshness: Freshness,
-    /// Number of keys.
     pub keys: u64,
     /// Number of nodes that are asked.
     pub nodes: usize,

@@ -23,7 +23,6 @@ use crate::error::CliError;
 /// Interval between updates of the progress.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The parameters of a pass.
 #[derive(Clone, Debug)]
 pub(super) struct Pass {
     /// The label of the progress bar.
@@ -58,16 +57,13 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Counts further answers.
     pub fn completed(&self, answers: u64) {
         self.done.fetch_add(answers, Ordering::Relaxed);
     }
 }
 
-/// The result of a pass.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
-    /// The measurements of all connections.
     pub record: Record,
     /// From the first request to the last answer.
     pub elapsed: Duration,

@@ -107,7 +107,6 @@ fn targets(
     Targets::routed(mix, keys, &routes, resp)
 }
 
-/// A prepared run over keys.
 struct KeyRun<'a> {
     load: &'a LoadArgs,
     mix: &'a MixArgs,
@@ -200,7 +199,6 @@ impl<'a> KeyRun<'a> {
     }
 }
 
-/// Creates connections for keys.
 struct KeyRecipe<'a, P> {
     mix: MixArgs,
     keys: Arc<KeySpace>,
@@ -223,7 +221,6 @@ impl<P: Protocol + 'static> Recipe for KeyRecipe<'_, P> {
     }
 }
 
-/// Creates connections for one URL.
 struct FixedRecipe {
     address: String,
     protocol: FixedProtocol,

@@ -28,12 +28,11 @@ impl Budget {
         Budget { requests: requests.map(AtomicU64::new), end, stopped: AtomicBool::new(false) }
     }
 
-    /// Ends the budget.
+    /// Ends the budget before it is spent.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the budget has ended.
     pub fn is_over(&self, now: Instant) -> bool {
         self.stopped.load(Ordering::Relaxed)
             || self.end.is_some_and(|end| now >= end)

@@ -7,21 +7,16 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Instant;
 
-/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Changes nothing.
     Read,
-    /// Stores a value.
     Write,
 }
 
-/// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Operation {
-    /// Its kind.
     pub kind: Kind,
-    /// Index of its key.
+    /// Index of its key in the [`KeySpace`](super::keys::KeySpace).
     pub key: u64,
     /// Number of the write; of a read, the number that the next write will have.
     pub sequence: u64,
@@ -30,7 +25,6 @@ pub(super) struct Operation {
 /// A request that has been sent, or is about to be.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ticket {
-    /// The request.
     pub operation: Operation,
     /// When it was due, or when it was sent in a closed loop: latency counts from here.
     pub due: Instant,
@@ -43,16 +37,12 @@ pub(super) struct Ticket {
 /// A server's answer, independent of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer<'a> {
-    /// A read's value.
     Value {
         /// Its version, where the protocol shows one.
         version: Option<u64>,
-        /// Its bytes.
         value: &'a [u8],
     },
-    /// There is no such key.
     Absent,
-    /// The write happened.
     Written {
         /// The key's version, where the protocol shows one.
         version: Option<u64>,
@@ -64,7 +54,6 @@ pub(super) enum Answer<'a> {
 /// The kind of an answer as its protocol names it: an HTTP status, or the first word of a reply.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Status {
-    /// An HTTP status.
     Http(u16),
     /// The first word of a RESP reply.
     Word(Cow<'static, str>),
@@ -82,13 +71,11 @@ impl fmt::Display for Status {
 /// One decoded answer from the front of the input.
 #[derive(Debug)]
 pub(super) struct Decoded<'a> {
-    /// Its length in bytes.
+    /// Length of the whole answer in bytes.
     pub bytes: usize,
     /// Number of content bytes in it.
     pub content_bytes: usize,
-    /// Its kind.
     pub status: Status,
-    /// Its meaning.
     pub answer: Answer<'a>,
     /// Whether the server takes no further requests on this connection.
     pub closes: bool,
@@ -106,7 +93,7 @@ pub(super) trait Protocol {
         Ok(Some(0))
     }
 
-    /// Appends a request.
+    /// Appends the encoded request to `out`.
     fn encode(&mut self, operation: &Operation, out: &mut Vec<u8>);
 
     /// Decodes the answer to a request of this kind at the front of `input`, if it is complete. An
@@ -119,7 +106,7 @@ pub(super) trait Work {
     /// A batch of requests begins; `idle` says that none is in flight.
     fn begin(&mut self, idle: bool);
 
-    /// The next request.
+    /// The next request, which is due at `due`.
     fn next(&mut self, due: Instant) -> Ticket;
 
     /// Checks an answer; the error says what is wrong. Not called for refusals.

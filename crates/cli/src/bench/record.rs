@@ -23,7 +23,7 @@ const ERROR_KINDS_MAX: usize = 20;
 /// How many wrong answers are described; all are counted.
 const WRONG_SHOWN_MAX: usize = 10;
 
-/// Latencies in nanoseconds.
+/// An empty histogram of latencies in nanoseconds.
 pub(super) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS)
         .expect("invariant: the bounds are in order and three digits are few enough")
@@ -38,17 +38,17 @@ pub(super) struct Record {
     pub writes: Histogram<u64>,
     /// Number of answers by kind, correct or not.
     pub statuses: BTreeMap<Status, u64>,
-    /// Number of failures, by reason.
+    /// Number of failed requests by reason.
     pub errors: BTreeMap<String, u64>,
     /// Wrong answers, the first ones described.
     pub wrong: Vec<String>,
-    /// Number of wrong answers.
+    /// Number of wrong answers, described or not.
     pub wrong_count: u64,
     /// Content bytes of correct answers.
     pub content_bytes: u64,
     /// Requests that were due and never sent, in an open loop.
     pub unsent: u64,
-    /// When the last answer arrived.
+    /// Time of the last answer.
     pub last: Option<Instant>,
 }
 
@@ -67,7 +67,6 @@ impl Record {
         }
     }
 
-    /// Records a correct answer.
     pub fn succeeded(&mut self, kind: Kind, latency: Duration, content_bytes: usize) {
         let nanos = u64::try_from(latency.as_nanos()).unwrap_or(LATENCY_NS_MAX).max(1);
         match kind {
@@ -82,7 +81,7 @@ impl Record {
         *self.statuses.entry(status).or_default() += 1;
     }
 
-    /// Records a failed request.
+    /// Counts failed requests, by reason for the first [`ERROR_KINDS_MAX`] reasons.
     pub fn failed(&mut self, reason: &str, times: u64) {
         if times == 0 {
             return;
@@ -92,7 +91,7 @@ impl Record {
         *self.errors.entry(reason.to_owned()).or_default() += times;
     }
 
-    /// Records a wrong answer.
+    /// Counts a wrong answer, and keeps the first descriptions.
     pub fn wrong(&mut self, what: String) {
         self.wrong_count += 1;
         if self.wrong.len() < WRONG_SHOWN_MAX {

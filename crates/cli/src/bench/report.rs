@@ -34,7 +34,6 @@ pub(super) struct Setting {
     pub rate: Option<u64>,
 }
 
-/// The figures of a run.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     #[serde(flatten)]

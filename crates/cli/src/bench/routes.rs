@@ -14,10 +14,10 @@ use tidelock_core::slots::slot_set::{NoSlots, SlotSet};
 use crate::client::{Call, Client};
 use crate::error::CliError;
 
-/// Interval between requests.
+/// Interval between attempts to learn the routes.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
-/// The parsed part of `/v1/cluster`.
+/// The used part of `/v1/cluster`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct View {
@@ -41,7 +41,7 @@ struct ShardView {
     leader: Option<u64>,
 }
 
-/// The parsed part of `/v1/cluster/moves`.
+/// The used part of `/v1/cluster/moves`.
 #[derive(Debug, Deserialize)]
 struct Shares {
     shards: Vec<Share>,
@@ -53,10 +53,8 @@ struct Share {
     slots: String,
 }
 
-/// The addresses of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NodeAddresses {
-    /// Its number.
     pub node: u64,
     /// `host:port` for HTTP.
     pub http: String,
@@ -67,14 +65,14 @@ pub(super) struct NodeAddresses {
 /// The nodes, and the leader of each slot.
 #[derive(Clone, Debug)]
 pub(super) struct Routes {
-    /// The nodes, by number.
+    /// In the order of their numbers.
     pub nodes: Vec<NodeAddresses>,
-    /// The leaders, indexed by slot.
+    /// The leader of each slot, by slot.
     pub leaders: Vec<Option<u64>>,
 }
 
 impl Routes {
-    /// Asks the cluster.
+    /// Asks a node for the cluster and its slots.
     pub fn ask(client: &Client) -> Result<Routes, CliError> {
         let ask = |path| {
             let answer = client.ask(&Call::get(path))?;

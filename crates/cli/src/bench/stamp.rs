@@ -11,12 +11,11 @@
 /// Bytes of a stamp, and so of the smallest value.
 pub(super) const STAMP_BYTES: usize = 24;
 
-/// The content of a stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
-    /// The run.
+    /// Distinguishes the values of this run from those of other runs.
     pub run: u32,
-    /// Index of the key.
+    /// Index of the key under which the value is stored.
     pub key: u64,
     /// Number of the write in the run, from 1.
     pub sequence: u64,

@@ -20,7 +20,7 @@ use crate::output;
 /// interval: a few default election timeouts.
 const REMIND_INTERVAL: Duration = Duration::from_secs(3);
 
-/// One change in progress.
+/// A change in progress, until its goal is reached.
 pub(super) struct Change {
     goal: Goal,
     client: Client,

@@ -12,15 +12,14 @@ pub(super) enum Goal {
     Votes(u64),
     /// The node follows in every shard, without a vote.
     Follows(u64),
-    /// The node leads nothing.
+    /// The node leads no shard.
     LeadsNothing(u64),
-    /// The node may lead again.
+    /// The node may lead shards again.
     MayLead(u64),
     /// The node is no longer a member of the cluster.
     Gone(u64),
-    /// The node leads this shard.
+    /// The node leads a certain shard.
     Leads {
-        /// The shard.
         shard: u64,
         /// The node that should lead it.
         node: u64,

@@ -74,14 +74,13 @@ struct Verification<'a> {
     shards: &'a [Comparison],
 }
 
-/// The replicas of one shard.
+/// The replicas of one shard, compared at one index.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Comparison {
     shard: u64,
     /// The index at which they are compared.
     index: u64,
     verdict: Verdict,
-    /// The replicas, by node.
     replicas: Vec<Replica>,
 }
 

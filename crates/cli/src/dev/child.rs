@@ -19,7 +19,6 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// The unexpected end of a child.
 #[derive(Debug)]
 pub struct Exit {
-    /// The node's name.
     pub node: String,
     /// `exit status: 1`, `signal: 9 (SIGKILL)`, …
     pub how: String,

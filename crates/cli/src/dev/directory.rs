@@ -22,7 +22,6 @@ const NODES_MAX: usize = 7;
 /// Settings of the founding that cannot change, because the peers know one another by address.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub struct Founding {
-    /// Number of nodes.
     pub nodes: usize,
     /// Peer port of the first node.
     pub peer_base: u16,

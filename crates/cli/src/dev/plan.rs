@@ -19,29 +19,25 @@ const ZONES: [&str; 3] = ["us-west-1a", "us-west-1c", "us-west-1f"];
 /// The region of all nodes.
 const REGION: &str = "us-central1";
 
-/// A cluster to start.
+/// A cluster to start on this machine.
 #[derive(Debug)]
 pub struct Plan {
-    /// Its nodes, in order.
+    /// In the order of their numbers.
     pub nodes: Vec<NodePlan>,
     data_dir: PathBuf,
     executable: PathBuf,
 }
 
-/// A node to start.
 #[derive(Debug)]
 pub struct NodePlan {
     /// `node-1`, `node-2`, …
     pub name: String,
-    /// Its index, from 0.
+    /// Its position among the nodes, from 0.
     pub place: usize,
-    /// Its HTTP address.
     pub http: SocketAddr,
-    /// Its address for Redis clients.
     pub resp: SocketAddr,
-    /// Its peer address.
     pub peer: SocketAddr,
-    /// Path of the binary.
+    /// Path of this binary.
     pub executable: PathBuf,
     /// `serve` and its flags.
     pub arguments: Vec<OsString>,

@@ -22,9 +22,9 @@ use crate::types::{MigrationId, ShardId, Version};
 pub struct Move {
     /// The shard that takes the step.
     pub shard: ShardId,
-    /// The move.
+    /// Later moves have higher numbers. A step of an earlier move has no effect.
     pub migration: MigrationId,
-    /// The step.
+    /// What the shard does.
     pub step: MoveStep,
 }
 
@@ -36,7 +36,7 @@ pub enum MoveStep {
     Open {
         /// Rises with each leader of the giver that copies.
         attempt: u64,
-        /// The slots to move.
+        /// They must not overlap the slots that the receiver owns.
         slots: SlotSet,
         /// The slots that the receiver owned before its first move; ignored if it took part in one.
         founding: SlotSet,
@@ -59,7 +59,7 @@ pub enum MoveStep {
     },
     /// Giver: gives up ownership of the slots.
     Freeze {
-        /// The slots to move.
+        /// The giver must own all of them.
         slots: SlotSet,
         /// The slots that the giver owned before its first move; ignored if it took part in one.
         founding: SlotSet,
@@ -97,7 +97,7 @@ pub struct Import {
 /// A part of the copy of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespacePart {
-    /// The namespace.
+    /// Its slot belongs to the move.
     pub namespace: Name,
     /// Whether to drop what earlier parts brought of the namespace.
     pub begins: bool,

@@ -1,8 +1,9 @@
 //! Operations on single keys, and sequences of them as one unit.
 //!
-//! Owns what can be done with a key, and the layout of operations in the log and on the wire. Operations stay encoded from the protocol that receives them to the state
-//! machine that applies them. A pipeline of a thousand operations is one buffer that is copied as a
-//! whole, instead of a thousand values that every layer builds and takes apart.
+//! Owns what can be done with a key, and the layout of operations in the log and on the wire.
+//! Operations stay encoded from the protocol that receives them to the state machine that applies
+//! them. A pipeline of a thousand operations is one buffer that is copied as a whole, instead of a
+//! thousand values that every layer builds and takes apart.
 //!
 //! Invariant: the bytes in an [`Operations`] decode. Code that receives bytes from outside checks
 //! them once.
@@ -20,20 +21,20 @@ use crate::types::{UnixMillis, Version};
 pub enum Operation<'a> {
     /// Reads the value. Answered by `Value` or `Absent`.
     Get {
-        /// The key.
+        /// The key to read. It need not exist.
         key: &'a [u8],
     },
     /// Reads everything but the value. Answered by `Described` or `Absent`.
     Describe {
-        /// The key.
+        /// The key to read. It need not exist.
         key: &'a [u8],
     },
     /// Stores a value without expiry, and clears the key's expiry. Answered by `Written` or
     /// `ConditionFailed`.
     Put {
-        /// The key.
+        /// Created if it does not exist and `condition` allows that.
         key: &'a [u8],
-        /// The value.
+        /// At most [`VALUE_BYTES_MAX`](crate::limits::VALUE_BYTES_MAX) bytes, any bytes.
         value: &'a [u8],
         /// Checked and applied atomically with the write.
         condition: Condition,
@@ -42,37 +43,38 @@ pub enum Operation<'a> {
     Set(Set<'a>),
     /// Removes a key. Answered by `Deleted`, `Absent` or `ConditionFailed`.
     Delete {
-        /// The key.
+        /// The key to remove. It need not exist.
         key: &'a [u8],
         /// Checked and applied atomically with the removal.
         condition: Condition,
     },
     /// Removes a key and returns its value. Answered by `Taken` or `Absent`.
     Take {
-        /// The key.
+        /// The key to remove. It need not exist.
         key: &'a [u8],
     },
     /// Adds to a decimal number of 64 bits; an absent key counts as zero. Answered by `Number` or
     /// `Rejected`.
     Add {
-        /// The key.
+        /// Created if it does not exist. Its expiry does not change.
         key: &'a [u8],
-        /// The number to add.
+        /// Negative to subtract.
         delta: i64,
     },
     /// Appends to a value; an absent key counts as empty. Answered by `Length` or `Rejected`.
     Append {
-        /// The key.
+        /// Created if it does not exist. Its expiry does not change.
         key: &'a [u8],
-        /// The bytes to append.
+        /// Any bytes. The result may not exceed
+        /// [`VALUE_BYTES_MAX`](crate::limits::VALUE_BYTES_MAX).
         suffix: &'a [u8],
     },
     /// Sets or clears the expiry of a key. Answered by `Written`, `ConditionFailed` or `Absent`, or
     /// by `Deleted` if the time is [`UnixMillis`] 0, which has passed by any clock.
     Expire {
-        /// The key.
+        /// Its value does not change, but it gets a new version.
         key: &'a [u8],
-        /// The expiry; `None`: never.
+        /// Absolute time; `None`: the key never expires.
         at: Option<UnixMillis>,
         /// Checked and applied atomically with the change.
         condition: ExpiryCondition,
@@ -80,9 +82,9 @@ pub enum Operation<'a> {
     /// Sets the expiry of a key relative to the time at which the shard's leader proposes the
     /// operation. Answered as `Expire` is. It never enters a log: see [`Operations::at`].
     ExpireAfter {
-        /// The key.
+        /// Its value does not change, but it gets a new version.
         key: &'a [u8],
-        /// Milliseconds after the proposal.
+        /// Milliseconds from the proposal to the expiry.
         after_ms: u64,
         /// Checked and applied atomically with the change.
         condition: ExpiryCondition,
@@ -90,18 +92,18 @@ pub enum Operation<'a> {
     /// Stores a number in a register: a key that holds a decimal number of 64 bits, or an absent
     /// key, which counts as zero. Answered by `Exchanged` or `Rejected`.
     Exchange {
-        /// The register.
+        /// The register. Its expiry does not change.
         key: &'a [u8],
-        /// The new number.
+        /// Stored as decimal text.
         value: i64,
     },
     /// As `Exchange`, but only if the register holds `expected`.
     CompareExchange {
-        /// The register.
+        /// The register. Its expiry does not change.
         key: &'a [u8],
         /// The number that the register must hold.
         expected: i64,
-        /// The new number.
+        /// Stored as decimal text.
         new: i64,
     },
 }
@@ -110,9 +112,9 @@ pub enum Operation<'a> {
 /// previous value is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Set<'a> {
-    /// The key.
+    /// Created if it does not exist and `condition` allows that.
     pub key: &'a [u8],
-    /// The value.
+    /// At most [`VALUE_BYTES_MAX`](crate::limits::VALUE_BYTES_MAX) bytes, any bytes.
     pub value: &'a [u8],
     /// Checked and applied atomically with the write.
     pub condition: SetCondition<'a>,
@@ -122,7 +124,7 @@ pub struct Set<'a> {
     pub previous: bool,
 }
 
-/// When a set is applied.
+/// The state of the key in which a set is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetCondition<'a> {
     /// The condition on the key's version holds.
@@ -136,9 +138,9 @@ pub enum SetCondition<'a> {
 /// The expiry of a key after a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
-    /// Never.
+    /// The set clears the expiry: the key never expires.
     Never,
-    /// Unchanged.
+    /// The expiry that the key had before; none for a new key.
     Keep,
     /// At this time. [`UnixMillis`] 0 has passed by any clock: the key does not exist after the
     /// set.
@@ -152,19 +154,19 @@ pub enum Expiry {
 /// late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpiryCondition {
-    /// Always.
+    /// The change is always allowed.
     Always,
-    /// The key has no expiry.
+    /// Only if the key has no expiry.
     Never,
-    /// The key has an expiry.
+    /// Only if the key has an expiry.
     Some,
-    /// The new expiry is later than the current one.
+    /// Only if the new expiry is later than the current one.
     Later,
-    /// The new expiry is earlier than the current one.
+    /// Only if the new expiry is earlier than the current one.
     Earlier,
-    /// The key has an expiry, and the new one is later.
+    /// Only if the key has an expiry, and the new one is later.
     SomeLater,
-    /// The key has an expiry, and the new one is earlier.
+    /// Only if the key has an expiry, and the new one is earlier.
     SomeEarlier,
 }
 

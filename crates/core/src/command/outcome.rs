@@ -16,36 +16,36 @@ use crate::types::{UnixMillis, Version};
 /// Reply to one operation. It borrows from [`OperationReplies`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationReply<'a> {
-    /// The key's value.
+    /// Answer to `Get`, if the key exists.
     Value {
-        /// The version of this value.
+        /// The version that the last write of the key assigned.
         version: Version,
         /// When the key expires; `None`: never.
         expires: Option<UnixMillis>,
-        /// The bytes.
+        /// The bytes as they were stored.
         value: &'a [u8],
     },
-    /// The key, without its value.
+    /// Answer to `Describe`, if the key exists: everything but the value.
     Described {
-        /// The version of its value.
+        /// The version that the last write of the key assigned.
         version: Version,
         /// When the key expires; `None`: never.
         expires: Option<UnixMillis>,
         /// Length of its value in bytes.
         value_bytes: u64,
     },
-    /// There is no such key.
+    /// The key does not exist; nothing changed.
     Absent,
-    /// The write happened.
+    /// The key was stored, or its expiry was changed.
     Written {
         /// The new version of the key.
         version: Version,
         /// Whether the key did not exist before.
         created: bool,
     },
-    /// The key was removed.
+    /// Answer to `Delete`: the key is removed.
     Deleted {
-        /// The revision of the removal.
+        /// The revision of the shard at which the key ceased to exist.
         version: Version,
     },
     /// The condition did not hold; nothing changed.
@@ -62,37 +62,37 @@ pub enum OperationReply<'a> {
     },
     /// The key was removed, and this is its value.
     Taken {
-        /// The revision of the removal.
+        /// The revision of the shard at which the key ceased to exist.
         version: Version,
-        /// The removed value.
+        /// The bytes that the key held before the removal.
         value: &'a [u8],
     },
-    /// The number was changed.
+    /// Answer to `Add`: the sum is stored.
     Number {
         /// The new version of the key.
         version: Version,
-        /// The new number.
+        /// The sum, as it was stored.
         value: i64,
     },
-    /// The value was extended.
+    /// Answer to `Append`: the longer value is stored.
     Length {
         /// The new version of the key.
         version: Version,
         /// New length of the value in bytes.
         value_bytes: u64,
     },
-    /// Outcome of an exchange.
+    /// Reply to `Exchange` and `CompareExchange`.
     Exchanged(Exchange),
     /// The current state does not allow the operation; nothing changed.
     Rejected(Rejection),
 }
 
-/// Outcome of an exchange.
+/// Outcome of an exchange on a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchange {
     /// Whether the new number was stored.
     pub swapped: bool,
-    /// The previous number.
+    /// The number before the exchange; 0 if the register did not exist.
     pub old: i64,
     /// The version of the register now; [`Version::ABSENT`] if it does not exist.
     pub version: Version,

@@ -15,9 +15,9 @@ use crate::types::{NodeId, ShardId};
 /// The role that a host should have in a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// The shard.
+    /// An assignment for a shard that was removed has no effect.
     pub shard: ShardId,
-    /// The host.
+    /// A host that is leaving gets no new role, except in the prime shard.
     pub node: NodeId,
     /// The role of the host's replica; `None`: the host should have no replica.
     pub role: Option<Role>,
@@ -26,7 +26,7 @@ pub struct Assignment {
 /// A change of a shard's tags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardTags {
-    /// The shard.
+    /// Any shard of the registry; otherwise [`Denial::UnknownShard`](super::Denial::UnknownShard).
     pub shard: ShardId,
     /// Tag names with their new values; `None` removes the tag.
     pub tags: Vec<(String, Option<String>)>,

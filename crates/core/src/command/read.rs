@@ -5,61 +5,67 @@ use bytes::Bytes;
 use super::{ConfigRead, Operations};
 use crate::types::ShardId;
 
-/// What to read.
+/// A query of replicated state, of one shard or of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// One key. Answered by [`Reply::Value`] or [`Reply::NotFound`].
+    /// One key. Answered by [`Reply::Value`](super::Reply::Value) or
+    /// [`Reply::NotFound`](super::Reply::NotFound).
     Get {
         /// Any bytes.
         key: Bytes,
     },
     /// Read-only operations on keys of one shard, all against the same state. Answered by
-    /// [`Reply::Operations`].
+    /// [`Reply::Operations`](super::Reply::Operations).
     Operations {
-        /// The operations.
+        /// Only operations that [read](super::Operation::is_read).
         operations: Operations,
         /// Maximum number of bytes of the replies, at most [`crate::limits::REPLIES_BYTES_CLOSE`].
-        /// A value that does not fit is replaced by [`Rejection::RepliesTooLong`].
+        /// A value that does not fit is replaced by
+        /// [`Rejection::RepliesTooLong`](super::Rejection::RepliesTooLong).
         bytes_max: usize,
     },
     /// One step of an iteration over the keys of one shard, in byte order. A key that exists during
-    /// the whole iteration is returned at least once. Answered by [`Reply::Scanned`].
+    /// the whole iteration is returned at least once. Answered by
+    /// [`Reply::Scanned`](super::Reply::Scanned).
     Scan {
         /// Any data shard.
         shard: ShardId,
-        /// Where the previous step ended: [`Reply::Scanned`]'s `next`; 0 to begin.
+        /// Where the previous step ended: [`Reply::Scanned`](super::Reply::Scanned)'s `next`; 0 to
+        /// begin.
         after: u64,
         /// The step ends at the first cursor position after this many keys, at least 1.
         count: usize,
         /// The version of the slot map with which the iteration began. A node that has another
-        /// version answers [`Reply::SlotsMoved`].
+        /// version answers [`Reply::SlotsMoved`](super::Reply::SlotsMoved).
         version: u64,
     },
     /// Number of keys. The count of each shard is exact; the sum is not one instant of the cluster.
-    /// Answered by [`Reply::Count`].
+    /// Answered by [`Reply::Count`](super::Reply::Count).
     Count,
     /// Keys in byte order over all shards. The keys of each shard are from one consistent state of
-    /// it; the page as a whole is not one instant of the cluster. Answered by [`Reply::Page`].
+    /// it; the page as a whole is not one instant of the cluster. Answered by
+    /// [`Reply::Page`](super::Reply::Page).
     List {
         /// Only keys that start with these bytes.
         prefix: Bytes,
-        /// Only keys after this one.
+        /// Only keys greater than this one; `None`: from the first.
         after: Option<Bytes>,
-        /// Maximum number of items, 1 to [`limits::LIST_PAGE_ITEMS_MAX`].
+        /// Maximum number of items, 1 to [`crate::limits::LIST_PAGE_ITEMS_MAX`].
         limit: usize,
-        /// Leaves values out.
+        /// Whether values are left out, so that a page costs less memory and bandwidth.
         keys_only: bool,
     },
-    /// One configuration namespace. Answered by [`Reply::Config`].
+    /// One configuration namespace. Answered by [`Reply::Config`](super::Reply::Config).
     Config(ConfigRead),
     /// Names of configuration namespaces over all shards, listed as [`Read::List`] lists keys. The
-    /// version of an item is the namespace's revision. Answered by [`Reply::Page`].
+    /// version of an item is the namespace's revision. Answered by
+    /// [`Reply::Page`](super::Reply::Page).
     ConfigNamespaces {
         /// Only names that start with these bytes.
         prefix: Bytes,
-        /// Only names after this one.
+        /// Only names greater than this one; `None`: from the first.
         after: Option<Bytes>,
-        /// Maximum number of items, 1 to [`limits::LIST_PAGE_ITEMS_MAX`].
+        /// Maximum number of items, 1 to [`crate::limits::LIST_PAGE_ITEMS_MAX`].
         limit: usize,
     },
 }

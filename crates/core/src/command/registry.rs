@@ -19,69 +19,75 @@ use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId};
 pub enum RegistryWrite {
     /// Adds a host to the registry. Each node sends it for itself.
     RegisterHost(HostInfo),
-    /// Assigns a node number to a host that joins. The number inside is
-    /// ignored. Answered by [`Reply::Joined`](super::Reply::Joined), with the same number for the same uuid, or by
+    /// Assigns a node number to a host that joins. The number inside is ignored. Answered by
+    /// [`Reply::Joined`](super::Reply::Joined), with the same number for the same uuid, or by
     /// [`Reply::Denied`](super::Reply::Denied).
     JoinHost(HostInfo),
     /// Changes the wanted state of a host. Answered by
-    /// [`Reply::HostChanged`](super::Reply::HostChanged) or [`Reply::Denied`](super::Reply::Denied). The leaders of the shards then reconcile their
+    /// [`Reply::HostChanged`](super::Reply::HostChanged) or
+    /// [`Reply::Denied`](super::Reply::Denied). The leaders of the shards then reconcile their
     /// membership with it, which takes a while.
     ChangeHost {
-        /// The host.
+        /// A number that the registry has assigned; otherwise [`Denial::UnknownHost`].
         node: NodeId,
         /// The change to its wanted state.
         change: HostChange,
     },
-    /// Changes the wanted replicas. The leader of the prime shard sends
-    /// it. Answered by [`Reply::HostChanged`](super::Reply::HostChanged), or by [`Reply::ConditionFailed`](super::Reply::ConditionFailed) if the registry has
-    /// changed since `seen`.
+    /// Changes the wanted replicas. The leader of the prime shard sends it. Answered by
+    /// [`Reply::HostChanged`](super::Reply::HostChanged), or by
+    /// [`Reply::ConditionFailed`](super::Reply::ConditionFailed) if the registry has changed since
+    /// `seen`.
     Assign {
         /// [`Registry::changed`](crate::control::registry::Registry::changed) of the registry on
         /// which the decision was based.
         seen: LogIndex,
-        /// At most [`limits::ASSIGNMENTS_MAX`].
+        /// At most [`limits::ASSIGNMENTS_MAX`]. Those for unknown shards or hosts are skipped.
         assignments: Vec<Assignment>,
     },
-    /// Removes a replica from the registry after it has left its shard.
-    /// The leader of the replica's shard sends it. Answered by [`Reply::HostChanged`](super::Reply::HostChanged) or
+    /// Removes a replica from the registry after it has left its shard. The leader of the replica's
+    /// shard sends it. Answered by [`Reply::HostChanged`](super::Reply::HostChanged) or
     /// [`Reply::Denied`](super::Reply::Denied).
     ForgetReplica {
-        /// The replica.
+        /// It must no longer be wanted, otherwise [`Denial::NotLeaving`]. Repeating the command is
+        /// harmless.
         replica: ReplicaId,
     },
     /// Sets tags of a shard, including its placement policies. Answered by
-    /// [`Reply::HostChanged`](super::Reply::HostChanged) or [`Reply::Denied`](super::Reply::Denied).
+    /// [`Reply::HostChanged`](super::Reply::HostChanged) or
+    /// [`Reply::Denied`](super::Reply::Denied).
     TagShard(ShardTags),
-    /// Adds a data shard to the cluster. It owns no slots until some are
-    /// moved to it. Answered by [`Reply::ShardAdded`](super::Reply::ShardAdded) or [`Reply::Denied`](super::Reply::Denied).
+    /// Adds a data shard to the cluster. It owns no slots until some are moved to it. Answered by
+    /// [`Reply::ShardAdded`](super::Reply::ShardAdded) or [`Reply::Denied`](super::Reply::Denied).
     AddShard {
         /// Display name; derived from the shard's number if absent.
         name: Option<String>,
-        /// Its tags, including placement policies.
+        /// Placement policies and any other tags, at most [`limits::SHARD_TAGS_BYTES_MAX`] bytes
+        /// together.
         tags: BTreeMap<String, String>,
     },
-    /// Removes a data shard that owns no slots. Its replicas stop and
-    /// release their disk space; its number is never reused. Answered by [`Reply::HostChanged`](super::Reply::HostChanged) or
+    /// Removes a data shard that owns no slots. Its replicas stop and release their disk space; its
+    /// number is never reused. Answered by [`Reply::HostChanged`](super::Reply::HostChanged) or
     /// [`Reply::Denied`](super::Reply::Denied).
     RemoveShard {
-        /// The shard.
+        /// Any shard of the registry, including the prime shard.
         shard: ShardId,
     },
-    /// Plans moves after which all data shards hold equally many slots.
-    /// Answered by [`Reply::Moving`](super::Reply::Moving) or [`Reply::Denied`](super::Reply::Denied). The moves take a while.
+    /// Plans moves after which all data shards hold equally many slots. Answered by
+    /// [`Reply::Moving`](super::Reply::Moving) or [`Reply::Denied`](super::Reply::Denied). The
+    /// moves take a while.
     Rebalance,
     /// Plans moves after which a shard holds these slots. Answered as
     /// [`RegistryWrite::Rebalance`] is.
     MoveSlots {
-        /// The slots.
+        /// Not empty, and not being moved already. Slots that `to` owns stay where they are.
         slots: SlotSet,
-        /// The receiving shard.
+        /// The receiver of the slots: any data shard.
         to: ShardId,
     },
     /// Records that the receiver of a move owns the slots, which changes the slot map. Nodes send
     /// it. Answered by [`Reply::HostChanged`](super::Reply::HostChanged).
     FinishMigration {
-        /// The move.
+        /// Assigned when the move was planned. A move that is finished already changes nothing.
         migration: MigrationId,
     },
 }

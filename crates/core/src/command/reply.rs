@@ -11,12 +11,12 @@ use super::{
 use crate::slots::slot_set::SlotSet;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, UnixMillis, Version};
 
-/// What the store answers.
+/// The answer to a [`Request`](super::Request).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The key's value.
+    /// Answer to [`Read::Get`](super::Read::Get), if the key exists.
     Value {
-        /// The version of this value.
+        /// The version that the last write of the key assigned.
         version: Version,
         /// The bytes as they were stored.
         value: Bytes,
@@ -27,38 +27,41 @@ pub enum Reply {
     NotFound,
     /// A condition did not hold; nothing changed.
     ConditionFailed {
-        /// The version of the watched key, [`Version::ABSENT`] if there is no such key; for a restore
-        /// the shard's revision, for a change of the registry its version.
+        /// The version of the watched key, [`Version::ABSENT`] if there is no such key; for a
+        /// restore the shard's revision, for a change of the registry its version.
         current: Version,
     },
     /// Replies to operations, one for each.
     Operations(OperationReplies),
     /// Overdue keys were removed.
     Expired {
-        /// Number of keys removed.
+        /// Number of keys removed; at most the `limit` of the command.
         keys: u64,
     },
-    /// One page of a list.
+    /// Answer to [`Read::List`](super::Read::List) and
+    /// [`Read::ConfigNamespaces`](super::Read::ConfigNamespaces).
     Page(Page),
-    /// One step of a scan.
+    /// Answer to [`Read::Scan`](super::Read::Scan): one step of the iteration.
     Scanned {
-        /// The keys of this step.
+        /// In byte order. There may be none, even before the end of the shard.
         keys: Vec<Bytes>,
         /// Where the next step continues; `None` at the end of the shard.
         next: Option<u64>,
     },
-    /// Number of keys.
+    /// Answer to [`Read::Count`](super::Read::Count): keys of all shards. For a discard: keys left.
     Count(u64),
-    /// The registry holds the host.
+    /// Answer to [`RegistryWrite::RegisterHost`](super::RegistryWrite::RegisterHost): the registry
+    /// holds the announcement.
     Registered,
-    /// The host belongs to the cluster.
+    /// Answer to [`RegistryWrite::JoinHost`](super::RegistryWrite::JoinHost): the host belongs to
+    /// the cluster.
     Joined {
         /// The node number of the host.
         node: NodeId,
         /// Its replica of the prime shard, through which it learns the registry.
         replica: ReplicaId,
     },
-    /// The registry holds the change.
+    /// The registry holds the change, made now or earlier.
     HostChanged,
     /// The registry refuses the change; nothing changed.
     Denied(Denial),
@@ -69,28 +72,28 @@ pub enum Reply {
         /// Its index in the log. Each snapshot contains everything up to here.
         index: LogIndex,
     },
-    /// The keys are restored.
+    /// The shard holds all keys of the command, restored now or earlier.
     Restored,
-    /// Answer to [`Request::SnapshotHere`]: for each shard, the index that its next durable
-    /// snapshot contains at least. Index 0: nothing was ever applied, and there will be no
-    /// snapshot.
+    /// Answer to [`Request::SnapshotHere`](super::Request::SnapshotHere): for each shard, the index
+    /// that its next durable snapshot contains at least. Index 0: nothing was ever applied, and
+    /// there will be no snapshot.
     Snapshots(Vec<(ShardId, LogIndex)>),
-    /// Answer to [`Request::Cluster`].
+    /// Answer to [`Request::Cluster`](super::Request::Cluster).
     Cluster(ClusterView),
-    /// Answer about configuration.
+    /// Answer to [`Write::Config`](super::Write::Config) and [`Read::Config`](super::Read::Config).
     Config(ConfigReply),
-    /// Answer to [`Request::Registry`].
+    /// Answer to [`Request::Registry`](super::Request::Registry).
     Registry(RegistryView),
-    /// Answer to [`Request::Explain`].
+    /// Answer to [`Request::Explain`](super::Request::Explain).
     Explained(Explanation),
-    /// The shard was added.
+    /// The shard is in the registry, with its founding replicas.
     ShardAdded {
-        /// Its number.
+        /// One above the highest number ever assigned to a shard; never reused.
         shard: ShardId,
     },
     /// Moves of slots were planned; none if the slots are already placed as requested.
     Moving {
-        /// Number of moves added.
+        /// Moves that this command added, of any number of slots each.
         moves: u64,
         /// The last move ever planned, including these.
         last: MigrationId,
@@ -106,7 +109,7 @@ pub enum Reply {
     Part {
         /// The slots that the shard owned at the time.
         owned: SlotSet,
-        /// The shard's answer.
+        /// Computed from the same state as `owned`.
         reply: Box<Reply>,
     },
     /// Not done, or not known to be done.
@@ -128,7 +131,7 @@ impl Reply {
     }
 }
 
-/// One page of a list.
+/// A bounded part of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// In byte order of the keys.
@@ -137,12 +140,12 @@ pub struct Page {
     pub next: Option<Bytes>,
 }
 
-/// One key of a list.
+/// A key or a namespace in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// The key.
+    /// The key, or the name of the namespace.
     pub key: Bytes,
-    /// Its version.
+    /// The version of the key, or the namespace's revision.
     pub version: Version,
     /// Its value; `None` if the list asked for keys only.
     pub value: Option<Bytes>,

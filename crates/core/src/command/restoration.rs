@@ -10,16 +10,16 @@ use crate::limits;
 use crate::types::{ShardId, UnixMillis, Version};
 
 /// A step of filling a shard from a backup. Answered by [`Reply::Restored`](super::Reply::Restored)
-/// unless stated otherwise, or by [`Reply::ConditionFailed`](super::Reply::ConditionFailed) with the
-/// shard's revision if anything but restores of this backup has written to the shard.
+/// unless stated otherwise, or by [`Reply::ConditionFailed`](super::Reply::ConditionFailed) with
+/// the shard's revision if anything but restores of this backup has written to the shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RestoreWrite {
     /// Restores keys.
     Keys(Restoration),
     /// Restores configuration.
     Config(ConfigRestoration),
-    /// Makes room for a backup. Answered by [`Reply::Count`](super::Reply::Count) with the number of
-    /// keys left; refused only if a client has written to the shard.
+    /// Makes room for a backup. Answered by [`Reply::Count`](super::Reply::Count) with the number
+    /// of keys left; refused only if a client has written to the shard.
     Discard(Discard),
 }
 
@@ -40,7 +40,7 @@ pub struct Discard {
 pub struct Restoration {
     /// The shard. Every key must belong to it.
     pub shard: ShardId,
-    /// The backup.
+    /// [`Header::backup`](crate::storage::backup::Header::backup) of the file.
     pub backup: Uuid,
     /// The shard's revision becomes at least this. It is no smaller than the version of any record,
     /// and at most [`limits::RESTORE_REVISION_MAX`].
@@ -53,11 +53,11 @@ pub struct Restoration {
 /// A key as it was at the time of the backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoredKey {
-    /// The key.
+    /// At most [`limits::KEY_BYTES_MAX`] bytes.
     pub key: Bytes,
     /// Its version, which the restore keeps.
     pub version: Version,
-    /// Its value.
+    /// At most [`limits::VALUE_BYTES_MAX`] bytes.
     pub value: Bytes,
     /// When it expires; `None`: never.
     pub expires: Option<UnixMillis>,
@@ -66,9 +66,9 @@ pub struct RestoredKey {
 /// Layout of sequences of keys in blocks of snapshots and backups, and in restores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowLayout {
-    /// Key, version, value.
+    /// Key, version, value. It has no room for an expiry.
     Plain,
-    /// Key, version, value, expiry.
+    /// Key, version, value, and expiry if the key has one.
     Expiring,
 }
 

@@ -23,7 +23,7 @@ pub struct Transaction {
 /// A key that must not have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watch {
-    /// The key.
+    /// It must belong to the shard of the transaction. It need not exist.
     pub key: Bytes,
     /// Its expected version; [`Version::ABSENT`] if the key must not exist.
     pub version: Version,

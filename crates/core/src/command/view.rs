@@ -16,13 +16,13 @@ use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term};
 /// reports, about a second old.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterView {
-    /// The node that answers.
+    /// The node whose view this is. Other nodes may know more or less.
     pub node: NodeId,
     /// Every host of the registry, and founders that have not registered yet.
     pub hosts: Vec<HostView>,
-    /// Every shard.
+    /// Every shard of the registry, by number.
     pub shards: Vec<ShardView>,
-    /// Every replica.
+    /// Every replica, shard by shard.
     pub replicas: Vec<ReplicaView>,
 }
 
@@ -51,7 +51,7 @@ pub struct HostView {
 /// The measured offset of a peer's clock from this node's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerClock {
-    /// The peer.
+    /// The node whose clock was measured.
     pub node: NodeId,
     /// By how many milliseconds its clock is ahead; negative if it is behind.
     pub ahead_ms: i64,
@@ -69,9 +69,9 @@ impl PeerClock {
 /// A shard as this node sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardView {
-    /// Its id.
+    /// 0 is the prime shard.
     pub shard: ShardId,
-    /// Its name.
+    /// Display name. Only the number is unique.
     pub name: String,
     /// `registry` or `kv`.
     pub kind: &'static str,
@@ -86,13 +86,13 @@ pub struct ShardView {
 /// A replica as this node sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaView {
-    /// Its id.
+    /// Never reused, also not for a replica of the same shard and node.
     pub replica: ReplicaId,
-    /// The shard it replicates.
+    /// The shard that it replicates.
     pub shard: ShardId,
     /// The node on which it runs.
     pub node: NodeId,
-    /// Whether it votes.
+    /// Whether it counts towards majorities.
     pub voter: bool,
     /// Highest log index that it has applied; `None` if its node has not reported.
     pub applied: Option<LogIndex>,
@@ -120,7 +120,7 @@ pub struct RegistryView {
     pub index: LogIndex,
     /// Every host that ever belonged to the cluster, including removed ones.
     pub host_entries: Vec<(NodeId, HostEntry)>,
-    /// Every shard.
+    /// Every shard, by number, starting with the prime shard.
     pub shards: Vec<(ShardId, Shard)>,
     /// Every replica, including those that are being removed.
     pub replicas: Vec<(ReplicaId, Replica)>,
@@ -139,24 +139,24 @@ pub struct RegistryView {
 /// Why each replica of a shard is placed where it is, and why other hosts have none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// The shard.
+    /// Any shard, including the prime shard.
     pub shard: ShardId,
-    /// Every host of the cluster.
+    /// Every host of the cluster, with or without a replica.
     pub hosts: Vec<Explained>,
 }
 
 /// The role of a host in a shard, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explained {
-    /// The host.
+    /// A host that has not been removed.
     pub node: NodeId,
-    /// Its replica, present or planned.
+    /// Its replica, present or planned; `None` if it has none.
     pub replica: Option<ReplicaId>,
     /// The role that placement wants it to have; `None` if it should have no replica.
     pub role: Option<Role>,
     /// Whether the registry holds the same role. If not, the leader of the prime shard is about to
     /// write it.
     pub is_written: bool,
-    /// The reason, as text.
+    /// The reason, as a sentence for an operator.
     pub reason: String,
 }

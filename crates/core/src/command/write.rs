@@ -1,8 +1,8 @@
 //! Changes of replicated state, as the log holds them and as they travel between nodes.
 //!
 //! Owns which changes there are, the shard that each of them goes to, and the first byte of their
-//! encoding. A first byte is never given another meaning. Lengths and checksums belong to the frames
-//! around the bytes.
+//! encoding. A first byte is never given another meaning. Lengths and checksums belong to the
+//! frames around the bytes.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -25,8 +25,9 @@ pub enum Write {
     /// nothing changed.
     Keys(Transaction),
     /// Removes keys of a shard that expire at `now` or before, in the order of their expiry.
-    /// Answered by [`Reply::Expired`](super::Reply::Expired). The leader of a shard proposes it when
-    /// keys are overdue by its clock. Replicas take the time from the log and never read a clock.
+    /// Answered by [`Reply::Expired`](super::Reply::Expired). The leader of a shard proposes it
+    /// when keys are overdue by its clock. Replicas take the time from the log and never read a
+    /// clock.
     Expire {
         /// Any data shard.
         shard: ShardId,

@@ -13,11 +13,11 @@ use crate::types::ShardId;
 /// Slots that should go from one shard to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotMove {
-    /// The giver.
+    /// The shard with too many slots.
     pub from: ShardId,
-    /// The receiver.
+    /// The shard with too few slots.
     pub to: ShardId,
-    /// The slots to move.
+    /// Not empty; a part of what `from` holds or will hold.
     pub slots: SlotSet,
 }
 

@@ -22,7 +22,6 @@ use crate::types::ReplicaId;
 pub(crate) struct Situation<'a> {
     /// The membership as of the last applied entry.
     pub(crate) membership: &'a Membership,
-    /// The leader's own replica.
     pub(crate) own: ReplicaId,
     /// The wanted role of each replica; `None` for a replica that should be removed. A replica that
     /// is not listed keeps its role.
@@ -39,7 +38,6 @@ pub(crate) struct Situation<'a> {
 /// The leader's next step.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Proposes this change.
     Change(MembershipChange),
     /// Transfers leadership to another voter.
     HandOver,

@@ -30,7 +30,7 @@ use crate::slots::slot_map::SlotMap;
 use crate::topology::{Host, HostEntry, Migration, Replica, Shard};
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Version};
 
-/// State of the prime shard.
+/// The state of the prime shard: hosts, shards, replicas and slots.
 #[derive(Debug, Default)]
 pub struct Registry {
     /// Every node number ever assigned. Entries are never deleted, so no number is assigned twice.
@@ -41,7 +41,7 @@ pub struct Registry {
     last_replica: ReplicaId,
     last_shard: ShardId,
     slots: SlotMap,
-    /// Unfinished moves of slots.
+    /// In the order in which they are carried out.
     migrations: BTreeMap<MigrationId, Migration>,
     last_migration: MigrationId,
     /// Log index of the last change.
@@ -208,7 +208,7 @@ impl Registry {
         self.host_entries.get(&node)?.host.as_ref()
     }
 
-    /// All shards.
+    /// Every shard, by number.
     pub fn shards(&self) -> &BTreeMap<ShardId, Shard> {
         &self.shards
     }
@@ -223,7 +223,7 @@ impl Registry {
         (self.last_replica, self.last_shard)
     }
 
-    /// Which shard holds which slots.
+    /// Returns the slot map: which shard holds which slots.
     pub fn slots(&self) -> &SlotMap {
         &self.slots
     }

@@ -16,7 +16,7 @@ use crate::command::put_expiry;
 use crate::limits;
 use crate::types::UnixMillis;
 
-/// An unfinished snapshot.
+/// A snapshot in the making.
 #[derive(Debug)]
 pub(super) struct CopyOnWrite {
     /// The first block, until it is taken.
@@ -28,7 +28,7 @@ pub(super) struct CopyOnWrite {
     before: BTreeMap<Box<[u8]>, Option<PreImage>>,
 }
 
-/// Previous content of a key.
+/// The content of a key before it changed.
 #[derive(Debug)]
 pub(super) struct PreImage {
     pub(super) record: Record,

@@ -15,12 +15,10 @@ use crate::command::{ConfigRestoration, Read, Refusal, Reply, Restoration, Resto
 use crate::deliberate::{Fault, Faults};
 use crate::types::Version;
 
-/// State of one data shard.
+/// The state of one data shard: keys and configuration.
 #[derive(Debug, Default)]
 pub struct Data {
-    /// Keys and values.
     pub(super) kv: KeyValue,
-    /// Typed configuration.
     pub(super) config: Config,
     /// An unfinished copy of configuration for another shard.
     pub(super) outgoing_config: Option<OutgoingConfig>,

@@ -27,9 +27,9 @@ pub use restore::{BlockKind, Restore, RestoreError, Restored, SnapshotScan};
 /// The state of one shard.
 #[derive(Debug)]
 pub enum Machine {
-    /// The prime shard.
+    /// The registry, in the prime shard.
     Registry(Box<Registry>),
-    /// A data shard.
+    /// Keys and configuration, in a data shard.
     Data(Box<Data>),
 }
 

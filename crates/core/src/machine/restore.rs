@@ -54,10 +54,10 @@ pub(super) fn data_header(membership: &Membership, ownership: Option<&Ownership>
 /// or a bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
-    /// A block does not decode.
+    /// A block is not in the layout that this release knows.
     #[error("a block of the snapshot does not decode: {0}")]
     Decode(#[from] DecodeError),
-    /// There was no block.
+    /// There was not even a first block.
     #[error("the snapshot has no blocks")]
     Empty,
 }
@@ -70,10 +70,10 @@ pub struct Restore {
     records: Vec<Record>,
 }
 
-/// The content of a snapshot.
+/// The content of a snapshot, decoded.
 #[derive(Debug)]
 pub struct Restored {
-    /// The state.
+    /// The state after the snapshot's last entry.
     pub machine: Machine,
     /// The membership of the shard at the time.
     pub membership: Membership,
@@ -151,7 +151,6 @@ fn records(
     Ok(())
 }
 
-/// A record in a block.
 struct Row<'a> {
     key: &'a [u8],
     version: Version,

@@ -20,7 +20,7 @@ use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term};
 /// The surviving node and the lost ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Survivor<'a> {
-    /// The node that continues.
+    /// The node that continues as the only member of every shard.
     pub node: NodeId,
     /// All other nodes that may ever have existed.
     pub lost: &'a [NodeId],

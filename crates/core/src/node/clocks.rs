@@ -19,11 +19,9 @@ use crate::types::{NodeId, ShardId, UnixMillis};
 /// Number of samples after which a better one expires, because clocks drift.
 const SAMPLES_MAX: u32 = 8;
 
-/// The estimates for all peers.
 #[derive(Debug, Default)]
 pub(super) struct PeerClocks {
     peers: BTreeMap<NodeId, ClockExchange>,
-    /// Whether messages should be sent.
     is_due: bool,
 }
 
@@ -40,7 +38,7 @@ struct ClockExchange {
 struct Estimate {
     offset_ms: i64,
     round_trip_ms: i64,
-    /// Number of samples since.
+    /// Number of samples since this one was taken.
     age: u32,
 }
 

@@ -47,7 +47,6 @@ pub(super) struct LogCompaction {
 /// How far the log exceeds its budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum LogPressure {
-    /// It is within the budget.
     None,
     /// A snapshot is due. The log is kept for followers that are behind, and a snapshot that is
     /// being sent is not replaced.

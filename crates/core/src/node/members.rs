@@ -30,7 +30,6 @@ pub(super) struct AppliedRegistry {
     /// [`Registry::changed`](crate::control::registry::Registry::changed) of the registry that was
     /// last applied here.
     seen: Option<LogIndex>,
-    /// Peers with their addresses.
     peers: Vec<(NodeId, String)>,
     /// Whether `peers` has changed since the shell was informed.
     is_untold: bool,

@@ -56,13 +56,12 @@ struct Copy {
     to: ShardId,
     slots: SlotSet,
     phase: Phase,
-    /// Number of the next part.
     sequence: u64,
     /// The part whose outcome is not known.
     part: Option<Import>,
     /// Number of parts sent since the walk was complete.
     changed_parts: u64,
-    /// The step in progress.
+    /// The request of the step in progress.
     internal_request: Option<u64>,
     not_before: Ticks,
 }
@@ -73,7 +72,7 @@ enum Phase {
     Opening,
     /// Parts are being sent.
     Copying,
-    /// The receiver owns the slots; the registry must be told.
+    /// The receiver owns the slots; the registry must record that.
     Telling,
     /// The registry knows that the receiver owns the slots. The keys are being counted, possibly by
     /// another leader than the one that sent them.
@@ -82,7 +81,6 @@ enum Phase {
 
 /// The next action for a shard.
 enum Next {
-    /// Nothing for a while.
     Wait,
     /// Propose a step, or tell the registry.
     Take(Write),

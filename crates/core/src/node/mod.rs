@@ -233,7 +233,7 @@ impl Node {
         self.router.slot_map()
     }
 
-    /// The status of the node.
+    /// Collects the status of the node and of its replicas.
     pub fn status(&self) -> NodeStatus {
         let mut counters = self.router.counters();
         let raft = self.output.counters;

@@ -35,17 +35,13 @@ use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, Tick
 /// makes a false suspicion harmless.
 const HASTY_ELECTION_TICKS_MAX: u64 = 4;
 
-/// Options of a group.
 pub struct GroupOptions {
-    /// The shard.
     pub shard: ShardId,
-    /// The number of this replica.
     pub replica: ReplicaId,
     /// The membership of the shard when its log began.
     pub founding: Vec<(ReplicaId, NodeId)>,
     /// The initial state of the shard, for a replica without a snapshot.
     pub machine: Machine,
-    /// Logical durations.
     pub timing: Timing,
     /// Seed of election jitter and read contexts. It differs between starts.
     pub seed: u64,
@@ -64,7 +60,7 @@ pub enum ProposeError {
     Refused(Refusal),
 }
 
-/// One replica of one shard.
+/// One replica of one shard, with its Raft engine and its state machine.
 pub struct Group {
     pub(super) shard: ShardId,
     pub(super) raft: RawNode<LogStore>,
@@ -484,12 +480,10 @@ impl Group {
         self.membership.node(replica).or_else(|| self.indirect_reports.get(&replica).copied())
     }
 
-    /// The number of this replica.
     pub fn replica(&self) -> ReplicaId {
         ReplicaId(self.raft.raft.id)
     }
 
-    /// The shard.
     pub fn shard(&self) -> ShardId {
         self.shard
     }
@@ -509,7 +503,6 @@ impl Group {
         self.raft.has_ready() || self.reads.wants_round(self.now)
     }
 
-    /// The status of this replica.
     pub fn status(&self) -> ShardStatus {
         ShardStatus {
             shard: self.shard,

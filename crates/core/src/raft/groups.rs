@@ -37,7 +37,6 @@ impl Groups {
         self.dirty.push(shard);
     }
 
-    /// Removes a group.
     pub(crate) fn remove(&mut self, shard: ShardId) -> Option<Group> {
         let position = self.position(shard).ok()?;
         self.dirty.retain(|dirty| *dirty != shard);

@@ -21,14 +21,12 @@ const ROUND_RETRY_TICKS: u64 = 2;
 /// Maximum number of contexts remembered for one round. Replies to older repetitions are ignored.
 const ROUND_CONTEXTS_MAX: usize = 8;
 
-/// A waiting read.
 pub(super) struct Waiter {
     pub(super) request: RequestId,
     pub(super) read: Read,
     pub(super) arrived: Ticks,
 }
 
-/// The waiting reads of one shard.
 pub(super) struct Reads {
     boot: u64,
     rounds_begun: u64,

@@ -40,13 +40,9 @@ use crate::storage::snapshot::SnapshotTask;
 use crate::storage::{HardState, LogEntry, WalRecord};
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, WalSequence};
 
-/// A completed read.
 pub struct ReadDone {
-    /// The request that it answers.
     pub request: RequestId,
-    /// The shard that answers.
     pub shard: ShardId,
-    /// The answer.
     pub reply: Reply,
     /// The read, if its answer depends on the placement of slots. In that case it may have to be
     /// repeated.
@@ -62,13 +58,9 @@ pub struct Output {
     pub records: Vec<WalRecord>,
     /// Encoded messages for peers, each preceded by its shard, in frames.
     pub messages: Vec<(NodeId, Vec<Vec<u8>>)>,
-    /// Outcomes of commands.
     pub outcomes: Vec<(Origin, Outcome)>,
-    /// Configuration changes.
     pub config: Vec<ConfigUpdate>,
-    /// Answers to reads.
     pub reads: Vec<ReadDone>,
-    /// Tasks on snapshot files.
     pub snapshot_tasks: Vec<SnapshotTask>,
     /// Payloads of snapshot frames. Each has a frame to itself, because parts are large.
     pub snapshot_frames: Vec<(NodeId, Vec<u8>)>,
@@ -76,7 +68,7 @@ pub struct Output {
     pub released: Vec<(ShardId, LogIndex)>,
     /// Set if the node must stop.
     pub contradiction: Option<Contradiction>,
-    /// Totals.
+    /// Totals over all groups since the start.
     pub counters: Counters,
 }
 

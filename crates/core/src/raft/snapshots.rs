@@ -55,7 +55,7 @@ const GIVE_UP_ELECTION_TIMEOUTS: u64 = 5;
 /// Receipt of a follower that needs nothing more.
 const HOLDS_ALL: u64 = u64::MAX;
 
-/// Snapshots of one shard.
+/// The snapshots of one shard: being made, sent, received and installed.
 pub(super) struct Snapshots {
     /// The newest durable snapshot, and the size of its file.
     newest: Option<(SnapshotId, u64)>,
@@ -63,9 +63,8 @@ pub(super) struct Snapshots {
     /// Unfinished snapshots replaced by a checkpoint or a received snapshot, until a newer one
     /// exists. The disk may have finished them before it learnt of the replacement.
     dropped: Vec<Making>,
-    /// The last completed checkpoint.
     checkpoint: Option<Checkpoint>,
-    /// No attempt before this tick.
+    /// Earliest tick of the next attempt.
     not_before: Ticks,
     /// When the newest snapshot was finished, or the process started.
     finished: Ticks,

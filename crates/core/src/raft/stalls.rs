@@ -5,7 +5,7 @@
 //! stalls and recovers, with a [`StallReason`](crate::event::StallReason). The node passes on the
 //! states of peers' disks, which come with their reports.
 //!
-//! On a stalled disk of its own, a replica
+//! While the disk of its node is stalled, a replica
 //! - takes no commands, neither from clients nor from its leader: they would pile up in memory, and
 //!   the leader sends them again;
 //! - stands for election late, so that others come first, and only while none of its records waits

@@ -73,7 +73,6 @@ struct Open {
     token: Option<Token>,
     /// Set for requests of the node itself whose outcome it wants to know.
     internal_request: Option<InternalRequest>,
-    /// When it arrived.
     opened: Ticks,
     work: Work,
 }
@@ -83,7 +82,6 @@ struct Open {
 pub(crate) struct InternalRequest {
     /// The shard for which the node makes the request.
     pub(crate) shard: ShardId,
-    /// Rises with each request.
     pub(crate) number: u64,
 }
 
@@ -98,7 +96,6 @@ enum Work {
     RemoteRead(Remote),
     /// A held read that no shard can answer now, because its slots are being moved.
     RetryRead(RetryRead),
-    /// A read of all shards.
     ScatterGather(ScatterGather),
     /// A peer's read of a shard with a replica here.
     PeerRead(PeerRead),
@@ -125,7 +122,6 @@ enum WriteProgress {
 /// The link to one peer.
 pub(crate) struct Peer {
     pub(crate) node: NodeId,
-    /// Whether a link is established.
     pub(crate) up: bool,
     /// Whether a link is established and the peer has sent a frame lately.
     pub(crate) answers: bool,
@@ -418,7 +414,6 @@ impl Router {
         self.slots.shard_of(slot_of(key))
     }
 
-    /// The slot map.
     pub(crate) fn slot_map(&self) -> &Arc<SlotMap> {
         &self.slots
     }

@@ -37,7 +37,6 @@ impl Remote {
     }
 }
 
-/// A read to retry.
 pub(super) struct RetryRead {
     read: Read,
     consistency: Consistency,
@@ -48,7 +47,7 @@ pub(super) struct ScatterGather {
     read: Read,
     consistency: Consistency,
     gather: Gather,
-    /// Parts without an answer.
+    /// Requests whose peers have not answered.
     remote: Vec<Remote>,
 }
 
@@ -62,7 +61,6 @@ enum Scope {
 enum NoTarget {
     /// It is a step of a scan with another slot map.
     SlotsMoved,
-    /// It cannot be answered.
     Refused(Refusal),
 }
 

@@ -8,7 +8,6 @@ use alloc::vec::Vec;
 
 use crate::types::{NodeId, ShardId, Term};
 
-/// The routes of all shards.
 #[derive(Default)]
 pub(super) struct Routes {
     shards: BTreeMap<ShardId, Route>,
@@ -32,7 +31,6 @@ impl Routes {
         self.shards.retain(|_, route| !route.carriers.is_empty());
     }
 
-    /// Whether the shard exists.
     pub(super) fn knows(&self, shard: ShardId) -> bool {
         self.shards.contains_key(&shard)
     }

@@ -15,7 +15,7 @@ use crate::types::{MigrationId, ShardId};
 /// have different shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlotMap {
-    /// Rises with every change.
+    /// 1 at the founding; rises by one with each finished move.
     pub version: u64,
     /// First slot and shard of each range.
     ranges: Vec<(u16, ShardId)>,

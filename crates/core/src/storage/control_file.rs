@@ -19,7 +19,7 @@ use crate::codec::{self, DecodeError, Decoder};
 use crate::starts::{KnownStart, ProcessStart};
 use crate::types::{NodeId, ReplicaId};
 
-/// Name of the control file.
+/// Name of the control file in the data directory.
 pub const NAME: &str = "control";
 
 const TEMPORARY_NAME: &str = "control.new";
@@ -74,9 +74,9 @@ pub struct Identity {
 /// What a node remembers of another host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownHost {
-    /// Its [`Identity::host_uuid`].
+    /// Its [`Identity::host_uuid`]. Another uuid under the same number is another host.
     pub uuid: Uuid,
-    /// Its last known peer address.
+    /// `HOST:PORT`, as it was last announced.
     pub peer_address: String,
 }
 
@@ -111,13 +111,13 @@ impl Identity {
 /// Why the control file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlFileError {
-    /// The disk failed.
+    /// A file operation failed.
     #[error("the control file cannot be accessed: {0}")]
     Disk(#[from] DiskError),
-    /// The file is damaged.
+    /// The bytes of the file are not those that were written.
     #[error("the control file `{NAME}` is damaged: {0}")]
     Damaged(&'static str),
-    /// Written by another release.
+    /// The format is one that this release does not know, most likely of a newer one.
     #[error("the control file `{NAME}` has format version {0}, which this release does not know")]
     Version(u32),
     /// Intact, but not a layout that this release writes.

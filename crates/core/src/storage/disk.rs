@@ -17,20 +17,20 @@ use alloc::vec::Vec;
 pub struct DiskError {
     /// The failed operation: `create`, `read`, `write`, `sync`, …
     pub operation: &'static str,
-    /// The file.
+    /// Name of the file in the directory.
     pub file: String,
-    /// The system's error message.
+    /// The system's error message, for the log.
     pub reason: String,
     /// Whether the cause may go away.
     pub kind: DiskErrorKind,
 }
 
-/// The kind of a failure.
+/// The cause of a failure, as far as it matters to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskErrorKind {
     /// The disk or a quota is full.
     NoRoom,
-    /// The file system is read-only.
+    /// The file system is mounted read-only.
     ReadOnly,
     /// The process or the system has no free file descriptor, so no file can be opened or created.
     /// Open files still work.
@@ -57,9 +57,9 @@ impl DiskError {
     }
 }
 
-/// A directory of files.
+/// A directory of files. The server implements it on a file system, the simulator in memory.
 pub trait Disk {
-    /// An open file.
+    /// An open file of this directory.
     type File: DiskFile;
 
     /// Names of all files, sorted.
@@ -75,11 +75,11 @@ pub trait Disk {
     /// Renames a file, replacing `to` if it exists.
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError>;
 
-    /// Removes a file.
+    /// Removes a file. Fails if there is none of this name.
     fn remove(&self, name: &str) -> Result<(), DiskError>;
 }
 
-/// An open file.
+/// An open file. Dropping it closes it.
 pub trait DiskFile {
     /// Its size in bytes.
     fn size(&self) -> Result<u64, DiskError>;

@@ -84,7 +84,6 @@ impl MemoryDisk {
         self.0.borrow_mut().fuse = Some(changes + 1);
     }
 
-    /// Whether it has crashed.
     pub fn is_dead(&self) -> bool {
         self.0.borrow().fuse == Some(0)
     }
@@ -137,7 +136,6 @@ impl MemoryDisk {
         disk
     }
 
-    /// The bytes of a file.
     pub fn bytes(&self, name: &str) -> Vec<u8> {
         let state = self.0.borrow();
         state.contents[&state.names[name]].visible.clone()

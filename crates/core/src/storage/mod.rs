@@ -28,7 +28,7 @@ use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, WalSequence};
 /// One entry of a shard's Raft log, independent of the engine's types.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {
-    /// Its index.
+    /// Rises by one from entry to entry.
     pub index: LogIndex,
     /// The term in which it was proposed.
     pub term: Term,
@@ -39,7 +39,7 @@ pub struct LogEntry {
 /// The persistent Raft state besides the log (Raft paper, figure 2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HardState {
-    /// The latest term seen.
+    /// The latest term that the replica has seen.
     pub term: Term,
     /// The replica voted for in that term, if any.
     pub vote: Option<ReplicaId>,
@@ -53,30 +53,30 @@ pub enum WalRecord {
     /// Consecutive entries of a shard. They replace all entries of the log from their first index
     /// on.
     Entries {
-        /// The shard.
+        /// The shard to whose log the entries belong.
         shard: ShardId,
         /// At least one, indexes rising by one.
         entries: Vec<LogEntry>,
     },
     /// Restarts the shard's log after a received snapshot: all earlier entries are void.
     Restart {
-        /// The shard.
+        /// The shard whose log restarts.
         shard: ShardId,
         /// The last entry that the snapshot contains.
         index: LogIndex,
-        /// That entry's term.
+        /// The term of that entry.
         term: Term,
     },
     /// Replaces the shard's hard state.
     HardState {
-        /// The shard.
+        /// The shard whose state it is.
         shard: ShardId,
-        /// The new state.
+        /// The whole new state.
         state: HardState,
     },
     /// Begins the log of a replica, or ends it for good: all earlier records of the shard are void.
     ReplicaIncarnation {
-        /// The shard.
+        /// The shard of the replica.
         shard: ShardId,
         /// The replica that begins or ends.
         incarnation: ReplicaIncarnation,
@@ -91,7 +91,7 @@ pub enum WalRecord {
 pub enum ReplicaIncarnation {
     /// The replica begins, in a shard with these founding replicas.
     Begun {
-        /// The replica.
+        /// Assigned by the registry; higher than that of any earlier replica of the shard here.
         replica: ReplicaId,
         /// The membership at index 0 of the log.
         founding: Vec<(ReplicaId, NodeId)>,
@@ -101,7 +101,7 @@ pub enum ReplicaIncarnation {
 }
 
 impl WalRecord {
-    /// The shard of the record.
+    /// The shard that the record concerns.
     pub fn shard(&self) -> ShardId {
         match self {
             WalRecord::Entries { shard, .. }
@@ -140,18 +140,18 @@ pub type RecoveredShards = BTreeMap<ShardId, RecoveredShard>;
 /// The state of one shard on disk.
 #[derive(Debug, Default)]
 pub struct RecoveredShard {
-    /// The newest snapshot.
+    /// The newest intact snapshot; `None` if the whole state is in the log.
     pub snapshot: Option<RecoveredSnapshot>,
     /// The log after it: the first entry follows the snapshot's last.
     pub log: RecoveredLog,
 }
 
-/// A loaded snapshot.
+/// A snapshot that was loaded from its file.
 #[derive(Debug)]
 pub struct RecoveredSnapshot {
-    /// Its identity.
+    /// The entry after which the state was saved.
     pub id: SnapshotId,
-    /// Its state.
+    /// The state after that entry.
     pub machine: Machine,
     /// The membership of the shard at the time.
     pub membership: Membership,
@@ -167,7 +167,7 @@ pub type RecoveredLogs = BTreeMap<ShardId, RecoveredLog>;
 pub struct RecoveredLog {
     /// The replica of the log; `None` for a founding replica, which needs no record.
     pub incarnation: Option<ReplicaIncarnation>,
-    /// The last hard state written.
+    /// The last hard state written; the default if none was.
     pub hard_state: HardState,
     /// The snapshot after which the log last restarted, if it did. That snapshot must exist.
     pub restart: Option<(LogIndex, Term)>,

@@ -32,22 +32,22 @@ use super::{
 };
 use crate::types::{LogIndex, ShardId, Term, WalSequence};
 
-/// A recovered disk.
+/// What a node continues from after a start.
 pub struct Opened<D: Disk> {
     /// The writer that continues the log.
     pub log: Writer<D>,
-    /// The node's snapshots.
+    /// The node's snapshot files, for tasks.
     pub snapshots: SnapshotFiles<D>,
     /// The recovered state of all shards.
     pub shards: RecoveredShards,
-    /// How recovery went.
+    /// What recovery found and repaired.
     pub report: StorageRecoveryReport,
 }
 
 /// A report about recovery, for the operator.
 #[derive(Debug, Default)]
 pub struct StorageRecoveryReport {
-    /// The report about the log.
+    /// What recovery of the write-ahead log found.
     pub log: WalRecoveryReport,
     /// Damaged snapshots that were removed because the log replaces them.
     pub damaged: Vec<SnapshotFileError>,
@@ -61,21 +61,21 @@ pub enum StorageRecoveryError {
     /// The log is damaged or incomplete.
     #[error(transparent)]
     Log(#[from] WalRecoveryError),
-    /// Writing restart records failed.
+    /// A record that restarts a log after its snapshot cannot be written.
     #[error(transparent)]
     LogWrite(#[from] WalError),
-    /// The disk failed.
+    /// A file operation failed.
     #[error("the snapshots cannot be accessed: {0}")]
     Disk(#[from] DiskError),
-    /// A snapshot cannot be loaded.
+    /// A snapshot file cannot be read, or has an unknown format.
     #[error(transparent)]
     Snapshot(#[from] SnapshotFileError),
     /// The newest snapshot is damaged, and the log does not replace it.
     #[error("{source}; the log of shard {shard} does not hold everything that the snapshot did")]
     Damaged {
-        /// The shard.
+        /// The shard of the snapshot.
         shard: ShardId,
-        /// The damage.
+        /// The damaged file, and where it is damaged.
         source: SnapshotFileError,
     },
     /// The log continues a snapshot that does not exist.
@@ -84,21 +84,21 @@ pub enum StorageRecoveryError {
         found_text(*found)
     )]
     SnapshotMissing {
-        /// The shard.
+        /// The shard whose log it is.
         shard: ShardId,
         /// The last entry that the snapshot must contain.
         needed: LogIndex,
         /// The last entry in the newest existing snapshot; 0 for none.
         found: LogIndex,
     },
-    /// Committed entries are missing.
+    /// The log ends before an entry that its hard state says is committed.
     #[error("entries of shard {shard} up to {commit} were committed, but only those up to {found} are there")]
     EntriesMissing {
-        /// The shard.
+        /// The shard whose log it is.
         shard: ShardId,
         /// The index known to be committed.
         commit: LogIndex,
-        /// The last existing entry.
+        /// The last entry that the log or the snapshot contains.
         found: LogIndex,
     },
     /// Log and snapshot contradict each other.
@@ -106,13 +106,13 @@ pub enum StorageRecoveryError {
         "entry {index} of shard {shard} is of term {log} in the log, and of term {snapshot} in the snapshot"
     )]
     Contradiction {
-        /// The shard.
+        /// The shard of the log and the snapshot.
         shard: ShardId,
-        /// Index of the entry.
+        /// Index of the last entry in the snapshot.
         index: LogIndex,
-        /// Its term in the log.
+        /// The term of the entry in the log.
         log: Term,
-        /// Its term in the snapshot.
+        /// The term of the entry in the snapshot.
         snapshot: Term,
     },
 }

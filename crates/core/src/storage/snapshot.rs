@@ -16,21 +16,21 @@ use crate::types::{LogIndex, ShardId, Term};
 /// id have the same bytes on every replica that made them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SnapshotId {
-    /// The shard.
+    /// The shard whose state it is.
     pub shard: ShardId,
     /// The last entry that it contains.
     pub index: LogIndex,
-    /// That entry's term.
+    /// The term of that entry.
     pub term: Term,
 }
 
-/// A task on snapshot files.
+/// A task on snapshot files, for the shell's snapshot thread.
 #[derive(Debug)]
 pub enum SnapshotTask {
     /// Writes the next block of a new snapshot; the first one creates the file. Answered by
     /// [`SnapshotDone::Written`].
     Write {
-        /// The snapshot.
+        /// The snapshot being made. The first block begins a new one and drops an unfinished one.
         id: SnapshotId,
         /// From [`Machine::next_block`]; at most [`crate::limits::SNAPSHOT_BLOCK_BYTES_MAX`].
         block: Vec<u8>,
@@ -38,7 +38,7 @@ pub enum SnapshotTask {
     /// Completes a new snapshot: makes it durable under its final name, then removes older ones of
     /// the shard. Answered by [`SnapshotDone::Finished`].
     Finish {
-        /// The snapshot.
+        /// The snapshot that [`SnapshotTask::Write`] has written completely.
         id: SnapshotId,
         /// Whether to keep the previous snapshot until the next one begins, because a follower is
         /// being sent it.
@@ -48,11 +48,11 @@ pub enum SnapshotTask {
     /// Unlike other tasks it may be delayed, so that the shell can limit the disk and network load
     /// of sending.
     Read {
-        /// The snapshot.
+        /// A finished snapshot. If it was replaced in the meantime, the task fails.
         id: SnapshotId,
         /// Offset in the file, in bytes.
         offset: u64,
-        /// Maximum number of bytes.
+        /// Maximum number of bytes to read. The part is shorter at the end of the file.
         bytes_max: usize,
     },
     /// Stores a part of another replica's file. A part that does not continue the received bytes is
@@ -63,7 +63,7 @@ pub enum SnapshotTask {
         id: SnapshotId,
         /// Offset of the part in the file.
         offset: u64,
-        /// The part.
+        /// The bytes of the part; none to query the received length.
         bytes: Bytes,
     },
     /// Removes all files of a shard that no longer has a replica here. Answered by
@@ -75,39 +75,39 @@ pub enum SnapshotTask {
     /// Completes a received snapshot: verifies the file, makes it durable under its final name and
     /// loads the state. Answered by [`SnapshotDone::Loaded`].
     Load {
-        /// The snapshot.
+        /// The snapshot, received up to its last byte.
         id: SnapshotId,
     },
     /// Removes the snapshots of the shard that are older than an installed one, and drops the
     /// replaced state. Freeing millions of records takes longer than requests should wait. Answered
     /// by [`SnapshotDone::Discarded`].
     Discard {
-        /// The installed snapshot.
+        /// The installed snapshot. It stays; older ones of the shard are removed.
         id: SnapshotId,
-        /// The replaced state.
+        /// The state that the installed snapshot replaced.
         machine: Box<Machine>,
     },
     /// Removes a loaded snapshot that is not used, so that an older one of another leader can
     /// replace it, and drops its state. Answered by [`SnapshotDone::Discarded`].
     Refuse {
-        /// The snapshot.
+        /// The loaded snapshot, which must not be in use.
         id: SnapshotId,
-        /// Its state.
+        /// The state that was loaded from it.
         machine: Box<Machine>,
     },
 }
 
-/// The result of a task.
+/// The result of a task, in the order of the tasks of each shard.
 #[derive(Debug)]
 pub enum SnapshotDone {
     /// The block is written, but not durable yet.
     Written {
-        /// The snapshot.
+        /// The snapshot being made.
         id: SnapshotId,
     },
-    /// The snapshot is durable.
+    /// The snapshot is durable under its final name.
     Finished {
-        /// The snapshot.
+        /// The finished snapshot.
         id: SnapshotId,
         /// Size of its file in bytes.
         file_bytes: u64,
@@ -115,29 +115,29 @@ pub enum SnapshotDone {
         /// unless their states differ.
         checksum: u32,
     },
-    /// A part of the file.
+    /// A part of a finished snapshot's file.
     Read {
-        /// The snapshot.
+        /// The snapshot whose file was read.
         id: SnapshotId,
         /// Offset of the part in bytes.
         offset: u64,
-        /// The part; not empty.
+        /// The bytes of the part; not empty.
         bytes: Bytes,
         /// Size of the whole file in bytes.
         file_bytes: u64,
     },
     /// The received length of the file.
     Received {
-        /// The snapshot.
+        /// The snapshot in the task. Nothing of it need have been received.
         id: SnapshotId,
         /// Offset of the next part in bytes.
         next_offset: u64,
     },
     /// The received snapshot is durable and loaded.
     Loaded {
-        /// The snapshot.
+        /// The received snapshot, which has become the newest of the shard.
         id: SnapshotId,
-        /// Its state.
+        /// The state after the entry at `id.index`.
         machine: Box<Machine>,
         /// The membership of the shard at the time.
         membership: Membership,
@@ -146,26 +146,26 @@ pub enum SnapshotDone {
     },
     /// The replaced or refused state is dropped.
     Discarded {
-        /// The snapshot in the task.
+        /// The id in the task: the installed or the refused snapshot.
         id: SnapshotId,
     },
     /// All files of the shard are removed, as far as possible; the next start retries the rest.
     Removed {
-        /// The id in the task.
+        /// The id in the task; only its shard counts.
         id: SnapshotId,
     },
     /// The task failed: the disk is full or faulty, or a file is damaged. The unfinished or partly
     /// received file is removed; finished snapshots stay.
     Failed {
-        /// The snapshot.
+        /// The id in the task. The shard can begin another snapshot at once.
         id: SnapshotId,
-        /// The reason, as text.
+        /// The reason, for the log.
         reason: alloc::string::String,
     },
 }
 
 impl SnapshotTask {
-    /// The snapshot of the task.
+    /// The snapshot that the task concerns. For [`SnapshotTask::Remove`], only its shard counts.
     pub fn id(&self) -> SnapshotId {
         match self {
             SnapshotTask::Write { id, .. }
@@ -181,7 +181,7 @@ impl SnapshotTask {
 }
 
 impl SnapshotDone {
-    /// The snapshot of the task.
+    /// The id in the task that this is the result of.
     pub fn id(&self) -> SnapshotId {
         match self {
             SnapshotDone::Written { id }

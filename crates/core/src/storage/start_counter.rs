@@ -19,7 +19,7 @@
 use super::disk::{Disk, DiskError, DiskFile};
 use super::le;
 
-/// Name of the file.
+/// Name of the file in the data directory.
 pub const NAME: &str = "starts";
 
 const MAGIC: &[u8; 8] = b"TIDESTRT";
@@ -32,13 +32,13 @@ const FILE_BYTES: u64 = 2 * SECTOR_BYTES;
 /// Why the starts cannot be counted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartCounterError {
-    /// The disk failed.
+    /// A file operation failed.
     #[error("the file `{NAME}` cannot be accessed: {0}")]
     Disk(#[from] DiskError),
-    /// Written by another release.
+    /// The format is one that this release does not know, most likely of a newer one.
     #[error("the file `{NAME}` has format version {0}, which this release does not know")]
     Version(u32),
-    /// Both slots are damaged.
+    /// No slot is intact.
     #[error("the file `{NAME}` is damaged: it holds no number that could be believed")]
     Damaged,
 }

@@ -10,28 +10,28 @@ use super::{
 /// Why settings are refused: a usage error, found before anything was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file cannot be read.
+    /// The configuration file cannot be read.
     #[error("cannot read the configuration file {}: {source}", path.display())]
     Read {
-        /// The path of the file.
+        /// The path as it was given.
         path: PathBuf,
-        /// The cause.
+        /// The error of the file system.
         source: io::Error,
     },
     /// The file is not TOML, has an unknown key, or has a value of the wrong type.
     #[error("in the configuration file {}: {source}", path.display())]
     Parse {
-        /// The path of the file.
+        /// The path as it was given.
         path: PathBuf,
         /// The position and the cause; boxed, because it is large.
         source: Box<toml::de::Error>,
     },
-    /// Not an address.
+    /// The value of a setting is not an address.
     #[error("{setting}: `{text}` is not an address; write HOST:PORT, such as 127.0.0.1:8001 or [::1]:8001")]
     Address {
-        /// The setting.
+        /// Name of the setting.
         setting: &'static str,
-        /// The given text.
+        /// The value as it was given.
         text: String,
     },
     /// The port derived from that of `resp` exceeds 65535.
@@ -39,32 +39,32 @@ pub enum ConfigError {
         "resp_cluster: there is no port 100 above that of resp, {resp}; give it an address of its own, or `off`"
     )]
     NoRespClusterPort {
-        /// The address of `resp`.
+        /// The address of `resp`, from whose port it is derived.
         resp: String,
     },
     /// Two settings have the same address.
     #[error("{one} and {other} are both {address}; give each its own port")]
     SameAddress {
-        /// The first setting.
+        /// Name of one of the settings.
         one: &'static str,
-        /// The second setting.
+        /// Name of the other.
         other: &'static str,
-        /// Their address.
+        /// The address that both have.
         address: String,
     },
-    /// A number out of range.
+    /// A number is out of its range.
     #[error("{setting}: {given} is out of range; write a number from {min} to {max}")]
     OutOfRange {
-        /// The setting.
+        /// Name of the setting.
         setting: &'static str,
-        /// The given number.
+        /// The value as it was given.
         given: u64,
-        /// Lowest allowed number.
+        /// The smallest number that is allowed.
         min: u64,
-        /// Highest allowed number.
+        /// The largest number that is allowed.
         max: u64,
     },
-    /// No founders, or too many.
+    /// `peers` lists no founders, or too many.
     #[error(
         "peers: {0} founders; list 1 to {FOUNDERS_MAX} peer addresses (more nodes may join later), \
          or leave it out for a cluster of one"
@@ -82,12 +82,12 @@ pub enum ConfigError {
          them that is this node, spelt the same"
     )]
     NotAFounder {
-        /// The address of this node.
+        /// The peer address of this node.
         own: String,
-        /// The founders.
+        /// The founders as they were given.
         founders: String,
     },
-    /// Not a cluster id.
+    /// `force_new_cluster` is not a uuid.
     #[error(
         "force_new_cluster: `{0}` is not the id of a cluster; the log of every start says which the directory belongs \
          to"
@@ -110,25 +110,25 @@ pub enum ConfigError {
          cluster reach it"
     )]
     JoinPeer(String),
-    /// Not a host name.
+    /// An element of `allowed_hosts` is not a host name.
     #[error(
         "allowed_hosts: `{0}` is not the name of a host; write names without scheme and port, such as \
          tidelock.example.com"
     )]
     AllowedHost(String),
-    /// Too many host names.
+    /// `allowed_hosts` lists more than [`ALLOWED_HOSTS_MAX`] names.
     #[error("allowed_hosts: {0} are too many; give at most {ALLOWED_HOSTS_MAX}")]
     TooManyAllowedHosts(usize),
-    /// Not a valid cluster name.
+    /// The cluster name is empty, too long, or has other characters.
     #[error(
         "cluster_name: `{0}` is not a name; write 1 to {CLUSTER_NAME_BYTES_MAX} letters, digits, dots, dashes and \
          underscores"
     )]
     ClusterName(String),
-    /// An empty path.
+    /// `data_dir` is an empty path.
     #[error("data_dir: the path is empty; write a directory, such as ./tidelock-data")]
     DataDir,
-    /// Not a tag.
+    /// An element of `tags` is not a tag.
     #[error(
         "tags: `{0}` is not a tag; write K=V of at most {TAG_BYTES_MAX} bytes, such as geo:zone=us-west-1a"
     )]
@@ -136,21 +136,21 @@ pub enum ConfigError {
     /// A tag is given more than once.
     #[error("tags: `{0}` is given more than once; give each tag one value")]
     TagTwice(String),
-    /// Too many tags.
+    /// `tags` lists more than [`TAGS_MAX`] tags.
     #[error("tags: {0} are too many; give at most {TAGS_MAX}")]
     TooManyTags(usize),
     /// Not a number of bytes, or too small.
     #[error("memory_limit: `{text}` is not a limit; write at least {min_mib}MiB, such as 512MiB or 2GiB")]
     MemoryLimit {
-        /// The given text.
+        /// The text of the setting.
         text: String,
-        /// The smallest limit, in MiB.
+        /// The smallest limit that is allowed, in MiB.
         min_mib: usize,
     },
-    /// Not a log format.
+    /// `log_format` is neither `text` nor `json`.
     #[error("log_format: `{0}` is unknown; write text or json")]
     LogFormat(String),
-    /// An empty log filter.
+    /// The log filter is empty.
     #[error("log_filter: the filter is empty; write a level, such as info, or target=level pairs")]
     LogFilter,
 }

@@ -32,7 +32,7 @@ pub struct FsDisk {
 #[derive(Debug)]
 struct Directory {
     path: PathBuf,
-    /// For fsync of the directory.
+    /// The directory itself, opened for its fsync.
     handle: File,
     _lock: File,
 }

@@ -100,7 +100,7 @@ impl SnapshotThread {
         let _ = self.tasks.send(task);
     }
 
-    /// The counters of the thread.
+    /// The counters that the thread raises.
     pub fn counters(&self) -> SnapshotCounters {
         self.counters.clone()
     }

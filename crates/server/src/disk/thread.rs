@@ -115,7 +115,7 @@ impl DiskThread {
         self.shared.changed.notify_one();
     }
 
-    /// The counters of the thread.
+    /// The counters that the thread raises.
     pub fn counters(&self) -> DiskCounters {
         self.counters.clone()
     }
@@ -262,7 +262,7 @@ impl<D: Disk> GroupCommits<D> {
             self.sync()?;
             self.counters.bytes_written.store(self.writer.bytes_written(), Ordering::Relaxed);
             (self.report)(DiskReport::Durable(last));
-            // Clients wait for the report, and no one waits for the release.
+            // Clients wait for the report, but nothing waits for the release.
             self.release()?;
             self.pending.clear();
             self.may_prepare = true;

@@ -22,7 +22,6 @@ use crate::memory::Reservation;
 /// connection is cut.
 const DISCARD_BYTES_MAX: usize = 64 << 20;
 
-/// The body of one request.
 pub(super) struct RequestBody {
     incoming: Incoming,
     read_timeout: Duration,
@@ -36,7 +35,7 @@ pub(super) struct RequestBody {
 /// The limit of a body, by what the body is.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum BodyLimit {
-    /// The body is the value.
+    /// The body is the value, of at most this many bytes.
     Value(usize),
     /// The body is a form that contains one.
     Form(usize),

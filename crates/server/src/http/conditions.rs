@@ -11,7 +11,7 @@ use tidelock_core::types::Version;
 use super::problem::Problem;
 use super::uri;
 
-/// The condition of a write.
+/// Parses the condition of a write from `If-Match` and `If-None-Match`.
 pub(super) fn of_write(headers: &HeaderMap) -> Result<Condition, Problem> {
     match (single(headers, IF_MATCH)?, single(headers, IF_NONE_MATCH)?) {
         (None, None) => Ok(Condition::Always),

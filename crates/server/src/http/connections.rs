@@ -41,7 +41,6 @@ enum Phase {
     Answering,
 }
 
-/// One open connection.
 pub(super) struct Connection {
     phase: Cell<Phase>,
     /// Rises with each request and with each write that sent bytes.
@@ -134,9 +133,9 @@ impl Drop for Answering<'_> {
 /// How long a connection may wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionTimeouts {
-    /// For a complete request head.
+    /// Longest wait for a complete request head.
     pub head: Duration,
-    /// For any data.
+    /// Longest wait for any data.
     pub idle: Duration,
 }
 

@@ -139,18 +139,18 @@ impl Default for HttpOptions {
 /// The listen addresses of a node, as the welcome page shows them.
 #[derive(Clone, Debug, Default)]
 pub struct NodeAddresses {
-    /// Address for HTTP clients.
+    /// `HOST:PORT` for HTTP clients.
     pub http: String,
-    /// Address for Redis clients.
+    /// `HOST:PORT` for Redis clients.
     pub resp: String,
-    /// Address for peers.
+    /// `HOST:PORT` for peers.
     pub peer: String,
 }
 
 /// What the HTTP server of a worker shares with the rest of its node.
 #[derive(Debug, Default)]
 pub struct HttpContext {
-    /// Limits of this server.
+    /// Limits of connections, heads, bodies and times.
     pub options: HttpOptions,
     /// The host names that this node answers for.
     pub allowed_hosts: AllowedHosts,
@@ -168,21 +168,21 @@ pub struct HttpContext {
     /// The clock for relative and remaining times to live, and for the timestamps of configuration
     /// changes.
     pub clock: WallClock,
-    /// Counters of this server.
+    /// Counters of this worker's HTTP server, and those of the other workers for summing.
     pub counters: PerWorker<HttpCounters>,
-    /// Counters of the Redis protocol's server.
+    /// Counters of this worker's Redis protocol server, and those of the others.
     pub resp: PerWorker<RespCounters>,
     /// Counters of this worker's hand-overs, if it is not the owning worker.
     pub handovers: PerWorker<HandoverCounters>,
-    /// Counters of the disk thread.
+    /// Counters of the write-ahead log, raised by the disk thread.
     pub disk: DiskCounters,
-    /// Counters of the snapshot thread.
+    /// Counters of snapshots, raised by the snapshot thread.
     pub snapshots: SnapshotCounters,
     /// Counters of the peer transport.
     pub transport: Arc<TransportCounters>,
     /// The memory budget of the node for its clients.
     pub memory: Memory,
-    /// Cache of encoded containers.
+    /// Cache of encoded containers of configuration.
     pub documents: Documents,
     /// Thread that parses and encodes large documents.
     pub offload: Offload,

@@ -207,7 +207,6 @@ impl Problem {
         }
     }
 
-    /// The detail for people.
     pub fn into_detail(self) -> Cow<'static, str> {
         self.detail
     }

@@ -19,9 +19,7 @@ use crate::memory::Reservation;
 
 pub(super) type Response = hyper::Response<AnswerBody>;
 
-/// The body of an answer.
 pub(super) enum AnswerBody {
-    /// The complete body.
     Whole(Whole),
     /// Parts, produced as the client takes them. An error among them cuts the connection, which is
     /// the only way to report it after the head.
@@ -115,7 +113,6 @@ pub(super) fn with_body(status: StatusCode, body: impl Into<Bytes>) -> Response 
     response
 }
 
-/// An answer without a body.
 pub(super) fn empty(status: StatusCode) -> Response {
     with_body(status, Bytes::new())
 }

@@ -45,7 +45,6 @@ pub(super) enum Route<'a> {
     Host {
         /// The node as the path writes it.
         node: &'a str,
-        /// The requested change.
         verb: HostVerb,
     },
     /// `/v1/cluster/shards/{shard}/transfer`; the shard's number is not parsed yet.

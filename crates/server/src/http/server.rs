@@ -236,7 +236,6 @@ async fn hijack(
     context.counters.connections_open.set(connections.len() as u64);
 }
 
-/// How serving requests ended.
 enum End {
     Closed(hyper::Result<()>),
     Carries(Events),

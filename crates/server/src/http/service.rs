@@ -146,7 +146,6 @@ fn reply_bytes(reply: &Reply) -> usize {
 /// Bytes of a list's item besides key and value.
 const ITEM_BYTES: usize = size_of::<Item>() + 48;
 
-/// Answers one request.
 pub(super) async fn answer<S: Store>(
     request: hyper::Request<Incoming>,
     store: &S,

@@ -47,7 +47,6 @@ struct ShardNumber {
 
 #[derive(Serialize)]
 struct Moving {
-    /// The number of added moves.
     moves: u64,
     /// The number of the last wanted move.
     last: u64,

@@ -23,13 +23,13 @@ pub enum Contradiction {
          them on empty directories with --join; to found another cluster, use an empty directory"
     )]
     Founders {
-        /// The founders in the settings.
+        /// The founders in the settings, as text.
         given: String,
-        /// The founders in the directory.
+        /// The founders of the cluster, as text.
         held: String,
-        /// The node of the directory.
+        /// The node that the directory belongs to.
         node: NodeId,
-        /// The cluster of the directory.
+        /// The cluster that the directory belongs to.
         cluster: Uuid,
     },
     /// Another number of data shards than the cluster was founded with.
@@ -38,24 +38,24 @@ pub enum Contradiction {
          shards. Leave --shards out, or write {held}; `tidelock cluster add-shard` adds shards to a running cluster"
     )]
     Shards {
-        /// The number in the settings.
+        /// Number of data shards in the settings.
         given: u64,
-        /// The number in the directory.
+        /// Number of data shards with which the cluster was founded.
         held: u64,
-        /// The cluster of the directory.
+        /// The cluster that the directory belongs to.
         cluster: Uuid,
     },
-    /// Another cluster name.
+    /// Another name than that of the cluster.
     #[error(
         "--cluster-name is `{given}`, but the data directory belongs to cluster {cluster} of the name `{held}`. Leave \
          --cluster-name out, or write {held}; for a node of another cluster, use an empty directory"
     )]
     Name {
-        /// The name in the settings.
+        /// The cluster name in the settings.
         given: String,
-        /// The name in the directory.
+        /// The name of the cluster.
         held: String,
-        /// The cluster of the directory.
+        /// The cluster that the directory belongs to.
         cluster: Uuid,
     },
     /// `--join` for a founder.
@@ -64,9 +64,9 @@ pub enum Contradiction {
          start that node; to join another cluster, use an empty directory"
     )]
     Join {
-        /// The node of the directory.
+        /// The node that the directory belongs to.
         node: NodeId,
-        /// The cluster of the directory.
+        /// The cluster that the directory belongs to.
         cluster: Uuid,
     },
 }

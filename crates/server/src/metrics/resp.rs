@@ -3,24 +3,24 @@
 use super::raise;
 use crate::counters::{Counter, PerWorker};
 
-/// The metric that counts a command.
+/// The metric that counts a command: one for each family of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// Whole values.
+    /// Commands on whole values.
     Strings,
-    /// Keys, regardless of their values.
+    /// Commands on keys, regardless of their values.
     Keys,
-    /// Numbers in values.
+    /// Commands on numbers in values.
     Numbers,
-    /// Expiry of keys.
+    /// Commands on the expiry of keys.
     Expiry,
-    /// Transactions.
+    /// Commands of transactions: `MULTI`, `EXEC`, `WATCH` and others.
     Transactions,
-    /// Iterations over all keys.
+    /// Commands that iterate over all keys.
     Scan,
-    /// The cluster.
+    /// Commands about the cluster.
     Cluster,
-    /// The connection or the node.
+    /// Commands about the connection or the node.
     Node,
     /// A name that is not in the table.
     Unknown,
@@ -40,7 +40,7 @@ impl Family {
         Family::Unknown,
     ];
 
-    /// The label's value.
+    /// The text of the label in `/metrics`.
     pub fn text(self) -> &'static str {
         match self {
             Family::Strings => "strings",
@@ -59,11 +59,11 @@ impl Family {
 /// Counters of the Redis server of one worker.
 #[derive(Debug, Default)]
 pub struct RespCounters {
-    /// Commands by family.
+    /// Commands executed, by family.
     pub commands: CommandCounters,
-    /// Connections accepted and served.
+    /// Connections accepted and served, in total.
     pub connections_accepted: Counter,
-    /// Connections open now.
+    /// Connections that are open at present.
     pub connections_open: Counter,
     /// Connections refused because there was no room.
     pub connections_refused: Counter,
@@ -75,12 +75,12 @@ pub struct RespCounters {
     pub accept_errors: Counter,
 }
 
-/// Commands by family.
+/// Number of commands of each family.
 #[derive(Debug, Default)]
 pub struct CommandCounters([Counter; Family::ALL.len()]);
 
 impl RespCounters {
-    /// The sum over all workers.
+    /// Returns the sum over all workers.
     pub fn sum(workers: &PerWorker<RespCounters>) -> RespCounters {
         let sum = RespCounters::default();
         for worker in workers.all() {
@@ -105,17 +105,17 @@ impl RespCounters {
 }
 
 impl CommandCounters {
-    /// Counts a command.
+    /// Counts a command of this family.
     pub fn raise(&self, family: Family) {
         raise(&self.0[family as usize]);
     }
 
-    /// Commands of a family.
+    /// Number of commands of a family.
     pub fn of(&self, family: Family) -> u64 {
         self.0[family as usize].get()
     }
 
-    /// All commands.
+    /// Number of commands of all families.
     pub fn total(&self) -> u64 {
         self.0.iter().map(Counter::get).sum()
     }

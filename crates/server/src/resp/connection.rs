@@ -59,7 +59,7 @@ pub enum End {
     Protocol,
 }
 
-/// A connection.
+/// One connection of a Redis client, from its acceptance to its end.
 pub struct Connection {
     stream: TcpStream,
     context: Rc<RespContext>,

@@ -13,7 +13,6 @@ use super::frame::Arguments;
 use super::session::{Action, Failure, Session};
 use crate::wrong_port::{WrongPort, is_http_request_line};
 
-/// Executes a command.
 type Handler = fn(&mut Session, Arguments<'_>) -> Result<Action, Failure>;
 
 /// When a command may run.
@@ -33,17 +32,16 @@ pub enum When {
 
 /// The table entry of a command.
 pub struct Spec {
-    /// Its name in lower case.
+    /// Its name, in lower case.
     pub name: &'static str,
     /// The number of arguments including the name; negative: at least that many.
     pub arity: i64,
-    /// Its flags in `COMMAND`.
+    /// Its flags, as `COMMAND` reports them.
     pub flags: &'static [&'static str],
     /// The first key, the last (negative: from the end), and the step; all 0 without keys.
     pub keys: (i64, i64, i64),
-    /// The metric that counts it.
+    /// The metric that counts its executions.
     pub family: Family,
-    /// When it may run.
     pub when: When,
     handler: Handler,
 }
@@ -70,7 +68,7 @@ impl Spec {
     }
 }
 
-/// Every command.
+/// Every command that this server knows.
 pub const COMMANDS: &[Spec] = &[
     spec("get", 2, Family::Strings, strings::get).reads(),
     spec("set", -3, Family::Strings, strings::set).writes(),
@@ -145,7 +143,6 @@ pub enum Dispatched {
 const NAME_BYTES_MAX: usize = 16;
 
 impl Table {
-    /// All commands.
     pub fn new() -> Table {
         Table(COMMANDS.iter().map(|spec| (spec.name.as_bytes(), spec)).collect())
     }

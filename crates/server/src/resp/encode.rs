@@ -5,14 +5,14 @@
 /// The version of the protocol that a connection speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
-    /// The default.
+    /// RESP2, which every connection begins with.
     #[default]
     Resp2,
-    /// After `HELLO 3`.
+    /// RESP3, after `HELLO 3`.
     Resp3,
 }
 
-/// Appends encoded replies.
+/// Appends encoded replies to a buffer, in one protocol version.
 #[derive(Debug)]
 pub struct Encoder<'a> {
     out: &'a mut Vec<u8>,
@@ -20,31 +20,30 @@ pub struct Encoder<'a> {
 }
 
 impl<'a> Encoder<'a> {
-    /// Appends to `out`.
     pub fn new(out: &'a mut Vec<u8>, protocol: Protocol) -> Encoder<'a> {
         Encoder { out, protocol }
     }
 
-    /// `+OK`.
+    /// Appends `+OK`.
     pub fn ok(&mut self) {
         self.out.extend_from_slice(b"+OK\r\n");
     }
 
-    /// A short text without line ends.
+    /// Appends a short text without line ends.
     pub fn simple(&mut self, text: &str) {
         self.out.push(b'+');
         self.out.extend_from_slice(text.as_bytes());
         self.line_end();
     }
 
-    /// An error: a code in capitals, then text. Line ends in it are replaced.
+    /// Appends an error: a code in capitals, then text. Line ends in it are replaced.
     pub fn error(&mut self, text: &str) {
         self.out.push(b'-');
         self.out.extend(text.bytes().map(|byte| if byte == b'\r' || byte == b'\n' { b' ' } else { byte }));
         self.line_end();
     }
 
-    /// A number.
+    /// Appends a number.
     pub fn integer(&mut self, value: i64) {
         self.out.push(b':');
         if value < 0 {
@@ -54,8 +53,8 @@ impl<'a> Encoder<'a> {
         self.line_end();
     }
 
-    /// A number that may exceed the signed range. Redis has no type for it; clients get it as a
-    /// string.
+    /// Appends a number that may exceed the signed range. Redis has no type for it; clients get it
+    /// as a string.
     pub fn unsigned(&mut self, value: u64) {
         match i64::try_from(value) {
             Ok(value) => self.integer(value),
@@ -63,7 +62,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Any bytes.
+    /// Appends a string of any bytes.
     pub fn bulk(&mut self, bytes: &[u8]) {
         self.out.push(b'$');
         self.decimal(bytes.len() as u64);
@@ -72,7 +71,7 @@ impl<'a> Encoder<'a> {
         self.line_end();
     }
 
-    /// Text for people, which clients show as it is.
+    /// Appends text for people, which clients show as it is.
     pub fn verbatim(&mut self, text: &str) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(text.as_bytes()),
@@ -86,7 +85,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// No value.
+    /// Appends the reply for an absent value.
     pub fn null(&mut self) {
         self.out.extend_from_slice(match self.protocol {
             Protocol::Resp2 => b"$-1\r\n",
@@ -94,7 +93,7 @@ impl<'a> Encoder<'a> {
         });
     }
 
-    /// No array.
+    /// Appends the reply for an absent array.
     pub fn null_array(&mut self) {
         self.out.extend_from_slice(match self.protocol {
             Protocol::Resp2 => b"*-1\r\n",
@@ -102,12 +101,12 @@ impl<'a> Encoder<'a> {
         });
     }
 
-    /// The header of an array of `length` replies.
+    /// Appends the header of an array of `length` replies.
     pub fn array(&mut self, length: usize) {
         self.header(b'*', length);
     }
 
-    /// The header of a map of `length` names, each with its value.
+    /// Appends the header of a map of `length` names, each with its value.
     pub fn map(&mut self, length: usize) {
         match self.protocol {
             Protocol::Resp2 => self.header(b'*', length * 2),
@@ -115,12 +114,12 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// The header of a set of `length` replies.
+    /// Appends the header of a set of `length` replies.
     pub fn set(&mut self, length: usize) {
         self.header(if self.protocol == Protocol::Resp3 { b'~' } else { b'*' }, length);
     }
 
-    /// Bytes that are already encoded.
+    /// Appends replies that are already encoded.
     pub fn raw(&mut self, encoded: &[u8]) {
         self.out.extend_from_slice(encoded);
     }

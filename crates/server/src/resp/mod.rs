@@ -45,7 +45,7 @@ pub const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a shutdown waits for commands in flight, and for clients to take their replies.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Limits of the Redis server.
+/// Limits of the Redis protocol server.
 #[derive(Clone, Copy, Debug)]
 pub struct RespOptions {
     /// Most connections, see [`CONNECTIONS_MAX`].
@@ -68,15 +68,15 @@ impl Default for RespOptions {
 
 /// What all connections share.
 pub struct RespContext {
-    /// Limits.
+    /// Limits of connections and times.
     pub options: RespOptions,
-    /// The clock for relative times.
+    /// The wall clock, to which relative times to live refer.
     pub clock: WallClock,
-    /// When the server started.
+    /// When the node began to serve, for `INFO`.
     pub started: Instant,
-    /// Counters of this server.
+    /// Counters of this worker's server, and those of the other workers for summing.
     pub counters: PerWorker<RespCounters>,
-    /// The commands.
+    /// The commands that this server knows, by name.
     pub table: Table,
     /// The memory budget of the node for its clients.
     pub memory: Memory,

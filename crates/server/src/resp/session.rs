@@ -30,7 +30,7 @@ pub type Pending = Pin<Box<dyn Future<Output = Vec<u8>>>>;
 
 /// What the connection does after a command.
 pub enum Action {
-    /// Continue.
+    /// Continues with the next command.
     Done,
     /// Execute no further command of this client before this future completes.
     Wait(Pending),
@@ -38,7 +38,7 @@ pub enum Action {
     Close,
 }
 
-/// One client's session.
+/// The state of one client between commands.
 pub struct Session {
     /// The client's number, unique on this node.
     pub id: u64,
@@ -52,9 +52,7 @@ pub struct Session {
     pub is_readonly: bool,
     /// Whether it is a Redis Cluster client, which is shown the slots that this node leads.
     pub is_cluster: bool,
-    /// State that all clients share.
     pub context: Rc<RespContext>,
-    /// The store.
     pub store: Rc<dyn Access>,
     multi: Option<Multi>,
     watches: Vec<Watched>,
@@ -81,7 +79,7 @@ struct Multi {
     is_spoilt: bool,
 }
 
-/// A watched key (`WATCH`).
+/// A key that the client watches (`WATCH`).
 #[derive(Debug)]
 struct Watched {
     /// Unique among the client's watches, including former ones.
@@ -94,9 +92,9 @@ struct Watched {
 /// The version of a watched key, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
-    /// Requested.
+    /// Requested, and not known yet.
     Asked,
-    /// The request failed.
+    /// The request for its version failed, so `EXEC` will be aborted.
     Unknown,
     /// The version when the key was watched.
     At(Version),
@@ -106,7 +104,7 @@ const CROSS_SLOT: &str =
     "CROSSSLOT Keys in request don't hash to the same shard; give them a common {hash tag}";
 
 impl Session {
-    /// A session without commands yet.
+    /// Creates a session without commands yet.
     pub fn new(id: u64, context: Rc<RespContext>, store: Rc<dyn Access>) -> Session {
         let map_version = store.slot_map().version;
         Session {
@@ -227,12 +225,10 @@ impl Session {
         self.owe(|encoder| encoder.error(failure));
     }
 
-    /// Whether a transaction is open.
     pub fn is_in_multi(&self) -> bool {
         self.multi.is_some()
     }
 
-    /// Begins a transaction.
     pub fn begin_multi(&mut self) -> Result<Action, Failure> {
         if self.multi.is_some() {
             return Err("ERR MULTI calls can not be nested".into());
@@ -284,7 +280,7 @@ impl Session {
         Ok(Action::Done)
     }
 
-    /// Starts to watch keys.
+    /// Requests the versions of keys, and watches them until `EXEC`, `DISCARD` or `UNWATCH`.
     pub fn watch<'a>(
         &mut self,
         keys: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
@@ -311,7 +307,6 @@ impl Session {
         Ok(Action::Done)
     }
 
-    /// Ends all watches.
     pub fn unwatch(&mut self) -> Result<Action, Failure> {
         self.watches.clear();
         self.ok()

@@ -142,7 +142,7 @@ enum Done {
 pub enum Part<'a> {
     /// The operation was executed, or rejected by the state of its key.
     Reply(OperationReply<'a>),
-    /// The whole command was refused.
+    /// The command that contained the operation was refused.
     Refused(Refusal),
 }
 
@@ -151,7 +151,7 @@ pub enum Part<'a> {
 pub enum Verdict {
     /// Its operations were executed; their [`Part`]s follow.
     Done,
-    /// A watch failed.
+    /// A watched key had changed, so nothing was executed.
     Aborted,
     /// Refused; whether it was executed may be unknown, which the refusal says.
     Refused(Refusal),
@@ -325,8 +325,8 @@ impl ShardQueues {
     }
 
     /// Puts operations back at the front of their shard queue as two commands, in order. Repeated
-    /// halving soon yields commands of a single shard; later operations already go by the new slot
-    /// map.
+    /// halving soon yields commands of a single shard; later operations are already assigned by the
+    /// new slot map.
     fn split(&mut self, index: usize, operations: &Operations) {
         let mut halves = [CommandBatch::default(), CommandBatch::default()];
         for (position, operation) in operations.iter().enumerate() {

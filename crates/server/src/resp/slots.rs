@@ -43,7 +43,7 @@ pub enum Render {
     Versioned,
     /// The new version, or an error that names the given and the current one.
     VersionSet {
-        /// The given version.
+        /// The version in the command.
         given: Version,
     },
 }
@@ -59,10 +59,10 @@ pub enum RenderMany {
     Ok,
 }
 
-/// An owed reply.
+/// A reply that is owed to the client.
 #[derive(Debug)]
 pub enum PendingReply {
-    /// An encoded reply.
+    /// A reply that is encoded already, for example an error.
     Ready(Vec<u8>),
     /// The reply to one operation.
     One { shard_queue: u32, render: Render },
@@ -105,14 +105,12 @@ struct Gathered {
 /// What the encoding depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
-    /// The protocol's version.
     pub protocol: Protocol,
-    /// The current time.
     pub now: UnixMillis,
 }
 
 impl Item {
-    /// Bytes that it takes.
+    /// Number of bytes that it takes in memory.
     pub fn held_bytes(&self) -> usize {
         size_of::<Item>() + if let Item::Ready(encoded) = self { encoded.len() } else { 0 }
     }

@@ -32,13 +32,13 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(2);
 /// Why an attempt failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AttemptError {
-    /// The name did not resolve.
+    /// The host name (first) did not resolve.
     #[error("cannot resolve {0}: {1}")]
     Resolve(String, io::Error),
     /// The name resolved to no address.
     #[error("{0} resolves to no address")]
     NoAddress(String),
-    /// The connection was not accepted.
+    /// The connection to this address was refused, or not established in time.
     #[error("cannot connect to {0}: {1}")]
     Connect(SocketAddr, io::Error),
     /// The connection was accepted, but the handshake failed.
@@ -89,9 +89,9 @@ async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -
 /// Bounds of the wait between two attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackoffLimits {
-    /// The first wait.
+    /// The wait after the first failure.
     pub min: Duration,
-    /// The longest wait.
+    /// The longest wait, however often it failed.
     pub max: Duration,
 }
 

@@ -5,7 +5,7 @@ use crate::counters::Counter;
 /// Totals of one transport since it started.
 #[derive(Debug, Default)]
 pub struct TransportCounters {
-    /// Frames passed to the kernel.
+    /// Frames passed to the kernel, delivered or not.
     pub frames_sent: Counter,
     /// Bytes of those frames, headers included.
     pub bytes_sent: Counter,

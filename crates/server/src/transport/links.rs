@@ -37,7 +37,6 @@ use super::queue::{EnqueueResult, OutgoingQueue};
 pub struct Links {
     /// The options that the owner gave.
     pub options: TransportOptions,
-    /// Totals of the transport.
     pub counters: Arc<TransportCounters>,
     /// Turns true once, when the transport stops.
     stopping: watch::Receiver<bool>,
@@ -56,9 +55,7 @@ pub struct Links {
 /// does not warn of a peer that does not listen yet.
 const START_GRACE: Duration = Duration::from_secs(5);
 
-/// One peer and its link.
 pub struct Peer {
-    /// Its number.
     pub node: NodeId,
     /// Asks the task that seeks this peer to dial it now.
     pub called: Notify,
@@ -120,9 +117,7 @@ impl Peer {
 
 /// One connection to one peer, from the end of its handshake on.
 pub struct Link {
-    /// The peer.
     pub peer: NodeId,
-    /// Frames to be written.
     pub queue: RefCell<OutgoingQueue>,
     /// Tells the writer that the queue is no longer empty.
     pub queued: Notify,
@@ -170,7 +165,6 @@ impl Link {
 }
 
 impl Links {
-    /// Without peers.
     pub fn new(options: TransportOptions, stopping: watch::Receiver<bool>) -> Self {
         Links {
             starts: RefCell::new(KnownStarts::new(options.starts.clone(), Faults::NONE)),
@@ -218,7 +212,6 @@ impl Links {
         self.begun.elapsed() < START_GRACE
     }
 
-    /// What introductions are checked against.
     pub fn judge(&self) -> Judge<'_> {
         Judge {
             own: self.options.identity,

@@ -90,12 +90,12 @@ pub type HostCheck = Rc<dyn Fn(NodeId, Uuid) -> Result<(), HandshakeRefusal>>;
 
 /// What [`Transport::start`] needs.
 pub struct TransportOptions {
-    /// This node's identity.
+    /// What this node introduces itself as.
     pub identity: Identity,
     /// The initial peers and the addresses (`HOST:PORT`) that they listen on, as for
     /// [`Transport::set_peers`].
     pub peers: Vec<(NodeId, String)>,
-    /// Receives events.
+    /// Receives frames and changes of links.
     pub sink: EventSink,
     /// Checks the host uuids of peers.
     pub accepts: HostCheck,
@@ -113,7 +113,7 @@ pub struct TransportOptions {
     pub superseded: Rc<dyn Fn(NodeId, HandshakeRefusal)>,
     /// Decides about hosts that ask to join.
     pub joins: JoinHandler,
-    /// Bounds.
+    /// Bounds of queues and times.
     pub limits: TransportLimits,
 }
 

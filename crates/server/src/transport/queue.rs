@@ -57,7 +57,7 @@ pub struct OutgoingQueue {
 }
 
 impl OutgoingQueue {
-    /// An empty queue.
+    /// Creates an empty queue with these limits.
     pub fn new(limits: QueueLimits) -> Self {
         assert!(
             limits.droppable_bytes_max <= limits.bytes_max,

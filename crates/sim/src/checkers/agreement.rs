@@ -13,7 +13,7 @@ use super::Violation;
 
 const CHECKER: &str = "agreement";
 
-/// The entries committed so far.
+/// The committed entries of every shard, as the first replica reported them.
 #[derive(Debug, Default)]
 pub struct Agreement {
     /// Term and checksum of each committed entry of a shard, from index 1.

@@ -57,12 +57,12 @@ impl Availability {
         }
     }
 
-    /// A write of a key of this shard was requested.
+    /// Records that a write of a key of this shard was requested.
     pub fn asked(&mut self, now: Micros, shard: ShardId) {
         self.unserved.entry(shard).or_insert(now);
     }
 
-    /// Such a write was acknowledged.
+    /// Records that such a write was acknowledged.
     pub fn served(&mut self, shard: ShardId) {
         self.unserved.remove(&shard);
     }

@@ -22,7 +22,7 @@ use crate::watcher::Watcher;
 
 const CHECKER: &str = "config";
 
-/// Judges all configuration.
+/// Checks the changes, reads and watchers of every namespace against each other.
 pub fn check(history: &History, watchers: &[Watcher]) -> Result<(), Violation> {
     let mut namespaces: BTreeMap<Name, Account> = BTreeMap::new();
     for operation in history.operations() {
@@ -360,7 +360,7 @@ fn judge_watcher(watcher: &Watcher, states: &States) -> Result<(), Violation> {
             return blame(format!("was told of what is no change: {told:?}"));
         }
     }
-    // No change before the last event may be missing, unless the watcher was told of a gap.
+    // No change before the last event may be missing, unless a gap was reported to it.
     let Some(last) = told.last() else { return Ok(()) };
     let gap = told.iter().filter(|told| told.after_gap).map(|told| told.revision).max().unwrap_or(oldest);
     for revision in changes.range(gap + 1..=last.revision.max(gap + 1)).map(|(revision, _)| *revision) {
@@ -371,7 +371,7 @@ fn judge_watcher(watcher: &Watcher, states: &States) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Content by revision.
+/// The content of a namespace by revision.
 #[derive(Default)]
 struct States {
     by_revision: BTreeMap<u64, State>,

@@ -11,7 +11,7 @@ use super::Violation;
 
 const CHECKER: &str = "leaders";
 
-/// The leaders seen so far.
+/// The leader of every term of every shard, as far as one was seen.
 #[derive(Debug, Default)]
 pub struct Leaders {
     by_term: BTreeMap<(ShardId, Term), NodeId>,
@@ -28,7 +28,7 @@ impl Leaders {
         Ok(())
     }
 
-    /// Number of leaderships.
+    /// Number of leaderships seen, over all shards and terms.
     pub fn count(&self) -> usize {
         self.by_term.len()
     }

@@ -22,7 +22,7 @@ const CHECKER: &str = "lineage";
 /// The lineage of every key.
 pub type Lineages = BTreeMap<Bytes, Lineage>;
 
-/// The lineage of one key.
+/// What is known of the versions of one key.
 #[derive(Debug, Default)]
 pub struct Lineage {
     /// Mutations whose version is known, by version.
@@ -35,18 +35,18 @@ pub struct Lineage {
     pub sightings: Vec<Sighting>,
 }
 
-/// A mutation that took place.
+/// A mutation that certainly took place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mutation {
-    /// The revision it took.
+    /// The version that it gave the key.
     pub version: Version,
     /// Whether the key exists after it.
     pub is_put: bool,
     /// Whether the key existed before it, if the reply said so.
     pub existed: Option<bool>,
-    /// Its condition, which held.
+    /// Its condition, which held when it took effect.
     pub condition: Condition,
-    /// The operation that did it.
+    /// The operation of the client that caused it.
     pub token: Token,
     /// When it was requested; it took effect later.
     pub invoked: Moment,
@@ -66,7 +66,7 @@ pub struct UnknownWrite {
 pub struct Sighting {
     /// The version; [`Version::ABSENT`] if the key did not exist.
     pub version: Version,
-    /// The operation that saw it.
+    /// The operation of the client that read it.
     pub token: Token,
     /// The replica that answered, if it answered a stale read from its own state.
     pub stale_at: Option<Incarnation>,
@@ -97,7 +97,7 @@ impl Lineage {
     }
 }
 
-/// Translates a history.
+/// Translates a history into the lineage of each key.
 pub fn lineages(history: &History) -> Result<Lineages, Violation> {
     let writes = history.operations().iter().filter_map(Operation::write);
     let keys = writes.filter_map(plain_write).map(|write| Bytes::copy_from_slice(write.key)).collect();
@@ -147,8 +147,8 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     fn write(&mut self, operation: &Operation, write: &Write) -> Result<(), Violation> {
-        // A restore in a run brings no keys; what it does to the revision shows in the versions that
-        // follow. Other checkers judge all other writes.
+        // A restore in a run brings no keys; what it does to the revision shows in the versions
+        // that follow. Other checkers judge all other writes.
         let Some(PlainWrite { key, value, condition }) = plain_write(write) else { return Ok(()) };
         let is_put = value.is_some();
         let lineage = self.lineages.entry(Bytes::copy_from_slice(key)).or_default();

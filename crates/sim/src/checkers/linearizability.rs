@@ -23,7 +23,7 @@ use crate::history::Moment;
 
 const CHECKER: &str = "linearizability";
 
-/// Judges every key.
+/// Checks that the lineage of every key is linearizable.
 pub fn check(lineages: &Lineages) -> Result<(), Violation> {
     for (key, lineage) in lineages {
         let judge = Judge { key, lineage };
@@ -43,7 +43,6 @@ struct Absence {
     completed: Moment,
 }
 
-/// What happens at a moment.
 #[derive(Clone, Copy)]
 enum Step {
     MutationInvoked(usize),

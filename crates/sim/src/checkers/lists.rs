@@ -22,7 +22,7 @@ use crate::history::{History, Operation};
 
 const CHECKER: &str = "lists";
 
-/// Judges every page.
+/// Checks every page of a list, by itself and against the lineages of its keys.
 pub fn check(history: &History, lineages: &Lineages, data_shards: Option<u64>) -> Result<(), Violation> {
     for operation in history.operations() {
         let (Request::Read { read: read @ Read::List { .. }, .. }, Some(Reply::Page(page))) =

@@ -33,18 +33,18 @@ use tidelock_core::types::Version;
 use crate::history::History;
 use crate::history::Iteration;
 
-/// A violated property.
+/// A property that a run violated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{checker}: {message}")]
 pub struct Violation {
-    /// The checker that found it.
+    /// Name of the checker that found it.
     pub checker: &'static str,
-    /// What it found.
+    /// What the checker expected, and what it saw instead.
     pub message: String,
 }
 
 impl Violation {
-    /// A violation that `checker` found.
+    /// Creates a violation that `checker` found.
     pub fn new(checker: &'static str, message: String) -> Violation {
         Violation { checker, message }
     }

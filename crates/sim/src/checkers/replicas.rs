@@ -28,7 +28,7 @@ pub struct Replicas {
 }
 
 impl Replicas {
-    /// Checks a replica's indexes. Returns whether its state is to be sampled now.
+    /// Checks a replica's indexes. Returns whether to sample its state now.
     pub fn observe(&mut self, node: NodeId, status: &ShardStatus) -> Result<bool, Violation> {
         let ShardStatus { shard, applied, committed, last, .. } = *status;
         if applied > committed || committed > last {

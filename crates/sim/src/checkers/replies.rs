@@ -13,7 +13,7 @@ const CHECKER: &str = "replies";
 /// A request enters between two ticks, and its deadline is seen at one.
 const SLACK_TICKS: u64 = 2;
 
-/// The open requests.
+/// The requests that nodes have taken and not answered.
 #[derive(Debug)]
 pub struct Replies {
     request_ticks: u64,
@@ -27,7 +27,7 @@ impl Replies {
         Replies { request_ticks, open: BTreeMap::new() }
     }
 
-    /// A node took a request.
+    /// Records that a node took a request.
     pub fn asked(&mut self, node: NodeId, token: Token, now: Ticks) {
         self.open.entry(node).or_default().push_back((token, now));
     }

@@ -11,7 +11,7 @@ use tidelock_core::types::Version;
 
 const CHECKER: &str = "scans";
 
-/// Judges every finished iteration.
+/// Checks that every finished iteration returned the keys that existed throughout it.
 pub fn check(iterations: &[Iteration], lineages: &Lineages) -> Result<(), Violation> {
     for iteration in iterations {
         let missed = lineages

@@ -31,7 +31,7 @@ struct ActiveFault {
 }
 
 impl Nemesis {
-    /// No active fault.
+    /// Creates it without active faults.
     pub fn new(random: fastrand::Rng) -> Nemesis {
         Nemesis { active: BTreeMap::new(), random }
     }
@@ -56,7 +56,7 @@ impl World<'_> {
         self.event_queue.after(scheduled.lasts, SimEvent::Relief(index));
     }
 
-    /// Relieves a fault.
+    /// Ends a fault of the plan, if it is active, and starts the host that it stopped.
     pub(crate) fn relieve(&mut self, index: usize) -> Result<(), Violation> {
         let plan = self.plan;
         let Some(struck) = self.nemesis.active.remove(&index) else { return Ok(()) };

@@ -24,7 +24,7 @@ pub struct Operators {
 }
 
 impl Operators {
-    /// No action in progress.
+    /// Creates it without actions in progress.
     pub fn new(operator_actions: usize) -> Operators {
         Operators { asked: BTreeMap::new(), done: vec![false; operator_actions] }
     }

@@ -30,7 +30,6 @@ pub struct Scanner {
     writes: u64,
     /// Whether a write comes next: one before each iteration.
     is_write_next: bool,
-    /// The iteration in progress.
     current: Option<Iteration>,
     cursor: u64,
     /// The step that it waits for, or nothing if it waits for a write.

@@ -34,7 +34,7 @@ pub fn is_block(block: &[u8]) -> bool {
 pub(crate) enum Record {
     /// Properties of the whole shard.
     Shard { floor: u64, touched: bool },
-    /// Begins a namespace.
+    /// Begins a namespace; the following records belong to it.
     Namespace { revision: u64, numbered: u64, began: u64, policy: Policy },
     /// A pair of the namespace.
     Pair { key: Arc<str>, pair: Arc<Pair> },
@@ -49,11 +49,11 @@ pub(crate) enum Record {
 /// One revision of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revision {
-    /// Its number.
+    /// Rises with each revision of the namespace.
     pub number: u64,
     /// Who made it, when and why.
     pub stamp: Stamp,
-    /// What was done.
+    /// The operation that made it.
     pub action: Action,
     /// Previous content of each key that it changed. Each key occurs once.
     pub undo: Vec<Undo>,

@@ -38,10 +38,10 @@ pub struct Name(Bytes);
 /// Why text is not a valid name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// No characters.
+    /// The text has no characters.
     #[error("it is empty")]
     Empty,
-    /// Too many characters.
+    /// The text has more characters than this.
     #[error("it is longer than {0} characters")]
     TooLong(usize),
     /// A control character, such as a line break.
@@ -56,7 +56,7 @@ impl Name {
         Ok(Name(Bytes::copy_from_slice(text.as_bytes())))
     }
 
-    /// The name as text.
+    /// Returns the text of the name.
     pub fn as_str(&self) -> &str {
         core::str::from_utf8(&self.0).expect("invariant: a name is text")
     }
@@ -100,7 +100,7 @@ fn check_name(text: &str, characters_max: usize) -> Result<(), NameError> {
 /// A typed value under a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// Its value.
+    /// At most [`limits::CONFIG_VALUE_BYTES_MAX`] bytes as JSON.
     pub value: Value,
     /// The revision that last wrote the pair.
     pub revision: u64,
@@ -150,7 +150,7 @@ impl Refers {
 /// A container: fields, and the document to which they resolve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
-    /// The fields, by key.
+    /// Sorted by key.
     pub fields: Vec<Field>,
     /// The revision that last wrote the container itself.
     pub revision: u64,
@@ -179,7 +179,7 @@ pub struct Stamp {
     /// Milliseconds since 1970 by the clock of the node that received the request. Replicas take it
     /// from the log.
     pub time_ms: u64,
-    /// Message; at most [`limits::CONFIG_MESSAGE_CHARACTERS_MAX`].
+    /// Message as stated by the client; at most [`limits::CONFIG_MESSAGE_CHARACTERS_MAX`].
     pub message: Arc<str>,
 }
 
@@ -187,7 +187,7 @@ pub struct Stamp {
 /// [`limits::CONFIG_HISTORY_REVISIONS_MIN`] revisions always stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Maximum number of revisions.
+    /// Maximum number of revisions that are kept.
     pub revisions: u64,
     /// Maximum age of a revision in milliseconds, relative to the newest revision.
     pub age_ms: u64,
@@ -199,7 +199,7 @@ impl Default for Policy {
     }
 }
 
-/// A pair or a container.
+/// The key of a pair or a container. Both may have the same key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Item {
     /// The pair of this key.
@@ -222,9 +222,9 @@ impl Item {
 pub enum Change {
     /// Creates or replaces a pair.
     PutPair {
-        /// Key of the pair.
+        /// The pair that gets the value.
         key: Arc<str>,
-        /// The new value.
+        /// Its limits are those of [`Value::validate`].
         value: Value,
         /// Whether the pair may change its datatype. If not, a value of another datatype is
         /// refused, except that an integer for a pair that holds a float becomes a float.
@@ -232,7 +232,7 @@ pub enum Change {
     },
     /// Creates or replaces a container.
     PutContainer {
-        /// Key of the container.
+        /// The container that gets the fields.
         key: Arc<str>,
         /// The fields, by key, each key once.
         fields: Vec<Field>,
@@ -247,20 +247,20 @@ pub enum Change {
 /// [`ConfigReply::Failed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigWrite {
-    /// The namespace.
+    /// Its name decides the shard.
     pub namespace: Name,
-    /// Author, time and message.
+    /// Author, time and message, kept with the revision.
     pub stamp: Stamp,
     /// Applies only if this is the namespace's revision.
     pub expected: Option<u64>,
-    /// The operation.
+    /// What to do if the condition holds.
     pub operation: ConfigOperation,
 }
 
-/// An operation on a namespace.
+/// What a [`ConfigWrite`] does to its namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigOperation {
-    /// Creates the namespace.
+    /// Creates an empty namespace. Fails if it exists.
     Create,
     /// Deletes the namespace and its history.
     Delete {
@@ -270,14 +270,14 @@ pub enum ConfigOperation {
     /// Applies all changes as one revision, or none of them. If an item is changed more than once,
     /// its last change applies; otherwise the order does not matter.
     Publish {
-        /// The changes.
+        /// Every pair that a container refers to must exist after all changes.
         changes: Vec<Change>,
         /// Whether to create the namespace if it does not exist.
         create: bool,
     },
     /// Restores the content of an earlier revision, as a new revision.
     Rollback {
-        /// The earlier revision.
+        /// A revision that is still kept.
         to: u64,
         /// The only item to restore; `None`: the whole namespace.
         item: Option<Item>,
@@ -292,7 +292,7 @@ pub enum ConfigOperation {
 pub struct ConfigRestoration {
     /// The shard. Every namespace inside must belong to it.
     pub shard: ShardId,
-    /// The backup.
+    /// [`Header::backup`](crate::storage::backup::Header::backup) of the file.
     pub backup: Uuid,
     /// A block of configuration, as in snapshots.
     pub block: Bytes,
@@ -301,7 +301,7 @@ pub struct ConfigRestoration {
 /// A notification that the configuration of a namespace changed on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigUpdate {
-    /// The namespace.
+    /// The namespace that changed or was deleted, or whose slot was moved.
     pub namespace: Name,
     /// Keys of the containers that resolve to another document, or that were deleted.
     pub containers: Vec<Arc<str>>,
@@ -310,22 +310,22 @@ pub struct ConfigUpdate {
 /// A read of one namespace. Answered by a [`ConfigReply`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigRead {
-    /// The namespace.
+    /// Its name decides the shard.
     pub namespace: Name,
-    /// The query.
+    /// The part of the namespace to read.
     pub query: Query,
 }
 
-/// A query on a namespace.
+/// The part of a namespace that is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Query {
-    /// The namespace itself: [`ConfigReply::Namespace`].
+    /// Revision, size and policy of the namespace: [`ConfigReply::Namespace`].
     Namespace,
     /// A page of pairs: [`ConfigReply::Pairs`].
     Pairs(Selection),
     /// One pair: [`ConfigReply::Pair`].
     Pair {
-        /// Key of the pair.
+        /// Key of the pair. It must exist at that revision.
         key: Arc<str>,
         /// The revision to read; `None`: the newest.
         at: Option<u64>,
@@ -334,7 +334,7 @@ pub enum Query {
     Containers(Selection),
     /// One container, resolved: [`ConfigReply::Container`], or [`ConfigReply::Unchanged`].
     Container {
-        /// Key of the container.
+        /// Key of the container. It must exist at that revision.
         key: Arc<str>,
         /// The revision to read; `None`: the newest.
         at: Option<u64>,
@@ -350,16 +350,16 @@ pub enum Query {
         /// Maximum number of revisions, 1 to [`limits::CONFIG_PAGE_ITEMS_MAX`].
         limit: usize,
     },
-    /// The whole content: [`ConfigReply::Export`].
+    /// All pairs and containers: [`ConfigReply::Export`].
     Export {
         /// The revision to read; `None`: the newest.
         at: Option<u64>,
     },
     /// The documents of a container since a revision: [`ConfigReply::Changes`].
     Changes {
-        /// Key of the container.
+        /// The container whose changes are read. It need not exist.
         key: Arc<str>,
-        /// Only changes of later revisions.
+        /// Only changes of later revisions; 0: all that are kept.
         after: u64,
     },
 }
@@ -369,7 +369,7 @@ pub enum Query {
 pub struct Selection {
     /// Only keys that contain this text.
     pub contains: Arc<str>,
-    /// Number of items to skip.
+    /// Number of matching items to skip.
     pub offset: usize,
     /// Maximum number of items, 1 to [`limits::CONFIG_PAGE_ITEMS_MAX`].
     pub limit: usize,

@@ -15,7 +15,7 @@ use super::{Container, Item, Pair, Policy, Refers};
 /// A reply of the configuration centre.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigReply {
-    /// The change was applied.
+    /// The change was applied, or there was nothing to change.
     Done {
         /// The namespace's revision after the change.
         revision: u64,
@@ -24,43 +24,43 @@ pub enum ConfigReply {
     },
     /// The request was refused; nothing changed.
     Failed(ConfigError),
-    /// The namespace.
+    /// Answer to [`Query::Namespace`](super::Query::Namespace).
     Namespace(NamespaceView),
-    /// A page of pairs.
+    /// Answer to [`Query::Pairs`](super::Query::Pairs).
     Pairs {
-        /// The namespace's revision.
+        /// The namespace's newest revision.
         revision: u64,
         /// Number of pairs on all pages.
         total: usize,
-        /// The pairs, by key.
+        /// One page, sorted by key.
         items: Vec<(Arc<str>, Arc<Pair>)>,
     },
-    /// A pair.
+    /// Answer to [`Query::Pair`](super::Query::Pair).
     Pair {
-        /// The namespace's revision.
+        /// The revision that was read: the requested one, or the newest.
         revision: u64,
-        /// The pair.
+        /// The pair as of that revision.
         pair: Arc<Pair>,
     },
-    /// A page of containers.
+    /// Answer to [`Query::Containers`](super::Query::Containers).
     Containers {
-        /// The namespace's revision.
+        /// The namespace's newest revision.
         revision: u64,
         /// Number of containers on all pages.
         total: usize,
-        /// The containers, by key.
+        /// One page, sorted by key.
         items: Vec<(Arc<str>, Arc<Container>)>,
     },
     /// A container and the pairs that it refers to.
     Container(Found),
     /// The client's copy of the container is current.
     Unchanged {
-        /// The namespace's revision.
+        /// The namespace's newest revision.
         revision: u64,
     },
-    /// A page of revisions.
+    /// Answer to [`Query::History`](super::Query::History).
     History(HistoryPage),
-    /// The whole content.
+    /// Answer to [`Query::Export`](super::Query::Export).
     Export(Export),
     /// The documents of a container since a revision.
     Changes(Changes),
@@ -73,41 +73,41 @@ fn counted(count: u64, what: &str) -> String {
 /// Why a change or a read of configuration is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// There is no such namespace.
+    /// The namespace was never created, or was deleted.
     #[error("there is no such namespace")]
     NoNamespace,
-    /// The namespace exists already.
+    /// A new namespace has the name of an existing one.
     #[error("the namespace is there already")]
     NamespaceExists,
-    /// The namespace is not empty.
+    /// The namespace to delete is not empty, and the request does not set `force`.
     #[error(
         "the namespace holds {} and {}; force=true deletes it all the same",
         counted(*pairs, "pair"), counted(*containers, "container")
     )]
     NamespaceNotEmpty {
-        /// Number of pairs.
+        /// Number of pairs in the namespace.
         pairs: u64,
-        /// Number of containers.
+        /// Number of containers in the namespace.
         containers: u64,
     },
-    /// There is no such pair.
+    /// The namespace has no pair of this key.
     #[error("there is no pair {0:?}")]
     NoPair(Arc<str>),
-    /// There is no such container.
+    /// The namespace has no container of this key.
     #[error("there is no container {0:?}")]
     NoContainer(Arc<str>),
     /// A container would refer to a pair that does not exist.
     #[error("container {container:?} refers to pair {pair:?}, which is not there")]
     MissingPair {
-        /// Key of the container.
+        /// The container that would refer to it.
         container: Arc<str>,
-        /// Key of the missing pair.
+        /// Key of the pair that does not exist.
         pair: Arc<str>,
     },
     /// A container refers to the pair that would be deleted.
     #[error("pair {pair:?} is used by container {container:?}")]
     PairInUse {
-        /// Key of the pair.
+        /// The pair that would be deleted.
         pair: Arc<str>,
         /// One container that refers to it.
         container: Arc<str>,
@@ -115,9 +115,9 @@ pub enum ConfigError {
     /// The value has another datatype than the pair, and the change does not set `retype`.
     #[error("pair {pair:?} is {}, and would become {}", .now.with_article(), .wanted.with_article())]
     PairRetyped {
-        /// Key of the pair.
+        /// The pair that would change.
         pair: Arc<str>,
-        /// The pair's datatype.
+        /// The datatype that the pair has now.
         now: Datatype,
         /// The datatype of the new value.
         wanted: Datatype,
@@ -129,9 +129,9 @@ pub enum ConfigError {
         .now.with_article(), .wanted.with_article()
     )]
     FieldRetyped {
-        /// Key of the container.
+        /// The container that has the field.
         container: Arc<str>,
-        /// Key of the field.
+        /// The field that would change.
         field: Arc<str>,
         /// The datatype to which it resolves now.
         now: Datatype,
@@ -141,17 +141,17 @@ pub enum ConfigError {
     /// The namespace does not have the expected revision.
     #[error("the namespace is at revision {current}")]
     RevisionMismatch {
-        /// The namespace's revision.
+        /// The revision that the namespace has.
         current: u64,
     },
     /// The revision does not exist yet, or is no longer kept.
     #[error("revision {revision} is not kept: there are {oldest} to {newest}")]
     NoRevision {
-        /// The requested revision.
+        /// The revision that was requested.
         revision: u64,
         /// The oldest revision that can be read or restored.
         oldest: u64,
-        /// The newest revision.
+        /// The newest revision of the namespace.
         newest: u64,
     },
     /// See [`crate::limits::CONFIG_NAMESPACES_MAX`].
@@ -177,31 +177,32 @@ pub enum ConfigError {
     DocumentsTooLong,
 }
 
-/// Summary of a namespace.
+/// Revisions, size and policy of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamespaceView {
     /// The newest revision.
     pub revision: u64,
     /// The oldest revision that can be read or restored.
     pub oldest: u64,
-    /// Number of pairs.
+    /// Number of pairs; at most [`CONFIG_PAIRS_MAX`](crate::limits::CONFIG_PAIRS_MAX).
     pub pairs: u64,
-    /// Number of containers.
+    /// Number of containers; at most
+    /// [`CONFIG_CONTAINERS_MAX`](crate::limits::CONFIG_CONTAINERS_MAX).
     pub containers: u64,
-    /// Bytes of pairs and containers.
+    /// Bytes of pairs and containers, without the history.
     pub bytes: u64,
-    /// Bytes of the history.
+    /// Bytes of previous content in the history.
     pub history_bytes: u64,
-    /// How much history it keeps.
+    /// How much history the namespace keeps.
     pub policy: Policy,
 }
 
 /// A container with the pairs that it refers to, all from one state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The namespace's revision.
+    /// The revision that was read: the requested one, or the newest.
     pub revision: u64,
-    /// The container.
+    /// The container as of that revision.
     pub container: Arc<Container>,
     /// Every pair that it refers to, by key.
     pub pairs: BTreeMap<Arc<str>, Arc<Pair>>,
@@ -268,26 +269,26 @@ pub(crate) fn write_document<'a>(
 /// A page of revisions, the newest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryPage {
-    /// The namespace's revision.
+    /// The namespace's newest revision.
     pub revision: u64,
     /// The oldest revision that can be read or restored.
     pub oldest: u64,
-    /// The revisions.
+    /// At most the requested number, the newest first.
     pub revisions: Vec<RevisionView>,
     /// Pass as `before` for the next page; `None` at the end.
     pub next: Option<u64>,
 }
 
-/// One revision.
+/// One revision of a namespace's history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevisionView {
-    /// Its number.
+    /// Rises with each revision of the namespace.
     pub number: u64,
-    /// Author, time and message.
+    /// Who made it, when, and why.
     pub stamp: super::Stamp,
     /// The operation that made it.
     pub action: Action,
-    /// The items that it changed.
+    /// The items that it changed, each once.
     pub changes: Vec<ChangeView>,
 }
 
@@ -300,7 +301,7 @@ pub enum Action {
     Publish,
     /// The content of an earlier revision was restored.
     Rollback {
-        /// The earlier revision.
+        /// The revision whose content was restored.
         to: u64,
     },
     /// The history policy changed.
@@ -310,7 +311,7 @@ pub enum Action {
 /// The change that a revision made to one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeView {
-    /// The item.
+    /// The pair or container that changed.
     pub item: Item,
     /// Its content before; `None`: it did not exist.
     pub before: Option<Content>,
@@ -318,25 +319,25 @@ pub struct ChangeView {
     pub after: Option<Content>,
 }
 
-/// The content under a key.
+/// The content under a key of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// A pair.
+    /// A value.
     Pair(Arc<Pair>),
-    /// A container.
+    /// Fields that refer to pairs.
     Container(Arc<Container>),
 }
 
 /// The whole content of a namespace at one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// The revision.
+    /// The revision that was exported.
     pub revision: u64,
     /// How much history the namespace keeps now.
     pub policy: Policy,
-    /// The pairs, by key.
+    /// All pairs, by key.
     pub pairs: BTreeMap<Arc<str>, Arc<Pair>>,
-    /// The containers, by key.
+    /// All containers, by key.
     pub containers: BTreeMap<Arc<str>, Arc<Container>>,
 }
 

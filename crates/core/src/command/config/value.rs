@@ -21,15 +21,15 @@ pub enum Datatype {
     Empty = 0,
     /// A whole number of 64 bits, signed.
     Int = 1,
-    /// Text.
+    /// UTF-8 text.
     Text = 2,
     /// A finite number of double precision.
     Float = 3,
-    /// True or false.
+    /// `true` or `false`.
     Bool = 4,
     /// Values of one datatype, in order.
     List = 5,
-    /// Values by key.
+    /// Values of any datatypes but `Empty`, by key.
     Dict = 6,
 }
 
@@ -44,7 +44,7 @@ impl Datatype {
         Datatype::Dict,
     ];
 
-    /// The datatype with this number.
+    /// The datatype with this number in the API; `None` if there is none.
     pub fn of(number: u64) -> Option<Datatype> {
         Self::ALL.into_iter().find(|datatype| *datatype as u64 == number)
     }
@@ -90,7 +90,7 @@ impl Float {
         number.is_finite().then_some(Float(number))
     }
 
-    /// The number.
+    /// Returns the number.
     pub fn get(self) -> f64 {
         self.0
     }
@@ -104,22 +104,22 @@ impl PartialEq for Float {
 
 impl Eq for Float {}
 
-/// The value of a pair.
+/// The value of a pair, with its datatype.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// No value, `null`.
     Empty,
-    /// A whole number.
+    /// A whole number of 64 bits, signed.
     Int(i64),
-    /// Text.
+    /// UTF-8 text.
     Text(Arc<str>),
-    /// A number.
+    /// A finite number of double precision.
     Float(Float),
-    /// True or false.
+    /// `true` or `false`.
     Bool(bool),
     /// Values of one datatype, in order.
     List(Vec<Value>),
-    /// Values by key.
+    /// Values of any datatypes but `Empty`, by key.
     Dict(BTreeMap<Arc<str>, Value>),
 }
 

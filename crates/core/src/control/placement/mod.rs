@@ -34,7 +34,7 @@ pub use reason::Reason;
 /// The facts about a host that placement uses.
 #[derive(Clone, Debug)]
 pub struct HostFacts {
-    /// Its node number.
+    /// Assigned by the registry. Hosts with lower numbers win ties.
     pub node: NodeId,
     /// Its tags; `None` if the host has not registered yet. Such a host keeps its replicas and gets
     /// no new ones.
@@ -57,9 +57,9 @@ pub struct HostFacts {
 /// The facts about a shard that placement uses.
 #[derive(Clone, Debug)]
 pub struct ShardFacts {
-    /// Its number.
+    /// The shard to place. A leaving host loses its replica of the prime shard last.
     pub shard: ShardId,
-    /// The policy in its tags.
+    /// Parsed from its tags.
     pub policy: PlacementPolicy,
     /// The roles now wanted of its replicas, by host; `None` for a replica that is being removed.
     pub held: BTreeMap<NodeId, Option<Role>>,
@@ -70,7 +70,7 @@ pub struct ShardFacts {
 pub struct Placed {
     /// The role of its replica; `None`: it should have none.
     pub role: Option<Role>,
-    /// Why it has this role.
+    /// The rule that decided the role.
     pub reason: Reason,
 }
 

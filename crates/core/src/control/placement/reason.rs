@@ -31,25 +31,25 @@ pub enum Reason {
     DrainedVoter,
     /// It is a learner: there are enough voters.
     EnoughVoters {
-        /// The voters.
+        /// The hosts that vote, by number.
         voters: Vec<NodeId>,
     },
     /// It is a learner: a voter has the same values of the `vary` tags.
     SameValues {
-        /// That voter.
+        /// The voter with those values.
         voter: NodeId,
-        /// Those values.
+        /// The values of the `vary` tags, for display.
         values: String,
     },
     /// It is a learner: an operator took its vote away.
     Barred,
     /// It has no vote because it is dead.
     Dead,
-    /// It is being drained.
+    /// It has no vote because it is being drained.
     Drained,
     /// It does not have the tags that the policy requires of voters.
     NotMember {
-        /// The required tags.
+        /// The conditions of the policy on tags, for display.
         conditions: String,
     },
     /// It is a learner: it belongs to this replica group.
@@ -58,7 +58,7 @@ pub enum Reason {
     Covered,
     /// It has no replica: policies name other hosts.
     NotNamed,
-    /// It has not registered yet.
+    /// It has not registered yet, so its tags are unknown.
     Unknown,
     /// It is leaving the cluster.
     Leaving,

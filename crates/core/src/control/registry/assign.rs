@@ -41,8 +41,8 @@ impl Registry {
         Reply::HostChanged
     }
 
-    /// Deletes a replica that was to be removed and is gone. No voter of its shard would ask for
-    /// its vote again.
+    /// Deletes a removed replica that has left its shard. No voter of the shard would ask for its
+    /// vote again.
     pub fn forget_replica(&mut self, index: LogIndex, id: ReplicaId) -> Reply {
         match self.replicas.get(&id) {
             Some(replica) if replica.wanted.is_some() => Reply::Denied(Denial::NotLeaving),

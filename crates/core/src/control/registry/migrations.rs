@@ -156,12 +156,12 @@ impl Registry {
         share
     }
 
-    /// Unfinished moves.
+    /// Unfinished moves, in the order in which they are carried out.
     pub fn migrations(&self) -> &BTreeMap<MigrationId, Migration> {
         &self.migrations
     }
 
-    /// The highest assigned move number.
+    /// The highest move number assigned so far.
     pub fn last_migration(&self) -> MigrationId {
         self.last_migration
     }

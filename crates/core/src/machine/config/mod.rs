@@ -50,7 +50,6 @@ pub struct Config {
     touched: bool,
     /// Changes since [`Config::take_news`] was last called.
     news: Vec<ConfigUpdate>,
-    /// The unfinished snapshot.
     copy_on_write: Option<Blocks>,
 }
 

@@ -17,7 +17,7 @@ use crate::command::migration::NamespacePart;
 use crate::slots;
 use crate::slots::slot_set::SlotSet;
 
-/// An unfinished copy of namespaces.
+/// A copy of namespaces for another shard, in the making.
 #[derive(Debug, Default)]
 pub struct OutgoingConfig {
     slots: SlotSet,

@@ -17,7 +17,6 @@ use crate::command::config::{fields_bytes, write_document};
 /// A namespace of the configuration centre.
 #[derive(Clone, Debug, Default)]
 pub struct Namespace {
-    /// The newest revision.
     pub revision: u64,
     /// The highest revision assigned so far, including those that the original cluster may have
     /// assigned after a backup.

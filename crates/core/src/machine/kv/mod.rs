@@ -40,7 +40,7 @@ use scan_cursors::ScanCursorIndex;
 pub(super) use table::Record;
 use table::Table;
 
-/// State of one data shard.
+/// The keys of one data shard.
 #[derive(Debug, Default)]
 pub struct KeyValue {
     pub(super) revision: Version,
@@ -48,7 +48,7 @@ pub struct KeyValue {
     /// Expiry times. They are not part of the records, because most keys have none and would pay
     /// for it in memory.
     expiries: Expiries,
-    /// Derived from the keys.
+    /// Which keys a scan may stop at. Derived from the keys, so it is in no snapshot.
     scan_cursors: ScanCursorIndex,
     /// The backup that this whole state comes from. A restore sets it, the first write of a client
     /// clears it.
@@ -56,7 +56,6 @@ pub struct KeyValue {
     /// The owned slots; `None` if the shard never took part in a move of slots. Such a shard owns
     /// all keys that it is asked for.
     pub(super) ownership: Option<Box<Ownership>>,
-    /// The unfinished snapshot.
     pub(super) copy_on_write: Option<CopyOnWrite>,
     /// An unfinished copy for another shard.
     outgoing_slots: Option<Box<OutgoingSlots>>,

@@ -20,7 +20,7 @@ use crate::limits;
 use crate::slots::slot_of;
 use crate::slots::slot_set::SlotSet;
 
-/// An unfinished copy.
+/// An unfinished copy of slots for another shard.
 #[derive(Debug)]
 pub struct OutgoingSlots {
     slots: SlotSet,
@@ -32,7 +32,6 @@ pub struct OutgoingSlots {
     rows: u64,
 }
 
-/// The kind of change of a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyChange {
     Created,

@@ -39,16 +39,16 @@ pub enum Stage {
     Arriving(IncomingSlots),
     /// Giver: it no longer owns the slots. Possibly no shard owns them yet.
     Frozen {
-        /// The slots.
+        /// The slots that were frozen.
         slots: SlotSet,
         /// Number of their keys that have expired since.
         removed: u64,
     },
     /// Giver: the receiver owns the slots, and the remaining keys here are being removed.
     Released {
-        /// The slots.
+        /// The slots that were released.
         slots: SlotSet,
-        /// Number of their keys left.
+        /// Number of their keys that are not removed yet.
         rows: u64,
         /// All keys up to here were inspected.
         swept: Option<Box<[u8]>>,
@@ -58,11 +58,11 @@ pub enum Stage {
 /// An incomplete copy at the receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IncomingSlots {
-    /// The slots to receive.
+    /// They become owned when the copy is complete.
     pub slots: SlotSet,
-    /// Number of the attempt.
+    /// Rises with each leader of the giver that copies.
     pub attempt: u64,
-    /// Number of the next part.
+    /// Number of the part that must come next; earlier ones are duplicates.
     pub sequence: u64,
     /// Number of keys received so far.
     pub rows: u64,
@@ -76,7 +76,7 @@ impl Ownership {
         Ownership { owned, last: MigrationId(0), stage: Stage::Idle }
     }
 
-    /// The owned slots.
+    /// The slots that the shard owns now.
     pub fn owned(&self) -> &SlotSet {
         &self.owned
     }

@@ -39,7 +39,6 @@ trait Keyed {
     fn key(&self) -> &[u8];
 }
 
-/// A key to look up.
 struct Needle<'a> {
     head: Head,
     key: &'a [u8],

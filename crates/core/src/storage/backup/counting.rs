@@ -14,7 +14,7 @@ pub(super) struct Counting {
 }
 
 impl Counting {
-    /// Starts at zero.
+    /// Begins to count, with totals of zero.
     pub fn begin(id: SnapshotId) -> Counting {
         Counting { id, scan: SnapshotScan::default(), blocks: 0, bytes: 0 }
     }

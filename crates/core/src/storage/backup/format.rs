@@ -44,7 +44,7 @@ pub(super) enum Kind {
 /// Why a header is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BackupHeaderError {
-    /// It is damaged.
+    /// Names the check that failed.
     Damaged(&'static str),
     /// Intact, but in a format that this release does not know.
     Version(u32),

@@ -29,12 +29,12 @@ use super::snapshot::SnapshotId;
 use crate::limits;
 use crate::types::{NodeId, ShardId, Version};
 
-/// The header of a backup.
+/// The header of a backup, which describes its origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The cluster that was backed up.
     pub cluster: Uuid,
-    /// Unique id of the backup.
+    /// Random. A restore marks shards with it, so that two backups cannot be mixed.
     pub backup: Uuid,
     /// The node whose state it contains.
     pub node: NodeId,
@@ -58,20 +58,20 @@ pub struct ShardSummary {
     pub revision: Version,
     /// Number of keys; for the prime shard, number of hosts.
     pub records: u64,
-    /// Number of blocks.
+    /// Number of blocks of the snapshot.
     pub blocks: u64,
-    /// Bytes of these blocks.
+    /// Bytes of these blocks, as in the snapshot file.
     pub bytes: u64,
 }
 
-/// The content of a backup.
+/// The verified content of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Its header.
+    /// Where the backup comes from.
     pub header: Header,
-    /// Its shards, by number.
+    /// Totals of each shard, by number.
     pub shards: Vec<ShardSummary>,
-    /// Size of the file.
+    /// Size of the backup in bytes.
     pub file_bytes: u64,
 }
 

@@ -19,21 +19,21 @@ use crate::types::{LogIndex, ShardId};
 /// Why bytes are not a backup. Offsets are in bytes from the start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackupError {
-    /// The file is damaged.
+    /// The bytes are not those that were written.
     #[error("it is damaged at byte offset {offset}: {reason}")]
     Damaged {
-        /// Beginning of the damaged part.
+        /// Where the damage begins, or the check failed that covers it.
         offset: u64,
-        /// What is wrong there.
+        /// The check that failed.
         reason: &'static str,
     },
-    /// The file is truncated.
+    /// The bytes end before the end of the backup.
     #[error("it is cut short: it ends at byte offset {offset}, before it is complete")]
     CutShort {
-        /// Its size in bytes.
+        /// Number of bytes that there are.
         offset: u64,
     },
-    /// Written by another release.
+    /// The format is one that this release does not know, most likely of a newer one.
     #[error("it has format version {0}, which this release does not know")]
     Version(u32),
     /// Intact, but not a state that this release knows.
@@ -41,7 +41,7 @@ pub enum BackupError {
     Restore {
         /// Beginning of the chunk that shows it.
         offset: u64,
-        /// What is wrong.
+        /// Why the chunk is not a part of a state.
         source: RestoreError,
     },
 }
@@ -49,9 +49,9 @@ pub enum BackupError {
 /// A part of a backup, verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The header.
+    /// The first part of every backup.
     Header(Header),
-    /// The beginning of a shard.
+    /// Begins a shard, with the identity of the snapshot that follows.
     Shard(SnapshotId),
     /// Keys of the current shard, as [`crate::command::RestoredKey`] reads them in
     /// [`crate::command::RowLayout::Expiring`].

@@ -19,7 +19,7 @@ pub(super) struct AppendFile<F> {
     /// The snapshot that it will contain.
     pub id: SnapshotId,
     pub file: F,
-    /// Its length in bytes.
+    /// Its length in bytes, synced or not.
     pub bytes: u64,
     unsynced_bytes: u64,
 }

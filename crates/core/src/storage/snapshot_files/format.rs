@@ -49,7 +49,7 @@ pub(super) enum SnapshotFileKind {
 /// Why a header is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SnapshotHeaderError {
-    /// It is damaged.
+    /// Names the check that failed.
     Damaged(&'static str),
     /// Intact, but in a format that this release does not know.
     Version(u32),
@@ -71,7 +71,7 @@ pub(super) struct BlockHeader {
 /// The trailer after the last block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Trailer {
-    /// Number of blocks.
+    /// Number of blocks before the trailer.
     pub blocks: u64,
     /// Size of the file, including the trailer.
     pub file_bytes: u64,
@@ -116,7 +116,7 @@ impl ChainedChecksum {
         ChainedChecksum(crc32c::crc32c_append(crc32c::crc32c_append(self.0, &length.to_le_bytes()), payload))
     }
 
-    /// The checksum as a number.
+    /// The CRC-32C as a number.
     pub fn checksum(self) -> u32 {
         self.0
     }

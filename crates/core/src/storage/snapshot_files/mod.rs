@@ -58,7 +58,6 @@ pub struct SnapshotFiles<D: Disk> {
     readers: Readers,
 }
 
-/// The snapshots of one shard.
 #[derive(Debug)]
 struct ShardFiles<F> {
     finished: BTreeSet<SnapshotId>,
@@ -75,7 +74,6 @@ enum Grows<F> {
     Receiving(AppendFile<F>),
 }
 
-/// Why a task failed.
 #[derive(Debug, thiserror::Error)]
 enum TaskError {
     #[error(transparent)]

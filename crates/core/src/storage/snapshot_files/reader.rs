@@ -22,35 +22,35 @@ const WINDOW_BYTES: usize = 1 << 20;
 /// Why a snapshot file is not loaded. Offsets are in bytes from the start of the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotFileError {
-    /// The disk failed.
+    /// A file operation failed.
     #[error("a snapshot cannot be accessed: {0}")]
     Disk(#[from] DiskError),
-    /// The file is damaged.
+    /// The bytes of the file are not those that were written.
     #[error("{file} is damaged at byte offset {offset}: {reason}")]
     Damaged {
-        /// Name of the file.
+        /// Name of the file in the data directory.
         file: String,
-        /// Offset of the damaged part.
+        /// Where the damage begins, or the check failed that covers it.
         offset: u64,
-        /// What is wrong there.
+        /// The check that failed.
         reason: &'static str,
     },
-    /// Written by another release.
+    /// The file has a format that this release does not know, most likely of a newer one.
     #[error("{file} has format version {version}, which this release does not know")]
     Version {
-        /// Name of the file.
+        /// Name of the file in the data directory.
         file: String,
-        /// Its format version.
+        /// The version in its header.
         version: u32,
     },
     /// Intact, but not a state that this release knows.
     #[error("{file} holds no state that this release knows, as byte offset {offset} shows: {source}")]
     Restore {
-        /// Name of the file.
+        /// Name of the file in the data directory.
         file: String,
         /// Offset of the block that shows it.
         offset: u64,
-        /// What is wrong.
+        /// Why the block is not a part of a state.
         source: RestoreError,
     },
 }

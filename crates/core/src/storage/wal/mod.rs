@@ -40,7 +40,7 @@ use crate::deliberate::Faults;
 use crate::limits;
 use crate::types::{LogIndex, ShardId};
 
-/// Options of a log.
+/// Options of the write-ahead log, set when it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalOptions {
     /// Size of new segments in bytes: a multiple of the page size (4 KiB), from
@@ -90,13 +90,13 @@ pub enum WalError {
     /// There is no space for another segment, or for a write whose space cannot be reserved.
     #[error("the write-ahead log cannot grow, the disk is full: {0}")]
     NoRoom(#[source] DiskError),
-    /// The file system is read-only.
+    /// The file system is mounted read-only, for example after an error of the disk.
     #[error("the write-ahead log cannot be written, the file system is read-only: {0}")]
     ReadOnly(#[source] DiskError),
     /// There is no free file descriptor for the next segment.
     #[error("the write-ahead log cannot open its next segment, no file descriptor is left: {0}")]
     NoDescriptors(#[source] DiskError),
-    /// The disk failed.
+    /// A write or a sync failed for another reason.
     #[error("the write-ahead log cannot be written: {0}")]
     Disk(#[source] DiskError),
     /// An earlier error left the log in an unknown state.
@@ -128,7 +128,7 @@ impl From<DiskError> for WalError {
 /// Why a node must not start from this log. Offsets are in bytes from the start of the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WalRecoveryError {
-    /// The disk failed.
+    /// A file operation failed.
     #[error("the write-ahead log cannot be opened: {0}")]
     Disk(#[from] DiskError),
     /// The log is missing although one was begun. No new one is created: the next start would take
@@ -141,43 +141,43 @@ pub enum WalRecoveryError {
     /// Content that was durable once is damaged: acknowledged writes may be missing.
     #[error("{file} is damaged at byte offset {offset}: {reason}; what stood there was durable once")]
     Hole {
-        /// Name of the segment file.
+        /// Name of the segment file in the data directory.
         file: String,
-        /// Offset of the damage.
+        /// Where the damage begins.
         offset: u64,
-        /// What is wrong there.
+        /// The check that failed.
         reason: &'static str,
     },
     /// The header of a segment with records is damaged.
     #[error("{file} is damaged at byte offset 0: {reason}")]
     Header {
-        /// Name of the segment file.
+        /// Name of the segment file in the data directory.
         file: String,
-        /// What is wrong.
+        /// The check that failed.
         reason: &'static str,
     },
-    /// Written by another release.
+    /// A segment has a format that this release does not know, most likely of a newer one.
     #[error("{file} has format version {version}, which this release does not know")]
     Version {
-        /// Name of the segment file.
+        /// Name of the segment file in the data directory.
         file: String,
-        /// Its format version.
+        /// The version in its header.
         version: u32,
     },
     /// A segment between others is missing.
     #[error("{file} is missing, though segments before and after it are there")]
     Missing {
-        /// Name of the segment file.
+        /// The name that the segment would have.
         file: String,
     },
     /// Intact, but not a record that this release writes.
     #[error("the records in {file} at byte offset {offset} cannot be decoded: {source}")]
     Record {
-        /// Name of the segment file.
+        /// Name of the segment file in the data directory.
         file: String,
         /// Offset of the first frame of the record's group.
         offset: u64,
-        /// What is wrong.
+        /// Why the record does not decode.
         source: DecodeError,
     },
     /// Entries of a shard are missing before others.
@@ -185,15 +185,15 @@ pub enum WalRecoveryError {
         "{file} at byte offset {offset} continues shard {shard} with entry {found}, but entry {expected} is due"
     )]
     Gap {
-        /// Name of the segment file.
+        /// Name of the segment file in the data directory.
         file: String,
         /// Offset of the first frame of the entries' group.
         offset: u64,
-        /// The shard.
+        /// The shard of the entries.
         shard: ShardId,
-        /// The highest valid index.
+        /// The highest index with which the entries may begin.
         expected: LogIndex,
-        /// The index found.
+        /// The index with which they begin.
         found: LogIndex,
     },
 }
@@ -201,20 +201,20 @@ pub enum WalRecoveryError {
 /// The content of a log when it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// The logs of all shards.
+    /// The log of every shard with records.
     pub logs: RecoveredLogs,
-    /// A report about recovery.
+    /// What recovery found and repaired.
     pub report: WalRecoveryReport,
 }
 
 /// A report about recovery, for the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WalRecoveryReport {
-    /// Number of segments with records.
+    /// Number of segments up to the end of the log; 0 if there was no log.
     pub segments: u64,
-    /// Number of intact frames.
+    /// Number of intact frames in these segments.
     pub frames: u64,
-    /// Bytes of intact frames.
+    /// Bytes of these frames, with their headers.
     pub bytes: u64,
     /// The unfinished end of the log that a crash left, and that was cut off. It was never
     /// acknowledged.
@@ -228,7 +228,7 @@ pub struct WalRecoveryReport {
 pub struct TornTail {
     /// Name of the segment file in which it began.
     pub file: String,
-    /// Its offset.
+    /// Where it begins in that file, in bytes.
     pub offset: u64,
     /// Bytes from there to the last nonzero byte of the file. In a reused segment this includes old
     /// content.

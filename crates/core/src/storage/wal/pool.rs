@@ -68,14 +68,14 @@ impl<F: DiskFile> Active<F> {
     }
 }
 
-/// A file to reuse.
+/// A file that becomes a segment again.
 #[derive(Debug)]
 struct Spare {
     name: String,
     filled: bool,
 }
 
-/// A file to be removed.
+/// A file that is removed in steps.
 #[derive(Debug)]
 struct ExcessFile {
     name: String,
@@ -97,7 +97,7 @@ pub(super) struct Pool<F> {
 }
 
 impl<F: DiskFile> Pool<F> {
-    /// An empty one.
+    /// Creates a pool without segments.
     pub fn new(options: WalOptions) -> Pool<F> {
         Pool {
             segment_bytes: options.segment_bytes,

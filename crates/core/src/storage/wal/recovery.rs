@@ -37,7 +37,6 @@ use crate::storage::disk::{Disk, DiskError, DiskFile};
 /// Size of the pieces in which files are rewritten.
 const CHUNK_BYTES: u64 = 1 << 20;
 
-/// A recovered log.
 pub(super) struct Recovered<F> {
     pub logs: RecoveredLogs,
     pub report: WalRecoveryReport,

@@ -21,7 +21,6 @@ use crate::types::{LogIndex, ShardId};
 /// A position in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WalPosition {
-    /// Number of the segment.
     pub number: u64,
     pub offset: u64,
 }
@@ -35,7 +34,7 @@ pub(super) enum Ending {
     Damaged(&'static str),
 }
 
-/// An incomplete group.
+/// A group of frames whose last frame was not read yet.
 struct FrameGroup {
     start: WalPosition,
     ordinal: u64,
@@ -44,7 +43,6 @@ struct FrameGroup {
     headless: bool,
 }
 
-/// The state of the replay.
 pub(super) struct Replay {
     pub logs: RecoveredLogs,
     pub retention: Retention,

@@ -20,7 +20,7 @@ use super::super::{HardState, LogHeld, ReplicaIncarnation, WalRecord};
 use super::segment::SegmentHeader;
 use crate::types::{LogIndex, ShardId};
 
-/// A segment that is kept.
+/// A segment that is kept because entries in it are needed.
 #[derive(Debug)]
 pub(super) struct RetainedSegment {
     pub header: SegmentHeader,

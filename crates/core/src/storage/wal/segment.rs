@@ -58,9 +58,9 @@ pub(super) struct FrameHeader {
     pub ordinal: u64,
     /// Every frame up to this ordinal was durable before this one was written.
     pub durable: u64,
-    /// Whether it begins a group.
+    /// Whether the frame begins a group of frames that are valid only together.
     pub first: bool,
-    /// Whether it ends a group.
+    /// Whether the frame ends its group.
     pub last: bool,
     /// Checksum of the payload and its padding.
     pub payload_crc: u32,
@@ -69,7 +69,7 @@ pub(super) struct FrameHeader {
 /// Why a segment's header is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SegmentHeaderError {
-    /// It is damaged.
+    /// Names the check that failed.
     Damaged(&'static str),
     /// Intact, but in a format that this release does not know.
     Version(u32),

@@ -22,7 +22,7 @@ const BYTES_MAX: usize = 64 << 20;
 /// Bytes of an entry besides its answer.
 const ENTRY_BYTES: usize = 256;
 
-/// Answers by namespace and container.
+/// Encoded answers of one worker, by namespace and container.
 #[derive(Debug)]
 pub struct Documents {
     kept: RefCell<CachedDocument>,
@@ -41,14 +41,13 @@ struct CachedDocument {
     documents: HashMap<Name, HashMap<Arc<str>, Rc<Document>>>,
 }
 
-/// An encoded container.
 #[derive(Debug)]
 pub(super) struct Document {
     /// The container's [`tidelock_core::command::config::Container::touched`].
     pub touched: u64,
-    /// The whole body.
+    /// The whole body of the answer.
     pub body: Bytes,
-    /// Its checksum, quoted.
+    /// The document's checksum in quotes, for `ETag`.
     pub etag: HeaderValue,
 }
 

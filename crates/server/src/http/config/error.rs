@@ -29,12 +29,12 @@ impl ApiError {
         ApiError { status, errcode, errmsg: errmsg.into(), allow: None }
     }
 
-    /// The request is invalid.
+    /// Error 40000: the request is invalid.
     pub fn invalid(errmsg: impl Into<Cow<'static, str>>) -> ApiError {
         ApiError::new(StatusCode::BAD_REQUEST, 40000, errmsg)
     }
 
-    /// An invalid name or key.
+    /// Error 40001: a name or a key is invalid.
     pub fn name(errmsg: impl Into<Cow<'static, str>>) -> ApiError {
         ApiError::new(StatusCode::BAD_REQUEST, 40001, errmsg)
     }

@@ -43,7 +43,7 @@ impl Object {
         }
     }
 
-    /// Removes an entry.
+    /// Removes and returns an entry.
     pub fn take(&mut self, name: &str) -> Option<Value> {
         self.entries.remove(name)
     }
@@ -57,7 +57,7 @@ impl Object {
         ApiError::invalid(format!("{name} of {} is {wanted}, not {found}", self.what))
     }
 
-    /// Removes a string.
+    /// Removes and returns a string, if the entry exists.
     pub fn text(&mut self, name: &str) -> Result<Option<Arc<str>>, ApiError> {
         match self.take(name) {
             None => Ok(None),
@@ -84,7 +84,7 @@ impl Object {
         }
     }
 
-    /// Removes a list.
+    /// Removes and returns a list, if the entry exists.
     pub fn list(&mut self, name: &str) -> Result<Option<Vec<Value>>, ApiError> {
         match self.take(name) {
             None => Ok(None),

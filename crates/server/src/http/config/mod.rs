@@ -234,14 +234,12 @@ fn measured_export(export: &Export) -> usize {
     measured(pairs.chain(containers))
 }
 
-/// A parameter as text.
 fn text(parameters: Parameters<'_>, name: &str) -> Result<Option<String>, ApiError> {
     let Some(bytes) = parameters.get(name)? else { return Ok(None) };
     let text = String::from_utf8(bytes.into_owned());
     text.map(Some).map_err(|_| ApiError::invalid(format!("{name} must be UTF-8")))
 }
 
-/// A parameter as a number.
 fn number(parameters: Parameters<'_>, name: &str) -> Result<Option<u64>, ApiError> {
     let Some(digits) = parameters.get(name)? else { return Ok(None) };
     let number = uri::parse_u64(&digits);

@@ -10,7 +10,6 @@ use tidelock_core::command::config::{Item, Name, NameError, check_key};
 use super::super::uri;
 use super::error::ApiError;
 
-/// A parsed path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ConfigPath {
     /// `/namespaces`.

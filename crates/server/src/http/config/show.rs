@@ -13,7 +13,7 @@ use tidelock_core::command::config::{
 
 use super::super::response::{self, Response};
 
-/// An answer under construction.
+/// The JSON text of an answer under construction.
 pub(super) struct Show(pub String);
 
 impl Show {
@@ -22,7 +22,7 @@ impl Show {
         Show(String::from(r#"{"errcode":0,"errmsg":"success","data":"#))
     }
 
-    /// Ends the envelope.
+    /// Ends the envelope and returns the text.
     pub fn finish(mut self) -> String {
         self.0.push('}');
         self.0

@@ -7,8 +7,8 @@
 //! but its entry.
 //!
 //! Invariants: the revisions that a watcher receives rise, and it receives every change between two
-//! of them or a notice of the gap. A slow reader delays no one: what it missed is looked up when it
-//! reads on. A reader that takes nothing is cut like any idle connection.
+//! of them or a notice of the gap. A slow reader delays no other client: what it missed is looked
+//! up when it reads on. A reader that takes nothing is cut like any idle connection.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -198,7 +198,6 @@ trait Source {
 }
 
 impl Events {
-    /// The next bytes.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         self.0.poll_next(context)
     }

@@ -25,7 +25,6 @@ pub(super) struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// Reads them from the parameters.
     pub fn of<S: Store>(call: &Call<'_, S>) -> Result<WriteOptions, ApiError> {
         Ok(WriteOptions { stamp: stamp(call)?, expected: number(call.parameters(), "expected")? })
     }
@@ -177,7 +176,6 @@ pub(super) async fn publish<S: Store>(mut call: Call<'_, S>, namespace: Name) ->
     submit_and_show(&call, namespace, options, ConfigOperation::Publish { changes, create }).await
 }
 
-/// The body of a publication.
 struct Publication {
     options: BodyTerms,
     changes: Vec<Change>,

@@ -82,7 +82,6 @@ pub(super) fn number() -> Value {
     json!({ "type": "integer", "format": "int64", "minimum": 0 })
 }
 
-/// An integer in this range.
 pub(super) fn number_in(min: u64, max: u64) -> Value {
     json!({ "type": "integer", "format": "int64", "minimum": min, "maximum": max })
 }
@@ -134,7 +133,6 @@ impl Tag {
 }
 
 impl Operation {
-    /// Adds parameters.
     pub fn asks(mut self, parameters: impl IntoIterator<Item = Parameter>) -> Operation {
         self.parameters.extend(parameters);
         self

@@ -11,7 +11,6 @@ use tidelock_core::limits;
 use super::NAME_PATTERN;
 use super::operation::{base64, flag, matching, number, number_in, schema, text};
 
-/// All schemas.
 pub(super) fn all() -> Map<String, Value> {
     let parts = [keys(), cluster(), config_content(), config_requests(), config_answers(), config_history()];
     parts.into_iter().flatten().map(|(name, schema)| (name.to_owned(), schema)).collect()
@@ -71,12 +70,10 @@ fn one_of(texts: &[&str]) -> Value {
     json!({ "type": "string", "enum": texts })
 }
 
-/// A signed 64-bit integer.
 fn signed() -> Value {
     json!({ "type": "integer", "format": "int64" })
 }
 
-/// Any value.
 fn any() -> Value {
     json!({})
 }

@@ -60,7 +60,6 @@ pub fn scan(session: &mut Session, arguments: Arguments<'_>) -> Result {
     })))
 }
 
-/// One `SCAN` command.
 struct Step {
     cursor: u64,
     count: usize,

@@ -46,13 +46,13 @@ const KIND_CHALLENGE: u8 = 7;
 /// The identity of a node towards its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The id of its cluster.
+    /// The cluster that the node belongs to. Nodes of other clusters are refused.
     pub cluster: Uuid,
-    /// Its number in the cluster.
+    /// The node's number in the cluster.
     pub node: NodeId,
     /// The uuid of its host, created with its data directory.
     pub host: Uuid,
-    /// The start of this process.
+    /// The start of this process, which distinguishes it from earlier ones and from copies.
     pub start: ProcessStart,
 }
 
@@ -73,9 +73,9 @@ impl fmt::Display for Identity {
 /// Versions from `min` to `max`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VersionRange {
-    /// Lowest version.
+    /// The lowest version that the sender speaks.
     pub min: u16,
-    /// Highest version.
+    /// The highest version that the sender speaks.
     pub max: u16,
 }
 
@@ -87,12 +87,12 @@ impl VersionRange {
     }
 }
 
-/// The introduction of a node.
+/// The introduction with which each side of a connection begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The versions that it speaks.
+    /// The protocol versions that the node speaks.
     pub versions: VersionRange,
-    /// Its identity.
+    /// What the node claims to be.
     pub identity: Identity,
     /// Random for each connection; the other side must answer it.
     pub nonce: Uuid,
@@ -124,7 +124,7 @@ pub enum HandshakeRefusal {
     /// The connection leads back to this node, or to a copy of its data directory.
     #[error("the connection leads back to this node, or to a copy of its data directory")]
     SelfConnection,
-    /// Two hosts use one number.
+    /// Two hosts of the cluster use one number.
     #[error("two hosts go by the same number; each needs its own --peer address out of --peers")]
     SameNumber,
     /// The node with the lower number dialed the one with the higher.
@@ -133,7 +133,7 @@ pub enum HandshakeRefusal {
     /// The dialed address belongs to another peer.
     #[error("another node of the cluster answers at this address")]
     UnexpectedNode,
-    /// The number was removed permanently.
+    /// The number was removed from the cluster permanently.
     #[error("this node was removed from the cluster")]
     Removed,
     /// A later start of the node is known.
@@ -207,10 +207,10 @@ impl HandshakeRefusal {
     }
 }
 
-/// One message of a handshake.
+/// A message that is sent before the first frame of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// An introduction.
+    /// The introduction of either side.
     Hello(Hello),
     /// The dialer accepts the acceptor's introduction; frames follow.
     Accept {
@@ -221,23 +221,23 @@ pub enum Message {
     },
     /// There will be no link; the sender closes.
     Refuse {
-        /// The reason.
+        /// Why there will be no link.
         refusal: HandshakeRefusal,
         /// The nonce of the message that it answers.
         answers: Uuid,
     },
     /// A host that is not a member asks to join.
     Join {
-        /// The versions that it speaks.
+        /// The protocol versions that the host speaks.
         versions: VersionRange,
-        /// The request.
+        /// What the host tells the cluster about itself.
         request: JoinRequest,
-        /// Random for each connection.
+        /// Random for each connection; the challenge must answer it.
         nonce: Uuid,
     },
     /// The joining host must answer this before its request is considered.
     Challenge {
-        /// Random for each connection.
+        /// Random for each connection; the joining host must answer it.
         nonce: Uuid,
         /// The nonce of the message that it answers.
         answers: Uuid,

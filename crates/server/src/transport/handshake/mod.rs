@@ -52,13 +52,13 @@ use tidelock_core::types::NodeId;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use uuid::Uuid;
 
-/// Why a handshake failed.
+/// Why a handshake did not lead to a link.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
-    /// This node refused.
+    /// This node refused the other side.
     #[error("refused {claimed}: {refusal}")]
     Refused {
-        /// The reason.
+        /// What the other side is told.
         refusal: HandshakeRefusal,
         /// The identity that the other side claims.
         claimed: Identity,
@@ -66,15 +66,15 @@ pub enum HandshakeError {
     /// This node refused a host that is not a member.
     #[error("refused host {host}, which wants to join: {refusal}")]
     NewcomerRefused {
-        /// The reason.
+        /// What the host is told.
         refusal: HandshakeRefusal,
         /// The uuid that the host claims.
         host: Uuid,
     },
-    /// The other side refused.
+    /// The other side refused this node.
     #[error("refused by the peer: {refusal}")]
     RefusedByPeer {
-        /// The reason.
+        /// What the other side said.
         refusal: HandshakeRefusal,
         /// The peer that was dialed, or that introduced itself.
         peer: NodeId,
@@ -108,7 +108,7 @@ impl HandshakeError {
 pub enum Role {
     /// It connected, to reach this peer.
     Dialer(NodeId),
-    /// It listened.
+    /// It accepted the connection.
     Acceptor,
 }
 
@@ -126,15 +126,15 @@ pub enum Caller {
 /// What both sides of a link have agreed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreement {
-    /// The other side's identity.
+    /// The identity that the other side claims, and this node accepts.
     pub peer: Identity,
-    /// The initial checksums of frames.
+    /// The initial checksums of frames, one for each direction.
     pub chains: FrameChains,
 }
 
 /// What a node checks introductions against.
 pub struct Judge<'a> {
-    /// The judging node.
+    /// The identity of the judging node.
     pub own: Identity,
     /// The numbers of its peers; read when an introduction is judged.
     pub peers: &'a RefCell<BTreeSet<NodeId>>,
@@ -142,7 +142,7 @@ pub struct Judge<'a> {
     /// a removed node is no longer among them, and must be told that it was removed rather than
     /// that it is unknown.
     pub accepts: &'a dyn Fn(NodeId, Uuid) -> Result<(), HandshakeRefusal>,
-    /// The remembered starts of peers.
+    /// The remembered starts of peers, and their connections.
     pub starts: &'a RefCell<KnownStarts>,
 }
 

@@ -23,22 +23,21 @@ pub enum AskError {
     /// The member's transport refused the host.
     #[error("{address} refuses: {refusal}")]
     Handshake {
-        /// The member that was asked.
+        /// Address of the member that was asked.
         address: String,
-        /// Its reason.
+        /// What the member answered.
         refusal: HandshakeRefusal,
     },
-    /// The cluster refused the host.
+    /// The cluster refused the host permanently.
     #[error("{address} refuses: {reason}")]
     Refused {
-        /// The member that was asked.
+        /// Address of the member that was asked.
         address: String,
-        /// Its reason.
+        /// The reason, for the operator.
         reason: String,
     },
 }
 
-/// A member's answer.
 enum Answer {
     Welcome(Welcome),
     JoinRefused(JoinRefusal),

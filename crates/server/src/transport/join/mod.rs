@@ -87,9 +87,9 @@ pub struct JoinRequest {
 /// What a new member must know to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// The id of the cluster.
+    /// The id of the cluster, which the new member stores.
     pub cluster: Uuid,
-    /// The name of the cluster.
+    /// The name of the cluster, which the new member stores.
     pub cluster_name: String,
     /// The number assigned to the new member, not 0.
     pub node: NodeId,
@@ -112,7 +112,7 @@ pub enum JoinRefusal {
     /// Other hosts are waiting. The host retries.
     #[error("other hosts are joining at the moment")]
     Busy,
-    /// Permanent, with the reason.
+    /// The host is refused permanently; this says why.
     #[error("{0}")]
     Refused(String),
 }

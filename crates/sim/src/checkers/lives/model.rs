@@ -12,12 +12,12 @@ use tidelock_core::command::config::{Change, ConfigOperation, Item, Name, Policy
 
 use super::super::config::State;
 
-/// The answer to a command.
+/// The answer to a command, as far as the model determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// The revision, and whether the command changed anything.
     Done((u64, bool)),
-    /// It was refused; nothing changed.
+    /// The command was refused; nothing changed.
     Failed,
 }
 
@@ -30,7 +30,7 @@ pub struct Lifetime {
 }
 
 impl Lifetime {
-    /// Its first revision.
+    /// Number of the first revision.
     pub fn first(&self) -> u64 {
         self.began + 1
     }
@@ -59,7 +59,7 @@ impl Lifetime {
         self.states.get(&revision).map(|(state, _)| state)
     }
 
-    /// The author of a revision.
+    /// The author of a revision; `None` if it does not exist or no client made it.
     pub fn author(&self, revision: u64) -> Option<u64> {
         self.states.get(&revision).and_then(|(_, author)| *author)
     }
@@ -95,7 +95,7 @@ impl Model {
         self.past.keys()
     }
 
-    /// All lives of one namespace.
+    /// All lives of one namespace, the oldest first.
     pub fn lives(&self, name: &Name) -> &[Lifetime] {
         self.lives.get(name).map_or(&[], |lives| lives)
     }

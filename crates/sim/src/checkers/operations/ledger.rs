@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidelock_core::command::Write;
 use tidelock_core::types::{LogIndex, NodeId, ShardId, Term, UnixMillis};
 
-/// Everything committed so far.
+/// The committed commands of every shard, and the times that clocks showed.
 #[derive(Debug, Default)]
 pub struct Ledger {
     shards: BTreeMap<ShardId, Log>,

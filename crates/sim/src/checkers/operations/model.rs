@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::slots::slot_of;
 
-/// The state of a key.
+/// The content of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     pub version: Version,
@@ -25,7 +25,7 @@ pub struct Held {
     pub expires: Option<UnixMillis>,
 }
 
-/// One data shard.
+/// One data shard, as a checker computes it from the log.
 #[derive(Debug, Default)]
 pub struct Model {
     pub keys: BTreeMap<Bytes, Held>,
@@ -41,7 +41,6 @@ pub struct Model {
     arriving: Option<Arriving>,
 }
 
-/// An unfinished copy of slots.
 #[derive(Debug)]
 struct Arriving {
     slots: SlotSet,

@@ -10,7 +10,6 @@ use tidelock_core::command::config::Value;
 use super::super::error::ApiError;
 use super::properties::{Step, flatten, key_of, text_of};
 
-/// Writes a document.
 pub(super) fn write(document: &Value) -> Result<String, ApiError> {
     let mut names: BTreeMap<String, String> = BTreeMap::new();
     let mut out = String::new();

@@ -7,7 +7,6 @@ use super::super::values::read_json;
 use super::Document;
 use super::numbers::{Notes, float, line_of, too_large};
 
-/// Reads a document.
 pub(super) fn read(file: &str, values_max: usize) -> Result<Document, ApiError> {
     let value = read_json(file, values_max).map_err(|error| super::no_file("JSON", &error))?;
     Ok(Document { value, notes: check_numbers(file)? })

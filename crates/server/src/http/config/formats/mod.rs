@@ -30,7 +30,7 @@ pub(super) struct Document {
     pub notes: Notes,
 }
 
-/// A format of files.
+/// A file format that configuration can be imported from or exported to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::http) enum Format {
     Json,
@@ -41,10 +41,9 @@ pub(in crate::http) enum Format {
 }
 
 impl Format {
-    /// All formats.
     pub const ALL: [Format; 5] = [Format::Json, Format::Yaml, Format::Toml, Format::Properties, Format::Env];
 
-    /// The format of a name.
+    /// The format of a `format` parameter.
     pub fn of(name: &str) -> Result<Format, ApiError> {
         Ok(match name {
             "json" => Format::Json,
@@ -60,7 +59,6 @@ impl Format {
         })
     }
 
-    /// The file name extension.
     pub fn extension(self) -> &'static str {
         match self {
             Format::Json => "json",

@@ -123,7 +123,6 @@ pub(in super::super) fn text_of(value: &Value) -> String {
     }
 }
 
-/// Writes a document.
 pub(super) fn write(document: &Value) -> Result<String, ApiError> {
     let mut out = String::new();
     for (path, value) in flatten(document)? {
@@ -176,7 +175,6 @@ fn escape(text: &str, is_key: bool, out: &mut String) {
     }
 }
 
-/// Reads a document.
 pub(super) fn read(file: &str, values_max: usize) -> Result<Value, ApiError> {
     let mut root = Node::default();
     let mut values = 0;

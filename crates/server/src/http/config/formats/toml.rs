@@ -9,7 +9,6 @@ use super::super::values::too_many_values;
 use super::Document;
 use super::numbers::{Notes, float, line_of, too_large};
 
-/// Reads a document.
 pub(super) fn read(file: &str, values_max: usize) -> Result<Document, ApiError> {
     let table = DeTable::parse(file).map_err(|error| super::no_file("TOML", &error))?;
     let mut reader = Reader { file, notes: Notes::default(), values: 0, values_max };

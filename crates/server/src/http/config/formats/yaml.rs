@@ -18,7 +18,6 @@ use super::super::error::ApiError;
 use super::Document;
 use super::numbers::{Notes, float, line_of, too_large};
 
-/// Reads a document.
 pub(super) fn read(file: &str, values_max: usize) -> Result<Document, ApiError> {
     let root: Node = serde_saphyr::from_str_with_options(file, options(values_max))
         .map_err(|error| super::no_file("YAML", &error))?;
@@ -37,7 +36,6 @@ fn options(values_max: usize) -> Options {
     }
 }
 
-/// A parsed node.
 enum Node {
     /// Anything but a number.
     Scalar(Value),
