@@ -122,15 +122,30 @@ impl World<'_> {
         let is_about_disks = |index: &usize| {
             matches!(plan.faults[*index].fault, Fault::HangDisk { .. } | Fault::SlowDisk { .. })
         };
-        let is_slow = |host: &&Host| host.hang > Micros(0) || host.slowness > 1;
-        let slow = self.hosts.iter().filter(is_slow).count() as u64;
+        let is_slow = |host: &Host| host.hang > Micros(0) || host.slowness > 1;
         let NetworkConditions { delay_max, spikes_per_mille, drops_per_mille, .. } = plan.conditions;
         let is_calm = spikes_per_mille + drops_per_mille == 0 && delay_max * 8 < plan.election_timeout();
         is_calm
             && plan.operator_actions.is_empty()
-            && 2 * slow < plan.nodes
+            && 2 * self.count_hosts(is_slow) < plan.nodes
             && self.nemesis.active.keys().all(is_about_disks)
             && self.hosts.iter().all(Host::is_running)
+            && 2 * self.count_hosts(|host| is_slow(host) || self.needs_snapshot(host)) < plan.nodes
+    }
+
+    fn count_hosts(&self, condition: impl Fn(&Host) -> bool) -> u64 {
+        self.hosts.iter().filter(|host| condition(host)).count() as u64
+    }
+
+    /// Whether a replica of a host has fallen behind the log of another host. Until it has received
+    /// a snapshot, it is of no more use for a majority than one with a disk that hangs.
+    fn needs_snapshot(&self, host: &Host) -> bool {
+        let shards = |host: &Host| host.status().map_or_else(Vec::new, |status| status.shards);
+        let (own, others) = (shards(host), self.hosts.iter().flat_map(shards));
+        let log_begins: Vec<_> = others.map(|other| (other.shard, other.log_begin)).collect();
+        own.iter().any(|own| {
+            log_begins.iter().any(|(shard, log_begin)| *shard == own.shard && *log_begin > own.last)
+        })
     }
 
     fn resolve(&self, target: Target) -> Option<NodeId> {
