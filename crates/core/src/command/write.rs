@@ -352,9 +352,7 @@ mod tests {
     fn keys_of_one_write_belong_to_one_shard() {
         let shard_of = |key: &[u8]| ShardId(u64::from(key[0] - b'0'));
         let get = |key| Operation::Get { key };
-        let write = |keys: [&'static [u8]; 2]| {
-            Write::Keys(Transaction::of(Operations::of(&keys.map(|key| get(key)))))
-        };
+        let write = |keys: [&'static [u8]; 2]| Write::Keys(Transaction::of(Operations::of(&keys.map(get))));
         let mut checked = CheckedWrite::new(write([b"1a", b"1b"]), shard_of).unwrap();
         assert_eq!(checked.shard(), ShardId(1));
         assert_eq!(CheckedWrite::new(write([b"1a", b"2b"]), shard_of), Err(Refusal::CrossShard));

@@ -276,7 +276,7 @@ mod tests {
 
     fn put(machine: &mut Machine, key: u64, value: &[u8]) {
         let key = Bytes::copy_from_slice(&key.to_be_bytes());
-        let write = Write::of(&Operation::Put { key: &key, value: value, condition: Condition::Always });
+        let write = Write::of(&Operation::Put { key: &key, value, condition: Condition::Always });
         machine.apply(LogIndex(1), write);
     }
 

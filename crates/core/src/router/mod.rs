@@ -18,6 +18,7 @@ mod gather;
 mod reads;
 mod routes;
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -96,7 +97,7 @@ enum Work {
     RemoteRead(Remote),
     /// A held read that no shard can answer now, because its slots are being moved.
     RetryRead(RetryRead),
-    ScatterGather(ScatterGather),
+    ScatterGather(Box<ScatterGather>),
     /// A peer's read of a shard with a replica here.
     PeerRead(PeerRead),
 }

@@ -4,6 +4,7 @@
 //! nothing; a lost request or reply only costs time. A node that answers for a peer never asks a
 //! third node.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -196,7 +197,8 @@ impl Router {
         let remote = |shard| Remote { shard, read: read.clone(), consistency, asked: None };
         let remote = elsewhere.into_iter().map(remote).collect();
         let Some(open) = self.get(request) else { return };
-        open.work = Work::ScatterGather(ScatterGather { read: read.clone(), consistency, gather, remote });
+        let scatter_gather = ScatterGather { read: read.clone(), consistency, gather, remote };
+        open.work = Work::ScatterGather(Box::new(scatter_gather));
         for shard in here {
             if consistency == Consistency::Linearizable {
                 groups.with(shard, |group| group.read(request, read.clone()));
@@ -365,14 +367,13 @@ impl Router {
                     None => self.held.push_back(request),
                 }
             }
-            Work::ScatterGather(ScatterGather { remote, .. }) => match (remote.iter().position(is_it), reply)
-            {
+            Work::ScatterGather(gathering) => match (gathering.remote.iter().position(is_it), reply) {
                 (Some(position), Some(reply)) => {
-                    remote.swap_remove(position);
+                    gathering.remote.swap_remove(position);
                     self.part_done(request, shard, reply);
                 }
                 (Some(position), None) => {
-                    remote[position].asked = None;
+                    gathering.remote[position].asked = None;
                     self.held.push_back(request);
                 }
                 (None, _) => {}

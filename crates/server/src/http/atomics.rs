@@ -8,7 +8,6 @@
 //! read.
 
 use bytes::Bytes;
-use hyper::Method;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tidelock_core::command::{Exchange, Operation, OperationReply, Read, Reply, Request, Write};
@@ -19,6 +18,7 @@ use super::body::BodyLimit;
 use super::json;
 use super::problem::{Problem, ProblemKind};
 use super::response::{self, Response};
+use super::route::Arguments;
 use super::service::Call;
 use super::uri;
 use crate::store::Store;
@@ -39,18 +39,24 @@ struct CompareExchangeBody {
     new_value: i64,
 }
 
-pub(super) async fn answer<S: Store>(call: Call<'_, S>, raw: &str) -> Result<Response, Problem> {
-    match *call.method() {
-        Method::GET | Method::HEAD => get(call, uri::key(raw)?).await,
-        Method::POST => match (raw.strip_suffix("/exchange"), raw.strip_suffix("/compare-exchange")) {
-            (Some(raw_id), _) => exchange(call, uri::key(raw_id)?).await,
-            (_, Some(raw_id)) => compare_exchange(call, uri::key(raw_id)?).await,
-            (None, None) => Err(Problem::method_not_allowed("GET, HEAD")),
-        },
-        _ if raw.ends_with("/exchange") || raw.ends_with("/compare-exchange") => {
-            Err(Problem::method_not_allowed("GET, HEAD, POST"))
-        }
-        _ => Err(Problem::method_not_allowed("GET, HEAD")),
+/// Operations on registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Registers {
+    Get,
+    Exchange,
+    CompareExchange,
+}
+
+pub(super) async fn answer<S: Store>(
+    call: Call<'_, S>,
+    operation: Registers,
+    [raw_id, _]: Arguments<'_>,
+) -> Result<Response, Problem> {
+    let key = uri::key(raw_id)?;
+    match operation {
+        Registers::Get => get(call, key).await,
+        Registers::Exchange => exchange(call, key).await,
+        Registers::CompareExchange => compare_exchange(call, key).await,
     }
 }
 

@@ -16,7 +16,7 @@ use tidelock_core::types::{LogIndex, MigrationId, ShardId, Term};
 use super::checkpoint;
 use super::problem::{Problem, ProblemKind};
 use super::response::{self, Response};
-use super::service::{self, Call};
+use super::service::Call;
 use crate::backup::{BackupSource, OpenSnapshots};
 use crate::store::Store;
 
@@ -32,7 +32,6 @@ const OPENS_MAX: usize = 5;
 const MEDIA_TYPE: &str = "application/octet-stream";
 
 pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
-    service::only_reads(call.method())?;
     let is_stale = call.parameters().flag("stale")?;
     let Some(source) = &call.context.backup else { return Err(Problem::no_such_route()) };
     if *call.method() == Method::HEAD {

@@ -3,7 +3,6 @@
 //!
 //! Owns submitting to all shards at once. `/v1/cluster` shows the replicas' results.
 
-use hyper::Method;
 use serde::Serialize;
 use tidelock_core::command::{Reply, Request, Write};
 use tidelock_core::types::{LogIndex, ShardId};
@@ -14,9 +13,6 @@ use super::service::Call;
 use crate::store::Store;
 
 pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
-    if *call.method() != Method::POST {
-        return Err(Problem::method_not_allowed("POST"));
-    }
     let shards = of_all_shards(call.store()).await?;
     let shards = shards.into_iter().map(|(shard, index)| Shard { id: shard.0, index: index.0 });
     let body = serde_json::to_vec(&Checkpoint { shards: shards.collect() });

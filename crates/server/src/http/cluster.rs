@@ -1,4 +1,5 @@
-//! `/v1/cluster`: what this node knows of the cluster, as one JSON object.
+//! `/v1/cluster`: which module serves which operation, and what this node knows of the cluster, as
+//! one JSON object.
 //!
 //! Owns the names of its fields. Numbers of nodes, shards and replicas are those in logs and
 //! metrics.
@@ -8,13 +9,82 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tidelock_core::command::{ClusterView, HostRole, HostView, ReplicaView, Reply, Request, ShardView};
 
+use super::membership::HostVerb;
 use super::problem::Problem;
 use super::response::{self, Response};
-use super::service::{self, Call};
+use super::route::Arguments;
+use super::service::Call;
+use super::{backup, checkpoint, clients, membership, registry, restore, slots};
 use crate::store::Store;
 
-pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
-    service::only_reads(call.method())?;
+/// Operations on the cluster: hosts, shards, replicas, backups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cluster {
+    View,
+    Host(HostVerb),
+    Dump,
+    Explain,
+    Tag,
+    Clients,
+    Moves,
+    AddShard,
+    RemoveShard,
+    Rebalance,
+    MoveSlots,
+    Transfer,
+    Checkpoint,
+    Backup,
+    Restore,
+}
+
+impl Cluster {
+    /// Whether the operation changes the registry.
+    pub fn is_of_registry(self) -> bool {
+        match self {
+            Cluster::Host(_)
+            | Cluster::Tag
+            | Cluster::AddShard
+            | Cluster::RemoveShard
+            | Cluster::Rebalance
+            | Cluster::MoveSlots => true,
+            Cluster::View
+            | Cluster::Dump
+            | Cluster::Explain
+            | Cluster::Clients
+            | Cluster::Moves
+            | Cluster::Transfer
+            | Cluster::Checkpoint
+            | Cluster::Backup
+            | Cluster::Restore => false,
+        }
+    }
+}
+
+pub(super) async fn answer<S: Store>(
+    call: Call<'_, S>,
+    operation: Cluster,
+    [number, _]: Arguments<'_>,
+) -> Result<Response, Problem> {
+    match operation {
+        Cluster::View => view(call).await,
+        Cluster::Host(verb) => membership::change_host(call, number, verb).await,
+        Cluster::Dump => registry::dump(call).await,
+        Cluster::Explain => registry::explain(call, number).await,
+        Cluster::Tag => registry::tag(call, number).await,
+        Cluster::Clients => clients::answer(call).await,
+        Cluster::Moves => slots::moves(call).await,
+        Cluster::AddShard => slots::add_shard(call).await,
+        Cluster::RemoveShard => slots::remove_shard(call, number).await,
+        Cluster::Rebalance => slots::rebalance(call).await,
+        Cluster::MoveSlots => slots::move_slots(call, number).await,
+        Cluster::Transfer => membership::transfer(call, number).await,
+        Cluster::Checkpoint => checkpoint::answer(call).await,
+        Cluster::Backup => backup::answer(call).await,
+        Cluster::Restore => restore::answer(call).await,
+    }
+}
+
+async fn view<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
     match call.submit(Request::Cluster).await? {
         Reply::Cluster(view) => Ok(response::json(encode(&view))),
         _ => Err(Problem::mismatched_reply()),
@@ -22,7 +92,7 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
 }
 
 fn encode(view: &ClusterView) -> Vec<u8> {
-    let cluster = Cluster {
+    let cluster = ClusterAnswer {
         node: view.node.0,
         hosts: view.hosts.iter().map(Host::of).collect(),
         shards: view.shards.iter().map(Shard::of).collect(),
@@ -32,7 +102,7 @@ fn encode(view: &ClusterView) -> Vec<u8> {
 }
 
 #[derive(Serialize)]
-struct Cluster<'a> {
+struct ClusterAnswer<'a> {
     node: u64,
     hosts: Vec<Host<'a>>,
     shards: Vec<Shard<'a>>,

@@ -12,17 +12,35 @@ use hyper::header::{HeaderValue, VARY};
 use tidelock_core::event::NodeStatus;
 use tidelock_core::types::NodeId;
 
-use super::HttpContext;
-use super::negotiate;
 use super::problem::Problem;
 use super::response::{self, Response};
-use super::service::{self, Call};
+use super::service::Call;
+use super::{HttpContext, negotiate, openapi};
 use crate::metrics::RespCounters;
 use crate::metrics::{HttpCounters, OPEN_METRICS_TYPE, PROMETHEUS_TEXT_TYPE, Scrape};
 use crate::store::Store;
 
-pub(super) async fn welcome<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
-    service::only_reads(call.method())?;
+/// Operations for people, probes and scrapers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Health {
+    Welcome,
+    Live,
+    Ready,
+    Metrics,
+    OpenApi,
+}
+
+pub(super) async fn answer<S: Store>(call: &Call<'_, S>, operation: Health) -> Result<Response, Problem> {
+    match operation {
+        Health::Welcome => Ok(welcome(call).await),
+        Health::Live => Ok(response::text(StatusCode::OK, "ok\n")),
+        Health::Ready => ready(call).await,
+        Health::Metrics => metrics(call).await,
+        Health::OpenApi => Ok(openapi::answer()),
+    }
+}
+
+async fn welcome<S: Store>(call: &Call<'_, S>) -> Response {
     let node = call.store().status().await.node;
     let mut out = format!("Tidelock {}, node {node}\n\n", env!("CARGO_PKG_VERSION"));
     let addresses = &call.context.addresses;
@@ -43,24 +61,17 @@ pub(super) async fn welcome<S: Store>(call: &Call<'_, S>) -> Result<Response, Pr
          GET               /v1/backup       the state of every shard, as one file\n\
          GET               /livez  /readyz?verbose  /metrics  /openapi.json\n",
     );
-    Ok(response::text(StatusCode::OK, out))
+    response::text(StatusCode::OK, out)
 }
 
-pub(super) fn live<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
-    service::only_reads(call.method())?;
-    Ok(response::text(StatusCode::OK, "ok\n"))
-}
-
-pub(super) async fn ready<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
-    service::only_reads(call.method())?;
+async fn ready<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
     let verbose = call.parameters().flag("verbose")?;
     let report = Report::of(&call.store().status().await, call.context);
     let status = if report.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     Ok(response::text(status, report.text(verbose)))
 }
 
-pub(super) async fn metrics<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
-    service::only_reads(call.method())?;
+async fn metrics<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
     let context = call.context;
     let scrape = Scrape {
         status: call.store().status().await,

@@ -4,13 +4,14 @@
 //! its leading `/`. A put always has a condition: without `ver` it creates and never overwrites.
 
 use bytes::Bytes;
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 use tidelock_core::command::{Condition, Operation, OperationReply, Read, Reply, Request, Write};
 use tidelock_core::limits;
 use tidelock_core::types::Version;
 
 use super::problem::{Problem, ProblemKind};
 use super::response::{self, Response};
+use super::route::Arguments;
 use super::service::Call;
 use super::{form, json, route, uri};
 use crate::store::Store;
@@ -20,11 +21,21 @@ const VERSION_NOT_A_NUMBER: &str = "Version must be uint64";
 const VALUE_MISSING: &str =
     "Value missing: give val in the query, in an urlencoded form or in multipart/form-data";
 
-pub(super) async fn answer<S: Store>(call: Call<'_, S>, raw_path: &str) -> Result<Response, Problem> {
-    match *call.method() {
-        Method::GET | Method::HEAD => get(call, key(raw_path)?).await,
-        Method::PUT => put(call, key(raw_path)?).await,
-        _ => Err(Problem::method_not_allowed("GET, HEAD, PUT")),
+/// Operations of the dialect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kv1 {
+    Get,
+    Put,
+}
+
+pub(super) async fn answer<S: Store>(
+    call: Call<'_, S>,
+    operation: Kv1,
+    [raw_path, _]: Arguments<'_>,
+) -> Result<Response, Problem> {
+    match operation {
+        Kv1::Get => get(call, key(raw_path)?).await,
+        Kv1::Put => put(call, key(raw_path)?).await,
     }
 }
 

@@ -11,13 +11,12 @@ use tidelock_core::types::UnixMillis;
 use super::json;
 use super::problem::Problem;
 use super::response::{self, Response};
-use super::service::{self, Call};
+use super::service::Call;
 use super::ttl;
 use super::uri::{self, Parameters};
 use crate::store::Store;
 
 pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, Problem> {
-    service::only_reads(call.method())?;
     let parameters = call.parameters();
     let read = Read::List {
         prefix: parameters.key_bytes("prefix")?.unwrap_or_default(),

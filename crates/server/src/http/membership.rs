@@ -8,7 +8,7 @@ use tidelock_core::types::{NodeId, ShardId};
 
 use super::problem::{Problem, ProblemKind};
 use super::response::{self, Response};
-use super::service::{self, Call};
+use super::service::Call;
 use super::uri;
 use crate::store::Store;
 
@@ -24,18 +24,6 @@ pub(super) enum HostVerb {
 }
 
 impl HostVerb {
-    /// Parses the last segment of a path.
-    pub fn of(segment: &str) -> Option<HostVerb> {
-        match segment {
-            "add" => Some(HostVerb::Add),
-            "follow" => Some(HostVerb::Follow),
-            "drain" => Some(HostVerb::Drain),
-            "undrain" => Some(HostVerb::Undrain),
-            "remove" => Some(HostVerb::Remove),
-            _ => None,
-        }
-    }
-
     fn change(self) -> HostChange {
         match self {
             HostVerb::Add => HostChange::Vote,
@@ -64,7 +52,6 @@ pub(super) async fn change_host<S: Store>(
     raw_node: &str,
     verb: HostVerb,
 ) -> Result<Response, Problem> {
-    service::only_posts(call.method())?;
     let node = NodeId(number("a host", raw_node)?);
     match call
         .submit(Request::Write(Write::from(RegistryWrite::ChangeHost { node, change: verb.change() })))
@@ -79,7 +66,6 @@ pub(super) async fn change_host<S: Store>(
 }
 
 pub(super) async fn transfer<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Result<Response, Problem> {
-    service::only_posts(call.method())?;
     let shard = ShardId(number("a shard", raw_shard)?);
     let to = call.parameters().get("to")?;
     let to = to.ok_or_else(|| Problem::invalid("to must name the node that should lead"))?;

@@ -12,10 +12,11 @@
 //!              `hijack` writes streamed answers
 //! service      one request: limit of the head, route, counting, discarding the body
 //! authority cross_origin          which hosts a request may name, and which pages may change data
-//! route        path -> part of the interface
+//! operations   one row for each method of each path: what there is
+//! route        method and path -> endpoint, by these rows
 //! native atomics list cluster membership checkpoint backup restore | config | kv1 form | raftdb |
 //!              health openapi                           the parts, one module each
-//!   uri          keys and parameters; known_parameters: those that a change accepts
+//!   uri          keys and parameters
 //!   conditions   If-Match and If-None-Match
 //!   body         read up to a limit, or discarded
 //!   negotiate    Accept
@@ -41,13 +42,13 @@ mod form;
 mod health;
 mod hijack;
 mod json;
-mod known_parameters;
 mod kv1;
 mod list;
 mod membership;
 mod native;
 mod negotiate;
 mod openapi;
+mod operations;
 mod problem;
 mod raftdb;
 mod registry;

@@ -4,7 +4,7 @@
 //! body is the value, any bytes; an empty body is an empty value.
 
 use bytes::Bytes;
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 use tidelock_core::command::{
     Expiry, Operation, OperationReply, Read, Reply, Request, Set, SetCondition, Write,
 };
@@ -15,16 +15,30 @@ use super::body::BodyLimit;
 use super::conditions::{self, ReadConditions, Verdict};
 use super::problem::Problem;
 use super::response::{self, Response};
+use super::route::Arguments;
 use super::service::Call;
-use super::{ttl, uri};
+use super::{list, ttl, uri};
 use crate::store::Store;
 
-pub(super) async fn answer<S: Store>(call: Call<'_, S>, raw_key: &str) -> Result<Response, Problem> {
-    match *call.method() {
-        Method::GET | Method::HEAD => get(call, uri::key(raw_key)?).await,
-        Method::PUT => put(call, uri::key(raw_key)?).await,
-        Method::DELETE => delete(call, uri::key(raw_key)?).await,
-        _ => Err(Problem::method_not_allowed("GET, HEAD, PUT, DELETE")),
+/// Operations on keys, and lists of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keys {
+    Get,
+    Put,
+    Delete,
+    List,
+}
+
+pub(super) async fn answer<S: Store>(
+    call: Call<'_, S>,
+    operation: Keys,
+    [raw_key, _]: Arguments<'_>,
+) -> Result<Response, Problem> {
+    match operation {
+        Keys::Get => get(call, uri::key(raw_key)?).await,
+        Keys::Put => put(call, uri::key(raw_key)?).await,
+        Keys::Delete => delete(call, uri::key(raw_key)?).await,
+        Keys::List => list::answer(call).await,
     }
 }
 

@@ -124,11 +124,11 @@ pub(super) struct Problem {
     extension: Option<Extension>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Extension {
     Limit(u64),
     Current(Version),
-    Allow(&'static str),
+    Allow(HeaderValue),
 }
 
 impl Problem {
@@ -164,12 +164,22 @@ impl Problem {
     }
 
     /// `allow` lists the methods of the path.
-    pub fn method_not_allowed(allow: &'static str) -> Problem {
+    pub fn method_not_allowed(allow: &str) -> Problem {
+        let methods = HeaderValue::from_str(allow).expect("invariant: methods are a header value");
         Problem {
             kind: ProblemKind::MethodNotAllowed,
             detail: Cow::Owned(format!("this path takes {allow}")),
-            extension: Some(Extension::Allow(allow)),
+            extension: Some(Extension::Allow(methods)),
         }
+    }
+
+    /// A change has a query parameter that its endpoint does not take, which takes `known` ones.
+    pub fn unknown_parameter(name: &str, known: &[&str]) -> Problem {
+        let name = name.chars().take(64).collect::<String>();
+        Problem::invalid(match known {
+            [] => format!("there is no parameter {name:?} here, nor any other; nothing was done"),
+            _ => format!("there is no parameter {name:?} here, only {}; nothing was done", known.join(", ")),
+        })
     }
 
     /// The store's reply does not match the request: a bug, which must not take the node down.
@@ -200,8 +210,8 @@ impl Problem {
     }
 
     /// The methods of the path, if the method is the problem.
-    pub fn allow(&self) -> Option<&'static str> {
-        match self.extension {
+    pub fn allow(&self) -> Option<&HeaderValue> {
+        match &self.extension {
             Some(Extension::Allow(allow)) => Some(allow),
             _ => None,
         }
@@ -221,7 +231,7 @@ impl Problem {
         }
         match self.extension {
             Some(Extension::Allow(allow)) => {
-                headers.insert(ALLOW, HeaderValue::from_static(allow));
+                headers.insert(ALLOW, allow);
             }
             Some(Extension::Current(version)) if version != Version::ABSENT => {
                 headers.insert(ETAG, response::etag(version));

@@ -3,20 +3,32 @@
 //! Owns its statuses. Keys and values are those of `/v1/keys`. The content type of a body is
 //! ignored, because `curl -d` declares everything a form.
 
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 use tidelock_core::command::{Condition, Operation, OperationReply, Read, Reply, Request, Write};
 
 use super::native;
 use super::problem::Problem;
 use super::response::{self, Response};
+use super::route::Arguments;
 use super::service::Call;
 use super::uri;
 use crate::store::Store;
 
-pub(super) async fn answer<S: Store>(mut call: Call<'_, S>, raw_key: &str) -> Result<Response, Problem> {
-    match *call.method() {
-        Method::GET | Method::HEAD => {
-            let key = uri::key(raw_key)?;
+/// Operations of the dialect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Raftdb {
+    Get,
+    Put,
+}
+
+pub(super) async fn answer<S: Store>(
+    mut call: Call<'_, S>,
+    operation: Raftdb,
+    [raw_key, _]: Arguments<'_>,
+) -> Result<Response, Problem> {
+    let key = uri::key(raw_key)?;
+    match operation {
+        Raftdb::Get => {
             let consistency = call.parameters().consistency()?;
             match call.read(Read::Get { key }, consistency).await? {
                 Reply::Value { value, .. } => Ok(response::octets(value)),
@@ -24,8 +36,7 @@ pub(super) async fn answer<S: Store>(mut call: Call<'_, S>, raw_key: &str) -> Re
                 _ => Err(Problem::mismatched_reply()),
             }
         }
-        Method::POST | Method::PUT => {
-            let key = uri::key(raw_key)?;
+        Raftdb::Put => {
             let value = native::read_value(&mut call).await?;
             let write = Write::of(&Operation::Put { key: &key, value: &value, condition: Condition::Always });
             drop(value);
@@ -34,6 +45,5 @@ pub(super) async fn answer<S: Store>(mut call: Call<'_, S>, raw_key: &str) -> Re
                 _ => Err(Problem::mismatched_reply()),
             }
         }
-        _ => Err(Problem::method_not_allowed("GET, HEAD, POST, PUT")),
     }
 }

@@ -22,7 +22,7 @@ use super::body::BodyLimit;
 use super::membership::{denied, number};
 use super::problem::{Problem, ProblemKind};
 use super::response::{self, Response};
-use super::service::{self, Call};
+use super::service::Call;
 use crate::store::Store;
 
 const MEDIA_TYPE: &str = "application/jsonl";
@@ -35,7 +35,6 @@ const TYPE_KV: &str = "tidelock/kv";
 const TAGS_BODY_BYTES_MAX: usize = 16 << 10;
 
 pub(super) async fn dump<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
-    service::only_reads(call.method())?;
     match call.submit(Request::Registry).await? {
         Reply::Registry(view) => Ok(response::typed(StatusCode::OK, MEDIA_TYPE, lines(&view))),
         _ => Err(Problem::mismatched_reply()),
@@ -43,7 +42,6 @@ pub(super) async fn dump<S: Store>(call: Call<'_, S>) -> Result<Response, Proble
 }
 
 pub(super) async fn explain<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Result<Response, Problem> {
-    service::only_reads(call.method())?;
     let shard = known_shard(&call, raw_shard).await?;
     match call.submit(Request::Explain { shard }).await? {
         Reply::Explained(explanation) => {
@@ -56,7 +54,6 @@ pub(super) async fn explain<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Res
 
 /// Changes tags. The body is `{"name": "value", "other": null}`; `null` removes a tag.
 pub(super) async fn tag<S: Store>(mut call: Call<'_, S>, raw_shard: &str) -> Result<Response, Problem> {
-    service::only_posts(call.method())?;
     let shard = ShardId(number("a shard", raw_shard)?);
     let body = call.read_body(BodyLimit::Form(TAGS_BODY_BYTES_MAX)).await?;
     let tags: BTreeMap<String, Option<String>> = serde_json::from_slice(&body)

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 use tidelock_core::codec::Decoder;
 use tidelock_core::command::{
     ConfigRestoration, Discard, Reply, Request, Restoration, RestoreWrite, RestoredKey, RowLayout, Write,
@@ -29,9 +29,6 @@ use super::uri::{self, Parameters};
 use crate::store::Store;
 
 pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, Problem> {
-    if *call.method() != Method::POST {
-        return Err(Problem::method_not_allowed("POST"));
-    }
     let (backup, revision) = parameters(call.parameters())?;
     let (expiring, discard) = (call.parameters().flag("expiring")?, call.parameters().flag("discard")?);
     let layout = if expiring { RowLayout::Expiring } else { RowLayout::Plain };

@@ -1,283 +1,373 @@
-//! Maps a path to the part of the interface that serves it.
+//! Finds the endpoint of a request by the tables of [`operations`](super::operations).
 //!
-//! Owns the map of paths and the list of first segments that are never keys. It reads the raw path
-//! and decodes nothing: what follows a prefix belongs to the key, byte for byte.
+//! Owns how a path matches: it reads the raw path and decodes nothing. `{key}` and `{id}` outside of
+//! `/api` are the rest of the path, byte for byte, slashes included; every other parameter is one
+//! segment that is not empty. Any path at the root is a key of the kv1 dialect, except paths whose
+//! first segment belongs to another interface or is reserved for a future one.
 
-use super::membership::HostVerb;
-use crate::metrics::Dialect;
+use std::sync::LazyLock;
 
-/// The target of a request. Keys are still percent-encoded.
+use hyper::Method;
+
+use super::atomics::Registers;
+use super::cluster::Cluster;
+use super::config::Config;
+use super::health::Health;
+use super::kv1::Kv1;
+use super::native::Keys;
+use super::operations::{self, Operation};
+use super::raftdb::Raftdb;
+use crate::metrics::{Dialect, Kind};
+
+/// What serves an operation: a part of the interface, and which of its operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Route<'a> {
-    /// `/v1/keys/{key}`.
-    Key(&'a str),
-    /// `/v1/keys`.
-    List,
-    /// `/v1/atomics/{id}`, and operations below it.
-    Atomic(&'a str),
-    /// `/v1/cluster`.
-    Cluster,
-    /// `/v1/cluster/dump`.
-    Dump,
-    /// `/v1/cluster/shards/{shard}/explain`; the shard's number is not parsed yet.
-    Explain(&'a str),
-    /// `/v1/cluster/shards/{shard}/tags`; the shard's number is not parsed yet.
-    Tags(&'a str),
-    /// `/v1/cluster/clients`.
-    Clients,
-    /// `/v1/cluster/moves`.
-    Moves,
-    /// `/v1/cluster/rebalance`.
-    Rebalance,
-    /// `/v1/cluster/shards`.
-    AddShard,
-    /// `/v1/cluster/shards/{shard}/slots`; the shard's number is not parsed yet.
-    MoveSlots(&'a str),
-    /// `/v1/cluster/shards/{shard}`; the shard's number is not parsed yet.
-    Shard(&'a str),
-    /// `/v1/cluster/checkpoint`.
-    Checkpoint,
-    /// `/v1/backup`.
-    Backup,
-    /// `/v1/restore`.
-    Restore,
-    /// `/v1/cluster/hosts/{node}/{verb}`; the node's number is not parsed yet.
-    Host {
-        /// The node as the path writes it.
-        node: &'a str,
-        verb: HostVerb,
-    },
-    /// `/v1/cluster/shards/{shard}/transfer`; the shard's number is not parsed yet.
-    Transfer(&'a str),
-    /// `/db/{key}`.
-    Raftdb(&'a str),
-    /// `/api/{rest}`: the configuration centre.
-    Config(&'a str),
-    /// Any other path; decoded, it may still be a reserved one.
-    Kv1(&'a str),
-    /// `/`.
-    Welcome,
-    /// `/livez`.
-    Live,
-    /// `/readyz`.
-    Ready,
-    /// `/metrics`.
-    Metrics,
-    /// `/openapi.json`.
-    OpenApi,
-    /// An unknown path under a reserved segment.
-    Nothing,
+pub(super) enum Endpoint {
+    Keys(Keys),
+    Registers(Registers),
+    Raftdb(Raftdb),
+    Kv1(Kv1),
+    Config(Config),
+    Cluster(Cluster),
+    Health(Health),
+}
+
+/// The endpoint of a request, and the parameters of its path.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Route<'a> {
+    pub endpoint: Endpoint,
+    pub arguments: Arguments<'a>,
+    /// Names of the query parameters that the endpoint takes.
+    pub query: &'static [&'static str],
+}
+
+/// The parameters of a path, in its order, percent-encoded. Absent ones are empty.
+pub(super) type Arguments<'a> = [&'a str; 2];
+
+/// Why a request has no endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NoRoute {
+    NoSuchPath,
+    /// The path has other methods, listed as in `Allow`, of this part of the interface.
+    NoSuchMethod(String, Dialect),
+}
+
+/// First segments that are reserved for future interfaces.
+const RESERVED: [&str; 5] = ["v2", "v3", "ui", "favicon.ico", ".well-known"];
+
+/// The path of keys of the kv1 dialect.
+const ROOT_KEY: &str = "/{key}";
+
+static ROUTES: LazyLock<Routes> = LazyLock::new(|| {
+    let mut routes = Routes::default();
+    for operation in operations::all() {
+        let row = Row::of(&operation);
+        match operation.path {
+            ROOT_KEY => routes.root_keys.push(row),
+            path if path.starts_with("/api/") => routes.tree.at(&path[1..], KeyExtent::Segment).push(row),
+            path => routes.tree.at(&path[1..], KeyExtent::RestOfPath).push(row),
+        }
+    }
+    routes
+});
+
+#[derive(Debug, Default)]
+struct Routes {
+    tree: Node,
+    root_keys: Vec<Row>,
+}
+
+/// The paths with a common beginning, from one slash to the next.
+#[derive(Debug, Default)]
+struct Node {
+    /// Methods of the path that ends here.
+    rows: Vec<Row>,
+    literals: Vec<(&'static str, Node)>,
+    /// Paths on which a parameter of one segment follows.
+    segment: Option<Box<Node>>,
+    /// Paths on which only a parameter of any length follows, up to a literal end.
+    rest: Vec<(&'static str, Vec<Row>)>,
+}
+
+#[derive(Debug)]
+struct Row {
+    method: Method,
+    endpoint: Endpoint,
+    query: Vec<&'static str>,
 }
 
 impl<'a> Route<'a> {
-    pub fn of(path: &'a str) -> Route<'a> {
-        if let Some(rest) = path.strip_prefix("/v1/") {
-            if let Some(id) = rest.strip_prefix("atomics/") {
-                return Route::Atomic(id);
-            }
-            return match rest.strip_prefix("keys/") {
-                Some(key) => Route::Key(key),
-                None => match rest {
-                    "keys" => Route::List,
-                    "cluster" => Route::Cluster,
-                    "cluster/dump" => Route::Dump,
-                    "cluster/clients" => Route::Clients,
-                    "cluster/moves" => Route::Moves,
-                    "cluster/rebalance" => Route::Rebalance,
-                    "cluster/shards" => Route::AddShard,
-                    "cluster/checkpoint" => Route::Checkpoint,
-                    "backup" => Route::Backup,
-                    "restore" => Route::Restore,
-                    _ => Route::below_cluster(rest).unwrap_or(Route::Nothing),
-                },
+    /// The route of a request. `HEAD` is served as `GET` is.
+    pub fn of(method: &Method, path: &'a str) -> Result<Route<'a>, NoRoute> {
+        let routes = &*ROUTES;
+        let method = if *method == Method::HEAD { &Method::GET } else { method };
+        let mut search = Search { method, others: Vec::new(), dialect: None };
+        let below =
+            path.strip_prefix('/').and_then(|rest| search.below(&routes.tree, rest, Arguments::default()));
+        let found = match below {
+            None if !is_reserved(path.as_bytes()) => search.among(&routes.root_keys, [path, ""]),
+            found => found,
+        };
+        match found {
+            Some(route) => Ok(route),
+            None => Err(match search.dialect {
+                None => NoRoute::NoSuchPath,
+                Some(dialect) => NoRoute::NoSuchMethod(search.others.join(", "), dialect),
+            }),
+        }
+    }
+}
+
+/// A search for the row of a path with one method.
+struct Search<'m> {
+    method: &'m Method,
+    /// Methods of rows whose path matches.
+    others: Vec<&'static str>,
+    /// The part of the interface to which these rows belong.
+    dialect: Option<Dialect>,
+}
+
+impl Search<'_> {
+    fn below<'a>(
+        &mut self,
+        node: &'static Node,
+        rest: &'a str,
+        arguments: Arguments<'a>,
+    ) -> Option<Route<'a>> {
+        let (segment, tail) = match rest.split_once('/') {
+            Some((segment, tail)) => (segment, Some(tail)),
+            None => (rest, None),
+        };
+        let literal = node.literals.iter().find(|(literal, _)| *literal == segment).map(|(_, child)| child);
+        let parameter = node.segment.as_deref().filter(|_| !segment.is_empty());
+        let with = |value| match arguments {
+            ["", _] => [value, ""],
+            [first, _] => [first, value],
+        };
+        for (child, arguments) in
+            [literal.map(|child| (child, arguments)), parameter.map(|child| (child, with(segment)))]
+                .into_iter()
+                .flatten()
+        {
+            let found = match tail {
+                Some(tail) => self.below(child, tail, arguments),
+                None => self.among(&child.rows, arguments),
             };
+            if found.is_some() {
+                return found;
+            }
         }
-        if let Some(key) = path.strip_prefix("/db/") {
-            return Route::Raftdb(key);
+        let mut ends = node.rest.iter();
+        ends.find_map(|(end, rows)| self.among(rows, with(rest.strip_suffix(end)?)))
+    }
+
+    fn among<'a>(&mut self, rows: &'static [Row], arguments: Arguments<'a>) -> Option<Route<'a>> {
+        let found = rows.iter().find(|row| row.method == *self.method);
+        if found.is_none() {
+            self.dialect = self.dialect.or(rows.first().map(|row| row.endpoint.dialect()));
+            self.others.extend(rows.iter().flat_map(|row| match row.method {
+                Method::GET => &["GET", "HEAD"][..],
+                Method::PUT => &["PUT"],
+                Method::POST => &["POST"],
+                _ => &["DELETE"],
+            }));
         }
-        if let Some(rest) = path.strip_prefix("/api/") {
-            return Route::Config(rest);
+        found.map(|row| Route { endpoint: row.endpoint, arguments, query: &row.query })
+    }
+}
+
+impl Row {
+    fn of(operation: &Operation) -> Row {
+        let method = operation.method.to_ascii_uppercase();
+        let method = method.parse().expect("invariant: the tables name methods");
+        Row { method, endpoint: operation.endpoint, query: operation.query().collect() }
+    }
+}
+
+/// How far a key in a path extends.
+#[derive(Clone, Copy)]
+enum KeyExtent {
+    Segment,
+    RestOfPath,
+}
+
+impl Node {
+    /// The rows of a path below this node, to which another is added.
+    fn at(&mut self, path: &'static str, keys: KeyExtent) -> &mut Vec<Row> {
+        let (segment, tail) = match path.split_once('/') {
+            Some((segment, tail)) => (segment, Some(tail)),
+            None => (path, None),
+        };
+        let child = match (segment, keys) {
+            ("{key}" | "{id}", KeyExtent::RestOfPath) => {
+                return entry(&mut self.rest, &path[segment.len()..]);
+            }
+            _ if segment.starts_with('{') => &mut **self.segment.get_or_insert_default(),
+            _ => entry(&mut self.literals, segment),
+        };
+        match tail {
+            Some(tail) => child.at(tail, keys),
+            None => &mut child.rows,
         }
-        match path {
-            "/" => Route::Welcome,
-            "/livez" => Route::Live,
-            "/readyz" => Route::Ready,
-            "/metrics" => Route::Metrics,
-            "/openapi.json" => Route::OpenApi,
-            _ if is_reserved(path.as_bytes()) => Route::Nothing,
-            _ => Route::Kv1(path),
+    }
+}
+
+/// The value of a key in a short list, added if it is not there.
+fn entry<'l, T: Default>(list: &'l mut Vec<(&'static str, T)>, key: &'static str) -> &'l mut T {
+    let position = list.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
+        list.push((key, T::default()));
+        list.len() - 1
+    });
+    &mut list[position].1
+}
+
+impl Endpoint {
+    /// The label of the interface in metrics.
+    pub fn dialect(self) -> Dialect {
+        match self {
+            Endpoint::Keys(_) | Endpoint::Registers(_) | Endpoint::Cluster(_) => Dialect::Native,
+            Endpoint::Raftdb(_) => Dialect::Raftdb,
+            Endpoint::Kv1(_) => Dialect::Kv1,
+            Endpoint::Config(_) => Dialect::Config,
+            Endpoint::Health(_) => Dialect::Operations,
         }
     }
 
-    /// The routes below `/v1/cluster/`.
-    fn below_cluster(rest: &'a str) -> Option<Route<'a>> {
-        let rest = rest.strip_prefix("cluster/")?;
-        if let Some(("shards", number)) = rest.split_once('/')
-            && !number.is_empty()
-            && !number.contains('/')
-        {
-            return Some(Route::Shard(number));
-        }
-        let mut segments = rest.splitn(3, '/');
-        let (kind, number, verb) = (segments.next()?, segments.next()?, segments.next()?);
-        match (kind, verb) {
-            ("hosts", verb) => Some(Route::Host { node: number, verb: HostVerb::of(verb)? }),
-            ("shards", "transfer") => Some(Route::Transfer(number)),
-            ("shards", "explain") => Some(Route::Explain(number)),
-            ("shards", "tags") => Some(Route::Tags(number)),
-            ("shards", "slots") => Some(Route::MoveSlots(number)),
-            _ => None,
+    /// The label of the kind of request in metrics.
+    pub fn kind(self, method: &Method) -> Kind {
+        let is_read = matches!(*method, Method::GET | Method::HEAD);
+        match self {
+            Endpoint::Keys(Keys::List) => Kind::List,
+            Endpoint::Cluster(_) | Endpoint::Health(_) => Kind::Other,
+            _ if is_read => Kind::Read,
+            _ => Kind::Write,
         }
     }
 
     /// Whether a request is for the prime shard, which holds the registry.
     pub fn is_of_registry(self) -> bool {
-        matches!(
-            self,
-            Route::Host { .. }
-                | Route::Tags(_)
-                | Route::AddShard
-                | Route::MoveSlots(_)
-                | Route::Shard(_)
-                | Route::Rebalance
-        )
-    }
-
-    pub fn dialect(self) -> Dialect {
-        match self {
-            Route::Key(_)
-            | Route::Atomic(_)
-            | Route::List
-            | Route::Cluster
-            | Route::Dump
-            | Route::Explain(_)
-            | Route::Tags(_)
-            | Route::Clients
-            | Route::Moves
-            | Route::Rebalance
-            | Route::AddShard
-            | Route::MoveSlots(_)
-            | Route::Shard(_)
-            | Route::Checkpoint
-            | Route::Backup
-            | Route::Restore
-            | Route::Host { .. }
-            | Route::Transfer(_) => Dialect::Native,
-            Route::Raftdb(_) => Dialect::Raftdb,
-            Route::Config(_) => Dialect::Config,
-            Route::Kv1(_) => Dialect::Kv1,
-            Route::Welcome
-            | Route::Live
-            | Route::Ready
-            | Route::Metrics
-            | Route::OpenApi
-            | Route::Nothing => Dialect::Operations,
-        }
+        matches!(self, Endpoint::Cluster(cluster) if cluster.is_of_registry())
     }
 }
+
+macro_rules! endpoints {
+    ($($part:ident),*) => {
+        $(impl From<$part> for Endpoint {
+            fn from(endpoint: $part) -> Endpoint {
+                Endpoint::$part(endpoint)
+            }
+        })*
+    };
+}
+endpoints!(Keys, Registers, Raftdb, Kv1, Config, Cluster, Health);
 
 /// Whether a path at the root is never a key: its first segment belongs to an interface, or is
 /// reserved for a future one.
 pub(super) fn is_reserved(path: &[u8]) -> bool {
     let Some(rest) = path.strip_prefix(b"/") else { return true };
     let segment = rest.split(|&byte| byte == b'/').next().unwrap_or_default();
-    rest.is_empty()
-        || matches!(
-            segment,
-            b"v1"
-                | b"v2"
-                | b"v3"
-                | b"api"
-                | b"db"
-                | b"ui"
-                | b"metrics"
-                | b"livez"
-                | b"readyz"
-                | b"openapi.json"
-                | b"favicon.ico"
-                | b".well-known"
-        )
+    let literals = ROUTES.tree.literals.iter().map(|(literal, _)| *literal);
+    let mut reserved = literals.filter(|literal| !literal.is_empty()).chain(RESERVED);
+    rest.is_empty() || reserved.any(|reserved| reserved.as_bytes() == segment)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::membership::HostVerb;
     use super::*;
 
+    fn found(method: &Method, path: &'static str) -> Result<(Endpoint, Arguments<'static>), NoRoute> {
+        Route::of(method, path).map(|route| (route.endpoint, route.arguments))
+    }
+
     #[test]
-    fn every_path_has_one_meaning() {
-        for (path, route) in [
-            ("/", Route::Welcome),
-            ("/v1/keys", Route::List),
-            ("/v1/keys/", Route::Key("")),
-            ("/v1/keys/a/b%2Fc", Route::Key("a/b%2Fc")),
-            ("/v1/keys//testkey", Route::Key("/testkey")),
-            ("/v1/keysx", Route::Nothing),
-            ("/v1", Route::Nothing),
-            ("/v1/", Route::Nothing),
-            ("/v1/atomics/a/b/exchange", Route::Atomic("a/b/exchange")),
-            ("/v1/atomics", Route::Nothing),
-            ("/v1/cluster", Route::Cluster),
-            ("/v1/cluster/", Route::Nothing),
-            ("/v1/cluster/dump", Route::Dump),
-            ("/v1/cluster/clients", Route::Clients),
-            ("/v1/cluster/moves", Route::Moves),
-            ("/v1/cluster/rebalance", Route::Rebalance),
-            ("/v1/cluster/shards", Route::AddShard),
-            ("/v1/cluster/shards/7/slots", Route::MoveSlots("7")),
-            ("/v1/cluster/checkpoint", Route::Checkpoint),
-            ("/v1/backup", Route::Backup),
-            ("/v1/restore", Route::Restore),
-            ("/v1/kv/a", Route::Nothing),
-            ("/db/foo", Route::Raftdb("foo")),
-            ("/db", Route::Nothing),
-            ("/dbx", Route::Kv1("/dbx")),
-            ("/api/namespaces", Route::Config("namespaces")),
-            ("/api/", Route::Config("")),
-            ("/api", Route::Nothing),
-            ("/livez", Route::Live),
-            ("/livez/", Route::Nothing),
-            ("/readyz", Route::Ready),
-            ("/metrics", Route::Metrics),
-            ("/openapi.json", Route::OpenApi),
-            ("/openapi.json/", Route::Nothing),
-            ("/favicon.ico", Route::Nothing),
-            ("/.well-known/acme", Route::Nothing),
-            ("/testkey", Route::Kv1("/testkey")),
-            ("/a/v1", Route::Kv1("/a/v1")),
-            ("//", Route::Kv1("//")),
-            ("*", Route::Nothing),
-            ("", Route::Nothing),
-        ] {
-            assert_eq!(Route::of(path), route, "{path}");
+    fn every_row_of_the_tables_is_found_by_its_path() {
+        for operation in operations::all() {
+            let row = Row::of(&operation);
+            let path = operation.path.replace('{', "<").replace('}', ">");
+            let route = Route::of(&row.method, &path).expect("a route");
+            assert_eq!((route.endpoint, route.query), (row.endpoint, &row.query[..]), "{path}");
         }
     }
 
     #[test]
-    fn changes_of_the_cluster_have_one_path_each() {
-        let of_4 = |verb| Route::Host { node: "4", verb };
-        for (rest, route) in [
-            ("hosts/4/add", of_4(HostVerb::Add)),
-            ("hosts/4/follow", of_4(HostVerb::Follow)),
-            ("hosts/4/drain", of_4(HostVerb::Drain)),
-            ("hosts/4/undrain", of_4(HostVerb::Undrain)),
-            ("hosts/4/remove", of_4(HostVerb::Remove)),
-            ("hosts//add", Route::Host { node: "", verb: HostVerb::Add }),
-            ("shards/2/transfer", Route::Transfer("2")),
-            ("shards/2/explain", Route::Explain("2")),
-            ("shards/2/tags", Route::Tags("2")),
-            ("hosts/4/removed", Route::Nothing),
-            ("hosts/4/add/", Route::Nothing),
-            ("hosts/4/", Route::Nothing),
-            ("hosts/4", Route::Nothing),
-            ("hosts/4/transfer", Route::Nothing),
-            ("shards/2/add", Route::Nothing),
-            ("shards/2", Route::Shard("2")),
-            ("shards/2/", Route::Nothing),
-            ("shards/", Route::Nothing),
-            ("hosts/2", Route::Nothing),
-            ("", Route::Nothing),
+    fn every_path_has_one_meaning() {
+        for (path, endpoint, argument) in [
+            ("/", Endpoint::Health(Health::Welcome), ""),
+            ("/v1/keys", Keys::List.into(), ""),
+            ("/v1/keys/", Keys::Get.into(), ""),
+            ("/v1/keys/a/b%2Fc", Keys::Get.into(), "a/b%2Fc"),
+            ("/v1/keys//testkey", Keys::Get.into(), "/testkey"),
+            ("/v1/atomics/a/b/exchange", Registers::Get.into(), "a/b/exchange"),
+            ("/v1/cluster", Cluster::View.into(), ""),
+            ("/v1/cluster/clients", Cluster::Clients.into(), ""),
+            ("/v1/cluster/shards/2/explain", Cluster::Explain.into(), "2"),
+            ("/v1/backup", Cluster::Backup.into(), ""),
+            ("/db/foo", Raftdb::Get.into(), "foo"),
+            ("/dbx", Kv1::Get.into(), "/dbx"),
+            ("/api/namespaces", Config::Namespaces.into(), ""),
+            ("/livez", Health::Live.into(), ""),
+            ("/openapi.json", Health::OpenApi.into(), ""),
+            ("/testkey", Kv1::Get.into(), "/testkey"),
+            ("/a/v1", Kv1::Get.into(), "/a/v1"),
+            ("//", Kv1::Get.into(), "//"),
         ] {
-            assert_eq!(Route::of(&format!("/v1/cluster/{rest}")), route, "{rest}");
+            for method in [Method::GET, Method::HEAD] {
+                assert_eq!(found(&method, path), Ok((endpoint, [argument, ""])), "{path}");
+            }
+        }
+        for path in [
+            "/v1/keysx",
+            "/v1",
+            "/v1/",
+            "/v1/atomics",
+            "/v1/cluster/",
+            "/v1/cluster/shards/",
+            "/v1/cluster/shards//explain",
+            "/v1/cluster/shards/2/add",
+            "/v1/cluster/hosts/4",
+            "/v1/cluster/hosts/4/add/",
+            "/v1/kv/a",
+            "/db",
+            "/api",
+            "/api/",
+            "/api/namespaces/ns/other",
+            "/api/namespaces/ns/pairs/a/other",
+            "/api/namespaces/ns/pairs/a/dl",
+            "/livez/",
+            "/openapi.json/",
+            "/favicon.ico",
+            "/.well-known/acme",
+            "*",
+            "",
+        ] {
+            assert_eq!(found(&Method::GET, path), Err(NoRoute::NoSuchPath), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_path_with_other_methods_names_them() {
+        let drain = Endpoint::from(Cluster::Host(HostVerb::Drain));
+        assert_eq!(found(&Method::POST, "/v1/cluster/hosts/4/drain"), Ok((drain, ["4", ""])));
+        let exchange = Endpoint::from(Registers::Exchange);
+        assert_eq!(found(&Method::POST, "/v1/atomics/a/b/exchange"), Ok((exchange, ["a/b", ""])));
+        let history = Endpoint::from(Config::PairHistory);
+        let path = "/api/namespaces/n%73/pairs/a%2Fb/history";
+        assert_eq!(found(&Method::GET, path), Ok((history, ["n%73", "a%2Fb"])));
+        for (method, path, allow) in [
+            (Method::GET, "/v1/cluster/hosts/4/drain", "POST"),
+            (Method::POST, "/v1/keys/a", "GET, HEAD, PUT, DELETE"),
+            (Method::POST, "/v1/atomics/a", "GET, HEAD"),
+            (Method::PUT, "/v1/atomics/a/exchange", "GET, HEAD, POST"),
+            (Method::DELETE, "/db/a", "GET, HEAD, POST, PUT"),
+            (Method::DELETE, "/a", "GET, HEAD, PUT"),
+            (Method::GET, "/v1/cluster/shards/2", "DELETE"),
+            (Method::PUT, "/api/namespaces/ns", "GET, HEAD, POST, DELETE"),
+        ] {
+            let missing = found(&method, path);
+            assert!(
+                matches!(&missing, Err(NoRoute::NoSuchMethod(found, _)) if found == allow),
+                "{missing:?}"
+            );
         }
     }
 
@@ -285,6 +375,7 @@ mod tests {
     fn an_encoded_path_cannot_reach_a_reserved_segment() {
         assert!(is_reserved(b"/v1"));
         assert!(is_reserved(b"/v1/keys/a"));
+        assert!(is_reserved(b"/ui"));
         assert!(!is_reserved(b"/v1x"));
         assert!(!is_reserved(b"//v1"));
     }

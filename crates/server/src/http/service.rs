@@ -20,12 +20,9 @@ use super::body::{BodyLimit, RequestBody};
 use super::config::ApiError;
 use super::problem::{Problem, ProblemKind};
 use super::response::{AnswerBody, Response};
-use super::route::Route;
+use super::route::{Endpoint, NoRoute, Route};
 use super::uri::Parameters;
-use super::{
-    HttpContext, atomics, backup, checkpoint, clients, cluster, config, cross_origin, health,
-    known_parameters, kv1, list, membership, native, openapi, raftdb, registry, restore, slots,
-};
+use super::{HttpContext, atomics, cluster, config, cross_origin, health, kv1, native, raftdb};
 use crate::memory::{CONNECTION_BYTES, MemoryExhausted, Reservation};
 use crate::metrics::{Dialect, Kind, MethodClass, Observation, StatusClass};
 use crate::store::Store;
@@ -155,29 +152,26 @@ pub(super) async fn answer<S: Store>(
     let (head, incoming) = request.into_parts();
     let mut body = RequestBody::new(incoming, &head.headers, context.options.body_read_timeout);
     let mut memory = context.memory.request();
-    let route = Route::of(head.uri.path());
-    let checked = check_head(&head, context).and_then(|()| known_parameters::check(&head, route));
+    let route = Route::of(&head.method, head.uri.path());
+    let checked = check_head(&head, context).and_then(|()| checked_route(&head, &route));
     let result = match checked {
-        Ok(()) => {
+        Ok(route) => {
             dispatch(Call { store, context, head: &head, body: &mut body, memory: &mut memory }, route).await
         }
         Err(problem) => Err(problem),
     };
     body.finish();
-    let response = result.unwrap_or_else(|problem| match route {
-        Route::Config(_) => config::refusal(problem),
-        route if route.is_of_registry() => problem.of_registry().into_response(),
-        _ => problem.into_response(),
-    });
-    let mut response = count(response, memory, route);
+    let interface = Interface::of(&route, head.uri.path());
+    let response = result.unwrap_or_else(|problem| interface.refusal(problem));
+    let mut response = count(response, memory, interface);
     // Values are arbitrary bytes from clients: a browser must not treat one as a page or a script.
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if head.method == Method::HEAD {
         state_empty_length(&mut response);
     }
     context.counters.observe(Observation {
-        dialect: route.dialect(),
-        kind: kind_of(route, &head),
+        dialect: interface.dialect,
+        kind: kind_of(&route, &head),
         method: method_class(&head.method),
         status: status_class(response.status()),
         duration: started.elapsed(),
@@ -185,45 +179,77 @@ pub(super) async fn answer<S: Store>(
     response
 }
 
+/// The route of a request, if it has one, and takes its query parameters.
+///
+/// A change with a misspelt parameter is another change: a lock with `tll=30s` would stay forever.
+/// So changes refuse unknown parameters. Reads ignore them, because clients add some to bypass
+/// caches.
+fn checked_route<'a>(head: &'a Parts, route: &Result<Route<'a>, NoRoute>) -> Result<Route<'a>, Problem> {
+    let route = match route {
+        Ok(route) => *route,
+        Err(NoRoute::NoSuchPath) => return Err(Problem::no_such_route()),
+        Err(NoRoute::NoSuchMethod(allow, _)) => return Err(Problem::method_not_allowed(allow)),
+    };
+    if !matches!(head.method, Method::GET | Method::HEAD)
+        && let Some(query) = head.uri.query()
+        && let Some(name) = Parameters::of_query(Some(query)).first_besides(route.query)?
+    {
+        return Err(Problem::unknown_parameter(&name, route.query));
+    }
+    Ok(route)
+}
+
+/// What decides the form of errors, and the labels of metrics.
+#[derive(Clone, Copy)]
+struct Interface {
+    dialect: Dialect,
+    is_of_registry: bool,
+}
+
+impl Interface {
+    fn of(route: &Result<Route<'_>, NoRoute>, path: &str) -> Interface {
+        match route {
+            Ok(Route { endpoint, .. }) => {
+                Interface { dialect: endpoint.dialect(), is_of_registry: endpoint.is_of_registry() }
+            }
+            Err(NoRoute::NoSuchMethod(_, dialect)) => Interface { dialect: *dialect, is_of_registry: false },
+            Err(NoRoute::NoSuchPath) => {
+                let is_config = path.starts_with("/api/");
+                let dialect = if is_config { Dialect::Config } else { Dialect::Operations };
+                Interface { dialect, is_of_registry: false }
+            }
+        }
+    }
+
+    fn refusal(self, problem: Problem) -> Response {
+        match self.dialect {
+            Dialect::Config => config::refusal(problem),
+            _ if self.is_of_registry => problem.of_registry().into_response(),
+            _ => problem.into_response(),
+        }
+    }
+}
+
 async fn dispatch<S: Store>(call: Call<'_, S>, route: Route<'_>) -> Result<Response, Problem> {
-    match route {
-        Route::Key(raw_key) => native::answer(call, raw_key).await,
-        Route::Kv1(raw_path) => kv1::answer(call, raw_path).await,
-        Route::Raftdb(raw_key) => raftdb::answer(call, raw_key).await,
+    let arguments = route.arguments;
+    match route.endpoint {
+        Endpoint::Keys(operation) => native::answer(call, operation, arguments).await,
+        Endpoint::Kv1(operation) => kv1::answer(call, operation, arguments).await,
+        Endpoint::Raftdb(operation) => raftdb::answer(call, operation, arguments).await,
+        Endpoint::Registers(operation) => atomics::answer(call, operation, arguments).await,
         // Boxed, too: a watcher's connection holds this memory as long as it is open.
-        Route::Config(rest) => Ok(Box::pin(config::answer(call, rest)).await),
-        Route::Atomic(rest) => atomics::answer(call, rest).await,
-        Route::List => list::answer(call).await,
-        Route::Cluster => cluster::answer(call).await,
+        Endpoint::Config(operation) => Ok(Box::pin(config::answer(call, operation, arguments)).await),
         // Boxed because these are rare and large: unboxed, every request would reserve memory for
         // them.
-        Route::Dump => Box::pin(registry::dump(call)).await,
-        Route::Explain(shard) => Box::pin(registry::explain(call, shard)).await,
-        Route::Tags(shard) => Box::pin(registry::tag(call, shard)).await,
-        Route::Clients => Box::pin(clients::answer(call)).await,
-        Route::Moves => Box::pin(slots::moves(call)).await,
-        Route::Rebalance => Box::pin(slots::rebalance(call)).await,
-        Route::AddShard => Box::pin(slots::add_shard(call)).await,
-        Route::MoveSlots(shard) => Box::pin(slots::move_slots(call, shard)).await,
-        Route::Shard(shard) => Box::pin(slots::remove_shard(call, shard)).await,
-        Route::Checkpoint => Box::pin(checkpoint::answer(call)).await,
-        Route::Backup => Box::pin(backup::answer(call)).await,
-        Route::Restore => Box::pin(restore::answer(call)).await,
-        Route::Host { node, verb } => Box::pin(membership::change_host(call, node, verb)).await,
-        Route::Transfer(shard) => Box::pin(membership::transfer(call, shard)).await,
-        Route::Welcome => Box::pin(health::welcome(&call)).await,
-        Route::Live => health::live(&call),
-        Route::Ready => Box::pin(health::ready(&call)).await,
-        Route::Metrics => Box::pin(health::metrics(&call)).await,
-        Route::OpenApi => openapi::answer(&call),
-        Route::Nothing => Err(Problem::no_such_route()),
+        Endpoint::Cluster(operation) => Box::pin(cluster::answer(call, operation, arguments)).await,
+        Endpoint::Health(operation) => Box::pin(health::answer(&call, operation)).await,
     }
 }
 
 /// Counts an answer until it is sent. Without memory for it, the answer becomes a refusal, unless
 /// it is small or operational.
-fn count(mut response: Response, mut memory: Reservation, route: Route<'_>) -> Response {
-    let is_needed = route.dialect() == Dialect::Operations || !response.status().is_success();
+fn count(mut response: Response, mut memory: Reservation, interface: Interface) -> Response {
+    let is_needed = interface.dialect == Dialect::Operations || !response.status().is_success();
     let AnswerBody::Whole(whole) = response.body_mut() else { return response };
     if memory.try_set(whole.len()) || is_needed {
         whole.count(memory);
@@ -231,23 +257,10 @@ fn count(mut response: Response, mut memory: Reservation, route: Route<'_>) -> R
     }
     drop(response);
     memory.note_refused();
-    match route {
-        Route::Config(_) => ApiError::from(MemoryExhausted).into_response(),
+    match interface.dialect {
+        Dialect::Config => ApiError::from(MemoryExhausted).into_response(),
         _ => Problem::from(MemoryExhausted).into_response(),
     }
-}
-
-/// Fails unless the method is GET or HEAD.
-pub(super) fn only_reads(method: &Method) -> Result<(), Problem> {
-    match *method {
-        Method::GET | Method::HEAD => Ok(()),
-        _ => Err(Problem::method_not_allowed("GET, HEAD")),
-    }
-}
-
-/// Fails unless the method is POST.
-pub(super) fn only_posts(method: &Method) -> Result<(), Problem> {
-    if *method == Method::POST { Ok(()) } else { Err(Problem::method_not_allowed("POST")) }
 }
 
 /// Checks the head before the request is interpreted.
@@ -282,21 +295,10 @@ fn state_empty_length(response: &mut Response) {
     }
 }
 
-fn kind_of(route: Route<'_>, head: &Parts) -> Kind {
-    let kind = match (route, method_class(&head.method)) {
-        (
-            Route::Key(_) | Route::Atomic(_) | Route::Kv1(_) | Route::Raftdb(_) | Route::Config(_),
-            MethodClass::Read,
-        ) => Kind::Read,
-        (
-            Route::Key(_) | Route::Atomic(_) | Route::Kv1(_) | Route::Raftdb(_) | Route::Config(_),
-            MethodClass::Write,
-        ) => Kind::Write,
-        (Route::List, MethodClass::Read) => Kind::List,
-        _ => Kind::Other,
-    };
+fn kind_of(route: &Result<Route<'_>, NoRoute>, head: &Parts) -> Kind {
+    let Ok(route) = route else { return Kind::Other };
     let stale = || Parameters::of_query(head.uri.query()).flag("stale");
-    match kind {
+    match route.endpoint.kind(&head.method) {
         Kind::Read | Kind::List if stale() == Ok(true) => Kind::StaleRead,
         kind => kind,
     }

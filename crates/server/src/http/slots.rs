@@ -7,7 +7,6 @@
 
 use std::collections::BTreeMap;
 
-use hyper::Method;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tidelock_core::command::{RegistryWrite, Reply, Request, Write};
@@ -19,7 +18,7 @@ use super::body::BodyLimit;
 use super::membership::{denied, number};
 use super::problem::Problem;
 use super::response::{self, Response};
-use super::service::{self, Call};
+use super::service::Call;
 use crate::store::Store;
 
 /// Longest body in bytes: more than the tags of a shard or a list of slots may take.
@@ -79,7 +78,6 @@ struct Migration {
 }
 
 pub(super) async fn moves<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
-    service::only_reads(call.method())?;
     let Reply::Registry(view) = call.submit(Request::Registry).await? else {
         return Err(Problem::mismatched_reply());
     };
@@ -106,7 +104,6 @@ pub(super) async fn moves<S: Store>(call: Call<'_, S>) -> Result<Response, Probl
 
 /// Adds a shard. The body is `{"name": "orders", "tags": {"placement:member": "3"}}`, or empty.
 pub(super) async fn add_shard<S: Store>(mut call: Call<'_, S>) -> Result<Response, Problem> {
-    service::only_posts(call.method())?;
     let body = call.read_body(BodyLimit::Form(BODY_BYTES_MAX)).await?;
     let NewShard { name, tags } = if body.is_empty() {
         NewShard::default()
@@ -124,9 +121,6 @@ pub(super) async fn add_shard<S: Store>(mut call: Call<'_, S>) -> Result<Respons
 
 /// `DELETE`: removes a shard that owns no slots.
 pub(super) async fn remove_shard<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Result<Response, Problem> {
-    if *call.method() != Method::DELETE {
-        return Err(Problem::method_not_allowed("DELETE"));
-    }
     let shard = ShardId(number("a shard", raw_shard)?);
     match call.submit(Request::Write(Write::from(RegistryWrite::RemoveShard { shard }))).await? {
         Reply::HostChanged => Ok(response::accepted(encode(&ShardNumber { shard: shard.0 }))),
@@ -136,7 +130,6 @@ pub(super) async fn remove_shard<S: Store>(call: Call<'_, S>, raw_shard: &str) -
 }
 
 pub(super) async fn rebalance<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
-    service::only_posts(call.method())?;
     answer(call.submit(Request::Write(Write::from(RegistryWrite::Rebalance))).await?)
 }
 
@@ -145,7 +138,6 @@ pub(super) async fn move_slots<S: Store>(
     mut call: Call<'_, S>,
     raw_shard: &str,
 ) -> Result<Response, Problem> {
-    service::only_posts(call.method())?;
     let to = ShardId(number("a shard", raw_shard)?);
     let body = call.read_body(BodyLimit::Form(BODY_BYTES_MAX)).await?;
     let detail = "the body must be a JSON object with `slots`, such as \"0-99,200\"";

@@ -182,7 +182,7 @@ fn what_one_turn_asks_crosses_as_one_batch() {
     run(|_, remote| async move {
         let keys = (0..100).map(|number| format!("key {number}"));
         let replies = all(keys.map(|key| remote.submit(put(key, "value")))).await;
-        assert!(replies.iter().all(|reply| wrote(reply)), "{replies:?}");
+        assert!(replies.iter().all(wrote), "{replies:?}");
         let counters = &remote.0.counters;
         assert_eq!((counters.requests.get(), counters.batches.get()), (100, 1));
         assert_eq!(remote.0.waiting.count(), 0);

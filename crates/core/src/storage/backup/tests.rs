@@ -45,7 +45,7 @@ fn keys_of(count: u64, value_bytes: usize) -> Vec<RestoredKey> {
 fn machine_of(shard: u64, keys: &[RestoredKey]) -> Machine {
     let mut machine = Machine::new(ShardId(shard), 3, 4);
     for RestoredKey { key, value, .. } in keys {
-        let put = Write::of(&Operation::Put { key: &key, value: &value, condition: Condition::Always });
+        let put = Write::of(&Operation::Put { key, value, condition: Condition::Always });
         machine.apply(LogIndex(1), put);
     }
     machine

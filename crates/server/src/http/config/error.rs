@@ -21,7 +21,7 @@ pub(in crate::http) struct ApiError {
     status: StatusCode,
     errcode: u32,
     errmsg: Cow<'static, str>,
-    allow: Option<&'static str>,
+    allow: Option<HeaderValue>,
 }
 
 impl ApiError {
@@ -47,17 +47,6 @@ impl ApiError {
     /// A value that the format cannot represent, or a file that is not of the format.
     pub fn format(errmsg: impl Into<Cow<'static, str>>) -> ApiError {
         ApiError::new(StatusCode::BAD_REQUEST, 40004, errmsg)
-    }
-
-    /// There is no such path.
-    pub fn no_such_route() -> ApiError {
-        ApiError::new(StatusCode::NOT_FOUND, 40400, "nothing is served under this path")
-    }
-
-    /// The path has other methods.
-    pub fn method_not_allowed(allow: &'static str) -> ApiError {
-        let errmsg = format!("this path takes {allow}");
-        ApiError { allow: Some(allow), ..ApiError::new(StatusCode::METHOD_NOT_ALLOWED, 40500, errmsg) }
     }
 
     /// A bounded resource is used up. Nothing was done.
@@ -109,7 +98,7 @@ impl ApiError {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         if let Some(allow) = self.allow {
-            headers.insert(ALLOW, HeaderValue::from_static(allow));
+            headers.insert(ALLOW, allow);
         }
         response
     }
@@ -163,7 +152,7 @@ impl From<Problem> for ApiError {
             _ if problem.is_overload() => 50301,
             other => u32::from(other.as_u16()) * 100,
         };
-        ApiError { allow: problem.allow(), ..ApiError::new(status, errcode, problem.into_detail()) }
+        ApiError { allow: problem.allow().cloned(), ..ApiError::new(status, errcode, problem.into_detail()) }
     }
 }
 

@@ -30,13 +30,13 @@ mod writes;
 
 use std::sync::Arc;
 
-use hyper::Method;
 use tidelock_core::command::config::{ConfigReply, Export, Item, Name, Query, Stamp};
 use tidelock_core::command::{ConfigRead, Consistency, Read, Reply, Request};
 use tidelock_core::limits;
 
 use super::problem::Problem;
 use super::response::Response;
+use super::route::Arguments;
 use super::service::Call;
 use super::uri::{self, Parameters};
 use crate::offload::INLINE_BYTES_MAX;
@@ -44,12 +44,47 @@ use crate::store::Store;
 pub use cache::Documents;
 pub(super) use error::ApiError;
 pub(super) use formats::Format;
-use path::{ConfigPath, Verb};
 pub(super) use stream::Events;
 
-/// Answers a request whose path begins with `/api`; `rest` follows `/api/`.
-pub(super) async fn answer<S: Store>(call: Call<'_, S>, rest: &str) -> Response {
-    match route(call, rest).await {
+/// Operations on configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Config {
+    Namespaces,
+    Namespace,
+    CreateNamespace,
+    DeleteNamespace,
+    Pairs,
+    Pair,
+    PutPair,
+    DeletePair,
+    RollBackPair,
+    PairHistory,
+    Containers,
+    Container,
+    PutContainer,
+    DeleteContainer,
+    RollBackContainer,
+    ContainerHistory,
+    ContainerDiff,
+    DownloadContainer,
+    ImportContainer,
+    WatchContainer,
+    Publish,
+    RollBack,
+    SetPolicy,
+    Export,
+    Import,
+    History,
+    Diff,
+}
+
+/// Answers a request. The first parameter of its path is a namespace, the second a key.
+pub(super) async fn answer<S: Store>(
+    call: Call<'_, S>,
+    operation: Config,
+    arguments: Arguments<'_>,
+) -> Response {
+    match dispatch(call, operation, arguments).await {
         Ok(response) => response,
         Err(error) => error.into_response(),
     }
@@ -60,128 +95,46 @@ pub(super) fn refusal(problem: Problem) -> Response {
     ApiError::from(problem).into_response()
 }
 
-/// The query parameters of a change; `None` if the path has no such method.
-pub(super) fn parameters_of_change(rest: &str, method: &Method) -> Option<&'static [&'static str]> {
-    let is_post = *method == Method::POST;
-    match ConfigPath::of(rest).ok()? {
-        ConfigPath::Namespace(_) if is_post => Some(&["author", "message", "expected"]),
-        ConfigPath::Namespace(_) if *method == Method::DELETE => {
-            Some(&["author", "message", "expected", "force"])
-        }
-        ConfigPath::Item(..) if is_post => Some(&["author", "message", "expected", "create", "retype"]),
-        ConfigPath::Item(..) if *method == Method::DELETE => Some(&["author", "message", "expected"]),
-        ConfigPath::Verb(_, Verb::Publish) if is_post => {
-            Some(&["author", "message", "expected", "create", "retype"])
-        }
-        ConfigPath::Verb(_, Verb::Rollback | Verb::Policy) if is_post => {
-            Some(&["author", "message", "expected"])
-        }
-        ConfigPath::Verb(_, Verb::Import) if is_post => {
-            Some(&["author", "message", "expected", "format", "replace", "retype"])
-        }
-        ConfigPath::ItemVerb(_, _, Verb::Rollback) if is_post => Some(&["author", "message", "expected"]),
-        ConfigPath::ItemVerb(_, Item::Container(_), Verb::Import) if is_post => {
-            Some(&["author", "message", "expected", "format", "create", "retype"])
-        }
-        _ => None,
+async fn dispatch<S: Store>(
+    call: Call<'_, S>,
+    operation: Config,
+    [raw_namespace, raw_key]: Arguments<'_>,
+) -> Result<Response, ApiError> {
+    if operation == Config::Namespaces {
+        return reads::namespaces(call).await;
     }
-}
-
-async fn route<S: Store>(call: Call<'_, S>, rest: &str) -> Result<Response, ApiError> {
-    let place = ConfigPath::of(rest)?;
-    let is_read = matches!(*call.method(), Method::GET | Method::HEAD);
-    let is_post = *call.method() == Method::POST;
-    let is_delete = *call.method() == Method::DELETE;
-    match place {
-        // The most frequent route, which must be cheap.
-        ConfigPath::Item(namespace, Item::Container(key)) if is_read => {
-            reads::container(call, namespace, key).await
-        }
-        ConfigPath::Item(namespace, Item::Pair(key)) if is_read => reads::pair(call, namespace, key).await,
-        ConfigPath::Namespaces if is_read => reads::namespaces(call).await,
-        ConfigPath::Pairs(namespace) if is_read => reads::pairs(call, namespace).await,
-        ConfigPath::Containers(namespace) if is_read => reads::containers(call, namespace).await,
-        // Boxed because these are rare and large: unboxed, every request would reserve memory for
-        // them.
-        place if is_read => Box::pin(rare_reads(call, place)).await,
-        place if is_post => Box::pin(posts(call, place)).await,
-        place if is_delete => Box::pin(deletes(call, place)).await,
-        place => Err(ApiError::method_not_allowed(allowed(&place))),
-    }
-}
-
-async fn rare_reads<S: Store>(call: Call<'_, S>, place: ConfigPath) -> Result<Response, ApiError> {
-    match place {
-        ConfigPath::Namespace(namespace) => reads::namespace(call, namespace).await,
-        ConfigPath::Verb(namespace, Verb::History) => reads::history(call, namespace, None).await,
-        ConfigPath::ItemVerb(namespace, item, Verb::History) => {
-            reads::history(call, namespace, Some(item)).await
-        }
-        ConfigPath::Verb(namespace, Verb::Diff) => reads::namespace_diff(call, namespace).await,
-        ConfigPath::ItemVerb(namespace, Item::Container(key), Verb::Diff) => {
-            reads::container_diff(call, namespace, key).await
-        }
-        ConfigPath::ItemVerb(namespace, Item::Container(key), Verb::Download) => {
-            transfer::download(call, namespace, key).await
-        }
-        ConfigPath::Verb(namespace, Verb::Export) => transfer::export(call, namespace).await,
-        ConfigPath::ItemVerb(namespace, Item::Container(key), Verb::Watch) => {
-            stream::watch(call, namespace, key).await
-        }
-        place => Err(unless_allowed(&place)),
-    }
-}
-
-async fn posts<S: Store>(call: Call<'_, S>, place: ConfigPath) -> Result<Response, ApiError> {
-    match place {
-        ConfigPath::Namespace(namespace) => writes::create(call, namespace).await,
-        ConfigPath::Item(namespace, item) => writes::put(call, namespace, item).await,
-        ConfigPath::Verb(namespace, Verb::Publish) => writes::publish(call, namespace).await,
-        ConfigPath::Verb(namespace, Verb::Rollback) => writes::roll_back(call, namespace, None).await,
-        ConfigPath::ItemVerb(namespace, item, Verb::Rollback) => {
-            writes::roll_back(call, namespace, Some(item)).await
-        }
-        ConfigPath::Verb(namespace, Verb::Policy) => writes::set_policy(call, namespace).await,
-        ConfigPath::Verb(namespace, Verb::Import) => imports::import_namespace(call, namespace).await,
-        ConfigPath::ItemVerb(namespace, Item::Container(key), Verb::Import) => {
-            imports::import_container(call, namespace, key).await
-        }
-        place => Err(unless_allowed(&place)),
-    }
-}
-
-async fn deletes<S: Store>(call: Call<'_, S>, place: ConfigPath) -> Result<Response, ApiError> {
-    match place {
-        ConfigPath::Namespace(namespace) => writes::delete_namespace(call, namespace).await,
-        ConfigPath::Item(namespace, item) => writes::delete(call, namespace, item).await,
-        place => Err(unless_allowed(&place)),
-    }
-}
-
-fn unless_allowed(place: &ConfigPath) -> ApiError {
-    match allowed(place) {
-        "" => ApiError::no_such_route(),
-        allow => ApiError::method_not_allowed(allow),
-    }
-}
-
-/// The methods of a path; empty if there is no such path.
-fn allowed(place: &ConfigPath) -> &'static str {
-    match place {
-        ConfigPath::Namespaces | ConfigPath::Pairs(_) | ConfigPath::Containers(_) => "GET, HEAD",
-        ConfigPath::Namespace(_) | ConfigPath::Item(..) => "GET, HEAD, POST, DELETE",
-        ConfigPath::Verb(_, verb) => match verb {
-            Verb::Export | Verb::History | Verb::Diff => "GET, HEAD",
-            Verb::Import | Verb::Publish | Verb::Rollback | Verb::Policy => "POST",
-            Verb::Download | Verb::Watch => "",
-        },
-        ConfigPath::ItemVerb(_, item, verb) => match (item, verb) {
-            (_, Verb::History) => "GET, HEAD",
-            (_, Verb::Rollback) => "POST",
-            (Item::Container(_), Verb::Diff | Verb::Download | Verb::Watch) => "GET, HEAD",
-            (Item::Container(_), Verb::Import) => "POST",
-            _ => "",
-        },
+    let namespace = path::name(raw_namespace)?;
+    let key = || path::key(raw_key);
+    let (pair, container) = (|| key().map(Item::Pair), || key().map(Item::Container));
+    // Rare and large operations are boxed: unboxed, every request would reserve memory for them.
+    match operation {
+        Config::Namespaces => reads::namespaces(call).await,
+        Config::Pairs => reads::pairs(call, namespace).await,
+        Config::Pair => reads::pair(call, namespace, key()?).await,
+        Config::Containers => reads::containers(call, namespace).await,
+        Config::Container => reads::container(call, namespace, key()?).await,
+        Config::Namespace => Box::pin(reads::namespace(call, namespace)).await,
+        Config::History => Box::pin(reads::history(call, namespace, None)).await,
+        Config::PairHistory => Box::pin(reads::history(call, namespace, Some(pair()?))).await,
+        Config::ContainerHistory => Box::pin(reads::history(call, namespace, Some(container()?))).await,
+        Config::Diff => Box::pin(reads::namespace_diff(call, namespace)).await,
+        Config::ContainerDiff => Box::pin(reads::container_diff(call, namespace, key()?)).await,
+        Config::DownloadContainer => Box::pin(transfer::download(call, namespace, key()?)).await,
+        Config::WatchContainer => Box::pin(stream::watch(call, namespace, key()?)).await,
+        Config::Export => Box::pin(transfer::export(call, namespace)).await,
+        Config::CreateNamespace => Box::pin(writes::create(call, namespace)).await,
+        Config::DeleteNamespace => Box::pin(writes::delete_namespace(call, namespace)).await,
+        Config::PutPair => Box::pin(writes::put(call, namespace, pair()?)).await,
+        Config::PutContainer => Box::pin(writes::put(call, namespace, container()?)).await,
+        Config::DeletePair => Box::pin(writes::delete(call, namespace, pair()?)).await,
+        Config::DeleteContainer => Box::pin(writes::delete(call, namespace, container()?)).await,
+        Config::Publish => Box::pin(writes::publish(call, namespace)).await,
+        Config::RollBack => Box::pin(writes::roll_back(call, namespace, None)).await,
+        Config::RollBackPair => Box::pin(writes::roll_back(call, namespace, Some(pair()?))).await,
+        Config::RollBackContainer => Box::pin(writes::roll_back(call, namespace, Some(container()?))).await,
+        Config::SetPolicy => Box::pin(writes::set_policy(call, namespace)).await,
+        Config::Import => Box::pin(imports::import_namespace(call, namespace)).await,
+        Config::ImportContainer => Box::pin(imports::import_container(call, namespace, key()?)).await,
     }
 }
 
@@ -266,61 +219,4 @@ fn stamp<S: Store>(call: &Call<'_, S>) -> Result<Stamp, ApiError> {
     let parameters = call.parameters();
     let part = |name| Ok::<Arc<str>, ApiError>(text(parameters, name)?.unwrap_or_default().into());
     Ok(Stamp { author: part("author")?, time_ms: call.context.clock.now().0, message: part("message")? })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::super::openapi;
-    use super::*;
-
-    /// All last segments. The match has no wildcard arm, so that a new verb is added to `VERBS`,
-    /// too.
-    fn segment(verb: Verb) -> &'static str {
-        match verb {
-            Verb::Diff => "diff",
-            Verb::Download => "dl",
-            Verb::Export => "export",
-            Verb::History => "history",
-            Verb::Import => "import",
-            Verb::Policy => "policy",
-            Verb::Publish => "publish",
-            Verb::Rollback => "rollback",
-            Verb::Watch => "watch",
-        }
-    }
-
-    const VERBS: [Verb; 9] = [
-        Verb::Diff,
-        Verb::Download,
-        Verb::Export,
-        Verb::History,
-        Verb::Import,
-        Verb::Policy,
-        Verb::Publish,
-        Verb::Rollback,
-        Verb::Watch,
-    ];
-
-    #[test]
-    fn every_place_is_described_with_the_methods_that_it_takes() {
-        let of_namespace = "/api/namespaces/{namespace}";
-        let mut paths = vec!["/api/namespaces".to_owned(), of_namespace.to_owned()];
-        for below in ["", "/pairs/{key}", "/containers/{key}"] {
-            paths.extend(VERBS.map(|verb| format!("{of_namespace}{below}/{}", segment(verb))));
-        }
-        for kind in ["pairs", "containers"] {
-            paths.extend([format!("{of_namespace}/{kind}"), format!("{of_namespace}/{kind}/{{key}}")]);
-        }
-        let mut taken = BTreeSet::new();
-        for path in paths {
-            let real = path.replace("{namespace}", "ns").replace("{key}", "k");
-            let place = ConfigPath::of(real.trim_start_matches("/api/")).unwrap();
-            let methods = allowed(&place).split(", ").filter(|method| !matches!(*method, "" | "HEAD"));
-            taken.extend(methods.map(|method| (path.clone(), method.to_owned())));
-        }
-        let described = openapi::methods().into_iter().filter(|(path, _)| path.starts_with("/api/"));
-        assert_eq!(described.collect::<BTreeSet<_>>(), taken);
-    }
 }

@@ -8,10 +8,12 @@ use serde_json::{Map, Value, json};
 
 use tidelock_core::limits;
 
-use super::NAME_PATTERN;
 use super::operation::{base64, flag, matching, number, number_in, schema, text};
 
-pub(super) fn all() -> Map<String, Value> {
+/// Characters that names and keys of configuration may contain: any but control characters.
+const NAME_PATTERN: &str = r"^[^\x00-\x1f\x7f-\x9f]+$";
+
+pub(in crate::http) fn all() -> Map<String, Value> {
     let parts = [keys(), cluster(), config_content(), config_requests(), config_answers(), config_history()];
     parts.into_iter().flatten().map(|(name, schema)| (name.to_owned(), schema)).collect()
 }
@@ -54,7 +56,7 @@ fn or_null(mut schema: Value) -> Value {
 }
 
 /// A name or key of configuration.
-pub(super) fn name(characters_max: usize) -> Value {
+pub(in crate::http) fn name(characters_max: usize) -> Value {
     json!({ "type": "string", "minLength": 1, "maxLength": characters_max, "pattern": NAME_PATTERN })
 }
 

@@ -1,52 +1,30 @@
 //! `/openapi.json`: the HTTP interface for programs, as one OpenAPI 3.1 document.
 //!
-//! Owns how the tables of operations become a document. The tables are in `native`, `dialects` and
-//! `config`; the schemas of bodies are in `schemas`. They serve nothing: tests check them against
-//! the routes, and against every answer in the golden scripts.
+//! Owns how the tables of operations become a document.
 //!
 //! The document is built for each request: requests are rare, and a cached one would only take
 //! memory.
 
-mod config;
-mod dialects;
-mod native;
-mod operation;
-mod schemas;
-
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 
-use super::problem::Problem;
+use super::operations::{self, schemas};
 use super::response::{self, Response};
-use super::service::{self, Call};
-use crate::store::Store;
-use operation::Operation;
 
 const DESCRIPTION: &str = "A replicated key-value store and configuration centre. Any node answers any request. Reads are \
     linearizable unless `stale` is asked for. HEAD works wherever GET does. Keys in paths are percent-encoded; outside of \
     `/api` they are the rest of the path, slashes included.";
 
-/// Characters that names and keys of configuration may contain: any but control characters.
-pub(super) const NAME_PATTERN: &str = r"^[^\x00-\x1f\x7f-\x9f]+$";
-
 /// The description of keys that may contain slashes.
 const REST_OF_PATH: &str = "Any bytes, percent-encoded; slashes belong to it.";
 
-pub(super) fn answer<S: Store>(call: &Call<'_, S>) -> Result<Response, Problem> {
-    service::only_reads(call.method())?;
-    Ok(response::typed(StatusCode::OK, "application/json", document().to_string()))
-}
-
-fn operations() -> Vec<Operation> {
-    let mut all = native::operations();
-    all.extend(dialects::operations());
-    all.extend(config::operations());
-    all
+pub(super) fn answer() -> Response {
+    response::typed(StatusCode::OK, "application/json", document().to_string())
 }
 
 fn document() -> Value {
     let mut paths: Map<String, Value> = Map::new();
-    for operation in operations() {
+    for operation in operations::all() {
         let path = paths.entry(operation.path).or_insert_with(|| path_item(operation.path));
         path[operation.method] = operation.to_json();
     }
@@ -72,13 +50,6 @@ fn document() -> Value {
     })
 }
 
-/// Every path with each described method, in upper case.
-#[cfg(test)]
-pub(super) fn methods() -> Vec<(String, String)> {
-    let row = |operation: Operation| (operation.path.to_owned(), operation.method.to_uppercase());
-    operations().into_iter().map(row).collect()
-}
-
 /// The part that a path's operations share: its parameters.
 fn path_item(path: &str) -> Value {
     let names = path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
@@ -98,8 +69,8 @@ fn path_item(path: &str) -> Value {
 fn path_schema(path: &str, name: &str) -> Value {
     use tidelock_core::limits;
     match name {
-        "node" => operation::number_in(1, i64::MAX.unsigned_abs()),
-        "shard" => operation::number(),
+        "node" => operations::number_in(1, i64::MAX.unsigned_abs()),
+        "shard" => operations::number(),
         "namespace" => schemas::name(limits::CONFIG_NAMESPACE_CHARACTERS_MAX),
         _ if path.starts_with("/api/") => schemas::name(limits::CONFIG_KEY_CHARACTERS_MAX),
         _ => json!({ "type": "string", "minLength": 1 }),

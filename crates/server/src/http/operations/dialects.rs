@@ -2,15 +2,17 @@
 
 use serde_json::json;
 
+use super::super::kv1::Kv1;
+use super::super::raftdb::Raftdb;
 use super::native::{bytes, stale};
 use super::operation::{Failures, OCTETS, Operation, TEXT, Tag, matching, number, query, schema, text};
 
 const DIALECTS: Tag = Tag("dialects", Failures::Problems);
 
 pub(super) fn operations() -> Vec<Operation> {
-    let store = |route, id| {
+    let store = |route, endpoint, id| {
         DIALECTS
-            .operation(route, id, "Stores the raw body")
+            .operation(route, endpoint, id, "Stores the raw body")
             .takes([(OCTETS, bytes())])
             .or_nothing()
             .gives_nothing(200, "It is stored")
@@ -21,15 +23,15 @@ pub(super) fn operations() -> Vec<Operation> {
     });
     vec![
         DIALECTS
-            .operation("get /db/{key}", "getRaw", "The raw value of a key")
+            .operation("get /db/{key}", Raftdb::Get, "getRaw", "The raw value of a key")
             .asks([stale()])
             .gives(200, [(OCTETS, bytes())], "The value")
             .fails([404]),
-        store("post /db/{key}", "storeRaw"),
-        store("put /db/{key}", "putRaw"),
+        store("post /db/{key}", Raftdb::Put, "storeRaw"),
+        store("put /db/{key}", Raftdb::Put, "putRaw"),
         DIALECTS
             .operation(
-                "get /{key}",
+                "get /{key}", Kv1::Get,
                 "getVersioned",
                 "A key with its version. The key is the path with its slash, and none whose first segment is another interface's",
             )
@@ -37,7 +39,7 @@ pub(super) fn operations() -> Vec<Operation> {
             .gives_json(schema("Versioned"), "The key")
             .gives(404, [(TEXT, text()), ("application/problem+json", schema("Problem"))], "There is none"),
         DIALECTS
-            .operation("put /{key}", "putVersioned", "Writes a key if it has the version that is named")
+            .operation("put /{key}", Kv1::Put, "putVersioned", "Writes a key if it has the version that is named")
             .asks([
                 query("val", text(), "The value; the body wins"),
                 query("ver", number(), "The key's version; 0, as when it is left out, for none"),

@@ -3,7 +3,12 @@
 use serde_json::{Value, json};
 use tidelock_core::limits;
 
+use super::super::atomics::Registers;
 use super::super::clients::LISTED_MAX;
+use super::super::cluster::Cluster;
+use super::super::health::Health;
+use super::super::membership::HostVerb;
+use super::super::native::Keys;
 use super::operation::{
     Failures, JSON, OCTETS, Operation, Parameter, TEXT, Tag, base64, flag, header, matching, number_in,
     query, schema, text,
@@ -53,7 +58,7 @@ fn keys() -> Vec<Operation> {
     let version = "The key's version, quoted";
     let remaining = "Milliseconds that the key has left, if it expires";
     vec![
-        KEYS.operation("get /v1/keys/{key}", "getKey", "The value of a key")
+        KEYS.operation("get /v1/keys/{key}", Keys::Get, "getKey", "The value of a key")
             .asks([
                 stale(),
                 header("If-Match", matching(VERSIONS), "412 unless the key has one of these versions"),
@@ -64,7 +69,7 @@ fn keys() -> Vec<Operation> {
             .with_header(200, "Tidelock-TTL-Ms", remaining)
             .gives_nothing(304, "The client has it")
             .fails([404, 412]),
-        KEYS.operation("put /v1/keys/{key}", "putKey", "Writes a key")
+        KEYS.operation("put /v1/keys/{key}", Keys::Put, "putKey", "Writes a key")
             .asks(writes())
             .asks([query(
                 "ttl",
@@ -78,39 +83,55 @@ fn keys() -> Vec<Operation> {
             .gives_nothing(201, "It is new")
             .with_header(201, "ETag", version)
             .fails([412]),
-        KEYS.operation("delete /v1/keys/{key}", "deleteKey", "Deletes a key")
+        KEYS.operation("delete /v1/keys/{key}", Keys::Delete, "deleteKey", "Deletes a key")
             .asks(writes())
             .gives_nothing(204, "It is gone")
             .fails([404, 412]),
-        KEYS.operation("get /v1/keys", "listKeys", "A page of keys, in byte order over all shards")
-            .asks([
-                query("prefix", text(), "Only keys that begin with this"),
-                query("prefix_b64", base64(), "The same, in base64"),
-                query("after", text(), "Only keys behind this one"),
-                query("after_b64", base64(), "The same, in base64"),
-                query("limit", page, "Most items"),
-                query("keys", flag(), "Leave values out"),
-                stale(),
-            ])
-            .gives_json(schema("KeyPage"), "The page, and where the next one begins"),
+        KEYS.operation(
+            "get /v1/keys",
+            Keys::List,
+            "listKeys",
+            "A page of keys, in byte order over all shards",
+        )
+        .asks([
+            query("prefix", text(), "Only keys that begin with this"),
+            query("prefix_b64", base64(), "The same, in base64"),
+            query("after", text(), "Only keys behind this one"),
+            query("after_b64", base64(), "The same, in base64"),
+            query("limit", page, "Most items"),
+            query("keys", flag(), "Leave values out"),
+            stale(),
+        ])
+        .gives_json(schema("KeyPage"), "The page, and where the next one begins"),
     ]
 }
 
 fn registers() -> Vec<Operation> {
     vec![
         REGISTERS
-            .operation("get /v1/atomics/{id}", "getRegister", "A register; 0 if it was never written")
+            .operation(
+                "get /v1/atomics/{id}",
+                Registers::Get,
+                "getRegister",
+                "A register; 0 if it was never written",
+            )
             .asks([stale()])
             .gives_json(schema("Register"), "What it holds")
             .fails([409]),
         REGISTERS
-            .operation("post /v1/atomics/{id}/exchange", "exchangeRegister", "Stores a number")
+            .operation(
+                "post /v1/atomics/{id}/exchange",
+                Registers::Exchange,
+                "exchangeRegister",
+                "Stores a number",
+            )
             .takes_json(schema("ExchangeRequest"))
             .gives_json(schema("Exchange"), "What it held and holds")
             .fails([409]),
         REGISTERS
             .operation(
                 "post /v1/atomics/{id}/compare-exchange",
+                Registers::CompareExchange,
                 "compareExchangeRegister",
                 "Stores a number if the register holds another",
             )
@@ -121,34 +142,64 @@ fn registers() -> Vec<Operation> {
 }
 
 fn cluster() -> Vec<Operation> {
-    let host = |route, id, summary| {
+    let host = |route, endpoint, id, summary| {
         CLUSTER
-            .operation(route, id, summary)
+            .operation(route, endpoint, id, summary)
             .gives(202, [(JSON, schema("WantedOfHost"))], "What is wanted from now on")
             .fails([404, 409])
     };
     let clients = json!({ "type": "integer", "minimum": 1, "maximum": LISTED_MAX });
     vec![
         CLUSTER
-            .operation("get /v1/cluster", "getCluster", "Hosts, shards and replicas as this node sees them")
+            .operation(
+                "get /v1/cluster",
+                Cluster::View,
+                "getCluster",
+                "Hosts, shards and replicas as this node sees them",
+            )
             .gives_json(schema("Cluster"), "From this node's memory, without a quorum"),
-        host("post /v1/cluster/hosts/{node}/add", "addHost", "Lets a host vote in every shard"),
-        host("post /v1/cluster/hosts/{node}/follow", "followHost", "Lets a host follow without a vote"),
-        host("post /v1/cluster/hosts/{node}/drain", "drainHost", "Takes all leaderships from a host"),
-        host("post /v1/cluster/hosts/{node}/undrain", "undrainHost", "Lets a host lead again"),
+        host(
+            "post /v1/cluster/hosts/{node}/add",
+            Cluster::Host(HostVerb::Add),
+            "addHost",
+            "Lets a host vote in every shard",
+        ),
+        host(
+            "post /v1/cluster/hosts/{node}/follow",
+            Cluster::Host(HostVerb::Follow),
+            "followHost",
+            "Lets a host follow without a vote",
+        ),
+        host(
+            "post /v1/cluster/hosts/{node}/drain",
+            Cluster::Host(HostVerb::Drain),
+            "drainHost",
+            "Takes all leaderships from a host",
+        ),
+        host(
+            "post /v1/cluster/hosts/{node}/undrain",
+            Cluster::Host(HostVerb::Undrain),
+            "undrainHost",
+            "Lets a host lead again",
+        ),
         host(
             "post /v1/cluster/hosts/{node}/remove",
+            Cluster::Host(HostVerb::Remove),
             "removeHost",
             "Takes a host out of the cluster for good",
         ),
-        CLUSTER.operation("get /v1/cluster/dump", "dumpRegistry", "The registry, one object a line").gives(
-            200,
-            [("application/jsonl", text())],
-            "A header, hosts, shards and replicas",
-        ),
+        CLUSTER
+            .operation(
+                "get /v1/cluster/dump",
+                Cluster::Dump,
+                "dumpRegistry",
+                "The registry, one object a line",
+            )
+            .gives(200, [("application/jsonl", text())], "A header, hosts, shards and replicas"),
         CLUSTER
             .operation(
                 "get /v1/cluster/shards/{shard}/explain",
+                Cluster::Explain,
                 "explainShard",
                 "What each host is to a shard, and why",
             )
@@ -157,6 +208,7 @@ fn cluster() -> Vec<Operation> {
         CLUSTER
             .operation(
                 "post /v1/cluster/shards/{shard}/tags",
+                Cluster::Tag,
                 "tagShard",
                 "Sets tags of a shard, its policies among them; null takes one away",
             )
@@ -164,24 +216,36 @@ fn cluster() -> Vec<Operation> {
             .gives(202, [(JSON, schema("TaggedShard"))], "They are set")
             .fails([404]),
         CLUSTER
-            .operation("get /v1/cluster/clients", "getClients", "The connections that have taken most")
+            .operation(
+                "get /v1/cluster/clients",
+                Cluster::Clients,
+                "getClients",
+                "The connections that have taken most",
+            )
             .asks([query("limit", clients, "Most connections; 20 if it is not given")])
             .gives_json(schema("Clients"), "Those of the node that answers, the busiest first"),
         CLUSTER
             .operation(
                 "get /v1/cluster/moves",
+                Cluster::Moves,
                 "getMoves",
                 "Which shard holds which slots, and what is on its way",
             )
             .gives_json(schema("Moves"), "As the node that answers knows"),
         CLUSTER
-            .operation("post /v1/cluster/shards", "addShard", "Adds a data shard, which holds no slots")
+            .operation(
+                "post /v1/cluster/shards",
+                Cluster::AddShard,
+                "addShard",
+                "Adds a data shard, which holds no slots",
+            )
             .takes_json(schema("AddShardRequest"))
             .or_nothing()
             .gives(202, [(JSON, schema("TaggedShard"))], "Its number"),
         CLUSTER
             .operation(
                 "delete /v1/cluster/shards/{shard}",
+                Cluster::RemoveShard,
                 "removeShard",
                 "Removes a data shard that owns no slots",
             )
@@ -192,17 +256,28 @@ fn cluster() -> Vec<Operation> {
             )
             .fails([404, 409]),
         CLUSTER
-            .operation("post /v1/cluster/rebalance", "rebalance", "Lets all data shards hold as many slots")
+            .operation(
+                "post /v1/cluster/rebalance",
+                Cluster::Rebalance,
+                "rebalance",
+                "Lets all data shards hold as many slots",
+            )
             .gives(202, [(JSON, schema("Moving"))], "How many moves that takes")
             .fails([409]),
         CLUSTER
-            .operation("post /v1/cluster/shards/{shard}/slots", "moveSlots", "Lets a shard hold these slots")
+            .operation(
+                "post /v1/cluster/shards/{shard}/slots",
+                Cluster::MoveSlots,
+                "moveSlots",
+                "Lets a shard hold these slots",
+            )
             .takes_json(schema("WantedSlots"))
             .gives(202, [(JSON, schema("Moving"))], "How many moves that takes")
             .fails([404, 409]),
         CLUSTER
             .operation(
                 "post /v1/cluster/shards/{shard}/transfer",
+                Cluster::Transfer,
                 "transferShard",
                 "Asks a node to lead a shard",
             )
@@ -211,17 +286,28 @@ fn cluster() -> Vec<Operation> {
         CLUSTER
             .operation(
                 "post /v1/cluster/checkpoint",
+                Cluster::Checkpoint,
                 "checkpoint",
                 "Puts every shard at one place of its log",
             )
             .gives_json(schema("Checkpoints"), "The places, to compare replicas by"),
         CLUSTER
-            .operation("get /v1/backup", "getBackup", "The state of every shard, as one file")
-            .asks([query("stale", flag(), "WorkerRequest nobody: what this node has applied")])
+            .operation(
+                "get /v1/backup",
+                Cluster::Backup,
+                "getBackup",
+                "The state of every shard, as one file",
+            )
+            .asks([query("stale", flag(), "Ask no other node: what this node has applied")])
             .gives(200, [(OCTETS, bytes())], "The file, which says itself whether it is whole")
             .fails([404]),
         CLUSTER
-            .operation("post /v1/restore", "restore", "Puts keys of a backup into a fresh cluster")
+            .operation(
+                "post /v1/restore",
+                Cluster::Restore,
+                "restore",
+                "Puts keys of a backup into a fresh cluster",
+            )
             .asks([
                 query("backup", json!({ "type": "string", "format": "uuid" }), "Names the source").required(),
                 query("revision", number_in(0, REVISION_MAX), "What revisions are lifted to").required(),
@@ -242,28 +328,31 @@ fn cluster() -> Vec<Operation> {
 fn operators() -> Vec<Operation> {
     let report = || [(TEXT, text())];
     vec![
-        OPERATIONS.operation("get /", "welcome", "A short welcome that names the routes").gives(
-            200,
-            report(),
-            "For people",
-        ),
-        OPERATIONS.operation("get /livez", "live", "Whether the process answers").gives(
+        OPERATIONS
+            .operation("get /", Health::Welcome, "welcome", "A short welcome that names the routes")
+            .gives(200, report(), "For people"),
+        OPERATIONS.operation("get /livez", Health::Live, "live", "Whether the process answers").gives(
             200,
             report(),
             "It does",
         ),
         OPERATIONS
-            .operation("get /readyz", "ready", "Whether the node can answer linearizable requests")
+            .operation(
+                "get /readyz",
+                Health::Ready,
+                "ready",
+                "Whether the node can answer linearizable requests",
+            )
             .asks([query("verbose", flag(), "Every check, also those that hold")])
             .gives(200, report(), "It is ready")
             .gives(503, report(), "It is not: the checks that fail"),
-        OPERATIONS.operation("get /metrics", "metrics", "Numbers for Prometheus").gives(
+        OPERATIONS.operation("get /metrics", Health::Metrics, "metrics", "Numbers for Prometheus").gives(
             200,
             [(crate::metrics::OPEN_METRICS_TYPE, text()), (crate::metrics::PROMETHEUS_TEXT_TYPE, text())],
             "OpenMetrics, or the older text format for clients that prefer it or state no preference",
         ),
         OPERATIONS
-            .operation("get /openapi.json", "openapi", "This document")
+            .operation("get /openapi.json", Health::OpenApi, "openapi", "This document")
             .gives_json(json!({ "type": "object" }), "OpenAPI 3.1"),
     ]
 }

@@ -8,7 +8,7 @@ use super::operation::{
     Failures, JSON, Operation, Parameter, Tag, flag, header, matching, number, query, schema, text,
 };
 use super::schemas::{envelope, list, object};
-use crate::http::config::Format;
+use crate::http::config::{Config, Format};
 
 /// Formats in which a namespace can be exported, and those that can be imported.
 const EXPORTED: &[Format] = &[Format::Json, Format::Yaml, Format::Toml];
@@ -25,8 +25,8 @@ pub(super) fn operations() -> Vec<Operation> {
     all
 }
 
-fn operation(route: &'static str, id: &'static str, summary: &'static str) -> Operation {
-    CONFIGURATION.operation(route, id, summary)
+fn operation(route: &'static str, endpoint: Config, id: &'static str, summary: &'static str) -> Operation {
+    CONFIGURATION.operation(route, endpoint, id, summary)
 }
 
 fn limit(default: u64) -> Parameter {
@@ -90,22 +90,34 @@ fn file(formats: &[Format]) -> Vec<(&'static str, Value)> {
 
 fn namespaces() -> Vec<Operation> {
     vec![
-        operation("get /api/namespaces", "listNamespaces", "Names of namespaces, in order")
-            .asks(page(100, "Only names that begin with this"))
-            .gives_json(envelope(list(text())), "The names"),
+        operation(
+            "get /api/namespaces",
+            Config::Namespaces,
+            "listNamespaces",
+            "Names of namespaces, in order",
+        )
+        .asks(page(100, "Only names that begin with this"))
+        .gives_json(envelope(list(text())), "The names"),
         operation(
             "get /api/namespaces/{namespace}",
+            Config::Namespace,
             "getNamespace",
             "Revision, sizes and policy of a namespace",
         )
         .asks([stale()])
         .gives_json(envelope(schema("Namespace")), "What it is")
         .fails([404]),
-        done(operation("post /api/namespaces/{namespace}", "createNamespace", "Makes a namespace"))
-            .asks(terms())
-            .fails([409, 413]),
+        done(operation(
+            "post /api/namespaces/{namespace}",
+            Config::CreateNamespace,
+            "createNamespace",
+            "Makes a namespace",
+        ))
+        .asks(terms())
+        .fails([409, 413]),
         done(operation(
             "delete /api/namespaces/{namespace}",
+            Config::DeleteNamespace,
             "deleteNamespace",
             "Deletes a namespace and its history",
         ))
@@ -118,16 +130,22 @@ fn namespaces() -> Vec<Operation> {
 fn pairs() -> Vec<Operation> {
     let total = || ("total", number());
     vec![
-        operation("get /api/namespaces/{namespace}/pairs", "listPairs", "Pairs of a namespace, by key")
-            .asks(page(10, "Only keys that hold this"))
-            .gives_json(envelope(object(&[("pairs", list(schema("Pair"))), total()], &[])), "A page of them")
-            .fails([404]),
-        operation("get /api/namespaces/{namespace}/pairs/{key}", "getPair", "One pair")
+        operation(
+            "get /api/namespaces/{namespace}/pairs",
+            Config::Pairs,
+            "listPairs",
+            "Pairs of a namespace, by key",
+        )
+        .asks(page(10, "Only keys that hold this"))
+        .gives_json(envelope(object(&[("pairs", list(schema("Pair"))), total()], &[])), "A page of them")
+        .fails([404]),
+        operation("get /api/namespaces/{namespace}/pairs/{key}", Config::Pair, "getPair", "One pair")
             .asks([revision(), stale()])
             .gives_json(envelope(schema("Pair")), "The pair")
             .fails([404]),
         done(operation(
             "post /api/namespaces/{namespace}/pairs/{key}",
+            Config::PutPair,
             "putPair",
             "Creates or replaces a pair",
         ))
@@ -137,6 +155,7 @@ fn pairs() -> Vec<Operation> {
         .fails([404, 409, 413]),
         done(operation(
             "delete /api/namespaces/{namespace}/pairs/{key}",
+            Config::DeletePair,
             "deletePair",
             "Deletes a pair that is not used",
         ))
@@ -149,18 +168,18 @@ fn containers() -> Vec<Operation> {
     let page_of_containers =
         object(&[("containers", list(schema("ListedContainer"))), ("total", number())], &[]);
     vec![
-        operation("get /api/namespaces/{namespace}/containers", "listContainers", "Containers of a namespace, by key")
+        operation("get /api/namespaces/{namespace}/containers", Config::Containers, "listContainers", "Containers of a namespace, by key")
             .asks(page(10, "Only keys that hold this"))
             .gives_json(envelope(page_of_containers), "A page of them")
             .fails([404]),
-        operation("get /api/namespaces/{namespace}/containers/{key}", "getContainer", "A container with its pairs")
+        operation("get /api/namespaces/{namespace}/containers/{key}", Config::Container, "getContainer", "A container with its pairs")
             .asks([revision(), stale(), if_none_match()])
             .gives_json(envelope(schema("Container")), "The container")
             .with_header(200, "ETag", "The checksum, quoted")
             .gives_nothing(304, "The client has it")
             .fails([404]),
         done(operation(
-            "post /api/namespaces/{namespace}/containers/{key}",
+            "post /api/namespaces/{namespace}/containers/{key}", Config::PutContainer,
             "putContainer",
             "Creates or replaces a container",
         ))
@@ -169,14 +188,14 @@ fn containers() -> Vec<Operation> {
         .takes_json(schema("ContainerContent"))
         .fails([404, 409, 413]),
         done(operation(
-            "delete /api/namespaces/{namespace}/containers/{key}",
+            "delete /api/namespaces/{namespace}/containers/{key}", Config::DeleteContainer,
             "deleteContainer",
             "Deletes a container",
         ))
         .asks(terms())
         .fails([404, 409]),
         operation(
-            "get /api/namespaces/{namespace}/containers/{key}/dl",
+            "get /api/namespaces/{namespace}/containers/{key}/dl", Config::DownloadContainer,
             "downloadContainer",
             "What a container resolves to, as a file",
         )
@@ -185,7 +204,7 @@ fn containers() -> Vec<Operation> {
         .gives_nothing(304, "The client has it")
         .fails([404]),
         done(operation(
-            "post /api/namespaces/{namespace}/containers/{key}/import",
+            "post /api/namespaces/{namespace}/containers/{key}/import", Config::ImportContainer,
             "importContainer",
             "Makes a container resolve to a document",
         ))
@@ -194,7 +213,7 @@ fn containers() -> Vec<Operation> {
         .takes(file(READ))
         .fails([404, 409, 413]),
         operation(
-            "get /api/namespaces/{namespace}/containers/{key}/watch",
+            "get /api/namespaces/{namespace}/containers/{key}/watch", Config::WatchContainer,
             "watchContainer",
             "What a container resolves to, whenever that changes",
         )
@@ -213,8 +232,8 @@ fn containers() -> Vec<Operation> {
 }
 
 fn changes_of_many() -> Vec<Operation> {
-    let rollback = |route, id, summary| {
-        done(operation(route, id, summary))
+    let rollback = |route, endpoint, id, summary| {
+        done(operation(route, endpoint, id, summary))
             .asks(terms())
             .takes_json(schema("RollbackRequest"))
             .fails([404, 409, 413])
@@ -222,6 +241,7 @@ fn changes_of_many() -> Vec<Operation> {
     vec![
         done(operation(
             "post /api/namespaces/{namespace}/publish",
+            Config::Publish,
             "publish",
             "Many changes as one revision, or none",
         ))
@@ -231,25 +251,34 @@ fn changes_of_many() -> Vec<Operation> {
         .fails([404, 409, 413]),
         rollback(
             "post /api/namespaces/{namespace}/rollback",
+            Config::RollBack,
             "rollBackNamespace",
             "Brings the content as of a revision back",
         ),
         rollback(
             "post /api/namespaces/{namespace}/pairs/{key}/rollback",
+            Config::RollBackPair,
             "rollBackPair",
             "Brings one pair as of a revision back",
         ),
         rollback(
             "post /api/namespaces/{namespace}/containers/{key}/rollback",
+            Config::RollBackContainer,
             "rollBackContainer",
             "Brings one container as of a revision back",
         ),
-        done(operation("post /api/namespaces/{namespace}/policy", "setPolicy", "How much history is kept"))
-            .asks(terms())
-            .takes_json(schema("PolicyRequest"))
-            .fails([404, 409]),
+        done(operation(
+            "post /api/namespaces/{namespace}/policy",
+            Config::SetPolicy,
+            "setPolicy",
+            "How much history is kept",
+        ))
+        .asks(terms())
+        .takes_json(schema("PolicyRequest"))
+        .fails([404, 409]),
         operation(
             "get /api/namespaces/{namespace}/export",
+            Config::Export,
             "exportNamespace",
             "A whole namespace as one file",
         )
@@ -258,6 +287,7 @@ fn changes_of_many() -> Vec<Operation> {
         .fails([404]),
         done(operation(
             "post /api/namespaces/{namespace}/import",
+            Config::Import,
             "importNamespace",
             "A whole namespace from a file",
         ))
@@ -269,8 +299,8 @@ fn changes_of_many() -> Vec<Operation> {
 }
 
 fn histories() -> Vec<Operation> {
-    let history = |route, id, summary| {
-        operation(route, id, summary)
+    let history = |route, endpoint, id, summary| {
+        operation(route, endpoint, id, summary)
             .asks([limit(10), query("before", number(), "Only revisions in front of this one")])
             .asks([query("content", flag(), "Also what was and what became"), stale()])
             .gives_json(envelope(schema("History")), "Revisions, the newest first")
@@ -284,15 +314,27 @@ fn histories() -> Vec<Operation> {
         ]
     };
     vec![
-        history("get /api/namespaces/{namespace}/history", "namespaceHistory", "Revisions of a namespace"),
-        history("get /api/namespaces/{namespace}/pairs/{key}/history", "pairHistory", "Revisions of a pair"),
+        history(
+            "get /api/namespaces/{namespace}/history",
+            Config::History,
+            "namespaceHistory",
+            "Revisions of a namespace",
+        ),
+        history(
+            "get /api/namespaces/{namespace}/pairs/{key}/history",
+            Config::PairHistory,
+            "pairHistory",
+            "Revisions of a pair",
+        ),
         history(
             "get /api/namespaces/{namespace}/containers/{key}/history",
+            Config::ContainerHistory,
             "containerHistory",
             "Revisions of a container",
         ),
         operation(
             "get /api/namespaces/{namespace}/diff",
+            Config::Diff,
             "diffNamespace",
             "Pairs and containers that differ",
         )
@@ -301,6 +343,7 @@ fn histories() -> Vec<Operation> {
         .fails([404]),
         operation(
             "get /api/namespaces/{namespace}/containers/{key}/diff",
+            Config::ContainerDiff,
             "diffContainer",
             "What differs in what a container resolves to",
         )

@@ -1,4 +1,5 @@
-//! One operation of the document: a method of a path, its parameters and its answers.
+//! One operation of the interface: a method of a path, the endpoint that serves it, its parameters
+//! and its answers.
 //!
 //! Owns the vocabulary of the tables, so that a row takes a few lines. Answers that any request may
 //! get (too long, too late, no leader) are under `default`; those of the operation are under their
@@ -6,6 +7,8 @@
 
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
+
+use super::super::route::Endpoint;
 
 /// The media type of most bodies.
 pub(super) const JSON: &str = "application/json";
@@ -30,7 +33,7 @@ pub(super) fn base64() -> Value {
 
 /// A query parameter or a header.
 #[derive(Clone, Debug)]
-pub(super) struct Parameter {
+pub(in crate::http) struct Parameter {
     name: &'static str,
     place: &'static str,
     is_required: bool,
@@ -78,11 +81,11 @@ pub(super) fn matching(pattern: &str) -> Value {
 
 /// An integer that is not negative. Generators assume 32 bits for a format that they do not know,
 /// such as uint64.
-pub(super) fn number() -> Value {
+pub(in crate::http) fn number() -> Value {
     json!({ "type": "integer", "format": "int64", "minimum": 0 })
 }
 
-pub(super) fn number_in(min: u64, max: u64) -> Value {
+pub(in crate::http) fn number_in(min: u64, max: u64) -> Value {
     json!({ "type": "integer", "format": "int64", "minimum": min, "maximum": max })
 }
 
@@ -98,9 +101,10 @@ pub(super) fn schema(name: &str) -> Value {
 
 /// One row of a table.
 #[derive(Clone, Debug)]
-pub(super) struct Operation {
+pub(in crate::http) struct Operation {
     pub path: &'static str,
     pub method: &'static str,
+    pub endpoint: Endpoint,
     id: &'static str,
     tag: &'static str,
     summary: &'static str,
@@ -116,11 +120,18 @@ pub(super) struct Tag(pub &'static str, pub Failures);
 
 impl Tag {
     /// `route` is a method and a path: `get /v1/keys`.
-    pub fn operation(self, route: &'static str, id: &'static str, summary: &'static str) -> Operation {
+    pub fn operation(
+        self,
+        route: &'static str,
+        endpoint: impl Into<Endpoint>,
+        id: &'static str,
+        summary: &'static str,
+    ) -> Operation {
         let (method, path) = route.split_once(' ').expect("invariant: a route is a method and a path");
         Operation {
             path,
             method,
+            endpoint: endpoint.into(),
             id,
             tag: self.0,
             summary,
@@ -133,6 +144,12 @@ impl Tag {
 }
 
 impl Operation {
+    /// Names of the parameters of the query.
+    pub fn query(&self) -> impl Iterator<Item = &'static str> {
+        let of_query = |parameter: &&Parameter| parameter.place == "query";
+        self.parameters.iter().filter(of_query).map(|parameter| parameter.name)
+    }
+
     pub fn asks(mut self, parameters: impl IntoIterator<Item = Parameter>) -> Operation {
         self.parameters.extend(parameters);
         self
