@@ -1,9 +1,9 @@
 //! Finds the endpoint of a request by the tables of [`operations`](super::operations).
 //!
-//! Owns how a path matches: it reads the raw path and decodes nothing. `{key}` and `{id}` outside of
-//! `/api` are the rest of the path, byte for byte, slashes included; every other parameter is one
-//! segment that is not empty. Any path at the root is a key of the kv1 dialect, except paths whose
-//! first segment belongs to another interface or is reserved for a future one.
+//! Owns how a path matches: it reads the raw path and decodes nothing. `{key}` and `{id}` outside
+//! of `/api` are the rest of the path, byte for byte, slashes included; every other parameter is
+//! one segment. Any path at the root is a key of the kv1 dialect, except paths whose first segment
+//! belongs to another interface or is reserved for a future one.
 
 use std::sync::LazyLock;
 
@@ -101,8 +101,8 @@ impl<'a> Route<'a> {
         let routes = &*ROUTES;
         let method = if *method == Method::HEAD { &Method::GET } else { method };
         let mut search = Search { method, others: Vec::new(), dialect: None };
-        let below =
-            path.strip_prefix('/').and_then(|rest| search.below(&routes.tree, rest, Arguments::default()));
+        let start = (0, Arguments::default());
+        let below = path.strip_prefix('/').and_then(|rest| search.below(&routes.tree, rest, start));
         let found = match below {
             None if !is_reserved(path.as_bytes()) => search.among(&routes.root_keys, [path, ""]),
             found => found,
@@ -127,37 +127,36 @@ struct Search<'m> {
 }
 
 impl Search<'_> {
+    /// Searches the paths that continue with `rest` below `node`, behind `count` parameters.
     fn below<'a>(
         &mut self,
         node: &'static Node,
         rest: &'a str,
-        arguments: Arguments<'a>,
+        (count, arguments): (usize, Arguments<'a>),
     ) -> Option<Route<'a>> {
         let (segment, tail) = match rest.split_once('/') {
             Some((segment, tail)) => (segment, Some(tail)),
             None => (rest, None),
         };
-        let literal = node.literals.iter().find(|(literal, _)| *literal == segment).map(|(_, child)| child);
-        let parameter = node.segment.as_deref().filter(|_| !segment.is_empty());
-        let with = |value| match arguments {
-            ["", _] => [value, ""],
-            [first, _] => [first, value],
+        let with = |value| {
+            let mut arguments = arguments;
+            arguments[count] = value;
+            (count + 1, arguments)
         };
-        for (child, arguments) in
-            [literal.map(|child| (child, arguments)), parameter.map(|child| (child, with(segment)))]
-                .into_iter()
-                .flatten()
-        {
+        let literal = node.literals.iter().find(|(literal, _)| *literal == segment);
+        let literal = literal.map(|(_, child)| (child, (count, arguments)));
+        let parameter = node.segment.as_deref().map(|child| (child, with(segment)));
+        for (child, position) in [literal, parameter].into_iter().flatten() {
             let found = match tail {
-                Some(tail) => self.below(child, tail, arguments),
-                None => self.among(&child.rows, arguments),
+                Some(tail) => self.below(child, tail, position),
+                None => self.among(&child.rows, position.1),
             };
             if found.is_some() {
                 return found;
             }
         }
         let mut ends = node.rest.iter();
-        ends.find_map(|(end, rows)| self.among(rows, with(rest.strip_suffix(end)?)))
+        ends.find_map(|(end, rows)| self.among(rows, with(rest.strip_suffix(end)?).1))
     }
 
     fn among<'a>(&mut self, rows: &'static [Row], arguments: Arguments<'a>) -> Option<Route<'a>> {
@@ -321,8 +320,6 @@ mod tests {
             "/v1/",
             "/v1/atomics",
             "/v1/cluster/",
-            "/v1/cluster/shards/",
-            "/v1/cluster/shards//explain",
             "/v1/cluster/shards/2/add",
             "/v1/cluster/hosts/4",
             "/v1/cluster/hosts/4/add/",
@@ -353,6 +350,7 @@ mod tests {
         let history = Endpoint::from(Config::PairHistory);
         let path = "/api/namespaces/n%73/pairs/a%2Fb/history";
         assert_eq!(found(&Method::GET, path), Ok((history, ["n%73", "a%2Fb"])));
+        assert_eq!(found(&Method::GET, "/api/namespaces//pairs/a/history"), Ok((history, ["", "a"])));
         for (method, path, allow) in [
             (Method::GET, "/v1/cluster/hosts/4/drain", "POST"),
             (Method::POST, "/v1/keys/a", "GET, HEAD, PUT, DELETE"),
@@ -361,6 +359,7 @@ mod tests {
             (Method::DELETE, "/db/a", "GET, HEAD, POST, PUT"),
             (Method::DELETE, "/a", "GET, HEAD, PUT"),
             (Method::GET, "/v1/cluster/shards/2", "DELETE"),
+            (Method::GET, "/v1/cluster/shards/", "DELETE"),
             (Method::PUT, "/api/namespaces/ns", "GET, HEAD, POST, DELETE"),
         ] {
             let missing = found(&method, path);

@@ -1,8 +1,8 @@
 //! All operations of the HTTP interface, one row each.
 //!
-//! Owns what there is: paths, methods, parameters, bodies and answers. `route` finds the endpoint of a
-//! request by these tables, and `openapi` shows them as a document; tests check every answer in the
-//! golden scripts against them.
+//! Owns what there is: paths, methods, parameters, bodies and answers. `route` finds the endpoint
+//! of a request by these tables, and `openapi` shows them as a document; tests check every answer
+//! in the golden scripts against them.
 
 mod config;
 mod dialects;
