@@ -5,40 +5,35 @@
 //! saves resolving, encoding and hashing.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::header::HeaderValue;
+use quick_cache::unsync::Cache;
+use quick_cache::{Equivalent, Weighter};
 use tidelock_core::command::config::{Found, Name};
 
 use super::show::{Show, hex};
 
-/// Most bytes of cached answers of all workers together. When they exceed it, all are dropped: what
-/// is in use is soon cached again.
-const BYTES_MAX: usize = 64 << 20;
+/// Most bytes of cached answers of all workers together. Beyond it, answers that were not used
+/// lately make room.
+const BYTES_MAX: u64 = 64 << 20;
 
 /// Bytes of an entry besides its answer.
-const ENTRY_BYTES: usize = 256;
+const ENTRY_BYTES: u64 = 256;
+
+/// Bytes of a typical entry, by which the cache sizes its tables.
+const TYPICAL_BYTES: u64 = 4 << 10;
 
 /// Encoded answers of one worker, by namespace and container.
 #[derive(Debug)]
-pub struct Documents {
-    kept: RefCell<CachedDocument>,
-    bytes_max: usize,
-}
+pub struct Documents(RefCell<Cache<(Name, Arc<str>), Rc<Document>, ByteSize>>);
 
 impl Default for Documents {
     fn default() -> Documents {
         Documents::for_one_of(1)
     }
-}
-
-#[derive(Debug, Default)]
-struct CachedDocument {
-    bytes: usize,
-    documents: HashMap<Name, HashMap<Arc<str>, Rc<Document>>>,
 }
 
 #[derive(Debug)]
@@ -51,15 +46,36 @@ pub(super) struct Document {
     pub etag: HeaderValue,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct ByteSize;
+
+impl Weighter<(Name, Arc<str>), Rc<Document>> for ByteSize {
+    fn weight(&self, _: &(Name, Arc<str>), document: &Rc<Document>) -> u64 {
+        document.body.len() as u64 + ENTRY_BYTES
+    }
+}
+
+/// A key of the cache, borrowed.
+#[derive(Hash)]
+struct Borrowed<'a>(&'a Name, &'a str);
+
+impl Equivalent<(Name, Arc<str>)> for Borrowed<'_> {
+    fn equivalent(&self, (namespace, key): &(Name, Arc<str>)) -> bool {
+        (self.0, self.1) == (namespace, key)
+    }
+}
+
 impl Documents {
     /// The cache of one of `workers` workers.
     pub(crate) fn for_one_of(workers: usize) -> Documents {
-        Documents { kept: RefCell::default(), bytes_max: BYTES_MAX / workers }
+        let bytes_max = BYTES_MAX / workers as u64;
+        let entries = (bytes_max / TYPICAL_BYTES) as usize;
+        Documents(RefCell::new(Cache::with_weighter(entries, bytes_max, ByteSize)))
     }
 
     /// The cached answer for a container, which may be out of date.
     pub(super) fn get(&self, namespace: &Name, key: &str) -> Option<Rc<Document>> {
-        self.kept.borrow().documents.get(namespace)?.get(key).cloned()
+        self.0.borrow().get(&Borrowed(namespace, key)).cloned()
     }
 
     /// Encodes the answer and caches it.
@@ -69,28 +85,13 @@ impl Documents {
         let body = Bytes::from(show.finish());
         let etag = etag(&found.container.checksum);
         let document = Rc::new(Document { touched: found.container.touched, body, etag });
-        let bytes = document.body.len() + ENTRY_BYTES;
-        let mut kept = self.kept.borrow_mut();
-        if kept.bytes + bytes > self.bytes_max {
-            *kept = CachedDocument::default();
-        }
-        kept.bytes += bytes;
-        let of_namespace = kept.documents.entry(namespace.clone()).or_default();
-        if let Some(old) = of_namespace.insert(key.clone(), document.clone()) {
-            kept.bytes -= old.body.len() + ENTRY_BYTES;
-        }
+        self.0.borrow_mut().insert((namespace.clone(), key.clone()), document.clone());
         document
     }
 
     /// Drops a container that no longer exists.
     pub(super) fn forget(&self, namespace: &Name, key: &str) {
-        let mut kept = self.kept.borrow_mut();
-        let Some(of_namespace) = kept.documents.get_mut(namespace) else { return };
-        let old = of_namespace.remove(key);
-        if of_namespace.is_empty() {
-            kept.documents.remove(namespace);
-        }
-        kept.bytes -= old.map_or(0, |old| old.body.len() + ENTRY_BYTES);
+        self.0.borrow_mut().remove(&Borrowed(namespace, key));
     }
 }
 
@@ -121,24 +122,15 @@ mod tests {
         let found = Found { revision: 1, container: Arc::new(container), pairs: BTreeMap::new() };
         let documents = Documents::default();
         let name = Name::new("ns").unwrap();
+        documents.make(&name, &"used".into(), &found);
         for number in 0..200_000 {
             documents.make(&name, &format!("{number}").into(), &found);
-            assert!(documents.kept.borrow().bytes <= BYTES_MAX);
+            assert!(documents.0.borrow().weight() <= BYTES_MAX);
+            assert!(documents.get(&name, "used").is_some(), "what is in use stays");
         }
-        documents.make(&name, &"last".into(), &found);
-        documents.make(&name, &"last".into(), &found);
-        assert_eq!(documents.get(&name, "last").unwrap().touched, 1);
-        let counted = |documents: &Documents| {
-            let kept = documents.kept.borrow();
-            let sizes =
-                kept.documents.values().flat_map(HashMap::values).map(|held| held.body.len() + ENTRY_BYTES);
-            (kept.bytes, sizes.sum::<usize>())
-        };
-        let (bytes, sum) = counted(&documents);
-        assert_eq!(bytes, sum);
-        documents.forget(&name, "last");
-        assert!(documents.get(&name, "last").is_none());
-        let (bytes, sum) = counted(&documents);
-        assert_eq!(bytes, sum);
+        documents.make(&name, &"used".into(), &found);
+        assert_eq!(documents.get(&name, "used").unwrap().touched, 1);
+        documents.forget(&name, "used");
+        assert!(documents.get(&name, "used").is_none());
     }
 }

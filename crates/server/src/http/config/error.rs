@@ -59,6 +59,11 @@ impl ApiError {
         Problem::mismatched_reply().into()
     }
 
+    /// Whether the namespace, or what it should contain, does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.status == StatusCode::NOT_FOUND
+    }
+
     pub fn is_revision_mismatch(&self) -> bool {
         self.errcode == 40903
     }

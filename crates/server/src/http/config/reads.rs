@@ -139,7 +139,9 @@ pub(super) async fn container<S: Store>(
         }
         (Ok(_), _) => return Err(ApiError::mismatched_reply()),
         (Err(error), _) => {
-            documents.forget(&namespace, &key);
+            if error.is_not_found() {
+                documents.forget(&namespace, &key);
+            }
             return Err(error);
         }
     };
