@@ -9,14 +9,11 @@ use std::io::{self, IsTerminal, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
 
-use ureq::http::{HeaderName, Method, header};
+use tidelock_client::http::{HeaderName, Method, header};
+use tidelock_client::{Call, CliError, Client, keys, output};
 
 use crate::args::{DelArgs, GetArgs, KvArgs, KvCommand, ListArgs, Output, PutArgs};
-use crate::client::{Call, Client};
-use crate::error::CliError;
 use crate::item::{Item, Page};
-use crate::keys;
-use crate::output;
 
 /// The largest value that is read from a file or a pipe: a node's limit of a request body. A node
 /// refuses values over its lower limit of values and names that.
@@ -222,7 +219,7 @@ fn preview(value: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::KeyArg;
+    use tidelock_client::keys::KeyArg;
 
     #[test]
     fn on_a_terminal_the_end_of_a_value_is_visible() {

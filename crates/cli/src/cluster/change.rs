@@ -7,14 +7,12 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
+use tidelock_client::{Answer, Call, CliError, Client, output};
 
 use super::goal::Goal;
 use super::retry;
 use super::watch::{self, Line, Watch};
 use crate::args::{ClientArgs, Output, WaitArgs};
-use crate::client::{Answer, Call, Client};
-use crate::error::CliError;
-use crate::output;
 
 /// A leader abandons a transfer after an election timeout, so the request is repeated at this
 /// interval: a few default election timeouts.

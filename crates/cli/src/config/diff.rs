@@ -9,11 +9,10 @@ use std::io;
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 use similar::TextDiff;
+use tidelock_client::{CliError, output};
 
 use super::{Session, Target};
 use crate::args::{DiffArgs, Output};
-use crate::error::CliError;
-use crate::output;
 
 /// Lines shown around a difference.
 const CONTEXT_LINES: usize = 3;

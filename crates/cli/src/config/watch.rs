@@ -7,12 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
+use tidelock_client::{Call, CliError, output};
 
 use super::{Session, Target, diff};
 use crate::args::{Output, WatchArgs};
-use crate::client::Call;
-use crate::error::CliError;
-use crate::output;
 
 /// Longest wait of a poll: half of the time that a node has to answer.
 const WAIT_MAX: Duration = Duration::from_secs(60);

@@ -8,11 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+use tidelock_client::{Call, CliError, Client};
 use tidelock_core::slots;
 use tidelock_core::slots::slot_set::{NoSlots, SlotSet};
-
-use crate::client::{Call, Client};
-use crate::error::CliError;
 
 /// Interval between requests.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
@@ -55,7 +53,7 @@ struct Share {
 
 /// The addresses of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct NodeAddresses {
+pub(crate) struct NodeAddresses {
     /// Its number.
     pub node: u64,
     /// `host:port` for HTTP.
@@ -66,7 +64,7 @@ pub(super) struct NodeAddresses {
 
 /// The nodes, and the leader of each slot.
 #[derive(Clone, Debug)]
-pub(super) struct Routes {
+pub(crate) struct Routes {
     /// The nodes, by number.
     pub nodes: Vec<NodeAddresses>,
     /// The leaders, indexed by slot.

@@ -39,6 +39,8 @@ mod stamp;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidelock_client::{CliError, Client, NodeUrl};
+
 pub use self::args::BenchArgs;
 use self::args::{BenchCommand, Distribution, Freshness, HttpBenchArgs, KvBenchArgs, LoadArgs, MixArgs, Via};
 use self::http::{FixedProtocol, KeyProtocol};
@@ -50,8 +52,6 @@ use self::protocol::Protocol;
 use self::report::{Report, Setting};
 use self::resp::RespProtocol;
 use self::routes::Routes;
-use crate::client::{Client, NodeUrl};
-use crate::error::CliError;
 
 /// Default duration of the measurement.
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);

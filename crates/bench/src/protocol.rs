@@ -9,7 +9,7 @@ use std::time::Instant;
 
 /// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// Changes nothing.
     Read,
     /// Stores a value.
@@ -18,7 +18,7 @@ pub(super) enum Kind {
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Operation {
+pub(crate) struct Operation {
     /// Its kind.
     pub kind: Kind,
     /// Index of its key.
@@ -29,7 +29,7 @@ pub(super) struct Operation {
 
 /// A request that has been sent, or is about to be.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ticket {
+pub(crate) struct Ticket {
     /// The request.
     pub operation: Operation,
     /// When it was due, or when it was sent in a closed loop: latency counts from here.
@@ -42,7 +42,7 @@ pub(super) struct Ticket {
 
 /// A server's answer, independent of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer<'a> {
+pub(crate) enum Answer<'a> {
     /// A read's value.
     Value {
         /// Its version, where the protocol shows one.
@@ -63,7 +63,7 @@ pub(super) enum Answer<'a> {
 
 /// The kind of an answer as its protocol names it: an HTTP status, or the first word of a reply.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Status {
+pub(crate) enum Status {
     /// An HTTP status.
     Http(u16),
     /// The first word of a RESP reply.
@@ -81,7 +81,7 @@ impl fmt::Display for Status {
 
 /// One decoded answer from the front of the input.
 #[derive(Debug)]
-pub(super) struct Decoded<'a> {
+pub(crate) struct Decoded<'a> {
     /// Its length in bytes.
     pub bytes: usize,
     /// Number of content bytes in it.
@@ -95,7 +95,7 @@ pub(super) struct Decoded<'a> {
 }
 
 /// The protocol of one connection. Answers are in the order of requests.
-pub(super) trait Protocol {
+pub(crate) trait Protocol {
     /// The bytes to send before the first request; [`Protocol::decode`] never sees the answers to
     /// them.
     fn greet(&mut self, _out: &mut Vec<u8>) {}
@@ -115,7 +115,7 @@ pub(super) trait Protocol {
 }
 
 /// The work of one connection: its requests, and the checks of their answers.
-pub(super) trait Work {
+pub(crate) trait Work {
     /// A batch of requests begins; `idle` says that none is in flight.
     fn begin(&mut self, idle: bool);
 

@@ -5,12 +5,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::args::{Distribution, MixArgs, Via};
-use super::keys::{Chooser, KeySpace};
-use super::ledger::Ledger;
-use super::protocol::{Answer, Kind, Operation, Ticket, Work};
-use super::routes::Routes;
-use crate::error::CliError;
+use tidelock_client::CliError;
+
+use crate::args::{Distribution, MixArgs, Via};
+use crate::keys::{Chooser, KeySpace};
+use crate::ledger::Ledger;
+use crate::protocol::{Answer, Kind, Operation, Ticket, Work};
+use crate::routes::Routes;
 
 /// How often a key of another node is drawn before the next key of this node is taken instead.
 const DRAWS_MAX: usize = 64;
@@ -23,7 +24,7 @@ const ELSEWHERE: u8 = u8::MAX - 1;
 
 /// The assignment of connections and keys to nodes.
 #[derive(Clone, Debug)]
-pub(super) struct Targets {
+pub(crate) struct Targets {
     /// `host:port` of every node that gets requests.
     pub addresses: Vec<String>,
     /// For each key the index of the node that leads it; `None` if any node is asked for any key.
@@ -84,7 +85,7 @@ fn suits(leader: u8, node: usize, wants_leader: bool) -> bool {
 }
 
 /// The work of one connection.
-pub(super) struct KeyWork {
+pub(crate) struct KeyWork {
     ledger: Arc<Ledger>,
     chooser: Chooser,
     targets: Targets,
@@ -160,7 +161,7 @@ impl Work for KeyWork {
 }
 
 /// Requests the same URL repeatedly.
-pub(super) struct FixedWork {
+pub(crate) struct FixedWork {
     /// The expected answer, if it is known.
     pub expected: Option<Arc<[u8]>>,
 }
@@ -190,10 +191,10 @@ impl Work for FixedWork {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ledger::{LedgerPlan, Marks};
-    use super::super::routes::NodeAddresses;
     use super::*;
-    use crate::bench::args::mix;
+    use crate::args::mix;
+    use crate::ledger::{LedgerPlan, Marks};
+    use crate::routes::NodeAddresses;
 
     /// Three nodes; the second leads everything.
     fn routed(line: &str) -> (MixArgs, Arc<KeySpace>, Targets) {

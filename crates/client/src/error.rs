@@ -3,10 +3,9 @@
 //! Owns every failure that a user of the binary can see. The message says what to do if that is
 //! known. A failure of unknown outcome says so, because a script must not simply repeat it.
 
+use std::error::Error;
 use std::io;
 use std::process::ExitCode;
-
-use tidelock_core::storage::backup::BackupError;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -58,23 +57,20 @@ pub enum CliError {
         /// The system's error.
         source: io::Error,
     },
-    /// A damaged backup.
+    /// A damaged file.
     #[error("{file}: {source}")]
-    Backup {
-        /// Its source.
+    Damaged {
+        /// Its name, or the node that sent it.
         file: String,
         /// What is wrong with it.
-        source: BackupError,
+        source: Box<dyn Error + Send + Sync>,
     },
     /// The reader of the output closed the pipe (`tidelock kv list | head`). This is not reported.
     #[error("the reader of the output went away")]
     OutputClosed,
-    /// The node could not start or had to stop.
+    /// The node or the local cluster that this process runs could not start, or had to stop.
     #[error("{0}")]
-    Node(String),
-    /// The local cluster could not start or had to stop.
-    #[error("{0}")]
-    Dev(String),
+    Stopped(String),
 }
 
 impl CliError {

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::io::Write;
 use std::sync::Arc;
 
-use super::keys::KeySpace;
-use super::protocol::{Answer, Decoded, Kind, Operation, Protocol, Status};
-use super::stamp::Stamp;
+use crate::keys::KeySpace;
+use crate::protocol::{Answer, Decoded, Kind, Operation, Protocol, Status};
+use crate::stamp::Stamp;
 
 /// The longest bulk string of Redis.
 const BULK_BYTES_MAX: i64 = 512 << 20;
@@ -16,7 +16,7 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// The protocol of one connection.
 #[derive(Clone, Debug)]
-pub(super) struct RespProtocol {
+pub(crate) struct RespProtocol {
     keys: Arc<KeySpace>,
     value_bytes: usize,
     run: u32,
@@ -133,7 +133,7 @@ fn line(input: &[u8]) -> Result<Option<Line<'_>>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::args::mix;
+    use crate::args::mix;
 
     fn protocol(stale: bool) -> RespProtocol {
         let mix = mix("--key-size 4 --keys 10 --key-prefix k:");

@@ -6,14 +6,14 @@
 
 use std::sync::Arc;
 
-use ureq::http::uri::PathAndQuery;
-use ureq::http::{Method, Uri};
+use tidelock_client::http::uri::PathAndQuery;
+use tidelock_client::http::{Method, Uri};
+use tidelock_client::keys;
 
-use super::args::HttpBenchArgs;
-use super::keys::KeySpace;
-use super::protocol::{Answer, Decoded, Kind, Operation, Protocol, Status};
-use super::stamp::Stamp;
-use crate::keys;
+use crate::args::HttpBenchArgs;
+use crate::keys::KeySpace;
+use crate::protocol::{Answer, Decoded, Kind, Operation, Protocol, Status};
+use crate::stamp::Stamp;
 
 /// Most headers of an answer; the measured servers send fewer.
 const HEADERS_MAX: usize = 64;
@@ -23,7 +23,7 @@ const CONTENT_BYTES_MAX: usize = 64 << 20;
 
 /// Keys of the native interface.
 #[derive(Clone, Debug)]
-pub(super) struct KeyProtocol {
+pub(crate) struct KeyProtocol {
     pub keys: Arc<KeySpace>,
     pub value_bytes: usize,
     pub run: u32,
@@ -93,7 +93,7 @@ impl Protocol for KeyProtocol {
 
 /// The protocol for one constant request.
 #[derive(Clone, Debug)]
-pub(super) struct FixedProtocol {
+pub(crate) struct FixedProtocol {
     /// The bytes of the request.
     pub request: Vec<u8>,
     /// Whether answers have no content whatever their headers say.
@@ -117,7 +117,7 @@ impl Protocol for FixedProtocol {
 
 /// A request of `bench http`, ready to be sent.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(crate) struct Request {
     /// `host:port`.
     pub address: String,
     /// The bytes of the request.
@@ -154,7 +154,7 @@ impl Request {
 
 /// A parsed answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Message<'a> {
+pub(crate) struct Message<'a> {
     /// Its length in bytes.
     pub bytes: usize,
     /// Its status.
@@ -252,7 +252,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::bench::args::mix;
+    use crate::args::mix;
 
     fn protocol(prefix: &str, stale: bool) -> KeyProtocol {
         let mix = mix(&format!("--key-size 10 --keys 10 --key-prefix {prefix}"));

@@ -17,18 +17,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+use tidelock_client::{CliError, Client, NodeUrl, Output, output};
 
-use super::args::AtomicBenchArgs;
-use super::http::Message;
-use super::load::Outcome;
-use super::protocol::{Kind, Status};
-use super::record::Record;
-use super::report::{Report, Setting};
-use super::routes::Routes;
-use crate::client::{Client, NodeUrl};
-use crate::error::CliError;
-use crate::output;
-use crate::output::Output;
+use crate::args::AtomicBenchArgs;
+use crate::http::Message;
+use crate::load::Outcome;
+use crate::protocol::{Kind, Status};
+use crate::record::Record;
+use crate::report::{Report, Setting};
+use crate::routes::Routes;
 
 /// Interval between output lines, and between polls of the leaders.
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
@@ -90,7 +87,7 @@ struct Shared {
 }
 
 /// Runs until its time is over, or without end.
-pub(super) fn run(args: &AtomicBenchArgs) -> Result<(), CliError> {
+pub(crate) fn run(args: &AtomicBenchArgs) -> Result<(), CliError> {
     let format = if args.json { Output::Json } else { args.output };
     let duration = args.duration_s.or((format == Output::Json).then_some(JSON_DURATION));
     let timeout = Duration::from_millis(args.timeout_ms);

@@ -1,5 +1,5 @@
-//! The HTTP client of `kv`, `cluster` and `backup`: sends one request to the given nodes in order,
-//! until one answers.
+//! The HTTP client of all commands: sends one request to the given nodes in order, until one
+//! answers.
 //!
 //! Owns the decision when another node may be asked. It guarantees that a write is never sent
 //! twice, unless repeating it has no effect. It knows neither the meaning of requests nor of
@@ -256,7 +256,7 @@ impl Client {
 
 impl Client {
     /// An answer of any size, from the first node that gives one: the node, and the bytes as they
-    /// arrive. Waits up to [`DOWNLOAD_HEAD_TIMEOUT`] for the answer to begin, and without limit
+    /// arrive. Waits up to `DOWNLOAD_HEAD_TIMEOUT` for the answer to begin, and without limit
     /// afterwards.
     pub fn download(&self, target: &str) -> Result<(String, impl Read + Send + use<>), CliError> {
         let mut body = None;

@@ -19,10 +19,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-use super::load::Shared;
-use super::pace::{Alarm, Schedule};
-use super::protocol::{Answer, Decoded, Protocol, Ticket, Work};
-use super::record::Record;
+use crate::pace::{Alarm, PassState, Schedule};
+use crate::protocol::{Answer, Decoded, Protocol, Ticket, Work};
+use crate::record::Record;
 
 /// Size of a read, in bytes: hundreds of small answers.
 const READ_BYTES: usize = 64 << 10;
@@ -39,15 +38,15 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 const REASON_BYTES: usize = 160;
 
 /// One connection of the load.
-pub(super) struct Connection<P, W> {
+pub(crate) struct Connection<P, W> {
     /// The address to connect to, `host:port`.
     pub address: String,
     /// The protocol.
     pub protocol: P,
     /// The requests and their checks.
     pub work: W,
-    /// The budget of all connections.
-    pub shared: Arc<Shared>,
+    /// The state that all connections share.
+    pub shared: Arc<PassState>,
     /// Most requests in flight.
     pub depth: usize,
     /// When requests are due, in an open loop.
@@ -251,7 +250,7 @@ impl<P: Protocol, W: Work> Connection<P, W> {
             return Err("an answer to nothing that was asked".to_owned());
         }
         self.work.end(line.in_flight.front());
-        self.shared.completed(completed);
+        self.shared.answered(completed);
         if line.closing && !line.in_flight.is_empty() {
             return Err("the server closed the connection".to_owned());
         }
@@ -291,7 +290,7 @@ fn settle(work: &mut impl Work, record: &mut Record, ticket: &Ticket, decoded: D
 }
 
 /// A connection, or the reason why there is none.
-pub(super) async fn connect(address: &str, timeout: Duration) -> Result<TcpStream, String> {
+pub(crate) async fn connect(address: &str, timeout: Duration) -> Result<TcpStream, String> {
     let failed = |error: std::io::Error| format!("{address}: {error}");
     let stream = tokio::time::timeout(timeout, TcpStream::connect(address))
         .await

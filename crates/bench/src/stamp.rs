@@ -9,11 +9,11 @@
 //! run from earlier ones.
 
 /// Bytes of a stamp, and so of the smallest value.
-pub(super) const STAMP_BYTES: usize = 24;
+pub(crate) const STAMP_BYTES: usize = 24;
 
 /// The content of a stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(crate) struct Stamp {
     /// The run.
     pub run: u32,
     /// Index of the key.
