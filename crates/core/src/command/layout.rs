@@ -4,6 +4,7 @@
 //! the frames around the bytes, limits to the commands themselves.
 
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use uuid::Uuid;
@@ -46,90 +47,53 @@ const TAG_DISCARD_RESTORE: u8 = 32;
 impl Write {
     /// Appends the encoding used in the log and on the wire.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.tag());
         match self {
             Write::Put { key, value, condition } => {
-                out.push(TAG_PUT);
                 condition.encode(out);
                 codec::put_bytes(out, key);
                 codec::put_bytes(out, value);
             }
             Write::Delete { key, condition } => {
-                out.push(TAG_DELETE);
                 condition.encode(out);
                 codec::put_bytes(out, key);
             }
-            Write::RegisterHost(info) => {
-                out.push(TAG_REGISTER_HOST);
-                info.encode(out);
-            }
-            Write::JoinHost(info) => {
-                out.push(TAG_JOIN_HOST);
-                info.encode(out);
-            }
+            Write::RegisterHost(info) | Write::JoinHost(info) => info.encode(out),
             Write::ChangeHost { node, change } => {
-                out.push(TAG_CHANGE_HOST);
                 codec::put_varint(out, node.0);
                 out.push(change.code());
             }
-            Write::Checkpoint { shard } => {
-                out.push(TAG_CHECKPOINT);
-                codec::put_varint(out, shard.0);
-            }
-            Write::Restore(restoration) => {
-                let expires = restoration.records.iter().any(|record| record.expires.is_some());
-                out.push(if expires { TAG_RESTORE_EXPIRING } else { TAG_RESTORE });
-                restoration.encode(if expires { RowLayout::Expiring } else { RowLayout::Plain }, out);
-            }
-            Write::Transaction(transaction) => {
-                out.push(TAG_TRANSACTION);
-                transaction.encode(out);
-            }
+            Write::Checkpoint { shard } | Write::RemoveShard { shard } => codec::put_varint(out, shard.0),
+            Write::Restore(restoration) => restoration.encode(restoration.layout(), out),
+            Write::Transaction(transaction) => transaction.encode(out),
             Write::Exchange { key, value } => {
-                out.push(TAG_EXCHANGE);
                 codec::put_bytes(out, key);
                 codec::put_signed(out, *value);
             }
             Write::CompareExchange { key, expected, new } => {
-                out.push(TAG_COMPARE_EXCHANGE);
                 codec::put_bytes(out, key);
                 codec::put_signed(out, *expected);
                 codec::put_signed(out, *new);
             }
             Write::Expire { shard, now, limit } => {
-                out.push(TAG_EXPIRE);
                 codec::put_varint(out, shard.0);
                 codec::put_varint(out, now.0);
                 codec::put_varint(out, *limit as u64);
             }
-            Write::Config(write) => {
-                out.push(TAG_CONFIG);
-                write.encode(out);
-            }
-            Write::RestoreConfig(restoration) => {
-                out.push(TAG_RESTORE_CONFIG);
-                restoration.encode(out);
-            }
+            Write::Config(write) => write.encode(out),
+            Write::RestoreConfig(restoration) => restoration.encode(out),
             Write::DiscardRestore { shard, backup } => {
-                out.push(TAG_DISCARD_RESTORE);
                 codec::put_varint(out, shard.0);
                 out.extend_from_slice(backup.as_bytes());
             }
             Write::Assign { seen, assignments } => {
-                out.push(TAG_ASSIGN);
                 codec::put_varint(out, seen.0);
                 codec::put_varint(out, assignments.len() as u64);
                 assignments.iter().for_each(|assignment| assignment.encode(out));
             }
-            Write::ForgetReplica { replica } => {
-                out.push(TAG_FORGET_REPLICA);
-                codec::put_varint(out, replica.0);
-            }
-            Write::TagShard(tags) => {
-                out.push(TAG_TAG_SHARD);
-                tags.encode(out);
-            }
+            Write::ForgetReplica { replica } => codec::put_varint(out, replica.0),
+            Write::TagShard(tags) => tags.encode(out),
             Write::AddShard { name, tags } => {
-                out.push(TAG_ADD_SHARD);
                 codec::put_bytes(out, name.as_deref().unwrap_or_default().as_bytes());
                 codec::put_varint(out, tags.len() as u64);
                 for (name, value) in tags {
@@ -137,24 +101,44 @@ impl Write {
                     codec::put_bytes(out, value.as_bytes());
                 }
             }
-            Write::RemoveShard { shard } => {
-                out.push(TAG_REMOVE_SHARD);
-                codec::put_varint(out, shard.0);
-            }
-            Write::Rebalance => out.push(TAG_REBALANCE),
-            Write::FinishMigration { migration } => {
-                out.push(TAG_FINISH_MIGRATION);
-                codec::put_varint(out, migration.0);
-            }
+            Write::Rebalance => {}
+            Write::FinishMigration { migration } => codec::put_varint(out, migration.0),
             Write::MoveSlots { slots, to } => {
-                out.push(TAG_MOVE_SLOTS);
                 slots.encode(out);
                 codec::put_varint(out, to.0);
             }
-            Write::Move(step) => {
-                out.push(TAG_MOVE);
-                step.encode(out);
-            }
+            Write::Move(step) => step.encode(out),
+        }
+    }
+
+    fn tag(&self) -> u8 {
+        match self {
+            Write::Put { .. } => TAG_PUT,
+            Write::Delete { .. } => TAG_DELETE,
+            Write::RegisterHost(_) => TAG_REGISTER_HOST,
+            Write::JoinHost(_) => TAG_JOIN_HOST,
+            Write::ChangeHost { .. } => TAG_CHANGE_HOST,
+            Write::Checkpoint { .. } => TAG_CHECKPOINT,
+            Write::Restore(restoration) => match restoration.layout() {
+                RowLayout::Plain => TAG_RESTORE,
+                RowLayout::Expiring => TAG_RESTORE_EXPIRING,
+            },
+            Write::Transaction(_) => TAG_TRANSACTION,
+            Write::Exchange { .. } => TAG_EXCHANGE,
+            Write::CompareExchange { .. } => TAG_COMPARE_EXCHANGE,
+            Write::Expire { .. } => TAG_EXPIRE,
+            Write::Config(_) => TAG_CONFIG,
+            Write::RestoreConfig(_) => TAG_RESTORE_CONFIG,
+            Write::DiscardRestore { .. } => TAG_DISCARD_RESTORE,
+            Write::Assign { .. } => TAG_ASSIGN,
+            Write::ForgetReplica { .. } => TAG_FORGET_REPLICA,
+            Write::TagShard(_) => TAG_TAG_SHARD,
+            Write::AddShard { .. } => TAG_ADD_SHARD,
+            Write::RemoveShard { .. } => TAG_REMOVE_SHARD,
+            Write::Rebalance => TAG_REBALANCE,
+            Write::FinishMigration { .. } => TAG_FINISH_MIGRATION,
+            Write::MoveSlots { .. } => TAG_MOVE_SLOTS,
+            Write::Move(_) => TAG_MOVE,
         }
     }
 
@@ -216,12 +200,7 @@ impl Write {
             TAG_TAG_SHARD => Ok(Write::TagShard(ShardTags::decode(decoder)?)),
             TAG_ADD_SHARD => {
                 let name = Some(decoder.text()?).filter(|name| !name.is_empty());
-                let mut tags = BTreeMap::new();
-                for _ in 0..decoder.varint()? {
-                    let name = decoder.text()?;
-                    tags.insert(name, decoder.text()?);
-                }
-                Ok(Write::AddShard { name, tags })
+                Ok(Write::AddShard { name, tags: decode_tags(decoder)? })
             }
             TAG_REMOVE_SHARD => Ok(Write::RemoveShard { shard: ShardId(decoder.varint()?) }),
             TAG_REBALANCE => Ok(Write::Rebalance),
@@ -336,14 +315,20 @@ impl HostInfo {
         let peer_address = decoder.text()?;
         let http_address = decoder.text()?;
         let resp_address = decoder.text()?;
-        let mut tags = BTreeMap::new();
-        for _ in 0..decoder.varint()? {
-            let name = decoder.text()?;
-            tags.insert(name, decoder.text()?);
-        }
+        let mut tags = decode_tags(decoder)?;
         let resp_cluster_address = tags.remove("").unwrap_or_default();
         Ok(HostInfo { node, uuid, peer_address, http_address, resp_address, resp_cluster_address, tags })
     }
+}
+
+/// Reads tags by name. Of a repeated name, the last value counts.
+fn decode_tags(decoder: &mut Decoder<'_>) -> Result<BTreeMap<String, String>, DecodeError> {
+    let mut tags = BTreeMap::new();
+    for _ in 0..decoder.varint()? {
+        let name = decoder.text()?;
+        tags.insert(name, decoder.text()?);
+    }
+    Ok(tags)
 }
 
 /// For the round-trip tests of writes, which stand beside each write.
@@ -368,7 +353,7 @@ pub(super) mod fixture {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::string::{String, ToString};
+    use alloc::string::ToString;
 
     #[test]
     fn hosts_round_trip_with_and_without_an_address_for_redis_cluster() {

@@ -67,6 +67,14 @@ impl Restoration {
         Ok(())
     }
 
+    /// The smallest layout that has room for all records.
+    pub(super) fn layout(&self) -> RowLayout {
+        match self.records.iter().any(|record| record.expires.is_some()) {
+            true => RowLayout::Expiring,
+            false => RowLayout::Plain,
+        }
+    }
+
     pub(super) fn encode(&self, layout: RowLayout, out: &mut Vec<u8>) {
         codec::put_varint(out, self.shard.0);
         out.extend_from_slice(self.backup.as_bytes());

@@ -18,7 +18,10 @@ const OPERATIONS: Tag = Tag("operations", Failures::Problems);
 pub(super) fn operations() -> Vec<Operation> {
     let mut all = keys();
     all.extend(registers());
-    all.extend(cluster());
+    all.extend(hosts());
+    all.extend(shards());
+    all.extend(slots());
+    all.extend(backups());
     all.extend(operators());
     all
 }
@@ -120,7 +123,7 @@ fn registers() -> Vec<Operation> {
     ]
 }
 
-fn cluster() -> Vec<Operation> {
+fn hosts() -> Vec<Operation> {
     let host = |route, id, summary| {
         CLUSTER
             .operation(route, id, summary)
@@ -147,6 +150,15 @@ fn cluster() -> Vec<Operation> {
             "A header, hosts, shards and replicas",
         ),
         CLUSTER
+            .operation("get /v1/cluster/clients", "getClients", "The connections that have taken most")
+            .asks([query("limit", clients, "Most connections; 20 if it is not given")])
+            .gives_json(schema("Clients"), "Those of the node that answers, the busiest first"),
+    ]
+}
+
+fn shards() -> Vec<Operation> {
+    vec![
+        CLUSTER
             .operation(
                 "get /v1/cluster/shards/{shard}/explain",
                 "explainShard",
@@ -163,17 +175,6 @@ fn cluster() -> Vec<Operation> {
             .takes_json(schema("ShardTags"))
             .gives(202, [(JSON, schema("TaggedShard"))], "They are set")
             .fails([404]),
-        CLUSTER
-            .operation("get /v1/cluster/clients", "getClients", "The connections that have taken most")
-            .asks([query("limit", clients, "Most connections; 20 if it is not given")])
-            .gives_json(schema("Clients"), "Those of the node that answers, the busiest first"),
-        CLUSTER
-            .operation(
-                "get /v1/cluster/moves",
-                "getMoves",
-                "Which shard holds which slots, and what is on its way",
-            )
-            .gives_json(schema("Moves"), "As the node that answers knows"),
         CLUSTER
             .operation("post /v1/cluster/shards", "addShard", "Adds a data shard, which holds no slots")
             .takes_json(schema("AddShardRequest"))
@@ -192,6 +193,26 @@ fn cluster() -> Vec<Operation> {
             )
             .fails([404, 409]),
         CLUSTER
+            .operation(
+                "post /v1/cluster/shards/{shard}/transfer",
+                "transferShard",
+                "Asks a node to lead a shard",
+            )
+            .asks([query("to", number_in(1, i64::MAX.unsigned_abs()), "The node").required()])
+            .gives(202, [(JSON, schema("WantedOfShard"))], "What was asked for"),
+    ]
+}
+
+fn slots() -> Vec<Operation> {
+    vec![
+        CLUSTER
+            .operation(
+                "get /v1/cluster/moves",
+                "getMoves",
+                "Which shard holds which slots, and what is on its way",
+            )
+            .gives_json(schema("Moves"), "As the node that answers knows"),
+        CLUSTER
             .operation("post /v1/cluster/rebalance", "rebalance", "Lets all data shards hold as many slots")
             .gives(202, [(JSON, schema("Moving"))], "How many moves that takes")
             .fails([409]),
@@ -200,14 +221,11 @@ fn cluster() -> Vec<Operation> {
             .takes_json(schema("WantedSlots"))
             .gives(202, [(JSON, schema("Moving"))], "How many moves that takes")
             .fails([404, 409]),
-        CLUSTER
-            .operation(
-                "post /v1/cluster/shards/{shard}/transfer",
-                "transferShard",
-                "Asks a node to lead a shard",
-            )
-            .asks([query("to", number_in(1, i64::MAX.unsigned_abs()), "The node").required()])
-            .gives(202, [(JSON, schema("WantedOfShard"))], "What was asked for"),
+    ]
+}
+
+fn backups() -> Vec<Operation> {
+    vec![
         CLUSTER
             .operation(
                 "post /v1/cluster/checkpoint",

@@ -13,7 +13,17 @@ use super::operation::{base64, flag, matching, number, number_in, schema, text};
 
 /// All schemas.
 pub(super) fn all() -> Map<String, Value> {
-    let parts = [keys(), cluster(), config_content(), config_requests(), config_answers(), config_history()];
+    let parts = [
+        keys(),
+        cluster(),
+        shards(),
+        slots(),
+        clients(),
+        config_content(),
+        config_requests(),
+        config_answers(),
+        config_history(),
+    ];
     parts.into_iter().flatten().map(|(name, schema)| (name.to_owned(), schema)).collect()
 }
 
@@ -115,8 +125,12 @@ fn keys() -> Named {
     ]
 }
 
+/// The role that the cluster wants of a host.
+fn standing() -> Value {
+    one_of(&["voter", "learner", "leaving", "removed"])
+}
+
 fn cluster() -> Named {
-    let standing = || one_of(&["voter", "learner", "leaving", "removed"]);
     let host = object(
         &[
             ("node", number()),
@@ -157,38 +171,6 @@ fn cluster() -> Named {
         ],
         &[("diverged", flag())],
     );
-    let reasoned = object(
-        &[
-            ("node", number()),
-            ("replica", or_null(number())),
-            ("role", one_of(&["voter", "learner", "none"])),
-            ("written", flag()),
-            ("reason", text()),
-        ],
-        &[],
-    );
-    let share = object(&[("shard", number()), ("count", number()), ("slots", text())], &[]);
-    let migration = object(
-        &[("id", number()), ("from", number()), ("to", number()), ("count", number()), ("slots", text())],
-        &[],
-    );
-    let client = object(
-        &[
-            ("id", number()),
-            ("address", or_null(text())),
-            ("protocol", one_of(&["http", "resp"])),
-            ("age_ms", number()),
-            ("operations", number()),
-            ("bytes_received", number()),
-            ("bytes_sent", number()),
-            ("open_requests", number()),
-            ("held_bytes", number()),
-        ],
-        &[],
-    );
-    let place = object(&[("id", number()), ("index", number())], &[]);
-    let shard_name = json!({ "type": "string", "minLength": 1, "maxLength": limits::SHARD_NAME_BYTES_MAX });
-    let tags = |values| json!({ "type": "object", "additionalProperties": values, "propertyNames": { "minLength": 1 } });
     vec![
         ("Host", host),
         ("Shard", shard),
@@ -206,12 +188,41 @@ fn cluster() -> Named {
             ),
         ),
         ("WantedOfHost", object(&[("node", number())], &[("standing", standing()), ("draining", flag())])),
+    ]
+}
+
+fn shards() -> Named {
+    let reasoned = object(
+        &[
+            ("node", number()),
+            ("replica", or_null(number())),
+            ("role", one_of(&["voter", "learner", "none"])),
+            ("written", flag()),
+            ("reason", text()),
+        ],
+        &[],
+    );
+    let shard_name = json!({ "type": "string", "minLength": 1, "maxLength": limits::SHARD_NAME_BYTES_MAX });
+    let tags = |values| json!({ "type": "object", "additionalProperties": values, "propertyNames": { "minLength": 1 } });
+    let place = object(&[("id", number()), ("index", number())], &[]);
+    vec![
         ("WantedOfShard", object(&[("shard", number()), ("leader", number())], &[])),
         ("Explanation", object(&[("shard", number()), ("hosts", list(reasoned))], &[])),
         ("ShardTags", tags(or_null(text()))),
         ("TaggedShard", object(&[("shard", number())], &[])),
         // Not `NewShard`: in Go that is the name of the constructor of `Shard`.
         ("AddShardRequest", object(&[], &[("name", or_null(shard_name)), ("tags", tags(text()))])),
+        ("Checkpoints", object(&[("shards", list(place))], &[])),
+    ]
+}
+
+fn slots() -> Named {
+    let share = object(&[("shard", number()), ("count", number()), ("slots", text())], &[]);
+    let migration = object(
+        &[("id", number()), ("from", number()), ("to", number()), ("count", number()), ("slots", text())],
+        &[],
+    );
+    vec![
         (
             "WantedSlots",
             object(&[("slots", matching("^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$"))], &[]),
@@ -229,20 +240,36 @@ fn cluster() -> Named {
                 &[],
             ),
         ),
-        (
-            "Clients",
-            object(
-                &[
-                    ("node", number()),
-                    ("connections", number()),
-                    ("requests_waiting", number()),
-                    ("clients", list(client)),
-                ],
-                &[],
-            ),
-        ),
-        ("Checkpoints", object(&[("shards", list(place))], &[])),
     ]
+}
+
+fn clients() -> Named {
+    let client = object(
+        &[
+            ("id", number()),
+            ("address", or_null(text())),
+            ("protocol", one_of(&["http", "resp"])),
+            ("age_ms", number()),
+            ("operations", number()),
+            ("bytes_received", number()),
+            ("bytes_sent", number()),
+            ("open_requests", number()),
+            ("held_bytes", number()),
+        ],
+        &[],
+    );
+    vec![(
+        "Clients",
+        object(
+            &[
+                ("node", number()),
+                ("connections", number()),
+                ("requests_waiting", number()),
+                ("clients", list(client)),
+            ],
+            &[],
+        ),
+    )]
 }
 
 /// Datatype: 0 empty, 1 int, 2 string, 3 float, 4 bool, 5 list, 6 dict.
