@@ -235,7 +235,7 @@ fn backups() -> Vec<Operation> {
             .gives_json(schema("Checkpoints"), "The places, to compare replicas by"),
         CLUSTER
             .operation("get /v1/backup", "getBackup", "The state of every shard, as one file")
-            .asks([query("stale", flag(), "WorkerRequest nobody: what this node has applied")])
+            .asks([query("stale", flag(), "Ask no other node: what this node has applied")])
             .gives(200, [(OCTETS, bytes())], "The file, which says itself whether it is whole")
             .fails([404]),
         CLUSTER
