@@ -164,7 +164,7 @@ async fn serve(
     let shared = parts.shared_context(&settings, descriptors, stopping);
     let clients = shared.clients.clone();
     let http = Acceptor::split(listeners.http, settings.workers, clients.clone());
-    let resp = Acceptors::split((listeners.resp, listeners.resp_cluster), settings.workers, &clients);
+    let resp = Acceptors::split(listeners.resp, listeners.resp_cluster, settings.workers, &clients);
     let mut posts = WorkerContext::split(shared, http, resp).into_iter();
     let own = posts.next().expect("invariant: there is a post for each worker");
     let mut worker_pool = WorkerPool::start(worker, posts)?;
@@ -278,10 +278,12 @@ impl NodeParts {
             })?;
         let node = Node::new(node_options(settings, &identity.identity(), seed), opened.shards);
         let worker = Worker::new(node, reports);
-        let transport = Rc::new(start_transport(&worker, (&identity, instance), notices, peers));
+        let own = own_identity(&identity.identity(), instance);
+        let options = transport_options(&worker, &identity, own, notices);
+        let transport = Rc::new(Transport::start(peers, options));
         let backup = {
             let own = identity.identity();
-            Arc::new(BackupSource::new((disk, readers), own.cluster_id, own.node))
+            Arc::new(BackupSource::new(disk, readers, own.cluster_id, own.node))
         };
         let (log, snapshots) = (Rc::new(log), Rc::new(snapshots));
         Ok(NodeParts { worker, log, snapshots, transport, identity, backup })
@@ -316,9 +318,10 @@ impl NodeParts {
     /// Starts what happens regularly: ticks, log lines about the cluster, and the record of hosts,
     /// which reports to `removal`.
     fn spawn_periodic(&self, settings: &Settings, removal: watch::Sender<bool>) {
-        let watch = self.log.watch(settings.timing().election_ticks);
-        let period = (settings.tick(), settings.request_timeout);
-        tokio::task::spawn_local(tick(self.worker.clone(), period, (self.log.counters(), watch)));
+        let slow = self.log.watch(settings.timing().election_ticks);
+        let log = LogWatch { counters: self.log.counters(), slow };
+        let patience = settings.request_timeout;
+        tokio::task::spawn_local(tick(self.worker.clone(), settings.tick(), patience, log));
         let period = settings.election_timeout;
         tokio::task::spawn_local(log_changes(self.worker.clone(), period));
         tokio::task::spawn_local(remember_hosts(self.worker.clone(), self.identity.clone(), removal, period));
@@ -457,26 +460,28 @@ async fn leads_with_followers(worker: &Worker) -> bool {
     status.links.iter().any(|(_, up)| *up) && status.shards.iter().any(|shard| shard.leads)
 }
 
+/// What each tick looks at on the log's disk.
+struct LogWatch {
+    counters: DiskCounters,
+    slow: SlowDiskWatch,
+}
+
 /// Passes ticks, changes of the log's size and a slow disk to the node. Requests that have waited
 /// for their turn for longer than `patience` are refused.
-async fn tick(
-    worker: Worker,
-    (period, patience): (Duration, Duration),
-    (log, mut disk): (DiskCounters, SlowDiskWatch),
-) {
+async fn tick(worker: Worker, period: Duration, patience: Duration, mut log: LogWatch) {
     let mut ticker = Ticker::start(period);
     let mut held = LogHeld::default();
     loop {
         let ticks = ticker.ticks().await;
         for _ in 0..ticks {
-            if let Some(slow) = disk.tick() {
+            if let Some(slow) = log.slow.tick() {
                 worker.set_disk_slow(slow);
             }
             worker.tell(Event::Tick);
         }
         worker.tick_turns(patience);
         worker.show_leader_clocks();
-        let now = log.held();
+        let now = log.counters.held();
         if std::mem::replace(&mut held, now) != now {
             worker.tell(Event::LogHeld(now));
         }
@@ -618,22 +623,27 @@ fn node_options(settings: &Settings, identity: &Identity, seed: u64) -> NodeOpti
     }
 }
 
-fn start_transport(
+/// How this process introduces itself to peers.
+fn own_identity(identity: &Identity, instance: Uuid) -> handshake::Identity {
+    handshake::Identity {
+        cluster: identity.cluster_id,
+        node: identity.node,
+        host: identity.host_uuid,
+        start: ProcessStart { number: identity.boots, instance },
+    }
+}
+
+fn transport_options(
     worker: &Worker,
-    (store, instance): (&Rc<IdentityStore>, Uuid),
+    store: &Rc<IdentityStore>,
+    own: handshake::Identity,
     Notices { removal, supersede }: Notices,
-    listener: TcpListener,
-) -> Transport {
+) -> TransportOptions {
     let (sink, registry) = (worker.clone(), worker.clone());
     let (remembered, starts) = (store.clone(), store.clone());
     let identity = store.identity();
-    let options = TransportOptions {
-        identity: handshake::Identity {
-            cluster: identity.cluster_id,
-            node: identity.node,
-            host: identity.host_uuid,
-            start: ProcessStart { number: identity.boots, instance },
-        },
+    TransportOptions {
+        identity: own,
         peers: remembered_peers(&identity).into_iter().collect(),
         sink: Rc::new(move |event| sink.tell(event)),
         accepts: Rc::new(move |node, host| {
@@ -658,8 +668,7 @@ fn start_transport(
         }),
         joins: join::handler(worker, store),
         limits: TransportLimits::default(),
-    };
-    Transport::start(listener, options)
+    }
 }
 
 fn addresses(settings: &Settings) -> NodeAddresses {
