@@ -83,7 +83,7 @@ async fn supervise(plan: &Plan, dumps: bool) -> Result<(), CliError> {
     drop(exits_in);
 
     let outcome = tokio::select! {
-        outcome = start_and_watch(plan, (&pids, dumps), &mut exits) => outcome,
+        outcome = start_and_watch(plan, &pids, dumps, &mut exits) => outcome,
         _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
     };
@@ -103,7 +103,8 @@ async fn supervise(plan: &Plan, dumps: bool) -> Result<(), CliError> {
 /// is the last output. Then reports every node that dies; returns when none is left.
 async fn start_and_watch(
     plan: &Plan,
-    (pids, dumps): (&[u32], bool),
+    pids: &[u32],
+    dumps: bool,
     exits: &mut mpsc::Receiver<Exit>,
 ) -> Result<(), CliError> {
     let timeout_text =
