@@ -11,7 +11,7 @@ use crate::args::{Distribution, MixArgs, Via};
 use crate::keys::{Chooser, KeySpace};
 use crate::ledger::Ledger;
 use crate::protocol::{Answer, Kind, Operation, Ticket, Work};
-use crate::routes::Routes;
+use crate::routes::{Listener, Routes};
 
 /// How often a key of another node is drawn before the next key of this node is taken instead.
 const DRAWS_MAX: usize = 64;
@@ -39,7 +39,12 @@ impl Targets {
     }
 
     /// Distributes connections so that keys are asked of their leaders, or of other nodes.
-    pub fn routed(mix: &MixArgs, keys: &KeySpace, routes: &Routes, resp: bool) -> Result<Targets, CliError> {
+    pub fn routed(
+        mix: &MixArgs,
+        keys: &KeySpace,
+        routes: &Routes,
+        listener: Listener,
+    ) -> Result<Targets, CliError> {
         if mix.distribution == Distribution::Sequential {
             return Err(CliError::Usage(
                 "--via leader and follower draw keys at random, not in sequence".to_owned(),
@@ -66,11 +71,7 @@ impl Targets {
             let elsewhere = if leader == NOBODY { NOBODY } else { ELSEWHERE };
             at.and_then(|at| u8::try_from(at).ok()).unwrap_or(elsewhere)
         };
-        let addresses = kept.iter().map(|&node| match resp {
-            true => routes.nodes[node].resp.clone(),
-            false => routes.nodes[node].http.clone(),
-        });
-        let addresses: Vec<_> = addresses.collect();
+        let addresses: Vec<_> = kept.iter().map(|&node| routes.nodes[node].of(listener).to_owned()).collect();
         if addresses.iter().any(String::is_empty) {
             let what = "the cluster does not say where each node listens: one has only just started, or has that listener off";
             return Err(CliError::Refused(what.to_owned()));
@@ -82,6 +83,20 @@ impl Targets {
 
 fn suits(leader: u8, node: usize, wants_leader: bool) -> bool {
     leader != NOBODY && (usize::from(leader) == node) == wants_leader
+}
+
+/// What the connections of a pass share.
+pub(crate) struct KeyPlan {
+    /// Which keys, and what is done with them.
+    pub mix: MixArgs,
+    /// The keys.
+    pub keys: Arc<KeySpace>,
+    /// The check of answers.
+    pub ledger: Arc<Ledger>,
+    /// The nodes of each key.
+    pub targets: Targets,
+    /// Seed of the choice of keys.
+    pub seed: u64,
 }
 
 /// The work of one connection.
@@ -98,16 +113,17 @@ pub(crate) struct KeyWork {
 }
 
 impl KeyWork {
-    pub fn new(
-        mix: &MixArgs,
-        keys: &KeySpace,
-        (ledger, targets): (Arc<Ledger>, Targets),
-        (seed, connection): (u64, usize),
-    ) -> Result<KeyWork, CliError> {
-        let chooser = Chooser::new(mix, keys, seed, connection as u64)?;
-        let node = connection % targets.addresses.len();
-        let keys = keys.count();
-        Ok(KeyWork { ledger, chooser, targets, keys, connection, node, settled_below: 0 })
+    /// The work of the connection with this index.
+    pub fn new(plan: &KeyPlan, connection: usize) -> Result<KeyWork, CliError> {
+        Ok(KeyWork {
+            ledger: Arc::clone(&plan.ledger),
+            chooser: Chooser::new(&plan.mix, &plan.keys, plan.seed, connection as u64)?,
+            targets: plan.targets.clone(),
+            keys: plan.keys.count(),
+            connection,
+            node: connection % plan.targets.addresses.len(),
+            settled_below: 0,
+        })
     }
 
     fn key(&mut self) -> u64 {
@@ -202,7 +218,7 @@ mod tests {
         let keys = Arc::new(KeySpace::new(&mix).unwrap());
         let address = |node| NodeAddresses { node, http: format!("h{node}"), resp: String::new() };
         let routes = Routes { nodes: (1..=3).map(address).collect(), leaders: vec![Some(2); 16384] };
-        let targets = Targets::routed(&mix, &keys, &routes, false).unwrap();
+        let targets = Targets::routed(&mix, &keys, &routes, Listener::Http).unwrap();
         (mix, keys, targets)
     }
 
@@ -224,8 +240,10 @@ mod tests {
                     connections: 4,
                     run: 1,
                 }));
-                let mut work = KeyWork::new(&mix, &keys, (ledger, targets.clone()), (1, connection)).unwrap();
-                assert!(work.next(Instant::now()).operation.key < keys.count(), "{line}");
+                let (mix, keys, targets) = (mix.clone(), Arc::clone(&keys), targets.clone());
+                let plan = KeyPlan { mix, keys, ledger, targets, seed: 1 };
+                let mut work = KeyWork::new(&plan, connection).unwrap();
+                assert!(work.next(Instant::now()).operation.key < plan.keys.count(), "{line}");
             }
         }
     }

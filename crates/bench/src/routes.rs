@@ -62,6 +62,23 @@ pub(crate) struct NodeAddresses {
     pub resp: String,
 }
 
+/// Which of a node's listeners takes the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listener {
+    Http,
+    Resp,
+}
+
+impl NodeAddresses {
+    /// The address of a listener; empty if the node does not have it.
+    pub fn of(&self, listener: Listener) -> &str {
+        match listener {
+            Listener::Http => &self.http,
+            Listener::Resp => &self.resp,
+        }
+    }
+}
+
 /// The nodes, and the leader of each slot.
 #[derive(Clone, Debug)]
 pub(crate) struct Routes {
