@@ -66,7 +66,7 @@ test-clients: ## Redis clients in four languages against the real binary
 	scripts/test-clients $(CURDIR)/target/debug/tidelock
 
 .PHONY: fuzz
-fuzz: ## Malformed input to the parser of the Redis protocol, for FUZZ_SECONDS=600, from SEED=1
+fuzz: ## The parser of the Redis protocol against malformed bytes, for FUZZ_SECONDS=600, from SEED=1
 	FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(or $(SEED),1) cargo test --locked --release -p tidelock-server --test server -- --nocapture resp::fuzz::fuzz
 
 .PHONY: sim

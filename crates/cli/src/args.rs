@@ -12,10 +12,10 @@ mod keys;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
+use tidelock_bench::BenchArgs;
+use tidelock_client::NodeUrl;
+pub use tidelock_client::Output;
 
-use crate::bench::BenchArgs;
-use crate::client::NodeUrl;
-pub use crate::output::Output;
 pub use backup::{BackupArgs, BackupCommand, FileArgs, RestoreArgs, SaveArgs};
 pub use cluster::{
     AddShardArgs, ClientsArgs, ClusterArgs, ClusterCommand, ExplainArgs, MoveSlotsArgs, RemoveShardArgs,

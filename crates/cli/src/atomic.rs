@@ -6,13 +6,10 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use ureq::http::Method;
+use tidelock_client::http::Method;
+use tidelock_client::{Answer, Call, CliError, Client, keys, output};
 
 use crate::args::{AtomicArgs, AtomicCommand, Output};
-use crate::client::{Answer, Call, Client};
-use crate::error::CliError;
-use crate::keys;
-use crate::output;
 
 /// The answer to a read of a register.
 #[derive(Debug, Deserialize)]

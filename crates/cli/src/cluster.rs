@@ -19,15 +19,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
+use tidelock_client::{Call, CliError, Client, output};
 use tidelock_core::event::PeerClock;
 use tidelock_core::types::NodeId;
 
 use self::change::Change;
 use self::goal::Goal;
 use crate::args::{ClientArgs, ClusterArgs, ClusterCommand, Output, StatusArgs};
-use crate::client::{Call, Client};
-use crate::error::CliError;
-use crate::output;
 
 /// Runs one of the `cluster` commands.
 pub fn run(args: ClusterArgs) -> Result<(), CliError> {

@@ -9,14 +9,11 @@ use std::io::{self, IsTerminal, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
 
-use ureq::http::{HeaderName, Method, header};
+use tidelock_client::http::{HeaderName, Method, header};
+use tidelock_client::{Call, CliError, Client, keys, output};
 
 use crate::args::{DelArgs, GetArgs, KvArgs, KvCommand, ListArgs, Output, PutArgs};
-use crate::client::{Call, Client};
-use crate::error::CliError;
 use crate::item::{Item, Page};
-use crate::keys;
-use crate::output;
 
 /// The largest value that is read from a file or a pipe: a node's limit of a request body. A node
 /// refuses values over its lower limit of values and names that.
@@ -131,7 +128,14 @@ fn list_keys(client: &Client, format: Output, args: &ListArgs) -> Result<(), Cli
         let page: Page = answer.json()?;
         match format {
             Output::Json => output::line(String::from_utf8_lossy(&answer.body).trim_end())?,
-            Output::Text => output::write(render_page(&page, args.keys, first).as_bytes())?,
+            Output::Text => {
+                let form = match first {
+                    _ if args.keys => PageForm::Keys,
+                    true => PageForm::TableWithHeader,
+                    false => PageForm::Table,
+                };
+                output::write(render_page(&page, form).as_bytes())?;
+            }
         }
         if !page.has_more() {
             return Ok(());
@@ -193,20 +197,31 @@ fn for_terminal(mut value: Vec<u8>, version: u64) -> Vec<u8> {
     value
 }
 
+/// What is shown of a page of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PageForm {
+    /// A key per line.
+    Keys,
+    /// Keys, versions and values: the first page.
+    TableWithHeader,
+    /// The same of a further page.
+    Table,
+}
+
 /// Lines of a page, each ended by a line break; nothing for a page without items.
-fn render_page(page: &Page, keys_only: bool, with_header: bool) -> String {
+fn render_page(page: &Page, form: PageForm) -> String {
     if page.items.is_empty() {
         return String::new();
     }
     let key = |item: &Item| item.key().map(|key| keys::printable(&key)).unwrap_or_default();
-    if keys_only {
+    if form == PageForm::Keys {
         return page.items.iter().map(|item| key(item) + "\n").collect();
     }
     let rows = page.items.iter().map(|item| {
         let value = item.value().map(|value| preview(&value)).unwrap_or_default();
         vec![key(item), item.version().map_or_else(|| "-".to_owned(), |version| version.to_string()), value]
     });
-    let header: &[&str] = if with_header { &["KEY", "VERSION", "VALUE"] } else { &[] };
+    let header: &[&str] = if form == PageForm::Table { &[] } else { &["KEY", "VERSION", "VALUE"] };
     output::table(header, rows.collect()) + "\n"
 }
 
@@ -222,7 +237,7 @@ fn preview(value: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::KeyArg;
+    use tidelock_client::keys::KeyArg;
 
     #[test]
     fn on_a_terminal_the_end_of_a_value_is_visible() {
@@ -243,11 +258,11 @@ mod tests {
         )
         .unwrap();
         assert_eq!(
-            render_page(&page, false, true),
+            render_page(&page, PageForm::TableWithHeader),
             "KEY       VERSION  VALUE\na         6        one\nlonger\\n  12       two\\x00\n"
         );
-        assert_eq!(render_page(&page, true, true), "a\nlonger\\n\n");
-        assert_eq!(render_page(&Page::default(), false, true), "");
+        assert_eq!(render_page(&page, PageForm::Keys), "a\nlonger\\n\n");
+        assert_eq!(render_page(&Page::default(), PageForm::TableWithHeader), "");
     }
 
     #[test]

@@ -4,12 +4,10 @@
 
 use std::io;
 
+use tidelock_client::{CliError, output};
 use tidelock_server::config::LogFormat;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt;
-
-use crate::error::CliError;
-use crate::output;
 
 /// Installs the subscriber of this process; to be called once.
 pub fn init(format: LogFormat, filter: &str) -> Result<(), CliError> {
@@ -19,7 +17,7 @@ pub fn init(format: LogFormat, filter: &str) -> Result<(), CliError> {
         LogFormat::Text => lines.with_ansi(output::is_coloured(&io::stderr())).try_init(),
         LogFormat::Json => lines.json().flatten_event(true).try_init(),
     };
-    installed.map_err(|error| CliError::Node(format!("the log cannot be set up: {error}")))
+    installed.map_err(|error| CliError::Stopped(format!("the log cannot be set up: {error}")))
 }
 
 fn parse_filter(filter: &str) -> Result<EnvFilter, CliError> {

@@ -7,26 +7,21 @@
 mod args;
 mod atomic;
 mod backup;
-mod bench;
-mod client;
 mod cluster;
 mod config;
 mod dev;
-mod error;
 mod item;
-mod keys;
 mod kv;
 mod logging;
-mod output;
 mod serve;
 mod time;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use tidelock_client::CliError;
 
 use crate::args::{Cli, Command};
-use crate::error::CliError;
 
 /// jemalloc returns freed memory to the system: its background thread does so within seconds, also
 /// on an idle node. glibc's allocator keeps it for as long as the process runs.
@@ -42,7 +37,7 @@ fn main() -> ExitCode {
         Command::Atomic(args) => atomic::run(args),
         Command::Cluster(args) => cluster::run(args),
         Command::Backup(args) => backup::run(args),
-        Command::Bench(args) => bench::run(*args),
+        Command::Bench(args) => tidelock_bench::run(*args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,10 +8,10 @@ use std::io::{self, Read};
 use std::thread;
 
 use rustix::process::{Signal, getpid, kill_process};
+use tidelock_client::CliError;
 use tidelock_server::config::{RawSettings, Settings};
 
 use crate::args::ServeArgs;
-use crate::error::CliError;
 use crate::logging;
 
 /// Runs the node until it is told to stop.
@@ -29,7 +29,7 @@ pub fn run(args: ServeArgs) -> Result<(), CliError> {
 fn start(settings: Settings) -> Result<(), CliError> {
     tidelock_server::serve::run(settings).map_err(|error| {
         let text = with_causes(&error);
-        if error.is_usage() { CliError::Usage(text) } else { CliError::Node(text) }
+        if error.is_usage() { CliError::Usage(text) } else { CliError::Stopped(text) }
     })
 }
 

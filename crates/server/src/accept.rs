@@ -89,15 +89,19 @@ struct NewConnection {
 #[derive(Debug)]
 pub struct Acceptor(Side);
 
+/// The workers that serve the accepted connections.
+#[derive(Debug)]
+struct Workers {
+    /// The clients of all protocols.
+    clients: Clients,
+    /// Indexed by worker; the first is this one.
+    loads: Vec<Load>,
+    others: Vec<mpsc::UnboundedSender<NewConnection>>,
+}
+
 #[derive(Debug)]
 enum Side {
-    Accepts {
-        listener: TcpListener,
-        clients: Clients,
-        /// Indexed by worker; the first is this one.
-        loads: Vec<Load>,
-        others: Vec<mpsc::UnboundedSender<NewConnection>>,
-    },
+    Accepts { listener: TcpListener, workers: Workers },
     IsGiven(mpsc::UnboundedReceiver<NewConnection>),
 }
 
@@ -142,16 +146,14 @@ impl Acceptor {
     pub fn split(listener: TcpListener, workers: usize, clients: Clients) -> Vec<Acceptor> {
         let (others, given): (Vec<_>, Vec<_>) = (1..workers).map(|_| mpsc::unbounded_channel()).unzip();
         let loads = (0..=others.len()).map(|_| Load::default()).collect();
-        let accepts = Acceptor(Side::Accepts { listener, clients, loads, others });
+        let accepts = Acceptor(Side::Accepts { listener, workers: Workers { clients, loads, others } });
         [accepts].into_iter().chain(given.into_iter().map(|given| Acceptor(Side::IsGiven(given)))).collect()
     }
 
     /// Passes connections to `host` until it is dropped.
     pub(crate) async fn welcome<H: ConnectionHandler>(&mut self, host: &H) -> Infallible {
         match &mut self.0 {
-            Side::Accepts { listener, clients, loads, others } => {
-                accept(listener, host, (loads, others, clients)).await
-            }
+            Side::Accepts { listener, workers } => accept(listener, host, workers).await,
             Side::IsGiven(given) => {
                 while let Some(arrival) = given.recv().await {
                     match TcpStream::from_std(arrival.stream) {
@@ -169,13 +171,8 @@ impl Acceptor {
     }
 }
 
-type Workers<'a> = (&'a [Load], &'a [mpsc::UnboundedSender<NewConnection>], &'a Clients);
-
-async fn accept<H: ConnectionHandler>(
-    listener: &TcpListener,
-    host: &H,
-    (loads, others, clients): Workers<'_>,
-) -> Infallible {
+async fn accept<H: ConnectionHandler>(listener: &TcpListener, host: &H, workers: &Workers) -> Infallible {
+    let Workers { clients, loads, others } = workers;
     let mut shortage = Shortage::default();
     let (mut number, mut last) = (0, 0);
     loop {
@@ -196,7 +193,7 @@ async fn accept<H: ConnectionHandler>(
                 number += 1;
                 last = choose(loads, last);
                 let id = ClientId(CLIENT_CLASSES * number + host.client_class());
-                let permit = loads[last].permit(clients.enter(id, (H::PROTOCOL, Some(address)), descriptor));
+                let permit = loads[last].permit(clients.enter(id, H::PROTOCOL, Some(address), descriptor));
                 match last.checked_sub(1) {
                     None => host.admit(stream, permit),
                     Some(other) => hand_over(stream, permit, &others[other], host.errors()),

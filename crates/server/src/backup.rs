@@ -76,7 +76,7 @@ enum Break {
 
 impl BackupSource {
     /// Backups of the snapshots on a disk; `readers` protects files that are being read.
-    pub fn new((disk, readers): (FsDisk, Readers), cluster: Uuid, node: NodeId) -> BackupSource {
+    pub fn new(disk: FsDisk, readers: Readers, cluster: Uuid, node: NodeId) -> BackupSource {
         BackupSource { disk, readers, cluster, node, places: Arc::new(Semaphore::new(BACKUPS_MAX)) }
     }
 
@@ -242,7 +242,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let disk = FsDisk::open(directory.path()).unwrap();
         let mut files = SnapshotFiles::open(disk.clone()).unwrap();
-        let source = BackupSource::new((disk.clone(), files.readers()), Uuid::from_u128(7), NodeId(2));
+        let source = BackupSource::new(disk.clone(), files.readers(), Uuid::from_u128(7), NodeId(2));
         make(&mut files, id(0, 4), 0);
         make(&mut files, id(1, 9), 9_000);
         run(async {
@@ -271,7 +271,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let disk = FsDisk::open(directory.path()).unwrap();
         let mut files = SnapshotFiles::open(disk.clone()).unwrap();
-        let source = BackupSource::new((disk.clone(), files.readers()), Uuid::from_u128(7), NodeId(2));
+        let source = BackupSource::new(disk.clone(), files.readers(), Uuid::from_u128(7), NodeId(2));
         make(&mut files, id(1, 9), 3_000);
         let name = disk.list().unwrap().remove(0);
         disk.open(&name).unwrap().write_at(2_000_000, b"x").unwrap();
@@ -291,7 +291,8 @@ mod tests {
     fn places_are_bounded_and_come_free() {
         let directory = tempfile::tempdir().unwrap();
         let source = BackupSource::new(
-            (FsDisk::open(directory.path()).unwrap(), Readers::default()),
+            FsDisk::open(directory.path()).unwrap(),
+            Readers::default(),
             Uuid::nil(),
             NodeId(1),
         );

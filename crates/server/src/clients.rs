@@ -93,7 +93,8 @@ impl Clients {
     pub(crate) fn enter(
         &self,
         id: ClientId,
-        (protocol, address): (&'static str, Option<SocketAddr>),
+        protocol: &'static str,
+        address: Option<SocketAddr>,
         descriptor: DescriptorPermit,
     ) -> ClientEntry {
         let client = Arc::new(Client::new(id, protocol, address));
@@ -147,7 +148,7 @@ mod tests {
         let clients = Clients::default();
         let enter = |number: u64| {
             let permit = clients.permit(0).unwrap();
-            clients.enter(ClientId(number), ("HTTP", None), permit)
+            clients.enter(ClientId(number), "HTTP", None, permit)
         };
         let entries: Vec<ClientEntry> = (1..=4).map(enter).collect();
         entries[0].client().operations.add(5);

@@ -396,27 +396,20 @@ impl Settings {
         let resp = address("resp", raw.resp, DEFAULT_RESP)?;
         let peer = address("peer", raw.peer, DEFAULT_PEER)?;
         let resp_cluster = parse_resp_cluster(raw.resp_cluster.as_deref(), &resp)?;
+        let always = [("http", &http), ("resp", &resp), ("peer", &peer)].into_iter();
         let cluster = resp_cluster.iter().map(|address| ("resp_cluster", address));
-        check_distinct(
-            &[("http", &http), ("resp", &resp), ("peer", &peer)]
-                .into_iter()
-                .chain(cluster)
-                .collect::<Vec<_>>(),
-        )?;
+        check_distinct(&always.chain(cluster).collect::<Vec<_>>())?;
 
         let given_name = raw.cluster_name.map(|name| name.trim().to_owned());
         let cluster_name = given_name.as_deref().unwrap_or(DEFAULT_CLUSTER_NAME);
         check_cluster_name(cluster_name)?;
         let shards = in_range("shards", raw.shards.unwrap_or(DEFAULT_SHARDS), 1..=SHARDS_MAX)?;
-        let (founders, cluster_id) = match raw.peers {
-            Some(list) => {
-                let founders = founders::parse(&list)?;
-                let texts: Vec<&str> = founders.iter().map(Address::as_str).collect();
-                let id = cluster_id(&texts, cluster_name, shards);
-                (founders, Some(id))
-            }
-            None => (vec![peer.clone()], None),
-        };
+        let founders = raw.peers.map(|list| founders::parse(&list)).transpose()?;
+        let cluster_id = founders.as_ref().map(|founders| {
+            let texts: Vec<&str> = founders.iter().map(Address::as_str).collect();
+            cluster_id(&texts, cluster_name, shards)
+        });
+        let founders = founders.unwrap_or_else(|| vec![peer.clone()]);
         let join = match raw.join {
             Some(_) if cluster_id.is_some() => return Err(ConfigError::JoinAndPeers),
             Some(list) => join::parse(&list, &peer)?,

@@ -71,8 +71,8 @@ pub fn handler(worker: &Worker, store: &Rc<IdentityStore>) -> JoinHandler {
         let (worker, store) = (worker.clone(), store.clone());
         Box::pin(async move {
             check(&store.identity(), &request)?;
-            let given = register(&worker, request.host).await?;
-            Ok(welcome(&worker, &store.identity(), given))
+            let (node, replica) = register(&worker, request.host).await?;
+            Ok(welcome(&worker, &store.identity(), node, replica))
         })
     })
 }
@@ -108,7 +108,7 @@ async fn register(worker: &Worker, host: HostInfo) -> Result<(NodeId, ReplicaId)
     }
 }
 
-fn welcome(worker: &Worker, identity: &Identity, (node, replica): (NodeId, ReplicaId)) -> Welcome {
+fn welcome(worker: &Worker, identity: &Identity, node: NodeId, replica: ReplicaId) -> Welcome {
     Welcome {
         cluster: identity.cluster_id,
         cluster_name: identity.cluster_name.clone(),

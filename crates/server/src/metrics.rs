@@ -291,6 +291,9 @@ pub struct Scrape<'a> {
     pub busiest_open_requests: u64,
 }
 
+/// A metric's name, its description and its value.
+type NamedValue = (&'static str, &'static str, u64);
+
 /// Media type of the OpenMetrics text format.
 pub const OPEN_METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// The media type of the older text format.
@@ -321,10 +324,12 @@ impl Scrape<'_> {
         out
     }
 
-    fn totals(&self) -> Vec<(&'static str, &'static str, u64)> {
+    fn totals(&self) -> Vec<NamedValue> {
+        [self.request_totals(), self.disk_totals(), self.peer_totals(), self.connection_totals()].concat()
+    }
+
+    fn request_totals(&self) -> Vec<NamedValue> {
         let node = &self.status.counters;
-        let http = self.http;
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         vec![
             ("writes", "Writes taken from clients", node.writes),
             ("reads_linearizable", "Linearizable reads taken from clients", node.reads_linearizable),
@@ -354,6 +359,12 @@ impl Scrape<'_> {
             ("requests_expired", "Requests refused because they waited too long", self.turns.expired.get()),
             ("worker_requests", "Requests that came to the node from other workers", self.handovers[0]),
             ("worker_batches", "Batches in which those requests came", self.handovers[1]),
+        ]
+    }
+
+    fn disk_totals(&self) -> Vec<NamedValue> {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        vec![
             ("wal_fsyncs", "Calls of fdatasync on the log", load(&self.disk.fsyncs)),
             ("wal_bytes_written", "Bytes written to the log", load(&self.disk.bytes_written)),
             ("disk_stalls", "Times that the disk began to take no writes", load(&self.disk.stalls)),
@@ -367,6 +378,11 @@ impl Scrape<'_> {
             ("snapshots_failed", "Steps of snapshots that failed", load(&self.snapshots.failed)),
             ("snapshot_bytes_sent", "Bytes of snapshots sent to followers", load(&self.snapshots.bytes_sent)),
             ("snapshot_bytes_received", "Bytes of snapshots received", load(&self.snapshots.bytes_received)),
+        ]
+    }
+
+    fn peer_totals(&self) -> Vec<NamedValue> {
+        vec![
             ("peer_frames_sent", "Frames sent to peers", self.transport.frames_sent.get()),
             ("peer_bytes_sent", "Bytes sent to peers", self.transport.bytes_sent.get()),
             ("peer_frames_received", "Frames received from peers", self.transport.frames_received.get()),
@@ -388,6 +404,12 @@ impl Scrape<'_> {
                 "Links ended because a peer did not read",
                 self.transport.queue_overflows.get(),
             ),
+        ]
+    }
+
+    fn connection_totals(&self) -> Vec<NamedValue> {
+        let http = self.http;
+        vec![
             ("http_connections_accepted", "HTTP connections served", http.connections_accepted.get()),
             ("http_connections_refused", "HTTP connections over the limit", http.connections_refused.get()),
             ("http_connections_timed_out", "HTTP connections cut as idle", http.connections_timed_out.get()),
@@ -413,7 +435,7 @@ impl Scrape<'_> {
         ]
     }
 
-    fn gauges(&self) -> Vec<(&'static str, &'static str, u64)> {
+    fn gauges(&self) -> Vec<NamedValue> {
         let load = |gauge: &AtomicU64| gauge.load(Ordering::Relaxed);
         vec![
             ("node_id", "The number of this node in its cluster", self.status.node.0),
@@ -521,8 +543,8 @@ struct Snapshot {
     requests: Vec<([(&'static str, &'static str); 3], u64)>,
     durations: Vec<DurationSeries>,
     commands: [(&'static str, u64); Family::ALL.len()],
-    totals: Vec<(&'static str, &'static str, u64)>,
-    gauges: Vec<(&'static str, &'static str, u64)>,
+    totals: Vec<NamedValue>,
+    gauges: Vec<NamedValue>,
     fsync_seconds: f64,
     snapshot_seconds: f64,
 }

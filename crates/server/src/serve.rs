@@ -36,6 +36,7 @@ use tidelock_core::types::{NodeId, ReplicaId, WalSequence};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
@@ -150,19 +151,84 @@ async fn serve(
     descriptors: descriptors::Budget,
     signals: watch::Receiver<Option<Signal>>,
 ) -> Result<(), ServeError> {
+    let Some((recovered, listeners)) = prepare(&settings, signals.clone()).await? else {
+        tracing::info!("stopped before a cluster had admitted this node");
+        return Ok(());
+    };
+    let (removal, removal_seen) = watch::channel(false);
+    let (supersede, superseded_seen) = watch::channel(None);
+    let notices = Notices { removal: removal.clone(), supersede };
+    let parts = NodeParts::start(&settings, recovered, notices, listeners.peer)?;
+    let (worker, identity) = (&parts.worker, &parts.identity);
+    let (stop, stopping) = watch::channel(false);
+    let shared = parts.shared_context(&settings, descriptors, stopping);
+    let clients = shared.clients.clone();
+    let http = Acceptor::split(listeners.http, settings.workers, clients.clone());
+    let resp = Acceptors::split(listeners.resp, listeners.resp_cluster, settings.workers, &clients);
+    let mut posts = WorkerContext::split(shared, http, resp).into_iter();
+    let own = posts.next().expect("invariant: there is a post for each worker");
+    let mut worker_pool = WorkerPool::start(worker, posts)?;
+    let clients = Clients { stop, servers: own.serve(worker.clone()) };
+    parts.spawn_periodic(&settings, removal);
+    log_start(&settings, &identity.identity());
+
+    let mut driving = parts.drive(&settings);
+    let occasion = async {
+        tokio::select! {
+            () = signalled(signals) => {}
+            () = removed(removal_seen, identity) => {}
+        }
+    };
+    let clients_gone = async {
+        let stopped = async {
+            stopped(worker, occasion, &settings, clients).await;
+            Ok(())
+        };
+        tokio::try_join!(stopped, worker_pool.finished())
+    };
+    tokio::select! {
+        failure = &mut driving => {
+            let failure = failure.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+            return Err(failed(failure, &parts.transport).await);
+        }
+        refused = superseded(superseded_seen, identity) => return Err(refused),
+        gone = clients_gone => gone.map_err(ServeError::Worker)?,
+    };
+    drop(worker_pool);
+    driving.abort();
+    // Its result is known: it was aborted.
+    let _ = driving.await;
+    parts.stop().await;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// What this node's disk holds, and under which identity this process uses it.
+struct Recovered {
+    disk: FsDisk,
+    opened: Opened<FsDisk>,
+    identity: Rc<IdentityStore>,
+    /// Distinguishes this process from earlier and later ones of this node.
+    instance: Uuid,
+    seed: u64,
+}
+
+/// Binds the ports, identifies the node, reads its disk, and then listens. `None` if a signal came
+/// before a cluster admitted the node.
+async fn prepare(
+    settings: &Settings,
+    signals: watch::Receiver<Option<Signal>>,
+) -> Result<Option<(Recovered, Listeners)>, ServeError> {
     let disk = FsDisk::open(&settings.data_dir)?;
-    let mut ports = Ports::bind(&settings).await?;
-    if identity::is_founding(&disk, &settings).map_err(IdentityError::from)? {
+    let mut ports = Ports::bind(settings).await?;
+    if identity::is_founding(&disk, settings).map_err(IdentityError::from)? {
         // Another process may have bound the same ports; only the first one to listen gets them.
         ports = ports.listening()?;
     }
     let mut identity = tokio::select! {
         biased;
-        identity = identity::identify(&disk, &settings) => identity?,
-        () = signalled(signals.clone()) => {
-            tracing::info!("stopped before a cluster had admitted this node");
-            return Ok(());
-        }
+        identity = identity::identify(&disk, settings) => identity?,
+        () = signalled(signals) => return Ok(None),
     };
     // A fresh seed for each start: read contexts must not repeat, and jitter should not.
     let instance = Uuid::new_v4();
@@ -178,105 +244,110 @@ async fn serve(
     if settings.force_new_cluster().is_some() {
         identity.forget_others().await.map_err(IdentityError::from)?;
     }
-
     let listeners = ports.listen()?;
-    let reports = Arc::new(DiskReports::default());
-    let (log_report, snapshot_report) = (reports.clone(), reports.clone());
-    let log =
-        DiskThread::start(opened.log, settings.sync, Box::new(move |report| log_report.report(report)))?;
-    let log = Rc::new(log);
-    let readers = opened.snapshots.readers();
-    let snapshots =
-        SnapshotThread::start(opened.snapshots, SnapshotPaces::default(), log.counters(), move |done| {
-            snapshot_report.snapshot(done)
-        })?;
-    let snapshots = Rc::new(snapshots);
-    let node = Node::new(node_options(&settings, &identity.identity(), seed), opened.shards);
-    let worker = Worker::new(node, reports);
-    let (removal, removal_seen) = watch::channel(false);
-    let (supersede, superseded_seen) = watch::channel(None);
-    let notices = Notices { removal: removal.clone(), supersede };
-    let transport = Rc::new(start_transport(&worker, (&identity, instance), notices, listeners.peer));
-    let backup = {
-        let identity = identity.identity();
-        BackupSource::new((disk, readers), identity.cluster_id, identity.node)
-    };
-    let (stop, stopping) = watch::channel(false);
-    let clients = clients::Clients::new(ClientDescriptors::new(descriptors.clients_max));
-    let shared = SharedContext {
-        workers: settings.workers,
-        descriptors,
-        addresses: addresses(&settings),
-        allowed_hosts: AllowedHosts::new(settings.http_hosts()),
-        warnings: warnings(&settings),
-        disk_error: worker.disk_error(),
-        clients: clients.clone(),
-        turns: worker.turn_gauges(),
-        disk: log.counters(),
-        snapshots: snapshots.counters(),
-        transport: transport.counters(),
-        backup: Arc::new(backup),
-        offload: Offload::default(),
-        memory: Memory::new(settings.memory_limit),
-        stopping,
-    };
-    let http = Acceptor::split(listeners.http, settings.workers, clients.clone());
-    let resp = Acceptors::split((listeners.resp, listeners.resp_cluster), settings.workers, &clients);
-    let mut posts = WorkerContext::split(shared, http, resp).into_iter();
-    let own = posts.next().expect("invariant: there is a post for each worker");
-    let mut worker_pool = WorkerPool::start(&worker, posts)?;
-    let clients = Clients { stop, servers: own.serve(worker.clone()) };
-    let watch = log.watch(settings.timing().election_ticks);
-    let period = (settings.tick(), settings.request_timeout);
-    tokio::task::spawn_local(tick(worker.clone(), period, (log.counters(), watch)));
-    let period = settings.election_timeout;
-    tokio::task::spawn_local(log_changes(worker.clone(), period));
-    tokio::task::spawn_local(remember_hosts(worker.clone(), identity.clone(), removal, period));
-    log_start(&settings, &identity.identity());
+    Ok(Some((Recovered { disk, opened, identity, instance, seed }, listeners)))
+}
 
-    let (driven, sinks) = (
-        worker.clone(),
-        ActionSink {
-            log: log.clone(),
-            snapshots: snapshots.clone(),
-            transport: transport.clone(),
-            slow: SlowRequestLog::new(settings.tick()),
-        },
-    );
-    // A separate task, scheduled after the tasks that have work for it. If it were a branch of the
-    // `select!` below, each drive would poll all the rare events there again.
-    let mut driving = tokio::task::spawn_local(async move { driven.run(sinks).await });
-    let occasion = async {
-        tokio::select! {
-            () = signalled(signals) => {}
-            () = removed(removal_seen, &identity) => {}
-        }
-    };
-    let clients_gone = async {
-        let stopped = async {
-            stopped(&worker, occasion, &settings, clients).await;
-            Ok(())
+/// The parts of a running node, apart from its servers of clients.
+struct NodeParts {
+    worker: Worker,
+    log: Rc<DiskThread>,
+    snapshots: Rc<SnapshotThread>,
+    transport: Rc<Transport>,
+    identity: Rc<IdentityStore>,
+    backup: Arc<BackupSource>,
+}
+
+impl NodeParts {
+    /// Starts the threads of the disk, the node, and the links to its peers.
+    fn start(
+        settings: &Settings,
+        recovered: Recovered,
+        notices: Notices,
+        peers: TcpListener,
+    ) -> Result<NodeParts, ServeError> {
+        let Recovered { disk, opened, identity, instance, seed } = recovered;
+        let reports = Arc::new(DiskReports::default());
+        let (log_report, snapshot_report) = (reports.clone(), reports.clone());
+        let log =
+            DiskThread::start(opened.log, settings.sync, Box::new(move |report| log_report.report(report)))?;
+        let readers = opened.snapshots.readers();
+        let snapshots =
+            SnapshotThread::start(opened.snapshots, SnapshotPaces::default(), log.counters(), move |done| {
+                snapshot_report.snapshot(done)
+            })?;
+        let node = Node::new(node_options(settings, &identity.identity(), seed), opened.shards);
+        let worker = Worker::new(node, reports);
+        let own = own_identity(&identity.identity(), instance);
+        let options = transport_options(&worker, &identity, own, notices);
+        let transport = Rc::new(Transport::start(peers, options));
+        let backup = {
+            let own = identity.identity();
+            Arc::new(BackupSource::new(disk, readers, own.cluster_id, own.node))
         };
-        tokio::try_join!(stopped, worker_pool.finished())
-    };
-    tokio::select! {
-        failure = &mut driving => {
-            let failure = failure.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
-            return Err(failed(failure, &transport).await);
+        let (log, snapshots) = (Rc::new(log), Rc::new(snapshots));
+        Ok(NodeParts { worker, log, snapshots, transport, identity, backup })
+    }
+
+    /// What the servers of clients use of the node, on all workers.
+    fn shared_context(
+        &self,
+        settings: &Settings,
+        descriptors: descriptors::Budget,
+        stopping: watch::Receiver<bool>,
+    ) -> SharedContext {
+        SharedContext {
+            workers: settings.workers,
+            descriptors,
+            addresses: addresses(settings),
+            allowed_hosts: AllowedHosts::new(settings.http_hosts()),
+            warnings: warnings(settings),
+            disk_error: self.worker.disk_error(),
+            clients: clients::Clients::new(ClientDescriptors::new(descriptors.clients_max)),
+            turns: self.worker.turn_gauges(),
+            disk: self.log.counters(),
+            snapshots: self.snapshots.counters(),
+            transport: self.transport.counters(),
+            backup: self.backup.clone(),
+            offload: Offload::default(),
+            memory: Memory::new(settings.memory_limit),
+            stopping,
         }
-        refused = superseded(superseded_seen, &identity) => return Err(refused),
-        gone = clients_gone => gone.map_err(ServeError::Worker)?,
-    };
-    drop(worker_pool);
-    driving.abort();
-    // Its result is known: it was aborted.
-    let _ = driving.await;
-    transport.stop().await;
-    drop(transport);
-    Rc::into_inner(log).expect("invariant: the worker has let go of it").stop();
-    Rc::into_inner(snapshots).expect("invariant: the worker has let go of it").stop();
-    tracing::info!("stopped");
-    Ok(())
+    }
+
+    /// Starts what happens regularly: ticks, log lines about the cluster, and the record of hosts,
+    /// which reports to `removal`.
+    fn spawn_periodic(&self, settings: &Settings, removal: watch::Sender<bool>) {
+        let slow = self.log.watch(settings.timing().election_ticks);
+        let log = LogWatch { counters: self.log.counters(), slow };
+        let patience = settings.request_timeout;
+        tokio::task::spawn_local(tick(self.worker.clone(), settings.tick(), patience, log));
+        let period = settings.election_timeout;
+        tokio::task::spawn_local(log_changes(self.worker.clone(), period));
+        tokio::task::spawn_local(remember_hosts(self.worker.clone(), self.identity.clone(), removal, period));
+    }
+
+    /// Drives the node in a separate task, scheduled after the tasks that have work for it. In the
+    /// `select!` that waits for the end, each drive would poll all the rare events there again.
+    fn drive(&self, settings: &Settings) -> JoinHandle<WorkerFailure> {
+        let worker = self.worker.clone();
+        let sinks = ActionSink {
+            log: self.log.clone(),
+            snapshots: self.snapshots.clone(),
+            transport: self.transport.clone(),
+            slow: SlowRequestLog::new(settings.tick()),
+        };
+        tokio::task::spawn_local(async move { worker.run(sinks).await })
+    }
+
+    /// Flushes the peers' queues, and then lets the threads of the disk finish.
+    async fn stop(self) {
+        let NodeParts { log, snapshots, transport, .. } = self;
+        transport.stop().await;
+        drop(transport);
+        Rc::into_inner(log).expect("invariant: the worker has let go of it").stop();
+        Rc::into_inner(snapshots).expect("invariant: the worker has let go of it").stop();
+    }
 }
 
 /// Makes this node the only member of a new cluster, in its identity and in all its logs. The other
@@ -387,26 +458,28 @@ async fn leads_with_followers(worker: &Worker) -> bool {
     status.links.iter().any(|(_, up)| *up) && status.shards.iter().any(|shard| shard.leads)
 }
 
+/// What each tick looks at on the log's disk.
+struct LogWatch {
+    counters: DiskCounters,
+    slow: SlowDiskWatch,
+}
+
 /// Passes ticks, changes of the log's size and a slow disk to the node. Requests that have waited
 /// for their turn for longer than `patience` are refused.
-async fn tick(
-    worker: Worker,
-    (period, patience): (Duration, Duration),
-    (log, mut disk): (DiskCounters, SlowDiskWatch),
-) {
+async fn tick(worker: Worker, period: Duration, patience: Duration, mut log: LogWatch) {
     let mut ticker = Ticker::start(period);
     let mut held = LogHeld::default();
     loop {
         let ticks = ticker.ticks().await;
         for _ in 0..ticks {
-            if let Some(slow) = disk.tick() {
+            if let Some(slow) = log.slow.tick() {
                 worker.set_disk_slow(slow);
             }
             worker.tell(Event::Tick);
         }
         worker.tick_turns(patience);
         worker.show_leader_clocks();
-        let now = log.held();
+        let now = log.counters.held();
         if std::mem::replace(&mut held, now) != now {
             worker.tell(Event::LogHeld(now));
         }
@@ -548,22 +621,27 @@ fn node_options(settings: &Settings, identity: &Identity, seed: u64) -> NodeOpti
     }
 }
 
-fn start_transport(
+/// How this process introduces itself to peers.
+fn own_identity(identity: &Identity, instance: Uuid) -> handshake::Identity {
+    handshake::Identity {
+        cluster: identity.cluster_id,
+        node: identity.node,
+        host: identity.host_uuid,
+        start: ProcessStart { number: identity.boots, instance },
+    }
+}
+
+fn transport_options(
     worker: &Worker,
-    (store, instance): (&Rc<IdentityStore>, Uuid),
+    store: &Rc<IdentityStore>,
+    own: handshake::Identity,
     Notices { removal, supersede }: Notices,
-    listener: TcpListener,
-) -> Transport {
+) -> TransportOptions {
     let (sink, registry) = (worker.clone(), worker.clone());
     let (remembered, starts) = (store.clone(), store.clone());
     let identity = store.identity();
-    let options = TransportOptions {
-        identity: handshake::Identity {
-            cluster: identity.cluster_id,
-            node: identity.node,
-            host: identity.host_uuid,
-            start: ProcessStart { number: identity.boots, instance },
-        },
+    TransportOptions {
+        identity: own,
         peers: remembered_peers(&identity).into_iter().collect(),
         sink: Rc::new(move |event| sink.tell(event)),
         accepts: Rc::new(move |node, host| {
@@ -588,8 +666,7 @@ fn start_transport(
         }),
         joins: join::handler(worker, store),
         limits: TransportLimits::default(),
-    };
-    Transport::start(listener, options)
+    }
 }
 
 fn addresses(settings: &Settings) -> NodeAddresses {

@@ -193,21 +193,7 @@ impl Change {
             Change::Leads { shard, term } => {
                 tracing::info!(shard = shard.0, term = term.0, "this node leads the shard now");
             }
-            Change::LeadsNoMore { shard, term, leader: Some(leader) } => {
-                tracing::info!(
-                    shard = shard.0,
-                    term = term.0,
-                    leader = leader.0,
-                    "this node no longer leads the shard"
-                );
-            }
-            Change::LeadsNoMore { shard, term, leader: None } => {
-                tracing::warn!(
-                    shard = shard.0,
-                    term = term.0,
-                    "this node no longer leads the shard, and knows no other leader yet"
-                );
-            }
+            Change::LeadsNoMore { shard, term, leader } => log_lost_leadership(*shard, *term, *leader),
             Change::Follows { shard, term, leader } => {
                 tracing::info!(
                     shard = shard.0,
@@ -267,6 +253,22 @@ impl Change {
                 );
             }
         }
+    }
+}
+
+fn log_lost_leadership(shard: ShardId, term: Term, successor: Option<NodeId>) {
+    match successor {
+        Some(leader) => tracing::info!(
+            shard = shard.0,
+            term = term.0,
+            leader = leader.0,
+            "this node no longer leads the shard"
+        ),
+        None => tracing::warn!(
+            shard = shard.0,
+            term = term.0,
+            "this node no longer leads the shard, and knows no other leader yet"
+        ),
     }
 }
 

@@ -42,11 +42,6 @@ pub fn run(plan: &Plan, detail: Detail) -> Result<Report, Box<Failure>> {
     Err(Box::new(Failure { seed: plan.seed, violation, hash, at, lines: world.into_lines() }))
 }
 
-/// Runs a seed; if it fails, runs it again for the last lines of its trace.
-pub fn run_seed(seed: u64) -> Result<Report, Box<Failure>> {
-    run_traced(&Plan::draw(seed))
-}
-
 /// Runs a plan; if it fails, runs it again for the last lines of its trace.
 pub fn run_traced(plan: &Plan) -> Result<Report, Box<Failure>> {
     run(plan, Detail::Hash).or_else(|_| run(plan, Detail::Tail(TAIL_LINES)))

@@ -30,11 +30,10 @@ fn plan(seed: u64, fault: Fault) -> Plan {
         return Plan::draw_slow_disks(seed);
     }
     let drawn = Plan::draw(seed);
-    let duration = Micros::SECOND * 10;
     let mut plan = Plan {
         nodes: 3,
         data_shards: 1,
-        duration,
+        duration: Micros::SECOND * 10,
         faults: Vec::new(),
         operator_actions: Vec::new(),
         ..drawn
@@ -44,6 +43,16 @@ fn plan(seed: u64, fault: Fault) -> Plan {
     plan.load.value_bytes_max = plan.load.value_bytes_max.min(2_000);
     plan.load.config_per_mille = 0;
     plan.load.scanners = if fault == Fault::ScanByLaterMap { 2 } else { 0 };
+    provoke(&mut plan, fault);
+    // That plan has all its strikes.
+    if fault != Fault::OutcomeThroughLaterLink {
+        schedule_strikes(&mut plan, fault);
+    }
+    plan
+}
+
+/// Adds the load, the sizes and the actions of operators that the deliberate fault needs to show.
+fn provoke(plan: &mut Plan, fault: Fault) {
     match fault {
         Fault::NewsOfLeaderAlone => plan.load.config_per_mille = 800,
         Fault::ExpiredByLeaderAlone | Fault::TimeOfNodeAsked => plan.load.operations_per_mille = 900,
@@ -79,7 +88,6 @@ fn plan(seed: u64, fault: Fault) -> Plan {
             plan.faults = young_lives(&mut plan.generator("lives"));
             plan.load.reads_per_mille = 50;
             plan.load.patience = Micros::MILLISECOND * 200;
-            return plan;
         }
         // A founder with followers that have no vote.
         Fault::LedBeforeDurable => {
@@ -110,9 +118,12 @@ fn plan(seed: u64, fault: Fault) -> Plan {
         }
         _ => {}
     }
+}
+
+fn schedule_strikes(plan: &mut Plan, fault: Fault) {
     let random = &mut plan.generator("strikes");
     let mut at = Micros::SECOND;
-    while at < duration {
+    while at < plan.duration {
         let lasts = Micros::MILLISECOND * random.u64(20..2_000);
         let target = match random.u8(0..3) {
             0 => Target::Node(NodeId(random.u64(1..=plan.hosts()))),
@@ -121,7 +132,6 @@ fn plan(seed: u64, fault: Fault) -> Plan {
         plan.faults.push(ScheduledFault { at, lasts, fault: strike(fault, target, random) });
         at = at + Micros::MILLISECOND * random.u64(50..800);
     }
-    plan
 }
 
 fn operator_action(at_ms: u64, operator_action: OperatorAction) -> ScheduledAction {

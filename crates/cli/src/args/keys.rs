@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use tidelock_client::keys::KeyArg;
 
 use super::ClientArgs;
-use crate::keys::KeyArg;
 
 /// Arguments of `kv`.
 #[derive(Debug, Args)]

@@ -4,12 +4,11 @@ use std::path::Path;
 
 use indicatif::HumanBytes;
 use serde::Serialize;
+use tidelock_client::{CliError, output};
 use tidelock_core::storage::backup::{ShardSummary, Summary};
 use tidelock_core::types::ShardId;
 
 use crate::args::{FileArgs, Output};
-use crate::error::CliError;
-use crate::output;
 use crate::time::rfc3339;
 
 /// Runs `backup verify`.

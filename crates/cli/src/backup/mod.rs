@@ -14,10 +14,10 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use tidelock_core::storage::backup::{Part, Reader, Summary};
+use tidelock_client::CliError;
+use tidelock_core::storage::backup::{BackupError, Part, Reader, Summary};
 
 use crate::args::{BackupArgs, BackupCommand};
-use crate::error::CliError;
 use progress::Progress;
 
 /// Bytes read at a time.
@@ -42,7 +42,7 @@ fn read(
     mut take: impl FnMut(Part) -> Result<(), CliError>,
     mut pass_on: impl FnMut(&[u8]) -> Result<(), CliError>,
 ) -> Result<Summary, CliError> {
-    let failed = |source| CliError::Backup { file: name.to_owned(), source };
+    let failed = |source: BackupError| CliError::Damaged { file: name.to_owned(), source: Box::new(source) };
     let mut reader = Reader::default();
     let mut piece = vec![0; PIECE_BYTES];
     loop {

@@ -8,12 +8,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tidelock_client::{Answer, Call, CliError, Client, output};
 use tidelock_core::storage::backup::{Part, Summary};
 
 use crate::args::{Output, RestoreArgs};
-use crate::client::{Answer, Call, Client};
-use crate::error::CliError;
-use crate::output;
 
 /// A request is complete once it has this many bytes of keys: even with the largest block of a
 /// backup added, it stays below a node's limit of 8 MiB.

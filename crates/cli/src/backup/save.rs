@@ -8,12 +8,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tidelock_client::{CliError, Client};
+
 use super::inspect;
 use super::progress::Progress;
 use super::stall::StallGuard;
 use crate::args::SaveArgs;
-use crate::client::Client;
-use crate::error::CliError;
 
 /// A node that sends nothing for this long is taken to hang. It reads from a disk that others may
 /// use, too.

@@ -7,14 +7,12 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
+use tidelock_client::{Answer, Call, CliError, Client, output};
 
 use super::goal::Goal;
 use super::retry;
 use super::watch::{self, Line, Watch};
 use crate::args::{ClientArgs, Output, WaitArgs};
-use crate::client::{Answer, Call, Client};
-use crate::error::CliError;
-use crate::output;
 
 /// A leader abandons a transfer after an election timeout, so the request is repeated at this
 /// interval: a few default election timeouts.
@@ -47,10 +45,10 @@ impl Change {
         let end = Instant::now() + limit;
         let accepted = self.ask(end)?;
         if args.no_wait {
-            return self.say(accepted, false);
+            return self.say(accepted, Stage::Recorded);
         }
-        self.wait((end, limit))?;
-        self.say(accepted, true)
+        self.wait(end, limit)?;
+        self.say(accepted, Stage::Reached)
     }
 
     /// Requests the goal until a leader has recorded it or the time is over. Returns the wanted
@@ -70,7 +68,7 @@ impl Change {
 
     /// Waits until the goal is reached; `limit` is the timeout of the whole command, which ends at
     /// `end`.
-    fn wait(&mut self, (end, limit): (Instant, Duration)) -> Result<(), CliError> {
+    fn wait(&mut self, end: Instant, limit: Duration) -> Result<(), CliError> {
         let line = Line::begin();
         let goal = self.goal;
         let mut asked = Instant::now();
@@ -89,16 +87,25 @@ impl Change {
         if missing.is_empty() { Ok(()) } else { Err(unfinished(goal, limit, &missing)) }
     }
 
-    fn say(&self, mut accepted: Map<String, Value>, done: bool) -> Result<(), CliError> {
-        match self.format {
-            Output::Json => {
-                accepted.insert("done".to_owned(), Value::from(done));
+    fn say(&self, mut accepted: Map<String, Value>, stage: Stage) -> Result<(), CliError> {
+        match (self.format, stage) {
+            (Output::Json, _) => {
+                accepted.insert("done".to_owned(), Value::from(stage == Stage::Reached));
                 output::line(&Value::from(accepted).to_string())
             }
-            Output::Text if done => output::line(&self.goal.reached()),
-            Output::Text => output::line(&self.goal.wanted()),
+            (Output::Text, Stage::Reached) => output::line(&self.goal.reached()),
+            (Output::Text, Stage::Recorded) => output::line(&self.goal.wanted()),
         }
     }
+}
+
+/// How far a change has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The cluster has recorded what is wanted.
+    Recorded,
+    /// It is so.
+    Reached,
 }
 
 /// A repeated request for a goal that was already reached is no failure.

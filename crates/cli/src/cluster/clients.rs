@@ -5,11 +5,9 @@
 use std::time::Duration;
 
 use serde::Deserialize;
+use tidelock_client::{Call, CliError, Client, output};
 
 use crate::args::{ClientArgs, ClientsArgs, Output};
-use crate::client::{Call, Client};
-use crate::error::CliError;
-use crate::output;
 
 #[derive(Debug, Deserialize)]
 struct Answer {

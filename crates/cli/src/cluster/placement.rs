@@ -6,11 +6,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use tidelock_client::{Call, CliError, Client, output};
 
 use crate::args::{ClientArgs, ExplainArgs, Output, SetArgs};
-use crate::client::{Call, Client};
-use crate::error::CliError;
-use crate::output;
 
 pub(super) fn dump(client: ClientArgs) -> Result<(), CliError> {
     let answer = reach(&client).ask(&Call::get("/v1/cluster/dump"))?;

@@ -8,8 +8,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::Answer;
-use crate::error::CliError;
+use tidelock_client::{Answer, CliError};
 
 /// Interval between attempts: an election takes about a second.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);

@@ -10,12 +10,10 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::json;
+use tidelock_client::{Answer, Call, CliError, Client, output};
 
 use super::retry;
 use crate::args::{AddShardArgs, ClientArgs, MoveSlotsArgs, Output, RemoveShardArgs, WaitForMoves};
-use crate::client::{Answer, Call, Client};
-use crate::error::CliError;
-use crate::output;
 
 /// Interval between polls of the moves that are left.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);

@@ -9,12 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use tidelock_client::{Call, CliError, Client, Output, output};
 
-use crate::client::{Call, Client};
 use crate::cluster::{Checkpoint, Cluster};
-use crate::error::CliError;
-use crate::output;
-use crate::output::Output;
 
 /// Interval between polls of the replicas' reports.
 const LOOK: Duration = Duration::from_millis(100);

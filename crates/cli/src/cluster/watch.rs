@@ -9,11 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use tidelock_client::{Call, CliError, Client, NodeUrl};
 
 use super::Cluster;
 use crate::args::ClientArgs;
-use crate::client::{Call, Client, NodeUrl};
-use crate::error::CliError;
 
 /// Interval between polls: goals take election timeouts or seconds, and an answer costs a node
 /// little.

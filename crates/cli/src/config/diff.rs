@@ -9,11 +9,10 @@ use std::io;
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 use similar::TextDiff;
+use tidelock_client::{CliError, output};
 
 use super::{Session, Target};
 use crate::args::{DiffArgs, Output};
-use crate::error::CliError;
-use crate::output;
 
 /// Lines shown around a difference.
 const CONTEXT_LINES: usize = 3;
@@ -34,7 +33,8 @@ pub fn run(session: &Session, args: &DiffArgs) -> Result<(), CliError> {
     };
     let name = args.container.as_deref().unwrap_or(&args.namespace);
     let title = |revision: &Value| format!("{name} at revision {revision}");
-    let diff = unified((&before, &after), (&title(&found["from"]), &title(&found["to"])));
+    let (from, to) = (title(&found["from"]), title(&found["to"]));
+    let diff = unified(Side { title: &from, text: &before }, Side { title: &to, text: &after });
     output::write(if is_coloured() { coloured(&diff) } else { diff }.as_bytes())
 }
 
@@ -66,12 +66,21 @@ fn listing(changes: &Value, side: &str) -> String {
     out
 }
 
+/// One side of a diff.
+#[derive(Clone, Copy)]
+pub struct Side<'a> {
+    /// What the head of the diff calls it.
+    pub title: &'a str,
+    /// Its lines.
+    pub text: &'a str,
+}
+
 /// A unified diff; empty if there is no difference.
-pub fn unified((before, after): (&str, &str), (from, to): (&str, &str)) -> String {
-    TextDiff::from_lines(before, after)
+pub fn unified(before: Side<'_>, after: Side<'_>) -> String {
+    TextDiff::from_lines(before.text, after.text)
         .unified_diff()
         .context_radius(CONTEXT_LINES)
-        .header(from, to)
+        .header(before.title, after.title)
         .to_string()
 }
 
@@ -99,12 +108,13 @@ mod tests {
     #[test]
     fn documents_differ_line_by_line() {
         let (before, after) = (document(&json!({"a": 1, "b": [1]})), document(&json!({"a": 2, "b": [1]})));
-        let diff = unified((&before, &after), ("old", "new"));
+        let (old, new) = (Side { title: "old", text: &before }, Side { title: "new", text: &after });
+        let diff = unified(old, new);
         assert_eq!(
             diff,
             "--- old\n+++ new\n@@ -1,5 +1,5 @@\n {\n-  \"a\": 1,\n+  \"a\": 2,\n   \"b\": [\n     1\n   ]\n"
         );
-        assert_eq!(unified((&before, &before), ("old", "new")), "");
+        assert_eq!(unified(old, Side { title: "new", text: &before }), "");
         assert!(coloured(&diff).contains("\u{1b}[31m-  \"a\": 1,\u{1b}[0m\n"), "{:?}", coloured(&diff));
     }
 

@@ -14,16 +14,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use ureq::http::Method;
+use tidelock_client::http::Method;
+use tidelock_client::{Answer, Call, CliError, Client, keys, output};
 
 use crate::args::{
     ConfigArgs, ConfigCommand, ContainerCommand, Datatype, ExportArgs, Format, HistoryArgs, ImportArgs,
     ItemArgs, NsCommand, Output, PairCommand, PublishArgs, RollbackArgs, TermsArgs,
 };
-use crate::client::{Answer, Call, Client};
-use crate::error::CliError;
-use crate::keys;
-use crate::output;
 
 /// The largest file that is sent: a node's limit of a request body.
 const FILE_BYTES_MAX: u64 = 8 << 20;

@@ -1,9 +1,8 @@
 //! Configuration as tables for people.
 
 use serde_json::Value;
+use tidelock_client::{keys, output};
 
-use crate::keys;
-use crate::output;
 use crate::time::rfc3339;
 
 /// Characters of a value or a message that a table shows.

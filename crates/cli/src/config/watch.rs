@@ -7,12 +7,11 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
+use tidelock_client::{Call, CliError, output};
 
+use super::diff::Side;
 use super::{Session, Target, diff};
 use crate::args::{Output, WatchArgs};
-use crate::client::Call;
-use crate::error::CliError;
-use crate::output;
 
 /// Longest wait of a poll: half of the time that a node has to answer.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -69,7 +68,8 @@ fn print(session: &Session, change: &Value, shown: &mut String) -> Result<(), Cl
         let state = if document.is_empty() { "deleted" } else { "" };
         format!("revision {revision} {state}").trim_end().to_owned() + "\n" + &document
     } else {
-        let diff = diff::unified((shown, &document), ("before", &format!("revision {revision}")));
+        let before = Side { title: "before", text: shown };
+        let diff = diff::unified(before, Side { title: &format!("revision {revision}"), text: &document });
         if diff::is_coloured() { diff::coloured(&diff) } else { diff }
     };
     *shown = document;

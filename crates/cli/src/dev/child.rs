@@ -4,6 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use tidelock_client::CliError;
 use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -11,7 +12,6 @@ use tokio::time;
 
 use super::lines;
 use super::plan::NodePlan;
-use crate::error::CliError;
 
 /// How long a node may take to stop before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);

@@ -10,8 +10,7 @@ use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-
-use crate::error::CliError;
+use tidelock_client::CliError;
 
 /// Name of the file that marks a directory as made by `tidelock dev`.
 const MARK: &str = "tidelock-dev.json";
@@ -34,7 +33,7 @@ pub fn prepare(dir: &Path, founding: &Founding, fresh: bool) -> Result<(), CliEr
     let mark = dir.join(MARK);
     let kept = match fs::read(&mark) {
         Ok(bytes) => Some(serde_json::from_slice::<Founding>(&bytes).map_err(|error| {
-            CliError::Dev(format!(
+            CliError::Stopped(format!(
                 "{} is damaged ({error}); --data-dir chooses another directory",
                 mark.display()
             ))
@@ -45,7 +44,7 @@ pub fn prepare(dir: &Path, founding: &Founding, fresh: bool) -> Result<(), CliEr
     match kept {
         Some(_) if fresh => remove_nodes(dir)?,
         Some(kept) if kept != *founding => {
-            return Err(CliError::Dev(format!(
+            return Err(CliError::Stopped(format!(
                 "{name} holds a cluster of {} nodes with peer ports from {}: give --nodes {} --peer-base {}, \
                  or --fresh to delete it and found another",
                 kept.nodes, kept.peer_base, kept.nodes, kept.peer_base
@@ -54,7 +53,7 @@ pub fn prepare(dir: &Path, founding: &Founding, fresh: bool) -> Result<(), CliEr
         Some(_) => return Ok(()),
         None if is_empty(dir).map_err(CliError::io(name.as_str()))? => {}
         None => {
-            return Err(CliError::Dev(format!(
+            return Err(CliError::Stopped(format!(
                 "{name} was not made by `tidelock dev`, so it is left alone; --data-dir chooses another directory"
             )));
         }
@@ -123,7 +122,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         write(&root.path().join("node-1/thesis.tex"));
         for fresh in [false, true] {
-            assert!(matches!(prepare(root.path(), &THREE, fresh), Err(CliError::Dev(_))));
+            assert!(matches!(prepare(root.path(), &THREE, fresh), Err(CliError::Stopped(_))));
         }
         assert!(root.path().join("node-1/thesis.tex").exists());
     }

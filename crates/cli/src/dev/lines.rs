@@ -6,9 +6,8 @@
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
+use tidelock_client::output;
 use tokio::io::{AsyncRead, AsyncReadExt};
-
-use crate::output;
 
 /// A line is cut after this many bytes.
 const LINE_BYTES_MAX: usize = 64 << 10;

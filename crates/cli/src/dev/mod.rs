@@ -19,13 +19,12 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tidelock_client::{CliError, output};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::args::DevArgs;
-use crate::error::CliError;
-use crate::output;
 use child::Exit;
 use plan::{NodePlan, Plan};
 
@@ -59,7 +58,7 @@ fn refuse_ports_in_use(plan: &Plan) -> Result<(), CliError> {
     for node in &plan.nodes {
         for address in [node.http, node.peer, node.resp] {
             if let Err(error) = TcpListener::bind(address) {
-                return Err(CliError::Dev(format!(
+                return Err(CliError::Stopped(format!(
                     "{address}, wanted for {}, cannot be used: {error}\nIs another cluster running? \
                      --http-base, --resp-base and --peer-base choose other ports.",
                     node.name
@@ -84,7 +83,7 @@ async fn supervise(plan: &Plan, dumps: bool) -> Result<(), CliError> {
     drop(exits_in);
 
     let outcome = tokio::select! {
-        outcome = start_and_watch(plan, (&pids, dumps), &mut exits) => outcome,
+        outcome = start_and_watch(plan, &pids, dumps, &mut exits) => outcome,
         _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
     };
@@ -104,18 +103,19 @@ async fn supervise(plan: &Plan, dumps: bool) -> Result<(), CliError> {
 /// is the last output. Then reports every node that dies; returns when none is left.
 async fn start_and_watch(
     plan: &Plan,
-    (pids, dumps): (&[u32], bool),
+    pids: &[u32],
+    dumps: bool,
     exits: &mut mpsc::Receiver<Exit>,
 ) -> Result<(), CliError> {
     let timeout_text =
         format!("the nodes were not ready within {} s; see their logs above", READY_TIMEOUT.as_secs());
     tokio::select! {
         ready = tokio::time::timeout(READY_TIMEOUT, ready::all(&plan.nodes)) => {
-            ready.map_err(|_| CliError::Dev(timeout_text))?;
+            ready.map_err(|_| CliError::Stopped(timeout_text))?;
         }
         exit = exits.recv() => {
             let exit = exit.expect("invariant: no channel closes before every child has reported");
-            return Err(CliError::Dev(format!(
+            return Err(CliError::Stopped(format!(
                 "{} ended before the cluster was ready: {}; see its log above", exit.node, exit.how
             )));
         }
@@ -136,7 +136,7 @@ async fn start_and_watch(
             exit.node, exit.how
         ));
     }
-    Err(CliError::Dev("no node is left".to_owned()))
+    Err(CliError::Stopped("no node is left".to_owned()))
 }
 
 /// A message of the supervisor, apart from the nodes' logs.

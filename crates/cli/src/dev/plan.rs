@@ -5,11 +5,10 @@ use std::fmt::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use tidelock_client::{CliError, output};
 use tidelock_server::config::RESP_CLUSTER_PORT_OFFSET;
 
 use crate::args::DevArgs;
-use crate::error::CliError;
-use crate::output;
 
 use super::directory::Founding;
 

@@ -303,7 +303,15 @@ fn from_the_command_line() {
         .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["revision"].take())
         .collect();
     assert_eq!(revisions, [5, 6, 7, 8]);
+    export_and_import(&shell);
+}
 
+/// Copies the namespace `shop` and its container `app` to the namespace `copy`, and deletes that.
+fn export_and_import(shell: &Shell) {
+    let text = |arguments: &[&str]| String::from_utf8(shell.done(arguments)).expect("text");
+    let got = ["config", "container", "get", "shop", "app"];
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = |name: &str| directory.path().join(name).to_str().expect("text").to_owned();
     let (exported, document) = (file("shop.yaml"), file("app.properties"));
     shell.done(&["config", "export", "shop", "--format", "yaml", "--file", &exported]);
     assert_eq!(text(&["config", "import", "copy", &exported]), "revision 1\n");

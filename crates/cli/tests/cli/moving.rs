@@ -167,11 +167,7 @@ fn slots_move_and_nobody_notices() {
     for number in cluster.numbers() {
         history.check_end(&cluster, number);
     }
-    for (watcher, heard) in watchers.iter().enumerate() {
-        let heard: Vec<(u64, u64)> =
-            told.iter().map(|_| heard.recv_timeout(TIMEOUT).expect("a change")).collect();
-        assert_eq!(heard, told, "watcher {watcher}: each change once, in order");
-    }
+    check_watchers(&watchers, &told);
     let dump = cluster.get(1, "/v1/cluster/dump").text();
     assert!(dump.contains("\"lastShardID\":5") && dump.contains("\"orders\""), "{dump}");
     let slots = shell.json(&["cluster", "slots"]);
@@ -179,6 +175,25 @@ fn slots_move_and_nobody_notices() {
     eventually("what was given away is gone, and replicas are equal", || {
         (shell.json(&["cluster", "status", "--verify", "--wait-s", "60"])["equal"] == true).then_some(())
     });
+    check_backup(&shell, &history);
+    restart_all(&mut cluster);
+    for number in cluster.numbers() {
+        history.check_end(&cluster, number);
+        assert_eq!(counts(&cluster, number), [0, 0, 0, 0, 16_384]);
+    }
+}
+
+/// Checks that every watcher got each change once, in order.
+fn check_watchers(watchers: &[mpsc::Receiver<(u64, u64)>], told: &[(u64, u64)]) {
+    for (watcher, heard) in watchers.iter().enumerate() {
+        let heard: Vec<(u64, u64)> =
+            told.iter().map(|_| heard.recv_timeout(TIMEOUT).expect("a change")).collect();
+        assert_eq!(heard, told, "watcher {watcher}: each change once, in order");
+    }
+}
+
+/// Saves a backup, and compares a new cluster that is restored from it with the history.
+fn check_backup(shell: &Shell, history: &History) {
     let (directory, new) = (tempfile::tempdir().expect("a directory"), Cluster::start(1));
     let file = directory.path().join("backup").to_str().expect("text").to_owned();
     eventually("a backup is made", || {
@@ -186,8 +201,10 @@ fn slots_move_and_nobody_notices() {
     });
     Shell::of(&new).done(&["backup", "restore", &file]);
     history.check_end(&new, 1);
+}
 
-    // All nodes restart from their disks.
+/// Kills all nodes, and starts them from their disks.
+fn restart_all(cluster: &mut Cluster) {
     for number in cluster.numbers() {
         cluster.kill(number);
     }
@@ -196,8 +213,6 @@ fn slots_move_and_nobody_notices() {
     }
     for number in cluster.numbers() {
         cluster.wait_ready(number);
-        history.check_end(&cluster, number);
-        assert_eq!(counts(&cluster, number), [0, 0, 0, 0, 16_384]);
     }
 }
 

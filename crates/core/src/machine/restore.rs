@@ -390,8 +390,9 @@ mod tests {
         }));
         let mut old = Machine::new(ShardId(1), 3, 4);
         publish(&mut old, 1, 1);
-        let Machine::Data(data) = &old else { unreachable!("a data shard") };
-        let block: Bytes = data.config.namespaces_in(&|_| true).next().expect("a block").into();
+        let Machine::Data(data) = &mut old else { unreachable!("a data shard") };
+        data.config.begin_snapshot();
+        let block: Bytes = data.config.next_block().expect("a block").into();
         let restore = || {
             Write::Restore(RestoreWrite::Config(crate::command::ConfigRestoration {
                 shard,

@@ -72,8 +72,7 @@ async fn settled<S: Store>(store: &S) -> Result<Vec<(ShardId, MigrationId)>, Pro
 }
 
 fn moving() -> Problem {
-    let detail =
-        "slots are on their way between shards; nothing was done. WorkerRequest again when that is over";
+    let detail = "slots are on their way between shards; nothing was done. Ask again when that is over";
     Problem::new(ProblemKind::SlotsMoving, detail)
 }
 

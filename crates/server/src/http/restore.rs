@@ -40,7 +40,7 @@ pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, 
         discard_others(call.store(), backup, &registry.slots).await?;
     }
     if config::is_block(&body) {
-        return restore_config(call.store(), backup, (&body, &registry.slots)).await;
+        return restore_config(call.store(), backup, &body, &registry.slots).await;
     }
     let commands = if body.is_empty() {
         registry.slots.shards().into_iter().map(|shard| (shard, Vec::new())).collect()
@@ -80,7 +80,8 @@ async fn discard_others<S: Store>(store: &S, backup: Uuid, slots: &SlotMap) -> R
 async fn restore_config<S: Store>(
     store: &S,
     backup: Uuid,
-    (block, slots): (&[u8], &SlotMap),
+    block: &[u8],
+    slots: &SlotMap,
 ) -> Result<Response, Problem> {
     let parts = config::split_block(block)
         .map_err(|error| Problem::invalid(format!("the body is no block of configuration: {error}")))?;

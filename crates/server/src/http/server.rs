@@ -135,7 +135,7 @@ impl<S: Store> ConnectionHandler for Server<S> {
                 Some(carrier) => {
                     memory.reduce_base(CARRIER_BYTES);
                     drop(tokio::task::spawn_local(async move {
-                        hijack(carrier, (context, connections), permit).await;
+                        hijack(carrier, context, connections, permit).await;
                         drop(memory);
                     }));
                 }
@@ -226,7 +226,8 @@ async fn serve_connection<S: Store>(
 /// Writes a connection's events until they end.
 async fn hijack(
     carrier: HijackedConnection,
-    (context, connections): (Rc<HttpContext>, Rc<Connections>),
+    context: Rc<HttpContext>,
+    connections: Rc<Connections>,
     _seat: ConnectionPermit,
 ) {
     if let Err(error) = carrier.hijack().await {

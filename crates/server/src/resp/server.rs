@@ -58,7 +58,8 @@ impl From<(TcpListener, TcpListener)> for Acceptors {
 impl Acceptors {
     /// One for each of `workers` workers. The second listener is the one for Redis Cluster clients.
     pub fn split(
-        (standalone, cluster): (TcpListener, Option<TcpListener>),
+        standalone: TcpListener,
+        cluster: Option<TcpListener>,
         workers: usize,
         clients: &Clients,
     ) -> Vec<Acceptors> {
@@ -151,7 +152,7 @@ impl Server {
         }
     }
 
-    async fn serve_connection(&self, mut connection: Connection, (cut, permit): (&Notify, ConnectionPermit)) {
+    async fn serve_connection(&self, mut connection: Connection, cut: &Notify, permit: ConnectionPermit) {
         let mut order = self.order.subscribe();
         let served = tokio::select! {
             biased;
@@ -232,7 +233,7 @@ impl ConnectionHandler for Listener {
         session.is_cluster = self.is_cluster;
         let connection = Connection::new(stream, session, place.stalled_since, client);
         tokio::task::spawn_local(async move {
-            server.serve_connection(connection, (&place.cut, permit)).await;
+            server.serve_connection(connection, &place.cut, permit).await;
             server.places.borrow_mut().remove(position);
             server.context.counters.connections_open.set(server.places.borrow().len() as u64);
             server.all_closed.notify_one();

@@ -20,7 +20,7 @@ use super::RespContext;
 use super::access::Access;
 use super::encode::{Encoder, Protocol};
 use super::shard_queues::{Part, ShardQueues};
-use super::slots::{Item, PendingReply, Render, RenderMany, Style, refusal_text};
+use super::slots::{Exec, Item, PendingReply, Render, RenderMany, Style, refusal_text};
 
 /// The error text of a command that is not executed: a code in capitals, then text.
 pub type Failure = std::borrow::Cow<'static, str>;
@@ -258,7 +258,7 @@ impl Session {
         }
         if let Some(shard) = shard {
             let shard_queue = self.shard_queues.push_transaction(shard, multi.operations, conditions);
-            self.push_slot(PendingReply::Exec { shard_queue, items: multi.items });
+            self.push_slot(PendingReply::Exec(Exec { shard_queue, items: multi.items }));
         } else {
             self.owe(|encoder| {
                 encoder.array(multi.items.len());
@@ -374,9 +374,8 @@ impl Session {
         has_room: impl FnMut(usize, bool) -> bool,
         submit: impl FnMut(Request, u64),
     ) {
-        let (first, consistency) =
-            (self.ring.front().filter(|_| reads).and_then(PendingReply::shard_queue), self.consistency());
-        self.shard_queues.submit((first, consistency), has_room, submit);
+        let first = self.ring.front().filter(|_| reads).and_then(PendingReply::shard_queue);
+        self.shard_queues.submit(first, self.consistency(), has_room, submit);
     }
 
     /// Refuses the command behind the client's next reply, if it is not in flight yet. Returns

@@ -121,6 +121,14 @@ struct InFlight {
     is_transaction: bool,
 }
 
+/// Room for the replies to a command.
+struct ReplySize {
+    /// The limit of the bytes of values that it reads.
+    values_bytes_max: usize,
+    /// The bytes that its replies are likely to have.
+    expected_bytes: usize,
+}
+
 #[derive(Debug)]
 enum Done {
     Replies {
@@ -223,7 +231,8 @@ impl ShardQueues {
     /// and `has_room` receives that as its second argument: other replies are of no use without it.
     pub fn submit(
         &mut self,
-        (first, consistency): (Option<u32>, Consistency),
+        first: Option<u32>,
+        consistency: Consistency,
         mut has_room: impl FnMut(usize, bool) -> bool,
         mut submit: impl FnMut(Request, u64),
     ) {
@@ -250,7 +259,8 @@ impl ShardQueues {
                 return true;
             };
             let expected_bytes = group.expected_bytes(self.value_bytes);
-            let (request, in_flight) = group.into_request(consistency, (values_bytes_max, expected_bytes));
+            let size = ReplySize { values_bytes_max, expected_bytes };
+            let (request, in_flight) = group.into_request(consistency, size);
             self.awaited_bytes += in_flight.awaited_bytes;
             self.expected_bytes += expected_bytes;
             shard_queue.in_flight = Some(in_flight);
@@ -587,11 +597,8 @@ impl CommandBatch {
             && (stays_pure || reads * value_bytes <= MIXED_READS_BYTES)
     }
 
-    fn into_request(
-        self,
-        consistency: Consistency,
-        (bytes_max, expected_bytes): (usize, usize),
-    ) -> (Request, InFlight) {
+    fn into_request(self, consistency: Consistency, size: ReplySize) -> (Request, InFlight) {
+        let ReplySize { values_bytes_max: bytes_max, expected_bytes } = size;
         let is_read = self.is_read();
         let (awaited_bytes, is_transaction) = (self.awaited_bytes(bytes_max), self.transaction.is_some());
         let operations = self.operations.finish();

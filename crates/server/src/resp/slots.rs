@@ -29,10 +29,8 @@ pub enum Render {
     Changed,
     /// The remaining time to live, or the time of expiry: -1 without expiry, -2 for an absent key.
     Expiry {
-        /// In milliseconds instead of seconds.
-        millis: bool,
-        /// Relative to 1970 instead of now.
-        absolute: bool,
+        /// What is shown of it.
+        form: ExpiryForm,
         /// By how many milliseconds the clock of the shard's leader, which determines expiry, is
         /// ahead of this node's.
         ahead_ms: i64,
@@ -46,6 +44,19 @@ pub enum Render {
         /// The version in the command.
         given: Version,
     },
+}
+
+/// What a reply shows of a key's expiry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpiryForm {
+    /// The remaining seconds.
+    SecondsLeft,
+    /// The remaining milliseconds.
+    MillisLeft,
+    /// The time of expiry in seconds since 1970.
+    UnixSeconds,
+    /// The time of expiry in milliseconds since 1970.
+    UnixMillis,
 }
 
 /// The form of the reply to a command of several operations.
@@ -69,9 +80,18 @@ pub enum PendingReply {
     /// The reply to several operations.
     Many(Box<Many>),
     /// The reply to a transaction.
-    Exec { shard_queue: u32, items: Vec<Item> },
+    Exec(Exec),
     /// One key of a `WATCH`: the last one replies for the command.
     Watch { shard_queue: u32, watch: u64, is_last: bool },
+}
+
+/// The commands of a transaction.
+#[derive(Debug)]
+pub struct Exec {
+    /// The shard queue of its operations.
+    pub shard_queue: u32,
+    /// Its commands.
+    pub items: Vec<Item>,
 }
 
 /// One command in a transaction.
@@ -130,7 +150,7 @@ impl PendingReply {
             PendingReply::Many(many) => {
                 2 * many.gathered.values.len() + many.shard_queues.len() * size_of::<u32>()
             }
-            PendingReply::Exec { items, .. } => items.iter().map(Item::held_bytes).sum(),
+            PendingReply::Exec(exec) => exec.items.iter().map(Item::held_bytes).sum(),
             PendingReply::One { .. } | PendingReply::Watch { .. } => 0,
         }
     }
@@ -141,7 +161,7 @@ impl PendingReply {
             PendingReply::Ready(_) => None,
             PendingReply::Many(many) => many.shard_queues.front().copied(),
             PendingReply::One { shard_queue, .. }
-            | PendingReply::Exec { shard_queue, .. }
+            | PendingReply::Exec(Exec { shard_queue, .. })
             | PendingReply::Watch { shard_queue, .. } => Some(*shard_queue),
         }
     }
@@ -169,10 +189,10 @@ impl PendingReply {
                 many.gathered.encode(&mut Encoder::new(out, style.protocol));
                 true
             }
-            PendingReply::Exec { shard_queue, items } => match shard_queues.take_verdict(*shard_queue) {
+            PendingReply::Exec(exec) => match shard_queues.take_verdict(exec.shard_queue) {
                 None => false,
                 Some(verdict) => {
-                    settle_exec(verdict, (*shard_queue, items), shard_queues, (style, out));
+                    exec.settle(verdict, shard_queues, style, out);
                     true
                 }
             },
@@ -181,39 +201,37 @@ impl PendingReply {
     }
 }
 
-fn settle_exec(
-    verdict: Verdict,
-    (shard_queue, items): (u32, &[Item]),
-    shard_queues: &mut ShardQueues,
-    (style, out): (Style, &mut Vec<u8>),
-) {
-    match verdict {
-        Verdict::Aborted => return Encoder::new(out, style.protocol).null_array(),
-        Verdict::Refused(refusal) => {
-            return Encoder::new(out, style.protocol).error(&refusal_text(&refusal));
-        }
-        Verdict::Done => {}
-    }
-    Encoder::new(out, style.protocol).array(items.len());
-    for item in items {
-        match item {
-            Item::Ready(encoded) => out.extend_from_slice(encoded),
-            Item::One(render) => {
-                let encode =
-                    |part: Part<'_>| render.encode(part, style, &mut Encoder::new(out, style.protocol));
-                shard_queues
-                    .take(shard_queue, encode)
-                    .expect("invariant: a transaction has a reply for each operation");
+impl Exec {
+    /// Appends the replies of the commands, or that nothing was done.
+    fn settle(&self, verdict: Verdict, shard_queues: &mut ShardQueues, style: Style, out: &mut Vec<u8>) {
+        match verdict {
+            Verdict::Aborted => return Encoder::new(out, style.protocol).null_array(),
+            Verdict::Refused(refusal) => {
+                return Encoder::new(out, style.protocol).error(&refusal_text(&refusal));
             }
-            Item::Many(render, parts) => {
-                let mut gathered = Gathered::new(*render);
-                for _ in 0..*parts {
-                    let add = |part: Part<'_>| gathered.add(part, style.protocol);
+            Verdict::Done => {}
+        }
+        Encoder::new(out, style.protocol).array(self.items.len());
+        for item in &self.items {
+            match item {
+                Item::Ready(encoded) => out.extend_from_slice(encoded),
+                Item::One(render) => {
+                    let encode =
+                        |part: Part<'_>| render.encode(part, style, &mut Encoder::new(out, style.protocol));
                     shard_queues
-                        .take(shard_queue, add)
+                        .take(self.shard_queue, encode)
                         .expect("invariant: a transaction has a reply for each operation");
                 }
-                gathered.encode(&mut Encoder::new(out, style.protocol));
+                Item::Many(render, parts) => {
+                    let mut gathered = Gathered::new(*render);
+                    for _ in 0..*parts {
+                        let add = |part: Part<'_>| gathered.add(part, style.protocol);
+                        shard_queues
+                            .take(self.shard_queue, add)
+                            .expect("invariant: a transaction has a reply for each operation");
+                    }
+                    gathered.encode(&mut Encoder::new(out, style.protocol));
+                }
             }
         }
     }
@@ -293,9 +311,9 @@ impl Render {
                 encoder.integer(1)
             }
             (Render::Changed, _) => encoder.integer(0),
-            (Render::Expiry { millis, absolute, ahead_ms }, reply) => {
+            (Render::Expiry { form, ahead_ms }, reply) => {
                 let now = UnixMillis(style.now.0.saturating_add_signed(ahead_ms));
-                encoder.integer(expiry(reply, (millis, absolute), now));
+                encoder.integer(expiry(reply, form, now));
             }
             (Render::Type, OperationReply::Described { .. }) => encoder.simple("string"),
             (Render::Type, _) => encoder.simple("none"),
@@ -310,19 +328,20 @@ impl Render {
     }
 }
 
-fn expiry(reply: OperationReply<'_>, (millis, absolute): (bool, bool), now: UnixMillis) -> i64 {
+fn expiry(reply: OperationReply<'_>, form: ExpiryForm, now: UnixMillis) -> i64 {
     let expires = match reply {
         OperationReply::Described { expires: Some(expires), .. } => expires,
         OperationReply::Described { expires: None, .. } => return -1,
         _ => return -2,
     };
     // An overdue key is still there: it has no time left, and may be deleted at any moment.
-    let value = if absolute { expires.0 } else { expires.0.saturating_sub(now.0) };
-    // Rounded to the nearest second, as in Redis, but a live key never has 0 seconds.
-    let value = match (millis, absolute) {
-        (true, _) => value,
-        (false, true) => value / 1_000,
-        (false, false) => value.div_ceil(1_000),
+    let left_ms = expires.0.saturating_sub(now.0);
+    let value = match form {
+        // Rounded to the nearest second, as in Redis, but a live key never has 0 seconds.
+        ExpiryForm::SecondsLeft => left_ms.div_ceil(1_000),
+        ExpiryForm::MillisLeft => left_ms,
+        ExpiryForm::UnixSeconds => expires.0 / 1_000,
+        ExpiryForm::UnixMillis => expires.0,
     };
     i64::try_from(value).unwrap_or(i64::MAX)
 }

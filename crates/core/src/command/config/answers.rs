@@ -419,35 +419,9 @@ mod tests {
         let events =
             vec![Event { revision: 2, found: Some(found.clone()) }, Event { revision: 3, found: None }];
         let containers = [("c".into(), container.clone())].into();
-        let failed = ConfigReply::Failed;
         vec![
             ConfigReply::Done { revision: 1, changed: true },
             ConfigReply::Done { revision: 1 << 50, changed: false },
-            failed(ConfigError::NoNamespace),
-            failed(ConfigError::NamespaceExists),
-            failed(ConfigError::NamespaceNotEmpty { pairs: 1, containers: 2 }),
-            failed(ConfigError::NoPair("p".into())),
-            failed(ConfigError::NoContainer("c".into())),
-            failed(ConfigError::MissingPair { container: "c".into(), pair: "p".into() }),
-            failed(ConfigError::PairInUse { pair: "p".into(), container: "c".into() }),
-            failed(ConfigError::RevisionMismatch { current: 3 }),
-            failed(ConfigError::NoRevision { revision: 9, oldest: 2, newest: 5 }),
-            failed(ConfigError::TooManyNamespaces),
-            failed(ConfigError::TooManyPairs),
-            failed(ConfigError::TooManyContainers),
-            failed(ConfigError::NamespaceFull),
-            failed(ConfigError::DocumentsTooLong),
-            failed(ConfigError::PairRetyped {
-                pair: "p".into(),
-                now: Datatype::Int,
-                wanted: Datatype::Empty,
-            }),
-            failed(ConfigError::FieldRetyped {
-                container: "c".into(),
-                field: "f".into(),
-                now: Datatype::Dict,
-                wanted: Datatype::Text,
-            }),
             ConfigReply::Namespace(view),
             ConfigReply::Pairs { revision: 1, total: 9, items: vec![("p".into(), pair.clone())] },
             ConfigReply::Pair { revision: 1, pair },
@@ -460,9 +434,35 @@ mod tests {
         ]
     }
 
+    fn errors() -> Vec<ConfigError> {
+        vec![
+            ConfigError::NoNamespace,
+            ConfigError::NamespaceExists,
+            ConfigError::NamespaceNotEmpty { pairs: 1, containers: 2 },
+            ConfigError::NoPair("p".into()),
+            ConfigError::NoContainer("c".into()),
+            ConfigError::MissingPair { container: "c".into(), pair: "p".into() },
+            ConfigError::PairInUse { pair: "p".into(), container: "c".into() },
+            ConfigError::RevisionMismatch { current: 3 },
+            ConfigError::NoRevision { revision: 9, oldest: 2, newest: 5 },
+            ConfigError::TooManyNamespaces,
+            ConfigError::TooManyPairs,
+            ConfigError::TooManyContainers,
+            ConfigError::NamespaceFull,
+            ConfigError::DocumentsTooLong,
+            ConfigError::PairRetyped { pair: "p".into(), now: Datatype::Int, wanted: Datatype::Empty },
+            ConfigError::FieldRetyped {
+                container: "c".into(),
+                field: "f".into(),
+                now: Datatype::Dict,
+                wanted: Datatype::Text,
+            },
+        ]
+    }
+
     #[test]
     fn replies_round_trip() {
-        for reply in replies() {
+        for reply in replies().into_iter().chain(errors().into_iter().map(ConfigReply::Failed)) {
             let mut out = vec![];
             reply.encode(&mut out);
             let mut decoder = Decoder::new(&out);

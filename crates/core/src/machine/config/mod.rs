@@ -248,28 +248,6 @@ impl Config {
         Blocks::new((!self.is_blank()).then_some((self.floor, self.touched)), held)
     }
 
-    /// The namespaces in the slots that `holds` accepts, with their history, as blocks for
-    /// [`Config::take_block`]. The highest revision of deleted namespaces goes with them, so that
-    /// the receiving shard never reuses one of their revisions.
-    pub fn namespaces_in(&self, holds: &dyn Fn(u16) -> bool) -> impl Iterator<Item = Vec<u8>> + use<> {
-        let held = |name: &Name| holds(slots::slot_of(name.routing_key()));
-        let held: VecDeque<_> = self
-            .namespaces
-            .iter()
-            .filter(|(name, _)| held(name))
-            .map(|(name, namespace)| (name.clone(), namespace.clone()))
-            .collect();
-        let mut blocks = Blocks::new(Some((self.floor, self.touched)), held);
-        core::iter::from_fn(move || blocks.next_block())
-    }
-
-    /// Forgets all namespaces in the slots that `holds` accepts, because another shard has them.
-    pub fn remove_slots(&mut self, holds: &dyn Fn(u16) -> bool) {
-        let held = |name: &&Name| holds(slots::slot_of(name.routing_key()));
-        let gone: Vec<Name> = self.namespaces.keys().filter(held).cloned().collect();
-        gone.iter().for_each(|name| self.remove(name));
-    }
-
     /// Applies a block of a snapshot or of another shard that gives namespaces away. The blocks
     /// come in order; applying one twice changes nothing.
     ///

@@ -139,59 +139,62 @@ impl World {
                     _ => {}
                 }
             }
-            8 => {
-                // The keys expire one after the other in the next moments.
-                let at = UnixMillis(self.now + self.random.u64(1..40));
-                let set = Set {
-                    key: &key,
-                    value: &value,
-                    expiry: Expiry::At(at),
-                    condition: SetCondition::Version(Condition::Always),
-                    previous: false,
-                };
-                let operations = Operations::of(&[Operation::Set(set)]);
-                let write = Write::Keys(Transaction::of(operations));
-                // Of a key that may expire at any moment, the model keeps only the version.
-                if let Some(Reply::Operations(replies)) = self.ask(&write) {
-                    let version = match replies.only() {
-                        Some(OperationReply::Written { version, .. }) => version,
-                        other => panic!("{other:?}"),
-                    };
-                    self.saw(&key, version);
-                    let write = Write::of(&Operation::Delete { key: &key, condition: Condition::Always });
-                    self.now += self.random.u64(..20);
-                    self.expire();
-                    match self.ask(&write).as_ref().and_then(Reply::only) {
-                        Some(OperationReply::Deleted { version }) => self.saw(&key, version),
-                        Some(OperationReply::Absent) => {}
-                        other => assert_eq!(other, None, "owned a moment ago"),
-                    }
-                    self.model.remove(&key);
-                }
-            }
-            9 => {
-                // Both keys change, or none.
-                let other = self.key();
-                let operations = Operations::of(
-                    &[&key, &other].map(|key| Operation::Delete { key, condition: Condition::Always }),
-                );
-                let write = Write::Keys(Transaction::of(operations));
-                if let Some(Reply::Operations(replies)) = self.ask(&write) {
-                    for (key, reply) in [&key, &other].into_iter().zip(replies.iter()) {
-                        match reply {
-                            OperationReply::Deleted { version } => {
-                                self.saw(key, version);
-                                assert!(self.model.remove(key).is_some());
-                            }
-                            reply => {
-                                assert_eq!(reply, OperationReply::Absent);
-                                assert!(!self.model.contains_key(key));
-                            }
-                        }
-                    }
-                }
-            }
+            8 => self.put_expiring(&key, &value),
+            9 => self.delete_two(&key),
             _ => self.publish(),
+        }
+    }
+
+    /// Writes a key that expires in one of the next moments, and deletes it, or finds it gone.
+    fn put_expiring(&mut self, key: &Bytes, value: &Bytes) {
+        let at = UnixMillis(self.now + self.random.u64(1..40));
+        let set = Set {
+            key,
+            value,
+            expiry: Expiry::At(at),
+            condition: SetCondition::Version(Condition::Always),
+            previous: false,
+        };
+        let operations = Operations::of(&[Operation::Set(set)]);
+        let write = Write::Keys(Transaction::of(operations));
+        // Of a key that may expire at any moment, the model keeps only the version.
+        if let Some(Reply::Operations(replies)) = self.ask(&write) {
+            let version = match replies.only() {
+                Some(OperationReply::Written { version, .. }) => version,
+                other => panic!("{other:?}"),
+            };
+            self.saw(key, version);
+            let write = Write::of(&Operation::Delete { key, condition: Condition::Always });
+            self.now += self.random.u64(..20);
+            self.expire();
+            match self.ask(&write).as_ref().and_then(Reply::only) {
+                Some(OperationReply::Deleted { version }) => self.saw(key, version),
+                Some(OperationReply::Absent) => {}
+                other => assert_eq!(other, None, "owned a moment ago"),
+            }
+            self.model.remove(key);
+        }
+    }
+
+    /// Deletes `key` and another key in one transaction: both change, or none.
+    fn delete_two(&mut self, key: &Bytes) {
+        let other = self.key();
+        let operations =
+            Operations::of(&[key, &other].map(|key| Operation::Delete { key, condition: Condition::Always }));
+        let write = Write::Keys(Transaction::of(operations));
+        if let Some(Reply::Operations(replies)) = self.ask(&write) {
+            for (key, reply) in [key, &other].into_iter().zip(replies.iter()) {
+                match reply {
+                    OperationReply::Deleted { version } => {
+                        self.saw(key, version);
+                        assert!(self.model.remove(key).is_some());
+                    }
+                    reply => {
+                        assert_eq!(reply, OperationReply::Absent);
+                        assert!(!self.model.contains_key(key));
+                    }
+                }
+            }
         }
     }
 

@@ -31,7 +31,8 @@ pub const SEGMENT_BYTES_MAX: u64 = 1 << 34;
 
 const SEGMENT_MAGIC: &[u8; 8] = b"TIDELWAL";
 const SEGMENT_HEADER_BYTES: usize = 44;
-/// Version 2 added the restart record. Segments of version 1 are read in the same way.
+/// Version 2 added the restart record, version 3 the incarnation record. Segments of the older
+/// versions are read in the same way.
 const VERSION: u32 = 3;
 const VERSION_OLDEST: u32 = 1;
 const FRAME_MAGIC: &[u8; 3] = b"TLF";

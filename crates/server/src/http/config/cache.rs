@@ -28,7 +28,9 @@ const TYPICAL_BYTES: u64 = 4 << 10;
 
 /// Encoded answers of one worker, by namespace and container.
 #[derive(Debug)]
-pub struct Documents(RefCell<Cache<(Name, Arc<str>), Rc<Document>, ByteSize>>);
+pub struct Documents(RefCell<DocumentCache>);
+
+type DocumentCache = Cache<(Name, Arc<str>), Rc<Document>, ByteSize>;
 
 impl Default for Documents {
     fn default() -> Documents {

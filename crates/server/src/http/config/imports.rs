@@ -22,7 +22,7 @@ use super::path::parse_key;
 use super::show::Show;
 use super::transfer::format;
 use super::values::FILE_VALUES_MAX;
-use super::writes::{WriteOptions, done, read_body, submit};
+use super::writes::{Committed, WriteOptions, done, read_body, submit};
 use super::{ask_store, measured_export, offload};
 use crate::store::Store;
 
@@ -78,7 +78,7 @@ struct Publication<C> {
 impl<C: Changes> Publication<C> {
     /// Publishes the changes to the current contents, on the condition that these are still current
     /// then.
-    async fn publish<S: Store>(self, call: &Call<'_, S>) -> Result<(u64, bool), ApiError> {
+    async fn publish<S: Store>(self, call: &Call<'_, S>) -> Result<Committed, ApiError> {
         let Publication { namespace, create, bytes, changes: import } = self;
         let mut attempts = 0;
         loop {
@@ -169,11 +169,12 @@ pub(super) async fn import_container<S: Store>(
 }
 
 /// `{"revision":…,"changed":…}`, with `"notes"` if there are any.
-fn imported((revision, changed): (u64, bool), notes: Notes) -> Response {
+fn imported(committed: Committed, notes: Notes) -> Response {
     let lines = notes.into_lines();
     if lines.is_empty() {
-        return done((revision, changed));
+        return done(committed);
     }
+    let Committed { revision, changed } = committed;
     let lines = Value::List(lines.iter().map(|line| Value::text(line)).collect()).to_json();
     let mut show = Show::success();
     show.raw(&format!(r#"{{"revision":{revision},"changed":{changed},"notes":{lines}}}"#));

@@ -16,7 +16,7 @@ use super::super::response::{self, Response};
 use super::super::service::Call;
 use super::cache::Document;
 use super::error::ApiError;
-use super::show::Show;
+use super::show::{HistoryDetail, Show, action};
 use super::{ask, limit, measured, measured_export, number, offload, offset, text, transfer};
 use crate::store::Store;
 
@@ -177,15 +177,21 @@ pub(super) async fn history<S: Store>(
 ) -> Result<Response, ApiError> {
     let parameters = call.parameters();
     let (limit, before) = (limit(parameters, PAGE_ITEMS)?, number(parameters, "before")?);
-    let with_content = item.is_some() || parameters.flag("content")?;
+    let detail = match item.is_some() || parameters.flag("content")? {
+        true => HistoryDetail::Contents,
+        false => HistoryDetail::Names,
+    };
     let ConfigReply::History(page) = ask(&call, &namespace, Query::History { item, before, limit }).await?
     else {
         return Err(ApiError::mismatched_reply());
     };
-    let bytes = if with_content { measured_history(&page) } else { page.revisions.len() };
+    let bytes = match detail {
+        HistoryDetail::Contents => measured_history(&page),
+        HistoryDetail::Names => page.revisions.len(),
+    };
     let write = move || {
         let mut show = Show::success();
-        show.history(&page, with_content);
+        show.history(&page, detail);
         Ok(show.finish())
     };
     Ok(response::json(offload(&call, bytes, write).await?.into_bytes()))
@@ -230,11 +236,29 @@ pub(super) async fn namespace_diff<S: Store>(
     let (from, to) = range(&call, &namespace).await?;
     let (before, after) = (export(&call, &namespace, from).await?, export(&call, &namespace, to).await?);
     let bytes = measured_export(&before).max(measured_export(&after));
-    let write = move || Ok(show_namespace_diff((from, &before), (to, &after)).finish());
+    let before = AtRevision { revision: from, content: before };
+    let after = AtRevision { revision: to, content: after };
+    let write = move || Ok(show_namespace_diff(&before, &after).finish());
     Ok(response::json(offload(&call, bytes, write).await?.into_bytes()))
 }
 
-fn show_namespace_diff((from, before): (u64, &Export), (to, after): (u64, &Export)) -> Show {
+/// One side of a comparison.
+struct AtRevision<T> {
+    revision: u64,
+    content: T,
+}
+
+/// A pair or container that differs, with both sides as they are shown.
+struct ChangedItem {
+    item: Item,
+    action: &'static str,
+    before: String,
+    after: String,
+}
+
+fn show_namespace_diff(before: &AtRevision<Export>, after: &AtRevision<Export>) -> Show {
+    let (from, to) = (before.revision, after.revision);
+    let (before, after) = (&before.content, &after.content);
     let content = |export: &Export, item: &Item| match item {
         Item::Pair(key) => export.pairs.get(key).cloned().map(Content::Pair),
         Item::Container(key) => export.containers.get(key).cloned().map(Content::Container),
@@ -257,25 +281,17 @@ fn show_namespace_diff((from, before): (u64, &Export), (to, after): (u64, &Expor
             show.0
         };
         // Compares the shown content, not the revision that wrote it.
-        let (was_shown, is_shown) = (shown(&was), shown(&is));
-        (was_shown != is_shown).then_some((item, was.is_some(), is.is_some(), was_shown, is_shown))
+        let (before, after) = (shown(&was), shown(&is));
+        (before != after).then(|| ChangedItem { item, action: action(was, is), before, after })
     });
-    show.list(changed, |show, (item, was_there, is_there, was, is)| {
+    show.list(changed, |show, ChangedItem { item, action, before, after }| {
         let kind = if matches!(item, Item::Pair(_)) { "pair" } else { "container" };
         show.raw(&format!(r#"{{"kind":"{kind}","key":"#));
         show.text(item.key());
-        show.raw(&format!(r#","action":"{}","before":{was},"after":{is}}}"#, action(was_there, is_there)));
+        show.raw(&format!(r#","action":"{action}","before":{before},"after":{after}}}"#));
     });
     show.raw("}");
     show
-}
-
-fn action(was_there: bool, is_there: bool) -> &'static str {
-    match (was_there, is_there) {
-        (false, _) => "create",
-        (_, false) => "delete",
-        _ => "update",
-    }
 }
 
 /// `GET …/containers/:key/diff?from=&to=`: what the container resolved to at both revisions, and
@@ -294,14 +310,18 @@ pub(super) async fn container_diff<S: Store>(
     let bytes = measured([&before, &after].into_iter().flatten().map(|found| found.container.document_bytes));
     let write = move || {
         let (before, after) = (before.as_ref().map(transfer::tree), after.as_ref().map(transfer::tree));
-        Ok(show_container_diff((from, before.as_ref()), (to, after.as_ref())).finish())
+        let before = AtRevision { revision: from, content: before.as_ref() };
+        let after = AtRevision { revision: to, content: after.as_ref() };
+        Ok(show_container_diff(before, after).finish())
     };
     Ok(response::json(offload(&call, bytes, write).await?.into_bytes()))
 }
 
-fn show_container_diff((from, before): (u64, Option<&Value>), (to, after): (u64, Option<&Value>)) -> Show {
+fn show_container_diff(before: AtRevision<Option<&Value>>, after: AtRevision<Option<&Value>>) -> Show {
+    let (from, to) = (before.revision, after.revision);
+    let (before, after) = (before.content, after.content);
     let mut differences = Vec::new();
-    compare(&mut Vec::new(), (before, after), &mut differences);
+    compare(&mut Vec::new(), before, after, &mut differences);
     let shown = |value: Option<&Value>| value.map_or("null".to_owned(), Value::to_json);
     let mut show = Show::success();
     show.raw(&format!(r#"{{"from":{from},"to":{to},"before":"#));
@@ -309,13 +329,13 @@ fn show_container_diff((from, before): (u64, Option<&Value>), (to, after): (u64,
     show.raw(r#","after":"#);
     show.raw(&shown(after));
     show.raw(r#","changes":"#);
-    show.list(differences, |show, (path, was, is)| {
+    show.list(differences, |show, Difference { path, before, after }| {
         show.raw(r#"{"path":"#);
         show.list(&path, |show, step| show.text(step));
-        show.raw(&format!(r#","action":"{}","before":"#, action(was.is_some(), is.is_some())));
-        show.raw(&shown(was));
+        show.raw(&format!(r#","action":"{}","before":"#, action(before, after)));
+        show.raw(&shown(before));
         show.raw(r#","after":"#);
-        show.raw(&shown(is));
+        show.raw(&shown(after));
         show.raw("}");
     });
     show.raw("}");
@@ -338,12 +358,18 @@ async fn resolved<S: Store>(
     }
 }
 
-type Difference<'a> = (Vec<Arc<str>>, Option<&'a Value>, Option<&'a Value>);
+/// An entry that differs.
+struct Difference<'a> {
+    path: Vec<Arc<str>>,
+    before: Option<&'a Value>,
+    after: Option<&'a Value>,
+}
 
 /// Collects the differing entries of the innermost dicts.
 fn compare<'a>(
     path: &mut Vec<Arc<str>>,
-    (before, after): (Option<&'a Value>, Option<&'a Value>),
+    before: Option<&'a Value>,
+    after: Option<&'a Value>,
     out: &mut Vec<Difference<'a>>,
 ) {
     match (before, after) {
@@ -351,12 +377,12 @@ fn compare<'a>(
             let keys: BTreeSet<&Arc<str>> = was.keys().chain(is.keys()).collect();
             for key in keys {
                 path.push(key.clone());
-                compare(path, (was.get(key), is.get(key)), out);
+                compare(path, was.get(key), is.get(key), out);
                 path.pop();
             }
         }
         (was, is) if was == is => {}
-        (was, is) => out.push((path.clone(), was, is)),
+        (before, after) => out.push(Difference { path: path.clone(), before, after }),
     }
 }
 

@@ -13,6 +13,15 @@ use tidelock_core::command::config::{
 
 use super::super::response::{self, Response};
 
+/// What a page of history shows of each change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HistoryDetail {
+    /// What was changed.
+    Names,
+    /// The content before and after, too.
+    Contents,
+}
+
 /// The JSON text of an answer under construction.
 pub(super) struct Show(pub String);
 
@@ -152,14 +161,14 @@ impl Show {
         ));
     }
 
-    /// A page of history; with the content after each change if `with_content`.
-    pub fn history(&mut self, page: &HistoryPage, with_content: bool) {
+    /// A page of history.
+    pub fn history(&mut self, page: &HistoryPage, detail: HistoryDetail) {
         self.raw(r#"{"revision":"#);
         self.number(page.revision);
         self.raw(r#","oldest":"#);
         self.number(page.oldest);
         self.raw(r#","revisions":"#);
-        self.list(&page.revisions, |show, view| show.revision(view, with_content));
+        self.list(&page.revisions, |show, view| show.revision(view, detail));
         self.raw(r#","next":"#);
         match page.next {
             Some(next) => self.number(next),
@@ -168,7 +177,7 @@ impl Show {
         self.raw("}");
     }
 
-    fn revision(&mut self, view: &RevisionView, with_content: bool) {
+    fn revision(&mut self, view: &RevisionView, detail: HistoryDetail) {
         self.raw(r#"{"revision":"#);
         self.number(view.number);
         self.raw(r#","author":"#);
@@ -185,24 +194,20 @@ impl Show {
             Action::Rollback { to } => self.raw(&format!(r#""rollback","to":{to}"#)),
         }
         self.raw(r#","changes":"#);
-        self.list(&view.changes, |show, change| show.change(change, with_content));
+        self.list(&view.changes, |show, change| show.change(change, detail));
         self.raw("}");
     }
 
-    fn change(&mut self, change: &ChangeView, with_content: bool) {
+    fn change(&mut self, change: &ChangeView, detail: HistoryDetail) {
         let (kind, key) = match &change.item {
             Item::Pair(key) => ("pair", key),
             Item::Container(key) => ("container", key),
         };
-        let action = match (&change.before, &change.after) {
-            (None, _) => "create",
-            (_, None) => "delete",
-            _ => "update",
-        };
+        let action = action(change.before.as_ref(), change.after.as_ref());
         self.raw(&format!(r#"{{"kind":"{kind}","key":"#));
         self.text(key);
         self.raw(&format!(r#","action":"{action}""#));
-        if with_content {
+        if detail == HistoryDetail::Contents {
             self.raw(r#","before":"#);
             self.content(change.before.as_ref());
             self.raw(r#","after":"#);
@@ -231,7 +236,7 @@ impl Show {
     }
 
     /// An event of a container, as a watcher receives it.
-    pub fn event(&mut self, (namespace, key): (&Name, &str), event: &Event) {
+    pub fn event(&mut self, namespace: &Name, key: &str, event: &Event) {
         self.raw(r#"{"namespace":"#);
         self.text(namespace.as_str());
         self.raw(r#","key":"#);
@@ -248,6 +253,15 @@ impl Show {
                 self.raw("}");
             }
         }
+    }
+}
+
+/// What happened to something that was `before` and is `after`.
+pub(super) fn action<T>(before: Option<T>, after: Option<T>) -> &'static str {
+    match (before, after) {
+        (None, _) => "create",
+        (_, None) => "delete",
+        _ => "update",
     }
 }
 

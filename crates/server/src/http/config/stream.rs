@@ -65,7 +65,7 @@ pub(super) async fn watch<S: Store>(
         id.ok_or_else(|| ApiError::invalid("Last-Event-ID must be a revision"))
     });
     let last = last.transpose()?;
-    let first = catch_up(call.store(), (watch.namespace(), watch.container()), last).await?;
+    let first = catch_up(call.store(), watch.namespace(), watch.container(), last).await?;
     let mut events = Watcher {
         store: call.store().clone(),
         watch,
@@ -102,13 +102,14 @@ fn duration(text: &str) -> Result<Duration, ApiError> {
 /// may be behind, or the namespace may have been deleted: then a linearizable read decides.
 async fn look<S: Store>(
     store: &S,
-    (namespace, key): (&Name, &Arc<str>),
+    namespace: &Name,
+    key: &Arc<str>,
     after: u64,
 ) -> Result<Changes, ApiError> {
     let query = Query::Changes { key: key.clone(), after };
     match ask_store(store, namespace, query, Consistency::Stale).await? {
         ConfigReply::Changes(found) if found.revision < after => {
-            catch_up(store, (namespace, key), Some(after)).await
+            catch_up(store, namespace, key, Some(after)).await
         }
         ConfigReply::Changes(found) => Ok(found),
         _ => Err(ApiError::mismatched_reply()),
@@ -119,7 +120,8 @@ async fn look<S: Store>(
 /// current state. The read is linearizable, or local if there is no leader.
 async fn catch_up<S: Store>(
     store: &S,
-    (namespace, key): (&Name, &Arc<str>),
+    namespace: &Name,
+    key: &Arc<str>,
     last: Option<u64>,
 ) -> Result<Changes, ApiError> {
     let changes = |after| Query::Changes { key: key.clone(), after };
@@ -168,8 +170,7 @@ async fn poll<S: Store>(
     index: Option<u64>,
     wait: Duration,
 ) -> Result<Response, ApiError> {
-    let of = (watch.namespace(), watch.container());
-    let mut changes = catch_up(store, of, index).await?;
+    let mut changes = catch_up(store, watch.namespace(), watch.container(), index).await?;
     let deadline = Instant::now() + wait;
     let after = index.unwrap_or_default();
     while changes.events.is_empty() && !changes.has_gap {
@@ -178,13 +179,13 @@ async fn poll<S: Store>(
             Ok(watch::Notification::Look) => {}
             Ok(watch::Notification::Leave) | Err(_) => break,
         }
-        changes = look(store, of, after).await?;
+        changes = look(store, watch.namespace(), watch.container(), after).await?;
     }
     let index = changes.events.last().map_or(after, |event| event.revision);
     let mut show = Show::success();
     show.raw(&format!(r#"{{"index":{index},"gap":{},"changes":"#, changes.has_gap));
     show.list(&changes.events, |show, event| {
-        show.event((watch.namespace(), watch.container()), event);
+        show.event(watch.namespace(), watch.container(), event);
     });
     show.raw("}");
     Ok(show.respond())
@@ -257,7 +258,7 @@ impl<S: Store> Watcher<S> {
         let (namespace, key) = (self.watch.namespace(), self.watch.container());
         let name = if event.found.is_some() { "change" } else { "deleted" };
         let mut show = Show(format!("id: {}\nevent: {name}\ndata: ", event.revision));
-        show.event((namespace, key), event);
+        show.event(namespace, key, event);
         show.raw("\n\n");
         self.events.pop_front();
         if self.events.is_empty() {
@@ -273,7 +274,7 @@ impl<S: Store> Watcher<S> {
     fn ask(&self) -> Asking {
         let (store, after) = (self.store.clone(), self.after);
         let (namespace, key) = (self.watch.namespace().clone(), self.watch.container().clone());
-        Box::pin(async move { look(&store, (&namespace, &key), after).await })
+        Box::pin(async move { look(&store, &namespace, &key, after).await })
     }
 }
 

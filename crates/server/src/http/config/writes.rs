@@ -60,13 +60,21 @@ impl BodyTerms {
     }
 }
 
-/// Submits a change. Returns the revision, and whether it is a new one.
+/// The revision of a namespace after a change.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Committed {
+    pub revision: u64,
+    /// Whether the change made a new revision.
+    pub changed: bool,
+}
+
+/// Submits a change.
 pub(super) async fn submit<S: Store>(
     store: &S,
     namespace: Name,
     options: WriteOptions,
     operation: ConfigOperation,
-) -> Result<(u64, bool), ApiError> {
+) -> Result<Committed, ApiError> {
     let WriteOptions { stamp, expected } = options;
     if stamp.author.chars().count() > limits::CONFIG_AUTHOR_CHARACTERS_MAX {
         let max = limits::CONFIG_AUTHOR_CHARACTERS_MAX;
@@ -78,7 +86,7 @@ pub(super) async fn submit<S: Store>(
     }
     let write = Write::from(ConfigWrite { namespace, stamp, expected, operation });
     match store.submit(Request::Write(write)).await {
-        Reply::Config(ConfigReply::Done { revision, changed }) => Ok((revision, changed)),
+        Reply::Config(ConfigReply::Done { revision, changed }) => Ok(Committed { revision, changed }),
         Reply::Config(ConfigReply::Failed(error)) => Err(error.into()),
         Reply::Refused(refusal) => Err(refusal.into()),
         _ => Err(ApiError::mismatched_reply()),
@@ -95,7 +103,8 @@ async fn submit_and_show<S: Store>(
 }
 
 /// `{"revision":…,"changed":…}`.
-pub(super) fn done((revision, changed): (u64, bool)) -> Response {
+pub(super) fn done(committed: Committed) -> Response {
+    let Committed { revision, changed } = committed;
     let mut show = Show::success();
     show.raw(&format!(r#"{{"revision":{revision},"changed":{changed}}}"#));
     show.respond()

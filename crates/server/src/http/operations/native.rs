@@ -23,7 +23,10 @@ const OPERATIONS: Tag = Tag("operations", Failures::Problems);
 pub(super) fn operations() -> Vec<Operation> {
     let mut all = keys();
     all.extend(registers());
-    all.extend(cluster());
+    all.extend(hosts());
+    all.extend(shards());
+    all.extend(slots());
+    all.extend(backups());
     all.extend(operators());
     all
 }
@@ -141,7 +144,7 @@ fn registers() -> Vec<Operation> {
     ]
 }
 
-fn cluster() -> Vec<Operation> {
+fn hosts() -> Vec<Operation> {
     let host = |route, endpoint, id, summary| {
         CLUSTER
             .operation(route, endpoint, id, summary)
@@ -198,6 +201,20 @@ fn cluster() -> Vec<Operation> {
             .gives(200, [("application/jsonl", text())], "A header, hosts, shards and replicas"),
         CLUSTER
             .operation(
+                "get /v1/cluster/clients",
+                Cluster::Clients,
+                "getClients",
+                "The connections that have taken most",
+            )
+            .asks([query("limit", clients, "Most connections; 20 if it is not given")])
+            .gives_json(schema("Clients"), "Those of the node that answers, the busiest first"),
+    ]
+}
+
+fn shards() -> Vec<Operation> {
+    vec![
+        CLUSTER
+            .operation(
                 "get /v1/cluster/shards/{shard}/explain",
                 Cluster::Explain,
                 "explainShard",
@@ -215,23 +232,6 @@ fn cluster() -> Vec<Operation> {
             .takes_json(schema("ShardTags"))
             .gives(202, [(JSON, schema("TaggedShard"))], "They are set")
             .fails([404]),
-        CLUSTER
-            .operation(
-                "get /v1/cluster/clients",
-                Cluster::Clients,
-                "getClients",
-                "The connections that have taken most",
-            )
-            .asks([query("limit", clients, "Most connections; 20 if it is not given")])
-            .gives_json(schema("Clients"), "Those of the node that answers, the busiest first"),
-        CLUSTER
-            .operation(
-                "get /v1/cluster/moves",
-                Cluster::Moves,
-                "getMoves",
-                "Which shard holds which slots, and what is on its way",
-            )
-            .gives_json(schema("Moves"), "As the node that answers knows"),
         CLUSTER
             .operation(
                 "post /v1/cluster/shards",
@@ -257,6 +257,28 @@ fn cluster() -> Vec<Operation> {
             .fails([404, 409]),
         CLUSTER
             .operation(
+                "post /v1/cluster/shards/{shard}/transfer",
+                Cluster::Transfer,
+                "transferShard",
+                "Asks a node to lead a shard",
+            )
+            .asks([query("to", number_in(1, i64::MAX.unsigned_abs()), "The node").required()])
+            .gives(202, [(JSON, schema("WantedOfShard"))], "What was asked for"),
+    ]
+}
+
+fn slots() -> Vec<Operation> {
+    vec![
+        CLUSTER
+            .operation(
+                "get /v1/cluster/moves",
+                Cluster::Moves,
+                "getMoves",
+                "Which shard holds which slots, and what is on its way",
+            )
+            .gives_json(schema("Moves"), "As the node that answers knows"),
+        CLUSTER
+            .operation(
                 "post /v1/cluster/rebalance",
                 Cluster::Rebalance,
                 "rebalance",
@@ -274,15 +296,11 @@ fn cluster() -> Vec<Operation> {
             .takes_json(schema("WantedSlots"))
             .gives(202, [(JSON, schema("Moving"))], "How many moves that takes")
             .fails([404, 409]),
-        CLUSTER
-            .operation(
-                "post /v1/cluster/shards/{shard}/transfer",
-                Cluster::Transfer,
-                "transferShard",
-                "Asks a node to lead a shard",
-            )
-            .asks([query("to", number_in(1, i64::MAX.unsigned_abs()), "The node").required()])
-            .gives(202, [(JSON, schema("WantedOfShard"))], "What was asked for"),
+    ]
+}
+
+fn backups() -> Vec<Operation> {
+    vec![
         CLUSTER
             .operation(
                 "post /v1/cluster/checkpoint",

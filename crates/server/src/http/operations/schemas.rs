@@ -13,8 +13,19 @@ use super::operation::{base64, flag, matching, number, number_in, schema, text};
 /// Characters that names and keys of configuration may contain: any but control characters.
 const NAME_PATTERN: &str = r"^[^\x00-\x1f\x7f-\x9f]+$";
 
+/// All schemas.
 pub(in crate::http) fn all() -> Map<String, Value> {
-    let parts = [keys(), cluster(), config_content(), config_requests(), config_answers(), config_history()];
+    let parts = [
+        keys(),
+        cluster(),
+        shards(),
+        slots(),
+        clients(),
+        config_content(),
+        config_requests(),
+        config_answers(),
+        config_history(),
+    ];
     parts.into_iter().flatten().map(|(name, schema)| (name.to_owned(), schema)).collect()
 }
 
@@ -72,10 +83,12 @@ fn one_of(texts: &[&str]) -> Value {
     json!({ "type": "string", "enum": texts })
 }
 
+/// A signed 64-bit integer.
 fn signed() -> Value {
     json!({ "type": "integer", "format": "int64" })
 }
 
+/// Any value.
 fn any() -> Value {
     json!({})
 }
@@ -114,8 +127,12 @@ fn keys() -> Named {
     ]
 }
 
+/// The role that the cluster wants of a host.
+fn standing() -> Value {
+    one_of(&["voter", "learner", "leaving", "removed"])
+}
+
 fn cluster() -> Named {
-    let standing = || one_of(&["voter", "learner", "leaving", "removed"]);
     let host = object(
         &[
             ("node", number()),
@@ -156,38 +173,6 @@ fn cluster() -> Named {
         ],
         &[("diverged", flag())],
     );
-    let reasoned = object(
-        &[
-            ("node", number()),
-            ("replica", or_null(number())),
-            ("role", one_of(&["voter", "learner", "none"])),
-            ("written", flag()),
-            ("reason", text()),
-        ],
-        &[],
-    );
-    let share = object(&[("shard", number()), ("count", number()), ("slots", text())], &[]);
-    let migration = object(
-        &[("id", number()), ("from", number()), ("to", number()), ("count", number()), ("slots", text())],
-        &[],
-    );
-    let client = object(
-        &[
-            ("id", number()),
-            ("address", or_null(text())),
-            ("protocol", one_of(&["http", "resp"])),
-            ("age_ms", number()),
-            ("operations", number()),
-            ("bytes_received", number()),
-            ("bytes_sent", number()),
-            ("open_requests", number()),
-            ("held_bytes", number()),
-        ],
-        &[],
-    );
-    let place = object(&[("id", number()), ("index", number())], &[]);
-    let shard_name = json!({ "type": "string", "minLength": 1, "maxLength": limits::SHARD_NAME_BYTES_MAX });
-    let tags = |values| json!({ "type": "object", "additionalProperties": values, "propertyNames": { "minLength": 1 } });
     vec![
         ("Host", host),
         ("Shard", shard),
@@ -205,12 +190,41 @@ fn cluster() -> Named {
             ),
         ),
         ("WantedOfHost", object(&[("node", number())], &[("standing", standing()), ("draining", flag())])),
+    ]
+}
+
+fn shards() -> Named {
+    let reasoned = object(
+        &[
+            ("node", number()),
+            ("replica", or_null(number())),
+            ("role", one_of(&["voter", "learner", "none"])),
+            ("written", flag()),
+            ("reason", text()),
+        ],
+        &[],
+    );
+    let shard_name = json!({ "type": "string", "minLength": 1, "maxLength": limits::SHARD_NAME_BYTES_MAX });
+    let tags = |values| json!({ "type": "object", "additionalProperties": values, "propertyNames": { "minLength": 1 } });
+    let place = object(&[("id", number()), ("index", number())], &[]);
+    vec![
         ("WantedOfShard", object(&[("shard", number()), ("leader", number())], &[])),
         ("Explanation", object(&[("shard", number()), ("hosts", list(reasoned))], &[])),
         ("ShardTags", tags(or_null(text()))),
         ("TaggedShard", object(&[("shard", number())], &[])),
         // Not `NewShard`: in Go that is the name of the constructor of `Shard`.
         ("AddShardRequest", object(&[], &[("name", or_null(shard_name)), ("tags", tags(text()))])),
+        ("Checkpoints", object(&[("shards", list(place))], &[])),
+    ]
+}
+
+fn slots() -> Named {
+    let share = object(&[("shard", number()), ("count", number()), ("slots", text())], &[]);
+    let migration = object(
+        &[("id", number()), ("from", number()), ("to", number()), ("count", number()), ("slots", text())],
+        &[],
+    );
+    vec![
         (
             "WantedSlots",
             object(&[("slots", matching("^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$"))], &[]),
@@ -228,20 +242,36 @@ fn cluster() -> Named {
                 &[],
             ),
         ),
-        (
-            "Clients",
-            object(
-                &[
-                    ("node", number()),
-                    ("connections", number()),
-                    ("requests_waiting", number()),
-                    ("clients", list(client)),
-                ],
-                &[],
-            ),
-        ),
-        ("Checkpoints", object(&[("shards", list(place))], &[])),
     ]
+}
+
+fn clients() -> Named {
+    let client = object(
+        &[
+            ("id", number()),
+            ("address", or_null(text())),
+            ("protocol", one_of(&["http", "resp"])),
+            ("age_ms", number()),
+            ("operations", number()),
+            ("bytes_received", number()),
+            ("bytes_sent", number()),
+            ("open_requests", number()),
+            ("held_bytes", number()),
+        ],
+        &[],
+    );
+    vec![(
+        "Clients",
+        object(
+            &[
+                ("node", number()),
+                ("connections", number()),
+                ("requests_waiting", number()),
+                ("clients", list(client)),
+            ],
+            &[],
+        ),
+    )]
 }
 
 /// Datatype: 0 empty, 1 int, 2 string, 3 float, 4 bool, 5 list, 6 dict.

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::super::encode::{Encoder, Protocol};
 use super::super::frame::Arguments;
 use super::super::session::{Action, Failure, Session};
-use super::node::mode_and_role;
+use super::node::{ModeAndRole, mode_and_role};
 use super::scan::{encoded, led_of};
 use super::{integer, is, syntax};
 
@@ -46,22 +46,19 @@ pub fn hello(session: &mut Session, arguments: Arguments<'_>) -> Result {
     }
     let id = session.id;
     if !session.is_cluster {
-        return session.reply(|encoder| greeting(encoder, (protocol, id), mode_and_role(None)));
+        return session.reply(|encoder| greeting(encoder, protocol, id, mode_and_role(None)));
     }
     let store = session.store.clone();
     Ok(Action::Wait(Box::pin(async move {
         let status = store.status().await;
         let led: Vec<_> = led_of(&status, &store.slot_map()).cloned().collect();
         let shown = mode_and_role(Some(&led));
-        encoded(protocol, |encoder| greeting(encoder, (protocol, id), shown))
+        encoded(protocol, |encoder| greeting(encoder, protocol, id, shown))
     })))
 }
 
-fn greeting(
-    encoder: &mut Encoder<'_>,
-    (protocol, id): (Protocol, u64),
-    (mode, role): (&'static str, &'static str),
-) {
+fn greeting(encoder: &mut Encoder<'_>, protocol: Protocol, id: u64, shown: ModeAndRole) {
+    let ModeAndRole { mode, role } = shown;
     // The other name of a slave, which only `HELLO` uses.
     let role = if role == "slave" { "replica" } else { role };
     encoder.map(7);

@@ -8,29 +8,29 @@ use tidelock_core::types::UnixMillis;
 
 use super::super::frame::Arguments;
 use super::super::session::{Action, Failure, Session};
-use super::super::slots::Render;
+use super::super::slots::{ExpiryForm, Render};
 use super::{integer, is};
 
 type Result<T = Action> = std::result::Result<T, Failure>;
 
 /// `EXPIRE key seconds [NX|XX|GT|LT]`
 pub fn expire(session: &mut Session, arguments: Arguments<'_>) -> Result {
-    change(session, arguments, (1_000, Since::Now, "expire"))
+    change(session, arguments, ExpireCommand { name: "expire", unit_ms: 1_000, since: Since::Now })
 }
 
 /// `PEXPIRE key milliseconds [NX|XX|GT|LT]`
 pub fn pexpire(session: &mut Session, arguments: Arguments<'_>) -> Result {
-    change(session, arguments, (1, Since::Now, "pexpire"))
+    change(session, arguments, ExpireCommand { name: "pexpire", unit_ms: 1, since: Since::Now })
 }
 
 /// `EXPIREAT key unix-seconds [NX|XX|GT|LT]`
 pub fn expireat(session: &mut Session, arguments: Arguments<'_>) -> Result {
-    change(session, arguments, (1_000, Since::Epoch, "expireat"))
+    change(session, arguments, ExpireCommand { name: "expireat", unit_ms: 1_000, since: Since::Epoch })
 }
 
 /// `PEXPIREAT key unix-milliseconds [NX|XX|GT|LT]`
 pub fn pexpireat(session: &mut Session, arguments: Arguments<'_>) -> Result {
-    change(session, arguments, (1, Since::Epoch, "pexpireat"))
+    change(session, arguments, ExpireCommand { name: "pexpireat", unit_ms: 1, since: Since::Epoch })
 }
 
 /// The origin of a time.
@@ -42,11 +42,17 @@ enum Since {
     Epoch,
 }
 
-fn change(
-    session: &mut Session,
-    arguments: Arguments<'_>,
-    (unit_ms, since, command): (i64, Since, &str),
-) -> Result {
+/// A command that sets a key's expiry.
+#[derive(Clone, Copy)]
+struct ExpireCommand {
+    name: &'static str,
+    /// The unit of its time, in milliseconds.
+    unit_ms: i64,
+    since: Since,
+}
+
+fn change(session: &mut Session, arguments: Arguments<'_>, command: ExpireCommand) -> Result {
+    let ExpireCommand { name, unit_ms, since } = command;
     let now_ms = match since {
         Since::Now => session.context.clock.now().0 as i64,
         Since::Epoch => 0,
@@ -55,7 +61,7 @@ fn change(
     // A time to live that ends beyond 64 bits is an error, as in Redis.
     let millis = millis.filter(|millis| millis.checked_add(now_ms).is_some());
     let millis =
-        millis.ok_or_else(|| Failure::from(format!("ERR invalid expire time in '{command}' command")))?;
+        millis.ok_or_else(|| Failure::from(format!("ERR invalid expire time in '{name}' command")))?;
     let condition = condition(arguments)?;
     let key = &arguments[1];
     let operation = match (u64::try_from(millis), since) {
@@ -98,28 +104,28 @@ fn condition(arguments: Arguments<'_>) -> Result<ExpiryCondition> {
 
 /// `TTL key`
 pub fn ttl(session: &mut Session, arguments: Arguments<'_>) -> Result {
-    look(session, arguments, (false, false))
+    look(session, arguments, ExpiryForm::SecondsLeft)
 }
 
 /// `PTTL key`
 pub fn pttl(session: &mut Session, arguments: Arguments<'_>) -> Result {
-    look(session, arguments, (true, false))
+    look(session, arguments, ExpiryForm::MillisLeft)
 }
 
 /// `EXPIRETIME key`
 pub fn expiretime(session: &mut Session, arguments: Arguments<'_>) -> Result {
-    look(session, arguments, (false, true))
+    look(session, arguments, ExpiryForm::UnixSeconds)
 }
 
 /// `PEXPIRETIME key`
 pub fn pexpiretime(session: &mut Session, arguments: Arguments<'_>) -> Result {
-    look(session, arguments, (true, true))
+    look(session, arguments, ExpiryForm::UnixMillis)
 }
 
-fn look(session: &mut Session, arguments: Arguments<'_>, (millis, absolute): (bool, bool)) -> Result {
+fn look(session: &mut Session, arguments: Arguments<'_>, form: ExpiryForm) -> Result {
     let key = &arguments[1];
     let ahead_ms = session.store.leader_ahead_ms(session.store.shard_of(key));
-    session.one(&Operation::Describe { key }, Render::Expiry { millis, absolute, ahead_ms })
+    session.one(&Operation::Describe { key }, Render::Expiry { form, ahead_ms })
 }
 
 /// `PERSIST key`

@@ -56,7 +56,7 @@ fn sections(
     led: Option<Vec<ShardStatus>>,
 ) -> Vec<(&'static str, Fields)> {
     let counters = &context.counters;
-    let (mode, role) = mode_and_role(led.as_deref());
+    let ModeAndRole { mode, role } = mode_and_role(led.as_deref());
     let shown = led.as_ref().unwrap_or(&status.shards);
     let keys: u64 = shown.iter().filter(|shard| shard.shard.0 > 0).map(|shard| shard.keys).sum();
     let leads = status.shards.iter().filter(|shard| shard.leads).count();
@@ -121,14 +121,21 @@ fn sections(
     ]
 }
 
+/// How a node describes itself, in the words of Redis.
+#[derive(Clone, Copy)]
+pub(super) struct ModeAndRole {
+    pub mode: &'static str,
+    pub role: &'static str,
+}
+
 /// The mode and role that a node shows. To clients of a single Redis every node is a master: it
 /// accepts writes, and forwards those for other leaders. In Redis Cluster a master is a node with
 /// slots.
-pub(super) fn mode_and_role(led: Option<&[ShardStatus]>) -> (&'static str, &'static str) {
+pub(super) fn mode_and_role(led: Option<&[ShardStatus]>) -> ModeAndRole {
     match led {
-        None => ("standalone", "master"),
-        Some([]) => ("cluster", "slave"),
-        Some(_) => ("cluster", "master"),
+        None => ModeAndRole { mode: "standalone", role: "master" },
+        Some([]) => ModeAndRole { mode: "cluster", role: "slave" },
+        Some(_) => ModeAndRole { mode: "cluster", role: "master" },
     }
 }
 

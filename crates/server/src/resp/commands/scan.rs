@@ -39,15 +39,15 @@ pub fn scan(session: &mut Session, arguments: Arguments<'_>) -> Result {
     let is_number = !cursor.is_empty() && cursor.iter().all(u8::is_ascii_digit);
     let cursor: Option<u64> =
         std::str::from_utf8(cursor).ok().filter(|_| is_number).and_then(|text| text.parse().ok());
-    let step = Step::read(cursor.ok_or(INVALID_CURSOR)?, arguments)?;
+    let mut step = Step::read(cursor.ok_or(INVALID_CURSOR)?, arguments)?;
     let (store, protocol) = (session.store.clone(), session.protocol);
     let (consistency, is_cluster) = (consistency(session), session.is_cluster);
     let mut memory = session.context.memory.request();
     Ok(Action::Wait(Box::pin(async move {
         let mut out = Vec::new();
         let mut encoder = Encoder::new(&mut out, protocol);
-        let only = if is_cluster { Some(led(&*store).await) } else { None };
-        match step.run(&*store, consistency, (only, &mut memory)).await {
+        step.only = if is_cluster { Some(led(&*store).await) } else { None };
+        match step.run(&*store, consistency, &mut memory).await {
             Ok((next, keys)) => {
                 encoder.array(2);
                 encoder.bulk(next.to_string().as_bytes());
@@ -66,11 +66,13 @@ struct Step {
     pattern: Option<Vec<u8>>,
     /// Every key holds a string, so any other type matches none.
     matches_type: bool,
+    /// The shards to read; `None`: all.
+    only: Option<Vec<ShardId>>,
 }
 
 impl Step {
     fn read(cursor: u64, arguments: Arguments<'_>) -> Result<Step> {
-        let mut step = Step { cursor, count: COUNT_DEFAULT, pattern: None, matches_type: true };
+        let mut step = Step { cursor, count: COUNT_DEFAULT, pattern: None, matches_type: true, only: None };
         let mut rest = arguments.from(2);
         while let (Some(option), Some(value)) = (rest.next(), rest.next()) {
             if is(option, "match") {
@@ -90,13 +92,13 @@ impl Step {
     /// Reads until enough keys were seen, through as many shards as necessary. Returns the next
     /// cursor and the keys that match.
     async fn run(
-        self,
+        mut self,
         store: &dyn Access,
         consistency: Consistency,
-        (only, memory): (Option<Vec<ShardId>>, &mut Reservation),
+        memory: &mut Reservation,
     ) -> Result<(u64, Vec<bytes::Bytes>)> {
         let mut scan = Scan::resume(self.cursor, store.slot_map()).map_err(|_| INVALID_CURSOR)?;
-        if let Some(shards) = only {
+        if let Some(shards) = self.only.take() {
             scan = scan.only(shards);
         }
         let (mut found, mut found_bytes, mut looked_at) = (Vec::new(), 0, 0);
@@ -134,7 +136,7 @@ pub fn keys(session: &mut Session, arguments: Arguments<'_>) -> Result {
     let mut memory = session.context.memory.request();
     Ok(Action::Wait(Box::pin(async move {
         let only = if is_cluster { Some(led(&*store).await) } else { None };
-        let found = all_keys(store, consistency, (&pattern, only), &mut memory).await;
+        let found = all_keys(store, consistency, KeyFilter { pattern, only }, &mut memory).await;
         encoded(protocol, |encoder| match found {
             Ok(keys) => {
                 encoder.array(keys.len());
@@ -145,13 +147,27 @@ pub fn keys(session: &mut Session, arguments: Arguments<'_>) -> Result {
     })))
 }
 
+/// Which keys `KEYS` returns.
+struct KeyFilter {
+    pattern: Vec<u8>,
+    /// The shards of the keys; `None`: all.
+    only: Option<Vec<ShardId>>,
+}
+
+impl KeyFilter {
+    fn matches(&self, key: &[u8], store: &dyn Access) -> bool {
+        let is_here = || self.only.as_ref().is_none_or(|shards| shards.contains(&store.shard_of(key)));
+        glob::matches(&self.pattern, key) && is_here()
+    }
+}
+
 async fn all_keys(
     store: Rc<dyn Access>,
     consistency: Consistency,
-    (pattern, only): (&[u8], Option<Vec<ShardId>>),
+    filter: KeyFilter,
     memory: &mut Reservation,
 ) -> Result<Vec<bytes::Bytes>> {
-    let prefix = bytes::Bytes::copy_from_slice(glob::literal_prefix(pattern));
+    let prefix = bytes::Bytes::copy_from_slice(glob::literal_prefix(&filter.pattern));
     let (mut found, mut found_bytes, mut held_bytes, mut after) = (Vec::new(), 0, 0, None);
     loop {
         let read = Read::List { prefix: prefix.clone(), after, limit: LIST_PAGE_ITEMS_MAX, keys_only: true };
@@ -159,9 +175,7 @@ async fn all_keys(
             Reply::Page(page) => page,
             other => return Err(failure(other)),
         };
-        let is_here = |key: &[u8]| only.as_ref().is_none_or(|shards| shards.contains(&store.shard_of(key)));
-        let matches = |key: &[u8]| glob::matches(pattern, key) && is_here(key);
-        for item in page.items.into_iter().filter(|item| matches(&item.key)) {
+        for item in page.items.into_iter().filter(|item| filter.matches(&item.key, &*store)) {
             found_bytes += item.key.len();
             held_bytes += key_bytes(&item.key);
             found.push(item.key);

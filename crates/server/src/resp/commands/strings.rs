@@ -122,15 +122,15 @@ impl ExpiryOption {
 
 /// `SETEX key seconds value`
 pub fn setex(session: &mut Session, arguments: Arguments<'_>) -> Result {
-    set_for(session, arguments, (1_000, "setex"))
+    set_for(session, arguments, "setex", 1_000)
 }
 
 /// `PSETEX key milliseconds value`
 pub fn psetex(session: &mut Session, arguments: Arguments<'_>) -> Result {
-    set_for(session, arguments, (1, "psetex"))
+    set_for(session, arguments, "psetex", 1)
 }
 
-fn set_for(session: &mut Session, arguments: Arguments<'_>, (unit_ms, name): (i64, &str)) -> Result {
+fn set_for(session: &mut Session, arguments: Arguments<'_>, name: &str, unit_ms: i64) -> Result {
     let expiry = ExpiryOption { unit_ms, absolute: false }.expiry(session, &arguments[2], name)?;
     let set = Set {
         key: &arguments[1],

@@ -16,11 +16,7 @@ fn put(key: &[u8]) -> Operation<'_> {
 
 fn submitted(shard_queues: &mut ShardQueues) -> Vec<Request> {
     let mut requests = Vec::new();
-    shard_queues.submit(
-        (Some(1), Consistency::Linearizable),
-        |_, _| true,
-        |request, _| requests.push(request),
-    );
+    shard_queues.submit(Some(1), Consistency::Linearizable, |_, _| true, |request, _| requests.push(request));
     requests
 }
 
@@ -163,7 +159,8 @@ fn a_refusal_answers_every_operation() {
 fn next_within(shard_queues: &mut ShardQueues, room: usize) -> Option<(usize, usize)> {
     let mut found = None;
     shard_queues.submit(
-        (Some(1), Consistency::Linearizable),
+        Some(1),
+        Consistency::Linearizable,
         |bytes, is_first| is_first && bytes <= room,
         |request, _| match request {
             Request::Read { read: Read::Operations { operations, bytes_max }, .. } => {
@@ -265,7 +262,7 @@ fn what_finds_no_memory_is_refused() {
         asked_for = bytes;
         false
     };
-    shard_queues.submit((Some(1), Consistency::Linearizable), refuse, |_, _| panic!("there is no memory"));
+    shard_queues.submit(Some(1), Consistency::Linearizable, refuse, |_, _| panic!("there is no memory"));
     assert!(asked_for > 2 * limits::VALUE_BYTES_MAX, "a value, and the same encoded");
     assert!(shard_queues.refuse_next(1));
     assert_eq!(shard_queues.take_verdict(1), Some(Verdict::Refused(Refusal::Overloaded)));
@@ -295,7 +292,7 @@ fn without_memory_reads_and_writes_part() {
         let mut submitted = None;
         let short = |bytes: usize, _: bool| bytes <= 12 << 10;
         shard_queues
-            .submit((Some(1), Consistency::Linearizable), short, |request, _| submitted = Some(request));
+            .submit(Some(1), Consistency::Linearizable, short, |request, _| submitted = Some(request));
         commands.push(matches!(submitted, Some(Request::Read { .. })));
         complete(&mut shard_queues, replies(&[None]));
         assert_eq!(take(&mut shard_queues), Some(None));
@@ -419,7 +416,8 @@ fn a_high_number_of_a_shard_takes_no_more_room_than_a_low_one() {
     assert_eq!(indexes, [513, 7, 514, 513]);
     let mut asked = Vec::new();
     shard_queues.submit(
-        (None, Consistency::Linearizable),
+        None,
+        Consistency::Linearizable,
         |_, _| true,
         |request, shard_queue| match request {
             Request::Write(Write::Keys(transaction)) => {

@@ -189,7 +189,7 @@ impl Judge<'_> {
         write_message(stream, &self.hello(nonce, Uuid::nil())).await?;
         let hello = match read_message(stream, buffer).await? {
             Message::Hello(hello) => hello,
-            Message::Refuse { refusal, answers } => return Err(refused_by(peer, refusal, (nonce, answers))),
+            Message::Refuse { refusal, answers } => return Err(refused_by(peer, refusal, nonce, answers)),
             _ => return Err(OUT_OF_TURN),
         };
         let version = self.decide(stream, &hello, Role::Dialer(peer)).await?;
@@ -213,7 +213,7 @@ impl Judge<'_> {
             Message::Refuse { refusal: HandshakeRefusal::WrongDirection, answers } if answers == nonce => {
                 Ok(())
             }
-            Message::Refuse { refusal, answers } => Err(refused_by(peer, refusal, (nonce, answers))),
+            Message::Refuse { refusal, answers } => Err(refused_by(peer, refusal, nonce, answers)),
             // A node that accepts this direction has a lower number, so it is not the peer.
             Message::Hello(Hello { identity, nonce, .. }) => {
                 refuse(stream, HandshakeRefusal::UnexpectedNode, nonce).await;
@@ -232,7 +232,7 @@ impl Judge<'_> {
         let hello = match read_message(stream, buffer).await? {
             Message::Hello(hello) => hello,
             Message::Join { versions, request, nonce } => {
-                self.check_newcomer(stream, versions, (&request, nonce)).await?;
+                self.check_newcomer(stream, versions, &request, nonce).await?;
                 return challenge(stream, buffer, nonce).await.map(|()| Caller::Join(request));
             }
             _ => return Err(OUT_OF_TURN),
@@ -253,7 +253,7 @@ impl Judge<'_> {
                 Ok(Caller::Peer(Agreement { peer: hello.identity, chains }))
             }
             Message::Accept { .. } => Err(HandshakeError::Malformed("the peer chose another version")),
-            Message::Refuse { refusal, answers } => Err(refused_by(node, refusal, (nonce, answers))),
+            Message::Refuse { refusal, answers } => Err(refused_by(node, refusal, nonce, answers)),
             _ => Err(OUT_OF_TURN),
         }
     }
@@ -282,7 +282,8 @@ impl Judge<'_> {
         &self,
         stream: &mut S,
         versions: VersionRange,
-        (request, nonce): (&JoinRequest, Uuid),
+        request: &JoinRequest,
+        nonce: Uuid,
     ) -> Result<(), HandshakeError>
     where
         S: AsyncWrite + Unpin,
@@ -305,7 +306,7 @@ const NOT_FRESH: HandshakeError =
 
 /// Checks that a refusal answers this connection's nonce: otherwise a replayed one could stop this
 /// node permanently. Only a node that speaks nothing but version 1 sends none, and only one reason.
-fn refused_by(peer: NodeId, refusal: HandshakeRefusal, (nonce, answers): (Uuid, Uuid)) -> HandshakeError {
+fn refused_by(peer: NodeId, refusal: HandshakeRefusal, nonce: Uuid, answers: Uuid) -> HandshakeError {
     let is_of_version_1 = refusal == HandshakeRefusal::UnsupportedVersion && answers.is_nil();
     if answers == nonce || is_of_version_1 {
         HandshakeError::RefusedByPeer { refusal, peer }

@@ -5,26 +5,25 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use tidelock_client::CliError;
 use tokio::net::TcpStream;
 use tokio::task::{JoinSet, LocalSet};
 
-use super::connection::{Connection, connect};
-use super::pace::{Budget, Schedule};
-use super::protocol::{Protocol, Work};
-use super::record::Record;
-use crate::error::CliError;
+use crate::connection::{Connection, connect};
+use crate::pace::{Budget, PassState, Schedule};
+use crate::protocol::{Protocol, Work};
+use crate::record::Record;
 
 /// Interval between updates of the progress.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Debug)]
-pub(super) struct Pass {
+pub(crate) struct Pass {
     /// The label of the progress bar.
     pub name: &'static str,
     pub connections: usize,
@@ -41,7 +40,7 @@ pub(super) struct Pass {
 }
 
 /// Creates the connections of a pass.
-pub(super) trait Recipe: Sync {
+pub(crate) trait Recipe: Sync {
     type Protocol: Protocol + 'static;
     type Work: Work + 'static;
 
@@ -49,21 +48,10 @@ pub(super) trait Recipe: Sync {
     fn connection(&self, index: usize) -> Result<(String, Self::Protocol, Self::Work), CliError>;
 }
 
-/// State that all connections of a pass share.
-pub(super) struct Shared {
-    /// The requests that may still be sent.
-    pub budget: Budget,
-    done: AtomicU64,
-}
-
-impl Shared {
-    pub fn completed(&self, answers: u64) {
-        self.done.fetch_add(answers, Ordering::Relaxed);
-    }
-}
-
+/// The result of a pass.
 #[derive(Clone, Debug)]
-pub(super) struct Outcome {
+pub(crate) struct Outcome {
+    /// The measurements of all connections.
     pub record: Record,
     /// From the first request to the last answer.
     pub elapsed: Duration,
@@ -73,11 +61,11 @@ pub(super) struct Outcome {
 struct Start {
     barrier: Barrier,
     failure: Mutex<Option<CliError>>,
-    begun: OnceLock<(Instant, Arc<Shared>)>,
+    begun: OnceLock<(Instant, Arc<PassState>)>,
 }
 
 /// Runs one pass. Fails if any of its connections cannot be made at the beginning.
-pub(super) fn run<R: Recipe>(pass: &Pass, recipe: &R) -> Result<Outcome, CliError> {
+pub(crate) fn run<R: Recipe>(pass: &Pass, recipe: &R) -> Result<Outcome, CliError> {
     let threads = pass.threads.min(pass.connections);
     let start = Start { barrier: Barrier::new(threads), failure: Mutex::new(None), begun: OnceLock::new() };
     let records = thread::scope(|scope| {
@@ -138,7 +126,7 @@ fn work<R: Recipe>(pass: &Pass, recipe: &R, start: &Start, index: usize) -> Reco
 
 /// Waits until all connections are done. After a Ctrl-C the measurements so far are reported; a
 /// second one aborts.
-async fn wait(connections: &mut JoinSet<()>, shared: &Shared, heeds_signals: bool) {
+async fn wait(connections: &mut JoinSet<()>, shared: &PassState, heeds_signals: bool) {
     loop {
         tokio::select! {
             ended = connections.join_next() => match ended {
@@ -156,10 +144,10 @@ async fn wait(connections: &mut JoinSet<()>, shared: &Shared, heeds_signals: boo
     }
 }
 
-fn begin(pass: &Pass) -> (Instant, Arc<Shared>) {
+fn begin(pass: &Pass) -> (Instant, Arc<PassState>) {
     let now = Instant::now();
     let end = pass.duration.map(|duration| now + duration);
-    (now, Arc::new(Shared { budget: Budget::new(pass.requests, end), done: AtomicU64::new(0) }))
+    (now, Arc::new(PassState::new(Budget::new(pass.requests, end))))
 }
 
 type Part<R> = (usize, TcpStream, (String, <R as Recipe>::Protocol, <R as Recipe>::Work));
@@ -191,7 +179,7 @@ fn progress_bar(pass: &Pass) -> ProgressBar {
 
 fn show(bar: &ProgressBar, pass: &Pass, start: &Start) {
     let Some((begun, shared)) = start.begun.get() else { return };
-    let (done, elapsed) = (shared.done.load(Ordering::Relaxed), begun.elapsed());
+    let (done, elapsed) = (shared.answers(), begun.elapsed());
     bar.set_position(if pass.requests.is_some() { done } else { elapsed.as_millis() as u64 });
     bar.set_message(format!("{done} answers, {:.0}/s", done as f64 / elapsed.as_secs_f64().max(0.001)));
 }

@@ -8,11 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+use tidelock_client::{Call, CliError, Client};
 use tidelock_core::slots;
 use tidelock_core::slots::slot_set::{NoSlots, SlotSet};
-
-use crate::client::{Call, Client};
-use crate::error::CliError;
 
 /// Interval between attempts to learn the routes.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
@@ -54,7 +52,7 @@ struct Share {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct NodeAddresses {
+pub(crate) struct NodeAddresses {
     pub node: u64,
     /// `host:port` for HTTP.
     pub http: String,
@@ -62,9 +60,26 @@ pub(super) struct NodeAddresses {
     pub resp: String,
 }
 
+/// Which of a node's listeners takes the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listener {
+    Http,
+    Resp,
+}
+
+impl NodeAddresses {
+    /// The address of a listener; empty if the node does not have it.
+    pub fn of(&self, listener: Listener) -> &str {
+        match listener {
+            Listener::Http => &self.http,
+            Listener::Resp => &self.resp,
+        }
+    }
+}
+
 /// The nodes, and the leader of each slot.
 #[derive(Clone, Debug)]
-pub(super) struct Routes {
+pub(crate) struct Routes {
     /// In the order of their numbers.
     pub nodes: Vec<NodeAddresses>,
     /// The leader of each slot, by slot.

@@ -39,19 +39,21 @@ mod stamp;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidelock_client::{CliError, Client, NodeUrl};
+
 pub use self::args::BenchArgs;
-use self::args::{BenchCommand, Distribution, Freshness, HttpBenchArgs, KvBenchArgs, LoadArgs, MixArgs, Via};
+use self::args::{
+    BenchCommand, Distribution, HttpBenchArgs, KvBenchArgs, LoadArgs, MixArgs, RespBenchArgs, Via,
+};
 use self::http::{FixedProtocol, KeyProtocol};
 use self::keys::KeySpace;
-use self::keywork::{FixedWork, KeyWork, Targets};
+use self::keywork::{FixedWork, KeyPlan, KeyWork, Targets};
 use self::ledger::{Ledger, LedgerPlan, Marks};
 use self::load::{Pass, Recipe};
 use self::protocol::Protocol;
 use self::report::{Report, Setting};
 use self::resp::RespProtocol;
-use self::routes::Routes;
-use crate::client::{Client, NodeUrl};
-use crate::error::CliError;
+use self::routes::{Listener, Routes};
 
 /// Default duration of the measurement.
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
@@ -66,16 +68,7 @@ const PREPARE_PIPELINE: u32 = 32;
 pub fn run(args: BenchArgs) -> Result<(), CliError> {
     match args.command {
         BenchCommand::Kv(args) => kv(&args),
-        BenchCommand::Resp(args) => {
-            let keys = Arc::new(KeySpace::new(&args.mix)?);
-            let given = || Targets::given(args.addresses.clone());
-            let targets = targets(&args.mix, &keys, (&args.urls, true), given)?;
-            let (bytes, stale) = (args.mix.value_size as usize, args.mix.consistency == Freshness::Stale);
-            let run = fastrand::u32(..);
-            let protocol =
-                |keys: &Arc<KeySpace>, _: &str| RespProtocol::new(Arc::clone(keys), bytes, run, stale);
-            KeyRun::new(&args.load, &args.mix, keys, targets).run((Marks::Sequences, run), &protocol)
-        }
+        BenchCommand::Resp(args) => resp(&args),
         BenchCommand::Http(args) => url(&args),
         BenchCommand::Atomic(args) => atomic::run(&args),
         BenchCommand::Disk(args) => disk::run(&args),
@@ -84,27 +77,34 @@ pub fn run(args: BenchArgs) -> Result<(), CliError> {
 
 fn kv(args: &KvBenchArgs) -> Result<(), CliError> {
     let keys = Arc::new(KeySpace::new(&args.mix)?);
-    let given = || Targets::given(args.urls.iter().map(NodeUrl::address).collect());
-    let targets = targets(&args.mix, &keys, (&args.urls, false), given)?;
-    let (bytes, stale) = (args.mix.value_size as usize, args.mix.consistency == Freshness::Stale);
+    let targets = match args.mix.via {
+        Via::Given => Targets::given(args.urls.iter().map(NodeUrl::address).collect()),
+        Via::Leader | Via::Follower => routed(&args.mix, &keys, &args.urls, Listener::Http)?,
+    };
+    let (bytes, freshness) = (args.mix.value_size as usize, args.mix.consistency);
     let run = fastrand::u32(..);
     let protocol =
-        |keys: &Arc<KeySpace>, host: &str| KeyProtocol::new(Arc::clone(keys), host, bytes, run, stale);
-    KeyRun::new(&args.load, &args.mix, keys, targets).run((Marks::Versions, run), &protocol)
+        |keys: &Arc<KeySpace>, host: &str| KeyProtocol::new(Arc::clone(keys), host, bytes, run, freshness);
+    KeyRun::new(&args.load, &args.mix, keys, targets).run(Marks::Versions, run, &protocol)
 }
 
-fn targets(
-    mix: &MixArgs,
-    keys: &KeySpace,
-    (urls, resp): (&[NodeUrl], bool),
-    given: impl Fn() -> Targets,
-) -> Result<Targets, CliError> {
-    if mix.via == Via::Given {
-        return Ok(given());
-    }
+fn resp(args: &RespBenchArgs) -> Result<(), CliError> {
+    let keys = Arc::new(KeySpace::new(&args.mix)?);
+    let targets = match args.mix.via {
+        Via::Given => Targets::given(args.addresses.clone()),
+        Via::Leader | Via::Follower => routed(&args.mix, &keys, &args.urls, Listener::Resp)?,
+    };
+    let (bytes, freshness) = (args.mix.value_size as usize, args.mix.consistency);
+    let run = fastrand::u32(..);
+    let protocol = |keys: &Arc<KeySpace>, _: &str| RespProtocol::new(Arc::clone(keys), bytes, run, freshness);
+    KeyRun::new(&args.load, &args.mix, keys, targets).run(Marks::Sequences, run, &protocol)
+}
+
+/// Asks the cluster for the leaders.
+fn routed(mix: &MixArgs, keys: &KeySpace, urls: &[NodeUrl], listener: Listener) -> Result<Targets, CliError> {
     let routes =
         Routes::ask_for_all(&Client::new(urls.to_vec(), Duration::from_secs(10)), Duration::from_secs(10))?;
-    Targets::routed(mix, keys, &routes, resp)
+    Targets::routed(mix, keys, &routes, listener)
 }
 
 struct KeyRun<'a> {
@@ -122,7 +122,8 @@ impl<'a> KeyRun<'a> {
 
     fn run<P: Protocol + 'static>(
         &self,
-        (marks, run): (Marks, u32),
+        marks: Marks,
+        run: u32,
         protocol: &(dyn Fn(&Arc<KeySpace>, &str) -> P + Sync),
     ) -> Result<(), CliError> {
         let ledger = Arc::new(Ledger::new(LedgerPlan {
@@ -136,15 +137,14 @@ impl<'a> KeyRun<'a> {
         if !self.mix.no_prepare {
             self.prepare(&ledger, protocol)?;
         }
-        let recipe = KeyRecipe {
+        let plan = KeyPlan {
             mix: self.mix.clone(),
             keys: self.keys.starting_over().into(),
             ledger,
             targets: self.targets.clone(),
             seed: self.seed,
-            protocol,
         };
-        measure(self.load, self.describe(marks), &recipe)
+        measure(self.load, self.describe(marks), &KeyRecipe { plan, protocol })
     }
 
     /// Writes every key once, so that later reads find values of this run.
@@ -153,13 +153,12 @@ impl<'a> KeyRun<'a> {
         ledger: &Arc<Ledger>,
         protocol: &(dyn Fn(&Arc<KeySpace>, &str) -> P + Sync),
     ) -> Result<(), CliError> {
-        let recipe = KeyRecipe {
+        let plan = KeyPlan {
             mix: MixArgs { distribution: Distribution::Sequential, reads: 0.0, ..self.mix.clone() },
             keys: self.keys.starting_over().into(),
             ledger: Arc::clone(ledger),
             targets: Targets::given(self.targets.addresses.clone()),
             seed: 0,
-            protocol,
         };
         let pass = Pass {
             name: "preparing",
@@ -169,7 +168,7 @@ impl<'a> KeyRun<'a> {
             depth: self.load.pipeline.max(PREPARE_PIPELINE) as usize,
             ..pass(self.load, "", None)
         };
-        let record = load::run(&pass, &recipe)?.record;
+        let record = load::run(&pass, &KeyRecipe { plan, protocol })?.record;
         if record.writes.len() == self.keys.count() {
             return Ok(());
         }
@@ -200,11 +199,7 @@ impl<'a> KeyRun<'a> {
 }
 
 struct KeyRecipe<'a, P> {
-    mix: MixArgs,
-    keys: Arc<KeySpace>,
-    ledger: Arc<Ledger>,
-    targets: Targets,
-    seed: u64,
+    plan: KeyPlan,
     protocol: &'a (dyn Fn(&Arc<KeySpace>, &str) -> P + Sync),
 }
 
@@ -213,10 +208,10 @@ impl<P: Protocol + 'static> Recipe for KeyRecipe<'_, P> {
     type Work = KeyWork;
 
     fn connection(&self, index: usize) -> Result<(String, P, KeyWork), CliError> {
-        let address = self.targets.addresses[index % self.targets.addresses.len()].clone();
-        let protocol = (self.protocol)(&self.keys, &address);
-        let books = (Arc::clone(&self.ledger), self.targets.clone());
-        let work = KeyWork::new(&self.mix, &self.keys, books, (self.seed, index))?;
+        let addresses = &self.plan.targets.addresses;
+        let address = addresses[index % addresses.len()].clone();
+        let protocol = (self.protocol)(&self.plan.keys, &address);
+        let work = KeyWork::new(&self.plan, index)?;
         Ok((address, protocol, work))
     }
 }

@@ -9,10 +9,10 @@
 //! run from earlier ones.
 
 /// Bytes of a stamp, and so of the smallest value.
-pub(super) const STAMP_BYTES: usize = 24;
+pub(crate) const STAMP_BYTES: usize = 24;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(crate) struct Stamp {
     /// Distinguishes the values of this run from those of other runs.
     pub run: u32,
     /// Index of the key under which the value is stored.

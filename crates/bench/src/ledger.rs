@@ -20,13 +20,13 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::args::Freshness;
-use super::protocol::{Answer, Kind, Ticket};
-use super::stamp::Stamp;
+use crate::args::Freshness;
+use crate::protocol::{Answer, Kind, Ticket};
+use crate::stamp::Stamp;
 
 /// What orders the writes of a key, as far as the protocol shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Marks {
+pub(crate) enum Marks {
     /// Versions that the server assigns.
     Versions,
     /// Numbers that the bench gives its writes.
@@ -34,7 +34,7 @@ pub(super) enum Marks {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LedgerPlan {
+pub(crate) struct LedgerPlan {
     pub marks: Marks,
     pub freshness: Freshness,
     pub keys: u64,
@@ -48,7 +48,7 @@ pub(super) struct LedgerPlan {
 
 /// The ledger; see the module.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     plan: LedgerPlan,
     /// One row for all nodes, or one for each node with stale reads.
     floors: Vec<Vec<AtomicU64>>,
@@ -225,7 +225,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::bench::protocol::Operation;
+    use crate::protocol::Operation;
 
     fn ledger(marks: Marks, freshness: Freshness) -> Ledger {
         Ledger::new(LedgerPlan { marks, freshness, keys: 4, nodes: 2, connections: 2, run: 9 })

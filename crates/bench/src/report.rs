@@ -9,11 +9,9 @@ use std::fmt::Write;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use tidelock_client::{CliError, Output, output};
 
-use super::load::Outcome;
-use crate::error::CliError;
-use crate::output;
-use crate::output::Output;
+use crate::load::Outcome;
 
 /// The listed percentiles.
 const PERCENTILES: [f64; 11] = [0.1, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9];
@@ -24,7 +22,7 @@ const BAR_WIDTH: u64 = 40;
 
 /// The settings that the report repeats.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Setting {
+pub(crate) struct Setting {
     /// A short description of the load.
     pub load: String,
     pub connections: usize,
@@ -35,7 +33,7 @@ pub(super) struct Setting {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(crate) struct Report {
     #[serde(flatten)]
     setting: Setting,
     /// From the first request to the last answer.
@@ -69,7 +67,7 @@ struct Part {
 
 /// Latencies of correct answers; all 0 if there are none.
 #[derive(Debug, Serialize)]
-pub(super) struct Latencies {
+pub(crate) struct Latencies {
     pub fastest: f64,
     pub average: f64,
     pub slowest: f64,
@@ -241,8 +239,8 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::bench::protocol::{Kind, Status};
-    use crate::bench::record::Record;
+    use crate::protocol::{Kind, Status};
+    use crate::record::Record;
 
     fn report(fill: impl FnOnce(&mut Record)) -> Report {
         let mut record = Record::new();

@@ -5,12 +5,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::args::{Distribution, MixArgs, Via};
-use super::keys::{Chooser, KeySpace};
-use super::ledger::Ledger;
-use super::protocol::{Answer, Kind, Operation, Ticket, Work};
-use super::routes::Routes;
-use crate::error::CliError;
+use tidelock_client::CliError;
+
+use crate::args::{Distribution, MixArgs, Via};
+use crate::keys::{Chooser, KeySpace};
+use crate::ledger::Ledger;
+use crate::protocol::{Answer, Kind, Operation, Ticket, Work};
+use crate::routes::{Listener, Routes};
 
 /// How often a key of another node is drawn before the next key of this node is taken instead.
 const DRAWS_MAX: usize = 64;
@@ -23,7 +24,7 @@ const ELSEWHERE: u8 = u8::MAX - 1;
 
 /// The assignment of connections and keys to nodes.
 #[derive(Clone, Debug)]
-pub(super) struct Targets {
+pub(crate) struct Targets {
     /// `host:port` of every node that gets requests.
     pub addresses: Vec<String>,
     /// For each key the index of the node that leads it; `None` if any node is asked for any key.
@@ -38,7 +39,12 @@ impl Targets {
     }
 
     /// Distributes connections so that keys are asked of their leaders, or of other nodes.
-    pub fn routed(mix: &MixArgs, keys: &KeySpace, routes: &Routes, resp: bool) -> Result<Targets, CliError> {
+    pub fn routed(
+        mix: &MixArgs,
+        keys: &KeySpace,
+        routes: &Routes,
+        listener: Listener,
+    ) -> Result<Targets, CliError> {
         if mix.distribution == Distribution::Sequential {
             return Err(CliError::Usage(
                 "--via leader and follower draw keys at random, not in sequence".to_owned(),
@@ -65,11 +71,7 @@ impl Targets {
             let elsewhere = if leader == NOBODY { NOBODY } else { ELSEWHERE };
             at.and_then(|at| u8::try_from(at).ok()).unwrap_or(elsewhere)
         };
-        let addresses = kept.iter().map(|&node| match resp {
-            true => routes.nodes[node].resp.clone(),
-            false => routes.nodes[node].http.clone(),
-        });
-        let addresses: Vec<_> = addresses.collect();
+        let addresses: Vec<_> = kept.iter().map(|&node| routes.nodes[node].of(listener).to_owned()).collect();
         if addresses.iter().any(String::is_empty) {
             let what = "the cluster does not say where each node listens: one has only just started, or has that listener off";
             return Err(CliError::Refused(what.to_owned()));
@@ -83,8 +85,19 @@ fn suits(leader: u8, node: usize, wants_leader: bool) -> bool {
     leader != NOBODY && (usize::from(leader) == node) == wants_leader
 }
 
+/// What the connections of a pass share.
+pub(crate) struct KeyPlan {
+    pub mix: MixArgs,
+    pub keys: Arc<KeySpace>,
+    pub ledger: Arc<Ledger>,
+    /// The nodes of each key.
+    pub targets: Targets,
+    /// Seed of the choice of keys.
+    pub seed: u64,
+}
+
 /// The requests of one connection on keys, and the checks of their answers.
-pub(super) struct KeyWork {
+pub(crate) struct KeyWork {
     ledger: Arc<Ledger>,
     chooser: Chooser,
     targets: Targets,
@@ -96,16 +109,17 @@ pub(super) struct KeyWork {
 }
 
 impl KeyWork {
-    pub fn new(
-        mix: &MixArgs,
-        keys: &KeySpace,
-        (ledger, targets): (Arc<Ledger>, Targets),
-        (seed, connection): (u64, usize),
-    ) -> Result<KeyWork, CliError> {
-        let chooser = Chooser::new(mix, keys, seed, connection as u64)?;
-        let node = connection % targets.addresses.len();
-        let keys = keys.count();
-        Ok(KeyWork { ledger, chooser, targets, keys, connection, node, settled_below: 0 })
+    /// The work of the connection with this index.
+    pub fn new(plan: &KeyPlan, connection: usize) -> Result<KeyWork, CliError> {
+        Ok(KeyWork {
+            ledger: Arc::clone(&plan.ledger),
+            chooser: Chooser::new(&plan.mix, &plan.keys, plan.seed, connection as u64)?,
+            targets: plan.targets.clone(),
+            keys: plan.keys.count(),
+            connection,
+            node: connection % plan.targets.addresses.len(),
+            settled_below: 0,
+        })
     }
 
     fn key(&mut self) -> u64 {
@@ -159,7 +173,7 @@ impl Work for KeyWork {
 }
 
 /// The work of `bench http`: one URL, repeated.
-pub(super) struct FixedWork {
+pub(crate) struct FixedWork {
     /// The expected answer, if it is known.
     pub expected: Option<Arc<[u8]>>,
 }
@@ -189,10 +203,10 @@ impl Work for FixedWork {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ledger::{LedgerPlan, Marks};
-    use super::super::routes::NodeAddresses;
     use super::*;
-    use crate::bench::args::mix;
+    use crate::args::mix;
+    use crate::ledger::{LedgerPlan, Marks};
+    use crate::routes::NodeAddresses;
 
     /// Three nodes; the second leads everything.
     fn routed(line: &str) -> (MixArgs, Arc<KeySpace>, Targets) {
@@ -200,7 +214,7 @@ mod tests {
         let keys = Arc::new(KeySpace::new(&mix).unwrap());
         let address = |node| NodeAddresses { node, http: format!("h{node}"), resp: String::new() };
         let routes = Routes { nodes: (1..=3).map(address).collect(), leaders: vec![Some(2); 16384] };
-        let targets = Targets::routed(&mix, &keys, &routes, false).unwrap();
+        let targets = Targets::routed(&mix, &keys, &routes, Listener::Http).unwrap();
         (mix, keys, targets)
     }
 
@@ -222,8 +236,10 @@ mod tests {
                     connections: 4,
                     run: 1,
                 }));
-                let mut work = KeyWork::new(&mix, &keys, (ledger, targets.clone()), (1, connection)).unwrap();
-                assert!(work.next(Instant::now()).operation.key < keys.count(), "{line}");
+                let (mix, keys, targets) = (mix.clone(), Arc::clone(&keys), targets.clone());
+                let plan = KeyPlan { mix, keys, ledger, targets, seed: 1 };
+                let mut work = KeyWork::new(&plan, connection).unwrap();
+                assert!(work.next(Instant::now()).operation.key < plan.keys.count(), "{line}");
             }
         }
     }

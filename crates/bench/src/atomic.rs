@@ -17,18 +17,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+use tidelock_client::{CliError, Client, NodeUrl, Output, output};
 
-use super::args::AtomicBenchArgs;
-use super::http::Message;
-use super::load::Outcome;
-use super::protocol::{Kind, Status};
-use super::record::Record;
-use super::report::{Report, Setting};
-use super::routes::Routes;
-use crate::client::{Client, NodeUrl};
-use crate::error::CliError;
-use crate::output;
-use crate::output::Output;
+use crate::args::AtomicBenchArgs;
+use crate::http::Message;
+use crate::load::Outcome;
+use crate::protocol::{Kind, Status};
+use crate::record::Record;
+use crate::report::{Report, Setting};
+use crate::routes::Routes;
 
 /// Interval between output lines, and between polls of the leaders.
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
@@ -89,7 +86,7 @@ struct Shared {
 }
 
 /// Runs until its time is over, or without end.
-pub(super) fn run(args: &AtomicBenchArgs) -> Result<(), CliError> {
+pub(crate) fn run(args: &AtomicBenchArgs) -> Result<(), CliError> {
     let format = if args.json { Output::Json } else { args.output };
     let duration = args.duration_s.or((format == Output::Json).then_some(JSON_DURATION));
     let timeout = Duration::from_millis(args.timeout_ms);
@@ -110,7 +107,8 @@ pub(super) fn run(args: &AtomicBenchArgs) -> Result<(), CliError> {
             let id = format!("{}{index}", args.id_prefix);
             scope.spawn(move || count(&id, shared, &client, timeout));
         }
-        report_each_second(&shared, &client, (&names, format), duration.map(|duration| begun + duration))
+        let lines = Lines { nodes: &names, format, end: duration.map(|duration| begun + duration) };
+        report_each_second(&shared, &client, lines)
     })?;
     if let Some(what) = shared.unexplained.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(CliError::Refused(format!("STOPPED, a value that cannot be explained: {what}")));
@@ -125,12 +123,18 @@ pub(super) fn run(args: &AtomicBenchArgs) -> Result<(), CliError> {
     Report::new(setting, &Outcome { record, elapsed: begun.elapsed() }).print(format)
 }
 
-fn report_each_second(
-    shared: &Shared,
-    client: &Client,
-    (names, format): (&str, Output),
+/// The lines that a run prints.
+struct Lines<'a> {
+    /// The nodes as a line names them.
+    nodes: &'a str,
+    /// None are printed for a program.
+    format: Output,
+    /// When the run ends; `None`: never.
     end: Option<Instant>,
-) -> Result<(), CliError> {
+}
+
+fn report_each_second(shared: &Shared, client: &Client, lines: Lines<'_>) -> Result<(), CliError> {
+    let Lines { nodes, format, end } = lines;
     let mut since = Instant::now();
     let outcome = loop {
         let next = since + LINE_INTERVAL;
@@ -143,7 +147,7 @@ fn report_each_second(
         if format == Output::Text && seconds > 0.5 {
             let latency_us = nanos.checked_div(exchanges).unwrap_or(0) / 1_000;
             let qps = exchanges as f64 / seconds;
-            let line = format!("Sending Request to Atomic ({names}) at qps={qps:.0} latency={latency_us}");
+            let line = format!("Sending Request to Atomic ({nodes}) at qps={qps:.0} latency={latency_us}");
             if let Err(error) = output::line(&line) {
                 break Err(error);
             }
@@ -187,69 +191,73 @@ impl Shared {
 
 /// Increments one register until it is told to stop.
 fn count(id: &str, shared: &Shared, client: &Client, timeout: Duration) {
-    let mut record = Record::new();
-    let mut counter = None;
+    let mut register = Register { id, shared, counter: None, record: Record::new() };
     let mut attempt = 0;
     while !shared.stop.load(Ordering::Relaxed) {
         let outcome = match shared.leader(id, attempt) {
-            (seen, Some(address)) => Line::open(&address, timeout).and_then(|mut line| {
-                exchange_while_it_leads(id, &mut line, &mut counter, (shared, seen), &mut record)
-            }),
+            (seen, Some(address)) => Line::open(&address, timeout)
+                .and_then(|mut line| register.exchange_while_it_leads(&mut line, seen)),
             (_, None) => Err("no node is known".to_owned()),
         };
         match outcome {
             Ok(()) => attempt = 0,
             Err(reason) => {
-                record.failed(&reason, 1);
+                register.record.failed(&reason, 1);
                 attempt += 1;
                 thread::sleep(RETRY_PAUSE);
                 shared.look(client);
             }
         }
     }
-    shared.record.lock().unwrap_or_else(PoisonError::into_inner).merge(record);
+    shared.record.lock().unwrap_or_else(PoisonError::into_inner).merge(register.record);
 }
 
-/// Returns when another node may lead; an error if a request failed.
-fn exchange_while_it_leads(
-    id: &str,
-    line: &mut Line,
-    counter: &mut Option<Counter>,
-    (shared, mut seen): (&Shared, u64),
-    record: &mut Record,
-) -> Result<(), String> {
-    while !shared.stop.load(Ordering::Relaxed) {
-        let (now_seen, leader) = shared.leader(id, 0);
-        if now_seen != seen && leader.is_some_and(|leader| leader != line.address) {
-            return Ok(());
+/// One register, with the thread that increments it.
+struct Register<'a> {
+    id: &'a str,
+    shared: &'a Shared,
+    counter: Option<Counter>,
+    record: Record,
+}
+
+impl Register<'_> {
+    /// Returns when another node may lead; an error if a request failed. `seen` is the
+    /// number of route updates that were known when the line was opened.
+    fn exchange_while_it_leads(&mut self, line: &mut Line, mut seen: u64) -> Result<(), String> {
+        let (id, shared) = (self.id, self.shared);
+        while !shared.stop.load(Ordering::Relaxed) {
+            let (now_seen, leader) = shared.leader(id, 0);
+            if now_seen != seen && leader.is_some_and(|leader| leader != line.address) {
+                return Ok(());
+            }
+            seen = now_seen;
+            let Some(known) = &mut self.counter else {
+                self.counter = Some(Counter { value: line.value(id)?, in_doubt: false });
+                continue;
+            };
+            let begun = Instant::now();
+            let was_in_doubt = known.in_doubt;
+            known.in_doubt = true;
+            let (status, answer) = line.compare_exchange(id, known.value)?;
+            self.record.answered(Status::Http(status));
+            let Some(answer) = answer else {
+                // Only 503 says for certain that nothing happened.
+                known.in_doubt = was_in_doubt || status != 503;
+                return Err(format!("{status}: {}", line.said));
+            };
+            known.in_doubt = was_in_doubt;
+            if let Err(what) = known.settle(answer) {
+                shared.give_up(format!("register {id}: {what}"));
+                return Ok(());
+            }
+            let latency = begun.elapsed();
+            self.record.last = Some(Instant::now());
+            self.record.succeeded(Kind::Write, latency, 0);
+            shared.exchanges.fetch_add(1, Ordering::Relaxed);
+            shared.nanos.fetch_add(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
-        seen = now_seen;
-        let Some(known) = counter else {
-            *counter = Some(Counter { value: line.value(id)?, in_doubt: false });
-            continue;
-        };
-        let begun = Instant::now();
-        let was_in_doubt = known.in_doubt;
-        known.in_doubt = true;
-        let (status, answer) = line.compare_exchange(id, known.value)?;
-        record.answered(Status::Http(status));
-        let Some(answer) = answer else {
-            // Only 503 says for certain that nothing happened.
-            known.in_doubt = was_in_doubt || status != 503;
-            return Err(format!("{status}: {}", line.said));
-        };
-        known.in_doubt = was_in_doubt;
-        if let Err(what) = known.settle(answer) {
-            shared.give_up(format!("register {id}: {what}"));
-            return Ok(());
-        }
-        let latency = begun.elapsed();
-        record.last = Some(Instant::now());
-        record.succeeded(Kind::Write, latency, 0);
-        shared.exchanges.fetch_add(1, Ordering::Relaxed);
-        shared.nanos.fetch_add(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        Ok(())
     }
-    Ok(())
 }
 
 /// A connection to one node, one request at a time.
@@ -276,7 +284,7 @@ impl Line {
 
     fn value(&mut self, id: &str) -> Result<i64, String> {
         #[derive(Deserialize)]
-        struct Register {
+        struct Content {
             value: i64,
         }
         self.out.clear();
@@ -285,7 +293,7 @@ impl Line {
             .map_err(|e| e.to_string())?;
         match self.ask()? {
             (200, content) => {
-                serde_json::from_slice::<Register>(&content).map(|read| read.value).map_err(|e| e.to_string())
+                serde_json::from_slice::<Content>(&content).map(|read| read.value).map_err(|e| e.to_string())
             }
             (status, _) => Err(format!("{status}: {}", self.said)),
         }

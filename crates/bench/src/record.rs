@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use super::protocol::{Kind, Status};
+use crate::protocol::{Kind, Status};
 
 /// Three significant digits: runs differ by more than a thousandth.
 const SIGNIFICANT_DIGITS: u8 = 3;
@@ -24,14 +24,14 @@ const ERROR_KINDS_MAX: usize = 20;
 const WRONG_SHOWN_MAX: usize = 10;
 
 /// An empty histogram of latencies in nanoseconds.
-pub(super) fn histogram() -> Histogram<u64> {
+pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS)
         .expect("invariant: the bounds are in order and three digits are few enough")
 }
 
 /// The measurements of some connections.
 #[derive(Clone, Debug)]
-pub(super) struct Record {
+pub(crate) struct Record {
     /// Latencies of correct reads, in nanoseconds.
     pub reads: Histogram<u64>,
     /// Latencies of correct writes, in nanoseconds.

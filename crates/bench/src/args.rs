@@ -6,9 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-
-use crate::client::NodeUrl;
-use crate::output::Output;
+use tidelock_client::{NodeUrl, Output};
 
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
@@ -310,7 +308,7 @@ fn percent(text: &str) -> Result<f64, String> {
 
 /// For tests: the mix of a line of arguments.
 #[cfg(test)]
-pub(super) fn mix(line: &str) -> MixArgs {
+pub(crate) fn mix(line: &str) -> MixArgs {
     #[derive(clap::Parser)]
     struct Line {
         #[command(flatten)]

@@ -19,10 +19,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-use super::load::Shared;
-use super::pace::{Alarm, Schedule};
-use super::protocol::{Answer, Decoded, Protocol, Ticket, Work};
-use super::record::Record;
+use crate::pace::{Alarm, PassState, Schedule};
+use crate::protocol::{Answer, Decoded, Protocol, Ticket, Work};
+use crate::record::Record;
 
 /// Size of a read, in bytes: hundreds of small answers.
 const READ_BYTES: usize = 64 << 10;
@@ -38,13 +37,13 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// Length of a refusal's text that is kept to distinguish refusals.
 const REASON_BYTES: usize = 160;
 
-pub(super) struct Connection<P, W> {
+pub(crate) struct Connection<P, W> {
     /// The address to connect to, `host:port`.
     pub address: String,
     pub protocol: P,
     pub work: W,
     /// The budget that all connections spend.
-    pub shared: Arc<Shared>,
+    pub shared: Arc<PassState>,
     /// Most requests in flight.
     pub depth: usize,
     /// When requests are due, in an open loop.
@@ -247,7 +246,7 @@ impl<P: Protocol, W: Work> Connection<P, W> {
             return Err("an answer to nothing that was asked".to_owned());
         }
         self.work.end(line.in_flight.front());
-        self.shared.completed(completed);
+        self.shared.answered(completed);
         if line.closing && !line.in_flight.is_empty() {
             return Err("the server closed the connection".to_owned());
         }
@@ -287,7 +286,7 @@ fn settle(work: &mut impl Work, record: &mut Record, ticket: &Ticket, decoded: D
 }
 
 /// A connection, or the reason why there is none.
-pub(super) async fn connect(address: &str, timeout: Duration) -> Result<TcpStream, String> {
+pub(crate) async fn connect(address: &str, timeout: Duration) -> Result<TcpStream, String> {
     let failed = |error: std::io::Error| format!("{address}: {error}");
     let stream = tokio::time::timeout(timeout, TcpStream::connect(address))
         .await

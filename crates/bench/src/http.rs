@@ -6,14 +6,14 @@
 
 use std::sync::Arc;
 
-use ureq::http::uri::PathAndQuery;
-use ureq::http::{Method, Uri};
+use tidelock_client::http::uri::PathAndQuery;
+use tidelock_client::http::{Method, Uri};
+use tidelock_client::keys;
 
-use super::args::HttpBenchArgs;
-use super::keys::KeySpace;
-use super::protocol::{Answer, Decoded, Kind, Operation, Protocol, Status};
-use super::stamp::Stamp;
-use crate::keys;
+use crate::args::{Freshness, HttpBenchArgs};
+use crate::keys::KeySpace;
+use crate::protocol::{Answer, Decoded, Kind, Operation, Protocol, Status};
+use crate::stamp::Stamp;
 
 /// Most headers of an answer; the measured servers send fewer.
 const HEADERS_MAX: usize = 64;
@@ -23,7 +23,7 @@ const CONTENT_BYTES_MAX: usize = 64 << 20;
 
 /// Keys of the native interface.
 #[derive(Clone, Debug)]
-pub(super) struct KeyProtocol {
+pub(crate) struct KeyProtocol {
     pub keys: Arc<KeySpace>,
     pub value_bytes: usize,
     pub run: u32,
@@ -34,9 +34,18 @@ pub(super) struct KeyProtocol {
 }
 
 impl KeyProtocol {
-    /// `host` is the `Host` header; `stale` makes each read stale.
-    pub fn new(keys: Arc<KeySpace>, host: &str, value_bytes: usize, run: u32, stale: bool) -> KeyProtocol {
-        let query = if stale { "?stale=true" } else { "" };
+    /// `host` is the `Host` header; `freshness` is that of every read.
+    pub fn new(
+        keys: Arc<KeySpace>,
+        host: &str,
+        value_bytes: usize,
+        run: u32,
+        freshness: Freshness,
+    ) -> KeyProtocol {
+        let query = match freshness {
+            Freshness::Linearizable => "",
+            Freshness::Stale => "?stale=true",
+        };
         KeyProtocol {
             keys,
             value_bytes,
@@ -93,7 +102,7 @@ impl Protocol for KeyProtocol {
 
 /// The protocol for one constant request.
 #[derive(Clone, Debug)]
-pub(super) struct FixedProtocol {
+pub(crate) struct FixedProtocol {
     /// Head and body, as they are sent.
     pub request: Vec<u8>,
     /// Whether answers have no content whatever their headers say.
@@ -117,7 +126,7 @@ impl Protocol for FixedProtocol {
 
 /// A request of `bench http`, ready to be sent.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(crate) struct Request {
     /// `host:port`.
     pub address: String,
     /// Head and body, as they are sent.
@@ -154,7 +163,7 @@ impl Request {
 
 /// A parsed answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Message<'a> {
+pub(crate) struct Message<'a> {
     /// Length of head and content in bytes.
     pub bytes: usize,
     pub status: u16,
@@ -251,11 +260,11 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::bench::args::mix;
+    use crate::args::mix;
 
-    fn protocol(prefix: &str, stale: bool) -> KeyProtocol {
+    fn protocol(prefix: &str, freshness: Freshness) -> KeyProtocol {
         let mix = mix(&format!("--key-size 10 --keys 10 --key-prefix {prefix}"));
-        KeyProtocol::new(Arc::new(KeySpace::new(&mix).unwrap()), "h:1", 24, 1, stale)
+        KeyProtocol::new(Arc::new(KeySpace::new(&mix).unwrap()), "h:1", 24, 1, freshness)
     }
 
     fn encoded(protocol: &mut KeyProtocol, kind: Kind) -> Vec<u8> {
@@ -266,9 +275,9 @@ mod tests {
 
     #[test]
     fn requests() {
-        let read = encoded(&mut protocol("k:", true), Kind::Read);
+        let read = encoded(&mut protocol("k:", Freshness::Stale), Kind::Read);
         assert_eq!(read, b"GET /v1/keys/k:00000007?stale=true HTTP/1.1\r\nhost: h:1\r\n\r\n");
-        let write = encoded(&mut protocol("a~b.", false), Kind::Write);
+        let write = encoded(&mut protocol("a~b.", Freshness::Linearizable), Kind::Write);
         let (head, value) = write.split_at(write.len() - 24);
         assert_eq!(head, b"PUT /v1/keys/a~b.000007 HTTP/1.1\r\nhost: h:1\r\ncontent-length: 24\r\n\r\n");
         assert_eq!(Stamp::read(value), Some(Stamp { run: 1, key: 7, sequence: 1 }));
@@ -303,7 +312,7 @@ mod tests {
 
     #[test]
     fn answers() {
-        let mut protocol = protocol("k:", false);
+        let mut protocol = protocol("k:", Freshness::Linearizable);
         let text = b"HTTP/1.1 200 OK\r\nETag: \"6\"\r\nContent-Length: 5\r\n\r\nhelloHTTP/1.1";
         let decoded = protocol.decode(text, Kind::Read).unwrap().expect("a whole answer");
         assert_eq!(decoded.answer, Answer::Value { version: Some(6), value: b"hello" });

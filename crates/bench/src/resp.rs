@@ -4,9 +4,10 @@ use std::borrow::Cow;
 use std::io::Write;
 use std::sync::Arc;
 
-use super::keys::KeySpace;
-use super::protocol::{Answer, Decoded, Kind, Operation, Protocol, Status};
-use super::stamp::Stamp;
+use crate::args::Freshness;
+use crate::keys::KeySpace;
+use crate::protocol::{Answer, Decoded, Kind, Operation, Protocol, Status};
+use crate::stamp::Stamp;
 
 /// The longest bulk string of Redis.
 const BULK_BYTES_MAX: i64 = 512 << 20;
@@ -16,11 +17,11 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// The protocol of one connection.
 #[derive(Clone, Debug)]
-pub(super) struct RespProtocol {
+pub(crate) struct RespProtocol {
     keys: Arc<KeySpace>,
     value_bytes: usize,
     run: u32,
-    stale: bool,
+    freshness: Freshness,
     get: Vec<u8>,
     set: Vec<u8>,
     /// The bytes between key and value of a write.
@@ -28,8 +29,8 @@ pub(super) struct RespProtocol {
 }
 
 impl RespProtocol {
-    /// `stale` makes the connection's reads so.
-    pub fn new(keys: Arc<KeySpace>, value_bytes: usize, run: u32, stale: bool) -> RespProtocol {
+    /// `freshness` is that of the connection's reads.
+    pub fn new(keys: Arc<KeySpace>, value_bytes: usize, run: u32, freshness: Freshness) -> RespProtocol {
         let key_bytes = keys.key_bytes();
         RespProtocol {
             get: format!("*2\r\n$3\r\nGET\r\n${key_bytes}\r\n").into_bytes(),
@@ -38,20 +39,20 @@ impl RespProtocol {
             keys,
             value_bytes,
             run,
-            stale,
+            freshness,
         }
     }
 }
 
 impl Protocol for RespProtocol {
     fn greet(&mut self, out: &mut Vec<u8>) {
-        if self.stale {
+        if self.freshness == Freshness::Stale {
             out.write_all(b"*1\r\n$8\r\nREADONLY\r\n").expect("invariant: writing to a vector cannot fail");
         }
     }
 
     fn skip_greeting(&mut self, input: &[u8]) -> Result<Option<usize>, String> {
-        if !self.stale {
+        if self.freshness == Freshness::Linearizable {
             return Ok(Some(0));
         }
         match line(input)? {
@@ -133,20 +134,22 @@ fn line(input: &[u8]) -> Result<Option<Line<'_>>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::args::mix;
+    use crate::args::mix;
 
-    fn protocol(stale: bool) -> RespProtocol {
+    fn protocol(freshness: Freshness) -> RespProtocol {
         let mix = mix("--key-size 4 --keys 10 --key-prefix k:");
-        RespProtocol::new(Arc::new(KeySpace::new(&mix).unwrap()), 24, 1, stale)
+        RespProtocol::new(Arc::new(KeySpace::new(&mix).unwrap()), 24, 1, freshness)
     }
 
     #[test]
     fn requests() {
         let mut out = vec![];
-        protocol(false).encode(&Operation { kind: Kind::Read, key: 7, sequence: 1 }, &mut out);
+        protocol(Freshness::Linearizable)
+            .encode(&Operation { kind: Kind::Read, key: 7, sequence: 1 }, &mut out);
         assert_eq!(out, b"*2\r\n$3\r\nGET\r\n$4\r\nk:07\r\n");
         out.clear();
-        protocol(false).encode(&Operation { kind: Kind::Write, key: 7, sequence: 1 }, &mut out);
+        protocol(Freshness::Linearizable)
+            .encode(&Operation { kind: Kind::Write, key: 7, sequence: 1 }, &mut out);
         assert!(out.starts_with(b"*3\r\n$3\r\nSET\r\n$4\r\nk:07\r\n$24\r\n") && out.ends_with(b"\r\n"));
         let value = &out[out.len() - 26..out.len() - 2];
         assert_eq!(Stamp::read(value), Some(Stamp { run: 1, key: 7, sequence: 1 }));
@@ -163,7 +166,7 @@ mod tests {
         ] {
             let mut two = text.to_vec();
             two.extend_from_slice(b"+x");
-            let mut protocol = protocol(false);
+            let mut protocol = protocol(Freshness::Linearizable);
             let decoded = protocol.decode(&two, Kind::Read).unwrap().expect("a whole reply");
             assert_eq!((decoded.answer, decoded.bytes), (answer, text.len()));
             assert_eq!(decoded.status.to_string(), status);
@@ -176,19 +179,19 @@ mod tests {
     #[test]
     fn what_cannot_be_a_reply_is_an_error() {
         for text in [&b"HTTP/1.1 400\r\n"[..], b"$x\r\n", b"$-2\r\n", b"\n", b"+OK\n"] {
-            assert!(protocol(false).decode(text, Kind::Read).is_err(), "{text:?}");
+            assert!(protocol(Freshness::Linearizable).decode(text, Kind::Read).is_err(), "{text:?}");
         }
-        assert!(protocol(false).decode(&[b'x'; LINE_BYTES_MAX], Kind::Read).is_err());
+        assert!(protocol(Freshness::Linearizable).decode(&[b'x'; LINE_BYTES_MAX], Kind::Read).is_err());
     }
 
     #[test]
     fn a_connection_for_stale_reads_says_so_first() {
         let mut out = vec![];
-        protocol(true).greet(&mut out);
+        protocol(Freshness::Stale).greet(&mut out);
         assert_eq!(out, b"*1\r\n$8\r\nREADONLY\r\n");
-        assert_eq!(protocol(true).skip_greeting(b"+O"), Ok(None));
-        assert_eq!(protocol(true).skip_greeting(b"+OK\r\n$"), Ok(Some(5)));
-        assert!(protocol(true).skip_greeting(b"-ERR unknown command\r\n").is_err());
-        assert_eq!(protocol(false).skip_greeting(b""), Ok(Some(0)));
+        assert_eq!(protocol(Freshness::Stale).skip_greeting(b"+O"), Ok(None));
+        assert_eq!(protocol(Freshness::Stale).skip_greeting(b"+OK\r\n$"), Ok(Some(5)));
+        assert!(protocol(Freshness::Stale).skip_greeting(b"-ERR unknown command\r\n").is_err());
+        assert_eq!(protocol(Freshness::Linearizable).skip_greeting(b""), Ok(Some(0)));
     }
 }

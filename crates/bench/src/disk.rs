@@ -15,13 +15,11 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use tidelock_client::{CliError, Output, output};
 
-use super::args::DiskBenchArgs;
-use super::record;
-use super::report::Latencies;
-use crate::error::CliError;
-use crate::output;
-use crate::output::Output;
+use crate::args::DiskBenchArgs;
+use crate::record;
+use crate::report::Latencies;
 
 /// Length of the preallocated file. At its end, writing begins again at the start.
 const FILE_BYTES: u64 = 16 << 20;
@@ -71,7 +69,7 @@ struct Row {
 }
 
 /// Measures every way and prints them.
-pub(super) fn run(args: &DiskBenchArgs) -> Result<(), CliError> {
+pub(crate) fn run(args: &DiskBenchArgs) -> Result<(), CliError> {
     let style = ProgressStyle::with_template("{wide_bar} {msg}").expect("invariant: the template is one");
     let bar = ProgressBar::new(WAYS.len() as u64).with_style(style);
     let mut rows = vec![];

@@ -3,10 +3,9 @@
 //! Owns every failure that a user of the binary can see. The message says what to do if that is
 //! known. A failure of unknown outcome says so, because a script must not simply repeat it.
 
+use std::error::Error;
 use std::io;
 use std::process::ExitCode;
-
-use tidelock_core::storage::backup::BackupError;
 
 /// Why a command failed. It decides the exit code.
 #[derive(Debug, thiserror::Error)]
@@ -55,24 +54,23 @@ pub enum CliError {
     Io {
         /// The operation, and the file or process that it was for.
         what: String,
+        /// The error of the system.
         source: io::Error,
     },
     /// A backup is damaged, or from a later release.
     #[error("{file}: {source}")]
-    Backup {
+    Damaged {
         /// The file, or the node that sent the backup.
         file: String,
-        source: BackupError,
+        /// What is wrong with it; boxed, because this crate does not know the format.
+        source: Box<dyn Error + Send + Sync>,
     },
     /// The reader of the output closed the pipe (`tidelock kv list | head`). This is not reported.
     #[error("the reader of the output went away")]
     OutputClosed,
-    /// The node could not start or had to stop.
+    /// The node or the local cluster that this process runs could not start, or had to stop.
     #[error("{0}")]
-    Node(String),
-    /// The local cluster could not start or had to stop.
-    #[error("{0}")]
-    Dev(String),
+    Stopped(String),
 }
 
 impl CliError {

@@ -8,13 +8,13 @@ use std::fmt;
 use std::time::Instant;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Read,
     Write,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Operation {
+pub(crate) struct Operation {
     pub kind: Kind,
     /// Index of its key in the [`KeySpace`](super::keys::KeySpace).
     pub key: u64,
@@ -24,7 +24,7 @@ pub(super) struct Operation {
 
 /// A request that has been sent, or is about to be.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ticket {
+pub(crate) struct Ticket {
     pub operation: Operation,
     /// When it was due, or when it was sent in a closed loop: latency counts from here.
     pub due: Instant,
@@ -36,7 +36,7 @@ pub(super) struct Ticket {
 
 /// A server's answer, independent of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer<'a> {
+pub(crate) enum Answer<'a> {
     Value {
         /// Its version, where the protocol shows one.
         version: Option<u64>,
@@ -53,7 +53,7 @@ pub(super) enum Answer<'a> {
 
 /// The kind of an answer as its protocol names it: an HTTP status, or the first word of a reply.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Status {
+pub(crate) enum Status {
     Http(u16),
     /// The first word of a RESP reply.
     Word(Cow<'static, str>),
@@ -70,7 +70,7 @@ impl fmt::Display for Status {
 
 /// One decoded answer from the front of the input.
 #[derive(Debug)]
-pub(super) struct Decoded<'a> {
+pub(crate) struct Decoded<'a> {
     /// Length of the whole answer in bytes.
     pub bytes: usize,
     /// Number of content bytes in it.
@@ -82,7 +82,7 @@ pub(super) struct Decoded<'a> {
 }
 
 /// The protocol of one connection. Answers are in the order of requests.
-pub(super) trait Protocol {
+pub(crate) trait Protocol {
     /// The bytes to send before the first request; [`Protocol::decode`] never sees the answers to
     /// them.
     fn greet(&mut self, _out: &mut Vec<u8>) {}
@@ -102,7 +102,7 @@ pub(super) trait Protocol {
 }
 
 /// The work of one connection: its requests, and the checks of their answers.
-pub(super) trait Work {
+pub(crate) trait Work {
     /// A batch of requests begins; `idle` says that none is in flight.
     fn begin(&mut self, idle: bool);
 

@@ -1,5 +1,5 @@
-//! The HTTP client of `kv`, `cluster` and `backup`: sends one request to the given nodes in order,
-//! until one answers.
+//! The HTTP client of all commands: sends one request to the given nodes in order, until one
+//! answers.
 //!
 //! Owns the decision when another node may be asked. It guarantees that a write is never sent
 //! twice, unless repeating it has no effect. It knows neither the meaning of requests nor of
@@ -110,13 +110,16 @@ impl<'a> Call<'a> {
     }
 }
 
+/// A complete answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// URL of the node that answered.
     pub url: String,
+    /// The HTTP status, such as 200.
     pub status: u16,
     /// The version in the `ETag`, if there is one.
     pub version: Option<u64>,
+    /// The whole body, without its transfer coding.
     pub body: Vec<u8>,
 }
 
@@ -253,7 +256,7 @@ impl Client {
 
 impl Client {
     /// An answer of any size, from the first node that gives one: the node, and the bytes as they
-    /// arrive. Waits up to [`DOWNLOAD_HEAD_TIMEOUT`] for the answer to begin, and without limit
+    /// arrive. Waits up to `DOWNLOAD_HEAD_TIMEOUT` for the answer to begin, and without limit
     /// afterwards.
     pub fn download(&self, target: &str) -> Result<(String, impl Read + Send + use<>), CliError> {
         let mut body = None;

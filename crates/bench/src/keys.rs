@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution as _, Zipf};
+use tidelock_client::CliError;
 
-use super::args::{Distribution, MixArgs};
-use crate::error::CliError;
+use crate::args::{Distribution, MixArgs};
 
 /// All keys of a run.
 #[derive(Clone, Debug)]
-pub(super) struct KeySpace {
+pub(crate) struct KeySpace {
     prefix: Vec<u8>,
     digits: usize,
     count: u64,
@@ -80,7 +80,7 @@ impl KeySpace {
 
 /// Draws keys, and chooses between reads and writes, for one connection.
 #[derive(Debug)]
-pub(super) struct Chooser {
+pub(crate) struct Chooser {
     rng: SmallRng,
     law: Law,
     keys: u64,
@@ -142,7 +142,7 @@ impl Chooser {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::args::mix;
+    use crate::args::mix;
 
     fn draw(line: &str, times: usize) -> Vec<u64> {
         let args = mix(line);

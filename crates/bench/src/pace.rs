@@ -16,7 +16,7 @@ use tokio::io::unix::AsyncFd;
 
 /// The requests that all connections together may still send.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(crate) struct Budget {
     requests: Option<AtomicU64>,
     end: Option<Instant>,
     stopped: AtomicBool,
@@ -56,9 +56,33 @@ impl Budget {
     }
 }
 
+/// State that all connections of a pass share.
+#[derive(Debug)]
+pub(crate) struct PassState {
+    /// The requests that may still be sent.
+    pub budget: Budget,
+    answers: AtomicU64,
+}
+
+impl PassState {
+    pub fn new(budget: Budget) -> PassState {
+        PassState { budget, answers: AtomicU64::new(0) }
+    }
+
+    /// Counts further answers.
+    pub fn answered(&self, answers: u64) {
+        self.answers.fetch_add(answers, Ordering::Relaxed);
+    }
+
+    /// Number of answers so far.
+    pub fn answers(&self) -> u64 {
+        self.answers.load(Ordering::Relaxed)
+    }
+}
+
 /// The due times of one connection's requests.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Schedule {
+pub(crate) struct Schedule {
     start: Instant,
     per_second: u64,
     next: u64,
@@ -96,7 +120,7 @@ impl Schedule {
 /// A timer with a precision of some microseconds: the runtime's own timers round up to a
 /// millisecond, which would be most of the measured latency.
 #[derive(Debug)]
-pub(super) struct Alarm {
+pub(crate) struct Alarm {
     timer: AsyncFd<OwnedFd>,
     set_for: Option<Instant>,
 }

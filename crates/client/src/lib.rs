@@ -1,0 +1,15 @@
+//! What the client commands of `tidelock` share: the HTTP client of the nodes, its errors, keys in
+//! URLs and on the terminal, and standard output.
+//!
+//! Below the binary and `tidelock bench`, so that both use one client without the one depending on
+//! the other. Knows no command, and no meaning of a request or an answer beyond its status.
+
+mod client;
+mod error;
+pub mod keys;
+pub mod output;
+
+pub use client::{Answer, Call, Client, NodeUrl};
+pub use error::CliError;
+pub use output::Output;
+pub use ureq::http;
