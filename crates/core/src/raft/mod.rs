@@ -14,8 +14,8 @@
 //!   because a lease relies on clocks.
 //! - Pre-vote and check-quorum are enabled. Election jitter comes from the seeded generator,
 //!   because the engine would draw it from the thread's.
-//! - Snapshots are sent in parts beside the engine's messages ([`snapshots`]), and the log is cut
-//!   up to them.
+//! - Snapshots are sent in parts beside the engine's messages ([`sending`]), and the log is cut up
+//!   to them ([`snapshots`]).
 //! - Membership changes one step at a time, several votes at once through a joint configuration
 //!   ([`membership`]).
 
@@ -27,6 +27,7 @@ mod membership;
 mod proposals;
 mod reads;
 mod ready;
+mod sending;
 mod snapshots;
 mod stalls;
 mod wire;
