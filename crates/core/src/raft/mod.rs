@@ -20,6 +20,7 @@
 //!   ([`membership`]).
 
 mod contradiction;
+mod elections;
 mod group;
 mod groups;
 mod log_store;
