@@ -31,6 +31,21 @@ impl ElectionTimer {
     }
 }
 
+/// A transfer of leadership in progress.
+pub(super) struct Transfer {
+    pub(super) to: NodeId,
+    pub(super) reason: TransferReason,
+}
+
+/// Why a leader transfers its leadership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TransferReason {
+    /// An operator, the placement or a shutdown wants it.
+    Requested,
+    /// The disk of this node should not lead.
+    Disk,
+}
+
 impl Group {
     /// Draws the election timeout if the term, the leader or the role has changed, and sets it in
     /// the engine.
@@ -91,12 +106,20 @@ impl Group {
             .filter(|&&replica| self.node_of(replica).is_some_and(&may_lead))
             .max_by_key(|replica| progress.get(replica.0).map_or(0, |progress| progress.matched));
         if let Some(&ReplicaId(replica)) = candidate {
-            self.raft.transfer_leader(replica);
+            self.begin_transfer(ReplicaId(replica), TransferReason::Requested);
         }
     }
 
     /// Transfers leadership to the voter on a node, if this replica leads.
     pub fn transfer_to(&mut self, node: NodeId) {
         self.transfer_leadership(|candidate| candidate == node);
+    }
+
+    /// Asks the engine to transfer the leadership to a voter.
+    pub(super) fn begin_transfer(&mut self, to: ReplicaId, reason: TransferReason) {
+        self.raft.transfer_leader(to.0);
+        let is_accepted = self.raft.raft.lead_transferee == Some(to.0);
+        let node = self.node_of(to).filter(|_| is_accepted);
+        self.trace.set_transfer(node.map(|to| Transfer { to, reason }));
     }
 }

@@ -19,6 +19,7 @@ use super::reads::{Reads, Waiter};
 use super::ready::{Output, Persisting};
 use super::snapshots::{Snapshots, is_snapshot};
 use super::stalls::Disks;
+use super::trace::{Cause, GroupTrace, VoteRequest};
 use super::wire;
 use crate::codec::{DecodeError, Decoder};
 use crate::command::{Read, Refusal, Reply, Write};
@@ -30,6 +31,7 @@ use crate::membership::{Membership, Role};
 use crate::peer::{Origin, Outcome, RequestId};
 use crate::storage::snapshot::SnapshotId;
 use crate::storage::{LogEntry, RecoveredLog, RecoveredShard};
+use crate::trace::ProposalRefusal;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, Ticks, UnixMillis};
 
 /// Options of a group.
@@ -90,6 +92,7 @@ pub struct Group {
     pub(super) expiring: Option<Ticks>,
     /// Whether a message has contradicted the committed entries. Such a replica stops taking part.
     pub(super) diverged: bool,
+    pub(super) trace: GroupTrace,
 }
 
 impl Group {
@@ -135,7 +138,7 @@ impl Group {
         let mut random = fastrand::Rng::with_seed(options.seed);
         let mut machine = machine;
         machine.set_faults(options.faults);
-        Group {
+        let mut group = Group {
             shard: options.shard,
             raft,
             machine,
@@ -157,7 +160,10 @@ impl Group {
             leads: false,
             expiring: None,
             diverged: false,
-        }
+            trace: GroupTrace::new(commit),
+        };
+        group.trace_role(Cause::Tick);
+        group
     }
 
     /// Handles a tick.
@@ -168,6 +174,7 @@ impl Group {
             self.raft.tick();
             self.tick_hasty_election();
         }
+        self.trace_tick();
         self.tick_sending(out);
         self.reads.forget_before(Ticks(now.0.saturating_sub(self.timing.request_ticks)));
     }
@@ -210,6 +217,7 @@ impl Group {
             return Ok(());
         }
         if self.is_beyond_stalled_disk(&message) {
+            self.trace_withheld_vote(&message, from);
             return Ok(());
         }
         if self.forgot(&message) {
@@ -217,9 +225,12 @@ impl Group {
             return Ok(());
         }
         self.admit_loss(&mut message);
+        let vote_request = VoteRequest::of(&message, from, &self.raft);
         // An error means that the message is outdated or that a forwarded one found no leader. Both
         // are ordinary, and the sender repeats what matters.
         let _ = self.raft.step(message);
+        self.trace_vote(vote_request);
+        self.trace_role(Cause::Message(from));
         self.repair_progress(sender);
         Ok(())
     }
@@ -289,7 +300,11 @@ impl Group {
         origin: Origin,
         clock: Option<UnixMillis>,
     ) -> Result<(), ProposeError> {
-        if self.raft.raft.state != StateRole::Leader || self.raft.raft.lead_transferee.is_some() {
+        if self.raft.raft.state != StateRole::Leader {
+            return Err(ProposeError::NotLeader);
+        }
+        if self.raft.raft.lead_transferee.is_some() {
+            self.trace_refusal(ProposalRefusal::Transferring);
             return Err(ProposeError::NotLeader);
         }
         if !self.machine.accepts(write) {
@@ -299,9 +314,11 @@ impl Group {
         // The applied state may not own the keys yet, or no longer. Refuse now, so that the log
         // need not contain a refused command.
         if !self.machine.owns_all_of(write) {
+            self.trace_refusal(ProposalRefusal::NotOwned);
             return Err(ProposeError::NotHere);
         }
         if self.refuses_commands() {
+            self.trace_refusal(ProposalRefusal::DiskUnavailable);
             return Err(ProposeError::Refused(Refusal::DiskUnavailable));
         }
         let proposed = match clock {
@@ -310,7 +327,11 @@ impl Group {
             // The time is known after the first tick.
             None => return Err(ProposeError::NotLeader),
         };
-        proposed.map_err(|_| ProposeError::Refused(Refusal::Overloaded))
+        if proposed.is_err() {
+            self.trace_refusal(ProposalRefusal::QueueFull);
+            return Err(ProposeError::Refused(Refusal::Overloaded));
+        }
+        Ok(())
     }
 
     /// Number of overdue keys, up to the maximum of a proposal, if this replica leads and has not
@@ -363,6 +384,7 @@ impl Group {
             message.set_entries(alloc::vec![Entry { data, ..Entry::default() }].into());
             if self.raft.step(message).is_err() {
                 // A leadership transfer is in progress, so nothing entered the log.
+                self.trace_refusal(ProposalRefusal::Transferring);
                 out.outcomes.extend(waiters.into_iter().map(|origin| (origin, Outcome::NotDone)));
                 continue;
             }
@@ -399,6 +421,12 @@ impl Group {
     fn refuse_queued(&mut self, out: &mut Output) {
         let mut dead = Vec::new();
         self.proposals.drain_queue(&mut dead);
+        if !dead.is_empty() {
+            self.trace_refusal(match self.raft.raft.state {
+                StateRole::Leader => ProposalRefusal::DiskUnavailable,
+                _ => ProposalRefusal::LeadershipLost,
+            });
+        }
         out.outcomes.extend(dead.into_iter().map(|origin| (origin, Outcome::NotDone)));
     }
 
@@ -428,7 +456,7 @@ impl Group {
 
     /// Whether [`Group::drive`] has work, including a read round that may begin or be repeated now.
     pub fn wants_drive(&self) -> bool {
-        self.raft.has_ready() || self.reads.wants_round(self.now)
+        self.raft.has_ready() || self.reads.wants_round(self.now) || !self.trace.is_empty()
     }
 
     /// The status of this replica.

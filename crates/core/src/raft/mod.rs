@@ -31,6 +31,7 @@ mod ready;
 mod sending;
 mod snapshots;
 mod stalls;
+mod trace;
 mod wire;
 
 pub use group::{Group, GroupOptions, ProposeError};

@@ -17,6 +17,7 @@ use super::ready::Output;
 use crate::limits;
 use crate::peer::{self, SnapshotPart};
 use crate::storage::snapshot::{SnapshotId, SnapshotTask};
+use crate::trace::SnapshotStage;
 use crate::types::{LogIndex, NodeId, ReplicaId, Term, Ticks};
 
 /// Number of ticks after which a silent follower is asked again what it has, because a part or its
@@ -68,6 +69,7 @@ impl Group {
         self.snapshots.sending.retain(|sending| sending.to != to);
         let (heard, asked) = (self.now, self.now);
         let step = Step::Asked;
+        self.trace_snapshot(id.index, Some(node), SnapshotStage::Sending);
         self.snapshots.sending.push(Sending { to, node, id, file_bytes, message, step, heard, asked });
         out.snapshot_frames.push((node, question(id)));
     }
@@ -82,8 +84,11 @@ impl Group {
         };
         sending.heard = now;
         if next_offset >= sending.file_bytes {
-            sending.step = Step::Complete;
+            let before = core::mem::replace(&mut sending.step, Step::Complete);
             let message = sending.message.clone();
+            if before != Step::Complete {
+                self.trace_snapshot(id.index, Some(from), SnapshotStage::Sent);
+            }
             self.send_now(&message, out);
         } else if !matches!(sending.step, Step::Reading(_)) {
             sending.step = Step::Reading(next_offset);
@@ -130,16 +135,12 @@ impl Group {
 
     /// Stops sending to the followers that `gives_up` selects; the engine tries again later.
     fn stop_sending(&mut self, gives_up: impl Fn(&Sending) -> bool) {
-        let given_up: Vec<u64> = self
-            .snapshots
-            .sending
-            .iter()
-            .filter(|sending| gives_up(sending))
-            .map(|sending| sending.to.0)
-            .collect();
-        self.snapshots.sending.retain(|sending| !gives_up(sending));
-        for replica in given_up {
-            self.raft.report_snapshot(replica, SnapshotStatus::Failure);
+        let (given_up, sending): (Vec<Sending>, Vec<Sending>) =
+            core::mem::take(&mut self.snapshots.sending).into_iter().partition(gives_up);
+        self.snapshots.sending = sending;
+        for Sending { to, node, id, .. } in given_up {
+            self.trace_snapshot(id.index, Some(node), SnapshotStage::GivenUp);
+            self.raft.report_snapshot(to.0, SnapshotStatus::Failure);
         }
     }
 

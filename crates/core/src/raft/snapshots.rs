@@ -23,6 +23,7 @@ use super::group::Group;
 use super::membership;
 use super::ready::Output;
 use super::sending::Sending;
+use super::trace::Cause;
 use crate::command::Checkpoint;
 use crate::deliberate::Fault;
 use crate::limits;
@@ -31,7 +32,8 @@ use crate::membership::Membership;
 use crate::peer::{self, Outcome, SnapshotPart};
 use crate::storage::WalRecord;
 use crate::storage::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
-use crate::types::{LogIndex, NodeId, Term, Ticks};
+use crate::trace::SnapshotStage;
+use crate::types::{LogIndex, NodeId, ReplicaId, Term, Ticks};
 
 /// Number of election timeouts between a failed snapshot, for example for lack of space, and the
 /// next attempt.
@@ -76,12 +78,14 @@ struct Making {
 
 enum Receiving {
     Parts { id: SnapshotId, from: NodeId },
-    Loading { id: SnapshotId, message: Message },
+    Loading { id: SnapshotId, from: NodeId, message: Message },
 }
 
 /// A loaded snapshot that the engine has accepted or is about to accept.
 struct Installing {
     id: SnapshotId,
+    /// The node that sent it; `None` before the engine's message is known to belong to it.
+    from: Option<NodeId>,
     machine: Machine,
     membership: Membership,
     file_bytes: u64,
@@ -235,8 +239,9 @@ impl Group {
                 }
             }
             SnapshotDone::Loaded { id, machine, membership, file_bytes } => {
-                let (machine, ready_number) = (*machine, None);
-                self.snapshot_loaded(Installing { id, machine, membership, file_bytes, ready_number }, out);
+                let (machine, from, ready_number) = (*machine, None, None);
+                let loaded = Installing { id, from, machine, membership, file_bytes, ready_number };
+                self.snapshot_loaded(loaded, out);
             }
             SnapshotDone::Failed { id, .. } => self.snapshot_failed(id),
         }
@@ -353,6 +358,13 @@ impl Group {
             self.machine.abandon_snapshot();
             self.snapshots.dropped.push(making);
         }
+        let known = match self.snapshots.receiving {
+            Some(Receiving::Parts { id, from }) => Some((id, from)),
+            Some(Receiving::Loading { .. }) | None => None,
+        };
+        if known != Some((id, from)) {
+            self.trace_snapshot(id.index, Some(from), SnapshotStage::Receiving);
+        }
         self.snapshots.receiving = Some(Receiving::Parts { id, from });
         out.snapshot_tasks.push(SnapshotTask::Receive { id, offset: part.offset, bytes: part.bytes });
     }
@@ -362,15 +374,19 @@ impl Group {
     pub(super) fn load_snapshot(&mut self, message: Message, out: &mut Output) {
         let metadata = message.get_snapshot().get_metadata();
         let id = SnapshotId { shard: self.shard, index: LogIndex(metadata.index), term: Term(metadata.term) };
-        if let Some(Receiving::Parts { id: receiving, .. }) = &self.snapshots.receiving
-            && *receiving == id
+        if let Some(Receiving::Parts { id: receiving, from }) = self.snapshots.receiving
+            && receiving == id
         {
-            self.snapshots.receiving = Some(Receiving::Loading { id, message });
+            self.snapshots.receiving = Some(Receiving::Loading { id, from, message });
             out.snapshot_tasks.push(SnapshotTask::Load { id });
         } else if id.index <= self.applied {
             // The engine refuses it and tells the leader where to continue. It first looks for this
             // replica in the snapshot's membership.
+            let sender = self.node_of(ReplicaId(message.from));
             let _ = self.raft.step(with_membership(message, &self.membership));
+            if let Some(sender) = sender {
+                self.trace_role(Cause::Message(sender));
+            }
         }
     }
 
@@ -380,18 +396,20 @@ impl Group {
         self.snapshots.installing.as_ref().is_some_and(|installing| installing.ready_number.is_some())
     }
 
-    fn snapshot_loaded(&mut self, loaded: Installing, out: &mut Output) {
+    fn snapshot_loaded(&mut self, mut loaded: Installing, out: &mut Output) {
         let id = loaded.id;
         let loading = self.snapshots.receiving.take_if(
             |receiving| matches!(receiving, Receiving::Loading { id: loading, .. } if *loading == id),
         );
-        let Some(Receiving::Loading { message, .. }) = loading else {
+        let Some(Receiving::Loading { from, message, .. }) = loading else {
             return self.refuse_loaded(loaded, out);
         };
         let message = with_membership(message, &loaded.membership);
+        loaded.from = Some(from);
         self.snapshots.installing = Some(loaded);
         // Refused if it is of an older term, or if the log has caught up with it meanwhile.
         let _ = self.raft.step(message);
+        self.trace_role(Cause::Message(from));
         let is_accepted =
             self.raft.snap().is_some_and(|snapshot| snapshot.get_metadata().index == id.index.0);
         if is_accepted {
@@ -409,6 +427,7 @@ impl Group {
     /// Removes a loaded snapshot that is not used. The next leader may only have an older snapshot
     /// and the entries after that.
     fn refuse_loaded(&mut self, loaded: Installing, out: &mut Output) {
+        self.trace_snapshot(loaded.id.index, loaded.from, SnapshotStage::Refused);
         let installing = self.snapshots.installing.as_ref().map(|installing| installing.id);
         if ![installing, self.snapshots.newest()].contains(&Some(loaded.id)) {
             let machine = Box::new(loaded.machine);
@@ -437,7 +456,9 @@ impl Group {
         let replaced = core::mem::replace(&mut self.machine, installing.machine);
         self.machine.set_faults(self.faults);
         out.snapshot_tasks.push(SnapshotTask::Discard { id: installing.id, machine: Box::new(replaced) });
-        self.membership = installing.membership;
+        let before = core::mem::replace(&mut self.membership, installing.membership);
+        self.trace_snapshot(installing.id.index, installing.from, SnapshotStage::Installed);
+        self.trace_membership(&before, installing.id.index);
         self.applied = installing.id.index;
         self.applied_term = installing.id.term;
         self.persisting.remember(self.applied);
