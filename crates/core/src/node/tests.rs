@@ -8,6 +8,7 @@ mod scans;
 mod silence;
 mod stalls;
 mod trace;
+mod transcripts;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;

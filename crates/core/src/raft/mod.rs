@@ -20,6 +20,8 @@
 //!   ([`membership`]).
 
 mod contradiction;
+#[cfg(test)]
+mod describe;
 mod elections;
 mod group;
 mod groups;
@@ -34,6 +36,8 @@ mod stalls;
 mod trace;
 mod wire;
 
+#[cfg(test)]
+pub(crate) use describe::describe as describe_message;
 pub use group::{Group, GroupOptions, ProposeError};
 pub(crate) use groups::Groups;
 pub(crate) use membership::{Wanted, changes_of, encode_change};
