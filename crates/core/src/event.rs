@@ -26,6 +26,7 @@ use crate::command::{Checkpoint, HostInfo, Refusal, Reply, Request};
 use crate::deliberate::Faults;
 use crate::storage::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
 use crate::storage::{LogHeld, WalBatch};
+use crate::trace::TraceEvent;
 use crate::types::{
     LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, Ticks, Token, UnixMillis, WalSequence,
 };
@@ -151,6 +152,9 @@ pub struct Actions {
     /// [`crate::limits::SLOW_REQUESTS_MAX`] for each drive. [`Counters::slow_requests`] counts all
     /// of them.
     pub slow: Vec<SlowRequest>,
+    /// What happened in the consensus of the shards, in order for each shard, for logs and traces.
+    /// At most [`crate::limits::TRACE_EVENTS_MAX`] for each shard and drive.
+    pub trace: Vec<TraceEvent>,
     /// Configuration that changed on this node. The shell notifies the clients that watch it.
     pub config: Vec<ConfigUpdate>,
     /// Slots whose shards have no replica here, or had none in the previous report. Reported once

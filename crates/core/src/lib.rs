@@ -33,4 +33,5 @@ pub mod slots;
 pub mod starts;
 pub mod storage;
 pub mod topology;
+pub mod trace;
 pub mod types;

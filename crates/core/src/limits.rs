@@ -252,6 +252,11 @@ pub const CLOCK_OFFSET_MS_MAX: i64 = 500;
 /// no leader, thousands of requests can time out at the same tick.
 pub const SLOW_REQUESTS_MAX: usize = 16;
 
+/// Maximum number of trace events that one drive reports for a shard. Further ones are dropped:
+/// they are for people, and a replica that applies hundreds of changes of its membership at once is
+/// catching up.
+pub const TRACE_EVENTS_MAX: usize = 256;
+
 /// A peer that sends nothing for this many election timeouts counts as unreachable, even if its
 /// connection stands. Every node sends to every peer once each election timeout.
 pub const SILENT_ELECTION_TIMEOUTS: u64 = 2;

@@ -6,6 +6,7 @@ pub mod backup;
 pub mod clients;
 pub mod clock;
 pub mod config;
+mod consensus_log;
 pub mod counters;
 pub mod descriptors;
 pub mod disk;

@@ -32,6 +32,7 @@ use tidelock_core::storage::recovery::{self, Opened, StorageRecoveryError, Stora
 use tidelock_core::storage::snapshot::SnapshotTask;
 use tidelock_core::storage::wal::{WalError, WalOptions};
 use tidelock_core::storage::{LogHeld, WalBatch};
+use tidelock_core::trace::TraceEvent;
 use tidelock_core::types::{NodeId, ReplicaId, WalSequence};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, LocalOptions};
@@ -45,6 +46,7 @@ use crate::backup::BackupSource;
 use crate::clients;
 use crate::clock::Ticker;
 use crate::config::{Address, RESP_CLUSTER_OFF, Settings};
+use crate::consensus_log::ConsensusLog;
 use crate::descriptors::{self, ClientDescriptors, TooFewDescriptors};
 use crate::disk::{DiskThread, FsDisk, SlowDiskWatch, SnapshotPaces, SnapshotThread};
 use crate::http::{AllowedHosts, NodeAddresses};
@@ -336,6 +338,7 @@ impl NodeParts {
             snapshots: self.snapshots.clone(),
             transport: self.transport.clone(),
             slow: SlowRequestLog::new(settings.tick()),
+            consensus: ConsensusLog::new(self.identity.identity().node),
         };
         tokio::task::spawn_local(async move { worker.run(sinks).await })
     }
@@ -491,6 +494,7 @@ struct ActionSink {
     snapshots: Rc<SnapshotThread>,
     transport: Rc<Transport>,
     slow: SlowRequestLog,
+    consensus: ConsensusLog,
 }
 
 impl ActionSinks for ActionSink {
@@ -510,13 +514,16 @@ impl ActionSinks for ActionSink {
         self.slow.log(requests.drain(..), Instant::now());
     }
 
+    fn log_trace(&self, events: &mut Vec<TraceEvent>) {
+        self.consensus.log(events.drain(..), Instant::now());
+    }
+
     fn set_peers(&self, peers: Vec<(NodeId, String)>) {
         self.transport.set_peers(peers);
     }
 }
 
-/// Logs changes of the cluster's status: which node leads which shard, and which peers are
-/// connected.
+/// Logs changes of the cluster's status: shards without a leader, and peers that do not answer.
 async fn log_changes(worker: Worker, election_timeout: Duration) {
     let mut interval = tokio::time::interval(election_timeout / LOOKS_PER_ELECTION_TIMEOUT);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);

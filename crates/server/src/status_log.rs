@@ -1,8 +1,8 @@
-//! Log lines about changes of the cluster as this node sees it: leaders, silent peers, clocks.
+//! Log lines about the cluster as this node sees it: shards without a leader, silent peers, clocks.
 //!
-//! Owns which changes are logged and which are combined into one line. It compares the node's
-//! status with the previous one, several times per election timeout. What comes and goes in
-//! between, such as a leadership of a few milliseconds, shows as a higher term.
+//! Owns what lasts, and what many shards have in common. It compares the node's status with the
+//! previous one, several times per election timeout. Each single change of a leader is logged by
+//! `consensus_log`.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,9 +12,9 @@ use tidelock_core::event::{NodeStatus, PeerClock, ShardStatus, SlowRequest};
 use tidelock_core::limits::SILENT_ELECTION_TIMEOUTS;
 use tidelock_core::types::{NodeId, ShardId, Term};
 
-/// Up to this number, shards that change in the same way between two checks get a line each;
-/// beyond, one line together. A failed node may take hundreds of leaderships with it.
-const LINES_MAX: usize = 8;
+/// If more shards than this change their leader between two checks, one line counts them. A failed
+/// node may take hundreds of leaderships with it.
+const SHARDS_NAMED_MAX: usize = 8;
 
 /// A shard without a leader is logged after this many election timeouts. An election with one split
 /// vote is over by then.
@@ -26,12 +26,6 @@ const SLOW_INTERVAL: Duration = Duration::from_secs(1);
 /// A change of the node's status that becomes a line of the log.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// This node leads a shard since the last check.
-    Leads { shard: ShardId, term: Term },
-    /// This node no longer leads a shard; with the new leader, if known.
-    LeadsNoMore { shard: ShardId, term: Term, leader: Option<NodeId> },
-    /// Another node leads a shard that this one follows.
-    Follows { shard: ShardId, term: Term, leader: NodeId },
     /// Many shards changed their leader between two checks.
     LeadersChanged { shards: usize, gained: usize, lost: usize, leads: usize },
     /// These shards have had no known leader for `elapsed`.
@@ -75,40 +69,28 @@ impl StatusLog {
 
     /// Returns what changed since the last check.
     pub fn look(&mut self, status: &NodeStatus, now: Instant) -> Vec<Change> {
-        let mut changes = self.look_at_leaders(status);
+        let mut changes = Vec::from_iter(self.look_at_leaders(status));
         changes.extend(self.look_for_leaderless(status, now));
         changes.extend(self.look_at_peers(status, now));
         changes.extend(self.look_at_clocks(status));
         changes
     }
 
-    fn look_at_leaders(&mut self, status: &NodeStatus) -> Vec<Change> {
-        let mut changes = Vec::new();
+    fn look_at_leaders(&mut self, status: &NodeStatus) -> Option<Change> {
+        let (mut shards, mut gained, mut lost) = (0, 0, 0);
         self.shards.retain(|shard, _| status.shards.iter().any(|carried| carried.shard == *shard));
         for &ShardStatus { shard, term, leads, leader, .. } in &status.shards {
             let seen = self.shards.entry(shard).or_default();
             let led = leader.map(|leader| (leader, term));
             let is_news = led.is_some() && led != seen.leader;
-            if leads && (is_news || !seen.leads) {
-                changes.push(Change::Leads { shard, term });
-            } else if seen.leads && !leads {
-                changes.push(Change::LeadsNoMore { shard, term, leader });
-            } else if let Some((leader, term)) = led.filter(|_| is_news) {
-                changes.push(Change::Follows { shard, term, leader });
-            }
+            shards += usize::from(is_news || seen.leads != leads);
+            gained += usize::from(leads && (is_news || !seen.leads));
+            lost += usize::from(seen.leads && !leads);
             seen.leads = leads;
             seen.leader = led.or(seen.leader);
         }
-        if changes.len() <= LINES_MAX {
-            return changes;
-        }
-        let count = |is_it: fn(&Change) -> bool| changes.iter().filter(|change| is_it(change)).count();
-        vec![Change::LeadersChanged {
-            shards: changes.len(),
-            gained: count(|change| matches!(change, Change::Leads { .. })),
-            lost: count(|change| matches!(change, Change::LeadsNoMore { .. })),
-            leads: status.shards.iter().filter(|shard| shard.leads).count(),
-        }]
+        let leads = status.shards.iter().filter(|shard| shard.leads).count();
+        (shards > SHARDS_NAMED_MAX).then_some(Change::LeadersChanged { shards, gained, lost, leads })
     }
 
     fn look_for_leaderless(&mut self, status: &NodeStatus, now: Instant) -> Vec<Change> {
@@ -190,18 +172,6 @@ impl StatusLog {
 impl Change {
     pub fn log(&self) {
         match self {
-            Change::Leads { shard, term } => {
-                tracing::info!(shard = shard.0, term = term.0, "this node leads the shard now");
-            }
-            Change::LeadsNoMore { shard, term, leader } => log_lost_leadership(*shard, *term, *leader),
-            Change::Follows { shard, term, leader } => {
-                tracing::info!(
-                    shard = shard.0,
-                    term = term.0,
-                    leader = leader.0,
-                    "another node leads the shard now"
-                );
-            }
             Change::LeadersChanged { shards, gained, lost, leads } => {
                 tracing::info!(shards, gained, lost, leads, "many shards have new leaders");
             }
@@ -256,27 +226,11 @@ impl Change {
     }
 }
 
-fn log_lost_leadership(shard: ShardId, term: Term, successor: Option<NodeId>) {
-    match successor {
-        Some(leader) => tracing::info!(
-            shard = shard.0,
-            term = term.0,
-            leader = leader.0,
-            "this node no longer leads the shard"
-        ),
-        None => tracing::warn!(
-            shard = shard.0,
-            term = term.0,
-            "this node no longer leads the shard, and knows no other leader yet"
-        ),
-    }
-}
-
 /// The first of some shards, and how many more there are.
 fn names(shards: &[ShardId]) -> String {
-    let first: Vec<String> = shards.iter().take(LINES_MAX).map(ToString::to_string).collect();
+    let first: Vec<String> = shards.iter().take(SHARDS_NAMED_MAX).map(ToString::to_string).collect();
     let first = first.join(",");
-    match shards.len().saturating_sub(LINES_MAX) {
+    match shards.len().saturating_sub(SHARDS_NAMED_MAX) {
         0 => first,
         others => format!("{first} and {others} more"),
     }
@@ -377,39 +331,12 @@ mod tests {
     }
 
     #[test]
-    fn leaders_are_told_when_they_change() {
-        let seen = changes(vec![
-            (0, shards(vec![shard(0, None, 0), shard(1, Some(1), 2)])),
-            (100, shards(vec![shard(0, Some(2), 1), shard(1, Some(1), 2)])),
-            (200, shards(vec![shard(0, Some(2), 1), shard(1, None, 3)])),
-            (300, shards(vec![shard(0, Some(2), 1), shard(1, Some(3), 4)])),
-            (400, shards(vec![shard(0, Some(1), 5), shard(1, Some(1), 6)])),
-            (500, shards(vec![shard(0, Some(1), 5), shard(1, Some(1), 8)])),
-        ]);
-        let leads = |shard, term| Change::Leads { shard: ShardId(shard), term: Term(term) };
-        let follows = |shard, term, leader| Change::Follows {
-            shard: ShardId(shard),
-            term: Term(term),
-            leader: NodeId(leader),
-        };
-        assert_eq!(
-            seen,
-            [
-                vec![leads(1, 2)],
-                vec![follows(0, 1, 2)],
-                vec![Change::LeadsNoMore { shard: ShardId(1), term: Term(3), leader: None }],
-                vec![follows(1, 4, 3)],
-                vec![leads(0, 5), leads(1, 6)],
-                vec![leads(1, 8)],
-            ]
-        );
-    }
-
-    #[test]
     fn many_shards_that_change_at_once_are_one_line() {
         let all = |leader, term| shards((0..100).map(|number| shard(number, leader, term)).collect());
         let seen = changes(vec![(0, all(Some(1), 1)), (100, all(None, 1)), (3_200, all(None, 1))]);
         let changed = |gained, lost, leads| Change::LeadersChanged { shards: 100, gained, lost, leads };
+        let few = changes(vec![(0, shards((0..8).map(|number| shard(number, Some(1), 1)).collect()))]);
+        assert_eq!(few, [vec![]], "each has a line in the log of consensus");
         assert_eq!(seen[0], [changed(100, 0, 100)]);
         assert_eq!(seen[1], [changed(0, 100, 0)]);
         let [Change::Leaderless { shards, .. }] = &seen[2][..] else { panic!("{seen:?}") };

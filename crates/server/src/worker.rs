@@ -37,6 +37,7 @@ use tidelock_core::storage::control_file::KnownHost;
 use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
 use tidelock_core::storage::wal::WalError;
 use tidelock_core::topology::HostEntry;
+use tidelock_core::trace::TraceEvent;
 use tidelock_core::types::{ClientId, NodeId, ShardId, Token, WalSequence};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
@@ -66,6 +67,9 @@ pub trait ActionSinks {
 
     /// Logs slow requests, and empties the list.
     fn log_slow(&self, requests: &mut Vec<SlowRequest>);
+
+    /// Logs what happened in the consensus of the shards.
+    fn log_trace(&self, events: &mut Vec<TraceEvent>);
 
     /// Sets the peers to keep connections with; connections with others are closed.
     fn set_peers(&self, peers: Vec<(NodeId, String)>);
@@ -440,6 +444,9 @@ impl Worker {
         }
         if !actions.slow.is_empty() {
             sinks.log_slow(&mut actions.slow);
+        }
+        if !actions.trace.is_empty() {
+            sinks.log_trace(&mut actions.trace);
         }
         // After the replies: the client that made the change does not wait until ten thousand
         // watchers have been checked.

@@ -6,6 +6,7 @@
 use tidelock_core::command::{Reply, Request};
 use tidelock_core::event::Event;
 use tidelock_core::storage::snapshot::SnapshotDone;
+use tidelock_core::trace::TraceEvent;
 
 use crate::trace::digest;
 
@@ -16,6 +17,11 @@ pub fn link_facts(event: &Event) -> (u64, u64) {
         Event::LinkUp(_) => (1, 0),
         _ => (2, 0),
     }
+}
+
+/// What distinguishes what happened in the consensus of a shard, as a number.
+pub fn trace_fact(event: &TraceEvent) -> u64 {
+    digest(format!("{:?}", event.kind).as_bytes())
 }
 
 /// What distinguishes a reply, as numbers.

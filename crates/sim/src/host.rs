@@ -24,6 +24,7 @@ use tidelock_core::storage::snapshot::{SnapshotDone, SnapshotTask};
 use tidelock_core::storage::snapshot_files::SnapshotFiles;
 use tidelock_core::storage::wal::{self, WalOptions};
 use tidelock_core::storage::{LogHeld, WalBatch, recovery};
+use tidelock_core::trace::TraceEvent;
 use tidelock_core::types::{
     LogIndex, NodeId, ReplicaId, ShardId, Term, Ticks, Token, UnixMillis, WalSequence,
 };
@@ -135,6 +136,8 @@ pub struct Turn {
     pub frames: Vec<OutgoingFrame>,
     /// Replies to clients, each with the token of its request.
     pub replies: Vec<(Token, Reply)>,
+    /// What happened in the consensus of its shards.
+    pub trace: Vec<TraceEvent>,
     /// Configuration that changed on this node.
     pub config: Vec<ConfigUpdate>,
     /// Slots of shards of which it has no replica.
@@ -490,6 +493,7 @@ impl Host {
             process.tasks.extend(actions.snapshots.drain(..));
             turn.frames.append(&mut actions.frames);
             turn.replies.append(&mut actions.replies);
+            turn.trace.append(&mut actions.trace);
             turn.config.append(&mut actions.config);
             turn.elsewhere.append(&mut actions.elsewhere);
             turn.contradiction = turn.contradiction.or(actions.contradiction.take());

@@ -26,7 +26,7 @@ use crate::checkers::leaders::Leaders;
 use crate::checkers::operations::Ledger;
 use crate::checkers::replicas::Replicas;
 use crate::checkers::replies::Replies;
-use crate::describe::{brief, brief_done, brief_event, brief_reply, link_facts, reply_facts};
+use crate::describe::{brief, brief_done, brief_event, brief_reply, link_facts, reply_facts, trace_fact};
 use crate::disk::SimDisk;
 use crate::event_queue::{Direction, EventQueue, Micros, SimEvent};
 use crate::faults::{Loss, ShellBug};
@@ -429,6 +429,10 @@ impl<'p> World<'p> {
         let time = self.host(node).clock(now);
         self.ledger.clock(node, time);
         let turn = self.host(node).turn(time);
+        for event in turn.trace {
+            let facts = [25, node.0, event.shard.0, event.term.0, event.index.0, trace_fact(&event)];
+            self.note(&facts, || format!("node {node}: {event}"));
+        }
         for frame in turn.frames {
             let content = digest(&frame.payload);
             let (to, bytes) = (frame.to, frame.payload.len());

@@ -26,6 +26,7 @@ use crate::machine::kv::ownership::Stage;
 use crate::router::InternalRequest;
 use crate::slots::founding_share;
 use crate::slots::slot_set::SlotSet;
+use crate::trace::{MoveStage, TraceEvent, TraceKind};
 use crate::types::{MigrationId, ShardId, Term, Ticks};
 
 /// The slots are frozen when at most this many keys are left to send again.
@@ -64,6 +65,8 @@ struct Copy {
     /// The request of the step in progress.
     internal_request: Option<u64>,
     not_before: Ticks,
+    /// The stage as last reported.
+    traced: Option<MoveStage>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -117,6 +120,7 @@ impl Node {
         let over: Vec<ShardId> =
             self.migrating.copies.keys().copied().filter(|shard| !givers.contains(shard)).collect();
         for shard in over {
+            self.trace_finished(shard);
             self.forget_copy(shard);
         }
         givers
@@ -145,14 +149,15 @@ impl Node {
                 changed_parts: 0,
                 internal_request: None,
                 not_before: self.now,
+                traced: None,
             };
             self.migrating.copies.insert(shard, copy);
         }
         let Some(mut copy) = self.migrating.copies.remove(&shard) else { return };
-        if copy.internal_request.is_none()
-            && copy.not_before <= self.now
-            && let Next::Take(write) = self.next_step(shard, &mut copy)
-        {
+        let is_due = copy.internal_request.is_none() && copy.not_before <= self.now;
+        let next = if is_due { self.next_step(shard, &mut copy) } else { Next::Wait };
+        self.trace_copy(shard, &mut copy);
+        if let Next::Take(write) = next {
             self.migrating.internal_requests += 1;
             let number = self.migrating.internal_requests;
             copy.internal_request = Some(number);
@@ -319,6 +324,36 @@ impl Node {
             (Phase::Counting, Reply::Move(_)) => {}
             _ => copy.not_before = later,
         }
+    }
+
+    /// Reports the stage of a move if it has changed.
+    fn trace_copy(&mut self, shard: ShardId, copy: &mut Copy) {
+        let stage = match copy.phase {
+            Phase::Opening => MoveStage::Opening,
+            Phase::Copying if self.is_frozen(shard) => MoveStage::Frozen,
+            Phase::Copying => MoveStage::Copying,
+            Phase::Telling => MoveStage::Owned,
+            Phase::Counting if self.is_frozen(shard) => MoveStage::Counting,
+            Phase::Counting => MoveStage::Purging,
+        };
+        if copy.traced.replace(stage) != Some(stage) {
+            self.trace_move(shard, (copy.migration, copy.to), stage);
+        }
+    }
+
+    /// Reports that a move is finished, unless this node only lost the leadership of its giver.
+    fn trace_finished(&mut self, shard: ShardId) {
+        let Some(&Copy { migration, to, .. }) = self.migrating.copies.get(&shard) else { return };
+        let Some(group) = self.groups.find(shard).filter(|group| group.leads()) else { return };
+        if group.machine().last_move() == (migration, false) {
+            self.trace_move(shard, (migration, to), MoveStage::Finished);
+        }
+    }
+
+    fn trace_move(&mut self, shard: ShardId, (migration, to): (MigrationId, ShardId), stage: MoveStage) {
+        let Some(status) = self.groups.find(shard).map(|group| group.status()) else { return };
+        let kind = TraceKind::SlotMove { migration, to, stage };
+        self.output.trace.push(TraceEvent { shard, term: status.term, index: status.last, kind });
     }
 
     /// The moves that this node drives as the leader of their givers.

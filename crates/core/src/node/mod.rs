@@ -40,6 +40,7 @@ use crate::router::Router;
 use crate::slots::slot_map::SlotMap;
 use crate::storage::snapshot::SnapshotDone;
 use crate::storage::{RecoveredShards, WalBatch};
+use crate::trace::{ProposalRefusal, TraceEvent, TraceKind};
 use crate::types::{LogIndex, NodeId, ShardId, Term, Ticks, Token, WalSequence};
 use clocks::PeerClocks;
 use disks::DiskHistory;
@@ -507,6 +508,8 @@ impl Node {
         self.emit_clocks(&mut actions.frames);
         actions.replies.append(self.router.replies());
         actions.slow.append(self.router.slow());
+        self.trace_leaderless();
+        actions.trace.append(&mut self.output.trace);
         actions.config.append(&mut self.output.config);
         actions.elsewhere.append(&mut self.elsewhere);
         actions.contradiction = actions.contradiction.or(self.output.contradiction.take());
@@ -514,6 +517,16 @@ impl Node {
         if peers.is_some() {
             self.forget_reports();
             actions.peers = peers;
+        }
+    }
+
+    /// Records the shards whose writes were refused because no leader was known.
+    fn trace_leaderless(&mut self) {
+        for shard in self.router.take_leaderless() {
+            let replica = self.groups.find(shard).map(Group::status);
+            let (term, index) = replica.map_or_else(Default::default, |replica| (replica.term, replica.last));
+            let kind = TraceKind::ProposalRefused(ProposalRefusal::NoLeader);
+            self.output.trace.push(TraceEvent { shard, term, index, kind });
         }
     }
 

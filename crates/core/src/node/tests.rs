@@ -7,6 +7,8 @@ mod membership;
 mod scans;
 mod silence;
 mod stalls;
+mod trace;
+mod transcripts;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -46,6 +48,8 @@ struct Cluster {
     replies: BTreeMap<Token, Reply>,
     /// Slow requests, with the numbers of their nodes.
     slow: Vec<(u64, SlowRequest)>,
+    /// What nodes reported of their consensus, with their numbers.
+    trace: Vec<(u64, TraceEvent)>,
     /// Snapshot files, in the tests that use them; otherwise no snapshot ever finishes.
     files: Vec<SnapshotFiles<MemoryDisk>>,
     /// Unfinished tasks on those files, in order.
@@ -67,6 +71,7 @@ impl Cluster {
             next_token: 0,
             replies: BTreeMap::new(),
             slow: Vec::new(),
+            trace: Vec::new(),
             files: Vec::new(),
             tasks: Vec::new(),
         };
@@ -155,6 +160,7 @@ impl Cluster {
                 }
                 self.replies.extend(actions.replies);
                 self.slow.extend(actions.slow.into_iter().map(|slow| (index as u64 + 1, slow)));
+                self.trace.extend(actions.trace.into_iter().map(|event| (index as u64 + 1, event)));
                 if let Some(peers) = actions.peers {
                     self.peers[index] = peers.into_iter().map(|(node, _)| node).collect();
                     self.connect();

@@ -1,8 +1,9 @@
 //! One replica of one shard: the engine, the state machine that it drives, and the waiting
 //! requests.
 //!
-//! Owns roles, elections and the entries of the log. [`super::ready`] processes `Ready`s. The
-//! router owns the shard of a key, forwarding and deadlines.
+//! Owns what a replica accepts: messages, commands and reads. [`super::elections`] decides when it
+//! stands for election, [`super::ready`] processes `Ready`s. The router owns the shard of a key,
+//! forwarding and deadlines.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -10,6 +11,7 @@ use bytes::Bytes;
 use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message, MessageType};
 use raft::{Config, RawNode, ReadOnlyOption, StateRole};
 
+use super::elections::ElectionTimer;
 use super::log_store::LogStore;
 use super::membership::{self, conf_state, data_of};
 use super::proposals::{Proposals, decode_entry};
@@ -17,6 +19,7 @@ use super::reads::{Reads, Waiter};
 use super::ready::{Output, Persisting};
 use super::snapshots::{Snapshots, is_snapshot};
 use super::stalls::Disks;
+use super::trace::{Cause, GroupTrace, VoteRequest};
 use super::wire;
 use crate::codec::{DecodeError, Decoder};
 use crate::command::{Read, Refusal, Reply, Write};
@@ -28,12 +31,8 @@ use crate::membership::{Membership, Role};
 use crate::peer::{Origin, Outcome, RequestId};
 use crate::storage::snapshot::SnapshotId;
 use crate::storage::{LogEntry, RecoveredLog, RecoveredShard};
+use crate::trace::ProposalRefusal;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, Ticks, UnixMillis};
-
-/// Maximum delay, in ticks, before a follower stands for election after its connection to the
-/// leader broke. A broken connection strongly suggests that the leader's process is gone. Pre-vote
-/// makes a false suspicion harmless.
-const HASTY_ELECTION_TICKS_MAX: u64 = 4;
 
 pub struct GroupOptions {
     pub shard: ShardId,
@@ -82,23 +81,14 @@ pub struct Group {
     /// Nodes of replicas that have sent messages but are not members according to this log, which
     /// may be behind.
     indirect_reports: BTreeMap<ReplicaId, NodeId>,
-    random: fastrand::Rng,
-    election: ElectionTimer,
+    pub(super) random: fastrand::Rng,
+    pub(super) election: ElectionTimer,
     pub(super) leads: bool,
     /// When the removal of overdue keys was last proposed; `None` once it was applied.
     pub(super) expiring: Option<Ticks>,
     /// Whether a message has contradicted the committed entries. Such a replica stops taking part.
     pub(super) diverged: bool,
-}
-
-/// The seeded election timeout. The engine draws its own from the thread's random generator
-/// whenever its role changes. This timeout replaces it before every tick. It is drawn again when
-/// the term or the known leader changes.
-struct ElectionTimer {
-    drawn_for: (u64, u64, StateRole),
-    timeout_ticks: u64,
-    /// Remaining ticks until an election, because the connection to the leader broke.
-    hasty_ticks: Option<u64>,
+    pub(super) trace: GroupTrace,
 }
 
 impl Group {
@@ -144,7 +134,7 @@ impl Group {
         let mut random = fastrand::Rng::with_seed(options.seed);
         let mut machine = machine;
         machine.set_faults(options.faults);
-        Group {
+        let mut group = Group {
             shard: options.shard,
             raft,
             machine,
@@ -162,66 +152,27 @@ impl Group {
             now: Ticks(0),
             faults: options.faults,
             random,
-            election: ElectionTimer {
-                drawn_for: (0, 0, StateRole::Follower),
-                timeout_ticks: 0,
-                hasty_ticks: None,
-            },
+            election: ElectionTimer::new(),
             leads: false,
             expiring: None,
             diverged: false,
-        }
+            trace: GroupTrace::new(commit),
+        };
+        group.trace_role(Cause::Tick);
+        group
     }
 
     /// Handles a tick.
     pub fn tick(&mut self, now: Ticks, out: &mut Output) {
         self.now = now;
-        let state = (self.raft.raft.term, self.raft.raft.leader_id, self.raft.raft.state);
-        if self.election.drawn_for != state || self.election.timeout_ticks == 0 {
-            let base = self.timing.election_ticks;
-            self.election.drawn_for = state;
-            self.election.timeout_ticks = self.random.u64(base..=base + base / 2);
-        }
-        self.raft.raft.set_randomized_election_timeout(self.election.timeout_ticks as usize);
+        self.draw_election_timeout();
         if !self.is_installing() && self.counts_tick() {
             self.raft.tick();
             self.tick_hasty_election();
         }
+        self.trace_tick();
         self.tick_sending(out);
         self.reads.forget_before(Ticks(now.0.saturating_sub(self.timing.request_ticks)));
-    }
-
-    fn tick_hasty_election(&mut self) {
-        let Some(ticks) = self.election.hasty_ticks else { return };
-        let follows_nobody =
-            self.raft.raft.leader_id == raft::INVALID_ID && self.raft.raft.state == StateRole::Follower;
-        if !follows_nobody || !self.raft.raft.promotable() {
-            self.election.hasty_ticks = None;
-        } else if ticks > 0 {
-            self.election.hasty_ticks = Some(ticks - 1);
-        } else {
-            self.election.hasty_ticks = None;
-            // Refused only while a membership change is not applied. The ordinary timeout applies
-            // then.
-            let _ = self.raft.campaign();
-        }
-    }
-
-    /// Handles a broken connection.
-    pub fn link_lost(&mut self, node: NodeId) {
-        self.stop_sending_to(Some(node));
-        if self.raft.raft.state == StateRole::Leader {
-            // Messages in flight are lost, so probe again instead of waiting for a rejection.
-            if let Some(replica) = self.membership.replica_on(node) {
-                self.raft.report_unreachable(replica.0);
-            }
-        } else if self.raft.raft.state == StateRole::Follower && self.leader() == Some(node) {
-            // Forgetting the leader allows this replica to vote for another one before the lease of
-            // check-quorum ends. No read depends on that lease.
-            let term = self.raft.raft.term;
-            self.raft.raft.become_follower(term, raft::INVALID_ID);
-            self.election.hasty_ticks = Some(self.random.u64(0..=HASTY_ELECTION_TICKS_MAX));
-        }
     }
 
     /// Handles one message from a node, which `decoder` reads after its shard number.
@@ -262,6 +213,7 @@ impl Group {
             return Ok(());
         }
         if self.is_beyond_stalled_disk(&message) {
+            self.trace_withheld_vote(&message, from);
             return Ok(());
         }
         if self.forgot(&message) {
@@ -269,9 +221,12 @@ impl Group {
             return Ok(());
         }
         self.admit_loss(&mut message);
+        let vote_request = VoteRequest::of(&message, from, &self.raft);
         // An error means that the message is outdated or that a forwarded one found no leader. Both
         // are ordinary, and the sender repeats what matters.
         let _ = self.raft.step(message);
+        self.trace_vote(vote_request);
+        self.trace_role(Cause::Message(from));
         self.repair_progress(sender);
         Ok(())
     }
@@ -341,7 +296,11 @@ impl Group {
         origin: Origin,
         clock: Option<UnixMillis>,
     ) -> Result<(), ProposeError> {
-        if self.raft.raft.state != StateRole::Leader || self.raft.raft.lead_transferee.is_some() {
+        if self.raft.raft.state != StateRole::Leader {
+            return Err(ProposeError::NotLeader);
+        }
+        if self.raft.raft.lead_transferee.is_some() {
+            self.trace_refusal(ProposalRefusal::Transferring);
             return Err(ProposeError::NotLeader);
         }
         if !self.machine.accepts(write) {
@@ -351,9 +310,11 @@ impl Group {
         // The applied state may not own the keys yet, or no longer. Refuse now, so that the log
         // need not contain a refused command.
         if !self.machine.owns_all_of(write) {
+            self.trace_refusal(ProposalRefusal::NotOwned);
             return Err(ProposeError::NotHere);
         }
         if self.refuses_commands() {
+            self.trace_refusal(ProposalRefusal::DiskUnavailable);
             return Err(ProposeError::Refused(Refusal::DiskUnavailable));
         }
         let proposed = match clock {
@@ -362,7 +323,11 @@ impl Group {
             // The time is known after the first tick.
             None => return Err(ProposeError::NotLeader),
         };
-        proposed.map_err(|_| ProposeError::Refused(Refusal::Overloaded))
+        if proposed.is_err() {
+            self.trace_refusal(ProposalRefusal::QueueFull);
+            return Err(ProposeError::Refused(Refusal::Overloaded));
+        }
+        Ok(())
     }
 
     /// Number of overdue keys, up to the maximum of a proposal, if this replica leads and has not
@@ -402,28 +367,6 @@ impl Group {
         self.machine.read(read)
     }
 
-    /// Transfers leadership to the voter that has most of the log and may lead, if this replica
-    /// leads.
-    pub fn transfer_leadership(&mut self, may_lead: impl Fn(NodeId) -> bool) {
-        if self.raft.raft.state != StateRole::Leader || self.raft.raft.lead_transferee.is_some() {
-            return;
-        }
-        let own = ReplicaId(self.raft.raft.id);
-        let progress = self.raft.raft.prs();
-        let others = self.membership.voters.iter().filter(|&&replica| replica != own);
-        let candidate = others
-            .filter(|&&replica| self.node_of(replica).is_some_and(&may_lead))
-            .max_by_key(|replica| progress.get(replica.0).map_or(0, |progress| progress.matched));
-        if let Some(&ReplicaId(replica)) = candidate {
-            self.raft.transfer_leader(replica);
-        }
-    }
-
-    /// Transfers leadership to the voter on a node, if this replica leads.
-    pub fn transfer_to(&mut self, node: NodeId) {
-        self.transfer_leadership(|candidate| candidate == node);
-    }
-
     pub(super) fn propose_queued(&mut self, out: &mut Output) {
         if self.raft.raft.state != StateRole::Leader || self.refuses_commands() {
             self.refuse_queued(out);
@@ -437,6 +380,7 @@ impl Group {
             message.set_entries(alloc::vec![Entry { data, ..Entry::default() }].into());
             if self.raft.step(message).is_err() {
                 // A leadership transfer is in progress, so nothing entered the log.
+                self.trace_refusal(ProposalRefusal::Transferring);
                 out.outcomes.extend(waiters.into_iter().map(|origin| (origin, Outcome::NotDone)));
                 continue;
             }
@@ -473,6 +417,12 @@ impl Group {
     fn refuse_queued(&mut self, out: &mut Output) {
         let mut dead = Vec::new();
         self.proposals.drain_queue(&mut dead);
+        if !dead.is_empty() {
+            self.trace_refusal(match self.raft.raft.state {
+                StateRole::Leader => ProposalRefusal::DiskUnavailable,
+                _ => ProposalRefusal::LeadershipLost,
+            });
+        }
         out.outcomes.extend(dead.into_iter().map(|origin| (origin, Outcome::NotDone)));
     }
 
@@ -500,7 +450,7 @@ impl Group {
 
     /// Whether [`Group::drive`] has work, including a read round that may begin or be repeated now.
     pub fn wants_drive(&self) -> bool {
-        self.raft.has_ready() || self.reads.wants_round(self.now)
+        self.raft.has_ready() || self.reads.wants_round(self.now) || !self.trace.is_empty()
     }
 
     pub fn status(&self) -> ShardStatus {

@@ -18,6 +18,7 @@ use raft::eraftpb::{
 };
 
 use super::group::Group;
+use super::trace::Cause;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::control::reconcile::{self, Situation, Step};
 use crate::limits;
@@ -179,7 +180,10 @@ impl Group {
             && let Ok(state) = self.raft.apply_conf_change(&engine)
         {
             let wanted_at = wanted_at.max(self.membership.wanted_at);
-            self.membership = Membership { wanted_at, ..membership(&state, LogIndex(entry.index), &nodes) };
+            let index = LogIndex(entry.index);
+            let now = Membership { wanted_at, ..membership(&state, index, &nodes) };
+            let before = core::mem::replace(&mut self.membership, now);
+            self.trace_membership(&before, index);
             self.settled = None;
         }
         let raft = &mut self.raft.raft;
@@ -189,6 +193,7 @@ impl Group {
             // replica that no longer exists.
             raft.become_follower(raft.term, raft::INVALID_ID);
         }
+        self.trace_role(Cause::Membership);
     }
 
     /// Whether this replica leads and its membership is not known to match the registry at

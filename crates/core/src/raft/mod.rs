@@ -14,12 +14,15 @@
 //!   because a lease relies on clocks.
 //! - Pre-vote and check-quorum are enabled. Election jitter comes from the seeded generator,
 //!   because the engine would draw it from the thread's.
-//! - Snapshots are sent in parts beside the engine's messages ([`snapshots`]), and the log is cut
-//!   up to them.
+//! - Snapshots are sent in parts beside the engine's messages ([`sending`]), and the log is cut up
+//!   to them ([`snapshots`]).
 //! - Membership changes one step at a time, several votes at once through a joint configuration
 //!   ([`membership`]).
 
 mod contradiction;
+#[cfg(test)]
+mod describe;
+mod elections;
 mod group;
 mod groups;
 mod log_store;
@@ -27,10 +30,14 @@ mod membership;
 mod proposals;
 mod reads;
 mod ready;
+mod sending;
 mod snapshots;
 mod stalls;
+mod trace;
 mod wire;
 
+#[cfg(test)]
+pub(crate) use describe::describe as describe_message;
 pub use group::{Group, GroupOptions, ProposeError};
 pub(crate) use groups::Groups;
 pub(crate) use membership::{Wanted, changes_of, encode_change};

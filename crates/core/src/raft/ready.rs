@@ -38,6 +38,7 @@ use crate::limits;
 use crate::peer::{KIND_RAFT, Origin, Outcome, RequestId};
 use crate::storage::snapshot::SnapshotTask;
 use crate::storage::{HardState, LogEntry, WalRecord};
+use crate::trace::TraceEvent;
 use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, WalSequence};
 
 pub struct ReadDone {
@@ -66,6 +67,8 @@ pub struct Output {
     pub snapshot_frames: Vec<(NodeId, Vec<u8>)>,
     /// Entries that the write-ahead log may drop.
     pub released: Vec<(ShardId, LogIndex)>,
+    /// What happened, for logs and traces.
+    pub trace: Vec<TraceEvent>,
     /// Set if the node must stop.
     pub contradiction: Option<Contradiction>,
     /// Totals over all groups since the start.
@@ -85,6 +88,7 @@ impl Output {
             snapshot_tasks: Vec::new(),
             snapshot_frames: Vec::new(),
             released: Vec::new(),
+            trace: Vec::new(),
             contradiction: None,
             counters: Counters::default(),
         }
@@ -115,6 +119,7 @@ impl Output {
             || !self.reads.is_empty()
             || !self.snapshot_tasks.is_empty()
             || !self.snapshot_frames.is_empty()
+            || !self.trace.is_empty()
             || self.contradiction.is_some()
             || self.messages.iter().any(|(_, frames)| !frames.is_empty())
     }
@@ -206,6 +211,7 @@ impl Group {
         self.forget_overtaken_parts();
         self.note_newer_wanted();
         self.cut_log(limits::LOG_CUT_ENTRIES_MAX);
+        self.take_trace(out);
     }
 
     /// Handles durability of all batches up to `sequence`.

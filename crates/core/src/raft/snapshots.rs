@@ -1,14 +1,11 @@
-//! Snapshots of a shard: making, sending and receiving them, and cutting the log up to them.
+//! Snapshots of a shard: making and receiving them, and cutting the log up to them.
 //!
 //! Every replica makes its own snapshot when the node says so (`node::log_compaction`): the log is
 //! shared, so a shard cannot decide when it is time. Checkpoints and backups are made at once, each
 //! at the requested index. Writes continue during a snapshot (`machine::copy_on_write`).
 //!
-//! A follower behind the beginning of the log gets a snapshot in parts, outside of the engine's
-//! messages. The leader asks what the follower already has, sends one part at a time, and sends the
-//! engine's own (empty) snapshot message when the follower has all parts. An interruption costs
-//! only the part in progress. The shell controls the pace: it reads the parts, and knows the other
-//! load of disk and network.
+//! A follower behind the beginning of the log gets a snapshot in parts ([`super::sending`]). It
+//! writes each part to its disk, and loads the whole when the engine's message follows.
 //!
 //! Invariants:
 //! - The log is cut only up to a durable snapshot, and only as far as the log itself is durable. A
@@ -19,13 +16,14 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use bytes::Bytes;
 use raft::eraftpb::{Message, MessageType};
-use raft::{ProgressState, SnapshotStatus, StateRole};
+use raft::{ProgressState, StateRole};
 
 use super::group::Group;
 use super::membership;
 use super::ready::Output;
+use super::sending::Sending;
+use super::trace::Cause;
 use crate::command::Checkpoint;
 use crate::deliberate::Fault;
 use crate::limits;
@@ -34,6 +32,7 @@ use crate::membership::Membership;
 use crate::peer::{self, Outcome, SnapshotPart};
 use crate::storage::WalRecord;
 use crate::storage::snapshot::{SnapshotDone, SnapshotId, SnapshotTask};
+use crate::trace::SnapshotStage;
 use crate::types::{LogIndex, NodeId, ReplicaId, Term, Ticks};
 
 /// Number of election timeouts between a failed snapshot, for example for lack of space, and the
@@ -44,21 +43,13 @@ const RETRY_ELECTION_TIMEOUTS: u64 = 10;
 /// enough, so that deleted data does not stay on disk.
 const AGE_ELECTION_TIMEOUTS: u64 = 3_600;
 
-/// Number of ticks after which a silent follower is asked again what it has, because a part or its
-/// receipt may be lost.
-const ASK_AGAIN_TICKS: u64 = 5;
-
-/// Number of election timeouts after which sending to a silent follower stops, until the engine
-/// tries again.
-const GIVE_UP_ELECTION_TIMEOUTS: u64 = 5;
-
 /// Receipt of a follower that needs nothing more.
 const HOLDS_ALL: u64 = u64::MAX;
 
 /// The snapshots of one shard: being made, sent, received and installed.
 pub(super) struct Snapshots {
     /// The newest durable snapshot, and the size of its file.
-    newest: Option<(SnapshotId, u64)>,
+    pub(super) newest: Option<(SnapshotId, u64)>,
     making: Option<Making>,
     /// Unfinished snapshots replaced by a checkpoint or a received snapshot, until a newer one
     /// exists. The disk may have finished them before it learnt of the replacement.
@@ -72,7 +63,7 @@ pub(super) struct Snapshots {
     is_newer_wanted: bool,
     /// The index up to which the log should be cut.
     cut_to: LogIndex,
-    sending: Vec<Sending>,
+    pub(super) sending: Vec<Sending>,
     receiving: Option<Receiving>,
     installing: Option<Installing>,
 }
@@ -84,38 +75,16 @@ struct Making {
     is_checkpoint: bool,
 }
 
-/// A snapshot being sent to one follower.
-struct Sending {
-    to: ReplicaId,
-    node: NodeId,
-    id: SnapshotId,
-    file_bytes: u64,
-    /// The engine's message, to send when the follower has all parts.
-    message: Message,
-    step: Step,
-    /// When the follower last replied, or was last sent a part.
-    heard: Ticks,
-    asked: Ticks,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
-    /// The follower was asked what it has, or was sent a part.
-    Asked,
-    /// The part at this offset is being read.
-    Reading(u64),
-    /// The follower has all parts and was sent the engine's message.
-    Complete,
-}
-
 enum Receiving {
     Parts { id: SnapshotId, from: NodeId },
-    Loading { id: SnapshotId, message: Message },
+    Loading { id: SnapshotId, from: NodeId, message: Message },
 }
 
 /// A loaded snapshot that the engine has accepted or is about to accept.
 struct Installing {
     id: SnapshotId,
+    /// The node that sent it; `None` before the engine's message is known to belong to it.
+    from: Option<NodeId>,
     machine: Machine,
     membership: Membership,
     file_bytes: u64,
@@ -269,8 +238,9 @@ impl Group {
                 }
             }
             SnapshotDone::Loaded { id, machine, membership, file_bytes } => {
-                let (machine, ready_number) = (*machine, None);
-                self.snapshot_loaded(Installing { id, machine, membership, file_bytes, ready_number }, out);
+                let (machine, from, ready_number) = (*machine, None, None);
+                let loaded = Installing { id, from, machine, membership, file_bytes, ready_number };
+                self.snapshot_loaded(loaded, out);
             }
             SnapshotDone::Failed { id, .. } => self.snapshot_failed(id),
         }
@@ -327,7 +297,7 @@ impl Group {
             // The leader asks again, and then starts from the beginning.
             self.snapshots.receiving = None;
         }
-        self.stop_sending(|sending| sending.id == id && matches!(sending.step, Step::Reading(_)));
+        self.reading_failed(id);
     }
 
     /// Releases the log up to the newest snapshot. If `spares` is set, entries that an active
@@ -367,101 +337,6 @@ impl Group {
         active.chain(sent).min().unwrap_or(LogIndex(u64::MAX))
     }
 
-    /// Handles the engine's request to send a snapshot: asks the follower what it has of it.
-    pub(super) fn begin_sending(&mut self, message: Message, out: &mut Output) {
-        let to = ReplicaId(message.to);
-        let metadata = message.get_snapshot().get_metadata();
-        let id = SnapshotId { shard: self.shard, index: LogIndex(metadata.index), term: Term(metadata.term) };
-        let (Some(node), Some((newest, file_bytes))) = (self.node_of(to), self.snapshots.newest) else {
-            return;
-        };
-        if newest != id {
-            // A newer snapshot was finished meanwhile; the engine tries again.
-            self.raft.report_snapshot(to.0, SnapshotStatus::Failure);
-            return;
-        }
-        self.snapshots.sending.retain(|sending| sending.to != to);
-        let (heard, asked) = (self.now, self.now);
-        let step = Step::Asked;
-        self.snapshots.sending.push(Sending { to, node, id, file_bytes, message, step, heard, asked });
-        out.snapshot_frames.push((node, question(id)));
-    }
-
-    /// Handles a follower's reply about how much of a snapshot it has.
-    pub fn snapshot_receipt(&mut self, from: NodeId, id: SnapshotId, next_offset: u64, out: &mut Output) {
-        let now = self.now;
-        let Some(sending) =
-            self.snapshots.sending.iter_mut().find(|sending| sending.node == from && sending.id == id)
-        else {
-            return;
-        };
-        sending.heard = now;
-        if next_offset >= sending.file_bytes {
-            sending.step = Step::Complete;
-            let message = sending.message.clone();
-            self.send_now(&message, out);
-        } else if !matches!(sending.step, Step::Reading(_)) {
-            sending.step = Step::Reading(next_offset);
-            let bytes_max = limits::SNAPSHOT_PART_BYTES_MAX;
-            out.snapshot_tasks.push(SnapshotTask::Read { id, offset: next_offset, bytes_max });
-        }
-    }
-
-    fn send_part(&mut self, part: &SnapshotPart, file_bytes: u64, out: &mut Output) {
-        let now = self.now;
-        for sending in &mut self.snapshots.sending {
-            if sending.id == part.id && sending.step == Step::Reading(part.offset) {
-                sending.step = Step::Asked;
-                // The follower had nothing to reply to until now.
-                (sending.heard, sending.asked) = (now, now);
-                sending.file_bytes = file_bytes;
-                out.snapshot_frames.push((sending.node, peer::snapshot_part(part)));
-            }
-        }
-    }
-
-    /// Asks silent followers again, and stops sending to those that stay silent or are done.
-    pub(super) fn tick_sending(&mut self, out: &mut Output) {
-        if self.snapshots.sending.is_empty() {
-            return;
-        }
-        let now = self.now;
-        let give_up_ticks = GIVE_UP_ELECTION_TIMEOUTS * self.timing.election_ticks;
-        let waits = |sending: &Sending| matches!(sending.step, Step::Asked | Step::Complete);
-        for sending in &mut self.snapshots.sending {
-            if waits(sending) && now.0 >= sending.asked.0.max(sending.heard.0) + ASK_AGAIN_TICKS {
-                sending.asked = now;
-                out.snapshot_frames.push((sending.node, question(sending.id)));
-            }
-        }
-        self.stop_sending(|sending| waits(sending) && now.0 >= sending.heard.0 + give_up_ticks);
-        let progress = self.raft.raft.prs();
-        let still_needed = |sending: &Sending| {
-            progress.get(sending.to.0).is_some_and(|progress| progress.state == ProgressState::Snapshot)
-        };
-        self.snapshots.sending.retain(still_needed);
-    }
-
-    /// Stops sending to the followers that `gives_up` selects; the engine tries again later.
-    fn stop_sending(&mut self, gives_up: impl Fn(&Sending) -> bool) {
-        let given_up: Vec<u64> = self
-            .snapshots
-            .sending
-            .iter()
-            .filter(|sending| gives_up(sending))
-            .map(|sending| sending.to.0)
-            .collect();
-        self.snapshots.sending.retain(|sending| !gives_up(sending));
-        for replica in given_up {
-            self.raft.report_snapshot(replica, SnapshotStatus::Failure);
-        }
-    }
-
-    /// Stops sending to a node whose link broke, or to all if this replica no longer leads.
-    pub(super) fn stop_sending_to(&mut self, node: Option<NodeId>) {
-        self.stop_sending(|sending| node.is_none_or(|node| sending.node == node));
-    }
-
     /// Handles a part of a snapshot, or a query for how much of it is here.
     pub fn snapshot_part(&mut self, from: NodeId, part: SnapshotPart, out: &mut Output) {
         let id = part.id;
@@ -482,6 +357,13 @@ impl Group {
             self.machine.abandon_snapshot();
             self.snapshots.dropped.push(making);
         }
+        let known = match self.snapshots.receiving {
+            Some(Receiving::Parts { id, from }) => Some((id, from)),
+            Some(Receiving::Loading { .. }) | None => None,
+        };
+        if known != Some((id, from)) {
+            self.trace_snapshot(id.index, Some(from), SnapshotStage::Receiving);
+        }
         self.snapshots.receiving = Some(Receiving::Parts { id, from });
         out.snapshot_tasks.push(SnapshotTask::Receive { id, offset: part.offset, bytes: part.bytes });
     }
@@ -491,15 +373,19 @@ impl Group {
     pub(super) fn load_snapshot(&mut self, message: Message, out: &mut Output) {
         let metadata = message.get_snapshot().get_metadata();
         let id = SnapshotId { shard: self.shard, index: LogIndex(metadata.index), term: Term(metadata.term) };
-        if let Some(Receiving::Parts { id: receiving, .. }) = &self.snapshots.receiving
-            && *receiving == id
+        if let Some(Receiving::Parts { id: receiving, from }) = self.snapshots.receiving
+            && receiving == id
         {
-            self.snapshots.receiving = Some(Receiving::Loading { id, message });
+            self.snapshots.receiving = Some(Receiving::Loading { id, from, message });
             out.snapshot_tasks.push(SnapshotTask::Load { id });
         } else if id.index <= self.applied {
             // The engine refuses it and tells the leader where to continue. It first looks for this
             // replica in the snapshot's membership.
+            let sender = self.node_of(ReplicaId(message.from));
             let _ = self.raft.step(with_membership(message, &self.membership));
+            if let Some(sender) = sender {
+                self.trace_role(Cause::Message(sender));
+            }
         }
     }
 
@@ -509,18 +395,20 @@ impl Group {
         self.snapshots.installing.as_ref().is_some_and(|installing| installing.ready_number.is_some())
     }
 
-    fn snapshot_loaded(&mut self, loaded: Installing, out: &mut Output) {
+    fn snapshot_loaded(&mut self, mut loaded: Installing, out: &mut Output) {
         let id = loaded.id;
         let loading = self.snapshots.receiving.take_if(
             |receiving| matches!(receiving, Receiving::Loading { id: loading, .. } if *loading == id),
         );
-        let Some(Receiving::Loading { message, .. }) = loading else {
+        let Some(Receiving::Loading { from, message, .. }) = loading else {
             return self.refuse_loaded(loaded, out);
         };
         let message = with_membership(message, &loaded.membership);
+        loaded.from = Some(from);
         self.snapshots.installing = Some(loaded);
         // Refused if it is of an older term, or if the log has caught up with it meanwhile.
         let _ = self.raft.step(message);
+        self.trace_role(Cause::Message(from));
         let is_accepted =
             self.raft.snap().is_some_and(|snapshot| snapshot.get_metadata().index == id.index.0);
         if is_accepted {
@@ -538,6 +426,7 @@ impl Group {
     /// Removes a loaded snapshot that is not used. The next leader may only have an older snapshot
     /// and the entries after that.
     fn refuse_loaded(&mut self, loaded: Installing, out: &mut Output) {
+        self.trace_snapshot(loaded.id.index, loaded.from, SnapshotStage::Refused);
         let installing = self.snapshots.installing.as_ref().map(|installing| installing.id);
         if ![installing, self.snapshots.newest()].contains(&Some(loaded.id)) {
             let machine = Box::new(loaded.machine);
@@ -566,7 +455,9 @@ impl Group {
         let replaced = core::mem::replace(&mut self.machine, installing.machine);
         self.machine.set_faults(self.faults);
         out.snapshot_tasks.push(SnapshotTask::Discard { id: installing.id, machine: Box::new(replaced) });
-        self.membership = installing.membership;
+        let before = core::mem::replace(&mut self.membership, installing.membership);
+        self.trace_snapshot(installing.id.index, installing.from, SnapshotStage::Installed);
+        self.trace_membership(&before, installing.id.index);
         self.applied = installing.id.index;
         self.applied_term = installing.id.term;
         self.persisting.remember(self.applied);
@@ -582,11 +473,6 @@ impl Group {
         self.raft.advance_apply_to(self.applied.0);
         out.released.push((self.shard, self.applied));
     }
-}
-
-/// A query for what a follower has of a snapshot.
-fn question(id: SnapshotId) -> Vec<u8> {
-    peer::snapshot_part(&SnapshotPart { id, offset: 0, bytes: Bytes::new() })
 }
 
 /// Adds the membership to the engine's snapshot message. It is not sent with the message, because

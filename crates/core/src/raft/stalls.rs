@@ -29,6 +29,7 @@ use alloc::vec::Vec;
 use raft::StateRole;
 use raft::eraftpb::{Message, MessageType};
 
+use super::elections::TransferReason;
 use super::group::Group;
 use super::membership::data_of;
 use super::ready::ReadDone;
@@ -138,7 +139,7 @@ impl Group {
             healthy
         };
         if let Some(&(_, ReplicaId(replica))) = candidate {
-            self.raft.transfer_leader(replica);
+            self.begin_transfer(ReplicaId(replica), TransferReason::Disk);
         }
     }
 

@@ -61,6 +61,8 @@ pub(crate) struct Router {
     replies: Vec<(Token, Reply)>,
     /// Slow requests, to report in [`Actions::slow`](crate::event::Actions::slow).
     slow: Vec<SlowRequest>,
+    /// Shards whose writes were refused because no leader was known, each once.
+    leaderless: Vec<ShardId>,
     internal_requests: Vec<(InternalRequest, Reply)>,
     /// Whether a leader has changed since held writes were last retried.
     leader_changed: bool,
@@ -159,6 +161,7 @@ impl Router {
             links: 0,
             replies: Vec::new(),
             slow: Vec::new(),
+            leaderless: Vec::new(),
             internal_requests: Vec::new(),
             leader_changed: false,
             counters: Counters::default(),
@@ -446,7 +449,10 @@ impl Router {
     /// Whether there are replies or payloads to take.
     pub(crate) fn has_output(&self) -> bool {
         let has_frames = |peer: &Peer| !peer.outgoing.is_empty() || !peer.reads.is_empty();
-        !self.replies.is_empty() || !self.internal_requests.is_empty() || self.peers.iter().any(has_frames)
+        !self.replies.is_empty()
+            || !self.internal_requests.is_empty()
+            || !self.leaderless.is_empty()
+            || self.peers.iter().any(has_frames)
     }
 
     pub(crate) fn count_stale_read(&mut self) {
@@ -556,13 +562,19 @@ impl Router {
 
     fn expire(&mut self, request: RequestId) {
         let Some(open) = self.get(request) else { return };
-        let refusal = match open.work {
+        let refusal = match &open.work {
             Work::Read(_)
             | Work::RemoteRead(_)
             | Work::RetryRead(_)
             | Work::ScatterGather(_)
-            | Work::PeerRead(_)
-            | Work::Write { place: WriteProgress::Held, .. } => Refusal::NoLeader,
+            | Work::PeerRead(_) => Refusal::NoLeader,
+            Work::Write { write, place: WriteProgress::Held } => {
+                let shard = write.shard();
+                if !self.leaderless.contains(&shard) {
+                    self.leaderless.push(shard);
+                }
+                Refusal::NoLeader
+            }
             Work::Write { place: WriteProgress::Local | WriteProgress::Forwarded { .. }, .. } => {
                 Refusal::UnknownOutcome
             }
@@ -614,6 +626,11 @@ impl Router {
     /// Slow requests since they were last taken.
     pub(crate) fn slow(&mut self) -> &mut Vec<SlowRequest> {
         &mut self.slow
+    }
+
+    /// Shards whose writes were refused since the last call because no leader was known.
+    pub(crate) fn take_leaderless(&mut self) -> Vec<ShardId> {
+        core::mem::take(&mut self.leaderless)
     }
 
     /// Releases what a write took up at its previous place.

@@ -11,6 +11,7 @@ use tidelock_core::event::{Event, NodeOptions, OutgoingFrame, SlowRequest, Timin
 use tidelock_core::node::Node;
 use tidelock_core::storage::snapshot::SnapshotTask;
 use tidelock_core::storage::{RecoveredShards, WalBatch};
+use tidelock_core::trace::TraceEvent;
 use tidelock_core::types::NodeId;
 use tokio::runtime::Builder;
 use tokio::task::{LocalSet, yield_now};
@@ -33,6 +34,10 @@ impl ActionSinks for Instantly {
     fn file(&self, _: SnapshotTask) {}
 
     fn log_slow(&self, _: &mut Vec<SlowRequest>) {}
+
+    fn log_trace(&self, events: &mut Vec<TraceEvent>) {
+        events.clear();
+    }
 
     fn set_peers(&self, _: Vec<(NodeId, String)>) {}
 }

@@ -24,7 +24,7 @@ impl Cluster {
     }
 
     /// As `fill_disk`, but the node learns of it at once.
-    fn stall(&mut self, node: u64) {
+    pub(super) fn stall(&mut self, node: u64) {
         self.fill_disk(node);
         self.nodes[node as usize - 1].handle(Event::DiskStalled(StallReason::Refused));
         self.settle();
