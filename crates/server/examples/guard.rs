@@ -90,7 +90,8 @@ fn apply(rounds: usize) -> usize {
         let entry = entry(round);
         let mut decoder = Decoder::new(&entry);
         while !decoder.is_empty() {
-            let write = Write::decode(&mut decoder, &entry).expect("invariant: the entry is well formed");
+            let write =
+                Write::decode_logged(&mut decoder, &entry).expect("invariant: the entry is well formed");
             let put = write.only_operation().expect("invariant: the entry holds puts");
             let key = Bytes::copy_from_slice(put.key());
             machine.apply(LogIndex(round as u64 + 1), write);

@@ -199,6 +199,9 @@ const TAG_EXCHANGE: u8 = 10;
 const TAG_COMPARE_EXCHANGE: u8 = 11;
 const TAG_EXPIRE_AFTER: u8 = 12;
 
+/// Bytes of an encoded operation besides its key and value: tag, lengths, condition, expiry.
+const OVERHEAD_BYTES: usize = 24;
+
 /// A time that has passed by any clock.
 const PASSED: UnixMillis = UnixMillis(0);
 
@@ -256,6 +259,16 @@ impl<'a> Operation<'a> {
             }
             operation => operation,
         }
+    }
+
+    /// Bytes that it takes when encoded, or a few more, if its value is its only long part.
+    fn bytes_about(&self) -> usize {
+        let value = match *self {
+            Operation::Put { value, .. } | Operation::Append { suffix: value, .. } => value,
+            Operation::Set(set) => set.value,
+            _ => &[],
+        };
+        OVERHEAD_BYTES + self.key().len() + value.len()
     }
 
     /// Checks the limits that every protocol shares.
@@ -468,7 +481,9 @@ impl ExpiryCondition {
 impl Operations {
     /// Encodes `operations`.
     pub fn of(operations: &[Operation<'_>]) -> Operations {
-        let mut builder = OperationsBuilder::default();
+        let bytes_about = operations.iter().map(Operation::bytes_about).sum();
+        let mut builder =
+            OperationsBuilder { bytes: Vec::with_capacity(bytes_about), ..OperationsBuilder::default() };
         operations.iter().for_each(|operation| builder.push(operation));
         builder.finish()
     }
@@ -518,6 +533,13 @@ impl Operations {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         codec::put_varint(out, self.count as u64);
         codec::put_bytes(out, &self.bytes);
+    }
+
+    /// Reads operations of a log entry. They were checked before they entered the log; if one of them
+    /// does not decode when it is applied, the node stops.
+    pub(crate) fn decode_logged(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Operations, DecodeError> {
+        let count = decoder.varint()? as usize;
+        Ok(Operations { count, bytes: decoder.shared(owner)?, needs_clock: false })
     }
 
     /// Reads operations and checks that each of them decodes.

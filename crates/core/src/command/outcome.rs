@@ -276,6 +276,9 @@ impl Rejection {
     }
 }
 
+/// Bytes of most replies without a value.
+const REPLY_BYTES: usize = 16;
+
 /// What stands in place of a value that was left out.
 const LEFT_OUT: OperationReply<'static> = OperationReply::Rejected(Rejection::RepliesTooLong);
 
@@ -363,6 +366,12 @@ impl OperationRepliesBuilder {
     pub fn within(bytes_max: usize) -> OperationRepliesBuilder {
         let bytes_max = bytes_max.min(limits::REPLIES_BYTES_CLOSE);
         OperationRepliesBuilder { bytes: Vec::new(), count: 0, left_out: None, bytes_max }
+    }
+
+    /// A builder with room for `count` replies without values.
+    pub fn for_replies(count: usize) -> OperationRepliesBuilder {
+        let bytes = Vec::with_capacity(count * REPLY_BYTES);
+        OperationRepliesBuilder { bytes, ..OperationRepliesBuilder::default() }
     }
 
     /// Appends a reply. A read value that does not fit is left out. A removed value is always kept,

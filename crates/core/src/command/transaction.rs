@@ -79,15 +79,29 @@ impl Transaction {
     }
 
     pub(super) fn decode(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Transaction, DecodeError> {
-        let count = decoder.varint()?;
-        // A watch takes at least two bytes.
-        let mut watches = Vec::with_capacity((count as usize).min(decoder.rest().len() / 2));
-        for _ in 0..count {
-            let key = decoder.shared(owner)?;
-            watches.push(Watch { key, version: Version(decoder.varint()?) });
-        }
+        let watches = decode_watches(decoder, owner)?;
         Ok(Transaction { watches, operations: Operations::decode(decoder, owner)? })
     }
+
+    /// As [`Transaction::decode`], for a log entry: see [`Operations::decode_logged`].
+    pub(super) fn decode_logged(
+        decoder: &mut Decoder<'_>,
+        owner: &Bytes,
+    ) -> Result<Transaction, DecodeError> {
+        let watches = decode_watches(decoder, owner)?;
+        Ok(Transaction { watches, operations: Operations::decode_logged(decoder, owner)? })
+    }
+}
+
+fn decode_watches(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Vec<Watch>, DecodeError> {
+    let count = decoder.varint()?;
+    // A watch takes at least two bytes.
+    let mut watches = Vec::with_capacity((count as usize).min(decoder.rest().len() / 2));
+    for _ in 0..count {
+        let key = decoder.shared(owner)?;
+        watches.push(Watch { key, version: Version(decoder.varint()?) });
+    }
+    Ok(watches)
 }
 
 /// The shard of several keys, which must be the same for all of them.

@@ -184,6 +184,18 @@ impl Write {
         }
     }
 
+    /// As [`Write::decode`], for a log entry: operations are decoded only when they are applied.
+    ///
+    /// # Errors
+    /// When the bytes are not a write.
+    pub fn decode_logged(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Write, DecodeError> {
+        if decoder.rest().first() != Some(&TAG_KEYS) {
+            return Write::decode(decoder, owner);
+        }
+        decoder.u8()?;
+        Ok(Write::Keys(Transaction::decode_logged(decoder, owner)?))
+    }
+
     /// Decodes one write. Keys and values share `owner`, the buffer that `decoder` reads.
     ///
     /// # Errors
@@ -312,8 +324,11 @@ pub(super) mod fixture {
         write.encode(&mut out);
         let bytes = Bytes::from(out);
         let mut decoder = Decoder::new(&bytes);
-        assert_eq!(Write::decode(&mut decoder, &bytes), Ok(write));
+        assert_eq!(Write::decode(&mut decoder, &bytes), Ok(write.clone()));
         assert!(decoder.is_empty());
+        let mut logged = Decoder::new(&bytes);
+        assert_eq!(Write::decode_logged(&mut logged, &bytes), Ok(write));
+        assert!(logged.is_empty());
         for cut in 0..bytes.len() {
             assert!(Write::decode(&mut Decoder::new(&bytes[..cut]), &bytes).is_err(), "{cut}");
         }

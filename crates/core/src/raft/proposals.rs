@@ -23,8 +23,11 @@ const ENTRY_FORMAT: u8 = 1;
 /// batch that waits one round trip longer grows at no cost in throughput.
 const COMMANDS_PER_FURTHER_ENTRY: usize = 32;
 
+/// Room that a batch begins with, for the commands of a few dozen clients.
+const BATCH_BYTES: usize = 1 << 10;
+const BATCH_COMMANDS: usize = 16;
+
 /// Encoded commands, with the origin of each.
-#[derive(Default)]
 struct Batch {
     commands: Vec<u8>,
     waiters: Vec<Origin>,
@@ -57,7 +60,8 @@ impl Proposals {
             return Err(QueueFull);
         }
         if self.queue.back().is_none_or(|batch| batch.commands.len() >= limits::ENTRY_BYTES_CLOSE) {
-            self.queue.push_back(Batch::default());
+            let commands = Vec::with_capacity(BATCH_BYTES);
+            self.queue.push_back(Batch { commands, waiters: Vec::with_capacity(BATCH_COMMANDS) });
         }
         let batch = self.queue.back_mut().expect("invariant: a batch was pushed just now");
         let before = batch.commands.len();
@@ -161,7 +165,7 @@ pub(super) fn decode_entry(data: &Bytes) -> Result<Vec<Write>, DecodeError> {
     let count = decoder.varint()?;
     let mut writes = Vec::with_capacity((count as usize).min(data.len() / 3));
     for _ in 0..count {
-        writes.push(Write::decode(&mut decoder, data)?);
+        writes.push(Write::decode_logged(&mut decoder, data)?);
     }
     decoder.finish()?;
     Ok(writes)

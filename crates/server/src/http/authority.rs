@@ -98,7 +98,7 @@ impl AllowedHosts {
     /// # Errors
     /// Those of [`Authority::of`], and 421 if this node does not answer for that host.
     pub(super) fn authority<'a>(&self, head: &'a Parts) -> Result<Option<&'a str>, Problem> {
-        let mut fields = head.headers.get_all(HOST).iter();
+        let mut fields = head.headers.iter().filter(|(name, _)| **name == HOST).map(|(_, field)| field);
         let only = match (fields.next(), fields.next()) {
             (Some(field), None) if head.uri.authority().is_none() => Some(field),
             _ => None,

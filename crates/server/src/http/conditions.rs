@@ -81,7 +81,7 @@ impl<'a> ReadConditions<'a> {
 /// The only header of this name. Several lines would form a list; no client sends that, so it is
 /// refused.
 fn single(headers: &HeaderMap, name: HeaderName) -> Result<Option<&HeaderValue>, Problem> {
-    let mut values = headers.get_all(&name).iter();
+    let mut values = headers.iter().filter(|(given, _)| **given == name).map(|(_, value)| value);
     match (values.next(), values.next()) {
         (value, None) => Ok(value),
         (_, Some(_)) => Err(Problem::invalid(format!("{name} is given more than once"))),

@@ -134,29 +134,43 @@ impl Search<'_> {
         rest: &'a str,
         (count, arguments): (usize, Arguments<'a>),
     ) -> Option<Route<'a>> {
-        let (segment, tail) = match rest.split_once('/') {
-            Some((segment, tail)) => (segment, Some(tail)),
-            None => (rest, None),
-        };
         let with = |value| {
             let mut arguments = arguments;
             arguments[count] = value;
             (count + 1, arguments)
         };
-        let literal = node.literals.iter().find(|(literal, _)| *literal == segment);
-        let literal = literal.map(|(_, child)| (child, (count, arguments)));
-        let parameter = node.segment.as_deref().map(|child| (child, with(segment)));
-        for (child, position) in [literal, parameter].into_iter().flatten() {
-            let found = match tail {
-                Some(tail) => self.below(child, tail, position),
-                None => self.among(&child.rows, position.1),
-            };
-            if found.is_some() {
-                return found;
+        if !node.literals.is_empty() || node.segment.is_some() {
+            // Segments are short: a loop finds their end sooner than a search that is made for long
+            // texts.
+            let end = rest.bytes().position(|byte| byte == b'/');
+            let (segment, tail) = end.map_or((rest, None), |end| (&rest[..end], Some(&rest[end + 1..])));
+            let literal = node.literals.iter().find(|(literal, _)| *literal == segment);
+            if let Some((_, child)) = literal
+                && let Some(found) = self.at(child, tail, (count, arguments))
+            {
+                return Some(found);
+            }
+            if let Some(child) = &node.segment
+                && let Some(found) = self.at(child, tail, with(segment))
+            {
+                return Some(found);
             }
         }
         let mut ends = node.rest.iter();
         ends.find_map(|(end, rows)| self.among(rows, with(rest.strip_suffix(end)?).1))
+    }
+
+    /// Searches the path that ends at `node`, or those that continue with `tail`.
+    fn at<'a>(
+        &mut self,
+        node: &'static Node,
+        tail: Option<&'a str>,
+        position: (usize, Arguments<'a>),
+    ) -> Option<Route<'a>> {
+        match tail {
+            Some(tail) => self.below(node, tail, position),
+            None => self.among(&node.rows, position.1),
+        }
     }
 
     fn among<'a>(&mut self, rows: &'static [Row], arguments: Arguments<'a>) -> Option<Route<'a>> {

@@ -45,7 +45,8 @@ impl KeyValue {
                 return Reply::ConditionFailed { current };
             }
         }
-        let mut replies = OperationRepliesBuilder::default();
+        let awaited = if is_answered { transaction.operations.len() } else { 0 };
+        let mut replies = OperationRepliesBuilder::for_replies(awaited);
         let mut room = limits::REPLIES_BYTES_CLOSE;
         for operation in transaction.operations.iter() {
             if operation.is_read() && !is_answered {
