@@ -71,15 +71,15 @@ fn parse(rounds: usize) -> usize {
     seen
 }
 
-/// A log entry: several writes, encoded as a leader does.
-fn entry(round: usize) -> Bytes {
+/// A log entry: several writes, encoded as a leader does; and their keys.
+fn entry(round: usize) -> (Bytes, Vec<Bytes>) {
     let mut out = vec![];
-    for index in 0..COMMANDS {
-        let (key, value) = (key(round * COMMANDS + index), [b'v'; 32]);
-        let put = Operation::Put { key: key.as_bytes(), value: &value, condition: Condition::Always };
+    let keys = (0..COMMANDS).map(|index| Bytes::from(key(round * COMMANDS + index))).collect::<Vec<_>>();
+    for key in &keys {
+        let put = Operation::Put { key, value: &[b'v'; 32], condition: Condition::Always };
         Write::of(&put).encode(&mut out);
     }
-    out.into()
+    (out.into(), keys)
 }
 
 /// Decodes and applies entries, and reads each key back.
@@ -87,13 +87,11 @@ fn apply(rounds: usize) -> usize {
     let mut machine = Machine::new(ShardId(1), 1, 1);
     let mut seen = 0;
     for round in 0..rounds {
-        let entry = entry(round);
+        let (entry, keys) = entry(round);
         let mut decoder = Decoder::new(&entry);
-        while !decoder.is_empty() {
+        for key in keys {
             let write =
                 Write::decode_logged(&mut decoder, &entry).expect("invariant: the entry is well formed");
-            let put = write.only_operation().expect("invariant: the entry holds puts");
-            let key = Bytes::copy_from_slice(put.key());
             machine.apply(LogIndex(round as u64 + 1), write);
             if let Reply::Value { value, .. } = machine.read(&Read::Get { key }) {
                 seen += value.len();
@@ -107,7 +105,7 @@ fn apply(rounds: usize) -> usize {
 fn write_log(rounds: usize) -> usize {
     let disk = Heap::default();
     let (mut log, _) = wal::open(disk, WalOptions::new(1)).expect("invariant: memory can be written");
-    let entry = entry(0);
+    let (entry, _) = entry(0);
     for round in 0..rounds {
         let index = LogIndex(round as u64 + 1);
         let entries = vec![LogEntry { index, term: Term(1), data: entry.clone() }];
