@@ -22,8 +22,9 @@ use super::HandshakeError;
 
 /// Versions of the peer protocol that this build speaks.
 ///
-/// Version 1 had no nonces: bytes recorded on one connection were accepted on another.
-pub const PROTOCOL_VERSIONS: VersionRange = VersionRange { min: 2, max: 2 };
+/// Version 1 had no nonces: bytes recorded on one connection were accepted on another. Nodes of
+/// version 2 cannot decode changes of keys as log entries hold them now.
+pub const PROTOCOL_VERSIONS: VersionRange = VersionRange { min: 3, max: 3 };
 
 /// The first version whose messages carry starts and nonces.
 pub const FIRST_WITH_NONCES: u16 = 2;
@@ -594,10 +595,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_layout_of_version_2_stays() {
+    fn the_layout_of_version_3_stays() {
         let hello = Message::Hello(hello(identity(5))).encode();
         assert_eq!(&hello[..10], b"TIDEPEER\x65\0");
-        assert_eq!(&hello[14..19], [1, 2, 0, 2, 0]);
+        assert_eq!(&hello[14..19], [1, 3, 0, 3, 0]);
         assert_eq!(&hello[19..35], Uuid::from_u128(7).as_bytes());
         assert_eq!(&hello[35..43], [5, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(&hello[43..59], Uuid::from_u128(105).as_bytes());
