@@ -457,6 +457,10 @@ impl Node {
     }
 
     fn durable(&mut self, sequence: WalSequence) {
+        assert!(
+            sequence < self.output.sequence,
+            "invariant: only batches that were passed to the disk become durable"
+        );
         while self.batches.front().is_some_and(|(batch, _)| *batch <= sequence) {
             let (batch, shards) = self.batches.pop_front().expect("invariant: there is a front");
             for shard in shards {
@@ -475,8 +479,12 @@ impl Node {
             let mut shards: Vec<ShardId> = records.iter().map(crate::storage::WalRecord::shard).collect();
             shards.sort_unstable();
             shards.dedup();
+            assert!(
+                self.batches.back().is_none_or(|(last, _)| last.0 + 1 == sequence.0),
+                "invariant: the sequence of batches rises by one"
+            );
             self.batches.push_back((sequence, shards));
-            debug_assert!(actions.wal.is_none(), "the shell takes the batch of each drive");
+            assert!(actions.wal.is_none(), "invariant: the shell takes the batch of each drive");
             let released = core::mem::take(&mut self.output.released);
             actions.wal = Some(WalBatch { sequence, records, released });
         }

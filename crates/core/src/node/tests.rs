@@ -403,3 +403,35 @@ fn garbage_from_a_peer_is_counted_and_harms_nothing() {
     assert_eq!(cluster.nodes[0].status().counters.frames_invalid, 7);
     assert!(wrote(&cluster.answer(1, put("a", "1", Condition::Always))));
 }
+
+/// Drives a node that releases part of its log, which makes a batch without records.
+fn emit_batch(node: &mut Node, actions: &mut Actions) {
+    node.output.released.push((ShardId::PRIME, LogIndex(0)));
+    node.drive(actions);
+}
+
+#[test]
+#[should_panic(expected = "invariant: only batches that were passed to the disk become durable")]
+fn a_batch_that_was_not_passed_to_the_disk_does_not_become_durable() {
+    let mut cluster = Cluster::elected(1);
+    let node = &mut cluster.nodes[0];
+    node.handle(Event::Durable(node.output.sequence));
+}
+
+#[test]
+#[should_panic(expected = "invariant: the shell takes the batch of each drive")]
+fn a_batch_does_not_replace_one_that_was_not_taken() {
+    let mut cluster = Cluster::elected(1);
+    let mut actions = Actions::default();
+    (0..2).for_each(|_| emit_batch(&mut cluster.nodes[0], &mut actions));
+}
+
+#[test]
+#[should_panic(expected = "invariant: the sequence of batches rises by one")]
+fn no_sequence_of_a_batch_is_left_out() {
+    let mut cluster = Cluster::elected(1);
+    let node = &mut cluster.nodes[0];
+    emit_batch(node, &mut Actions::default());
+    node.output.sequence.0 += 1;
+    emit_batch(node, &mut Actions::default());
+}

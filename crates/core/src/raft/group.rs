@@ -14,9 +14,11 @@ use raft::{Config, RawNode, ReadOnlyOption, StateRole};
 use super::elections::ElectionTimer;
 use super::log_store::LogStore;
 use super::membership::{self, conf_state, data_of};
+use super::persisting::Persisting;
+use super::positions::Positions;
 use super::proposals::{Proposals, decode_entry};
 use super::reads::{Reads, Waiter};
-use super::ready::{Output, Persisting};
+use super::ready::Output;
 use super::snapshots::{Snapshots, is_snapshot};
 use super::stalls::Disks;
 use super::trace::{Cause, GroupTrace, VoteRequest};
@@ -30,7 +32,7 @@ use crate::machine::Machine;
 use crate::membership::{Membership, Role};
 use crate::peer::{Origin, Outcome, RequestId};
 use crate::storage::snapshot::SnapshotId;
-use crate::storage::{LogEntry, RecoveredLog, RecoveredShard};
+use crate::storage::{self, LogEntry, RecoveredLog, RecoveredShard};
 use crate::trace::ProposalRefusal;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, Ticks, UnixMillis};
 
@@ -68,6 +70,7 @@ pub struct Group {
     pub(super) proposals: Proposals,
     pub(super) reads: Reads,
     pub(super) persisting: Persisting,
+    pub(super) positions: Positions,
     pub(super) snapshots: Snapshots,
     pub(super) disks: Disks,
     pub(super) applied_term: Term,
@@ -121,10 +124,9 @@ impl Group {
             Some(snapshot) => (snapshot.machine, snapshot.membership),
             None => (options.machine, Membership::founded(&options.founding)),
         };
-        let term = log.hard_state.term.max(applied_term);
-        let commit = log.hard_state.commit.max(applied);
         let newest_id = newest.map(|(id, _)| id);
-        let store = recovered_store(log, newest_id, conf_state(&membership));
+        let state = recovered_state(&log, newest_id);
+        let store = recovered_store(log, state, newest_id, conf_state(&membership));
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let mut raft = RawNode::new(&config, store, &logger).expect("invariant: the configuration is valid");
         if membership.replicas() == [replica] {
@@ -144,7 +146,8 @@ impl Group {
             disks: Disks::default(),
             proposals: Proposals::new(options.faults),
             reads: Reads::new(random.u64(..)),
-            persisting: Persisting::new(term, commit),
+            persisting: Persisting::new(state),
+            positions: Positions::default(),
             membership,
             settled: None,
             indirect_reports: BTreeMap::new(),
@@ -156,7 +159,7 @@ impl Group {
             leads: false,
             expiring: None,
             diverged: false,
-            trace: GroupTrace::new(commit),
+            trace: GroupTrace::new(state.commit),
         };
         group.trace_role(Cause::Tick);
         group
@@ -375,6 +378,7 @@ impl Group {
         let term = Term(self.raft.raft.term);
         while let Some((data, waiters)) = self.proposals.next_entry(term) {
             let commands = waiters.len() as u64;
+            let before = self.raft.raft.raft_log.last_index();
             let mut message = Message { from: self.raft.raft.id, ..Message::default() };
             message.set_msg_type(MessageType::MsgPropose);
             message.set_entries(alloc::vec![Entry { data, ..Entry::default() }].into());
@@ -385,6 +389,7 @@ impl Group {
                 continue;
             }
             let index = LogIndex(self.raft.raft.raft_log.last_index());
+            assert_eq!(index.0, before + 1, "invariant: a proposal appends one entry");
             self.proposals.proposed(term, index, waiters);
             out.counters.entries_proposed += 1;
             out.counters.commands_proposed += commands;
@@ -497,19 +502,33 @@ impl Group {
     }
 }
 
-fn recovered_store(log: RecoveredLog, snapshot: Option<SnapshotId>, conf_state: ConfState) -> LogStore {
+/// The hard state of a recovered log after its snapshot.
+fn recovered_state(log: &RecoveredLog, snapshot: Option<SnapshotId>) -> storage::HardState {
+    let (begin, snapshot_term) = snapshot.map_or_else(Default::default, |id| (id.index, id.term));
+    let state = log.hard_state;
+    storage::HardState {
+        term: state.term.max(snapshot_term),
+        // A snapshot may be received before its term is persisted. No vote was given in that term.
+        vote: state.vote.filter(|_| state.term >= snapshot_term),
+        commit: state.commit.max(begin),
+    }
+}
+
+fn recovered_store(
+    log: RecoveredLog,
+    state: storage::HardState,
+    snapshot: Option<SnapshotId>,
+    conf_state: ConfState,
+) -> LogStore {
     let begin = snapshot.map_or(LogIndex(0), |id| id.index);
     let last = log.entries.last().map_or(begin, |entry| entry.index);
     // The commit index is written after the entries that it covers, so recovery cannot accept a log
     // that breaks this.
-    assert!(log.hard_state.commit <= last, "invariant: a recovered log holds what it says is committed");
-    // A snapshot may be received before its term is persisted. No vote was given in that term.
-    let snapshot_term = snapshot.map_or(Term(0), |id| id.term);
-    let vote = log.hard_state.vote.filter(|_| log.hard_state.term >= snapshot_term);
+    assert!(state.commit <= last, "invariant: a recovered log holds what it says is committed");
     let hard_state = HardState {
-        term: log.hard_state.term.max(snapshot_term).0,
-        vote: vote.map_or(0, |replica| replica.0),
-        commit: log.hard_state.commit.max(begin).0,
+        term: state.term.0,
+        vote: state.vote.map_or(0, |replica| replica.0),
+        commit: state.commit.0,
         ..HardState::default()
     };
     let entries: VecDeque<Entry> = log

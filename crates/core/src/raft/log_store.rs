@@ -43,8 +43,9 @@ impl LogStore {
         entries: VecDeque<Entry>,
     ) -> LogStore {
         let (begin, begin_term) = snapshot.map_or((0, 0), |id| (id.index.0, id.term.0));
-        if let Some(first) = entries.front() {
+        if let (Some(first), Some(last)) = (entries.front(), entries.back()) {
             assert_eq!(first.index, begin + 1, "invariant: a recovered log follows its snapshot");
+            assert_eq!(last.index, begin + entries.len() as u64, "invariant: indexes rise by one");
         }
         let data_bytes = data_bytes(entries.iter());
         let snapshot = snapshot.map(|id| (id, conf_state.clone()));
@@ -64,6 +65,8 @@ impl LogStore {
 
     /// Sets the snapshot for followers behind the beginning of the log.
     pub(super) fn offer_snapshot(&mut self, id: SnapshotId, conf_state: ConfState) {
+        let before = self.snapshot_index();
+        assert!(id.index.0 > before, "invariant: a newer snapshot replaces an older one");
         self.snapshot = Some((id, conf_state));
     }
 
@@ -72,8 +75,10 @@ impl LogStore {
         self.is_newer_wanted.take()
     }
 
-    /// Drops the entries up to and including `index`, which must be in memory.
+    /// Drops the entries up to and including `index`, which must be in memory and in a durable
+    /// snapshot.
     pub(super) fn cut(&mut self, index: u64) {
+        assert!(index <= self.snapshot_index(), "invariant: the log is cut only up to a durable snapshot");
         let term = self.entry(index).map(|entry| entry.term);
         self.begin_term = term.expect("invariant: the log is cut at an entry that it holds");
         self.data_bytes -= data_bytes(self.entries.drain(..(index - self.begin) as usize));
@@ -82,6 +87,7 @@ impl LogStore {
 
     /// Drops all entries: the log restarts after a snapshot.
     pub(super) fn restart(&mut self, id: SnapshotId) {
+        assert!(id.index.0 > self.begin, "invariant: a log restarts after its beginning");
         self.entries.clear();
         self.data_bytes = 0;
         (self.begin, self.begin_term) = (id.index.0, id.term.0);
@@ -89,9 +95,16 @@ impl LogStore {
 
     /// Makes `entries` visible. They replace all entries from their first index on.
     pub(super) fn append(&mut self, entries: &[Entry]) {
-        let Some(start) = entries.first().map(|entry| entry.index) else { return };
+        let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return };
+        let start = first.index;
         assert!(start > self.begin && start <= self.end(), "invariant: an append leaves no gap in the log");
+        assert_eq!(last.index - start + 1, entries.len() as u64, "invariant: indexes rise by one");
         let kept = (start - self.begin - 1) as usize;
+        let term_before = kept.checked_sub(1).map_or(self.begin_term, |previous| self.entries[previous].term);
+        assert!(
+            term_before <= first.term && first.term <= last.term,
+            "invariant: the terms of entries never decrease"
+        );
         self.data_bytes -= data_bytes(self.entries.drain(kept..));
         self.data_bytes += data_bytes(entries.iter());
         self.entries.extend(entries.iter().cloned());
@@ -100,6 +113,16 @@ impl LogStore {
     /// The entry at `index`, if it is in memory.
     pub(super) fn entry(&self, index: u64) -> Option<&Entry> {
         self.entries.get(index.checked_sub(self.begin + 1)? as usize)
+    }
+
+    /// Index of the last entry, or of the last one in the snapshot that the log follows.
+    pub(super) fn last(&self) -> u64 {
+        self.end() - 1
+    }
+
+    /// Index of the last entry in the newest durable snapshot; 0 without one.
+    fn snapshot_index(&self) -> u64 {
+        self.snapshot.as_ref().map_or(0, |(id, _)| id.index.0)
     }
 
     /// The index after the last entry.
@@ -157,7 +180,7 @@ impl Storage for LogStore {
     }
 
     fn last_index(&self) -> raft::Result<u64> {
-        Ok(self.end() - 1)
+        Ok(self.last())
     }
 
     fn snapshot(&self, request_index: u64, to: u64) -> raft::Result<Snapshot> {
@@ -178,5 +201,103 @@ impl Storage for LogStore {
         metadata.term = id.term.0;
         metadata.set_conf_state(conf_state.clone());
         Ok(snapshot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{LogIndex, ShardId, Term};
+
+    fn entry(index: u64, term: u64) -> Entry {
+        Entry { index, term, ..Entry::default() }
+    }
+
+    fn snapshot(index: u64) -> SnapshotId {
+        SnapshotId { shard: ShardId(1), index: LogIndex(index), term: Term(2) }
+    }
+
+    fn log_of(entries: &[Entry]) -> LogStore {
+        let entries = entries.iter().cloned().collect();
+        LogStore::new(HardState::default(), ConfState::default(), Some(snapshot(3)), entries)
+    }
+
+    /// Entries 4 to 6 of terms 2, 3 and 3, after a snapshot of entry 3.
+    fn log() -> LogStore {
+        log_of(&[entry(4, 2), entry(5, 3), entry(6, 3)])
+    }
+
+    #[test]
+    fn appended_entries_replace_all_from_their_first_index_on() {
+        let mut log = log();
+        log.append(&[entry(5, 4), entry(6, 4), entry(7, 5)]);
+        assert_eq!((log.begin(), log.last(), log.entry(6).map(|entry| entry.term)), (3, 7, Some(4)));
+        log.append(&[entry(6, 6)]);
+        assert_eq!(log.last(), 6);
+        log.offer_snapshot(snapshot(5), ConfState::default());
+        log.cut(5);
+        assert_eq!((log.begin(), log.last(), log.term(5)), (5, 6, Ok(4)));
+        log.restart(snapshot(9));
+        assert_eq!((log.begin(), log.last(), log.term(9)), (9, 9, Ok(2)));
+    }
+
+    #[test]
+    #[should_panic(expected = "invariant: a recovered log follows its snapshot")]
+    fn a_recovered_log_has_no_gap_after_its_snapshot() {
+        log_of(&[entry(5, 2)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "invariant: indexes rise by one")]
+    fn a_recovered_log_has_no_gap_inside() {
+        log_of(&[entry(4, 2), entry(6, 2)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "invariant: an append leaves no gap in the log")]
+    fn entries_after_a_gap_are_not_appended() {
+        log().append(&[entry(8, 3)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "invariant: indexes rise by one")]
+    fn entries_with_a_gap_inside_are_not_appended() {
+        log().append(&[entry(7, 3), entry(9, 3)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "invariant: the terms of entries never decrease")]
+    fn an_entry_of_an_earlier_term_is_not_appended() {
+        log().append(&[entry(7, 2)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "invariant: the terms of entries never decrease")]
+    fn an_entry_of_a_term_before_the_snapshot_is_not_appended() {
+        log().append(&[entry(4, 1)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "invariant: the log is cut only up to a durable snapshot")]
+    fn entries_in_no_snapshot_are_not_cut() {
+        log().cut(4);
+    }
+
+    #[test]
+    #[should_panic(expected = "invariant: a newer snapshot replaces an older one")]
+    fn an_older_snapshot_is_not_offered() {
+        log().offer_snapshot(snapshot(3), ConfState::default());
+    }
+
+    #[test]
+    #[should_panic(expected = "invariant: a log restarts after its beginning")]
+    fn a_log_does_not_restart_before_its_beginning() {
+        log().restart(snapshot(3));
+    }
+
+    #[test]
+    #[should_panic(expected = "invariant: the engine asks only for entries it appended")]
+    fn entries_after_the_end_cannot_be_read() {
+        let _ = log().entries(6, 8, None, GetEntriesContext::empty(false));
     }
 }

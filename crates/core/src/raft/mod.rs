@@ -18,6 +18,31 @@
 //!   to them ([`snapshots`]).
 //! - Membership changes one step at a time, several votes at once through a joint configuration
 //!   ([`membership`]).
+//!
+//! Invariants of the log. Each is asserted in release builds too, on both sides of a boundary where
+//! there are two. Input from disks and peers is refused before it can violate one.
+//! - Indexes rise by one, and terms never decrease: checked when a peer's entries are decoded
+//!   ([`wire`], refused), asserted when they become visible ([`log_store`]) and when they are
+//!   applied ([`ready`]). [`crate::storage::wal`] asserts the indexes once more when it writes them.
+//! - The term, the commit index and the applied index never decrease. What is applied is committed,
+//!   and what is committed is in the log: asserted after each `Ready` and after each durable batch
+//!   ([`positions`]), term and commit index also when they are written ([`persisting`]).
+//! - An applied entry is never replaced: asserted before new entries become visible ([`ready`]).
+//! - A replica votes once in a term: asserted when the vote is written, and again when it is sent.
+//!   A message leaves only when its term and its vote are durable ([`persisting`]).
+//! - An acknowledged entry is durable: its acknowledgement names only entries that were passed to
+//!   the disk, asserted when it is queued ([`ready`]), and leaves in the order of the batches,
+//!   asserted in the queue ([`persisting`]).
+//! - Batches are numbered without gaps, and only a batch that was passed to the shell becomes
+//!   durable: asserted when it is passed and when it is reported (`node`).
+//! - The log is released and cut only up to a durable snapshot, and only as far as it is durable
+//!   itself: asserted when it is released ([`snapshots`]) and when it is cut ([`log_store`]).
+//! - A snapshot is newer than the applied state that it replaces: older parts are refused, and it is
+//!   asserted when the log restarts and when the state is installed ([`snapshots`]).
+//! - A proposal appends one entry, and each of its commands has one waiter: asserted when it is
+//!   proposed ([`group`], [`proposals`]) and when it is applied ([`ready`]).
+//! - A read waits for a round that began after it arrived: asserted when the round begins and when
+//!   it is confirmed ([`reads`]). The index comes from a peer, so a lower one than before is raised.
 
 mod contradiction;
 #[cfg(test)]
@@ -27,6 +52,8 @@ mod group;
 mod groups;
 mod log_store;
 mod membership;
+mod persisting;
+mod positions;
 mod proposals;
 mod reads;
 mod ready;

@@ -88,6 +88,12 @@ impl Proposals {
 
     /// Records that an entry from [`Proposals::next_entry`] is in the log.
     pub(super) fn proposed(&mut self, term: Term, index: LogIndex, waiters: Vec<Origin>) {
+        if let Some(last) = self.in_flight.back() {
+            assert!(
+                (last.term, last.index) < (term, index),
+                "invariant: proposed entries follow one another in the log"
+            );
+        }
         self.in_flight.push_back(InFlight { term, index, waiters });
     }
 
@@ -232,6 +238,14 @@ mod tests {
         assert_eq!(proposals.applied(Term(2), LogIndex(5), &mut dead), vec![]);
         assert_eq!(dead, vec![origin(1), origin(2)]);
         assert_eq!(proposals.applied(Term(3), LogIndex(6), &mut dead), vec![origin(3)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "invariant: proposed entries follow one another in the log")]
+    fn two_entries_never_share_an_index_in_one_term() {
+        let mut proposals = Proposals::default();
+        proposals.proposed(Term(1), LogIndex(5), vec![origin(1)]);
+        proposals.proposed(Term(1), LogIndex(5), vec![origin(2)]);
     }
 
     #[test]

@@ -40,11 +40,22 @@ struct Round {
     /// Contexts of this round and its repetitions. A reply to any of them is valid, because all
     /// began after the reads arrived.
     contexts: Vec<[u8; CONTEXT_BYTES]>,
+    began: Ticks,
     sent: Ticks,
     waiters: Vec<Waiter>,
 }
 
 const CONTEXT_BYTES: usize = 16;
+
+impl Round {
+    /// Asserts that the round did not begin before its last read arrived.
+    fn assert_began_after_reads(&self) {
+        assert!(
+            self.waiters.last().is_none_or(|waiter| waiter.arrived <= self.began),
+            "invariant: a round begins after its reads arrived"
+        );
+    }
+}
 
 impl Reads {
     pub(super) fn new(boot: u64) -> Reads {
@@ -83,7 +94,9 @@ impl Reads {
             }
             None => {
                 let waiters = core::mem::take(&mut self.queued);
-                self.round = Some(Round { contexts: alloc::vec![context], sent: now, waiters });
+                let round = Round { contexts: alloc::vec![context], began: now, sent: now, waiters };
+                round.assert_began_after_reads();
+                self.round = Some(round);
             }
         }
         Some(context.to_vec())
@@ -95,6 +108,7 @@ impl Reads {
         else {
             return;
         };
+        round.assert_began_after_reads();
         // A later round can be confirmed at a lower index only through a message from an older
         // leader. Waiting for the higher index is always safe and keeps the queue in order.
         let floor = self.confirmed.back().map_or(index, |(last, _)| index.max(*last));
@@ -112,7 +126,12 @@ impl Reads {
         if self.confirmed.front().is_none_or(|(index, _)| *index > applied) {
             return None;
         }
-        self.confirmed.pop_front().map(|(_, waiters)| waiters)
+        let (index, waiters) = self.confirmed.pop_front()?;
+        assert!(
+            self.confirmed.front().is_none_or(|(next, _)| *next >= index),
+            "invariant: confirmed reads are in the order of their indexes"
+        );
+        Some(waiters)
     }
 
     /// Forgets reads that arrived before `oldest`: the router has refused them, and without a
@@ -151,6 +170,7 @@ impl Reads {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
     use bytes::Bytes;
 
     fn waiter(request: u64) -> Waiter {
@@ -216,6 +236,22 @@ mod tests {
         reads.confirmed(&context, LogIndex(9));
         reads.forget_before(Ticks(5));
         assert_eq!(served(&mut reads, 9), Some(alloc::vec![3]));
+    }
+
+    #[test]
+    #[should_panic(expected = "invariant: a round begins after its reads arrived")]
+    fn a_round_serves_no_read_that_arrives_later() {
+        let mut reads = Reads::new(9);
+        reads.push(waiter_at(1, 2));
+        reads.next_round(Ticks(1));
+    }
+
+    #[test]
+    #[should_panic(expected = "invariant: confirmed reads are in the order of their indexes")]
+    fn no_read_waits_behind_a_higher_index() {
+        let mut reads = Reads::new(9);
+        reads.confirmed.extend([(LogIndex(5), vec![waiter(1)]), (LogIndex(4), vec![waiter(2)])]);
+        reads.next_served(LogIndex(5));
     }
 
     #[test]

@@ -19,7 +19,6 @@
 //!
 //! Several `Ready`s may wait for the disk at a time; they are released in order.
 
-use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
@@ -27,6 +26,8 @@ use raft::{Ready, StateRole};
 
 use super::group::Group;
 use super::membership;
+use super::persisting::assert_acknowledges_up_to;
+use super::positions::Positions;
 use super::proposals;
 use super::snapshots::is_snapshot;
 use super::wire;
@@ -134,66 +135,6 @@ impl Output {
     }
 }
 
-/// `Ready`s that wait for the disk.
-#[derive(Default)]
-pub(super) struct Persisting {
-    waiting: VecDeque<Waiting>,
-    /// The durable term. A reply that depends on nothing but that term need not wait.
-    durable_term: Term,
-    /// The last hard state written, and its batch.
-    written: Option<(HardState, WalSequence)>,
-    /// All batches up to this one are durable.
-    durable: WalSequence,
-    /// Once this batch is durable, a restart does not forget that the membership change at this
-    /// index is committed.
-    remembering: Option<(WalSequence, LogIndex)>,
-    /// A restart does not forget that membership changes up to here are committed.
-    remembered: LogIndex,
-}
-
-struct Waiting {
-    sequence: WalSequence,
-    ready_number: u64,
-    term: Term,
-    messages: Vec<Message>,
-}
-
-impl Persisting {
-    /// The initial state after a start.
-    pub(super) fn new(durable_term: Term, commit: LogIndex) -> Persisting {
-        Persisting {
-            waiting: VecDeque::new(),
-            durable_term,
-            written: None,
-            durable: WalSequence(0),
-            remembering: None,
-            remembered: commit,
-        }
-    }
-
-    /// A durable snapshot contains everything up to `index`.
-    pub(super) fn remember(&mut self, index: LogIndex) {
-        self.remembered = self.remembered.max(index);
-    }
-
-    fn sequence_durable(&mut self, sequence: WalSequence) {
-        self.durable = sequence;
-        if let Some((_, index)) = self.remembering.take_if(|(batch, _)| *batch <= sequence) {
-            self.remember(index);
-        }
-    }
-
-    /// Whether nothing waits.
-    pub(super) fn is_idle(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
-    /// Whether a message that depends on this term alone may be sent.
-    pub(super) fn is_durable(&self, term: Term) -> bool {
-        term == self.durable_term
-    }
-}
-
 impl Group {
     /// Runs the engine until it has nothing more to do.
     pub fn drive(&mut self, out: &mut Output) {
@@ -217,13 +158,24 @@ impl Group {
     /// Handles durability of all batches up to `sequence`.
     pub fn durable(&mut self, sequence: WalSequence, out: &mut Output) {
         self.persisting.sequence_durable(sequence);
-        while self.persisting.waiting.front().is_some_and(|waiting| waiting.sequence <= sequence) {
-            let waiting = self.persisting.waiting.pop_front().expect("invariant: there is a front");
-            self.persisting.durable_term = waiting.term;
+        while let Some(waiting) = self.persisting.next_durable() {
             self.raft.on_persist_ready(waiting.ready_number);
             self.install_snapshot(waiting.ready_number, out);
             self.send(waiting.messages, out);
         }
+        self.advance_positions();
+    }
+
+    /// Asserts that no position moved back, and that their order is right.
+    fn advance_positions(&mut self) {
+        let (raft, log) = (&self.raft.raft, &self.raft.raft.raft_log);
+        self.positions.advance(Positions {
+            term: Term(raft.term),
+            applied_and_durable: LogIndex(log.applied),
+            applied: self.applied,
+            committed: LogIndex(log.committed),
+            last: LogIndex(log.last_index()),
+        });
     }
 
     fn process(&mut self, mut ready: Ready, out: &mut Output) {
@@ -255,6 +207,7 @@ impl Group {
         // allow the next membership change, or an election, too early.
         let durable = self.raft.raft.raft_log.persisted;
         self.raft.advance_apply_to(self.applied.0.min(durable));
+        self.advance_positions();
     }
 
     /// Applies entries that are committed but not durable here, up to the first membership change.
@@ -289,7 +242,8 @@ impl Group {
             self.restart_log(ready.snapshot().get_metadata().index, ready_number, out);
         }
         let entries = ready.take_entries();
-        if !entries.is_empty() {
+        if let Some(first) = entries.first() {
+            assert!(first.index > self.applied.0, "invariant: an applied entry is never replaced");
             self.raft.mut_store().append(&entries);
             out.records.push(WalRecord::Entries {
                 shard: self.shard,
@@ -300,11 +254,15 @@ impl Group {
             self.persist_hard_state(out);
         }
         let term = Term(self.raft.raft.term);
+        assert_eq!(self.persisting.last_state().term, term, "invariant: a new term goes to the disk at once");
         self.raft.advance_append_async(ready);
+        let last = self.raft.store().last();
+        assert_eq!(last, self.raft.raft.raft_log.last_index(), "invariant: the log store is complete");
+        assert_acknowledges_up_to(&messages, LogIndex(last), term);
 
-        let sequence = match self.persisting.waiting.back() {
+        let sequence = match self.persisting.last_sequence() {
             _ if must_sync => out.sequence,
-            Some(last) => last.sequence,
+            Some(last) => last,
             None => {
                 self.raft.on_persist_ready(ready_number);
                 self.send(messages, out);
@@ -316,13 +274,13 @@ impl Group {
             self.send(now, out);
             messages = later;
         }
-        self.persisting.waiting.push_back(Waiting { sequence, ready_number, term, messages });
+        self.persisting.push(sequence, ready_number, messages);
     }
 
     /// Membership changes up to here are known to be committed, and a restart preserves this
     /// knowledge.
     pub fn remembered(&self) -> LogIndex {
-        self.persisting.remembered
+        self.persisting.remembered()
     }
 
     /// Persists that a membership change is committed. Without that, a replica could restart with
@@ -332,9 +290,7 @@ impl Group {
             return self.persisting.remember(index);
         }
         self.persist_hard_state(out);
-        let Some((_, batch)) = self.persisting.written else { return };
-        self.persisting.remembering = Some((batch, index));
-        self.persisting.sequence_durable(self.persisting.durable);
+        self.persisting.remember_when_durable(index);
     }
 
     /// Writes the hard state if it has changed. A new commit index alone is not written, because a
@@ -349,8 +305,7 @@ impl Group {
                 .then_some(ReplicaId(hard.vote)),
             commit: LogIndex(hard.commit),
         };
-        if self.persisting.written.is_none_or(|(written, _)| written != state) {
-            self.persisting.written = Some((state, out.sequence));
+        if self.persisting.write(state, out.sequence) {
             out.records.push(WalRecord::HardState { shard: self.shard, state });
         }
     }
@@ -361,6 +316,7 @@ impl Group {
         for entry in entries {
             assert_eq!(entry.index, self.applied.0 + 1, "invariant: entries are applied in order, once");
             let (index, term) = (LogIndex(entry.index), Term(entry.term));
+            assert!(term >= self.applied_term, "invariant: the terms of applied entries never decrease");
             let waiters = self.proposals.applied(term, index, &mut dead);
             // The leader decoded every command before it proposed it, and the checksums were
             // correct since. If decoding failed and the replica continued, replicas would diverge.
@@ -430,6 +386,9 @@ impl Group {
         let Some(node) = self.node_of(ReplicaId(message.to)) else { return };
         if !wire::is_sent(message) {
             return;
+        }
+        if !self.faults.has(Fault::LedBeforeDurable) && !self.faults.has(Fault::VoteNotPersisted) {
+            self.persisting.assert_durable(message);
         }
         let Some(frame) = out.frame(node) else { return };
         codec::put_varint(frame, self.shard.0);

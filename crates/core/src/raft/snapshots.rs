@@ -308,10 +308,19 @@ impl Group {
             let up_to = if spares { newest.min(self.needed_by_followers()) } else { newest };
             if up_to > self.snapshots.cut_to {
                 self.snapshots.cut_to = up_to;
-                out.released.push((self.shard, up_to));
+                self.release(up_to, out);
             }
         }
         self.cut_log(limits::LOG_CUT_ENTRIES_PER_TICK_MAX);
+    }
+
+    /// Allows the write-ahead log to drop the entries up to `up_to`.
+    fn release(&self, up_to: LogIndex, out: &mut Output) {
+        assert!(
+            up_to <= self.snapshots.newest_index() && up_to <= self.applied_and_durable(),
+            "invariant: only entries in a durable snapshot are released"
+        );
+        out.released.push((self.shard, up_to));
     }
 
     /// Cuts the log in memory by a bounded step.
@@ -439,6 +448,7 @@ impl Group {
         let installing =
             self.snapshots.installing.as_mut().expect("invariant: the engine only has loaded snapshots");
         assert_eq!(installing.id.index.0, index, "invariant: one snapshot is installed at a time");
+        assert!(installing.id.index > self.applied, "invariant: a snapshot never replaces newer state");
         installing.ready_number = Some(ready_number);
         let SnapshotId { shard, index, term } = installing.id;
         self.raft.mut_store().restart(installing.id);
@@ -471,7 +481,7 @@ impl Group {
         self.snapshots.finished = self.now;
         self.raft.mut_store().offer_snapshot(installing.id, membership::conf_state(&self.membership));
         self.raft.advance_apply_to(self.applied.0);
-        out.released.push((self.shard, self.applied));
+        self.release(self.applied, out);
     }
 }
 

@@ -116,14 +116,16 @@ pub(crate) fn skip(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<(), Decod
     decode(decoder, owner).map(drop)
 }
 
-/// Checks that entries are consecutive, because the engine does not check it.
+/// Checks that indexes of entries rise by one and terms never decrease, because the engine checks
+/// neither and the log asserts both.
 fn check_consecutive(message: &Message, entries: &[Entry]) -> Result<(), DecodeError> {
-    let mut previous = message.index;
+    let (mut previous, mut previous_term) = (message.index, message.log_term);
     for entry in entries {
-        if previous.checked_add(1) != Some(entry.index) || entry.term > message.term {
+        let terms = previous_term..=message.term;
+        if previous.checked_add(1) != Some(entry.index) || !terms.contains(&entry.term) {
             return Err(DecodeError::Invalid("entry order"));
         }
-        previous = entry.index;
+        (previous, previous_term) = (entry.index, entry.term);
     }
     Ok(())
 }
@@ -201,12 +203,20 @@ mod tests {
             let bytes = Bytes::copy_from_slice(&out[..cut]);
             assert!(decode(&mut Decoder::new(&bytes), &bytes).is_err(), "cut at {cut}");
         }
-        let mut message = append();
-        message.index = 40;
-        out.clear();
-        encode(&message, &mut out);
-        let bytes = Bytes::from(out);
-        let decoded = decode(&mut Decoder::new(&bytes), &bytes);
-        assert_eq!(decoded, Err(DecodeError::Invalid("entry order")));
+        let changes: [fn(&mut Message); 4] = [
+            |message| message.index = 40,
+            |message| message.term = 6,
+            |message| message.log_term = 8,
+            |message| message.mut_entries()[1].term = 6,
+        ];
+        for change in changes {
+            let mut message = append();
+            change(&mut message);
+            out.clear();
+            encode(&message, &mut out);
+            let bytes = Bytes::copy_from_slice(&out);
+            let decoded = decode(&mut Decoder::new(&bytes), &bytes);
+            assert_eq!(decoded, Err(DecodeError::Invalid("entry order")), "{message:?}");
+        }
     }
 }

@@ -16,6 +16,28 @@
 //! Owns the format and the order of writes, syncs and renames, and performs them through [`Disk`]
 //! only. `docs/storage-format.md` documents every byte. Deliberately not here: compression,
 //! encryption, and snapshots, which allow [`Writer::release`] to be called.
+//!
+//! Invariants of the log. The writer asserts them before it writes, in release builds too. Recovery
+//! checks them when it reads, and reports an error, because a disk can hold anything.
+//! - Indexes of entries begin at 1 and rise by one: asserted when a record is encoded (`record`).
+//!   A record with another range, or a gap between records, is [`WalRecoveryError::Record`] or
+//!   [`WalRecoveryError::Gap`].
+//! - Segments are numbered without gaps: asserted when one is made ready, when it is taken
+//!   (`pool`) and when it begins (`retention`). A gap on disk is [`WalRecoveryError::Missing`].
+//! - Only written frames count as durable: asserted before each frame (`writer`). A frame that says
+//!   that it was durable before it was written is [`WalRecoveryError::Record`].
+//! - A segment is durable before the first frame of the next one is written: asserted before each
+//!   frame (`writer`). If the next one was written to, damage in an earlier one is
+//!   [`WalRecoveryError::Hole`].
+//! - A frame and the end mark after it fit their segment: asserted before each frame (`writer`). A
+//!   header with a longer frame is damaged.
+//! - A refused frame is voided before another takes its place: asserted before each frame
+//!   (`writer`).
+//! - A segment is released only when no shard needs an entry in it, the last one never, and what it
+//!   says of terms and votes is durable elsewhere: asserted before it is released (`writer`,
+//!   `retention`).
+//! - The log continues in the last segment that recovery kept: asserted when writing begins
+//!   (`writer`).
 
 mod pool;
 mod reader;

@@ -225,6 +225,10 @@ impl<F: DiskFile> Pool<F> {
     /// a segment.
     fn finish<D: Disk<File = F>>(&mut self, disk: &D) -> Result<(), DiskError> {
         let Some((name, segment)) = &mut self.preparing else { return Ok(()) };
+        assert!(
+            self.ready.back().is_none_or(|last| last.header.number + 1 == segment.header.number),
+            "invariant: segments are made ready in order"
+        );
         let mut page = vec![0; DATA_START as usize + FRAME_HEADER_BYTES];
         segment.header.encode(&mut page);
         segment.file.write_at(0, &page)?;
@@ -255,5 +259,36 @@ impl<F: DiskFile> Pool<F> {
             }
         };
         Ok((name, Active { file, header, offset: DATA_START, filled }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::memory_disk::MemoryDisk;
+    use crate::storage::wal::tests::options;
+
+    #[test]
+    #[should_panic(expected = "invariant: the segment after the current one is prepared")]
+    fn another_segment_than_the_next_one_is_not_taken() {
+        let disk = MemoryDisk::new(1);
+        let mut pool = Pool::new(options(1));
+        pool.reserve(&disk, 1, 1).unwrap();
+        pool.take(2);
+    }
+
+    #[test]
+    #[should_panic(expected = "invariant: a segment is reserved before it is used")]
+    fn a_segment_that_is_not_reserved_is_not_taken() {
+        Pool::<<MemoryDisk as Disk>::File>::new(options(1)).take(1);
+    }
+
+    #[test]
+    #[should_panic(expected = "invariant: segments are made ready in order")]
+    fn a_segment_is_not_made_ready_before_an_earlier_one() {
+        let disk = MemoryDisk::new(1);
+        let mut pool = Pool::new(options(1));
+        pool.reserve(&disk, 2, 1).unwrap();
+        pool.reserve(&disk, 3, 2).unwrap();
     }
 }

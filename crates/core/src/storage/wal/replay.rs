@@ -138,6 +138,9 @@ impl Replay {
         frame: &FrameHeader,
         payload: &[u8],
     ) -> Result<(), WalRecoveryError> {
+        if frame.durable >= frame.ordinal {
+            return Err(record_error(place, DecodeError::Invalid("durable frames")));
+        }
         while self.unproven.front().is_some_and(|&(ordinal, _)| ordinal <= frame.durable) {
             self.unproven.pop_front();
         }

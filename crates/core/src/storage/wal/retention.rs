@@ -162,6 +162,11 @@ impl Retention {
         self.kept.front().expect("invariant: a log has a segment").header.number
     }
 
+    /// Number of the segment that is being written.
+    pub fn last_kept(&self) -> u64 {
+        self.kept.back().expect("invariant: a log has a segment").header.number
+    }
+
     /// Ends the log in segment `number`, dropping later segments.
     pub fn end_at(&mut self, number: u64) {
         self.kept.retain(|kept| kept.header.number <= number);
@@ -174,6 +179,72 @@ impl Retention {
 
     /// Removes the first segment from the list, because it no longer belongs to the log.
     pub fn forget_first(&mut self) {
-        self.kept.pop_front();
+        assert!(self.kept.len() > 1, "invariant: the segment being written is never released");
+        let forgotten = self.kept.pop_front();
+        assert!(
+            forgotten.is_none_or(|first| self.holder(&first).is_none()),
+            "invariant: a segment with needed entries is never released"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::LogEntry;
+    use crate::types::Term;
+    use alloc::vec;
+    use bytes::Bytes;
+
+    const SHARD: ShardId = ShardId(1);
+
+    fn header(number: u64) -> SegmentHeader {
+        SegmentHeader { number, segment_bytes: 1 << 20, salt: 0 }
+    }
+
+    fn note_entry(retention: &mut Retention, index: u64, segment: u64) {
+        let entry = LogEntry { index: LogIndex(index), term: Term(1), data: Bytes::new() };
+        retention.note(&WalRecord::Entries { shard: SHARD, entries: vec![entry] }, segment);
+    }
+
+    /// Two segments with an entry each.
+    fn retention() -> Retention {
+        let mut retention = Retention::default();
+        for number in [1, 2] {
+            retention.begin_segment(header(number));
+            note_entry(&mut retention, number, number);
+        }
+        retention
+    }
+
+    #[test]
+    fn a_segment_goes_when_its_entries_are_released() {
+        let mut retention = retention();
+        assert_eq!((retention.first_needed(), retention.first_kept(), retention.last_kept()), (1, 1, 2));
+        retention.release(SHARD, LogIndex(1));
+        assert_eq!(retention.first_needed(), 2);
+        retention.forget_first();
+        assert_eq!(retention.first_kept(), 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "invariant: segments are numbered without gaps")]
+    fn a_segment_number_is_not_left_out() {
+        retention().begin_segment(header(4));
+    }
+
+    #[test]
+    #[should_panic(expected = "invariant: a segment with needed entries is never released")]
+    fn a_segment_with_needed_entries_stays() {
+        retention().forget_first();
+    }
+
+    #[test]
+    #[should_panic(expected = "invariant: the segment being written is never released")]
+    fn the_last_segment_stays() {
+        let mut retention = retention();
+        retention.release(SHARD, LogIndex(2));
+        retention.forget_first();
+        retention.forget_first();
     }
 }

@@ -79,6 +79,7 @@ impl<D: Disk> Writer<D> {
                 first
             }
         };
+        assert_eq!(retention.last_kept(), current.header.number, "invariant: a log ends in its last segment");
         Ok(Writer {
             disk,
             frame_bytes_max: options.frame_bytes_max,
@@ -324,6 +325,12 @@ impl<D: Disk> Writer<D> {
         let payload_start = start + FRAME_HEADER_BYTES;
         let padded_end = payload_start + pad(payload_bytes);
         let segment = self.current.header;
+        assert!(!self.has_remains, "invariant: a refused frame is voided before another takes its place");
+        assert!(self.durable <= self.ordinal, "invariant: only written frames are durable");
+        assert!(
+            self.durable == self.ordinal || self.current.offset > DATA_START,
+            "invariant: a segment is durable before the next one begins"
+        );
         let frame = FrameHeader {
             payload_bytes: u32::try_from(payload_bytes).expect("invariant: a frame is at most 16 MiB"),
             ordinal: self.ordinal + 1,
@@ -332,6 +339,10 @@ impl<D: Disk> Writer<D> {
             last,
             payload_crc: segment.payload_crc(&self.buffer[payload_start..padded_end]),
         };
+        assert!(
+            self.current.offset + frame.frame_bytes() + FRAME_HEADER_BYTES as u64 <= segment.segment_bytes,
+            "invariant: a segment has space for a frame and the end mark after it"
+        );
         segment.encode_frame(self.current.offset, &frame, &mut self.buffer[start..payload_start]);
         let write_end = if last { padded_end + FRAME_HEADER_BYTES } else { padded_end };
         self.current.file.write_at(self.current.offset, &self.buffer[start..write_end])?;
@@ -379,6 +390,7 @@ impl<D: Disk> Writer<D> {
         let states = self.retention.states_before(first_needed);
         self.append_group(states.iter())?;
         self.sync_current()?;
+        assert_eq!(self.durable, self.ordinal, "invariant: states are durable before their segment goes");
         while let Some(header) = self.retention.first_before(first_needed) {
             self.pool.recycle(&self.disk, header)?;
             self.retention.forget_first();

@@ -249,3 +249,16 @@ fn intact_frames_with_wrong_records_name_their_place() {
     let record = WalRecoveryError::Record { file: segment::segment_name(1), offset: place, source };
     assert_eq!(open(disk, options(1)).err(), Some(record));
 }
+
+#[test]
+fn a_frame_that_was_durable_before_it_was_written_is_refused() {
+    let (disk, _) = small_log();
+    let Spot { file, offset, mut frame } = spots(&disk).pop().unwrap();
+    frame.durable = frame.ordinal;
+    tamper(&disk, &file, |bytes| {
+        let segment = SegmentHeader::decode(bytes).unwrap();
+        segment.encode_frame(offset, &frame, &mut bytes[offset as usize..]);
+    });
+    let source = DecodeError::Invalid("durable frames");
+    assert_eq!(open(disk, options(1)).err(), Some(WalRecoveryError::Record { file, offset, source }));
+}
