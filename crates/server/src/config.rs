@@ -10,6 +10,7 @@
 //! flags replace those of the file. Invariants: each default is defined once, here; nothing is
 //! validated again after [`Settings::new`].
 
+mod address;
 mod allowed_hosts;
 mod error;
 mod founders;
@@ -17,14 +18,13 @@ mod join;
 #[cfg(test)]
 mod tests;
 
+pub use address::{Address, HOST_BYTES_MAX};
 pub use allowed_hosts::ALLOWED_HOSTS_MAX;
 pub use error::ConfigError;
 pub use founders::{FOUNDERS_MAX, cluster_id};
 pub use join::JOIN_ADDRESSES_MAX;
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -112,8 +112,6 @@ pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
 pub const TAGS_MAX: usize = 64;
 /// Longest tag, `K=V`, in bytes.
 pub const TAG_BYTES_MAX: usize = 256;
-/// Longest host in an address, in bytes, as in DNS.
-pub const HOST_BYTES_MAX: usize = 253;
 
 /// Settings from one source: a file, or flags and environment. Only types are checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -208,96 +206,6 @@ impl RawSettings {
     }
 }
 
-/// A listen address, `HOST:PORT`, as it was written. The host may be a name or, in brackets, an
-/// IPv6 address; with port 0 the system chooses one. Two addresses are equal if their texts are.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Address {
-    text: String,
-}
-
-impl Address {
-    /// Checks the form of an address; `setting` names it in the error.
-    ///
-    /// # Errors
-    /// [`ConfigError::Address`].
-    pub fn parse(setting: &'static str, text: &str) -> Result<Address, ConfigError> {
-        let text = text.trim();
-        let invalid = || ConfigError::Address { setting, text: text.to_owned() };
-        let (host, port) = text.rsplit_once(':').ok_or_else(invalid)?;
-        let is_bracketed = host.starts_with('[') && host.ends_with(']');
-        let host_is_valid = if is_bracketed {
-            matches!(host[1..host.len() - 1].parse(), Ok(IpAddr::V6(_)))
-        } else {
-            !host.is_empty()
-                && host.len() <= HOST_BYTES_MAX
-                && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
-        };
-        // `u16::from_str` alone would accept "+8001".
-        let port_is_valid = port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
-        if host_is_valid && port_is_valid { Ok(Address { text: text.to_owned() }) } else { Err(invalid()) }
-    }
-
-    /// As it was written, without surrounding spaces.
-    pub fn as_str(&self) -> &str {
-        &self.text
-    }
-
-    fn parts(&self) -> (&str, &str) {
-        self.text.rsplit_once(':').expect("invariant: an address was parsed as HOST:PORT")
-    }
-
-    /// The host without its port.
-    pub fn host(&self) -> &str {
-        self.parts().0
-    }
-
-    /// Whether the system chooses the port.
-    pub fn has_any_port(&self) -> bool {
-        self.parts().1.bytes().all(|byte| byte == b'0')
-    }
-
-    /// Whether other machines can connect to it as written: it has a port, and its host is neither
-    /// `0.0.0.0` nor `[::]`.
-    pub fn is_reachable(&self) -> bool {
-        let ip = self.parts().0.trim_matches(['[', ']']).parse::<IpAddr>();
-        !self.has_any_port() && !ip.is_ok_and(|ip| ip.is_unspecified())
-    }
-
-    /// The same host with another port.
-    fn with_port(&self, port: u16) -> Address {
-        Address { text: format!("{}:{port}", self.parts().0) }
-    }
-
-    /// The address to announce to others. An unspecified host is replaced by the host of
-    /// `reachable`.
-    pub fn advertised(&self, reachable: &Address) -> Address {
-        let (host, port) = self.parts();
-        let is_unspecified =
-            host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified());
-        if is_unspecified {
-            Address { text: format!("{}:{port}", reachable.parts().0) }
-        } else {
-            self.clone()
-        }
-    }
-
-    /// Whether only this machine can reach it. Names other than `localhost` count as reachable from
-    /// other machines, because what they resolve to may change.
-    pub fn is_loopback(&self) -> bool {
-        let host = self.parts().0;
-        match host.trim_matches(['[', ']']).parse::<IpAddr>() {
-            Ok(ip) => ip.to_canonical().is_loopback(),
-            Err(_) => host.eq_ignore_ascii_case("localhost"),
-        }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
@@ -389,17 +297,7 @@ impl Settings {
     /// # Errors
     /// As [`Settings::load`].
     pub fn new(raw: RawSettings) -> Result<Settings, ConfigError> {
-        let address = |setting, given: Option<String>, default: &str| {
-            Address::parse(setting, given.as_deref().unwrap_or(default))
-        };
-        let http = address("http", raw.http, DEFAULT_HTTP)?;
-        let resp = address("resp", raw.resp, DEFAULT_RESP)?;
-        let peer = address("peer", raw.peer, DEFAULT_PEER)?;
-        let resp_cluster = parse_resp_cluster(raw.resp_cluster.as_deref(), &resp)?;
-        let always = [("http", &http), ("resp", &resp), ("peer", &peer)].into_iter();
-        let cluster = resp_cluster.iter().map(|address| ("resp_cluster", address));
-        check_distinct(&always.chain(cluster).collect::<Vec<_>>())?;
-
+        let ListenAddresses { http, resp, resp_cluster, peer } = ListenAddresses::parse(&raw)?;
         let given_name = raw.cluster_name.map(|name| name.trim().to_owned());
         let cluster_name = given_name.as_deref().unwrap_or(DEFAULT_CLUSTER_NAME);
         check_cluster_name(cluster_name)?;
@@ -474,7 +372,7 @@ impl Settings {
 
     /// Peer addresses of all founders, sorted by their bytes, 1 to [`FOUNDERS_MAX`].
     pub fn founders(&self) -> Vec<String> {
-        self.founders.iter().map(|address| address.text.clone()).collect()
+        self.founders.iter().map(Address::to_string).collect()
     }
 
     /// This node's number among the founders: its position in [`Settings::founders`], from 1.
@@ -516,7 +414,7 @@ impl Settings {
     /// Peer addresses of the members that a new node asks for admission, without this node's own.
     /// Empty for a node that founds its cluster.
     pub fn join(&self) -> Vec<String> {
-        self.join.iter().map(|address| address.text.clone()).collect()
+        self.join.iter().map(Address::to_string).collect()
     }
 
     /// The cluster's name, if it was given. A joining node without one accepts the cluster's name.
@@ -555,6 +453,31 @@ impl Settings {
     }
 }
 
+/// The addresses that a node listens on, all different.
+struct ListenAddresses {
+    http: Address,
+    resp: Address,
+    /// `None` if disabled.
+    resp_cluster: Option<Address>,
+    peer: Address,
+}
+
+impl ListenAddresses {
+    fn parse(raw: &RawSettings) -> Result<ListenAddresses, ConfigError> {
+        let address = |setting, given: &Option<String>, default: &str| {
+            Address::parse(setting, given.as_deref().unwrap_or(default))
+        };
+        let http = address("http", &raw.http, DEFAULT_HTTP)?;
+        let resp = address("resp", &raw.resp, DEFAULT_RESP)?;
+        let peer = address("peer", &raw.peer, DEFAULT_PEER)?;
+        let resp_cluster = parse_resp_cluster(raw.resp_cluster.as_deref(), &resp)?;
+        let always = [("http", &http), ("resp", &resp), ("peer", &peer)].into_iter();
+        let cluster = resp_cluster.iter().map(|address| ("resp_cluster", address));
+        check_distinct(&always.chain(cluster).collect::<Vec<_>>())?;
+        Ok(ListenAddresses { http, resp, resp_cluster, peer })
+    }
+}
+
 fn in_range(
     setting: &'static str,
     given: u64,
@@ -575,7 +498,7 @@ fn check_distinct(addresses: &[(&'static str, &Address)]) -> Result<(), ConfigEr
                 return Err(ConfigError::SameAddress {
                     one: other,
                     other: one,
-                    address: address.text.clone(),
+                    address: address.to_string(),
                 });
             }
         }
@@ -590,9 +513,8 @@ fn parse_resp_cluster(given: Option<&str>, resp: &Address) -> Result<Option<Addr
         Some(text) => Address::parse("resp_cluster", text).map(Some),
         None if resp.has_any_port() => Ok(Some(resp.clone())),
         None => {
-            let port: u16 = resp.parts().1.parse().expect("invariant: an address was parsed as HOST:PORT");
-            let port = port.checked_add(RESP_CLUSTER_PORT_OFFSET);
-            let port = port.ok_or_else(|| ConfigError::NoRespClusterPort { resp: resp.text.clone() })?;
+            let port = resp.port().checked_add(RESP_CLUSTER_PORT_OFFSET);
+            let port = port.ok_or_else(|| ConfigError::NoRespClusterPort { resp: resp.to_string() })?;
             Ok(Some(resp.with_port(port)))
         }
     }
