@@ -1,10 +1,10 @@
 //! The settings of a node: raw values from flags, environment and file, validated once into
 //! [`Settings`].
 //!
-//! Owns names, defaults, precedence and validation. It does not own the command line: the binary
-//! passes flags and environment as [`RawSettings`]. It does not own what the data directory stores
-//! either: once a node has founded or joined its cluster, `identity` compares `peers`, `join`,
-//! `cluster_name` and `shards` with the stored values.
+//! Owns defaults, precedence and validation; `raw` owns names and help texts. It does not parse the
+//! command line: the binary does that, and passes flags and environment as [`RawSettings`]. It does
+//! not own what the data directory stores either: once a node has founded or joined its cluster,
+//! `identity` compares `peers`, `join`, `cluster_name` and `shards` with the stored values.
 //!
 //! Precedence: flag, environment, file, default. A setting is replaced as a whole: tags given by
 //! flags replace those of the file. Invariants: each default is defined once, here; nothing is
@@ -15,6 +15,7 @@ mod allowed_hosts;
 mod error;
 mod founders;
 mod join;
+mod raw;
 #[cfg(test)]
 mod tests;
 
@@ -23,12 +24,12 @@ pub use allowed_hosts::ALLOWED_HOSTS_MAX;
 pub use error::ConfigError;
 pub use founders::{FOUNDERS_MAX, cluster_id};
 pub use join::JOIN_ADDRESSES_MAX;
+pub use raw::RawSettings;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
 use tidelock_core::event::Timing;
 use tidelock_core::limits::SHARDS_MAX;
 use tidelock_core::types::NodeId;
@@ -42,8 +43,6 @@ pub const DEFAULT_DATA_DIR: &str = "./tidelock-data";
 pub const DEFAULT_HTTP: &str = "127.0.0.1:8001";
 /// Default of `resp`. Loopback, as for `http`.
 pub const DEFAULT_RESP: &str = "127.0.0.1:7001";
-/// Default of `resp_cluster`, as help texts show it.
-pub const DEFAULT_RESP_CLUSTER: &str = "--resp, its port + 100";
 /// The default port of `resp_cluster` is the port of `resp` plus this.
 pub const RESP_CLUSTER_PORT_OFFSET: u16 = 100;
 /// The value of `resp_cluster` that disables that listener.
@@ -66,11 +65,6 @@ pub const DEFAULT_DEAD_AFTER_S: u64 = 300;
 /// Default of `slow_request_ms`: on a healthy cluster, a request that takes longer indicates a
 /// fault.
 pub const DEFAULT_SLOW_REQUEST_MS: u64 = 1_000;
-/// Default of `workers`, as help texts show it: it depends on the machine, see
-/// [`workers_of_cores`].
-pub const DEFAULT_WORKERS: &str = "by the cores";
-/// Default of `memory_limit`, as help texts show it: see [`memory::default_limit`].
-pub const DEFAULT_MEMORY_LIMIT: &str = "a quarter of the memory";
 /// Default of `log_format`: lines for people.
 pub const DEFAULT_LOG_FORMAT: &str = "text";
 /// Default of `log_filter`: one level for all targets.
@@ -112,99 +106,6 @@ pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
 pub const TAGS_MAX: usize = 64;
 /// Longest tag, `K=V`, in bytes.
 pub const TAG_BYTES_MAX: usize = 256;
-
-/// Settings from one source: a file, or flags and environment. Only types are checked.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RawSettings {
-    /// Directory of everything that the node keeps.
-    pub data_dir: Option<PathBuf>,
-    /// `HOST:PORT` to listen on for HTTP clients.
-    pub http: Option<String>,
-    /// `HOST:PORT` to listen on for Redis clients.
-    pub resp: Option<String>,
-    /// `HOST:PORT` for clients of Redis Cluster, or `off`.
-    pub resp_cluster: Option<String>,
-    /// `HOST:PORT` to listen on for the other nodes, spelt as they write it.
-    pub peer: Option<String>,
-    /// Peer addresses of all founders including this node, the same list on each. An element may be
-    /// a comma-separated list. Absent: a cluster of one.
-    pub peers: Option<Vec<String>>,
-    /// Peer addresses of members of an existing cluster, which a new node asks for admission. An
-    /// element may be a comma-separated list. Excludes `peers`.
-    pub join: Option<Vec<String>>,
-    /// Host names, besides its own addresses, under which HTTP clients reach this node. An element
-    /// may be a comma-separated list.
-    pub allowed_hosts: Option<Vec<String>>,
-    /// Distinguishes clusters with the same founders.
-    pub cluster_name: Option<String>,
-    /// The id of the cluster that this node leaves to continue as a cluster of one.
-    pub force_new_cluster: Option<String>,
-    /// Data shards that a new cluster is founded with.
-    pub shards: Option<u64>,
-    /// `K=V`; `K` contains no `=`.
-    pub tags: Option<Vec<String>>,
-    /// Whether a write is acknowledged only when it is on disk.
-    pub sync: Option<bool>,
-    /// How long a follower waits for its leader before it starts an election, in milliseconds.
-    pub election_timeout_ms: Option<u64>,
-    /// How long a request may wait, in milliseconds.
-    pub request_timeout_ms: Option<u64>,
-    /// How long a host may be silent before its replicas are placed on other hosts, in seconds.
-    pub dead_after_s: Option<u64>,
-    /// Requests that take longer are logged as slow, in milliseconds.
-    pub slow_request_ms: Option<u64>,
-    /// Number of threads that serve clients, 1 to [`WORKERS_MAX`].
-    pub workers: Option<u64>,
-    /// Limit of the memory held for clients, such as `512MiB`.
-    pub memory_limit: Option<String>,
-    /// `text` or `json`: the format of log lines.
-    pub log_format: Option<String>,
-    /// A level, or a list of `target=level`, for log lines.
-    pub log_filter: Option<String>,
-}
-
-impl RawSettings {
-    /// Reads a TOML file. Unknown keys are errors: a misspelt setting must not silently become the
-    /// default.
-    ///
-    /// # Errors
-    /// [`ConfigError::Read`] and [`ConfigError::Parse`], with the path and the position.
-    pub fn read(path: &Path) -> Result<RawSettings, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        toml::from_str(&text)
-            .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: source.into() })
-    }
-
-    /// These settings, with absent ones taken from `fallback`.
-    #[must_use]
-    pub fn or(self, fallback: RawSettings) -> RawSettings {
-        RawSettings {
-            data_dir: self.data_dir.or(fallback.data_dir),
-            http: self.http.or(fallback.http),
-            resp: self.resp.or(fallback.resp),
-            resp_cluster: self.resp_cluster.or(fallback.resp_cluster),
-            peer: self.peer.or(fallback.peer),
-            peers: self.peers.or(fallback.peers),
-            join: self.join.or(fallback.join),
-            allowed_hosts: self.allowed_hosts.or(fallback.allowed_hosts),
-            cluster_name: self.cluster_name.or(fallback.cluster_name),
-            force_new_cluster: self.force_new_cluster.or(fallback.force_new_cluster),
-            shards: self.shards.or(fallback.shards),
-            tags: self.tags.or(fallback.tags),
-            sync: self.sync.or(fallback.sync),
-            election_timeout_ms: self.election_timeout_ms.or(fallback.election_timeout_ms),
-            request_timeout_ms: self.request_timeout_ms.or(fallback.request_timeout_ms),
-            dead_after_s: self.dead_after_s.or(fallback.dead_after_s),
-            slow_request_ms: self.slow_request_ms.or(fallback.slow_request_ms),
-            workers: self.workers.or(fallback.workers),
-            memory_limit: self.memory_limit.or(fallback.memory_limit),
-            log_format: self.log_format.or(fallback.log_format),
-            log_filter: self.log_filter.or(fallback.log_filter),
-        }
-    }
-}
 
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -314,24 +215,27 @@ impl Settings {
             None => vec![],
         };
 
-        let election_timeout_ms = in_range(
-            "election_timeout_ms",
-            raw.election_timeout_ms.unwrap_or(DEFAULT_ELECTION_TIMEOUT_MS),
-            ELECTION_TIMEOUT_MS_MIN..=ELECTION_TIMEOUT_MS_MAX,
-        )?;
-        let request_timeout_ms = in_range(
-            "request_timeout_ms",
-            raw.request_timeout_ms.unwrap_or(DEFAULT_REQUEST_TIMEOUT_MS),
-            REQUEST_TIMEOUT_MS_MIN..=REQUEST_TIMEOUT_MS_MAX,
-        )?;
-        let dead_after_s =
-            in_range("dead_after_s", raw.dead_after_s.unwrap_or(DEFAULT_DEAD_AFTER_S), 1..=DEAD_AFTER_S_MAX)?;
-        let slow_request_ms = in_range(
-            "slow_request_ms",
-            raw.slow_request_ms.unwrap_or(DEFAULT_SLOW_REQUEST_MS),
-            1..=SLOW_REQUEST_MS_MAX,
-        )?;
         Ok(Settings {
+            election_timeout: Duration::from_millis(in_range(
+                "election_timeout_ms",
+                raw.election_timeout_ms.unwrap_or(DEFAULT_ELECTION_TIMEOUT_MS),
+                ELECTION_TIMEOUT_MS_MIN..=ELECTION_TIMEOUT_MS_MAX,
+            )?),
+            request_timeout: Duration::from_millis(in_range(
+                "request_timeout_ms",
+                raw.request_timeout_ms.unwrap_or(DEFAULT_REQUEST_TIMEOUT_MS),
+                REQUEST_TIMEOUT_MS_MIN..=REQUEST_TIMEOUT_MS_MAX,
+            )?),
+            dead_after: Duration::from_secs(in_range(
+                "dead_after_s",
+                raw.dead_after_s.unwrap_or(DEFAULT_DEAD_AFTER_S),
+                1..=DEAD_AFTER_S_MAX,
+            )?),
+            slow_request: Duration::from_millis(in_range(
+                "slow_request_ms",
+                raw.slow_request_ms.unwrap_or(DEFAULT_SLOW_REQUEST_MS),
+                1..=SLOW_REQUEST_MS_MAX,
+            )?),
             data_dir: parse_data_dir(raw.data_dir)?,
             allowed_hosts: allowed_hosts::parse(&raw.allowed_hosts.unwrap_or_default())?,
             http,
@@ -341,10 +245,6 @@ impl Settings {
             shards,
             tags: parse_tags(&raw.tags.unwrap_or_default())?,
             sync: raw.sync.unwrap_or(DEFAULT_SYNC),
-            election_timeout: Duration::from_millis(election_timeout_ms),
-            request_timeout: Duration::from_millis(request_timeout_ms),
-            dead_after: Duration::from_secs(dead_after_s),
-            slow_request: Duration::from_millis(slow_request_ms),
             workers: parse_workers(raw.workers)?,
             memory_limit: parse_memory_limit(raw.memory_limit.as_deref())?,
             log_format: parse_log_format(raw.log_format.as_deref().unwrap_or(DEFAULT_LOG_FORMAT))?,
