@@ -1,34 +1,35 @@
 //! The settings of a node: raw values from flags, environment and file, validated once into
 //! [`Settings`].
 //!
-//! Owns names, defaults, precedence and validation. It does not own the command line: the binary
-//! passes flags and environment as [`RawSettings`]. It does not own what the data directory stores
-//! either: once a node has founded or joined its cluster, `identity` compares `peers`, `join`,
-//! `cluster_name` and `shards` with the stored values.
+//! Owns defaults, precedence and validation; `raw` owns names and help texts. It does not parse the
+//! command line: the binary does that, and passes flags and environment as [`RawSettings`]. It does
+//! not own what the data directory stores either: once a node has founded or joined its cluster,
+//! `identity` compares `peers`, `join`, `cluster_name` and `shards` with the stored values.
 //!
 //! Precedence: flag, environment, file, default. A setting is replaced as a whole: tags given by
 //! flags replace those of the file. Invariants: each default is defined once, here; nothing is
 //! validated again after [`Settings::new`].
 
+mod address;
 mod allowed_hosts;
 mod error;
 mod founders;
 mod join;
+mod raw;
 #[cfg(test)]
 mod tests;
 
+pub use address::{Address, HOST_BYTES_MAX};
 pub use allowed_hosts::ALLOWED_HOSTS_MAX;
 pub use error::ConfigError;
 pub use founders::{FOUNDERS_MAX, cluster_id};
 pub use join::JOIN_ADDRESSES_MAX;
+pub use raw::RawSettings;
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
 use tidelock_core::event::Timing;
 use tidelock_core::limits::SHARDS_MAX;
 use tidelock_core::types::NodeId;
@@ -42,8 +43,6 @@ pub const DEFAULT_DATA_DIR: &str = "./tidelock-data";
 pub const DEFAULT_HTTP: &str = "127.0.0.1:8001";
 /// Default of `resp`. Loopback, as for `http`.
 pub const DEFAULT_RESP: &str = "127.0.0.1:7001";
-/// Default of `resp_cluster`, as help texts show it.
-pub const DEFAULT_RESP_CLUSTER: &str = "--resp, its port + 100";
 /// The default port of `resp_cluster` is the port of `resp` plus this.
 pub const RESP_CLUSTER_PORT_OFFSET: u16 = 100;
 /// The value of `resp_cluster` that disables that listener.
@@ -66,11 +65,6 @@ pub const DEFAULT_DEAD_AFTER_S: u64 = 300;
 /// Default of `slow_request_ms`: on a healthy cluster, a request that takes longer indicates a
 /// fault.
 pub const DEFAULT_SLOW_REQUEST_MS: u64 = 1_000;
-/// Default of `workers`, as help texts show it: it depends on the machine, see
-/// [`workers_of_cores`].
-pub const DEFAULT_WORKERS: &str = "by the cores";
-/// Default of `memory_limit`, as help texts show it: see [`memory::default_limit`].
-pub const DEFAULT_MEMORY_LIMIT: &str = "a quarter of the memory";
 /// Default of `log_format`: lines for people.
 pub const DEFAULT_LOG_FORMAT: &str = "text";
 /// Default of `log_filter`: one level for all targets.
@@ -112,191 +106,6 @@ pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
 pub const TAGS_MAX: usize = 64;
 /// Longest tag, `K=V`, in bytes.
 pub const TAG_BYTES_MAX: usize = 256;
-/// Longest host in an address, in bytes, as in DNS.
-pub const HOST_BYTES_MAX: usize = 253;
-
-/// Settings from one source: a file, or flags and environment. Only types are checked.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RawSettings {
-    /// Directory of everything that the node keeps.
-    pub data_dir: Option<PathBuf>,
-    /// `HOST:PORT` to listen on for HTTP clients.
-    pub http: Option<String>,
-    /// `HOST:PORT` to listen on for Redis clients.
-    pub resp: Option<String>,
-    /// `HOST:PORT` for clients of Redis Cluster, or `off`.
-    pub resp_cluster: Option<String>,
-    /// `HOST:PORT` to listen on for the other nodes, spelt as they write it.
-    pub peer: Option<String>,
-    /// Peer addresses of all founders including this node, the same list on each. An element may be
-    /// a comma-separated list. Absent: a cluster of one.
-    pub peers: Option<Vec<String>>,
-    /// Peer addresses of members of an existing cluster, which a new node asks for admission. An
-    /// element may be a comma-separated list. Excludes `peers`.
-    pub join: Option<Vec<String>>,
-    /// Host names, besides its own addresses, under which HTTP clients reach this node. An element
-    /// may be a comma-separated list.
-    pub allowed_hosts: Option<Vec<String>>,
-    /// Distinguishes clusters with the same founders.
-    pub cluster_name: Option<String>,
-    /// The id of the cluster that this node leaves to continue as a cluster of one.
-    pub force_new_cluster: Option<String>,
-    /// Data shards that a new cluster is founded with.
-    pub shards: Option<u64>,
-    /// `K=V`; `K` contains no `=`.
-    pub tags: Option<Vec<String>>,
-    /// Whether a write is acknowledged only when it is on disk.
-    pub sync: Option<bool>,
-    /// How long a follower waits for its leader before it starts an election, in milliseconds.
-    pub election_timeout_ms: Option<u64>,
-    /// How long a request may wait, in milliseconds.
-    pub request_timeout_ms: Option<u64>,
-    /// How long a host may be silent before its replicas are placed on other hosts, in seconds.
-    pub dead_after_s: Option<u64>,
-    /// Requests that take longer are logged as slow, in milliseconds.
-    pub slow_request_ms: Option<u64>,
-    /// Number of threads that serve clients, 1 to [`WORKERS_MAX`].
-    pub workers: Option<u64>,
-    /// Limit of the memory held for clients, such as `512MiB`.
-    pub memory_limit: Option<String>,
-    /// `text` or `json`: the format of log lines.
-    pub log_format: Option<String>,
-    /// A level, or a list of `target=level`, for log lines.
-    pub log_filter: Option<String>,
-}
-
-impl RawSettings {
-    /// Reads a TOML file. Unknown keys are errors: a misspelt setting must not silently become the
-    /// default.
-    ///
-    /// # Errors
-    /// [`ConfigError::Read`] and [`ConfigError::Parse`], with the path and the position.
-    pub fn read(path: &Path) -> Result<RawSettings, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        toml::from_str(&text)
-            .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: source.into() })
-    }
-
-    /// These settings, with absent ones taken from `fallback`.
-    #[must_use]
-    pub fn or(self, fallback: RawSettings) -> RawSettings {
-        RawSettings {
-            data_dir: self.data_dir.or(fallback.data_dir),
-            http: self.http.or(fallback.http),
-            resp: self.resp.or(fallback.resp),
-            resp_cluster: self.resp_cluster.or(fallback.resp_cluster),
-            peer: self.peer.or(fallback.peer),
-            peers: self.peers.or(fallback.peers),
-            join: self.join.or(fallback.join),
-            allowed_hosts: self.allowed_hosts.or(fallback.allowed_hosts),
-            cluster_name: self.cluster_name.or(fallback.cluster_name),
-            force_new_cluster: self.force_new_cluster.or(fallback.force_new_cluster),
-            shards: self.shards.or(fallback.shards),
-            tags: self.tags.or(fallback.tags),
-            sync: self.sync.or(fallback.sync),
-            election_timeout_ms: self.election_timeout_ms.or(fallback.election_timeout_ms),
-            request_timeout_ms: self.request_timeout_ms.or(fallback.request_timeout_ms),
-            dead_after_s: self.dead_after_s.or(fallback.dead_after_s),
-            slow_request_ms: self.slow_request_ms.or(fallback.slow_request_ms),
-            workers: self.workers.or(fallback.workers),
-            memory_limit: self.memory_limit.or(fallback.memory_limit),
-            log_format: self.log_format.or(fallback.log_format),
-            log_filter: self.log_filter.or(fallback.log_filter),
-        }
-    }
-}
-
-/// A listen address, `HOST:PORT`, as it was written. The host may be a name or, in brackets, an
-/// IPv6 address; with port 0 the system chooses one. Two addresses are equal if their texts are.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Address {
-    text: String,
-}
-
-impl Address {
-    /// Checks the form of an address; `setting` names it in the error.
-    ///
-    /// # Errors
-    /// [`ConfigError::Address`].
-    pub fn parse(setting: &'static str, text: &str) -> Result<Address, ConfigError> {
-        let text = text.trim();
-        let invalid = || ConfigError::Address { setting, text: text.to_owned() };
-        let (host, port) = text.rsplit_once(':').ok_or_else(invalid)?;
-        let is_bracketed = host.starts_with('[') && host.ends_with(']');
-        let host_is_valid = if is_bracketed {
-            matches!(host[1..host.len() - 1].parse(), Ok(IpAddr::V6(_)))
-        } else {
-            !host.is_empty()
-                && host.len() <= HOST_BYTES_MAX
-                && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
-        };
-        // `u16::from_str` alone would accept "+8001".
-        let port_is_valid = port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
-        if host_is_valid && port_is_valid { Ok(Address { text: text.to_owned() }) } else { Err(invalid()) }
-    }
-
-    /// As it was written, without surrounding spaces.
-    pub fn as_str(&self) -> &str {
-        &self.text
-    }
-
-    fn parts(&self) -> (&str, &str) {
-        self.text.rsplit_once(':').expect("invariant: an address was parsed as HOST:PORT")
-    }
-
-    /// The host without its port.
-    pub fn host(&self) -> &str {
-        self.parts().0
-    }
-
-    /// Whether the system chooses the port.
-    pub fn has_any_port(&self) -> bool {
-        self.parts().1.bytes().all(|byte| byte == b'0')
-    }
-
-    /// Whether other machines can connect to it as written: it has a port, and its host is neither
-    /// `0.0.0.0` nor `[::]`.
-    pub fn is_reachable(&self) -> bool {
-        let ip = self.parts().0.trim_matches(['[', ']']).parse::<IpAddr>();
-        !self.has_any_port() && !ip.is_ok_and(|ip| ip.is_unspecified())
-    }
-
-    /// The same host with another port.
-    fn with_port(&self, port: u16) -> Address {
-        Address { text: format!("{}:{port}", self.parts().0) }
-    }
-
-    /// The address to announce to others. An unspecified host is replaced by the host of
-    /// `reachable`.
-    pub fn advertised(&self, reachable: &Address) -> Address {
-        let (host, port) = self.parts();
-        let is_unspecified =
-            host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified());
-        if is_unspecified {
-            Address { text: format!("{}:{port}", reachable.parts().0) }
-        } else {
-            self.clone()
-        }
-    }
-
-    /// Whether only this machine can reach it. Names other than `localhost` count as reachable from
-    /// other machines, because what they resolve to may change.
-    pub fn is_loopback(&self) -> bool {
-        let host = self.parts().0;
-        match host.trim_matches(['[', ']']).parse::<IpAddr>() {
-            Ok(ip) => ip.to_canonical().is_loopback(),
-            Err(_) => host.eq_ignore_ascii_case("localhost"),
-        }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
 
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -389,17 +198,7 @@ impl Settings {
     /// # Errors
     /// As [`Settings::load`].
     pub fn new(raw: RawSettings) -> Result<Settings, ConfigError> {
-        let address = |setting, given: Option<String>, default: &str| {
-            Address::parse(setting, given.as_deref().unwrap_or(default))
-        };
-        let http = address("http", raw.http, DEFAULT_HTTP)?;
-        let resp = address("resp", raw.resp, DEFAULT_RESP)?;
-        let peer = address("peer", raw.peer, DEFAULT_PEER)?;
-        let resp_cluster = parse_resp_cluster(raw.resp_cluster.as_deref(), &resp)?;
-        let always = [("http", &http), ("resp", &resp), ("peer", &peer)].into_iter();
-        let cluster = resp_cluster.iter().map(|address| ("resp_cluster", address));
-        check_distinct(&always.chain(cluster).collect::<Vec<_>>())?;
-
+        let ListenAddresses { http, resp, resp_cluster, peer } = ListenAddresses::parse(&raw)?;
         let given_name = raw.cluster_name.map(|name| name.trim().to_owned());
         let cluster_name = given_name.as_deref().unwrap_or(DEFAULT_CLUSTER_NAME);
         check_cluster_name(cluster_name)?;
@@ -416,24 +215,27 @@ impl Settings {
             None => vec![],
         };
 
-        let election_timeout_ms = in_range(
-            "election_timeout_ms",
-            raw.election_timeout_ms.unwrap_or(DEFAULT_ELECTION_TIMEOUT_MS),
-            ELECTION_TIMEOUT_MS_MIN..=ELECTION_TIMEOUT_MS_MAX,
-        )?;
-        let request_timeout_ms = in_range(
-            "request_timeout_ms",
-            raw.request_timeout_ms.unwrap_or(DEFAULT_REQUEST_TIMEOUT_MS),
-            REQUEST_TIMEOUT_MS_MIN..=REQUEST_TIMEOUT_MS_MAX,
-        )?;
-        let dead_after_s =
-            in_range("dead_after_s", raw.dead_after_s.unwrap_or(DEFAULT_DEAD_AFTER_S), 1..=DEAD_AFTER_S_MAX)?;
-        let slow_request_ms = in_range(
-            "slow_request_ms",
-            raw.slow_request_ms.unwrap_or(DEFAULT_SLOW_REQUEST_MS),
-            1..=SLOW_REQUEST_MS_MAX,
-        )?;
         Ok(Settings {
+            election_timeout: Duration::from_millis(in_range(
+                "election_timeout_ms",
+                raw.election_timeout_ms.unwrap_or(DEFAULT_ELECTION_TIMEOUT_MS),
+                ELECTION_TIMEOUT_MS_MIN..=ELECTION_TIMEOUT_MS_MAX,
+            )?),
+            request_timeout: Duration::from_millis(in_range(
+                "request_timeout_ms",
+                raw.request_timeout_ms.unwrap_or(DEFAULT_REQUEST_TIMEOUT_MS),
+                REQUEST_TIMEOUT_MS_MIN..=REQUEST_TIMEOUT_MS_MAX,
+            )?),
+            dead_after: Duration::from_secs(in_range(
+                "dead_after_s",
+                raw.dead_after_s.unwrap_or(DEFAULT_DEAD_AFTER_S),
+                1..=DEAD_AFTER_S_MAX,
+            )?),
+            slow_request: Duration::from_millis(in_range(
+                "slow_request_ms",
+                raw.slow_request_ms.unwrap_or(DEFAULT_SLOW_REQUEST_MS),
+                1..=SLOW_REQUEST_MS_MAX,
+            )?),
             data_dir: parse_data_dir(raw.data_dir)?,
             allowed_hosts: allowed_hosts::parse(&raw.allowed_hosts.unwrap_or_default())?,
             http,
@@ -443,10 +245,6 @@ impl Settings {
             shards,
             tags: parse_tags(&raw.tags.unwrap_or_default())?,
             sync: raw.sync.unwrap_or(DEFAULT_SYNC),
-            election_timeout: Duration::from_millis(election_timeout_ms),
-            request_timeout: Duration::from_millis(request_timeout_ms),
-            dead_after: Duration::from_secs(dead_after_s),
-            slow_request: Duration::from_millis(slow_request_ms),
             workers: parse_workers(raw.workers)?,
             memory_limit: parse_memory_limit(raw.memory_limit.as_deref())?,
             log_format: parse_log_format(raw.log_format.as_deref().unwrap_or(DEFAULT_LOG_FORMAT))?,
@@ -474,7 +272,7 @@ impl Settings {
 
     /// Peer addresses of all founders, sorted by their bytes, 1 to [`FOUNDERS_MAX`].
     pub fn founders(&self) -> Vec<String> {
-        self.founders.iter().map(|address| address.text.clone()).collect()
+        self.founders.iter().map(Address::to_string).collect()
     }
 
     /// This node's number among the founders: its position in [`Settings::founders`], from 1.
@@ -516,7 +314,7 @@ impl Settings {
     /// Peer addresses of the members that a new node asks for admission, without this node's own.
     /// Empty for a node that founds its cluster.
     pub fn join(&self) -> Vec<String> {
-        self.join.iter().map(|address| address.text.clone()).collect()
+        self.join.iter().map(Address::to_string).collect()
     }
 
     /// The cluster's name, if it was given. A joining node without one accepts the cluster's name.
@@ -555,6 +353,31 @@ impl Settings {
     }
 }
 
+/// The addresses that a node listens on, all different.
+struct ListenAddresses {
+    http: Address,
+    resp: Address,
+    /// `None` if disabled.
+    resp_cluster: Option<Address>,
+    peer: Address,
+}
+
+impl ListenAddresses {
+    fn parse(raw: &RawSettings) -> Result<ListenAddresses, ConfigError> {
+        let address = |setting, given: &Option<String>, default: &str| {
+            Address::parse(setting, given.as_deref().unwrap_or(default))
+        };
+        let http = address("http", &raw.http, DEFAULT_HTTP)?;
+        let resp = address("resp", &raw.resp, DEFAULT_RESP)?;
+        let peer = address("peer", &raw.peer, DEFAULT_PEER)?;
+        let resp_cluster = parse_resp_cluster(raw.resp_cluster.as_deref(), &resp)?;
+        let always = [("http", &http), ("resp", &resp), ("peer", &peer)].into_iter();
+        let cluster = resp_cluster.iter().map(|address| ("resp_cluster", address));
+        check_distinct(&always.chain(cluster).collect::<Vec<_>>())?;
+        Ok(ListenAddresses { http, resp, resp_cluster, peer })
+    }
+}
+
 fn in_range(
     setting: &'static str,
     given: u64,
@@ -575,7 +398,7 @@ fn check_distinct(addresses: &[(&'static str, &Address)]) -> Result<(), ConfigEr
                 return Err(ConfigError::SameAddress {
                     one: other,
                     other: one,
-                    address: address.text.clone(),
+                    address: address.to_string(),
                 });
             }
         }
@@ -590,9 +413,8 @@ fn parse_resp_cluster(given: Option<&str>, resp: &Address) -> Result<Option<Addr
         Some(text) => Address::parse("resp_cluster", text).map(Some),
         None if resp.has_any_port() => Ok(Some(resp.clone())),
         None => {
-            let port: u16 = resp.parts().1.parse().expect("invariant: an address was parsed as HOST:PORT");
-            let port = port.checked_add(RESP_CLUSTER_PORT_OFFSET);
-            let port = port.ok_or_else(|| ConfigError::NoRespClusterPort { resp: resp.text.clone() })?;
+            let port = resp.port().checked_add(RESP_CLUSTER_PORT_OFFSET);
+            let port = port.ok_or_else(|| ConfigError::NoRespClusterPort { resp: resp.to_string() })?;
             Ok(Some(resp.with_port(port)))
         }
     }

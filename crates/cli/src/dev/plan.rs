@@ -226,9 +226,10 @@ mod tests {
             else {
                 panic!("serve")
             };
-            assert_eq!(serve.data_dir.unwrap(), PathBuf::from("./tidelock-data/dev").join(&node.name));
-            assert_eq!(serve.peers.unwrap().len(), 4);
-            assert_eq!(serve.tags.unwrap().len(), 2);
+            let settings = serve.settings;
+            assert_eq!(settings.data_dir.unwrap(), PathBuf::from("./tidelock-data/dev").join(&node.name));
+            assert_eq!(settings.peers.unwrap().len(), 4);
+            assert_eq!(settings.tags.unwrap().len(), 2);
         }
     }
 

@@ -137,30 +137,6 @@ fn the_memory_limit_has_units() {
 #[test]
 fn what_is_given_overrules_the_file_setting_by_setting() {
     let file = raw(EVERY_SETTING);
-    assert_eq!(RawSettings::default().or(file.clone()), file);
-    assert_eq!(file.clone().or(RawSettings::default()), file);
-    let other = raw(r#"
-        data_dir = "d"
-        http = "h:1"
-        resp = "r:1"
-        resp_cluster = "s:1"
-        peer = "p:1"
-        allowed_hosts = ["h"]
-        peers = ["p:1"]
-        join = ["m:1"]
-        cluster_name = "green"
-        shards = 1
-        tags = ["k=v"]
-        sync = true
-        election_timeout_ms = 100
-        request_timeout_ms = 100
-        slow_request_ms = 50
-        workers = 1
-        memory_limit = "1GiB"
-        log_format = "text"
-        log_filter = "warn"
-    "#);
-    assert_eq!(other.clone().or(file.clone()), other);
     let given = RawSettings { shards: Some(9), tags: Some(vec![]), ..RawSettings::default() };
     assert_eq!(given.or(file.clone()), RawSettings { shards: Some(9), tags: Some(vec![]), ..file });
 }

@@ -1,0 +1,139 @@
+//! The settings as they are given, in one struct for all sources: flags, environment and file.
+//!
+//! Owns the names of the settings, the types of their values and their help texts. It does not own
+//! what the values mean: `Settings::new` validates them and fills in the defaults; tests compare
+//! the defaults in the help texts with it.
+//!
+//! Invariant: a setting is declared once, as a field of [`RawSettings`]. clap derives its flag and
+//! its environment variable from the field, serde its key in the file, and `raw_settings` the merge
+//! of two sources.
+
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+use clap::{ArgAction, Args};
+use serde::Deserialize;
+
+use super::ConfigError;
+
+/// Declares [`RawSettings`] and its merge from one list of fields. A macro, because a merge of
+/// serialized values would refuse paths that are not UTF-8.
+macro_rules! raw_settings {
+    (
+        $(#[$($struct_attribute:tt)*])*
+        pub struct RawSettings {
+            $($(#[$($attribute:tt)*])* pub $setting:ident: $type:ty,)*
+        }
+    ) => {
+        $(#[$($struct_attribute)*])*
+        pub struct RawSettings {
+            $($(#[$($attribute)*])* pub $setting: $type,)*
+        }
+
+        impl RawSettings {
+            /// These settings, with absent ones taken from `fallback`.
+            #[must_use]
+            pub fn or(self, fallback: RawSettings) -> RawSettings {
+                RawSettings { $($setting: self.$setting.or(fallback.$setting),)* }
+            }
+        }
+    };
+}
+
+raw_settings! {
+    /// Settings from one source: a file, or flags and environment. Only types are checked. The
+    /// documentation of a field is the help text of its flag. An element of a list of addresses or
+    /// names may be a comma-separated list.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Args, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct RawSettings {
+        /// Directory of this node's data; created if missing [default: ./tidelock-data]
+        #[arg(long, env = "TIDELOCK_DATA_DIR", value_name = "DIR")]
+        pub data_dir: Option<PathBuf>,
+        /// Address for HTTP clients [default: 127.0.0.1:8001]
+        #[arg(long, env = "TIDELOCK_HTTP", value_name = "ADDR")]
+        pub http: Option<String>,
+        /// Address for Redis clients [default: 127.0.0.1:7001]
+        #[arg(long, env = "TIDELOCK_RESP", value_name = "ADDR")]
+        pub resp: Option<String>,
+        /// Address for clients of Redis Cluster, which shows the keys of the shards that this node
+        /// leads; `off` for none [default: --resp, its port + 100]
+        #[arg(long, env = "TIDELOCK_RESP_CLUSTER", value_name = "ADDR")]
+        pub resp_cluster: Option<String>,
+        /// Address for the other nodes, and this node's name in --peers [default: 127.0.0.1:9001]
+        #[arg(long, env = "TIDELOCK_PEER", value_name = "ADDR")]
+        pub peer: Option<String>,
+        /// Further host names under which HTTP clients reach this node, such as a load balancer's
+        #[arg(long, env = "TIDELOCK_ALLOWED_HOSTS", value_name = "NAME,…", value_delimiter = ',')]
+        pub allowed_hosts: Option<Vec<String>>,
+        /// Peer addresses of all founders, this node's included, the same list on each of them
+        #[arg(long, env = "TIDELOCK_PEERS", value_name = "ADDR,…", value_delimiter = ',')]
+        pub peers: Option<Vec<String>>,
+        /// Peer addresses of members of an existing cluster, for a new node to join it; one that is
+        /// up is enough
+        #[arg(long, env = "TIDELOCK_JOIN", value_name = "ADDR,…", value_delimiter = ',')]
+        pub join: Option<Vec<String>>,
+        /// A name that founders must share, so that clusters cannot be mixed up [default: tidelock]
+        #[arg(long, env = "TIDELOCK_CLUSTER_NAME", value_name = "NAME")]
+        pub cluster_name: Option<String>,
+        /// Last resort when a majority is lost for good: this node continues alone, as a new
+        /// cluster, with the data on its own disk. ID is that of the old cluster, so that it
+        /// happens only once
+        #[arg(long, env = "TIDELOCK_FORCE_NEW_CLUSTER", value_name = "ID")]
+        pub force_new_cluster: Option<String>,
+        /// Number of data shards of a new cluster [default: 4]
+        #[arg(long, env = "TIDELOCK_SHARDS", value_name = "N")]
+        pub shards: Option<u64>,
+        /// A property of this host, such as geo:zone=us-west-1a; repeatable
+        #[arg(long = "tag", env = "TIDELOCK_TAGS", value_name = "KEY=VALUE", value_delimiter = ',')]
+        pub tags: Option<Vec<String>>,
+        /// Whether a write is on the disk before it is acknowledged. Without it a power failure may
+        /// lose acknowledged writes [default: true]
+        #[arg(long, env = "TIDELOCK_SYNC", value_name = "BOOL", action = ArgAction::Set)]
+        pub sync: Option<bool>,
+        /// How long a leader may be silent before another is elected, in milliseconds
+        /// [default: 1000]
+        #[arg(long, env = "TIDELOCK_ELECTION_TIMEOUT_MS", value_name = "MS")]
+        pub election_timeout_ms: Option<u64>,
+        /// Time within which every request is answered or refused, in milliseconds [default: 2500]
+        #[arg(long, env = "TIDELOCK_REQUEST_TIMEOUT_MS", value_name = "MS")]
+        pub request_timeout_ms: Option<u64>,
+        /// How long a host may be silent before the cluster replaces it, where placement policies
+        /// allow that, in seconds [default: 300]
+        #[arg(long, env = "TIDELOCK_DEAD_AFTER_S", value_name = "SECONDS")]
+        pub dead_after_s: Option<u64>,
+        /// Duration from which a request is logged as slow, in milliseconds [default: 1000]
+        #[arg(long, env = "TIDELOCK_SLOW_REQUEST_MS", value_name = "MS")]
+        pub slow_request_ms: Option<u64>,
+        /// Threads that serve clients; the first also drives the shards [default: by the cores]
+        #[arg(long, env = "TIDELOCK_WORKERS", value_name = "N")]
+        pub workers: Option<u64>,
+        /// Memory that clients may make the node hold: requests, unread replies, connections; such
+        /// as 512MiB [default: a quarter of the memory]
+        #[arg(long, env = "TIDELOCK_MEMORY_LIMIT", value_name = "BYTES")]
+        pub memory_limit: Option<String>,
+        /// Format of the log on standard error: text or json [default: text]
+        #[arg(long, env = "TIDELOCK_LOG_FORMAT", value_name = "FORMAT")]
+        pub log_format: Option<String>,
+        /// Filter of the log: a level, or directives such as info,tidelock_server=debug
+        /// [default: info]
+        #[arg(long = "log", env = "TIDELOCK_LOG", value_name = "FILTER")]
+        pub log_filter: Option<String>,
+    }
+}
+
+impl RawSettings {
+    /// Reads a TOML file. Unknown keys are errors: a misspelt setting must not silently become the
+    /// default.
+    ///
+    /// # Errors
+    /// [`ConfigError::Read`] and [`ConfigError::Parse`], with the path and the position.
+    pub fn read(path: &Path) -> Result<RawSettings, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        toml::from_str(&text)
+            .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: source.into() })
+    }
+}
