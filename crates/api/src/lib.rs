@@ -14,4 +14,9 @@
 //!
 //! Numbers of nodes, shards and replicas are those in logs and metrics.
 
+pub mod checkpoints;
+pub mod clients;
 pub mod cluster;
+pub mod membership;
+pub mod shards;
+pub mod slots;

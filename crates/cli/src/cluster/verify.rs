@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use tidelock_api::checkpoints::Checkpoints;
 use tidelock_api::cluster::{Checkpoint, Cluster};
 use tidelock_client::{Call, CliError, Client, Output, output};
 
@@ -47,15 +48,6 @@ pub fn run(client: &Client, format: Output, patience: Duration) -> Result<(), Cl
 
 /// Requests a checkpoint of every shard. Returns their indexes.
 fn checkpoint(client: &Client) -> Result<BTreeMap<u64, u64>, CliError> {
-    #[derive(Deserialize)]
-    struct Checkpoints {
-        shards: Vec<Shard>,
-    }
-    #[derive(Deserialize)]
-    struct Shard {
-        id: u64,
-        index: u64,
-    }
     let answer = client.ask(&Call::post("/v1/cluster/checkpoint", &[]))?;
     if answer.status != 200 {
         return Err(answer.refusal());
