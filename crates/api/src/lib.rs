@@ -14,9 +14,11 @@
 //!
 //! Numbers of nodes, shards and replicas are those in logs and metrics.
 
+pub mod atomics;
 pub mod checkpoints;
 pub mod clients;
 pub mod cluster;
+pub mod keys;
 pub mod membership;
 pub mod shards;
 pub mod slots;

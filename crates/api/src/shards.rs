@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AddShardRequest {
-    /// Its display name.
+    /// Its display name; by default one that is made from its number.
     pub name: Option<String>,
     /// Its tags by name, placement policies among them.
     pub tags: BTreeMap<String, String>,
@@ -25,7 +25,7 @@ pub struct ChangedShard {
 }
 
 /// The body of `POST /v1/cluster/shards/{shard}/tags`: tags to set by name. `None` removes a tag.
-pub type ShardTags = BTreeMap<String, Option<String>>;
+pub type TagChanges = BTreeMap<String, Option<String>>;
 
 /// The answer to `GET /v1/cluster/shards/{shard}/explain`: the placement of a shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

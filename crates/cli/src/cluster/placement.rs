@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tidelock_api::shards::{ExplainedHost, Explanation, PlacedRole, ShardTags};
+use tidelock_api::shards::{ExplainedHost, Explanation, PlacedRole, TagChanges};
 use tidelock_client::{Call, CliError, Client, output};
 
 use crate::args::{ClientArgs, ExplainArgs, Output, SetArgs};
@@ -31,7 +31,7 @@ pub(super) fn explain(args: ExplainArgs, client: ClientArgs) -> Result<(), CliEr
 }
 
 pub(super) fn set(args: SetArgs, client: ClientArgs) -> Result<(), CliError> {
-    let mut tags = ShardTags::new();
+    let mut tags = TagChanges::new();
     for tag in &args.tags {
         let Some((name, value)) = tag.split_once('=').filter(|(name, _)| !name.is_empty()) else {
             return Err(CliError::Usage(format!(

@@ -2,16 +2,17 @@
 //! `…/tags`.
 //!
 //! Owns the members of the dump, which are fixed, and so is their order: one JSON object a line, a
-//! header, then hosts, shards and replicas, each ordered by number. The data is
-//! the registry as the answering node knows it.
+//! header, then hosts, shards and replicas, each ordered by number. The data is the registry as the
+//! answering node knows it.
 
 use std::collections::BTreeMap;
 
 use hyper::StatusCode;
 use serde::Serialize;
-use tidelock_api::shards::{ChangedShard, ExplainedHost, Explanation, PlacedRole, ShardTags};
-use tidelock_core::command;
-use tidelock_core::command::{Explained, HostRole, RegistryView, RegistryWrite, Reply, Request, Write};
+use tidelock_api::shards::{ChangedShard, ExplainedHost, Explanation, PlacedRole, TagChanges};
+use tidelock_core::command::{
+    Explained, HostRole, RegistryView, RegistryWrite, Reply, Request, ShardTags, Write,
+};
 use tidelock_core::membership::Role;
 use tidelock_core::placement_policy::PlacementPolicy;
 use tidelock_core::topology;
@@ -56,12 +57,11 @@ pub(super) async fn explain<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Res
 pub(super) async fn tag<S: Store>(mut call: Call<'_, S>, raw_shard: &str) -> Result<Response, Problem> {
     let shard = ShardId(number("a shard", raw_shard)?);
     let body = call.read_body(BodyLimit::Form(TAGS_BODY_BYTES_MAX)).await?;
-    let tags: ShardTags = serde_json::from_slice(&body)
+    let tags: TagChanges = serde_json::from_slice(&body)
         .map_err(|_| Problem::invalid("the body must be a JSON object of texts; null takes a tag away"))?;
     let set = tags.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
     PlacementPolicy::parse(&set.collect()).map_err(|error| Problem::invalid(error.to_string()))?;
-    let write =
-        Write::from(RegistryWrite::TagShard(command::ShardTags { shard, tags: tags.into_iter().collect() }));
+    let write = Write::from(RegistryWrite::TagShard(ShardTags { shard, tags: tags.into_iter().collect() }));
     match call.submit(Request::Write(write)).await? {
         Reply::HostChanged => Ok(response::accepted(encode(&ChangedShard { shard: shard.0 }))),
         Reply::Denied(denial) => Err(denied(denial)),

@@ -2,8 +2,7 @@
 //! below, `/v1/cluster/rebalance`.
 //!
 //! Owns the translation between the core and `tidelock_api`. A request records the wanted
-//! assignment. `/v1/cluster/moves` lists the moves that remain, as the answering
-//! node knows them.
+//! assignment. `/v1/cluster/moves` lists the moves that remain, as the answering node knows them.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
