@@ -7,49 +7,14 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
+use tidelock_api::cluster::{Cluster, Host, HostRole};
+use tidelock_api::slots::{Moves, ShardSlots};
 use tidelock_client::{Call, CliError, Client};
 use tidelock_core::slots;
 use tidelock_core::slots::slot_set::{NoSlots, SlotSet};
 
 /// Interval between attempts to learn the routes.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
-
-/// The used part of `/v1/cluster`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct View {
-    hosts: Vec<HostView>,
-    shards: Vec<ShardView>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct HostView {
-    node: u64,
-    http_address: Option<String>,
-    resp_address: Option<String>,
-    standing: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ShardView {
-    id: u64,
-    leader: Option<u64>,
-}
-
-/// The used part of `/v1/cluster/moves`.
-#[derive(Debug, Deserialize)]
-struct Shares {
-    shards: Vec<Share>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Share {
-    shard: u64,
-    slots: String,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeAddresses {
@@ -111,18 +76,19 @@ impl Routes {
         }
     }
 
-    fn of(mut view: View, shares: Shares) -> Result<Routes, CliError> {
+    fn of(mut view: Cluster, assigned: Moves) -> Result<Routes, CliError> {
         view.hosts.sort_by_key(|host| host.node);
-        let gone = |host: &HostView| matches!(host.standing.as_deref(), Some("leaving" | "removed"));
+        let gone = |host: &Host| matches!(host.standing, HostRole::Leaving | HostRole::Removed);
         let nodes = view.hosts.into_iter().filter(|host| !gone(host)).map(|host| NodeAddresses {
             node: host.node,
-            http: host.http_address.unwrap_or_default(),
-            resp: host.resp_address.unwrap_or_default(),
+            http: host.http_address,
+            resp: host.resp_address,
         });
         let by_shard: BTreeMap<u64, Option<u64>> =
             view.shards.iter().map(|shard| (shard.id, shard.leader)).collect();
         let mut leaders = vec![None; slots::SLOTS.into()];
-        for Share { shard, slots } in shares.shards.iter().filter(|share| !share.slots.is_empty()) {
+        for ShardSlots { shard, slots, .. } in assigned.shards.iter().filter(|share| !share.slots.is_empty())
+        {
             let slots: SlotSet = slots.parse().map_err(|error: NoSlots| {
                 CliError::Refused(format!("the node's map of slots says `{slots}`: {error}"))
             })?;
@@ -140,26 +106,37 @@ impl Routes {
 
 #[cfg(test)]
 mod tests {
+    use tidelock_api::cluster::Shard;
+
     use super::*;
 
     #[test]
     fn a_view_tells_who_leads_a_key() {
-        let view = r#"{"node":1,"hosts":[
-            {"node":2,"http_address":"b:1","resp_address":"b:2","standing":"voter"},
-            {"node":1,"http_address":"a:1","resp_address":"a:2","standing":"voter"},
-            {"node":3,"http_address":"c:1","standing":"leaving"}],
-            "shards":[{"id":0,"leader":1},{"id":2,"leader":null},{"id":1,"leader":2},{"id":3,"leader":1}]}"#;
+        let host = |node, http: &str, standing| Host {
+            node,
+            http_address: http.to_owned(),
+            standing,
+            ..Host::default()
+        };
+        let hosts = vec![
+            host(2, "b:1", HostRole::Voter),
+            host(1, "a:1", HostRole::Voter),
+            host(3, "c:1", HostRole::Leaving),
+        ];
+        let leaders = [(0, Some(1)), (2, None), (1, Some(2)), (3, Some(1))];
+        let shards = leaders.map(|(id, leader)| Shard { id, leader, ..Shard::default() }).into();
+        let view = Cluster { node: 1, hosts, shards, ..Cluster::default() };
         // Of "foo", "bar" and "123456789" the slots are 12182, 5061 and 12739.
         let shares = r#"{"version":7,"moves":[],"shards":[{"shard":1,"count":8192,"slots":"0-8191"},
             {"shard":2,"count":8191,"slots":"8192-12738,12740-16383"},{"shard":3,"count":1,"slots":"12739"},
-            {"shard":4,"count":0,"slots":""}]}"#;
-        let routes =
-            Routes::of(serde_json::from_str(view).unwrap(), serde_json::from_str(shares).unwrap()).unwrap();
+            {"shard":4,"count":0,"slots":""}],"last":0}"#;
+        let routes = Routes::of(view, serde_json::from_str(shares).unwrap()).unwrap();
         let names: Vec<_> = routes.nodes.iter().map(|node| (node.node, node.http.as_str())).collect();
         assert_eq!(names, [(1, "a:1"), (2, "b:1")]);
         assert_eq!((routes.leader(b"bar"), routes.leader(b"foo")), (Some(2), None));
         assert_eq!(routes.leader(b"123456789"), Some(1));
-        let unreadable = Shares { shards: vec![Share { shard: 1, slots: "all".into() }] };
-        assert!(Routes::of(View::default(), unreadable).is_err());
+        let share = ShardSlots { shard: 1, count: 0, slots: "all".into() };
+        let unreadable = Moves { version: 7, shards: vec![share], moves: vec![], last: 0 };
+        assert!(Routes::of(Cluster::default(), unreadable).is_err());
     }
 }

@@ -5,24 +5,12 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::Serialize;
+use tidelock_api::atomics::{CompareExchangeRequest, ExchangeRequest, Exchanged, Register};
 use tidelock_client::http::Method;
 use tidelock_client::{Answer, Call, CliError, Client, keys, output};
 
 use crate::args::{AtomicArgs, AtomicCommand, Output};
-
-/// The answer to a read of a register.
-#[derive(Debug, Deserialize)]
-struct Register {
-    value: i64,
-}
-
-/// The answer to an exchange.
-#[derive(Debug, Deserialize)]
-struct Exchanged {
-    success: bool,
-    old_value: i64,
-}
 
 /// Runs one of the `atomic` commands.
 pub fn run(args: AtomicArgs) -> Result<(), CliError> {
@@ -32,19 +20,19 @@ pub fn run(args: AtomicArgs) -> Result<(), CliError> {
         AtomicCommand::Get(get) => {
             let query = if get.stale { "?stale=true" } else { "" };
             let answer = ask(&client, &Call::get(format!("{}{query}", path(&get.id.0))))?;
-            let register: Register = answer.json()?;
+            let register: Register<'_> = answer.json()?;
             show(format, &answer, &register.value.to_string())
         }
         AtomicCommand::Exchange(exchange) => {
-            let body = format!(r#"{{"value":{}}}"#, exchange.value);
+            let body = ExchangeRequest { value: exchange.value };
             let answer = change(&client, &exchange.id.0, "exchange", &body)?;
             let Exchanged { old_value, .. } = answer.json()?;
             show(format, &answer, &format!("exchanged, the value was {old_value}"))
         }
         AtomicCommand::Cas(cas) => {
-            let body = format!(r#"{{"expected_value":{},"new_value":{}}}"#, cas.expected, cas.new);
+            let body = CompareExchangeRequest { expected_value: cas.expected, new_value: cas.new };
             let answer = change(&client, &cas.id.0, "compare-exchange", &body)?;
-            let Exchanged { success, old_value } = answer.json()?;
+            let Exchanged { success, old_value, .. } = answer.json()?;
             if success {
                 return show(format, &answer, "exchanged");
             }
@@ -62,10 +50,10 @@ fn path(id: &[u8]) -> String {
 
 /// Neither is sent twice: a repeated exchange would return its own value, and a repeated comparison
 /// would fail.
-fn change(client: &Client, id: &[u8], operation: &str, body: &str) -> Result<Answer, CliError> {
+fn change(client: &Client, id: &[u8], operation: &str, body: &impl Serialize) -> Result<Answer, CliError> {
     let target = format!("{}/{operation}", path(id));
-    let body = body.as_bytes();
-    ask(client, &Call { method: Method::POST, target, condition: None, body, may_repeat: false })
+    let body = serde_json::to_vec(body).expect("invariant: numbers are JSON");
+    ask(client, &Call { method: Method::POST, target, condition: None, body: &body, may_repeat: false })
 }
 
 fn ask(client: &Client, call: &Call<'_>) -> Result<Answer, CliError> {

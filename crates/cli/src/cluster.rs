@@ -1,10 +1,9 @@
 //! `tidelock cluster`: what one node knows of its cluster, as tables or as the node's own JSON, and
 //! changes of it.
 //!
-//! Owns the parsing of a node's view of the cluster, and the tables. `goal` knows what a command
-//! waits for, `change` requests it, and `watch` polls the nodes meanwhile. Parsing is lenient: a
-//! field that an older or newer node leaves out is shown as `-`, so that status still works between
-//! releases.
+//! Owns the tables. `goal` knows what a command waits for, `change` requests it, and `watch` polls
+//! the nodes meanwhile. `tidelock_api` has the types of answers, and the rules by which commands
+//! and nodes of different releases understand each other.
 
 mod change;
 mod clients;
@@ -15,10 +14,9 @@ mod slots;
 mod verify;
 mod watch;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Deserialize;
+use tidelock_api::cluster::{Clock, Cluster, Host, Shard};
 use tidelock_client::{Call, CliError, Client, output};
 use tidelock_core::event::PeerClock;
 use tidelock_core::types::NodeId;
@@ -91,93 +89,25 @@ fn leaderless(cluster: &Cluster) -> Option<String> {
     })
 }
 
-/// A node's view of the cluster.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Cluster {
-    /// Number of the node whose view it is.
-    pub node: Option<u64>,
-    pub hosts: Vec<Host>,
-    shards: Vec<Shard>,
-    pub replicas: Vec<Replica>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Host {
-    pub node: u64,
-    id: Option<String>,
-    peer_address: Option<String>,
-    http_address: Option<String>,
-    resp_address: Option<String>,
-    tags: Option<BTreeMap<String, String>>,
-    /// Whether the node that answers reaches it.
-    pub connected: Option<bool>,
-    clock: Option<Clock>,
-    standing: Option<String>,
-    draining: Option<bool>,
-}
-
-/// The offset of a host's clock from that of the node that answers.
-#[derive(Clone, Copy, Debug, Deserialize)]
-struct Clock {
-    ahead_ms: i64,
-    error_ms: i64,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Shard {
-    id: u64,
-    r#type: Option<String>,
-    leader: Option<u64>,
-    term: Option<u64>,
-    slots: Option<u64>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Replica {
-    pub shard: u64,
-    /// Number of the node that holds it.
-    pub node: u64,
-    voter: Option<bool>,
-    applied: Option<u64>,
-    /// The last checkpoint that it has completed.
-    pub checkpoint: Option<Checkpoint>,
-    /// Whether its node has stopped because another replica's log contradicts entries committed in
-    /// this one.
-    pub diverged: bool,
-}
-
-/// The checksum of a replica's state at one index.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Checkpoint {
-    pub index: u64,
-    /// The checksum of the whole state.
-    pub checksum: String,
-}
-
 /// Two tables: the hosts, and the shards with each node's applied index. Then the hosts whose
 /// clocks differ too much from that of the node that answers.
 fn render(cluster: &Cluster) -> String {
     let hosts = cluster.hosts.iter().map(|host| {
         let connected = match host.connected {
-            _ if Some(host.node) == cluster.node => "answers",
-            Some(true) => "yes",
-            Some(false) => "no",
-            None => "-",
+            _ if host.node == cluster.node => "answers",
+            true => "yes",
+            false => "no",
         };
-        let tags = host.tags.iter().flatten().map(|(name, value)| format!("{name}={value}"));
+        let tags = host.tags.iter().map(|(name, value)| format!("{name}={value}"));
         vec![
             host.node.to_string(),
-            or_dash(host.http_address.as_deref()),
-            or_dash(host.resp_address.as_deref()),
-            or_dash(host.peer_address.as_deref()),
+            or_dash(&host.http_address),
+            or_dash(&host.resp_address),
+            or_dash(&host.peer_address),
             connected.to_owned(),
             standing(host),
-            or_dash(host.id.as_deref()),
-            or_dash(Some(&tags.collect::<Vec<_>>().join(" "))),
+            or_dash(host.id.as_deref().unwrap_or_default()),
+            or_dash(&tags.collect::<Vec<_>>().join(" ")),
         ]
     });
     let hosts = output::table(
@@ -189,19 +119,20 @@ fn render(cluster: &Cluster) -> String {
 
 /// One word, so that columns can be cut.
 fn standing(host: &Host) -> String {
-    let standing = or_dash(host.standing.as_deref());
-    if host.draining == Some(true) { format!("{standing},draining") } else { standing }
+    if host.draining { format!("{},draining", host.standing) } else { host.standing.to_string() }
 }
 
 fn render_clocks(cluster: &Cluster) -> String {
-    let by = cluster.node.map_or_else(|| "the node that answers".to_owned(), |node| format!("node {node}"));
     let clock = |host: &Host| {
         let Clock { ahead_ms, error_ms } = host.clock?;
         let clock = PeerClock { node: NodeId(host.node), ahead_ms, error_ms };
         clock.is_beyond_limit().then(|| {
             let direction = if ahead_ms > 0 { "ahead of" } else { "behind" };
             let ms = ahead_ms.unsigned_abs();
-            format!("\nWARNING: the clock of node {} is {ms} ms {direction} that of {by}\n", host.node)
+            format!(
+                "\nWARNING: the clock of node {} is {ms} ms {direction} that of node {}\n",
+                host.node, cluster.node
+            )
         })
     };
     cluster.hosts.iter().filter_map(clock).collect()
@@ -218,18 +149,18 @@ fn render_shards(cluster: &Cluster) -> String {
     {
         None => String::new(),
         Some(replica) => {
-            let index = number(replica.applied);
-            if replica.voter == Some(false) { format!("{index} (no vote)") } else { index }
+            let index = replica.applied.map_or_else(|| "-".to_owned(), |index| index.to_string());
+            if replica.voter { index } else { format!("{index} (no vote)") }
         }
     };
     let shards = cluster.shards.iter().map(|shard| {
         let leader = shard.leader.map_or_else(|| "none".to_owned(), |node| format!("node {node}"));
         let mut row = vec![
             shard.id.to_string(),
-            or_dash(shard.r#type.as_deref()),
+            or_dash(&shard.kind),
             leader,
-            number(shard.term),
-            number(shard.slots),
+            shard.term.to_string(),
+            shard.slots.to_string(),
         ];
         row.extend(nodes.iter().map(|&node| applied(shard, node)));
         row
@@ -240,45 +171,62 @@ fn render_shards(cluster: &Cluster) -> String {
     output::table(&header, shards.collect())
 }
 
-fn number(value: Option<u64>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
-}
-
-fn or_dash(text: Option<&str>) -> String {
-    text.filter(|text| !text.is_empty()).unwrap_or("-").to_owned()
+fn or_dash(text: &str) -> String {
+    if text.is_empty() { "-".to_owned() } else { text.to_owned() }
 }
 
 #[cfg(test)]
 mod tests {
+    use tidelock_api::cluster::{HostRole, Replica};
+
     use super::*;
 
     #[test]
     fn a_cluster_with_a_node_down() {
-        let cluster = serde_json::from_str(
-            r#"{"node":1,"hosts":[
-                {"node":1,"id":"6f1c","peer_address":"127.0.0.1:9001","http_address":"127.0.0.1:8001",
-                 "resp_address":"127.0.0.1:7001","tags":{"geo:zone":"a","geo:region":"r"},"connected":true,
-                 "standing":"voter","draining":true,
-                 "created":3,"updated":3},
-                {"node":2,"id":"a2b0","peer_address":"127.0.0.1:9002","http_address":"127.0.0.1:8002",
-                 "resp_address":"127.0.0.1:7002","tags":{},"connected":true,"standing":"learner",
-                 "draining":false,"created":4,"updated":4},
-                {"node":3,"id":null,"peer_address":"127.0.0.1:9003","connected":false}],
-              "shards":[{"id":0,"type":"registry","leader":1,"term":2,"slots":0},
-                        {"id":1,"type":"kv","leader":null,"term":5,"slots":16384}],
-              "replicas":[{"id":1,"shard":0,"node":1,"voter":true,"applied":9},
-                          {"id":2,"shard":0,"node":2,"voter":true,"applied":8},
-                          {"id":3,"shard":1,"node":1,"voter":true,"applied":120},
-                          {"id":4,"shard":1,"node":2,"voter":false,"applied":null}]}"#,
-        )
-        .unwrap();
+        let host = |node: u64, standing| Host {
+            node,
+            peer_address: format!("127.0.0.1:900{node}"),
+            http_address: format!("127.0.0.1:800{node}"),
+            resp_address: format!("127.0.0.1:700{node}"),
+            connected: true,
+            standing,
+            ..Host::default()
+        };
+        let first = Host { id: Some("6f1c".into()), draining: true, ..host(1, HostRole::Voter) };
+        let tags = [("geo:zone", "a"), ("geo:region", "r")];
+        let first = Host { tags: tags.map(|(name, value)| (name.into(), value.into())).into(), ..first };
+        let second = Host { id: Some("a2b0".into()), ..host(2, HostRole::Learner) };
+        // A founder that has not registered.
+        let third = Host { http_address: String::new(), connected: false, ..host(3, HostRole::Voter) };
+        let third = Host { resp_address: String::new(), ..third };
+        let shard = |id, kind: &'static str, leader, term, slots| Shard {
+            id,
+            kind: kind.into(),
+            leader,
+            term,
+            slots,
+            ..Shard::default()
+        };
+        let replica =
+            |shard, node, voter, applied| Replica { shard, node, voter, applied, ..Replica::default() };
+        let cluster = Cluster {
+            node: 1,
+            hosts: vec![first, second, third],
+            shards: vec![shard(0, "registry", Some(1), 2, 0), shard(1, "kv", None, 5, 16384)],
+            replicas: vec![
+                replica(0, 1, true, Some(9)),
+                replica(0, 2, true, Some(8)),
+                replica(1, 1, true, Some(120)),
+                replica(1, 2, false, None),
+            ],
+        };
         assert_eq!(
             render(&cluster),
             "NODE  HTTP            RESP            PEER            CONNECTED  STANDING        ID    TAGS\n\
              1     127.0.0.1:8001  127.0.0.1:7001  127.0.0.1:9001  answers    voter,draining  6f1c  \
              geo:region=r geo:zone=a\n\
              2     127.0.0.1:8002  127.0.0.1:7002  127.0.0.1:9002  yes        learner         a2b0  -\n\
-             3     -               -               127.0.0.1:9003  no         -               -     -\n\
+             3     -               -               127.0.0.1:9003  no         voter           -     -\n\
              \n\
              SHARD  TYPE      LEADER  TERM  SLOTS  APPLIED BY 1  APPLIED BY 2\n\
              0      registry  node 1  2     0      9             8\n\
@@ -288,11 +236,13 @@ mod tests {
 
     #[test]
     fn clocks_that_are_apart_are_warned_of() {
-        let cluster = serde_json::from_str(
-            r#"{"node":1,"hosts":[{"node":1,"clock":null},{"node":2,"clock":{"ahead_ms":-60000,"error_ms":2}},
-                {"node":3,"clock":{"ahead_ms":600,"error_ms":200}},{"node":4,"clock":{"ahead_ms":501,"error_ms":0}}]}"#,
-        )
-        .unwrap();
+        let clocks = [None, Some((-60_000, 2)), Some((600, 200)), Some((501, 0))];
+        let clock = |(ahead_ms, error_ms)| Clock { ahead_ms, error_ms };
+        let hosts = (1..).zip(clocks).map(|(node, measured)| {
+            let clock = measured.map(clock);
+            Host { node, clock, ..Host::default() }
+        });
+        let cluster = Cluster { node: 1, hosts: hosts.collect(), ..Cluster::default() };
         assert_eq!(
             render_clocks(&cluster),
             "\nWARNING: the clock of node 2 is 60000 ms behind that of node 1\n\
@@ -302,22 +252,12 @@ mod tests {
 
     #[test]
     fn a_shard_without_a_leader_is_a_failure() {
-        let of =
-            |shards: &str| leaderless(&serde_json::from_str(&format!(r#"{{"shards":[{shards}]}}"#)).unwrap());
-        assert_eq!(of(r#"{"id":0,"leader":1},{"id":1,"leader":2}"#), None);
-        let said = of(r#"{"id":0,"leader":1},{"id":1,"leader":null},{"id":2}"#).expect("a failure");
+        let of = |leaders: &[Option<u64>]| {
+            let shards = (0..).zip(leaders).map(|(id, &leader)| Shard { id, leader, ..Shard::default() });
+            leaderless(&Cluster { shards: shards.collect(), ..Cluster::default() })
+        };
+        assert_eq!(of(&[Some(1), Some(2)]), None);
+        let said = of(&[Some(1), None, None]).expect("a failure");
         assert!(said.starts_with("no leader is known of 2 of 3 shards (1, 2): "), "{said}");
-    }
-
-    #[test]
-    fn fields_that_are_missing_or_new_do_no_harm() {
-        let cluster =
-            serde_json::from_str(r#"{"hosts":[{"node":1}],"shards":[{"id":0}],"later":true}"#).unwrap();
-        assert_eq!(
-            render(&cluster),
-            "NODE  HTTP  RESP  PEER  CONNECTED  STANDING  ID  TAGS\n\
-             1     -     -     -     -          -         -   -\n\n\
-             SHARD  TYPE  LEADER  TERM  SLOTS\n0      -     none    -     -\n"
-        );
     }
 }

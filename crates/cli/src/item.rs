@@ -1,16 +1,16 @@
-//! Keys with their versions and values as the HTTP API writes them in JSON, and as `--output json`
-//! prints them.
+//! Keys with their versions and values: as `--output json` prints them, and the bytes in a page of
+//! the HTTP API.
 //!
 //! JSON has no byte strings: UTF-8 is written as text, anything else in base64 under the same name
 //! with the suffix `_b64`. Never both, and never with replacement characters.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use tidelock_api::keys::{KeyItem, KeyPage};
 
 /// One key, with its version, value, or the result of a write.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Item {
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
@@ -53,46 +53,30 @@ impl Item {
         Item { val, val_b64, ..self }
     }
 
-    /// The key; `None` if there is none or its base64 is broken.
-    pub fn key(&self) -> Option<Vec<u8>> {
-        decode(self.key.as_deref(), self.key_b64.as_deref())
-    }
-
-    /// The value; `None` if there is none or its base64 is broken.
-    pub fn value(&self) -> Option<Vec<u8>> {
-        decode(self.val.as_deref(), self.val_b64.as_deref())
-    }
-
-    /// The key's version, if the answer had one.
-    pub fn version(&self) -> Option<u64> {
-        self.ver
-    }
-
     /// The item as one line of JSON.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("invariant: an item is representable as JSON")
     }
 }
 
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(default)]
-pub struct Page {
-    /// In byte order of the keys.
-    pub items: Vec<Item>,
-    next: Option<String>,
-    next_b64: Option<String>,
+/// The key of a listed item; `None` if there is none or its base64 is broken.
+pub fn key_of(item: &KeyItem) -> Option<Vec<u8>> {
+    decode(item.key.as_deref(), item.key_b64.as_deref())
 }
 
-impl Page {
-    /// Whether there are keys after this page.
-    pub fn has_more(&self) -> bool {
-        self.next.is_some() || self.next_b64.is_some()
-    }
+/// The value of a listed item; `None` if there is none or its base64 is broken.
+pub fn value_of(item: &KeyItem) -> Option<Vec<u8>> {
+    decode(item.val.as_deref(), item.val_b64.as_deref())
+}
 
-    /// Where the next page starts; `None` on the last page, or if its base64 is broken.
-    pub fn next(&self) -> Option<Vec<u8>> {
-        decode(self.next.as_deref(), self.next_b64.as_deref())
-    }
+/// Whether there are keys after a page.
+pub fn has_more(page: &KeyPage) -> bool {
+    page.next.is_some() || page.next_b64.is_some()
+}
+
+/// Where the next page starts; `None` on the last page, or if its base64 is broken.
+pub fn next_of(page: &KeyPage) -> Option<Vec<u8>> {
+    decode(page.next.as_deref(), page.next_b64.as_deref())
 }
 
 fn encode(bytes: &[u8]) -> (Option<String>, Option<String>) {
@@ -124,19 +108,17 @@ mod tests {
         ] {
             let item = Item::of(key).with_version(7).with_value(value);
             assert_eq!(item.to_json(), json);
-            let read: Item = serde_json::from_str(json).unwrap();
-            assert_eq!((read.key().unwrap(), read.value().unwrap()), (key.to_vec(), value.to_vec()));
+            let read: KeyItem = serde_json::from_str(json).unwrap();
+            assert_eq!((key_of(&read).unwrap(), value_of(&read).unwrap()), (key.to_vec(), value.to_vec()));
         }
     }
 
     #[test]
-    fn pages_are_read_leniently() {
-        let page: Page =
-            serde_json::from_str(r#"{"items":[{"key":"a","ver":1}],"next":"a","extra":1}"#).unwrap();
-        assert_eq!((page.items[0].value(), page.next()), (None, Some(b"a".to_vec())));
-        let page: Page = serde_json::from_str(r#"{"items":[],"next_b64":"/w=="}"#).unwrap();
-        assert_eq!(page.next(), Some(vec![0xff]));
-        let page: Page = serde_json::from_str(r#"{"items":[],"next":null}"#).unwrap();
-        assert!(!page.has_more());
+    fn pages_say_where_the_next_one_begins() {
+        let next = |page: &str| next_of(&serde_json::from_str(page).unwrap());
+        assert_eq!(next(r#"{"items":[{"key":"a","ver":1}],"next":"a","extra":1}"#), Some(b"a".to_vec()));
+        assert_eq!(next(r#"{"items":[],"next_b64":"/w=="}"#), Some(vec![0xff]));
+        assert_eq!(next(r#"{"items":[],"next_b64":"?"}"#), None);
+        assert_eq!(next(r#"{"items":[],"next":null}"#), None);
     }
 }

@@ -9,11 +9,12 @@ use std::io::{self, IsTerminal, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
 
+use tidelock_api::keys::{KeyItem, KeyPage};
 use tidelock_client::http::{HeaderName, Method, header};
 use tidelock_client::{Call, CliError, Client, keys, output};
 
 use crate::args::{DelArgs, GetArgs, KvArgs, KvCommand, ListArgs, Output, PutArgs};
-use crate::item::{Item, Page};
+use crate::item::{self, Item};
 
 /// The largest value that is read from a file or a pipe: a node's limit of a request body. A node
 /// refuses values over its lower limit of values and names that.
@@ -125,7 +126,7 @@ fn list_keys(client: &Client, format: Output, args: &ListArgs) -> Result<(), Cli
         if answer.status != 200 {
             return Err(answer.refusal());
         }
-        let page: Page = answer.json()?;
+        let page: KeyPage = answer.json()?;
         match format {
             Output::Json => output::line(String::from_utf8_lossy(&answer.body).trim_end())?,
             Output::Text => {
@@ -137,10 +138,10 @@ fn list_keys(client: &Client, format: Output, args: &ListArgs) -> Result<(), Cli
                 output::write(render_page(&page, form).as_bytes())?;
             }
         }
-        if !page.has_more() {
+        if !item::has_more(&page) {
             return Ok(());
         }
-        let next = page.next().ok_or_else(|| answer.unintelligible("no key in `next`"))?;
+        let next = item::next_of(&page).ok_or_else(|| answer.unintelligible("no key in `next`"))?;
         if after.as_ref().is_some_and(|after| next <= *after) {
             return Err(answer.unintelligible("`next` does not go forward"));
         }
@@ -209,17 +210,17 @@ enum PageForm {
 }
 
 /// Lines of a page, each ended by a line break; nothing for a page without items.
-fn render_page(page: &Page, form: PageForm) -> String {
+fn render_page(page: &KeyPage, form: PageForm) -> String {
     if page.items.is_empty() {
         return String::new();
     }
-    let key = |item: &Item| item.key().map(|key| keys::printable(&key)).unwrap_or_default();
+    let key = |item: &KeyItem| item::key_of(item).map(|key| keys::printable(&key)).unwrap_or_default();
     if form == PageForm::Keys {
         return page.items.iter().map(|item| key(item) + "\n").collect();
     }
     let rows = page.items.iter().map(|item| {
-        let value = item.value().map(|value| preview(&value)).unwrap_or_default();
-        vec![key(item), item.version().map_or_else(|| "-".to_owned(), |version| version.to_string()), value]
+        let value = item::value_of(item).map(|value| preview(&value)).unwrap_or_default();
+        vec![key(item), item.ver.to_string(), value]
     });
     let header: &[&str] = if form == PageForm::Table { &[] } else { &["KEY", "VERSION", "VALUE"] };
     output::table(header, rows.collect()) + "\n"
@@ -253,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_page_is_a_table() {
-        let page: Page = serde_json::from_str(
+        let page: KeyPage = serde_json::from_str(
             r#"{"items":[{"key":"a","ver":6,"val":"one"},{"key":"longer\n","ver":12,"val":"two\u0000"}]}"#,
         )
         .unwrap();
@@ -262,7 +263,7 @@ mod tests {
             "KEY       VERSION  VALUE\na         6        one\nlonger\\n  12       two\\x00\n"
         );
         assert_eq!(render_page(&page, PageForm::Keys), "a\nlonger\\n\n");
-        assert_eq!(render_page(&Page::default(), PageForm::TableWithHeader), "");
+        assert_eq!(render_page(&KeyPage::default(), PageForm::TableWithHeader), "");
     }
 
     #[test]

@@ -6,7 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::{Map, Value};
+use serde::Serialize;
+use tidelock_api::cluster::HostRole;
+use tidelock_api::membership::{WantedOfHost, WantedOfShard};
 use tidelock_client::{Answer, Call, CliError, Client, output};
 
 use super::goal::Goal;
@@ -53,14 +55,15 @@ impl Change {
 
     /// Requests the goal until a leader has recorded it or the time is over. Returns the wanted
     /// state, as the node reports it.
-    fn ask(&self, end: Instant) -> Result<Map<String, Value>, CliError> {
+    fn ask(&self, end: Instant) -> Result<Wanted, CliError> {
         let ask = || self.client.ask(&Call::post(self.goal.target(), &[]));
         let answer = retry::until(end, None, ask, output::progress).map_err(nobody_answered)?;
         match (answer.status, self.goal) {
-            (202, _) => answer.json(),
+            (202, Goal::Leads { .. }) => answer.json().map(Wanted::Leader),
+            (202, _) => answer.json().map(Wanted::Host),
             (409, Goal::Gone(node)) if is_removed_already(&answer) => {
-                let members = [("node", Value::from(node)), ("standing", Value::from("leaving"))];
-                Ok(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+                let standing = Some(HostRole::Leaving);
+                Ok(Wanted::Host(WantedOfHost { node, standing, draining: None }))
             }
             _ => Err(answer.refusal()),
         }
@@ -87,16 +90,33 @@ impl Change {
         if missing.is_empty() { Ok(()) } else { Err(unfinished(goal, limit, &missing)) }
     }
 
-    fn say(&self, mut accepted: Map<String, Value>, stage: Stage) -> Result<(), CliError> {
+    fn say(&self, accepted: Wanted, stage: Stage) -> Result<(), CliError> {
         match (self.format, stage) {
             (Output::Json, _) => {
-                accepted.insert("done".to_owned(), Value::from(stage == Stage::Reached));
-                output::line(&Value::from(accepted).to_string())
+                let outcome = Outcome { wanted: accepted, done: stage == Stage::Reached };
+                let text = serde_json::to_string(&outcome);
+                output::line(&text.expect("invariant: numbers, texts and flags are JSON"))
             }
             (Output::Text, Stage::Reached) => output::line(&self.goal.reached()),
             (Output::Text, Stage::Recorded) => output::line(&self.goal.wanted()),
         }
     }
+}
+
+/// The wanted state, as the cluster has recorded it.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Wanted {
+    Host(WantedOfHost),
+    Leader(WantedOfShard),
+}
+
+/// What `--output json` prints.
+#[derive(Serialize)]
+struct Outcome {
+    #[serde(flatten)]
+    wanted: Wanted,
+    done: bool,
 }
 
 /// How far a change has come.
@@ -160,6 +180,15 @@ mod tests {
             text.starts_with("not within 1 s: node 2 leads shard 1\n  shard 1: node 3 leads\nThe leader"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn outcomes_are_flat_objects() {
+        let text = |wanted, done| serde_json::to_string(&Outcome { wanted, done }).expect("JSON");
+        let wanted = WantedOfHost { node: 3, standing: Some(HostRole::Leaving), draining: None };
+        assert_eq!(text(Wanted::Host(wanted), true), r#"{"node":3,"standing":"leaving","done":true}"#);
+        let wanted = Wanted::Leader(WantedOfShard { shard: 1, leader: 2 });
+        assert_eq!(text(wanted, false), r#"{"shard":1,"leader":2,"done":false}"#);
     }
 
     #[test]

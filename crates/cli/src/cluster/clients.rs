@@ -4,30 +4,10 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use tidelock_api::clients::Clients;
 use tidelock_client::{Call, CliError, Client, output};
 
 use crate::args::{ClientArgs, ClientsArgs, Output};
-
-#[derive(Debug, Deserialize)]
-struct Answer {
-    node: u64,
-    connections: u64,
-    requests_waiting: u64,
-    clients: Vec<Row>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Row {
-    address: Option<String>,
-    protocol: String,
-    age_ms: u64,
-    operations: u64,
-    bytes_received: u64,
-    bytes_sent: u64,
-    open_requests: u64,
-    held_bytes: u64,
-}
 
 pub(super) fn show(args: &ClientsArgs, client: ClientArgs) -> Result<(), CliError> {
     let asked = Client::new(client.urls, Duration::from_millis(client.timeout_ms));
@@ -41,13 +21,13 @@ pub(super) fn show(args: &ClientsArgs, client: ClientArgs) -> Result<(), CliErro
     }
 }
 
-fn render(answer: &Answer) -> String {
+fn render(answer: &Clients) -> String {
     let header =
         ["ADDRESS", "PROTOCOL", "AGE S", "OPERATIONS", "RECEIVED", "SENT", "OPEN REQUESTS", "HELD BYTES"];
     let rows = answer.clients.iter().map(|row| {
         vec![
             row.address.clone().unwrap_or_else(|| "-".to_owned()),
-            row.protocol.clone(),
+            row.protocol.to_string(),
             (row.age_ms / 1_000).to_string(),
             row.operations.to_string(),
             row.bytes_received.to_string(),
@@ -56,7 +36,7 @@ fn render(answer: &Answer) -> String {
             row.held_bytes.to_string(),
         ]
     });
-    let Answer { node, connections, requests_waiting, .. } = answer;
+    let Clients { node, connections, requests_waiting, .. } = answer;
     let summary = format!(
         "node {node}: {connections} connections open, {requests_waiting} requests wait for their turn"
     );
@@ -69,7 +49,7 @@ mod tests {
 
     #[test]
     fn clients_are_a_table() {
-        let answer: Answer = serde_json::from_str(
+        let answer: Clients = serde_json::from_str(
             r#"{"node":1,"connections":2,"requests_waiting":7,"clients":[{"id":5,"address":"10.0.0.9:4711",
                 "protocol":"resp","age_ms":61000,"operations":9,"bytes_received":300,"bytes_sent":200,
                 "open_requests":4,"held_bytes":100}]}"#,

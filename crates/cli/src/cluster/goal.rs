@@ -3,7 +3,7 @@
 //! Owns the texts for both, as pure functions of a view. A view is one node's and may be behind, so
 //! a goal is reached only when the view shows both the wanted state and its effects.
 
-use super::{Cluster, Host, Replica, Shard};
+use tidelock_api::cluster::{Cluster, Host, HostRole, Replica, Shard};
 
 /// A goal. Nodes and shards are given by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,17 +79,17 @@ impl Goal {
     /// Everything that is missing for the goal according to `view`; empty once it is reached.
     pub fn missing(self, view: &Cluster) -> Vec<String> {
         let mut missing = match self {
-            Goal::Votes(node) => roles_missing(view, node, Role::VOTER),
-            Goal::Follows(node) => roles_missing(view, node, Role::LEARNER),
+            Goal::Votes(node) => role_missing(view, node, HostRole::Voter),
+            Goal::Follows(node) => role_missing(view, node, HostRole::Learner),
             Goal::LeadsNothing(node) => leads_missing(view, node),
             Goal::MayLead(node) => match known(view, node) {
-                Ok(host) if host.draining == Some(false) => vec![],
+                Ok(host) if !host.draining => vec![],
                 Ok(_) => not_shown(view, node, "as one that may lead"),
                 Err(unknown) => unknown,
             },
             Goal::Gone(node) => departure_missing(view, node),
             Goal::Leads { shard, node } => match view.shards.iter().find(|other| other.id == shard) {
-                None => vec![format!("{} knows no shard {shard}", who_answers(view))],
+                None => vec![format!("node {} knows no shard {shard}", view.node)],
                 Some(shard) => match shard.leader {
                     Some(leader) if leader == node => vec![],
                     leader => vec![format!("shard {}: {}", shard.id, leads(leader))],
@@ -97,7 +97,7 @@ impl Goal {
             },
         };
         if !missing.is_empty() {
-            let away = |host: &&Host| host.connected == Some(false) && Some(host.node) != self.leaving();
+            let away = |host: &&Host| !host.connected && Some(host.node) != self.leaving();
             let away = view.hosts.iter().filter(away);
             missing.extend(away.map(|host| format!("node {} is not connected", host.node)));
         }
@@ -105,32 +105,22 @@ impl Goal {
     }
 }
 
-/// The wanted role of a host's replicas.
-#[derive(Clone, Copy)]
-struct Role {
-    standing: &'static str,
-    voter: bool,
-}
-
-impl Role {
-    const VOTER: Role = Role { standing: "voter", voter: true };
-    const LEARNER: Role = Role { standing: "learner", voter: false };
-}
-
-fn roles_missing(view: &Cluster, node: u64, role: Role) -> Vec<String> {
+/// What is missing until a host is a voter, or a learner, in every shard.
+fn role_missing(view: &Cluster, node: u64, role: HostRole) -> Vec<String> {
     let host = match known(view, node) {
         Ok(host) => host,
         Err(unknown) => return unknown,
     };
-    if host.standing.as_deref() != Some(role.standing) {
-        return not_shown(view, node, &format!("as a {}", role.standing));
+    if host.standing != role {
+        return not_shown(view, node, &format!("as a {role}"));
     }
+    let votes = role == HostRole::Voter;
     let of_shard = |shard: &Shard| {
         let replica = replica(view, shard, node);
-        if replica.is_some_and(|replica| replica.voter == Some(role.voter)) {
+        if replica.is_some_and(|replica| replica.voter == votes) {
             return None;
         }
-        let reason = match (role.voter, shard.leader) {
+        let reason = match (votes, shard.leader) {
             (_, None) => leads(None),
             (true, _) => why_no_vote(view, shard, host),
             (false, _) => why_still_there(view, shard, node),
@@ -138,11 +128,7 @@ fn roles_missing(view: &Cluster, node: u64, role: Role) -> Vec<String> {
         Some(format!("shard {}: {reason}", shard.id))
     };
     let shards = view.shards.iter().filter_map(of_shard);
-    if view.shards.is_empty() {
-        vec![format!("{} knows no shard", who_answers(view))]
-    } else {
-        shards.collect()
-    }
+    if view.shards.is_empty() { vec![format!("node {} knows no shard", view.node)] } else { shards.collect() }
 }
 
 /// Why a wanted voter does not vote in a shard yet.
@@ -150,14 +136,14 @@ fn why_no_vote(view: &Cluster, shard: &Shard, host: &Host) -> String {
     let node = host.node;
     let Some(replica) = replica(view, shard, node) else {
         return match host.connected {
-            Some(false) => format!("node {node} is not connected"),
-            _ => format!("node {node} has no replica yet"),
+            false => format!("node {node} is not connected"),
+            true => format!("node {node} has no replica yet"),
         };
     };
     let replicas = view.replicas.iter().filter(|replica| replica.shard == shard.id);
     let newest = replicas.filter_map(|replica| replica.applied).max();
     match (replica.applied, newest) {
-        _ if host.connected == Some(false) => format!("node {node} is not connected"),
+        _ if !host.connected => format!("node {node} is not connected"),
         (Some(applied), Some(newest)) if applied < newest => {
             format!("node {node} is catching up (applied {applied} of {newest})")
         }
@@ -170,13 +156,13 @@ fn why_no_vote(view: &Cluster, shard: &Shard, host: &Host) -> String {
 /// removals.
 fn why_still_there(view: &Cluster, shard: &Shard, node: u64) -> String {
     let is_due = |host: &&Host| {
-        let votes = replica(view, shard, host.node).is_some_and(|replica| replica.voter == Some(true));
-        host.node != node && host.standing.as_deref() == Some(Role::VOTER.standing) && !votes
+        let votes = replica(view, shard, host.node).is_some_and(|replica| replica.voter);
+        host.node != node && host.standing == HostRole::Voter && !votes
     };
     let what = match replica(view, shard, node).map(|replica| replica.voter) {
         _ if shard.leader == Some(node) => format!("node {node} leads it, and hands over first"),
-        Some(Some(true)) => format!("node {node} still votes"),
-        Some(_) => format!("node {node} still follows"),
+        Some(true) => format!("node {node} still votes"),
+        Some(false) => format!("node {node} still follows"),
         None => format!("node {node} has no replica yet"),
     };
     match view.hosts.iter().find(is_due) {
@@ -190,17 +176,14 @@ fn leads_missing(view: &Cluster, node: u64) -> Vec<String> {
         Ok(host) => host,
         Err(unknown) => return unknown,
     };
-    if host.draining != Some(true) {
+    if !host.draining {
         return not_shown(view, node, "as draining");
     }
     let open = view.shards.iter().filter(|shard| shard.leader.is_none_or(|leader| leader == node));
     let open: Vec<String> =
         open.map(|shard| format!("shard {}: {}", shard.id, leads(shard.leader))).collect();
     let could_lead = |host: &Host| {
-        host.node != node
-            && host.connected == Some(true)
-            && host.draining == Some(false)
-            && host.standing.as_deref() == Some(Role::VOTER.standing)
+        host.node != node && host.connected && !host.draining && host.standing == HostRole::Voter
     };
     let heirless = !open.is_empty() && !view.hosts.iter().any(could_lead);
     let nobody = heirless.then(|| "no other node votes, is connected and is not draining".to_owned());
@@ -218,11 +201,11 @@ fn departure_missing(view: &Cluster, node: u64) -> Vec<String> {
     };
     if view.shards.is_empty() {
         // A node that knows no hosts yet cannot tell which are still members.
-        return vec![format!("{} knows no shard", who_answers(view))];
+        return vec![format!("node {} knows no shard", view.node)];
     }
     let shards: Vec<String> = view.shards.iter().filter_map(of_shard).collect();
     match known(view, node) {
-        Ok(host) if host.standing.as_deref() != Some("leaving") => not_shown(view, node, "as leaving"),
+        Ok(host) if host.standing != HostRole::Leaving => not_shown(view, node, "as leaving"),
         Ok(_) if shards.is_empty() => {
             vec![format!(
                 "node {node} is in no shard any more; it is struck off once every voter remembers that"
@@ -234,7 +217,7 @@ fn departure_missing(view: &Cluster, node: u64) -> Vec<String> {
 
 fn known(view: &Cluster, node: u64) -> Result<&Host, Vec<String>> {
     let host = view.hosts.iter().find(|host| host.node == node);
-    host.ok_or_else(|| vec![format!("{} does not know node {node}", who_answers(view))])
+    host.ok_or_else(|| vec![format!("node {} does not know node {node}", view.node)])
 }
 
 fn replica<'a>(view: &'a Cluster, shard: &Shard, node: u64) -> Option<&'a Replica> {
@@ -243,11 +226,7 @@ fn replica<'a>(view: &'a Cluster, shard: &Shard, node: u64) -> Option<&'a Replic
 
 /// The node that answers is behind, or another request has changed the wanted state since.
 fn not_shown(view: &Cluster, node: u64, what: &str) -> Vec<String> {
-    vec![format!("{} does not show node {node} {what}", who_answers(view))]
-}
-
-fn who_answers(view: &Cluster) -> String {
-    view.node.map_or_else(|| "the node that was asked".to_owned(), |node| format!("node {node}"))
+    vec![format!("node {} does not show node {node} {what}", view.node)]
 }
 
 fn leads(leader: Option<u64>) -> String {
@@ -260,9 +239,9 @@ mod tests {
 
     /// Three voters and two shards, led by node 1 and 2, seen by node 1.
     fn view() -> Cluster {
-        let mut view = Cluster { node: Some(1), ..Cluster::default() };
+        let mut view = Cluster { node: 1, ..Cluster::default() };
         for node in 1..=3 {
-            join(&mut view, node, "voter");
+            join(&mut view, node, HostRole::Voter);
         }
         for (id, leader) in [(0, 1), (1, 2)] {
             view.shards.push(Shard { id, leader: Some(leader), ..Shard::default() });
@@ -273,16 +252,14 @@ mod tests {
         view
     }
 
-    fn join(view: &mut Cluster, node: u64, standing: &str) {
-        let standing = Some(standing.to_owned());
-        let host = Host { node, standing, draining: Some(false), connected: Some(true), ..Host::default() };
-        view.hosts.push(host);
+    fn join(view: &mut Cluster, node: u64, standing: HostRole) {
+        view.hosts.push(Host { node, standing, connected: true, ..Host::default() });
     }
 
     fn replicate(view: &mut Cluster, (shard, node): (u64, u64), votes: bool, applied: u64) {
         view.replicas.retain(|replica| (replica.shard, replica.node) != (shard, node));
-        let (voter, applied) = (Some(votes), Some(applied));
-        view.replicas.push(Replica { shard, node, voter, applied, ..Replica::default() });
+        let applied = Some(applied);
+        view.replicas.push(Replica { shard, node, voter: votes, applied, ..Replica::default() });
     }
 
     fn host(view: &mut Cluster, node: u64) -> &mut Host {
@@ -294,9 +271,9 @@ mod tests {
         let mut view = view();
         assert_eq!(Goal::Votes(3).missing(&view), [""; 0]);
         assert_eq!(Goal::Votes(4).missing(&view), ["node 1 does not know node 4"]);
-        join(&mut view, 4, "learner");
+        join(&mut view, 4, HostRole::Learner);
         assert_eq!(Goal::Votes(4).missing(&view), ["node 1 does not show node 4 as a voter"]);
-        host(&mut view, 4).standing = Some("voter".to_owned());
+        host(&mut view, 4).standing = HostRole::Voter;
         replicate(&mut view, (0, 4), false, 20);
         assert_eq!(
             Goal::Votes(4).missing(&view),
@@ -314,9 +291,9 @@ mod tests {
     #[test]
     fn what_stands_in_the_way_of_a_vote_is_named() {
         let mut view = view();
-        join(&mut view, 4, "voter");
-        host(&mut view, 4).connected = Some(false);
-        host(&mut view, 2).connected = Some(false);
+        join(&mut view, 4, HostRole::Voter);
+        host(&mut view, 4).connected = false;
+        host(&mut view, 2).connected = false;
         view.shards[1].leader = None;
         assert_eq!(
             Goal::Votes(4).missing(&view),
@@ -335,7 +312,7 @@ mod tests {
     fn a_vote_that_is_taken_away() {
         let mut view = view();
         assert_eq!(Goal::Follows(2).missing(&view), ["node 1 does not show node 2 as a learner"]);
-        host(&mut view, 2).standing = Some("learner".to_owned());
+        host(&mut view, 2).standing = HostRole::Learner;
         assert_eq!(
             Goal::Follows(2).missing(&view),
             ["shard 0: node 2 still votes", "shard 1: node 2 leads it, and hands over first"]
@@ -352,9 +329,9 @@ mod tests {
     fn a_departure_waits_for_the_successor() {
         let mut view = view();
         assert_eq!(Goal::Gone(3).missing(&view), ["node 1 does not show node 3 as leaving"]);
-        host(&mut view, 3).standing = Some("leaving".to_owned());
-        host(&mut view, 3).connected = Some(false);
-        join(&mut view, 4, "voter");
+        host(&mut view, 3).standing = HostRole::Leaving;
+        host(&mut view, 3).connected = false;
+        join(&mut view, 4, HostRole::Voter);
         replicate(&mut view, (0, 4), true, 50);
         replicate(&mut view, (1, 4), false, 7);
         assert_eq!(
@@ -376,14 +353,15 @@ mod tests {
         );
         view.hosts.retain(|host| host.node != 3);
         assert_eq!(Goal::Gone(3).missing(&view), [""; 0]);
-        assert_eq!(Goal::Gone(3).missing(&Cluster::default()), ["the node that was asked knows no shard"]);
+        let unaware = Cluster { node: 2, ..Cluster::default() };
+        assert_eq!(Goal::Gone(3).missing(&unaware), ["node 2 knows no shard"]);
     }
 
     #[test]
     fn a_departure_that_others_hold_up() {
         let mut view = view();
-        host(&mut view, 2).standing = Some("leaving".to_owned());
-        host(&mut view, 3).connected = Some(false);
+        host(&mut view, 2).standing = HostRole::Leaving;
+        host(&mut view, 3).connected = false;
         view.shards[0].leader = None;
         assert_eq!(
             Goal::Gone(2).missing(&view),
@@ -403,13 +381,13 @@ mod tests {
         assert_eq!(Goal::MayLead(2).missing(&view), [""; 0]);
         assert_eq!(Goal::LeadsNothing(3).missing(&view), ["node 1 does not show node 3 as draining"]);
         for node in 1..=3 {
-            host(&mut view, node).draining = Some(node == 2);
+            host(&mut view, node).draining = node == 2;
         }
         assert_eq!(Goal::LeadsNothing(2).missing(&view), ["shard 1: node 2 leads"]);
         assert_eq!(Goal::MayLead(2).missing(&view), ["node 1 does not show node 2 as one that may lead"]);
         view.shards[0].leader = None;
-        host(&mut view, 1).standing = Some("learner".to_owned());
-        host(&mut view, 3).draining = Some(true);
+        host(&mut view, 1).standing = HostRole::Learner;
+        host(&mut view, 3).draining = true;
         assert_eq!(
             Goal::LeadsNothing(2).missing(&view),
             [
@@ -430,24 +408,18 @@ mod tests {
         let goal = |node| Goal::Leads { shard: 1, node };
         assert_eq!(goal(2).missing(&view), [""; 0]);
         assert_eq!(goal(3).missing(&view), ["shard 1: node 2 leads"]);
-        host(&mut view, 3).connected = Some(false);
+        host(&mut view, 3).connected = false;
         view.shards[1].leader = None;
         assert_eq!(goal(3).missing(&view), ["shard 1: no leader is known", "node 3 is not connected"]);
         assert_eq!(Goal::Leads { shard: 9, node: 1 }.missing(&view)[0], "node 1 knows no shard 9");
     }
 
     #[test]
-    fn a_view_of_another_release_is_never_taken_for_success() {
-        let old = serde_json::from_str(r#"{"hosts":[{"node":3}],"shards":[{"id":0}]}"#).expect("a view");
-        for goal in [
-            Goal::Votes(3),
-            Goal::Follows(3),
-            Goal::LeadsNothing(3),
-            Goal::MayLead(3),
-            Goal::Gone(3),
-            Goal::Leads { shard: 0, node: 3 },
-        ] {
-            assert!(!goal.missing(&old).is_empty(), "{goal:?}");
+    fn a_role_of_a_later_release_is_never_taken_for_success() {
+        let mut view = view();
+        host(&mut view, 3).standing = HostRole::Unknown;
+        for goal in [Goal::Votes(3), Goal::Follows(3), Goal::Gone(3)] {
+            assert!(!goal.missing(&view).is_empty(), "{goal:?}");
         }
     }
 }

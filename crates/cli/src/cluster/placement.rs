@@ -4,8 +4,7 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde_json::{Map, Value};
+use tidelock_api::shards::{ExplainedHost, Explanation, PlacedRole, TagChanges};
 use tidelock_client::{Call, CliError, Client, output};
 
 use crate::args::{ClientArgs, ExplainArgs, Output, SetArgs};
@@ -32,18 +31,17 @@ pub(super) fn explain(args: ExplainArgs, client: ClientArgs) -> Result<(), CliEr
 }
 
 pub(super) fn set(args: SetArgs, client: ClientArgs) -> Result<(), CliError> {
-    let mut tags = Map::new();
+    let mut tags = TagChanges::new();
     for tag in &args.tags {
         let Some((name, value)) = tag.split_once('=').filter(|(name, _)| !name.is_empty()) else {
             return Err(CliError::Usage(format!(
                 "`{tag}` is no tag: write NAME=VALUE, or NAME= to take it away"
             )));
         };
-        let value = if value.is_empty() { Value::Null } else { Value::from(value) };
-        tags.insert(name.to_owned(), value);
+        tags.insert(name.to_owned(), (!value.is_empty()).then(|| value.to_owned()));
     }
     let target = format!("/v1/cluster/shards/{}/tags", args.shard);
-    let body = Value::from(tags).to_string().into_bytes();
+    let body = serde_json::to_vec(&tags).expect("invariant: a map of texts is JSON");
     let answer = reach(&client).ask(&Call::post(target, &body))?;
     match (answer.status, client.output) {
         (202, Output::Json) => output::line(&String::from_utf8_lossy(&answer.body)),
@@ -56,26 +54,11 @@ fn reach(client: &ClientArgs) -> Client {
     Client::new(client.urls.clone(), Duration::from_millis(client.timeout_ms))
 }
 
-#[derive(Deserialize)]
-struct Explanation {
-    shard: u64,
-    hosts: Vec<Reasoned>,
-}
-
-#[derive(Deserialize)]
-struct Reasoned {
-    node: u64,
-    replica: Option<u64>,
-    role: String,
-    written: bool,
-    reason: String,
-}
-
 fn table(explanation: &Explanation) -> String {
-    let row = |host: &Reasoned| {
-        let role = match (host.written, host.role.as_str()) {
-            (true, "none") => "-".to_owned(),
-            (true, role) => role.to_owned(),
+    let row = |host: &ExplainedHost| {
+        let role = match (host.written, host.role) {
+            (true, PlacedRole::None) => "-".to_owned(),
+            (true, role) => role.to_string(),
             (false, role) => format!("{role} (soon)"),
         };
         let replica = host.replica.map_or_else(|| "-".to_owned(), |replica| replica.to_string());

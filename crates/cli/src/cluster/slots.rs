@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
-use serde_json::json;
+use serde::Serialize;
+use tidelock_api::shards::{AddShardRequest, ChangedShard};
+use tidelock_api::slots::{Moves, RequestedMoves, SlotMove, WantedSlots};
 use tidelock_client::{Answer, Call, CliError, Client, output};
 
 use super::retry;
@@ -17,36 +18,6 @@ use crate::args::{AddShardArgs, ClientArgs, MoveSlotsArgs, Output, RemoveShardAr
 
 /// Interval between polls of the moves that are left.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
-
-/// A node's view of slots and slot moves.
-#[derive(Debug, Deserialize)]
-struct Moves {
-    shards: Vec<Share>,
-    moves: Vec<Migration>,
-    last: u64,
-}
-
-/// The answer to a request for moves.
-#[derive(Debug, Deserialize)]
-struct Moving {
-    moves: u64,
-    last: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Share {
-    shard: u64,
-    count: u32,
-    slots: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct Migration {
-    id: u64,
-    from: u64,
-    to: u64,
-    count: u32,
-}
 
 pub(super) fn add_shard(args: AddShardArgs, client: ClientArgs) -> Result<(), CliError> {
     let mut tags = BTreeMap::new();
@@ -56,16 +27,12 @@ pub(super) fn add_shard(args: AddShardArgs, client: ClientArgs) -> Result<(), Cl
         };
         tags.insert(name.to_owned(), value.to_owned());
     }
-    let body = json!({ "name": args.name, "tags": tags }).to_string().into_bytes();
+    let body = encode(&AddShardRequest { name: args.name, tags });
     let answer = accepted(reach(&client).ask(&Call::post("/v1/cluster/shards", &body))?)?;
-    #[derive(Deserialize)]
-    struct Added {
-        shard: u64,
-    }
     match client.output {
         Output::Json => output::line(&String::from_utf8_lossy(&answer.body)),
         Output::Text => {
-            let Added { shard } = answer.json()?;
+            let ChangedShard { shard } = answer.json()?;
             output::line(&format!(
                 "shard {shard} is there, without slots; `tidelock cluster rebalance` gives it its share"
             ))
@@ -91,13 +58,13 @@ pub(super) fn rebalance(wait: &WaitForMoves, client: ClientArgs) -> Result<(), C
 
 pub(super) fn move_slots(args: &MoveSlotsArgs, client: ClientArgs) -> Result<(), CliError> {
     let target = format!("/v1/cluster/shards/{}/slots", args.to);
-    let body = json!({ "slots": args.slots }).to_string().into_bytes();
+    let body = encode(&WantedSlots { slots: args.slots.clone() });
     let asked = ask(&Call::post(target, &body), &args.wait, &client)?;
     follow(&asked, &args.wait, &client)
 }
 
 /// Requests moves until a leader has recorded them or the time is over.
-fn ask(call: &Call<'_>, wait: &WaitForMoves, client: &ClientArgs) -> Result<Moving, CliError> {
+fn ask(call: &Call<'_>, wait: &WaitForMoves, client: &ClientArgs) -> Result<RequestedMoves, CliError> {
     let end = Instant::now() + Duration::from_secs(wait.wait_s);
     let client = reach(client);
     let answer = retry::until(end, Some("slots-moving"), || client.ask(call), output::progress)?;
@@ -117,11 +84,11 @@ pub(super) fn show(client: ClientArgs) -> Result<(), CliError> {
 
 /// Waits until all moves requested so far are done, and prints the remaining ones whenever they
 /// change.
-fn follow(asked: &Moving, wait: &WaitForMoves, client: &ClientArgs) -> Result<(), CliError> {
-    let &Moving { moves, last } = asked;
+fn follow(asked: &RequestedMoves, wait: &WaitForMoves, client: &ClientArgs) -> Result<(), CliError> {
+    let &RequestedMoves { moves, last } = asked;
     let is_text = client.output == Output::Text;
     if !is_text {
-        output::line(&json!({ "moves": moves, "last": last }).to_string())?;
+        output::line(&String::from_utf8_lossy(&encode(asked)))?;
     } else if wait.wait_s == 0 {
         output::line(&match moves {
             0 => "no moves beyond those that are under way, if any".to_owned(),
@@ -138,7 +105,7 @@ fn follow(asked: &Moving, wait: &WaitForMoves, client: &ClientArgs) -> Result<()
         {
             let state: Moves = answer.json()?;
             if state.last >= last {
-                let left: Vec<&Migration> =
+                let left: Vec<&SlotMove> =
                     state.moves.iter().filter(|migration| migration.id <= last).collect();
                 let ids: Vec<u64> = left.iter().map(|migration| migration.id).collect();
                 if is_text && shown.as_ref() != Some(&ids) {
@@ -161,17 +128,21 @@ fn follow(asked: &Moving, wait: &WaitForMoves, client: &ClientArgs) -> Result<()
 
 /// A text about the moves that are left; if there are none, it depends on whether there ever were
 /// any.
-fn progress(left: &[&Migration], nothing_was_to_do: bool) -> String {
+fn progress(left: &[&SlotMove], nothing_was_to_do: bool) -> String {
     let slots: u32 = left.iter().map(|migration| migration.count).sum();
     match left {
         [] if nothing_was_to_do => "nothing to move: all slots are where they should be".to_owned(),
         [] => "all slots are where they should be".to_owned(),
-        [Migration { from, to, .. }] => format!("{slots} slots to go, from shard {from} to shard {to}"),
-        [Migration { from, to, count, .. }, ..] => format!(
+        [SlotMove { from, to, .. }] => format!("{slots} slots to go, from shard {from} to shard {to}"),
+        [SlotMove { from, to, count, .. }, ..] => format!(
             "{slots} slots to go in {} moves; now {count} from shard {from} to shard {to}",
             left.len()
         ),
     }
+}
+
+fn encode(body: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(body).expect("invariant: numbers, texts and maps of texts are JSON")
 }
 
 fn accepted(answer: Answer) -> Result<Answer, CliError> {
@@ -219,7 +190,7 @@ mod tests {
         );
         let left = [&state.moves[0]];
         assert_eq!(progress(&left, false), "8192 slots to go, from shard 1 to shard 2");
-        let left = [&state.moves[0], &Migration { id: 5, from: 3, to: 2, count: 8 }];
+        let left = [&state.moves[0], &SlotMove { id: 5, from: 3, to: 2, count: 8, slots: "0-7".into() }];
         assert_eq!(progress(&left, true), "8200 slots to go in 2 moves; now 8192 from shard 1 to shard 2");
         assert_eq!(progress(&[], false), "all slots are where they should be");
         assert_eq!(progress(&[], true), "nothing to move: all slots are where they should be");

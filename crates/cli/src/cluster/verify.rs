@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use tidelock_api::checkpoints::Checkpoints;
+use tidelock_api::cluster::{Checkpoint, Cluster};
 use tidelock_client::{Call, CliError, Client, Output, output};
-
-use crate::cluster::{Checkpoint, Cluster};
 
 /// Interval between polls of the replicas' reports.
 const LOOK: Duration = Duration::from_millis(100);
@@ -48,15 +48,6 @@ pub fn run(client: &Client, format: Output, patience: Duration) -> Result<(), Cl
 
 /// Requests a checkpoint of every shard. Returns their indexes.
 fn checkpoint(client: &Client) -> Result<BTreeMap<u64, u64>, CliError> {
-    #[derive(Deserialize)]
-    struct Checkpoints {
-        shards: Vec<Shard>,
-    }
-    #[derive(Deserialize)]
-    struct Shard {
-        id: u64,
-        index: u64,
-    }
     let answer = client.ask(&Call::post("/v1/cluster/checkpoint", &[]))?;
     if answer.status != 200 {
         return Err(answer.refusal());
@@ -115,7 +106,7 @@ impl Comparison {
 fn compare(wanted: &BTreeMap<u64, u64>, cluster: &Cluster) -> Vec<Comparison> {
     let is_connected = |node: u64| {
         let host = cluster.hosts.iter().find(|host| host.node == node);
-        host.is_some_and(|host| host.connected == Some(true)) || cluster.node == Some(node)
+        host.is_some_and(|host| host.connected) || cluster.node == node
     };
     let comparison = |(&shard, &wanted): (&u64, &u64)| {
         let replicas: Vec<_> = cluster.replicas.iter().filter(|replica| replica.shard == shard).collect();
@@ -201,19 +192,20 @@ fn complaint(shards: &[Comparison]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use tidelock_api::cluster as api;
+
     use super::*;
 
     /// A cluster of three as node 1 sees it. `replicas` are the reports of shard 1.
     fn cluster(third_connected: bool, reports: [Option<(u64, &str)>; 3]) -> Cluster {
-        let replica = |(report, node): (Option<(u64, &str)>, u64)| {
-            let checkpoint =
-                report.map(|(index, checksum)| serde_json::json!({"index": index, "checksum": checksum}));
-            serde_json::json!({"shard": 1, "node": node, "checkpoint": checkpoint})
+        let replica = |(node, report): (u64, Option<(u64, &str)>)| {
+            let checkpoint = report.map(|(index, sum)| Checkpoint { index, checksum: sum.to_owned() });
+            api::Replica { shard: 1, node, checkpoint, ..api::Replica::default() }
         };
-        let replicas: Vec<_> = reports.into_iter().zip(1..).map(replica).collect();
-        let host = |node, connected| serde_json::json!({"node": node, "connected": connected});
-        let hosts = [host(1, true), host(2, true), host(3, third_connected)];
-        serde_json::from_value(serde_json::json!({"node": 1, "hosts": hosts, "replicas": replicas})).unwrap()
+        let replicas = (1..).zip(reports).map(replica).collect();
+        let host = |node, connected| api::Host { node, connected, ..api::Host::default() };
+        let hosts = vec![host(1, true), host(2, true), host(3, third_connected)];
+        Cluster { node: 1, hosts, replicas, ..Cluster::default() }
     }
 
     fn compared(cluster: &Cluster) -> Comparison {

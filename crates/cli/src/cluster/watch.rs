@@ -9,9 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use tidelock_api::cluster::Cluster;
 use tidelock_client::{Call, CliError, Client, NodeUrl};
 
-use super::Cluster;
 use crate::args::ClientArgs;
 
 /// Interval between polls: goals take election timeouts or seconds, and an answer costs a node
@@ -56,9 +56,9 @@ impl Watch {
     /// before its removal is complete.
     fn candidates(&self) -> Vec<NodeUrl> {
         let Some((url, view)) = &self.seen else { return self.given.clone() };
-        let leaves = |node| node == self.leaving;
-        let named = view.hosts.iter().filter(|host| !leaves(Some(host.node)));
-        let named = named.filter_map(|host| format!("http://{}", host.http_address.as_deref()?).parse().ok());
+        let leaves = |node| Some(node) == self.leaving;
+        let named = view.hosts.iter().filter(|host| !leaves(host.node));
+        let named = named.filter_map(|host| format!("http://{}", host.http_address).parse().ok());
         let others = self.given.iter().cloned().chain(named).filter(|other| other != url);
         let mut candidates: Vec<NodeUrl> = vec![];
         for candidate in others {
@@ -133,6 +133,8 @@ impl Line {
 
 #[cfg(test)]
 mod tests {
+    use tidelock_api::cluster::Host;
+
     use super::*;
 
     const LONG: Duration = Duration::from_secs(3_600);
@@ -193,13 +195,10 @@ mod tests {
     fn candidates(given: &[u16], leaving: Option<u64>, seen: Option<Seen<'_>>) -> Vec<u16> {
         let url = |port: u16| -> NodeUrl { format!("http://h:{port}").parse().expect("a URL") };
         let seen = seen.map(|(node, port, hosts)| {
-            let hosts = hosts.iter().map(|(node, port)| match port {
-                0 => format!(r#"{{"node":{node},"http_address":""}}"#),
-                port => format!(r#"{{"node":{node},"http_address":"h:{port}"}}"#),
-            });
-            let hosts = hosts.collect::<Vec<_>>().join(",");
-            let view = serde_json::from_str(&format!(r#"{{"node":{node},"hosts":[{hosts}]}}"#));
-            (url(port), view.expect("a view"))
+            let address = |port| if port == 0 { String::new() } else { format!("h:{port}") };
+            let host = |&(node, port)| Host { node, http_address: address(port), ..Host::default() };
+            let hosts = hosts.iter().map(host).collect();
+            (url(port), Cluster { node, hosts, ..Cluster::default() })
         });
         let client = Client::new(vec![], LOOK_TIMEOUT);
         let given = given.iter().copied().map(url).collect();

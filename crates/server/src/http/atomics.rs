@@ -1,15 +1,16 @@
 //! `/v1/atomics/{id}`: registers, which are keys with a decimal 64-bit number.
 //!
-//! Owns the requests and answers of exchanges. A missing register has the value 0. The state
-//! machine decides whether a key holds a number, and executes an exchange. The key of a register is
-//! its id, so every other interface sees it too.
+//! Owns the translation between the core and `tidelock_api::atomics`. A missing register has the
+//! value 0. The state machine decides whether a key holds a number, and executes an exchange. The
+//! key of a register is its id, so every other interface sees it too.
 //!
 //! An id may contain slashes. Only in a `POST` is the last segment an operation, so every id can be
 //! read.
 
 use bytes::Bytes;
-use serde::Deserialize;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tidelock_api::atomics::{CompareExchangeRequest, ExchangeRequest, Exchanged, Register};
 use tidelock_core::command::{Exchange, Operation, OperationReply, Read, Reply, Request, Write};
 use tidelock_core::machine::kv::parse_number;
 use tidelock_core::types::Version;
@@ -25,19 +26,6 @@ use crate::store::Store;
 
 /// Longest body of an exchange, in bytes: two numbers with their names, and room for white space.
 const BODY_BYTES_MAX: usize = 4 << 10;
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ExchangeBody {
-    value: i64,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CompareExchangeBody {
-    expected_value: i64,
-    new_value: i64,
-}
 
 /// Operations on registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,22 +56,18 @@ async fn get<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Pr
         Reply::NotFound => (0, Version::ABSENT),
         _ => return Err(Problem::mismatched_reply()),
     };
-    let mut out = b"{".to_vec();
-    json::push_bytes_member(&mut out, "id", &key);
-    json::push_signed_member(&mut out, "value", value);
-    json::push_number_member(&mut out, "ver", version.0);
-    out.push(b'}');
-    Ok(response::json(out))
+    let (id, id_b64) = json::text_or_base64(&key);
+    Ok(response::json(encode(&Register { id, id_b64, value, ver: version.0 })))
 }
 
 async fn exchange<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
-    let ExchangeBody { value } = read_body(&mut call, r#"{"value":1}"#).await?;
+    let ExchangeRequest { value } = read_body(&mut call, r#"{"value":1}"#).await?;
     let write = Write::of(&Operation::Exchange { key: &key, value });
     exchanged(&call.submit(Request::Write(write)).await?, &key, value)
 }
 
 async fn compare_exchange<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
-    let CompareExchangeBody { expected_value: expected, new_value: new } =
+    let CompareExchangeRequest { expected_value: expected, new_value: new } =
         read_body(&mut call, r#"{"expected_value":1,"new_value":2}"#).await?;
     let write = Write::of(&Operation::CompareExchange { key: &key, expected, new });
     exchanged(&call.submit(Request::Write(write)).await?, &key, new)
@@ -96,12 +80,13 @@ fn exchanged(reply: &Reply, key: &[u8], new: i64) -> Result<Response, Problem> {
         Some(OperationReply::Rejected(_)) => return Err(not_a_number()),
         _ => return Err(Problem::mismatched_reply()),
     };
-    let mut out = format!(r#"{{"success":{swapped}"#).into_bytes();
-    json::push_bytes_member(&mut out, "id", key);
-    json::push_signed_member(&mut out, "old_value", old);
-    json::push_signed_member(&mut out, "new_value", if swapped { new } else { old });
-    out.push(b'}');
-    Ok(response::json(out))
+    let (id, id_b64) = json::text_or_base64(key);
+    let new_value = if swapped { new } else { old };
+    Ok(response::json(encode(&Exchanged { success: swapped, id, id_b64, old_value: old, new_value })))
+}
+
+fn encode(answer: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(answer).expect("invariant: numbers, texts and flags are JSON")
 }
 
 async fn read_body<S: Store, T: DeserializeOwned>(

@@ -3,7 +3,7 @@
 //!
 //! Owns submitting to all shards at once. `/v1/cluster` shows the replicas' results.
 
-use serde::Serialize;
+use tidelock_api::checkpoints::{Checkpoints, ShardCheckpoint};
 use tidelock_core::command::{Reply, Request, Write};
 use tidelock_core::types::{LogIndex, ShardId};
 
@@ -14,20 +14,9 @@ use crate::store::Store;
 
 pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
     let shards = of_all_shards(call.store()).await?;
-    let shards = shards.into_iter().map(|(shard, index)| Shard { id: shard.0, index: index.0 });
-    let body = serde_json::to_vec(&Checkpoint { shards: shards.collect() });
+    let shards = shards.into_iter().map(|(shard, index)| ShardCheckpoint { id: shard.0, index: index.0 });
+    let body = serde_json::to_vec(&Checkpoints { shards: shards.collect() });
     Ok(response::json(body.expect("invariant: numbers are JSON")))
-}
-
-#[derive(Serialize)]
-struct Checkpoint {
-    shards: Vec<Shard>,
-}
-
-#[derive(Serialize)]
-struct Shard {
-    id: u64,
-    index: u64,
 }
 
 /// Appends a checkpoint to the log of every shard. Everything acknowledged before the call precedes

@@ -1,8 +1,8 @@
 //! `/v1/cluster/clients`: the connections of this node with the highest load.
 //!
-//! Owns the names of the fields; `crate::clients` owns the counters.
+//! Owns the limit of the list; `crate::clients` owns the counters.
 
-use serde::Serialize;
+use tidelock_api::clients::{ClientConnection, Clients};
 
 use super::problem::Problem;
 use super::response::{self, Response};
@@ -17,42 +17,17 @@ const LISTED: usize = 20;
 /// Most connections that can be listed: their addresses and numbers fill about 200 KiB.
 pub(super) const LISTED_MAX: usize = 1_000;
 
-#[derive(Serialize)]
-struct Clients {
-    node: u64,
-    /// Number of open connections, listed or not.
-    connections: usize,
-    /// Requests that wait for their turn.
-    requests_waiting: u64,
-    clients: Vec<Row>,
-}
-
-#[derive(Serialize)]
-struct Row {
-    id: u64,
-    address: Option<String>,
-    protocol: &'static str,
-    age_ms: u64,
-    operations: u64,
-    bytes_received: u64,
-    bytes_sent: u64,
-    open_requests: u64,
-    held_bytes: u64,
-}
-
-impl Row {
-    fn of(client: &Client) -> Row {
-        Row {
-            id: client.id.0,
-            address: client.address.map(|address| address.to_string()),
-            protocol: if client.protocol == "HTTP" { "http" } else { "resp" },
-            age_ms: u64::try_from(client.since.elapsed().as_millis()).unwrap_or(u64::MAX),
-            operations: client.operations.get(),
-            bytes_received: client.bytes_received.get(),
-            bytes_sent: client.bytes_sent.get(),
-            open_requests: client.open_requests.get(),
-            held_bytes: client.held_bytes.get(),
-        }
+fn row(client: &Client) -> ClientConnection {
+    ClientConnection {
+        id: client.id.0,
+        address: client.address.map(|address| address.to_string()),
+        protocol: if client.protocol == "HTTP" { "http".into() } else { "resp".into() },
+        age_ms: u64::try_from(client.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+        operations: client.operations.get(),
+        bytes_received: client.bytes_received.get(),
+        bytes_sent: client.bytes_sent.get(),
+        open_requests: client.open_requests.get(),
+        held_bytes: client.held_bytes.get(),
     }
 }
 
@@ -66,9 +41,9 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
     };
     let clients = Clients {
         node: call.store().status().await.node.0,
-        connections: call.context.clients.count(),
+        connections: call.context.clients.count() as u64,
         requests_waiting: call.context.turns.waiting.get(),
-        clients: call.context.clients.busiest(limit).iter().map(|client| Row::of(client)).collect(),
+        clients: call.context.clients.busiest(limit).iter().map(|client| row(client)).collect(),
     };
     let body = serde_json::to_vec(&clients).expect("invariant: numbers and texts are JSON");
     Ok(response::json(body))

@@ -1,12 +1,9 @@
 //! `/v1/cluster`: which module serves which operation, and what this node knows of the cluster, as
 //! one JSON object.
 //!
-//! Owns the names of its fields. Numbers of nodes, shards and replicas are those in logs and
-//! metrics.
+//! Owns the translation of the core's view into the types of `tidelock_api`.
 
-use std::collections::BTreeMap;
-
-use serde::Serialize;
+use tidelock_api::cluster as api;
 use tidelock_core::command::{ClusterView, HostRole, HostView, ReplicaView, Reply, Request, ShardView};
 
 use super::membership::HostVerb;
@@ -92,132 +89,61 @@ async fn view<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
 }
 
 fn encode(view: &ClusterView) -> Vec<u8> {
-    let cluster = ClusterAnswer {
+    let cluster = api::Cluster {
         node: view.node.0,
-        hosts: view.hosts.iter().map(Host::of).collect(),
-        shards: view.shards.iter().map(Shard::of).collect(),
-        replicas: view.replicas.iter().map(Replica::of).collect(),
+        hosts: view.hosts.iter().map(host).collect(),
+        shards: view.shards.iter().map(shard).collect(),
+        replicas: view.replicas.iter().map(replica).collect(),
     };
     serde_json::to_vec(&cluster).expect("invariant: numbers, texts and maps of texts are JSON")
 }
 
-#[derive(Serialize)]
-struct ClusterAnswer<'a> {
-    node: u64,
-    hosts: Vec<Host<'a>>,
-    shards: Vec<Shard<'a>>,
-    replicas: Vec<Replica>,
-}
-
-#[derive(Serialize)]
-struct Host<'a> {
-    node: u64,
-    /// The host's uuid; `null` until the host has registered itself.
-    id: Option<String>,
-    peer_address: &'a str,
-    http_address: &'a str,
-    resp_address: &'a str,
-    tags: &'a BTreeMap<String, String>,
-    created: u64,
-    updated: u64,
-    connected: bool,
-    /// How far its clock differs from the answering node's; `null` if not measured.
-    clock: Option<Clock>,
-    /// The wanted role: `voter`, `learner`, `leaving` or `removed`.
-    standing: &'static str,
-    draining: bool,
-    /// Whether it has been silent for so long that its replicas are placed on other hosts.
-    dead: bool,
-}
-
-impl<'a> Host<'a> {
-    fn of(host: &'a HostView) -> Self {
-        let info = &host.info;
-        Host {
-            node: info.node.0,
-            id: (!info.uuid.is_nil()).then(|| info.uuid.to_string()),
-            peer_address: &info.peer_address,
-            http_address: &info.http_address,
-            resp_address: &info.resp_address,
-            tags: &info.tags,
-            created: host.created.0,
-            updated: host.updated.0,
-            connected: host.connected,
-            clock: host.clock.map(|clock| Clock { ahead_ms: clock.ahead_ms, error_ms: clock.error_ms }),
-            standing: match host.standing {
-                HostRole::Voter => "voter",
-                HostRole::Learner => "learner",
-                HostRole::Leaving => "leaving",
-                HostRole::Removed => "removed",
-            },
-            draining: host.draining,
-            dead: host.dead,
-        }
+fn host(host: &HostView) -> api::Host {
+    let info = &host.info;
+    api::Host {
+        node: info.node.0,
+        id: (!info.uuid.is_nil()).then(|| info.uuid.to_string()),
+        peer_address: info.peer_address.clone(),
+        http_address: info.http_address.clone(),
+        resp_address: info.resp_address.clone(),
+        tags: info.tags.clone(),
+        created: host.created.0,
+        updated: host.updated.0,
+        connected: host.connected,
+        clock: host.clock.map(|clock| api::Clock { ahead_ms: clock.ahead_ms, error_ms: clock.error_ms }),
+        standing: match host.standing {
+            HostRole::Voter => api::HostRole::Voter,
+            HostRole::Learner => api::HostRole::Learner,
+            HostRole::Leaving => api::HostRole::Leaving,
+            HostRole::Removed => api::HostRole::Removed,
+        },
+        draining: host.draining,
+        dead: host.dead,
     }
 }
 
-#[derive(Serialize)]
-struct Clock {
-    ahead_ms: i64,
-    error_ms: i64,
-}
-
-#[derive(Serialize)]
-struct Shard<'a> {
-    id: u64,
-    name: &'a str,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    leader: Option<u64>,
-    term: u64,
-    slots: u16,
-}
-
-impl<'a> Shard<'a> {
-    fn of(shard: &'a ShardView) -> Self {
-        Shard {
-            id: shard.shard.0,
-            name: &shard.name,
-            kind: shard.kind,
-            leader: shard.leader.map(|node| node.0),
-            term: shard.term.0,
-            slots: shard.slots,
-        }
+fn shard(shard: &ShardView) -> api::Shard {
+    api::Shard {
+        id: shard.shard.0,
+        name: shard.name.clone(),
+        kind: shard.kind.into(),
+        leader: shard.leader.map(|node| node.0),
+        term: shard.term.0,
+        slots: shard.slots,
     }
 }
 
-#[derive(Serialize)]
-struct Replica {
-    id: u64,
-    shard: u64,
-    node: u64,
-    voter: bool,
-    applied: Option<u64>,
-    checkpoint: Option<Checkpoint>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    diverged: bool,
-}
-
-#[derive(Serialize)]
-struct Checkpoint {
-    index: u64,
-    /// Eight hexadecimal digits.
-    checksum: String,
-}
-
-impl Replica {
-    fn of(replica: &ReplicaView) -> Self {
-        Replica {
-            id: replica.replica.0,
-            shard: replica.shard.0,
-            node: replica.node.0,
-            voter: replica.voter,
-            applied: replica.applied.map(|index| index.0),
-            checkpoint: replica.checkpoint.map(|checkpoint| Checkpoint {
-                index: checkpoint.index.0,
-                checksum: format!("{:08x}", checkpoint.checksum),
-            }),
-            diverged: replica.diverged,
-        }
+fn replica(replica: &ReplicaView) -> api::Replica {
+    api::Replica {
+        id: replica.replica.0,
+        shard: replica.shard.0,
+        node: replica.node.0,
+        voter: replica.voter,
+        applied: replica.applied.map(|index| index.0),
+        checkpoint: replica.checkpoint.map(|checkpoint| api::Checkpoint {
+            index: checkpoint.index.0,
+            checksum: format!("{:08x}", checkpoint.checksum),
+        }),
+        diverged: replica.diverged,
     }
 }

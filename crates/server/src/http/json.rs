@@ -4,6 +4,8 @@
 //! with the suffix `_b64`. serde_json does the escaping. Only the structure is written here,
 //! because answers to frequent requests should cost one allocation.
 
+use std::borrow::Cow;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
@@ -23,10 +25,12 @@ pub(super) fn push_number_member(out: &mut Vec<u8>, name: &str, number: u64) {
     push_number(out, number);
 }
 
-/// Appends `,"name":number`, of either sign.
-pub(super) fn push_signed_member(out: &mut Vec<u8>, name: &str, number: i64) {
-    push_name(out, name, "");
-    serde_json::to_writer(out, &number).expect("invariant: a number is JSON and a Vec takes every byte");
+/// Bytes as a text if they are UTF-8, else in base64.
+pub(super) fn text_or_base64(bytes: &[u8]) -> (Option<Cow<'_, str>>, Option<Cow<'_, str>>) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => (Some(text.into()), None),
+        Err(_) => (None, Some(STANDARD.encode(bytes).into())),
+    }
 }
 
 /// Appends `"name":"text"` or `"name_b64":"…"`, with a comma before it except at the start of an

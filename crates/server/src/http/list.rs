@@ -1,7 +1,7 @@
 //! `/v1/keys`: pages of keys in byte order over all shards.
 //!
-//! Owns the parameters and the JSON of a page. The next page begins after the last key of this one,
-//! so the server holds nothing between pages.
+//! Owns the parameters, and writing a page with the members of `tidelock_api::keys`. The next page
+//! begins after the last key of this one, so the server holds nothing between pages.
 
 use bytes::Bytes;
 use tidelock_core::command::{Page, Read, Reply};
@@ -72,4 +72,43 @@ fn encode(page: &Page, now: impl Fn(&[u8]) -> UnixMillis) -> Vec<u8> {
     }
     out.push(b'}');
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use tidelock_api::keys::{KeyItem, KeyPage};
+    use tidelock_core::command::Item;
+    use tidelock_core::types::Version;
+
+    use super::*;
+
+    #[test]
+    fn pages_are_what_the_api_says() {
+        let bytes = |bytes: &'static [u8]| Bytes::from_static(bytes);
+        let item = |key, value, expires| Item {
+            key: bytes(key),
+            version: Version(7),
+            value: Some(bytes(value)),
+            expires,
+        };
+        let text = item(b"a", b"x", Some(UnixMillis(5_000)));
+        let mut page = Page { items: vec![text, item(b"\xff", b"\xfe", None)], next: None };
+        let parse = |page: &Page| -> KeyPage {
+            serde_json::from_slice(&encode(page, |_| UnixMillis(2_000))).expect("a page")
+        };
+        let text = KeyItem { key: Some("a".into()), val: Some("x".into()), ttl_ms: Some(3_000), ..seven() };
+        let base64 = KeyItem { key_b64: Some("/w==".into()), val_b64: Some("/g==".into()), ..seven() };
+        let items = vec![text, base64];
+        assert_eq!(parse(&page), KeyPage { items: items.clone(), ..KeyPage::default() });
+        page.next = Some(bytes(b"b"));
+        let next = Some("b".to_owned());
+        assert_eq!(parse(&page), KeyPage { items: items.clone(), next, next_b64: None });
+        page.next = Some(bytes(b"\xff"));
+        let next_b64 = Some("/w==".to_owned());
+        assert_eq!(parse(&page), KeyPage { items, next: None, next_b64 });
+    }
+
+    fn seven() -> KeyItem {
+        KeyItem { ver: 7, ..KeyItem::default() }
+    }
 }

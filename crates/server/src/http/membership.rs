@@ -3,6 +3,9 @@
 //! Owns the answers: 202 with the wanted state in the terms of `/v1/cluster`, where its progress
 //! can be observed, or the registry's refusal as a problem. The core owns the steps.
 
+use serde::Serialize;
+use tidelock_api::cluster::HostRole;
+use tidelock_api::membership::{WantedOfHost, WantedOfShard};
 use tidelock_core::command::{Denial, HostChange, RegistryWrite, Reply, Request, Write};
 use tidelock_core::types::{NodeId, ShardId};
 
@@ -34,16 +37,16 @@ impl HostVerb {
         }
     }
 
-    /// Members of the answer: only what the verb determines. A host that is drained keeps its
-    /// standing.
-    fn wanted(self) -> &'static str {
-        match self {
-            HostVerb::Add => r#""standing":"voter","draining":false"#,
-            HostVerb::Follow => r#""standing":"learner""#,
-            HostVerb::Drain => r#""draining":true"#,
-            HostVerb::Undrain => r#""draining":false"#,
-            HostVerb::Remove => r#""standing":"leaving""#,
-        }
+    /// The answer: only what the verb determines. A host that is drained keeps its role.
+    fn wanted(self, node: NodeId) -> WantedOfHost {
+        let (standing, draining) = match self {
+            HostVerb::Add => (Some(HostRole::Voter), Some(false)),
+            HostVerb::Follow => (Some(HostRole::Learner), None),
+            HostVerb::Drain => (None, Some(true)),
+            HostVerb::Undrain => (None, Some(false)),
+            HostVerb::Remove => (Some(HostRole::Leaving), None),
+        };
+        WantedOfHost { node: node.0, standing, draining }
     }
 }
 
@@ -57,9 +60,7 @@ pub(super) async fn change_host<S: Store>(
         .submit(Request::Write(Write::from(RegistryWrite::ChangeHost { node, change: verb.change() })))
         .await?
     {
-        Reply::HostChanged => {
-            Ok(response::accepted(format!(r#"{{"node":{},{}}}"#, node.0, verb.wanted()).into_bytes()))
-        }
+        Reply::HostChanged => Ok(response::accepted(encode(&verb.wanted(node)))),
         Reply::Denied(denial) => Err(denied(denial)),
         _ => Err(Problem::mismatched_reply()),
     }
@@ -71,11 +72,13 @@ pub(super) async fn transfer<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Re
     let to = to.ok_or_else(|| Problem::invalid("to must name the node that should lead"))?;
     let to = NodeId(number("the node to lead", to)?);
     match call.submit(Request::Transfer { shard, to }).await? {
-        Reply::Asked => {
-            Ok(response::accepted(format!(r#"{{"shard":{},"leader":{}}}"#, shard.0, to.0).into_bytes()))
-        }
+        Reply::Asked => Ok(response::accepted(encode(&WantedOfShard { shard: shard.0, leader: to.0 }))),
         _ => Err(Problem::mismatched_reply()),
     }
+}
+
+fn encode(wanted: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(wanted).expect("invariant: numbers, texts and flags are JSON")
 }
 
 pub(super) fn number(what: &str, digits: impl AsRef<[u8]>) -> Result<u64, Problem> {

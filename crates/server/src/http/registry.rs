@@ -1,14 +1,15 @@
 //! `/v1/cluster/dump`, and the placement of shards: `/v1/cluster/shards/{shard}/explain` and
 //! `…/tags`.
 //!
-//! Owns the names of the fields. Those of the dump are fixed, and so is their order: one JSON
-//! object a line, a header, then hosts, shards and replicas, each ordered by number. The data is
-//! the registry as the answering node knows it.
+//! Owns the members of the dump, which are fixed, and so is their order: one JSON object a line, a
+//! header, then hosts, shards and replicas, each ordered by number. The data is the registry as the
+//! answering node knows it.
 
 use std::collections::BTreeMap;
 
 use hyper::StatusCode;
 use serde::Serialize;
+use tidelock_api::shards::{ChangedShard, ExplainedHost, Explanation, PlacedRole, TagChanges};
 use tidelock_core::command::{
     Explained, HostRole, RegistryView, RegistryWrite, Reply, Request, ShardTags, Write,
 };
@@ -45,7 +46,7 @@ pub(super) async fn explain<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Res
     let shard = known_shard(&call, raw_shard).await?;
     match call.submit(Request::Explain { shard }).await? {
         Reply::Explained(explanation) => {
-            let hosts = explanation.hosts.iter().map(Reasoned::of).collect();
+            let hosts = explanation.hosts.iter().map(explained).collect();
             Ok(response::json(encode(&Explanation { shard: shard.0, hosts })))
         }
         _ => Err(Problem::mismatched_reply()),
@@ -56,13 +57,13 @@ pub(super) async fn explain<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Res
 pub(super) async fn tag<S: Store>(mut call: Call<'_, S>, raw_shard: &str) -> Result<Response, Problem> {
     let shard = ShardId(number("a shard", raw_shard)?);
     let body = call.read_body(BodyLimit::Form(TAGS_BODY_BYTES_MAX)).await?;
-    let tags: BTreeMap<String, Option<String>> = serde_json::from_slice(&body)
+    let tags: TagChanges = serde_json::from_slice(&body)
         .map_err(|_| Problem::invalid("the body must be a JSON object of texts; null takes a tag away"))?;
     let set = tags.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
     PlacementPolicy::parse(&set.collect()).map_err(|error| Problem::invalid(error.to_string()))?;
     let write = Write::from(RegistryWrite::TagShard(ShardTags { shard, tags: tags.into_iter().collect() }));
     match call.submit(Request::Write(write)).await? {
-        Reply::HostChanged => Ok(response::accepted(encode(&Tagged { shard: shard.0 }))),
+        Reply::HostChanged => Ok(response::accepted(encode(&ChangedShard { shard: shard.0 }))),
         Reply::Denied(denial) => Err(denied(denial)),
         _ => Err(Problem::mismatched_reply()),
     }
@@ -222,40 +223,16 @@ impl Replica {
     }
 }
 
-#[derive(Serialize)]
-struct Explanation<'a> {
-    shard: u64,
-    hosts: Vec<Reasoned<'a>>,
-}
-
-#[derive(Serialize)]
-struct Reasoned<'a> {
-    node: u64,
-    replica: Option<u64>,
-    /// `voter`, `learner` or `none`.
-    role: &'static str,
-    /// Whether the registry already says so; otherwise it is about to.
-    written: bool,
-    reason: &'a str,
-}
-
-impl<'a> Reasoned<'a> {
-    fn of(explained: &'a Explained) -> Self {
-        Reasoned {
-            node: explained.node.0,
-            replica: explained.replica.map(|replica| replica.0),
-            role: match explained.role {
-                Some(Role::Voter) => "voter",
-                Some(Role::Learner) => "learner",
-                None => "none",
-            },
-            written: explained.is_written,
-            reason: &explained.reason,
-        }
+fn explained(explained: &Explained) -> ExplainedHost {
+    ExplainedHost {
+        node: explained.node.0,
+        replica: explained.replica.map(|replica| replica.0),
+        role: match explained.role {
+            Some(Role::Voter) => PlacedRole::Voter,
+            Some(Role::Learner) => PlacedRole::Learner,
+            None => PlacedRole::None,
+        },
+        written: explained.is_written,
+        reason: explained.reason.clone(),
     }
-}
-
-#[derive(Serialize)]
-struct Tagged {
-    shard: u64,
 }

@@ -1,14 +1,13 @@
 //! The shards, their slots, and changes of them: `/v1/cluster/moves`, `/v1/cluster/shards` and
 //! below, `/v1/cluster/rebalance`.
 //!
-//! Owns the names of the fields, and the notation of slots: `0-99,200`, as in Redis. A request
-//! records the wanted assignment. `/v1/cluster/moves` lists the moves that remain, as the answering
-//! node knows them.
+//! Owns the translation between the core and `tidelock_api`. A request records the wanted
+//! assignment. `/v1/cluster/moves` lists the moves that remain, as the answering node knows them.
 
-use std::collections::BTreeMap;
-
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use tidelock_api::shards::{AddShardRequest, ChangedShard};
+use tidelock_api::slots::{Moves, RequestedMoves, ShardSlots, SlotMove, WantedSlots};
 use tidelock_core::command::{RegistryWrite, Reply, Request, Write};
 use tidelock_core::placement_policy::PlacementPolicy;
 use tidelock_core::slots::slot_set::{NoSlots, SlotSet};
@@ -24,59 +23,6 @@ use crate::store::Store;
 /// Longest body in bytes: more than the tags of a shard or a list of slots may take.
 const BODY_BYTES_MAX: usize = 128 << 10;
 
-/// The body of a request for a new shard.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct NewShard {
-    name: Option<String>,
-    tags: BTreeMap<String, String>,
-}
-
-/// The slots that a shard should own.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WantedSlots {
-    slots: String,
-}
-
-#[derive(Serialize)]
-struct ShardNumber {
-    shard: u64,
-}
-
-#[derive(Serialize)]
-struct Moving {
-    moves: u64,
-    /// The number of the last wanted move.
-    last: u64,
-}
-
-#[derive(Serialize)]
-struct Moves {
-    /// The version of the slot map.
-    version: u64,
-    shards: Vec<Share>,
-    moves: Vec<Migration>,
-    /// The number of the last move that was ever wanted.
-    last: u64,
-}
-
-#[derive(Serialize)]
-struct Share {
-    shard: u64,
-    count: u32,
-    slots: String,
-}
-
-#[derive(Serialize)]
-struct Migration {
-    id: u64,
-    from: u64,
-    to: u64,
-    count: u32,
-    slots: String,
-}
-
 pub(super) async fn moves<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
     let Reply::Registry(view) = call.submit(Request::Registry).await? else {
         return Err(Problem::mismatched_reply());
@@ -84,9 +30,9 @@ pub(super) async fn moves<S: Store>(call: Call<'_, S>) -> Result<Response, Probl
     let data_shards = view.shards.iter().map(|(shard, _)| *shard).filter(|shard| *shard != ShardId::PRIME);
     let share = |shard: ShardId| {
         let slots = view.slots.share(shard);
-        Share { shard: shard.0, count: slots.count(), slots: slots.to_string() }
+        ShardSlots { shard: shard.0, count: slots.count(), slots: slots.to_string() }
     };
-    let migrations = view.migrations.iter().map(|(id, migration)| Migration {
+    let migrations = view.migrations.iter().map(|(id, migration)| SlotMove {
         id: id.0,
         from: migration.from.0,
         to: migration.to.0,
@@ -105,15 +51,15 @@ pub(super) async fn moves<S: Store>(call: Call<'_, S>) -> Result<Response, Probl
 /// Adds a shard. The body is `{"name": "orders", "tags": {"placement:member": "3"}}`, or empty.
 pub(super) async fn add_shard<S: Store>(mut call: Call<'_, S>) -> Result<Response, Problem> {
     let body = call.read_body(BodyLimit::Form(BODY_BYTES_MAX)).await?;
-    let NewShard { name, tags } = if body.is_empty() {
-        NewShard::default()
+    let AddShardRequest { name, tags } = if body.is_empty() {
+        AddShardRequest::default()
     } else {
         let detail = "the body must be a JSON object with `name` and `tags`, or empty";
         object(&body).ok_or_else(|| Problem::invalid(detail))?
     };
     PlacementPolicy::parse(&tags).map_err(|error| Problem::invalid(error.to_string()))?;
     match call.submit(Request::Write(Write::from(RegistryWrite::AddShard { name, tags }))).await? {
-        Reply::ShardAdded { shard } => Ok(response::accepted(encode(&ShardNumber { shard: shard.0 }))),
+        Reply::ShardAdded { shard } => Ok(response::accepted(encode(&ChangedShard { shard: shard.0 }))),
         Reply::Denied(denial) => Err(denied(denial)),
         _ => Err(Problem::mismatched_reply()),
     }
@@ -123,7 +69,7 @@ pub(super) async fn add_shard<S: Store>(mut call: Call<'_, S>) -> Result<Respons
 pub(super) async fn remove_shard<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Result<Response, Problem> {
     let shard = ShardId(number("a shard", raw_shard)?);
     match call.submit(Request::Write(Write::from(RegistryWrite::RemoveShard { shard }))).await? {
-        Reply::HostChanged => Ok(response::accepted(encode(&ShardNumber { shard: shard.0 }))),
+        Reply::HostChanged => Ok(response::accepted(encode(&ChangedShard { shard: shard.0 }))),
         Reply::Denied(denial) => Err(denied(denial)),
         _ => Err(Problem::mismatched_reply()),
     }
@@ -149,7 +95,9 @@ pub(super) async fn move_slots<S: Store>(
 
 fn answer(reply: Reply) -> Result<Response, Problem> {
     match reply {
-        Reply::Moving { moves, last } => Ok(response::accepted(encode(&Moving { moves, last: last.0 }))),
+        Reply::Moving { moves, last } => {
+            Ok(response::accepted(encode(&RequestedMoves { moves, last: last.0 })))
+        }
         Reply::Denied(denial) => Err(denied(denial)),
         _ => Err(Problem::mismatched_reply()),
     }

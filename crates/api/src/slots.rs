@@ -1,0 +1,63 @@
+//! `/v1/cluster/moves`, `/v1/cluster/rebalance` and `/v1/cluster/shards/{shard}/slots`: which shard
+//! owns which slots, and moves of slots.
+//!
+//! Sets of slots are texts in the notation of Redis: `0-99,200`, slots from 0 to 16,383.
+
+use serde::{Deserialize, Serialize};
+
+/// The answer to `GET /v1/cluster/moves`: slots and their moves, as the answering node knows them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moves {
+    /// Version of the slot map.
+    pub version: u64,
+    /// The data shards, ordered by number.
+    pub shards: Vec<ShardSlots>,
+    /// The moves that remain to be done, in order.
+    pub moves: Vec<SlotMove>,
+    /// Number of the last move that was ever requested.
+    pub last: u64,
+}
+
+/// The slots of a shard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardSlots {
+    /// Number of the shard.
+    pub shard: u64,
+    /// Number of slots that it owns, 0 to 16,384.
+    pub count: u32,
+    /// These slots; empty if it owns none.
+    pub slots: String,
+}
+
+/// A move of slots from one shard to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotMove {
+    /// Its number. Later moves have higher numbers.
+    pub id: u64,
+    /// Number of the shard that owns the slots until the move is done.
+    pub from: u64,
+    /// Number of the shard that will own them.
+    pub to: u64,
+    /// Number of slots, 1 to 16,384.
+    pub count: u32,
+    /// These slots.
+    pub slots: String,
+}
+
+/// The body of `POST /v1/cluster/shards/{shard}/slots`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WantedSlots {
+    /// The slots that the shard should own.
+    pub slots: String,
+}
+
+/// The answer to a request that moves slots.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestedMoves {
+    /// Number of moves that the request has added.
+    pub moves: u64,
+    /// Number of the last requested move. All moves of the request are done when no move up to this
+    /// one remains.
+    pub last: u64,
+}
