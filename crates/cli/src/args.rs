@@ -1,7 +1,7 @@
 //! The command line: every command, flag and environment variable, and the texts of `--help`.
 //!
-//! Owns syntax only. The settings of `serve` are declared by the server crate, which also reads them
-//! from a file: [`RawSettings`].
+//! Owns syntax only. The settings of `serve` are declared by the server crate, which also reads
+//! them from a file: [`RawSettings`].
 
 mod backup;
 mod cluster;
