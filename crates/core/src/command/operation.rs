@@ -535,8 +535,8 @@ impl Operations {
         codec::put_bytes(out, &self.bytes);
     }
 
-    /// Reads operations of a log entry. They were checked before they entered the log; if one of them
-    /// does not decode when it is applied, the node stops.
+    /// Reads operations of a log entry. They were checked before they entered the log; if one of
+    /// them does not decode when it is applied, the node stops.
     pub(crate) fn decode_logged(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Operations, DecodeError> {
         let count = decoder.varint()? as usize;
         Ok(Operations { count, bytes: decoder.shared(owner)?, needs_clock: false })

@@ -396,9 +396,9 @@ mod tests {
     fn introductions_are_judged() {
         use HandshakeRefusal as R;
         let accept = |identity| judge(&hello(identity), Role::Acceptor);
-        assert_eq!(accept(identity(3)), Ok(2));
+        assert_eq!(accept(identity(3)), Ok(PROTOCOL_VERSIONS.max));
         let start = |number| ProcessStart { number, instance: Uuid::from_u128(1) };
-        assert_eq!(accept(Identity { start: start(7), ..identity(3) }), Ok(2));
+        assert_eq!(accept(Identity { start: start(7), ..identity(3) }), Ok(PROTOCOL_VERSIONS.max));
         assert_eq!(accept(Identity { start: start(6), ..identity(3) }), Err(R::Duplicate));
         assert_eq!(accept(Identity { start: start(5), ..identity(3) }), Err(R::Outdated));
         assert_eq!(accept(Identity { cluster: Uuid::nil(), ..identity(3) }), Err(R::WrongCluster));
@@ -410,11 +410,11 @@ mod tests {
         assert_eq!(judge(&hello(identity(8)), Role::Dialer(NodeId(1))), Err(R::Removed));
         assert_eq!(accept(Identity { cluster: Uuid::nil(), ..identity(8) }), Err(R::WrongCluster));
         assert_eq!(accept(identity(1)), Err(R::WrongDirection));
-        assert_eq!(judge(&hello(identity(1)), Role::Dialer(NodeId(1))), Ok(2));
+        assert_eq!(judge(&hello(identity(1)), Role::Dialer(NodeId(1))), Ok(PROTOCOL_VERSIONS.max));
         assert_eq!(judge(&hello(identity(3)), Role::Dialer(NodeId(1))), Err(R::UnexpectedNode));
-        let newer = Hello { versions: VersionRange { min: 3, max: 9 }, ..hello(identity(3)) };
+        let newer = Hello { versions: VersionRange { min: 4, max: 9 }, ..hello(identity(3)) };
         assert_eq!(judge(&newer, Role::Acceptor), Err(R::UnsupportedVersion));
-        let older = Hello { versions: VersionRange { min: 1, max: 1 }, ..hello(identity(3)) };
+        let older = Hello { versions: VersionRange { min: 1, max: 2 }, ..hello(identity(3)) };
         assert_eq!(judge(&older, Role::Acceptor), Err(R::UnsupportedVersion));
     }
 
