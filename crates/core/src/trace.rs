@@ -2,7 +2,7 @@
 //!
 //! Owns their vocabulary, and the sentences in which the server logs them and the simulator prints
 //! them. `raft` and `node` emit them where the fact happens, in
-//! [`Actions::trace`](crate::event::Actions::trace). They are for people: no code decides by them,
+//! [`Actions::trace`](crate::event::Actions::trace). People read them, no decision depends on them,
 //! and a shell may drop them.
 //!
 //! A sentence contains no numbers, so that equal facts are equal lines. The numbers are fields
@@ -87,7 +87,7 @@ pub enum TraceKind {
 /// What a candidate asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ballot {
-    /// Whether others would vote for it, before it begins a term (Raft thesis, 9.6).
+    /// It asks whether others would vote for it, before it increases its term (Raft thesis, 9.6).
     PreVote,
     /// Votes.
     Vote,

@@ -668,6 +668,20 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "invariant: operations were checked")]
+    fn operations_of_the_log_that_do_not_decode_stop_the_node() {
+        let mut out = vec![];
+        Operations::of(&all()).encode(&mut out);
+        // The tag of the first operation, after the count and the length in bytes.
+        let tag = out.len() - Operations::of(&all()).encoded_bytes();
+        out[tag] = 0xff;
+        let bytes = Bytes::from(out);
+        assert!(Operations::decode(&mut Decoder::new(&bytes), &bytes).is_err());
+        let logged = Operations::decode_logged(&mut Decoder::new(&bytes), &bytes).expect("not decoded yet");
+        logged.iter().for_each(drop);
+    }
+
+    #[test]
     fn the_leader_makes_times_absolute_and_judges_which_have_passed() {
         let key = &b"k"[..];
         let condition = ExpiryCondition::Always;

@@ -279,6 +279,9 @@ impl Rejection {
 /// Bytes of most replies without a value.
 const REPLY_BYTES: usize = 16;
 
+/// Most replies for which a builder reserves memory in advance: those of a long pipeline.
+const REPLIES_RESERVED_MAX: usize = 1_024;
+
 /// What stands in place of a value that was left out.
 const LEFT_OUT: OperationReply<'static> = OperationReply::Rejected(Rejection::RepliesTooLong);
 
@@ -368,9 +371,10 @@ impl OperationRepliesBuilder {
         OperationRepliesBuilder { bytes: Vec::new(), count: 0, left_out: None, bytes_max }
     }
 
-    /// A builder with room for `count` replies without values.
+    /// A builder with room for `count` replies without values, up to a limit: a transaction of 8
+    /// MiB may hold millions of operations with replies of one byte.
     pub fn for_replies(count: usize) -> OperationRepliesBuilder {
-        let bytes = Vec::with_capacity(count * REPLY_BYTES);
+        let bytes = Vec::with_capacity(count.min(REPLIES_RESERVED_MAX) * REPLY_BYTES);
         OperationRepliesBuilder { bytes, ..OperationRepliesBuilder::default() }
     }
 

@@ -66,12 +66,9 @@ impl Group {
 mod tests {
     use super::*;
     use crate::codec::Decoder;
-    use crate::deliberate::Faults;
-    use crate::event::Timing;
-    use crate::machine::Machine;
     use crate::membership::founding_replicas;
-    use crate::raft::{GroupOptions, Output, wire};
-    use crate::storage::{HardState, LogEntry, RecoveredLog, RecoveredShard};
+    use crate::raft::{Output, fixture, wire};
+    use crate::storage::{HardState, LogEntry, RecoveredLog};
     use crate::types::ShardId;
     use alloc::vec::Vec;
     use bytes::Bytes;
@@ -92,25 +89,7 @@ mod tests {
             hard_state: HardState { term: Term(5), vote: None, commit: LogIndex(committed) },
             ..RecoveredLog::default()
         };
-        let founding = founding_replicas(SHARD, 3);
-        let timing = Timing {
-            election_ticks: 10,
-            heartbeat_ticks: 2,
-            request_ticks: 20,
-            dead_ticks: 1_000,
-            balance_ticks: 0,
-            slow_request_ticks: 20,
-        };
-        let options = GroupOptions {
-            shard: SHARD,
-            replica: founding[0].0,
-            founding,
-            machine: Machine::new(SHARD, 3, 1),
-            timing,
-            seed: 1,
-            faults: Faults::NONE,
-        };
-        Group::new(options, RecoveredShard { log, ..RecoveredShard::default() })
+        fixture::group(SHARD, log)
     }
 
     fn append(term: u64, previous: (u64, u64), terms: &[u64]) -> Message {

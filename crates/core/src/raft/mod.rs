@@ -50,6 +50,8 @@ mod contradiction;
 #[cfg(test)]
 mod describe;
 mod elections;
+#[cfg(test)]
+mod fixture;
 mod group;
 mod groups;
 mod log_store;

@@ -128,7 +128,7 @@ pub enum SnapshotDone {
     },
     /// The received length of the file.
     Received {
-        /// The snapshot in the task. Nothing of it need have been received.
+        /// The snapshot that the task names. If none of its parts have arrived, `next_offset` is 0.
         id: SnapshotId,
         /// Offset of the next part in bytes.
         next_offset: u64,

@@ -213,7 +213,7 @@ pub enum WalRecoveryError {
         offset: u64,
         /// The shard of the entries.
         shard: ShardId,
-        /// The highest index with which the entries may begin.
+        /// The index after the last entry before them; the entries may begin there or earlier.
         expected: LogIndex,
         /// The index with which they begin.
         found: LogIndex,

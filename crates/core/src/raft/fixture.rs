@@ -1,0 +1,32 @@
+//! A replica in a shard of three, for the tests of this module's parts.
+
+use super::{Group, GroupOptions};
+use crate::deliberate::Faults;
+use crate::event::Timing;
+use crate::machine::Machine;
+use crate::membership::founding_replicas;
+use crate::storage::{RecoveredLog, RecoveredShard};
+use crate::types::ShardId;
+
+/// The first of three founding replicas, with this log.
+pub(super) fn group(shard: ShardId, log: RecoveredLog) -> Group {
+    let founding = founding_replicas(shard, 3);
+    let timing = Timing {
+        election_ticks: 10,
+        heartbeat_ticks: 2,
+        request_ticks: 20,
+        dead_ticks: 1_000,
+        balance_ticks: 0,
+        slow_request_ticks: 20,
+    };
+    let options = GroupOptions {
+        shard,
+        replica: founding[0].0,
+        founding,
+        machine: Machine::new(shard, 3, 1),
+        timing,
+        seed: 1,
+        faults: Faults::NONE,
+    };
+    Group::new(options, RecoveredShard { log, ..RecoveredShard::default() })
+}
