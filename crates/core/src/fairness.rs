@@ -9,13 +9,21 @@
 //! does not depend on how many others have requests queued.
 //!
 //! A window bounds the requests that are taken and not answered yet, so that the queue forms here,
-//! where it is fair, instead of behind it. Three rules keep the window from limiting throughput:
-//! - It is large enough for the work of a few milliseconds.
+//! where it is fair, instead of behind it. Its size depends on who is there:
+//! - While all clients send their next request upon each answer, only throughput counts, and the
+//!   window is [`WINDOW_BATCH`]: large batches cost less for each request.
+//! - While an *interactive* client is there, one that pauses between its requests, its latency
+//!   counts too, and the window of a busy node shrinks to [`WINDOW_INTERACTIVE`].
+//!
+//! Two rules keep the window from limiting a node that is not busy:
 //! - If the window is full and nothing was answered for a whole tick, its requests wait for a
 //!   leader or a disk, and no longer count. Other shards may be healthy.
 //! - If requests wait here while the node is idle, the latency has another cause, such as a slow
 //!   disk or distant peers. The window then doubles with each tick. It shrinks when the node is
 //!   busy.
+//!
+//! As long as less than [`WINDOW_INTERACTIVE`] is in flight, requests are taken without any entry
+//! for their client.
 //!
 //! The shell passes the time as a number. The requests of one client keep their order.
 
@@ -36,9 +44,12 @@ const BYTES_PER_COST: usize = 256;
 /// dozen single requests.
 pub const QUANTUM: i64 = 512;
 
-/// Minimum window: 248 single requests, or pipelines of 8,192 operations. It is large enough for
-/// efficient batches.
-pub const WINDOW_MIN: u64 = 8_192;
+/// Minimum window while an interactive client is there: 124 single requests, or pipelines of 4,096
+/// operations. It is the work of a few milliseconds.
+pub const WINDOW_INTERACTIVE: u64 = 4_096;
+
+/// Minimum window otherwise: 620 single requests, or pipelines of 20,480 operations.
+pub const WINDOW_BATCH: u64 = 5 * WINDOW_INTERACTIVE;
 
 /// Maximum window. Beyond it, the queues of the shards bound the waiting requests.
 const WINDOW_MAX: u64 = 1 << 22;
@@ -54,6 +65,17 @@ const QUIET_IN_A_ROW: u32 = 8;
 /// A client is quiet if it had nothing queued or unanswered for this long. A client that sends its
 /// next request upon each answer is back much sooner.
 pub const QUIET_MICROS: u64 = 4_000;
+
+/// A client is interactive if it has paused before each request for this long. Clients that send
+/// upon each answer may pause too while their machine is busy, but not before each request.
+const INTERACTIVE_AFTER_MICROS: u64 = 150_000;
+
+/// Minimum pause between an answer and the next request.
+const PAUSE_MICROS: u64 = 8_000;
+
+/// The window stays small for this long after the last request of an interactive client. A client
+/// without queued requests is forgotten after this time.
+const MEMORY_MICROS: u64 = 1_000_000;
 
 /// Percentage of a tick below which a node counts as idle, and above which it counts as busy.
 const IDLE_PERCENT: u64 = 50;
@@ -103,6 +125,8 @@ pub struct FairQueue<T> {
     window: u64,
     /// Whether a request had to wait since the last tick.
     has_waited: bool,
+    /// Time of the last request of an interactive client, in microseconds.
+    interactive_at: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -113,6 +137,10 @@ struct Client<T> {
     unanswered: u32,
     /// Time of the last answer, in microseconds.
     answered_at: Option<u64>,
+    /// Time of the last request that came while [`WINDOW_INTERACTIVE`] was in flight.
+    loaded_at: u64,
+    /// Time of the first request since which each came after a pause; `None` if the last did not.
+    pausing_since: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -133,32 +161,38 @@ impl<T> Default for FairQueue<T> {
             in_flight: 0,
             generation: 0,
             has_answered: false,
-            window: WINDOW_MIN,
+            window: WINDOW_BATCH,
             has_waited: false,
+            interactive_at: None,
         }
     }
 }
 
 impl<T> FairQueue<T> {
-    /// Takes a request without queueing it, if none waits and the window has room. Requests of the
-    /// node itself are always taken.
+    /// Takes a request without queueing it, if none waits, little is in flight and the client has
+    /// no entry. Requests of the node itself are always taken.
     pub fn take_at_once(&mut self, client: ClientId, cost: u32) -> Option<Ticket> {
         if client == ClientId::NODE {
             return Some(Ticket::default());
         }
-        (self.waiting == 0 && self.has_room(self.window)).then(|| self.ticket(client, cost, false))
+        let is_untracked = self.in_flight < WINDOW_INTERACTIVE
+            && self.waiting == 0
+            && (self.clients.is_empty() || !self.clients.contains_key(&client));
+        is_untracked.then(|| self.ticket(client, cost, false))
     }
 
     /// Appends a request to the queue of its client. `now` is in microseconds.
     pub fn queue(&mut self, client: ClientId, (cost, now): (u32, u64), item: T) {
-        self.has_waited = true;
+        self.has_waited |= self.waiting > 0 || !self.has_room(self.window);
         self.waiting += 1;
-        let entry = self.clients.entry(client).or_insert_with(|| Client {
-            queue: VecDeque::new(),
-            deficit: 0,
-            unanswered: 0,
-            answered_at: None,
-        });
+        let has_load = self.in_flight >= WINDOW_INTERACTIVE;
+        let entry = self.clients.entry(client).or_insert_with(|| Client::new(now));
+        if has_load {
+            entry.loaded_at = now;
+        }
+        if entry.record_request(now) {
+            self.interactive_at = Some(now);
+        }
         if entry.queue.is_empty() {
             if entry.is_quiet(now) {
                 entry.deficit = QUANTUM;
@@ -230,13 +264,19 @@ impl<T> FairQueue<T> {
             self.generation += 1;
             self.in_flight = 0;
         }
+        let is_recent = |then: u64| now.saturating_sub(then) < MEMORY_MICROS;
+        let window_min =
+            if self.interactive_at.is_some_and(is_recent) { WINDOW_INTERACTIVE } else { WINDOW_BATCH };
+        self.window = self.window.max(window_min);
         if busy_percent >= BUSY_PERCENT {
-            self.window = (self.window - self.window / 4).max(WINDOW_MIN);
+            self.window = (self.window - self.window / 4).max(window_min);
         } else if busy_percent < IDLE_PERCENT && self.has_waited {
             self.window = (self.window * 2).min(WINDOW_MAX);
         }
         self.has_waited = self.waiting > 0;
-        self.clients.retain(|_, client| !client.queue.is_empty() || !client.is_quiet(now));
+        self.clients.retain(|_, client| {
+            !client.queue.is_empty() || client.unanswered > 0 || is_recent(client.loaded_at)
+        });
     }
 
     /// Removes the requests that have waited since before `since`, in microseconds.
@@ -288,6 +328,26 @@ impl<T> FairQueue<T> {
 }
 
 impl<T> Client<T> {
+    fn new(now: u64) -> Client<T> {
+        Client {
+            queue: VecDeque::new(),
+            deficit: 0,
+            unanswered: 0,
+            answered_at: None,
+            loaded_at: now,
+            pausing_since: None,
+        }
+    }
+
+    /// Records a request. Returns whether the client is interactive.
+    fn record_request(&mut self, now: u64) -> bool {
+        let has_paused = self.unanswered == 0
+            && self.queue.is_empty()
+            && self.answered_at.is_some_and(|then| now.saturating_sub(then) >= PAUSE_MICROS);
+        self.pausing_since = if has_paused { self.pausing_since.or(Some(now)) } else { None };
+        self.pausing_since.is_some_and(|since| now.saturating_sub(since) >= INTERACTIVE_AFTER_MICROS)
+    }
+
     fn is_quiet(&self, now: u64) -> bool {
         self.unanswered == 0 && self.answered_at.is_none_or(|then| now.saturating_sub(then) >= QUIET_MICROS)
     }
@@ -308,7 +368,27 @@ mod tests {
 
     /// Fills the window, so that the next request is queued.
     fn fill(queue: &mut FairQueue<u64>) -> Vec<Ticket> {
-        core::iter::from_fn(|| queue.take_at_once(client(1), BURST)).collect()
+        core::iter::from_fn(|| {
+            if !queue.has_room(queue.window) {
+                return None;
+            }
+            queue.take_at_once(client(1), BURST).or_else(|| {
+                queue.queue(client(1), (BURST, 0), 1);
+                queue.next().map(|(ticket, _)| ticket)
+            })
+        })
+        .collect()
+    }
+
+    /// Lets a client ask `times` times, each time `pause` microseconds after its last answer.
+    fn ask(queue: &mut FairQueue<u64>, number: u64, times: u64, (pause, now): (u64, &mut u64)) {
+        for _ in 0..times {
+            *now += pause;
+            queue.queue(client(number), (SINGLE, *now), number);
+            let (ticket, item) = queue.next().expect("there is room for quiet clients");
+            assert_eq!(item, number);
+            queue.answered(ticket, || *now);
+        }
     }
 
     fn drain(queue: &mut FairQueue<u64>) -> Vec<u64> {
@@ -405,7 +485,7 @@ mod tests {
         queue.answered(ticket, || 1);
         filling.into_iter().for_each(|ticket| queue.answered(ticket, || 1));
         let order = drain(&mut queue);
-        assert_eq!(order.iter().position(|&item| item == 2), Some(QUIET_IN_A_ROW as usize - 1), "{order:?}");
+        assert_eq!(order.iter().position(|&item| item == 2), Some(QUIET_IN_A_ROW as usize), "{order:?}");
         assert_eq!(order.len(), 31);
     }
 
@@ -413,7 +493,7 @@ mod tests {
     fn a_full_window_without_answers_for_a_tick_makes_room() {
         let mut queue = FairQueue::default();
         let mut stuck = fill(&mut queue);
-        queue.queue(client(2), (SINGLE, 0), 2);
+        queue.queue(client(2), (BURST, 0), 2);
         queue.queue(client(3), (SINGLE, 0), 3);
         // These clients are not quiet, so the reserve for quiet clients does not apply to them.
         let others = core::mem::take(&mut queue.quiet);
@@ -430,18 +510,54 @@ mod tests {
     }
 
     #[test]
+    fn the_window_shrinks_while_an_interactive_client_is_there() {
+        let mut queue = FairQueue::default();
+        let filling = fill(&mut queue);
+        let mut now = 0;
+        // A client that sends upon each answer, and one that pauses.
+        ask(&mut queue, 2, 1_000, (PAUSE_MICROS - 1, &mut now));
+        queue.tick(now, 100);
+        assert_eq!(queue.window(), WINDOW_BATCH);
+        ask(&mut queue, 3, INTERACTIVE_AFTER_MICROS / PAUSE_MICROS + 1, (PAUSE_MICROS, &mut now));
+        (0..100).for_each(|_| queue.tick(now, 100));
+        assert_eq!(queue.window(), WINDOW_BATCH, "it may have been chance so far");
+        ask(&mut queue, 3, 2, (PAUSE_MICROS, &mut now));
+        (0..100).for_each(|_| queue.tick(now, 100));
+        assert_eq!(queue.window(), WINDOW_INTERACTIVE);
+        queue.tick(now + MEMORY_MICROS - 1, 100);
+        assert_eq!(queue.window(), WINDOW_INTERACTIVE, "it may come back");
+        queue.tick(now + MEMORY_MICROS, 60);
+        assert_eq!(queue.window(), WINDOW_BATCH);
+        filling.into_iter().for_each(|ticket| queue.answered(ticket, || now));
+    }
+
+    #[test]
+    fn one_request_without_a_pause_ends_the_interactive_time() {
+        let mut queue = FairQueue::default();
+        fill(&mut queue);
+        let mut now = 0;
+        ask(&mut queue, 3, 100, (PAUSE_MICROS, &mut now));
+        let last = queue.interactive_at;
+        assert_eq!(last, Some(now));
+        ask(&mut queue, 3, 1, (PAUSE_MICROS / 2, &mut now));
+        ask(&mut queue, 3, 10, (PAUSE_MICROS, &mut now));
+        assert_eq!(queue.interactive_at, last);
+    }
+
+    #[test]
     fn the_window_grows_while_an_idle_node_lets_requests_wait() {
         let mut queue = FairQueue::default();
         fill(&mut queue);
         queue.tick(0, 10);
-        assert_eq!(queue.window(), WINDOW_MIN, "nothing had to wait");
+        assert_eq!(queue.window(), WINDOW_BATCH, "nothing had to wait");
+        fill(&mut queue);
         queue.queue(client(2), (SINGLE, 0), 2);
         queue.tick(0, 10);
-        assert_eq!(queue.window(), 2 * WINDOW_MIN);
+        assert_eq!(queue.window(), 2 * WINDOW_BATCH);
         queue.tick(0, 60);
-        assert_eq!(queue.window(), 2 * WINDOW_MIN);
+        assert_eq!(queue.window(), 2 * WINDOW_BATCH);
         (0..10).for_each(|_| queue.tick(0, 100));
-        assert_eq!(queue.window(), WINDOW_MIN);
+        assert_eq!(queue.window(), WINDOW_BATCH);
         (0..100).for_each(|_| {
             queue.has_waited = true;
             queue.tick(0, 0);
@@ -469,7 +585,9 @@ mod tests {
         (2..1_000).for_each(|number| queue.queue(client(number), (SINGLE, 0), number));
         filling.into_iter().for_each(|ticket| queue.answered(ticket, || 0));
         drain(&mut queue);
-        queue.tick(QUIET_MICROS, 0);
+        queue.tick(MEMORY_MICROS - 1, 0);
+        assert!(!queue.clients.is_empty(), "their pauses are counted");
+        queue.tick(MEMORY_MICROS, 0);
         assert!(queue.clients.is_empty());
     }
 

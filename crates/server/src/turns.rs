@@ -63,7 +63,9 @@ impl Turns {
             return Some((ticket, turn));
         }
         queue.queue(client, (cost, self.now()), turn);
-        self.gauges.waited.add(1);
+        if !queue.is_ready() {
+            self.gauges.waited.add(1);
+        }
         None
     }
 
