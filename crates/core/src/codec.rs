@@ -54,6 +54,11 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
+/// Number of bytes that [`put_bytes`] appends.
+pub fn length_prefixed_bytes(bytes: &[u8]) -> usize {
+    varint_bytes(bytes.len() as u64) + bytes.len()
+}
+
 /// Reads values off the front of a byte slice.
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {

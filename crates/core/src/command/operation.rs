@@ -261,9 +261,14 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Bytes that it takes when encoded, or a few more, if its value is its only long part.
+    /// Bytes that it takes when encoded, or a few more, if its value is its only long part. Exact
+    /// for an unconditional put: [`Bytes`] of a buffer without spare capacity take one allocation
+    /// instead of two.
     fn bytes_about(&self) -> usize {
         let value = match *self {
+            Operation::Put { key, value, condition: Condition::Always } => {
+                return 2 + codec::length_prefixed_bytes(key) + codec::length_prefixed_bytes(value);
+            }
             Operation::Put { value, .. } | Operation::Append { suffix: value, .. } => value,
             Operation::Set(set) => set.value,
             _ => &[],
@@ -614,6 +619,15 @@ pub(crate) fn expiry(decoder: &mut Decoder<'_>) -> Result<Option<UnixMillis>, De
 mod tests {
     use super::*;
     use alloc::vec;
+
+    #[test]
+    fn the_buffer_of_an_unconditional_put_has_no_spare_capacity() {
+        for bytes in [0, 1, 127, 128, 20_000] {
+            let text = vec![b'x'; bytes];
+            let put = Operation::Put { key: &text, value: &text, condition: Condition::Always };
+            assert_eq!(put.bytes_about(), Operations::of(&[put]).encoded_bytes());
+        }
+    }
 
     fn all() -> Vec<Operation<'static>> {
         let key = &b"key\xff"[..];

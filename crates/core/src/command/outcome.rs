@@ -374,7 +374,8 @@ impl OperationRepliesBuilder {
     /// A builder with room for `count` replies without values, up to a limit: a transaction of 8
     /// MiB may hold millions of operations with replies of one byte.
     pub fn for_replies(count: usize) -> OperationRepliesBuilder {
-        let bytes = Vec::with_capacity(count.min(REPLIES_RESERVED_MAX) * REPLY_BYTES);
+        let reserved = if count > 1 { count.min(REPLIES_RESERVED_MAX) * REPLY_BYTES } else { 0 };
+        let bytes = Vec::with_capacity(reserved);
         OperationRepliesBuilder { bytes, ..OperationRepliesBuilder::default() }
     }
 
@@ -389,6 +390,13 @@ impl OperationRepliesBuilder {
         };
         if *reply == LEFT_OUT {
             self.left_out = self.left_out.or(Some(self.count));
+        }
+        if let OperationReply::Written { version, .. } = reply
+            && self.bytes.capacity() == 0
+        {
+            // Often the only reply: `Bytes` of a buffer without spare capacity take one allocation
+            // instead of two.
+            self.bytes.reserve_exact(1 + codec::varint_bytes(version.0));
         }
         reply.encode(&mut self.bytes);
         self.count += 1;

@@ -11,9 +11,10 @@ use std::cell::RefCell;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use hyper::Version;
-use hyper::header::{HOST, HeaderValue};
+use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
 
+use super::fields::Field;
 use super::problem::{Problem, ProblemKind};
 use crate::config::HOST_BYTES_MAX;
 
@@ -30,13 +31,12 @@ impl<'a> Authority<'a> {
     ///
     /// # Errors
     /// 400 if `Host` is missing, malformed, or given more than once (RFC 9112 section 3.2).
-    fn of(head: &'a Parts) -> Result<Option<Authority<'a>>, Problem> {
-        let mut fields = head.headers.get_all(HOST).iter();
-        let field = match (fields.next(), fields.next()) {
-            (Some(field), None) => field,
-            (None, _) if head.version < Version::HTTP_11 => return Ok(None),
-            (None, _) => return Err(Problem::invalid("the header Host is missing")),
-            (Some(_), Some(_)) => return Err(Problem::invalid("the header Host is there more than once")),
+    fn of(head: &'a Parts, host: Field<'a>) -> Result<Option<Authority<'a>>, Problem> {
+        let field = match host {
+            Field::Once(field) => field,
+            Field::Absent if head.version < Version::HTTP_11 => return Ok(None),
+            Field::Absent => return Err(Problem::invalid("the header Host is missing")),
+            Field::Repeated => return Err(Problem::invalid("the header Host is there more than once")),
         };
         let malformed = || Problem::invalid("the header Host is not HOST or HOST:PORT");
         let of_field = field.to_str().ok().and_then(Authority::parse).ok_or_else(malformed)?;
@@ -97,16 +97,15 @@ impl AllowedHosts {
     ///
     /// # Errors
     /// Those of [`Authority::of`], and 421 if this node does not answer for that host.
-    pub(super) fn authority<'a>(&self, head: &'a Parts) -> Result<Option<&'a str>, Problem> {
-        let mut fields = head.headers.iter().filter(|(name, _)| **name == HOST).map(|(_, field)| field);
-        let only = match (fields.next(), fields.next()) {
-            (Some(field), None) if head.uri.authority().is_none() => Some(field),
+    pub(super) fn authority<'a>(&self, head: &'a Parts, host: Field<'a>) -> Result<Option<&'a str>, Problem> {
+        let only = match host {
+            Field::Once(field) if head.uri.authority().is_none() => Some(field),
             _ => None,
         };
         if only.is_some() && only == self.last.borrow().as_ref() {
             return Ok(only.and_then(|field| field.to_str().ok()));
         }
-        let Some(authority) = Authority::of(head)? else { return Ok(None) };
+        let Some(authority) = Authority::of(head, host)? else { return Ok(None) };
         self.check(authority)?;
         self.last.replace(only.cloned());
         Ok(Some(authority.text))
@@ -136,6 +135,8 @@ fn misdirected(name: &str) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::fields::Fields;
+    use hyper::header::HOST;
 
     #[test]
     fn an_authority_is_a_host_and_perhaps_a_port() {
@@ -217,7 +218,7 @@ mod tests {
                 request = request.header(HOST, *name);
             }
             let (head, ()) = request.body(()).unwrap().into_parts();
-            let found = hosts.authority(&head);
+            let found = hosts.authority(&head, Fields::of(&head.headers).host);
             found.map(|text| text.map(str::to_owned)).map_err(|problem| problem.status())
         };
         let allowed = "tidelock.example:8001";

@@ -3,17 +3,17 @@
 //! Owns which conditions are understood. Others are refused rather than ignored: a write whose
 //! condition is ignored is a lost update.
 
-use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use tidelock_core::command::Condition;
 use tidelock_core::types::Version;
 
+use super::fields::{Field, Fields};
 use super::problem::Problem;
 use super::uri;
 
 /// Parses the condition of a write from `If-Match` and `If-None-Match`.
-pub(super) fn of_write(headers: &HeaderMap) -> Result<Condition, Problem> {
-    match (single(headers, IF_MATCH)?, single(headers, IF_NONE_MATCH)?) {
+pub(super) fn of_write(fields: &Fields<'_>) -> Result<Condition, Problem> {
+    match (single(fields.if_match, IF_MATCH)?, single(fields.if_none_match, IF_NONE_MATCH)?) {
         (None, None) => Ok(Condition::Always),
         (Some(tag), None) if tag.as_bytes() == b"*" => Ok(Condition::Exists),
         (Some(tag), None) => strong_tag(tag.as_bytes())
@@ -44,10 +44,10 @@ pub(super) enum Verdict {
 }
 
 impl<'a> ReadConditions<'a> {
-    pub fn of(headers: &'a HeaderMap) -> Result<Self, Problem> {
+    pub fn of(fields: &Fields<'a>) -> Result<Self, Problem> {
         let conditions = ReadConditions {
-            if_match: single(headers, IF_MATCH)?,
-            if_none_match: single(headers, IF_NONE_MATCH)?,
+            if_match: single(fields.if_match, IF_MATCH)?,
+            if_none_match: single(fields.if_none_match, IF_NONE_MATCH)?,
         };
         for header in [conditions.if_match, conditions.if_none_match].into_iter().flatten() {
             if header.as_bytes() != b"*" && tags(header.as_bytes()).any(|tag| tag.is_none()) {
@@ -80,11 +80,11 @@ impl<'a> ReadConditions<'a> {
 
 /// The only header of this name. Several lines would form a list; no client sends that, so it is
 /// refused.
-fn single(headers: &HeaderMap, name: HeaderName) -> Result<Option<&HeaderValue>, Problem> {
-    let mut values = headers.iter().filter(|(given, _)| **given == name).map(|(_, value)| value);
-    match (values.next(), values.next()) {
-        (value, None) => Ok(value),
-        (_, Some(_)) => Err(Problem::invalid(format!("{name} is given more than once"))),
+fn single(field: Field<'_>, name: HeaderName) -> Result<Option<&HeaderValue>, Problem> {
+    match field {
+        Field::Absent => Ok(None),
+        Field::Once(value) => Ok(Some(value)),
+        Field::Repeated => Err(Problem::invalid(format!("{name} is given more than once"))),
     }
 }
 
@@ -115,6 +115,7 @@ fn strong_tag(tag: &[u8]) -> Option<Version> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hyper::HeaderMap;
 
     fn headers(pairs: &[(HeaderName, &'static str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -143,7 +144,7 @@ mod tests {
             (&[(IF_NONE_MATCH, "\"7\"")], None),
             (&[(IF_MATCH, "*"), (IF_NONE_MATCH, "*")], None),
         ] {
-            assert_eq!(of_write(&headers(pairs)).ok(), expected, "{pairs:?}");
+            assert_eq!(of_write(&Fields::of(&headers(pairs))).ok(), expected, "{pairs:?}");
         }
     }
 
@@ -168,13 +169,13 @@ mod tests {
             (&[(IF_MATCH, "\"6\""), (IF_NONE_MATCH, "\"7\"")], 7, Failed),
         ] {
             let headers = headers(pairs);
-            let conditions = ReadConditions::of(&headers).unwrap();
+            let conditions = ReadConditions::of(&Fields::of(&headers)).unwrap();
             assert_eq!(conditions.judge(Version(current)), expected, "{pairs:?} on {current}");
         }
         for bad in ["7", "\"a\"", "\"7\",", "W/7"] {
             let mut headers = HeaderMap::new();
             headers.insert(IF_NONE_MATCH, HeaderValue::from_static(bad));
-            assert!(ReadConditions::of(&headers).is_err(), "{bad}");
+            assert!(ReadConditions::of(&Fields::of(&headers)).is_err(), "{bad}");
         }
     }
 }

@@ -38,6 +38,7 @@ mod conditions;
 mod config;
 mod connections;
 mod cross_origin;
+mod fields;
 mod form;
 mod health;
 mod hijack;

@@ -43,7 +43,7 @@ pub(super) async fn answer<S: Store>(
 }
 
 async fn get<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
-    let conditions = ReadConditions::of(call.headers())?;
+    let conditions = ReadConditions::of(call.fields())?;
     let consistency = call.parameters().consistency()?;
     let read = Read::Get { key: key.clone() };
     match call.read(read, consistency).await? {
@@ -67,7 +67,7 @@ async fn get<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Pr
 }
 
 async fn put<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
-    let condition = conditions::of_write(call.headers())?;
+    let condition = conditions::of_write(call.fields())?;
     let ttl_ms = ttl::of_write(call.parameters())?;
     let value = read_value(&mut call).await?;
     let put = match ttl_ms {
@@ -100,7 +100,7 @@ async fn put<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Pr
 }
 
 async fn delete<S: Store>(call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
-    let condition = conditions::of_write(call.headers())?;
+    let condition = conditions::of_write(call.fields())?;
     let write = Write::of(&Operation::Delete { key: &key, condition });
     match call.submit(Request::Write(write)).await?.only() {
         Some(OperationReply::Deleted { .. }) => Ok(response::empty(StatusCode::NO_CONTENT)),

@@ -18,6 +18,7 @@ use tidelock_core::limits;
 
 use super::body::{BodyLimit, RequestBody};
 use super::config::ApiError;
+use super::fields::Fields;
 use super::problem::{Problem, ProblemKind};
 use super::response::{AnswerBody, Response};
 use super::route::{Endpoint, NoRoute, Route};
@@ -33,6 +34,7 @@ pub(super) struct Call<'a, S> {
     /// What the server shares with its node.
     pub context: &'a HttpContext,
     head: &'a Parts,
+    fields: &'a Fields<'a>,
     body: &'a mut RequestBody,
     /// The part of the memory budget that this request holds.
     memory: &'a mut Reservation,
@@ -45,6 +47,11 @@ impl<'a, S: Store> Call<'a, S> {
 
     pub fn headers(&self) -> &'a HeaderMap {
         &self.head.headers
+    }
+
+    /// The fields that most requests are checked for.
+    pub fn fields(&self) -> &'a Fields<'a> {
+        self.fields
     }
 
     pub fn parameters(&self) -> Parameters<'a> {
@@ -152,11 +159,13 @@ pub(super) async fn answer<S: Store>(
     let (head, incoming) = request.into_parts();
     let mut body = RequestBody::new(incoming, &head.headers, context.options.body_read_timeout);
     let mut memory = context.memory.request();
+    let fields = Fields::of(&head.headers);
     let route = Route::of(&head.method, head.uri.path());
-    let checked = check_head(&head, context).and_then(|()| checked_route(&head, &route));
+    let checked = check_head(&head, &fields, context).and_then(|()| checked_route(&head, &route));
     let result = match checked {
         Ok(route) => {
-            dispatch(Call { store, context, head: &head, body: &mut body, memory: &mut memory }, route).await
+            let (head, fields, body, memory) = (&head, &fields, &mut body, &mut memory);
+            dispatch(Call { store, context, head, fields, body, memory }, route).await
         }
         Err(problem) => Err(problem),
     };
@@ -264,22 +273,18 @@ fn count(mut response: Response, mut memory: Reservation, interface: Interface) 
 }
 
 /// Checks the head before the request is interpreted.
-fn check_head(head: &Parts, context: &HttpContext) -> Result<(), Problem> {
-    check_length(head, context.options.head_bytes_max)?;
-    let authority = context.allowed_hosts.authority(head)?;
-    cross_origin::check(head, authority)
+fn check_head(head: &Parts, fields: &Fields<'_>, context: &HttpContext) -> Result<(), Problem> {
+    check_length(head, fields, context.options.head_bytes_max)?;
+    let authority = context.allowed_hosts.authority(head, fields.host)?;
+    if fields.has_origin { cross_origin::check(head, authority) } else { Ok(()) }
 }
 
 /// Checks the length of the head. The parser's own limit is higher, so that a head that is only a
 /// little too long gets an answer that names the limit, on a connection that stays usable.
-fn check_length(head: &Parts, bytes_max: usize) -> Result<(), Problem> {
-    const SEPARATORS_BYTES: usize = ": \r\n".len();
+fn check_length(head: &Parts, fields: &Fields<'_>, bytes_max: usize) -> Result<(), Problem> {
     const REQUEST_LINE_BYTES: usize = "  HTTP/1.1\r\n\r\n".len();
     let target_bytes = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
-    let headers = head.headers.iter();
-    let header_bytes: usize =
-        headers.map(|(name, value)| name.as_str().len() + value.len() + SEPARATORS_BYTES).sum();
-    let bytes = head.method.as_str().len() + target_bytes + REQUEST_LINE_BYTES + header_bytes;
+    let bytes = head.method.as_str().len() + target_bytes + REQUEST_LINE_BYTES + fields.bytes;
     if bytes > bytes_max {
         let what = "the request line with its headers";
         return Err(Problem::over_limit(ProblemKind::HeadTooLarge, what, bytes_max));
