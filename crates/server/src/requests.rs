@@ -19,13 +19,13 @@ use tidelock_core::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Ve
 #[derive(Debug)]
 pub struct TypedRequest<A> {
     request: Request,
-    answer: Answer<A>,
+    answer: Conversion<A>,
 }
 
 /// Takes the answer out of a reply to one kind of request; `None` if the reply answers another
 /// request of that kind.
 #[derive(Debug)]
-enum Answer<A> {
+enum Conversion<A> {
     Write(fn(WriteReply) -> Option<A>),
     Read(fn(ReadReply) -> Option<A>),
     Node(fn(NodeReply) -> Option<A>),
@@ -58,10 +58,10 @@ impl<A> TypedRequest<A> {
         let answer = move |reply| {
             let answer = match (answer, reply) {
                 (_, Reply::Refused(refusal)) => return Err(NoAnswer::Refused(refusal)),
-                (Answer::Write(answer), Reply::Write(reply)) => answer(reply),
-                (Answer::Read(answer), Reply::Read(reply)) => answer(reply),
-                (Answer::Node(answer), Reply::Node(reply)) => answer(reply),
-                (Answer::Any(answer), reply) => answer(reply),
+                (Conversion::Write(answer), Reply::Write(reply)) => answer(reply),
+                (Conversion::Read(answer), Reply::Read(reply)) => answer(reply),
+                (Conversion::Node(answer), Reply::Node(reply)) => answer(reply),
+                (Conversion::Any(answer), reply) => answer(reply),
                 _ => None,
             };
             answer.ok_or_else(NoAnswer::mismatched)
@@ -70,15 +70,15 @@ impl<A> TypedRequest<A> {
     }
 
     fn read(read: Read, consistency: Consistency, answer: fn(ReadReply) -> Option<A>) -> TypedRequest<A> {
-        TypedRequest { request: Request::Read { read, consistency }, answer: Answer::Read(answer) }
+        TypedRequest { request: Request::Read { read, consistency }, answer: Conversion::Read(answer) }
     }
 
     fn write(write: impl Into<Write>, answer: fn(WriteReply) -> Option<A>) -> TypedRequest<A> {
-        TypedRequest { request: Request::Write(write.into()), answer: Answer::Write(answer) }
+        TypedRequest { request: Request::Write(write.into()), answer: Conversion::Write(answer) }
     }
 
     fn node(request: Request, answer: fn(NodeReply) -> Option<A>) -> TypedRequest<A> {
-        TypedRequest { request, answer: Answer::Node(answer) }
+        TypedRequest { request, answer: Conversion::Node(answer) }
     }
 }
 
@@ -135,8 +135,9 @@ pub fn count(consistency: Consistency) -> TypedRequest<u64> {
 
 /// A [`Read::Scan`]. The answer is `None` if the slot map has changed since the iteration began.
 pub fn scan(read: Read, consistency: Consistency) -> TypedRequest<Option<ScanStep>> {
-    let answer =
-        Answer::Any(answer!(Reply::Read(ReadReply::Scanned(step)) => Some(step), Reply::SlotsMoved => None));
+    let answer = Conversion::Any(
+        answer!(Reply::Read(ReadReply::Scanned(step)) => Some(step), Reply::SlotsMoved => None),
+    );
     TypedRequest { request: Request::Read { read, consistency }, answer }
 }
 

@@ -47,9 +47,9 @@ pub enum ShardRefusal {
 /// Why a replica of a shard does not answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShardError {
-    /// The shard does not own the slot of a key, because the slot moved or is being moved; or, in an
-    /// answer of a peer, the peer has no replica of the shard. The request did not take effect.
-    /// Nodes retry it at the shard that owns the slot, so this never reaches a client.
+    /// The shard does not own the slot of a key, because the slot moved or is being moved. In the
+    /// answer of a peer also: the peer has no replica of the shard. The request did not take
+    /// effect. Nodes retry it at the shard that owns the slot, so this never reaches a client.
     NotHere,
     /// The shard refuses the request.
     Refused(ShardRefusal),
