@@ -15,7 +15,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use crate::command::{Read, Reply};
+use crate::command::{Read, ScanStep};
 use crate::limits::{SCAN_PLACE_BITS as PLACE_BITS, SHARDS_MAX};
 use crate::slots::slot_map::SlotMap;
 use crate::types::ShardId;
@@ -40,17 +40,6 @@ pub struct Scan {
     place: u64,
     /// The only shards to read; `None`: all.
     only: Option<Vec<ShardId>>,
-}
-
-/// The result of one step of an iteration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Keys of one shard, in byte order. There may be none, even before the end.
-    Keys(Vec<Bytes>),
-    /// No keys: the map has changed, and the iteration starts over.
-    StartedOver,
-    /// No keys: the store gave this reply.
-    Failed(Reply),
 }
 
 /// A cursor that no iteration returns.
@@ -106,23 +95,21 @@ impl Scan {
         Read::Scan { shard, after: self.place, count, version: self.slots.version }
     }
 
-    /// Handles the reply to [`Scan::read`]. `slots` is the current map.
-    pub fn take(&mut self, reply: Reply, slots: Arc<SlotMap>) -> Step {
-        match reply {
-            Reply::Scanned { keys, next } => {
-                self.position += usize::from(next.is_none());
-                self.place = next.unwrap_or(0);
-                self.pass_others();
-                Step::Keys(keys)
-            }
-            Reply::SlotsMoved => {
-                let only = self.only.take();
-                *self = Scan { shards: slots.shards(), slots, position: 0, place: 0, only };
-                self.pass_others();
-                Step::StartedOver
-            }
-            other => Step::Failed(other),
-        }
+    /// Handles the answer to [`Scan::read`]. Returns the keys in byte order; there may be none,
+    /// even before the end.
+    pub fn take(&mut self, ScanStep { keys, next }: ScanStep) -> Vec<Bytes> {
+        self.position += usize::from(next.is_none());
+        self.place = next.unwrap_or(0);
+        self.pass_others();
+        keys
+    }
+
+    /// Starts over with the current map, because [`Scan::read`] was answered by
+    /// [`Reply::SlotsMoved`](crate::command::Reply::SlotsMoved).
+    pub fn start_over(&mut self, slots: Arc<SlotMap>) {
+        let only = self.only.take();
+        *self = Scan { shards: slots.shards(), slots, position: 0, place: 0, only };
+        self.pass_others();
     }
 
     /// Skips to the next shard that should be read.
@@ -159,8 +146,8 @@ mod tests {
         slots
     }
 
-    fn keys(next: Option<u64>) -> Reply {
-        Reply::Scanned { keys: vec![Bytes::from_static(b"k")], next }
+    fn keys(next: Option<u64>) -> ScanStep {
+        ScanStep { keys: vec![Bytes::from_static(b"k")], next }
     }
 
     #[test]
@@ -170,7 +157,7 @@ mod tests {
         for (shard, after, next) in [(1, 0, Some(7)), (1, 7, None), (2, 0, Some(9)), (2, 9, None)] {
             let expected = Read::Scan { shard: ShardId(shard), after, count: 10, version: 1 };
             assert_eq!(scan.read(10), expected);
-            assert!(matches!(scan.take(keys(next), slots.clone()), Step::Keys(_)));
+            assert_eq!(scan.take(keys(next)), ["k"]);
             if !scan.is_complete() {
                 assert_eq!(Scan::resume(scan.cursor(), slots.clone()), Ok(scan.clone()), "a cursor says all");
             }
@@ -183,9 +170,9 @@ mod tests {
     fn an_iteration_that_meets_another_map_starts_over() {
         let (before, after) = (founded(3), changed(founded(3)));
         let mut scan = Scan::resume(0, before.clone()).unwrap();
-        scan.take(keys(None), before.clone());
+        scan.take(keys(None));
         let cursor = scan.cursor();
-        assert_eq!(scan.take(Reply::SlotsMoved, after.clone()), Step::StartedOver);
+        scan.start_over(after.clone());
         assert_eq!(scan, Scan::resume(0, after.clone()).unwrap());
         assert_eq!(Scan::resume(cursor, after.clone()), Scan::resume(0, after), "on another node");
     }
@@ -195,13 +182,13 @@ mod tests {
         let slots = founded(4);
         let mut scan = Scan::resume(0, slots.clone()).unwrap().only(vec![ShardId(2), ShardId(3)]);
         assert!(matches!(scan.read(1), Read::Scan { shard: ShardId(2), .. }));
-        scan.take(keys(Some(5)), slots.clone());
+        scan.take(keys(Some(5)));
         // The shard has a new leader on another node, but a scan that began here finishes here.
         let mut scan = Scan::resume(scan.cursor(), slots.clone()).unwrap().only(vec![ShardId(4)]);
         assert!(matches!(scan.read(1), Read::Scan { shard: ShardId(2), after: 5, .. }));
-        scan.take(keys(None), slots.clone());
+        scan.take(keys(None));
         assert!(matches!(scan.read(1), Read::Scan { shard: ShardId(4), .. }));
-        scan.take(keys(None), slots.clone());
+        scan.take(keys(None));
         assert_eq!(scan.cursor(), 0);
         assert_eq!(Scan::resume(0, slots).unwrap().only(vec![]).cursor(), 0);
     }
@@ -220,9 +207,9 @@ mod tests {
         let slots = founded(SHARDS_MAX);
         let mut scan = Scan::resume(0, slots.clone()).unwrap();
         for _ in 1..SHARDS_MAX {
-            scan.take(keys(None), slots.clone());
+            scan.take(keys(None));
         }
-        scan.take(keys(Some(mask(PLACE_BITS))), slots.clone());
+        scan.take(keys(Some(mask(PLACE_BITS))));
         assert_eq!(Scan::resume(scan.cursor(), slots), Ok(scan));
     }
 }

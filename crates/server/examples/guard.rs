@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use tidelock_core::codec::Decoder;
-use tidelock_core::command::{Condition, Operation, Read, Reply, Write};
+use tidelock_core::command::{Condition, Operation, Read, ReadReply, ShardAnswer, Write};
 use tidelock_core::machine::Machine;
 use tidelock_core::storage::disk::{Disk, DiskError, DiskErrorKind, DiskFile};
 use tidelock_core::storage::wal::{self, WalOptions};
@@ -92,9 +92,11 @@ fn apply(rounds: usize) -> usize {
         for key in keys {
             let write =
                 Write::decode_logged(&mut decoder, &entry).expect("invariant: the entry is well formed");
-            machine.apply(LogIndex(round as u64 + 1), write);
-            if let Reply::Value { value, .. } = machine.read(&Read::Get { key }) {
-                seen += value.len();
+            machine.apply(LogIndex(round as u64 + 1), write).expect("invariant: no key has moved");
+            if let Ok(ShardAnswer { reply: ReadReply::Value(Some(stored)), .. }) =
+                machine.read(&Read::Get { key })
+            {
+                seen += stored.value.len();
             }
         }
     }

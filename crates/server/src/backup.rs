@@ -202,7 +202,7 @@ mod tests {
         for key in 0..keys {
             let (key, value) = (&key.to_be_bytes(), &[7; 1_000]);
             let put = Operation::Put { key, value, condition: Condition::Always };
-            machine.apply(LogIndex(1), Write::of(&put));
+            machine.apply(LogIndex(1), Write::of(&put)).expect("applied");
         }
         machine.begin_snapshot(&Membership::default());
         while let Some(block) = machine.next_block() {

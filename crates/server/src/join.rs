@@ -8,13 +8,14 @@
 
 use std::rc::Rc;
 
-use tidelock_core::command::{HostInfo, Refusal, RegistryWrite, Reply, Request, Write};
+use tidelock_core::command::{HostInfo, Refusal};
 use tidelock_core::storage::control_file::Identity;
 use tidelock_core::types::{NodeId, ReplicaId};
 use uuid::Uuid;
 
 use crate::config::{Address, Settings};
 use crate::identity_store::IdentityStore;
+use crate::requests::{self, NoAnswer};
 use crate::store::Store;
 use crate::transport::join::{AskError, JoinHandler, JoinRefusal, JoinRequest, Welcome, ask};
 use crate::worker::Worker;
@@ -100,11 +101,10 @@ fn check(identity: &Identity, request: &JoinRequest) -> Result<(), JoinRefusal> 
 /// Registers the host; returns its number and that of its first replica. Repeating it is safe: a
 /// known uuid gets the same numbers.
 async fn register(worker: &Worker, host: HostInfo) -> Result<(NodeId, ReplicaId), JoinRefusal> {
-    match worker.submit(Request::Write(Write::from(RegistryWrite::JoinHost(host)))).await {
-        Reply::Joined { node, replica } => Ok((node, replica)),
-        Reply::Denied(denial) => Err(JoinRefusal::Refused(denial.to_string())),
-        Reply::Refused(Refusal::Invalid(reason)) => Err(JoinRefusal::Refused(reason.into_owned())),
-        _ => Err(JoinRefusal::NoLeader),
+    match worker.ask(requests::join(host)).await {
+        Ok(joined) => joined.map_err(|denial| JoinRefusal::Refused(denial.to_string())),
+        Err(NoAnswer::Refused(Refusal::Invalid(reason))) => Err(JoinRefusal::Refused(reason.into_owned())),
+        Err(_) => Err(JoinRefusal::NoLeader),
     }
 }
 

@@ -20,6 +20,7 @@ pub mod memory;
 pub mod metrics;
 pub mod offload;
 pub mod remote;
+pub mod requests;
 pub mod resp;
 pub mod serve;
 pub mod shutdown;

@@ -4,8 +4,9 @@
 //! protocols nor consensus.
 //!
 //! There are two ways to a reply. [`Store::submit`] returns a future, for tasks with one request at
-//! a time. [`Store::submit_to`] delivers the reply to a [`Mailbox`], so that a connection with many
-//! requests in flight is woken once for all replies of a drive and needs no future for each.
+//! a time; [`Store::ask`] also converts it. [`Store::submit_to`] delivers the reply to a
+//! [`Mailbox`], so that a connection with many requests in flight is woken once for all replies of
+//! a drive and needs no future for each.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -19,6 +20,7 @@ use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::types::{ClientId, ShardId};
 
 use crate::memory::Reservation;
+use crate::requests::{NoAnswer, TypedRequest};
 use crate::watch::WatchRegistry;
 
 /// A cheap handle to the worker of this thread.
@@ -33,6 +35,13 @@ pub trait Store: Clone + 'static {
     /// Submits `request`. It gets exactly one reply, by its deadline; dropping the future abandons
     /// the reply, not the request.
     fn submit(&self, request: Request) -> impl Future<Output = Reply>;
+
+    /// As [`Store::submit`], and takes the answer out of the reply.
+    fn ask<A>(&self, request: TypedRequest<A>) -> impl Future<Output = Result<A, NoAnswer>> {
+        let (request, answer) = request.into_parts();
+        let reply = self.submit(request);
+        async { answer(reply.await) }
+    }
 
     /// Submits `request`. Its one reply is delivered to `mailbox` with `tag`.
     fn submit_to(&self, request: Request, mailbox: &Rc<Mailbox>, tag: u64);

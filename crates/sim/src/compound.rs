@@ -92,7 +92,7 @@ impl Compound {
 
     /// Clients learn versions.
     pub fn learn(&mut self, request: &Request, reply: &Reply) {
-        let Reply::Operations(replies) = reply else { return };
+        let Some(replies) = reply.operations() else { return };
         let operations = match request {
             Request::Write(Write::Keys(transaction)) => &transaction.operations,
             Request::Read { read: Read::Operations { operations, .. }, .. } => operations,

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidelock_core::command::config::{
-    Change, ConfigOperation, ConfigReply, Field, Item, Name, Policy, Query, Refers, Selection, Stamp, Value,
+    Change, ConfigOperation, ConfigWritten, Field, Item, Name, Policy, Query, Refers, Selection, Stamp, Value,
 };
-use tidelock_core::command::{ConfigRead, ConfigWrite, Consistency, Read, Reply, Request, Write};
+use tidelock_core::command::{ConfigRead, ConfigWrite, Consistency, Read, Reply, Request, Write, WriteReply};
 use tidelock_core::types::{ShardId, Token};
 
 use crate::faults::choose;
@@ -65,7 +65,7 @@ impl ConfigWorkload {
     /// Learns revisions from a reply.
     pub fn learn(&mut self, request: &Request, reply: &Reply) {
         if let Request::Write(Write::Config(write)) = request
-            && let Reply::Config(ConfigReply::Done { revision, .. }) = reply
+            && let Reply::Write(WriteReply::Config(Ok(ConfigWritten { revision, .. }))) = reply
         {
             let seen = self.seen.entry(write.namespace.clone()).or_default();
             *seen = (*seen).max(*revision);

@@ -3,7 +3,7 @@
 //! Owns how they are distinguished in the hash of a run, and shortened for people. It decides
 //! nothing.
 
-use tidelock_core::command::{Reply, Request};
+use tidelock_core::command::{ReadReply, Reply, Request, StoredValue};
 use tidelock_core::event::Event;
 use tidelock_core::storage::snapshot::SnapshotDone;
 use tidelock_core::trace::TraceEvent;
@@ -27,9 +27,11 @@ pub fn trace_fact(event: &TraceEvent) -> u64 {
 /// What distinguishes a reply, as numbers.
 pub fn reply_facts(reply: &Reply) -> (u64, u64) {
     match reply {
-        Reply::Value { version, value, .. } => (1, version.0 ^ digest(value)),
-        Reply::NotFound => (2, 0),
-        Reply::Page(page) => {
+        Reply::Read(ReadReply::Value(Some(StoredValue { version, value, .. }))) => {
+            (1, version.0 ^ digest(value))
+        }
+        Reply::Read(ReadReply::Value(None)) => (2, 0),
+        Reply::Read(ReadReply::Page(page)) => {
             let versions: Vec<u8> = page.items.iter().flat_map(|item| item.version.0.to_le_bytes()).collect();
             (3, digest(&versions))
         }

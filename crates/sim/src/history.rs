@@ -8,7 +8,8 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use tidelock_core::command::{ConfigReply, OperationReply, Refusal, Reply, Request, Write};
+use tidelock_core::command::config::ConfigWritten;
+use tidelock_core::command::{OperationReply, Refusal, Reply, Request, Write, WriteReply};
 use tidelock_core::types::{NodeId, Token};
 
 /// A position in the order of requests and replies.
@@ -179,10 +180,13 @@ impl Operation {
     pub fn happened(&self) -> Happened {
         match self.reply() {
             None | Some(Reply::Refused(Refusal::UnknownOutcome)) => Happened::Unknown,
-            Some(Reply::Registered | Reply::Restored | Reply::Joined { .. } | Reply::HostChanged) => {
-                Happened::Yes
-            }
-            Some(Reply::Operations(replies)) => match replies.only() {
+            Some(Reply::Write(
+                WriteReply::Registered
+                | WriteReply::Restored
+                | WriteReply::Joined { .. }
+                | WriteReply::HostChanged,
+            )) => Happened::Yes,
+            Some(Reply::Write(WriteReply::Operations(replies))) => match replies.only() {
                 Some(
                     OperationReply::Absent
                     | OperationReply::ConditionFailed { .. }
@@ -190,7 +194,7 @@ impl Operation {
                 ) => Happened::No,
                 _ => Happened::Yes,
             },
-            Some(Reply::Config(ConfigReply::Done { changed: true, .. })) => Happened::Yes,
+            Some(Reply::Write(WriteReply::Config(Ok(ConfigWritten { changed: true, .. })))) => Happened::Yes,
             Some(_) => Happened::No,
         }
     }

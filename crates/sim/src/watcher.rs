@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tidelock_core::command::config::{ConfigError, ConfigReply, Name, Query};
-use tidelock_core::command::{ConfigRead, Reply};
+use tidelock_core::command::{ConfigRead, ReadReply, Reply};
 use tidelock_core::event::ConfigUpdate;
 use tidelock_core::types::{NodeId, Token};
 
@@ -98,8 +98,10 @@ impl Watcher {
     pub fn knows(&self, present: Option<&Reply>) -> bool {
         let told = self.document();
         match present {
-            Some(Reply::Config(ConfigReply::Container(found))) => told == Some(&found.document()),
-            Some(Reply::Config(ConfigReply::Failed(ConfigError::NoContainer(_)))) => told.is_none(),
+            Some(Reply::Read(ReadReply::Config(Ok(ConfigReply::Container(found))))) => {
+                told == Some(&found.document())
+            }
+            Some(Reply::Read(ReadReply::Config(Err(ConfigError::NoContainer(_))))) => told.is_none(),
             _ => true,
         }
     }
@@ -119,7 +121,7 @@ impl Watcher {
 
     /// Processes an answer. Returns the number of events in it.
     pub fn hear(&mut self, reply: &Reply) -> usize {
-        let Reply::Config(ConfigReply::Changes(changes)) = reply else {
+        let Reply::Read(ReadReply::Config(Ok(ConfigReply::Changes(changes)))) = reply else {
             panic!("{reply:?} answers a watcher");
         };
         self.is_without = changes.revision == 0;

@@ -11,8 +11,8 @@ use crate::slots::shard_of;
 use bytes::Bytes;
 use tidelock_core::command::config::Name;
 use tidelock_core::command::{
-    Condition, Consistency, Discard, Operation, OperationReply, Read, Reply, Request, Restoration,
-    RestoreWrite, Write,
+    Condition, Consistency, Discard, Operation, OperationReply, Read, ReadReply, Reply, Request, Restoration,
+    RestoreWrite, StoredValue, Write,
 };
 use tidelock_core::types::{NodeId, ShardId, Token, UnixMillis, Version};
 use uuid::Uuid;
@@ -151,16 +151,15 @@ impl Workload {
             | Request::SnapshotHere => None,
         };
         let seen = match (reply, reply.only()) {
-            (Reply::Page(page), _) => {
+            (Reply::Read(ReadReply::Page(page)), _) => {
                 versions.extend(page.items.iter().map(|item| (item.key.clone(), item.version)));
                 None
             }
-            (Reply::Value { version, .. }, _) => Some(*version),
+            (Reply::Read(ReadReply::Value(Some(StoredValue { version, .. }))), _) => Some(*version),
             (_, Some(OperationReply::Written { version, .. })) => Some(version),
             (_, Some(OperationReply::ConditionFailed { current })) => Some(current),
-            (Reply::NotFound, _) | (_, Some(OperationReply::Deleted { .. } | OperationReply::Absent)) => {
-                Some(Version::ABSENT)
-            }
+            (Reply::Read(ReadReply::Value(None)), _)
+            | (_, Some(OperationReply::Deleted { .. } | OperationReply::Absent)) => Some(Version::ABSENT),
             _ => None,
         };
         versions.extend(key.zip(seen));

@@ -10,14 +10,14 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::config::Name;
-use super::{Refusal, RestoredKey, RowLayout, validate_key, validate_value};
+use super::{RestoredKey, RowLayout, ShardRefusal, validate_key, validate_value};
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::slots::slot_set::SlotSet;
 use crate::types::{MigrationId, ShardId, Version};
 
 /// A step of a move, in the log of the giver or the receiver. Answered by
-/// [`Reply::Move`](super::Reply::Move).
+/// [`WriteReply::Move`](super::WriteReply::Move).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Move {
     /// The shard that takes the step.
@@ -126,9 +126,9 @@ const STEP_RELEASE: u8 = 5;
 const STEP_PURGE: u8 = 6;
 
 impl Move {
-    pub(super) fn validate(&self) -> Result<(), Refusal> {
+    pub(super) fn validate(&self) -> Result<(), ShardRefusal> {
         if self.shard == ShardId::PRIME {
-            return Err(Refusal::invalid("the prime shard holds no slots"));
+            return Err(ShardRefusal::invalid("the prime shard holds no slots"));
         }
         match &self.step {
             MoveStep::Import(import) => import.validate(),
@@ -136,7 +136,7 @@ impl Move {
             MoveStep::Open { limit, .. } | MoveStep::Purge { limit }
                 if !(1..=limits::MOVE_KEYS_PER_STEP_MAX).contains(limit) =>
             {
-                Err(Refusal::invalid("more keys of a move than one command may look at"))
+                Err(ShardRefusal::invalid("more keys of a move than one command may look at"))
             }
             _ => Ok(()),
         }
@@ -212,13 +212,13 @@ impl Import {
         self.rows.is_empty() && self.removals.is_empty() && self.config.is_none()
     }
 
-    fn validate(&self) -> Result<(), Refusal> {
+    fn validate(&self) -> Result<(), ShardRefusal> {
         let mut bytes = 0;
         for RestoredKey { key, version, value, .. } in &self.rows {
             validate_key(key)?;
             validate_value(value)?;
             if *version == Version::ABSENT || *version > self.revision {
-                return Err(Refusal::invalid("version of a key beyond the revision of its shard"));
+                return Err(ShardRefusal::invalid("version of a key beyond the revision of its shard"));
             }
             bytes += key.len() + value.len();
         }
@@ -227,7 +227,7 @@ impl Import {
             bytes += key.len();
         }
         if bytes > limits::RESTORE_BYTES_MAX {
-            return Err(Refusal::invalid("too much of a move at a time"));
+            return Err(ShardRefusal::invalid("too much of a move at a time"));
         }
         self.config.iter().filter_map(|part| part.block.as_ref()).try_for_each(|block| check_config(block))
     }
@@ -276,12 +276,12 @@ fn limit(decoder: &mut Decoder<'_>) -> Result<usize, DecodeError> {
 }
 
 /// Checks that every shard can apply a block.
-fn check_config(block: &[u8]) -> Result<(), Refusal> {
+fn check_config(block: &[u8]) -> Result<(), ShardRefusal> {
     if block.len() > limits::CONFIG_BLOCK_BYTES_MAX {
-        return Err(Refusal::invalid("a block of configuration longer than any"));
+        return Err(ShardRefusal::invalid("a block of configuration longer than any"));
     }
     super::config::block::check_block(block)
-        .map_err(|_| Refusal::invalid("what is no block of configuration"))
+        .map_err(|_| ShardRefusal::invalid("what is no block of configuration"))
 }
 
 impl MoveReply {

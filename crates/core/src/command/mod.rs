@@ -10,14 +10,13 @@ mod operation;
 mod outcome;
 mod placement;
 mod read;
+mod refusal;
 mod registry;
 mod reply;
 mod restoration;
 mod transaction;
 mod view;
 mod write;
-
-use alloc::borrow::Cow;
 
 use crate::limits;
 pub use crate::topology::{HostInfo, HostRole};
@@ -31,8 +30,9 @@ pub use outcome::{
 };
 pub use placement::{Assignment, ShardTags};
 pub use read::Read;
+pub use refusal::{Refusal, ShardError, ShardRefusal};
 pub use registry::{Denial, HostChange, RegistryWrite};
-pub use reply::{Item, Page, Reply};
+pub use reply::{Item, NodeReply, Page, ReadReply, Reply, ScanStep, ShardAnswer, StoredValue, WriteReply};
 pub use restoration::{Discard, Restoration, RestoreWrite, RestoredKey, RowLayout};
 pub use transaction::{Transaction, Watch};
 pub use view::{
@@ -56,16 +56,16 @@ pub enum Request {
     /// What this node knows of the cluster. Answered at once, see [`ClusterView`].
     Cluster,
     /// The tables of the registry as this node has applied them. Answered at once by
-    /// [`Reply::Registry`].
+    /// [`NodeReply::Registry`].
     Registry,
-    /// Why each replica of a shard is placed where it is. Answered at once by [`Reply::Explained`],
-    /// or by a refusal if there is no such shard.
+    /// Why each replica of a shard is placed where it is. Answered at once by
+    /// [`NodeReply::Explained`], or by a refusal if there is no such shard.
     Explain {
         /// Any shard of the registry, including the prime shard.
         shard: ShardId,
     },
     /// Asks the leader of a shard to transfer leadership to the replica on another node. Answered
-    /// at once by [`Reply::Asked`] or a refusal; [`Request::Cluster`] then shows the leader.
+    /// at once by [`NodeReply::Asked`] or a refusal; [`Request::Cluster`] then shows the leader.
     Transfer {
         /// Any shard of the registry, including the prime shard.
         shard: ShardId,
@@ -74,7 +74,7 @@ pub enum Request {
     },
     /// Begins a snapshot of what this node has applied of every shard, without asking other nodes.
     /// It serves the backup of a node that has no majority. Answered at once by
-    /// [`Reply::Snapshots`].
+    /// [`NodeReply::Snapshots`].
     SnapshotHere,
 }
 
@@ -99,47 +99,6 @@ pub enum Condition {
     Exists,
 }
 
-/// Why there is no answer. Only `UnknownOutcome` leaves open whether the request took effect.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// No leader was known or reachable by the deadline. The request did not and will not take
-    /// effect.
-    #[error("no leader for the key's shard is known or reachable; nothing was done")]
-    NoLeader,
-    /// The command was passed on and its outcome is not known by the deadline. It may have taken
-    /// effect or may still do so.
-    #[error("the outcome is unknown: the write may or may not have happened")]
-    UnknownOutcome,
-    /// A bounded queue is full. The request did not and will not take effect.
-    #[error("the node is overloaded; nothing was done")]
-    Overloaded,
-    /// The disk of the shard's leader, or the disks of a majority of its replicas, take no writes
-    /// for now. For a read: the disk of this node takes no writes, and its replica has fallen
-    /// behind. The request did not and will not take effect.
-    #[error("the disk of the shard's leader, or of this node, cannot be written now; nothing was done")]
-    DiskUnavailable,
-    /// The keys of one command do not belong to one shard, or not to the shard that it names. The
-    /// request did not and will not take effect.
-    #[error("the keys of one command do not belong to one shard; nothing was done")]
-    CrossShard,
-    /// The shard does not own the slot of a key, because the slot moved or is being moved. The
-    /// request did not take effect. Nodes retry it at the shard that owns the slot, so it never
-    /// reaches a client.
-    #[error("the slot of the key is on its way to another shard; nothing was done")]
-    NotHere,
-    /// The request breaks a limit or an invariant of the commands. It did not and will not take
-    /// effect.
-    #[error("invalid request: {0}")]
-    Invalid(Cow<'static, str>),
-}
-
-impl Refusal {
-    /// [`Refusal::Invalid`] for a reason, which says what the request breaks.
-    pub const fn invalid(reason: &'static str) -> Refusal {
-        Refusal::Invalid(Cow::Borrowed(reason))
-    }
-}
-
 impl Request {
     /// Whether its effect depends on the time at which the shard's leader proposes it.
     pub fn needs_clock(&self) -> bool {
@@ -159,20 +118,20 @@ impl Condition {
     }
 }
 
-fn validate_value(value: &[u8]) -> Result<(), Refusal> {
+fn validate_value(value: &[u8]) -> Result<(), ShardRefusal> {
     if value.len() > limits::VALUE_BYTES_MAX {
-        return Err(Refusal::invalid("value longer than 1 MiB"));
+        return Err(ShardRefusal::invalid("value longer than 1 MiB"));
     }
     Ok(())
 }
 
 /// Refuses an empty key, and one longer than [`limits::KEY_BYTES_MAX`].
-pub fn validate_key(key: &[u8]) -> Result<(), Refusal> {
+pub fn validate_key(key: &[u8]) -> Result<(), ShardRefusal> {
     if key.is_empty() {
-        return Err(Refusal::invalid("empty key"));
+        return Err(ShardRefusal::invalid("empty key"));
     }
     if key.len() > limits::KEY_BYTES_MAX {
-        return Err(Refusal::invalid("key longer than 4 KiB"));
+        return Err(ShardRefusal::invalid("key longer than 4 KiB"));
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use core::fmt;
 
-use super::{Condition, Refusal, validate_key, validate_value};
+use super::{Condition, ShardRefusal, validate_key, validate_value};
 use crate::codec::{self, DecodeError, Decoder};
 use crate::types::{UnixMillis, Version};
 
@@ -277,7 +277,7 @@ impl<'a> Operation<'a> {
     }
 
     /// Checks the limits that every protocol shares.
-    pub fn validate(&self) -> Result<(), Refusal> {
+    pub fn validate(&self) -> Result<(), ShardRefusal> {
         validate_key(self.key())?;
         match *self {
             Operation::Put { value, .. } | Operation::Append { suffix: value, .. } => validate_value(value),

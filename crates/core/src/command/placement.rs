@@ -5,7 +5,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::Refusal;
+use super::ShardRefusal;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::membership::Role;
@@ -56,19 +56,19 @@ impl Assignment {
 }
 
 impl ShardTags {
-    pub(super) fn validate(&self) -> Result<(), Refusal> {
+    pub(super) fn validate(&self) -> Result<(), ShardRefusal> {
         let bytes: usize =
             self.tags.iter().map(|(name, value)| name.len() + value.as_ref().map_or(0, String::len)).sum();
         if bytes > limits::SHARD_TAGS_BYTES_MAX {
-            return Err(Refusal::invalid("the tags of a shard are longer than 4 KiB"));
+            return Err(ShardRefusal::invalid("the tags of a shard are longer than 4 KiB"));
         }
         if self.tags.iter().any(|(name, _)| name.is_empty()) {
-            return Err(Refusal::invalid("a tag has no name"));
+            return Err(ShardRefusal::invalid("a tag has no name"));
         }
         if self.tags.iter().any(|(name, value)| value.is_some() && placement_policy::is_misspelt(name)) {
             let reason = "a tag looks like a policy that is misspelt: policies are placement:member, placement:vary, \
                           placement:replica:<group> and placement:cover";
-            return Err(Refusal::invalid(reason));
+            return Err(ShardRefusal::invalid(reason));
         }
         Ok(())
     }

@@ -8,14 +8,13 @@ use crate::types::ShardId;
 /// A query of replicated state, of one shard or of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// One key. Answered by [`Reply::Value`](super::Reply::Value) or
-    /// [`Reply::NotFound`](super::Reply::NotFound).
+    /// One key. Answered by [`ReadReply::Value`](super::ReadReply::Value).
     Get {
         /// Any bytes.
         key: Bytes,
     },
     /// Read-only operations on keys of one shard, all against the same state. Answered by
-    /// [`Reply::Operations`](super::Reply::Operations).
+    /// [`ReadReply::Operations`](super::ReadReply::Operations).
     Operations {
         /// Only operations that [read](super::Operation::is_read).
         operations: Operations,
@@ -26,12 +25,12 @@ pub enum Read {
     },
     /// One step of an iteration over the keys of one shard, in byte order. A key that exists during
     /// the whole iteration is returned at least once. Answered by
-    /// [`Reply::Scanned`](super::Reply::Scanned).
+    /// [`ReadReply::Scanned`](super::ReadReply::Scanned).
     Scan {
         /// Any data shard.
         shard: ShardId,
-        /// Where the previous step ended: [`Reply::Scanned`](super::Reply::Scanned)'s `next`; 0 to
-        /// begin.
+        /// Where the previous step ended: [`ReadReply::Scanned`](super::ReadReply::Scanned)'s
+        /// `next`; 0 to begin.
         after: u64,
         /// The step ends at the first cursor position after this many keys, at least 1.
         count: usize,
@@ -40,11 +39,11 @@ pub enum Read {
         version: u64,
     },
     /// Number of keys. The count of each shard is exact; the sum is not one instant of the cluster.
-    /// Answered by [`Reply::Count`](super::Reply::Count).
+    /// Answered by [`ReadReply::Count`](super::ReadReply::Count).
     Count,
     /// Keys in byte order over all shards. The keys of each shard are from one consistent state of
     /// it; the page as a whole is not one instant of the cluster. Answered by
-    /// [`Reply::Page`](super::Reply::Page).
+    /// [`ReadReply::Page`](super::ReadReply::Page).
     List {
         /// Only keys that start with these bytes.
         prefix: Bytes,
@@ -55,11 +54,11 @@ pub enum Read {
         /// Whether values are left out, so that a page costs less memory and bandwidth.
         keys_only: bool,
     },
-    /// One configuration namespace. Answered by [`Reply::Config`](super::Reply::Config).
+    /// One configuration namespace. Answered by [`ReadReply::Config`](super::ReadReply::Config).
     Config(ConfigRead),
     /// Names of configuration namespaces over all shards, listed as [`Read::List`] lists keys. The
     /// version of an item is the namespace's revision. Answered by
-    /// [`Reply::Page`](super::Reply::Page).
+    /// [`ReadReply::Page`](super::ReadReply::Page).
     ConfigNamespaces {
         /// Only names that start with these bytes.
         prefix: Bytes,

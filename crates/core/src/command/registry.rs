@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use uuid::Uuid;
 
-use super::{Assignment, HostInfo, Refusal, ShardTags};
+use super::{Assignment, HostInfo, ShardRefusal, ShardTags};
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::slots::slot_set::SlotSet;
@@ -20,13 +20,13 @@ pub enum RegistryWrite {
     /// Adds a host to the registry. Each node sends it for itself.
     RegisterHost(HostInfo),
     /// Assigns a node number to a host that joins. The number inside is ignored. Answered by
-    /// [`Reply::Joined`](super::Reply::Joined), with the same number for the same uuid, or by
-    /// [`Reply::Denied`](super::Reply::Denied).
+    /// [`WriteReply::Joined`](super::WriteReply::Joined), with the same number for the same uuid,
+    /// or by [`WriteReply::Denied`](super::WriteReply::Denied).
     JoinHost(HostInfo),
     /// Changes the wanted state of a host. Answered by
-    /// [`Reply::HostChanged`](super::Reply::HostChanged) or
-    /// [`Reply::Denied`](super::Reply::Denied). The leaders of the shards then reconcile their
-    /// membership with it, which takes a while.
+    /// [`WriteReply::HostChanged`](super::WriteReply::HostChanged) or
+    /// [`WriteReply::Denied`](super::WriteReply::Denied). The leaders of the shards then reconcile
+    /// their membership with it, which takes a while.
     ChangeHost {
         /// A number that the registry has assigned; otherwise [`Denial::UnknownHost`].
         node: NodeId,
@@ -34,9 +34,9 @@ pub enum RegistryWrite {
         change: HostChange,
     },
     /// Changes the wanted replicas. The leader of the prime shard sends it. Answered by
-    /// [`Reply::HostChanged`](super::Reply::HostChanged), or by
-    /// [`Reply::ConditionFailed`](super::Reply::ConditionFailed) if the registry has changed since
-    /// `seen`.
+    /// [`WriteReply::HostChanged`](super::WriteReply::HostChanged), or by
+    /// [`WriteReply::ConditionFailed`](super::WriteReply::ConditionFailed) if the registry has
+    /// changed since `seen`.
     Assign {
         /// [`Registry::changed`](crate::control::registry::Registry::changed) of the registry on
         /// which the decision was based.
@@ -45,19 +45,20 @@ pub enum RegistryWrite {
         assignments: Vec<Assignment>,
     },
     /// Removes a replica from the registry after it has left its shard. The leader of the replica's
-    /// shard sends it. Answered by [`Reply::HostChanged`](super::Reply::HostChanged) or
-    /// [`Reply::Denied`](super::Reply::Denied).
+    /// shard sends it. Answered by [`WriteReply::HostChanged`](super::WriteReply::HostChanged) or
+    /// [`WriteReply::Denied`](super::WriteReply::Denied).
     ForgetReplica {
         /// It must no longer be wanted, otherwise [`Denial::NotLeaving`]. Repeating the command is
         /// harmless.
         replica: ReplicaId,
     },
     /// Sets tags of a shard, including its placement policies. Answered by
-    /// [`Reply::HostChanged`](super::Reply::HostChanged) or
-    /// [`Reply::Denied`](super::Reply::Denied).
+    /// [`WriteReply::HostChanged`](super::WriteReply::HostChanged) or
+    /// [`WriteReply::Denied`](super::WriteReply::Denied).
     TagShard(ShardTags),
     /// Adds a data shard to the cluster. It owns no slots until some are moved to it. Answered by
-    /// [`Reply::ShardAdded`](super::Reply::ShardAdded) or [`Reply::Denied`](super::Reply::Denied).
+    /// [`WriteReply::ShardAdded`](super::WriteReply::ShardAdded) or
+    /// [`WriteReply::Denied`](super::WriteReply::Denied).
     AddShard {
         /// Display name; derived from the shard's number if absent.
         name: Option<String>,
@@ -66,15 +67,16 @@ pub enum RegistryWrite {
         tags: BTreeMap<String, String>,
     },
     /// Removes a data shard that owns no slots. Its replicas stop and release their disk space; its
-    /// number is never reused. Answered by [`Reply::HostChanged`](super::Reply::HostChanged) or
-    /// [`Reply::Denied`](super::Reply::Denied).
+    /// number is never reused. Answered by
+    /// [`WriteReply::HostChanged`](super::WriteReply::HostChanged) or
+    /// [`WriteReply::Denied`](super::WriteReply::Denied).
     RemoveShard {
         /// Any shard of the registry, including the prime shard.
         shard: ShardId,
     },
     /// Plans moves after which all data shards hold equally many slots. Answered by
-    /// [`Reply::Moving`](super::Reply::Moving) or [`Reply::Denied`](super::Reply::Denied). The
-    /// moves take a while.
+    /// [`WriteReply::Moving`](super::WriteReply::Moving) or
+    /// [`WriteReply::Denied`](super::WriteReply::Denied). The moves take a while.
     Rebalance,
     /// Plans moves after which a shard holds these slots. Answered as
     /// [`RegistryWrite::Rebalance`] is.
@@ -85,7 +87,7 @@ pub enum RegistryWrite {
         to: ShardId,
     },
     /// Records that the receiver of a move owns the slots, which changes the slot map. Nodes send
-    /// it. Answered by [`Reply::HostChanged`](super::Reply::HostChanged).
+    /// it. Answered by [`WriteReply::HostChanged`](super::WriteReply::HostChanged).
     FinishMigration {
         /// Assigned when the move was planned. A move that is finished already changes nothing.
         migration: MigrationId,
@@ -162,19 +164,19 @@ const TAG_MOVE_SLOTS: u8 = 15;
 const TAG_REMOVE_SHARD: u8 = 16;
 
 impl RegistryWrite {
-    pub(super) fn validate(&self) -> Result<(), Refusal> {
+    pub(super) fn validate(&self) -> Result<(), ShardRefusal> {
         match self {
             RegistryWrite::RegisterHost(info) | RegistryWrite::JoinHost(info) => info.validate(),
             RegistryWrite::Assign { assignments, .. } if assignments.len() > limits::ASSIGNMENTS_MAX => {
-                Err(Refusal::invalid("more assignments than an entry can have"))
+                Err(ShardRefusal::invalid("more assignments than an entry can have"))
             }
             RegistryWrite::TagShard(tags) => tags.validate(),
             RegistryWrite::AddShard { name, tags } => validate_shard(name.as_deref(), tags),
             RegistryWrite::RemoveShard { shard: ShardId::PRIME } => {
-                Err(Refusal::invalid("the prime shard holds the registry and cannot be removed"))
+                Err(ShardRefusal::invalid("the prime shard holds the registry and cannot be removed"))
             }
             RegistryWrite::MoveSlots { slots, .. } if slots.is_empty() => {
-                Err(Refusal::invalid("no slots to move"))
+                Err(ShardRefusal::invalid("no slots to move"))
             }
             RegistryWrite::ChangeHost { .. }
             | RegistryWrite::Assign { .. }
@@ -333,12 +335,12 @@ impl Denial {
 impl HostInfo {
     /// Checks the size of an announcement. Every node keeps it permanently, so a large one is a
     /// mistake.
-    fn validate(&self) -> Result<(), Refusal> {
+    fn validate(&self) -> Result<(), ShardRefusal> {
         let addresses =
             [&self.peer_address, &self.http_address, &self.resp_address, &self.resp_cluster_address];
         let texts = self.tags.iter().flat_map(|(name, value)| [name, value]).chain(addresses);
         if texts.map(|text| text.len()).sum::<usize>() > limits::HOST_INFO_BYTES_MAX {
-            return Err(Refusal::invalid("a host's addresses and tags are longer than 16 KiB together"));
+            return Err(ShardRefusal::invalid("a host's addresses and tags are longer than 16 KiB together"));
         }
         Ok(())
     }
@@ -381,9 +383,9 @@ impl HostInfo {
     }
 }
 
-fn validate_shard(name: Option<&str>, tags: &BTreeMap<String, String>) -> Result<(), Refusal> {
+fn validate_shard(name: Option<&str>, tags: &BTreeMap<String, String>) -> Result<(), ShardRefusal> {
     if name.is_some_and(|name| name.is_empty() || name.len() > limits::SHARD_NAME_BYTES_MAX) {
-        return Err(Refusal::invalid("the name of a shard is empty or longer than 64 bytes"));
+        return Err(ShardRefusal::invalid("the name of a shard is empty or longer than 64 bytes"));
     }
     let tags = tags.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect();
     ShardTags { shard: ShardId::PRIME, tags }.validate()

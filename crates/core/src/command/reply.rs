@@ -1,12 +1,12 @@
-//! What the store answers.
+//! What the store answers, by the kind of the request.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
+use super::config::{ConfigError, ConfigReply, ConfigWritten};
 use super::{
-    ClusterView, ConfigReply, Denial, Explanation, MoveReply, OperationReplies, OperationReply, Refusal,
-    RegistryView,
+    ClusterView, Denial, Explanation, MoveReply, OperationReplies, OperationReply, Refusal, RegistryView,
 };
 use crate::slots::slot_set::SlotSet;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, UnixMillis, Version};
@@ -14,42 +14,62 @@ use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, UnixMillis
 /// The answer to a [`Request`](super::Request).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Answer to [`Read::Get`](super::Read::Get), if the key exists.
-    Value {
-        /// The version that the last write of the key assigned.
-        version: Version,
-        /// The bytes as they were stored.
-        value: Bytes,
-        /// When the key expires; `None`: never.
-        expires: Option<UnixMillis>,
-    },
-    /// There is no such key.
-    NotFound,
+    /// Answer to [`Request::Write`](super::Request::Write).
+    Write(WriteReply),
+    /// Answer to [`Request::Read`](super::Request::Read).
+    Read(ReadReply),
+    /// Answer to a request that the asked node answers itself.
+    Node(NodeReply),
+    /// No answer to [`Read::Scan`](super::Read::Scan): the slot map has changed since the iteration
+    /// began. The iteration must start over to return every key.
+    SlotsMoved,
+    /// Not done, or not known to be done.
+    Refused(Refusal),
+}
+
+impl Reply {
+    /// The replies to the operations of a write or a read.
+    pub fn operations(&self) -> Option<&OperationReplies> {
+        match self {
+            Reply::Write(reply) => reply.operations(),
+            Reply::Read(reply) => reply.operations(),
+            _ => None,
+        }
+    }
+
+    /// The reply to the operation, if the command had exactly one.
+    pub fn only(&self) -> Option<OperationReply<'_>> {
+        self.operations()?.only()
+    }
+}
+
+/// The answer of a shard that has applied a [`Write`](super::Write).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WriteReply {
+    /// Answer to [`Write::Keys`](super::Write::Keys): replies to the operations, one for each.
+    Operations(OperationReplies),
     /// A condition did not hold; nothing changed.
     ConditionFailed {
         /// The version of the watched key, [`Version::ABSENT`] if there is no such key; for a
         /// restore the shard's revision, for a change of the registry its version.
         current: Version,
     },
-    /// Replies to operations, one for each.
-    Operations(OperationReplies),
     /// Overdue keys were removed.
     Expired {
         /// Number of keys removed; at most the `limit` of the command.
         keys: u64,
     },
-    /// Answer to [`Read::List`](super::Read::List) and
-    /// [`Read::ConfigNamespaces`](super::Read::ConfigNamespaces).
-    Page(Page),
-    /// Answer to [`Read::Scan`](super::Read::Scan): one step of the iteration.
-    Scanned {
-        /// In byte order. There may be none, even before the end of the shard.
-        keys: Vec<Bytes>,
-        /// Where the next step continues; `None` at the end of the shard.
-        next: Option<u64>,
+    /// Answer to [`Write::Config`](super::Write::Config). If it fails, nothing changed.
+    Config(Result<ConfigWritten, ConfigError>),
+    /// Answer to a step of a move of slots.
+    Move(MoveReply),
+    /// The shard holds all keys of the command, restored now or earlier.
+    Restored,
+    /// Answer to [`RestoreWrite::Discard`](super::RestoreWrite::Discard).
+    Discarded {
+        /// Number of keys that remain to be removed.
+        keys_left: u64,
     },
-    /// Answer to [`Read::Count`](super::Read::Count): keys of all shards. For a discard: keys left.
-    Count(u64),
     /// Answer to [`RegistryWrite::RegisterHost`](super::RegistryWrite::RegisterHost): the registry
     /// holds the announcement.
     Registered,
@@ -65,27 +85,6 @@ pub enum Reply {
     HostChanged,
     /// The registry refuses the change; nothing changed.
     Denied(Denial),
-    /// The leader was asked. Whether it complies is not known.
-    Asked,
-    /// The checkpoint is in the log. Replicas make their snapshots now, and report them.
-    Checkpointed {
-        /// Its index in the log. Each snapshot contains everything up to here.
-        index: LogIndex,
-    },
-    /// The shard holds all keys of the command, restored now or earlier.
-    Restored,
-    /// Answer to [`Request::SnapshotHere`](super::Request::SnapshotHere): for each shard, the index
-    /// that its next durable snapshot contains at least. Index 0: nothing was ever applied, and
-    /// there will be no snapshot.
-    Snapshots(Vec<(ShardId, LogIndex)>),
-    /// Answer to [`Request::Cluster`](super::Request::Cluster).
-    Cluster(ClusterView),
-    /// Answer to [`Write::Config`](super::Write::Config) and [`Read::Config`](super::Read::Config).
-    Config(ConfigReply),
-    /// Answer to [`Request::Registry`](super::Request::Registry).
-    Registry(RegistryView),
-    /// Answer to [`Request::Explain`](super::Request::Explain).
-    Explained(Explanation),
     /// The shard is in the registry, with its founding replicas.
     ShardAdded {
         /// One above the highest number ever assigned to a shard; never reused.
@@ -98,37 +97,105 @@ pub enum Reply {
         /// The last move ever planned, including these.
         last: MigrationId,
     },
-    /// The slot map has changed since an iteration over keys began. The iteration must start over
-    /// to return every key.
-    SlotsMoved,
-    /// Answer of a shard to a step of a move.
-    Move(MoveReply),
-    /// One shard's answer to a read of many shards, and the slots that it covers. Only shards that
-    /// took part in a move state these; the others cover their founding slots. It never reaches a
-    /// client.
-    Part {
-        /// The slots that the shard owned at the time.
-        owned: SlotSet,
-        /// Computed from the same state as `owned`.
-        reply: Box<Reply>,
+    /// The checkpoint is in the log. Replicas make their snapshots now, and report them.
+    Checkpointed {
+        /// Its index in the log. Each snapshot contains everything up to here.
+        index: LogIndex,
     },
-    /// Not done, or not known to be done.
-    Refused(Refusal),
 }
 
-impl Reply {
-    /// The reply to a command of one operation.
-    pub fn of(reply: &OperationReply<'_>) -> Reply {
-        Reply::Operations(OperationReplies::of(&[*reply]))
+impl WriteReply {
+    /// The reply to a write of one operation.
+    pub fn of(reply: &OperationReply<'_>) -> WriteReply {
+        WriteReply::Operations(OperationReplies::of(&[*reply]))
     }
 
-    /// The reply to the operation, if the command had exactly one.
-    pub fn only(&self) -> Option<OperationReply<'_>> {
-        match self {
-            Reply::Operations(replies) => replies.only(),
-            _ => None,
-        }
+    fn operations(&self) -> Option<&OperationReplies> {
+        if let WriteReply::Operations(replies) = self { Some(replies) } else { None }
     }
+
+    /// The reply to the operation, if the write had exactly one.
+    pub fn only(&self) -> Option<OperationReply<'_>> {
+        self.operations()?.only()
+    }
+}
+
+/// The answer to a [`Read`](super::Read).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadReply {
+    /// Answer to [`Read::Get`](super::Read::Get); `None`: there is no such key.
+    Value(Option<StoredValue>),
+    /// Answer to [`Read::Operations`](super::Read::Operations): one reply for each.
+    Operations(OperationReplies),
+    /// Answer to [`Read::Scan`](super::Read::Scan).
+    Scanned(ScanStep),
+    /// Answer to [`Read::Count`](super::Read::Count): the number of keys.
+    Count(u64),
+    /// Answer to [`Read::List`](super::Read::List) and
+    /// [`Read::ConfigNamespaces`](super::Read::ConfigNamespaces).
+    Page(Page),
+    /// Answer to [`Read::Config`](super::Read::Config).
+    Config(Result<ConfigReply, ConfigError>),
+}
+
+/// One shard's answer to a read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardAnswer {
+    /// The slots that the shard owned at the time. Only shards that took part in a move state them,
+    /// for a read of many keys; the others cover their founding slots.
+    pub owned: Option<SlotSet>,
+    /// Computed from the same state as `owned`.
+    pub reply: ReadReply,
+}
+
+/// The answer of the asked node itself. Large ones are boxed: every [`Reply`] takes as much memory
+/// as the largest one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeReply {
+    /// Answer to [`Request::Cluster`](super::Request::Cluster).
+    Cluster(Box<ClusterView>),
+    /// Answer to [`Request::Registry`](super::Request::Registry).
+    Registry(Box<RegistryView>),
+    /// Answer to [`Request::Explain`](super::Request::Explain).
+    Explained(Explanation),
+    /// Answer to [`Request::Transfer`](super::Request::Transfer): the leader was asked. Whether it
+    /// complies is not known.
+    Asked,
+    /// Answer to [`Request::SnapshotHere`](super::Request::SnapshotHere): for each shard, the index
+    /// that its next durable snapshot contains at least. Index 0: nothing was ever applied, and
+    /// there will be no snapshot.
+    Snapshots(Vec<(ShardId, LogIndex)>),
+}
+
+impl ReadReply {
+    fn operations(&self) -> Option<&OperationReplies> {
+        if let ReadReply::Operations(replies) = self { Some(replies) } else { None }
+    }
+
+    /// The reply to the operation, if the read had exactly one.
+    pub fn only(&self) -> Option<OperationReply<'_>> {
+        self.operations()?.only()
+    }
+}
+
+/// The value of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredValue {
+    /// The version that the last write of the key assigned.
+    pub version: Version,
+    /// The bytes as they were stored.
+    pub value: Bytes,
+    /// When the key expires; `None`: never.
+    pub expires: Option<UnixMillis>,
+}
+
+/// The result of one step of an iteration over keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScanStep {
+    /// In byte order. There may be none, even before the end of the shard.
+    pub keys: Vec<Bytes>,
+    /// Where the next step continues; `None` at the end of the shard.
+    pub next: Option<u64>,
 }
 
 /// A bounded part of a list.
@@ -151,4 +218,16 @@ pub struct Item {
     pub value: Option<Bytes>,
     /// When it expires; `None`: never.
     pub expires: Option<UnixMillis>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every reply is moved several times between its shard and its client.
+    #[test]
+    fn replies_are_small() {
+        assert!(size_of::<Reply>() <= 96, "{}", size_of::<Reply>());
+        assert!(size_of::<RegistryView>() > 96, "boxed, because it is larger than other replies");
+    }
 }

@@ -4,22 +4,23 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use uuid::Uuid;
 
-use super::{ConfigRestoration, Refusal, expiry, put_expiry, validate_key, validate_value};
+use super::{ConfigRestoration, ShardRefusal, expiry, put_expiry, validate_key, validate_value};
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::types::{ShardId, UnixMillis, Version};
 
-/// A step of filling a shard from a backup. Answered by [`Reply::Restored`](super::Reply::Restored)
-/// unless stated otherwise, or by [`Reply::ConditionFailed`](super::Reply::ConditionFailed) with
-/// the shard's revision if anything but restores of this backup has written to the shard.
+/// A step of filling a shard from a backup. Answered by
+/// [`WriteReply::Restored`](super::WriteReply::Restored) unless stated otherwise, or by
+/// [`WriteReply::ConditionFailed`](super::WriteReply::ConditionFailed) with the shard's revision if
+/// anything but restores of this backup has written to the shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RestoreWrite {
     /// Restores keys.
     Keys(Restoration),
     /// Restores configuration.
     Config(ConfigRestoration),
-    /// Makes room for a backup. Answered by [`Reply::Count`](super::Reply::Count) with the number
-    /// of keys left; refused only if a client has written to the shard.
+    /// Makes room for a backup. Answered by [`WriteReply::Discarded`](super::WriteReply::Discarded)
+    /// with the number of keys left; refused only if a client has written to the shard.
     Discard(Discard),
 }
 
@@ -73,7 +74,7 @@ pub enum RowLayout {
 }
 
 impl RestoreWrite {
-    pub(super) fn validate(&self) -> Result<(), Refusal> {
+    pub(super) fn validate(&self) -> Result<(), ShardRefusal> {
         match self {
             RestoreWrite::Keys(restoration) => restoration.validate(),
             RestoreWrite::Config(restoration) => restoration.validate(),
@@ -82,7 +83,7 @@ impl RestoreWrite {
     }
 
     /// The shard that it names, if its content belongs there.
-    pub(super) fn shard(&self, shard_of: impl Fn(&[u8]) -> ShardId) -> Result<ShardId, Refusal> {
+    pub(super) fn shard(&self, shard_of: impl Fn(&[u8]) -> ShardId) -> Result<ShardId, ShardRefusal> {
         let (shard, belongs) = match self {
             RestoreWrite::Keys(Restoration { shard, .. })
             | RestoreWrite::Config(ConfigRestoration { shard, .. })
@@ -90,7 +91,7 @@ impl RestoreWrite {
                 (*shard, self.all_keys(|key| shard_of(key) == *shard))
             }
         };
-        if belongs { Ok(shard) } else { Err(Refusal::CrossShard) }
+        if belongs { Ok(shard) } else { Err(ShardRefusal::CrossShard) }
     }
 
     /// Whether a condition holds for all keys and for the names of all namespaces.
@@ -127,21 +128,21 @@ impl Restoration {
         if expires { RowLayout::Expiring } else { RowLayout::Plain }
     }
 
-    pub(super) fn validate(&self) -> Result<(), Refusal> {
+    pub(super) fn validate(&self) -> Result<(), ShardRefusal> {
         if self.revision.0 > limits::RESTORE_REVISION_MAX {
-            return Err(Refusal::invalid("revision beyond any that a cluster gives out"));
+            return Err(ShardRefusal::invalid("revision beyond any that a cluster gives out"));
         }
         let mut bytes = 0;
         for RestoredKey { key, version, value, .. } in &self.records {
             validate_key(key)?;
             validate_value(value)?;
             if *version == Version::ABSENT || *version > self.revision {
-                return Err(Refusal::invalid("version of a key beyond the revision of its backup"));
+                return Err(ShardRefusal::invalid("version of a key beyond the revision of its backup"));
             }
             bytes += key.len() + value.len();
         }
         if bytes > limits::RESTORE_BYTES_MAX {
-            return Err(Refusal::invalid("too much of a backup at a time"));
+            return Err(ShardRefusal::invalid("too much of a backup at a time"));
         }
         Ok(())
     }

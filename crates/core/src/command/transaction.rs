@@ -5,7 +5,7 @@
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use super::{Operations, Refusal, validate_key};
+use super::{Operations, ShardRefusal, validate_key};
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
 use crate::types::{ShardId, Version};
@@ -43,12 +43,14 @@ impl Transaction {
 
     /// Checks the limits and returns the shard of the keys, in one pass over the operations;
     /// `shard_of` gives the shard of a key.
-    pub(super) fn validate(&self, shard_of: impl Fn(&[u8]) -> ShardId) -> Result<ShardId, Refusal> {
+    pub(super) fn validate(&self, shard_of: impl Fn(&[u8]) -> ShardId) -> Result<ShardId, ShardRefusal> {
         if self.operations.encoded_bytes() > limits::TRANSACTION_BYTES_MAX {
-            return Err(Refusal::invalid("the commands of one transaction are longer than 8 MiB together"));
+            return Err(ShardRefusal::invalid(
+                "the commands of one transaction are longer than 8 MiB together",
+            ));
         }
         if self.watches.len() > limits::WATCHES_MAX {
-            return Err(Refusal::invalid("more than 1024 keys are watched"));
+            return Err(ShardRefusal::invalid("more than 1024 keys are watched"));
         }
         let mut shard = OneShard::default();
         for watch in &self.watches {
@@ -63,7 +65,7 @@ impl Transaction {
     }
 
     /// The shard of the keys.
-    pub(super) fn shard(&self, shard_of: impl Fn(&[u8]) -> ShardId) -> Result<ShardId, Refusal> {
+    pub(super) fn shard(&self, shard_of: impl Fn(&[u8]) -> ShardId) -> Result<ShardId, ShardRefusal> {
         let mut shard = OneShard::default();
         self.keys().for_each(|key| shard.add(shard_of(key)));
         shard.found()
@@ -116,11 +118,11 @@ impl OneShard {
         self.is_crossed |= *self.first.get_or_insert(shard) != shard;
     }
 
-    fn found(self) -> Result<ShardId, Refusal> {
+    fn found(self) -> Result<ShardId, ShardRefusal> {
         match self.first {
-            Some(_) if self.is_crossed => Err(Refusal::CrossShard),
+            Some(_) if self.is_crossed => Err(ShardRefusal::CrossShard),
             Some(shard) => Ok(shard),
-            None => Err(Refusal::invalid("no operations")),
+            None => Err(ShardRefusal::invalid("no operations")),
         }
     }
 }

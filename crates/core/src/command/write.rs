@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::{
-    Condition, ConfigRestoration, ConfigWrite, Move, Operation, Operations, Refusal, RegistryWrite,
-    Restoration, RestoreWrite, RowLayout, Transaction,
+    Condition, ConfigRestoration, ConfigWrite, Move, Operation, Operations, RegistryWrite, Restoration,
+    RestoreWrite, RowLayout, ShardRefusal, Transaction,
 };
 use crate::codec::{self, DecodeError, Decoder};
 use crate::limits;
@@ -20,14 +20,14 @@ use crate::types::{ShardId, UnixMillis};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
     /// Executes operations on keys of one shard atomically. Answered by
-    /// [`Reply::Operations`](super::Reply::Operations), one reply for each, or by
-    /// [`Reply::ConditionFailed`](super::Reply::ConditionFailed) if a watch fails. In that case
-    /// nothing changed.
+    /// [`WriteReply::Operations`](super::WriteReply::Operations), one reply for each, or by
+    /// [`WriteReply::ConditionFailed`](super::WriteReply::ConditionFailed) if a watch fails. In
+    /// that case nothing changed.
     Keys(Transaction),
     /// Removes keys of a shard that expire at `now` or before, in the order of their expiry.
-    /// Answered by [`Reply::Expired`](super::Reply::Expired). The leader of a shard proposes it
-    /// when keys are overdue by its clock. Replicas take the time from the log and never read a
-    /// clock.
+    /// Answered by [`WriteReply::Expired`](super::WriteReply::Expired). The leader of a shard
+    /// proposes it when keys are overdue by its clock. Replicas take the time from the log and
+    /// never read a clock.
     Expire {
         /// Any data shard.
         shard: ShardId,
@@ -36,10 +36,11 @@ pub enum Write {
         /// Maximum number of keys, 1 to [`limits::EXPIRED_KEYS_MAX`].
         limit: usize,
     },
-    /// Changes a configuration namespace. Answered by [`Reply::Config`](super::Reply::Config).
+    /// Changes a configuration namespace. Answered by
+    /// [`WriteReply::Config`](super::WriteReply::Config).
     Config(Box<ConfigWrite>),
     /// One step of a move of slots between data shards. Nodes send it. Answered by
-    /// [`Reply::Move`](super::Reply::Move).
+    /// [`WriteReply::Move`](super::WriteReply::Move).
     Slots(Box<Move>),
     /// Fills a shard from a backup.
     Restore(RestoreWrite),
@@ -47,7 +48,7 @@ pub enum Write {
     Registry(Box<RegistryWrite>),
     /// Changes nothing. Every replica that applies it begins a snapshot at exactly the entry that
     /// holds it, so that replicas can be compared and copied at one index. Answered by
-    /// [`Reply::Checkpointed`](super::Reply::Checkpointed).
+    /// [`WriteReply::Checkpointed`](super::WriteReply::Checkpointed).
     Checkpoint {
         /// Any shard, including the prime shard.
         shard: ShardId,
@@ -112,12 +113,12 @@ impl Write {
     /// Checks the limits that every protocol shares.
     ///
     /// # Errors
-    /// [`Refusal::Invalid`], with the limit.
-    pub fn validate(&self) -> Result<(), Refusal> {
+    /// [`ShardRefusal::Invalid`], with the limit.
+    pub fn validate(&self) -> Result<(), ShardRefusal> {
         match self {
             Write::Keys(transaction) => transaction.validate(|_| ShardId::PRIME).map(drop),
             Write::Expire { limit, .. } if (1..=limits::EXPIRED_KEYS_MAX).contains(limit) => Ok(()),
-            Write::Expire { .. } => Err(Refusal::invalid("more keys to expire than one command may")),
+            Write::Expire { .. } => Err(ShardRefusal::invalid("more keys to expire than one command may")),
             Write::Config(write) => write.validate(),
             Write::Slots(step) => step.validate(),
             Write::Restore(write) => write.validate(),
@@ -129,9 +130,9 @@ impl Write {
     /// The shard of the write, if `shard_of` gives the shard of a key.
     ///
     /// # Errors
-    /// [`Refusal::CrossShard`] if its keys belong to several shards, or not to the shard that it
-    /// names.
-    fn shard(&self, shard_of: impl Fn(&[u8]) -> ShardId) -> Result<ShardId, Refusal> {
+    /// [`ShardRefusal::CrossShard`] if its keys belong to several shards, or not to the shard that
+    /// it names.
+    fn shard(&self, shard_of: impl Fn(&[u8]) -> ShardId) -> Result<ShardId, ShardRefusal> {
         match self {
             Write::Keys(transaction) => transaction.shard(shard_of),
             Write::Config(write) => Ok(shard_of(write.namespace.routing_key())),
@@ -280,9 +281,9 @@ impl CheckedWrite {
     /// Checks the limits of a write and finds its shard; `shard_of` gives the shard of a key.
     ///
     /// # Errors
-    /// [`Refusal::Invalid`] if the write breaks a limit, [`Refusal::CrossShard`] if its keys do not
-    /// belong to one shard.
-    pub fn new(write: Write, shard_of: impl Fn(&[u8]) -> ShardId) -> Result<CheckedWrite, Refusal> {
+    /// [`ShardRefusal::Invalid`] if the write breaks a limit, [`ShardRefusal::CrossShard`] if its
+    /// keys do not belong to one shard.
+    pub fn new(write: Write, shard_of: impl Fn(&[u8]) -> ShardId) -> Result<CheckedWrite, ShardRefusal> {
         let shard = match &write {
             Write::Keys(transaction) => transaction.validate(shard_of)?,
             write => {
@@ -296,8 +297,8 @@ impl CheckedWrite {
     /// Finds the shard again, after slots have moved.
     ///
     /// # Errors
-    /// [`Refusal::CrossShard`] if the keys are in several shards by now.
-    pub fn route(&mut self, shard_of: impl Fn(&[u8]) -> ShardId) -> Result<(), Refusal> {
+    /// [`ShardRefusal::CrossShard`] if the keys are in several shards by now.
+    pub fn route(&mut self, shard_of: impl Fn(&[u8]) -> ShardId) -> Result<(), ShardRefusal> {
         self.shard = self.write.shard(shard_of)?;
         Ok(())
     }
@@ -370,12 +371,12 @@ mod tests {
         let write = |keys: [&'static [u8]; 2]| Write::Keys(Transaction::of(Operations::of(&keys.map(get))));
         let mut checked = CheckedWrite::new(write([b"1a", b"1b"]), shard_of).unwrap();
         assert_eq!(checked.shard(), ShardId(1));
-        assert_eq!(CheckedWrite::new(write([b"1a", b"2b"]), shard_of), Err(Refusal::CrossShard));
+        assert_eq!(CheckedWrite::new(write([b"1a", b"2b"]), shard_of), Err(ShardRefusal::CrossShard));
         let moved = |key: &[u8]| ShardId(u64::from(key[1] - b'a') + 2);
-        assert_eq!(checked.route(moved), Err(Refusal::CrossShard));
+        assert_eq!(checked.route(moved), Err(ShardRefusal::CrossShard));
         assert_eq!(checked.route(|_| ShardId(9)), Ok(()));
         assert_eq!(checked.shard(), ShardId(9));
         let none = Write::Keys(Transaction::of(Operations::default()));
-        assert!(matches!(CheckedWrite::new(none, shard_of), Err(Refusal::Invalid(_))));
+        assert!(matches!(CheckedWrite::new(none, shard_of), Err(ShardRefusal::Invalid(_))));
     }
 }

@@ -11,7 +11,10 @@ use super::config::{self, Config};
 use super::kv::KeyValue;
 use crate::codec::DecodeError;
 use crate::command::config::ConfigUpdate;
-use crate::command::{ConfigRestoration, Read, Refusal, Reply, Restoration, RestoreWrite, Write};
+use crate::command::{
+    ConfigRestoration, Read, ReadReply, Restoration, RestoreWrite, ShardAnswer, ShardError, ShardRefusal,
+    Write, WriteReply,
+};
 use crate::deliberate::{Fault, Faults};
 use crate::types::Version;
 
@@ -27,40 +30,48 @@ pub struct Data {
 
 impl Data {
     /// Applies one write. Unless `is_answered`, the reply may be incomplete.
-    pub(super) fn apply(&mut self, write: Write, is_answered: bool) -> Reply {
+    pub(super) fn apply(&mut self, write: Write, is_answered: bool) -> Result<WriteReply, ShardError> {
         if !self.owns_all_of(&write) {
-            return Reply::Refused(Refusal::NotHere);
+            return Err(ShardError::NotHere);
         }
-        match write {
+        Ok(match write {
             Write::Keys(transaction) => self.kv.transact(&transaction, is_answered),
-            Write::Expire { now, limit, .. } => self.kv.expire(now, limit),
-            Write::Config(write) => self.config.apply(*write),
-            Write::Slots(step) => Reply::Move(self.step(*step, self.faults)),
+            Write::Expire { now, limit, .. } => WriteReply::Expired { keys: self.kv.expire(now, limit) },
+            Write::Config(write) => WriteReply::Config(self.config.apply(*write)),
+            Write::Slots(step) => WriteReply::Move(self.step(*step, self.faults)),
             Write::Restore(RestoreWrite::Keys(restoration)) => self.restore(&restoration),
-            Write::Restore(RestoreWrite::Config(restoration)) => self.restore_config(&restoration),
+            Write::Restore(RestoreWrite::Config(restoration)) => self.restore_config(&restoration)?,
             Write::Restore(RestoreWrite::Discard(discard)) => self.discard_restore(discard.backup),
             Write::Registry(_) | Write::Checkpoint { .. } => {
-                Reply::Refused(Refusal::invalid("write for another kind of shard"))
+                return Err(ShardRefusal::invalid("write for another kind of shard").into());
             }
-        }
+        })
     }
 
     /// Answers a read from the current state, if this shard owns what it reads.
-    pub(super) fn read(&self, read: &Read) -> Reply {
+    pub(super) fn read(&self, read: &Read) -> Result<ShardAnswer, ShardError> {
         self.read_owned(read)
     }
 
     /// Answers a read regardless of ownership. Lists, scans and counts still leave out hidden keys.
-    pub(super) fn answer(&self, read: &Read) -> Reply {
-        match read {
-            Read::Config(read) => self.config.read(read),
+    pub(super) fn answer(&self, read: &Read) -> Result<ReadReply, ShardError> {
+        Ok(match read {
+            Read::Get { key } => ReadReply::Value(self.kv.get(key)),
+            Read::Operations { operations, bytes_max } => {
+                ReadReply::Operations(self.kv.look(operations, *bytes_max))
+            }
+            Read::Scan { after, count, .. } => ReadReply::Scanned(self.kv.scan(*after, *count)?),
+            Read::Count => ReadReply::Count(self.kv.count().ok_or(ShardError::NotHere)?),
+            Read::List { prefix, after, limit, keys_only } => {
+                ReadReply::Page(self.kv.list(prefix, after.as_deref(), *limit, *keys_only))
+            }
+            Read::Config(read) => ReadReply::Config(self.config.read(read)),
             Read::ConfigNamespaces { prefix, after, limit } => {
                 let ownership = self.kv.ownership.as_deref();
                 let holds = |slot| ownership.is_none_or(|ownership| ownership.owned().contains(slot));
-                Reply::Page(self.config.list((prefix, after.as_deref()), *limit, &holds))
+                ReadReply::Page(self.config.list((prefix, after.as_deref()), *limit, &holds))
             }
-            read => self.kv.read(read),
-        }
+        })
     }
 
     /// Sets the deliberate faults of the state.
@@ -70,38 +81,38 @@ impl Data {
 
     /// Restores keys of a backup. Configuration counts as keys do: a backup can be restored only
     /// into a shard that nothing else has written to.
-    fn restore(&mut self, restoration: &Restoration) -> Reply {
+    fn restore(&mut self, restoration: &Restoration) -> WriteReply {
         if !self.config.is_pristine() {
-            return Reply::ConditionFailed { current: Version::ABSENT };
+            return WriteReply::ConditionFailed { current: Version::ABSENT };
         }
         self.kv.restore(restoration)
     }
 
     /// Restores configuration of a backup, under the same condition.
-    fn restore_config(&mut self, restoration: &ConfigRestoration) -> Reply {
+    fn restore_config(&mut self, restoration: &ConfigRestoration) -> Result<WriteReply, ShardRefusal> {
         let ConfigRestoration { shard, backup, .. } = *restoration;
         let claim = Restoration { shard, backup, revision: Version::ABSENT, records: Vec::new() };
         match self.restore(&claim) {
-            Reply::Restored => {}
-            refused => return refused,
+            WriteReply::Restored => {}
+            failed => return Ok(failed),
         }
         match self.config.restore_block(&restoration.block) {
-            Ok(()) => Reply::Restored,
-            Err(_) => Reply::Refused(Refusal::invalid("a block of configuration out of its order")),
+            Ok(()) => Ok(WriteReply::Restored),
+            Err(_) => Err(ShardRefusal::invalid("a block of configuration out of its order")),
         }
     }
 
     /// Removes what another restore has put here.
-    fn discard_restore(&mut self, backup: Uuid) -> Reply {
+    fn discard_restore(&mut self, backup: Uuid) -> WriteReply {
         let is_of_restores = self.config.is_pristine() && self.kv.is_of_restores();
         if !is_of_restores && !self.faults.has(Fault::WritesDiscarded) {
-            return Reply::ConditionFailed { current: self.kv.revision };
+            return WriteReply::ConditionFailed { current: self.kv.revision };
         }
         let left = self.kv.discard_restore(backup);
         if left == Some(0) {
             self.config.discard_restored();
         }
-        Reply::Count(left.unwrap_or_default())
+        WriteReply::Discarded { keys_left: left.unwrap_or_default() }
     }
 
     /// Takes the configuration changes since the last call.

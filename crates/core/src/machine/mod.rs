@@ -16,7 +16,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::command::config::ConfigUpdate;
-use crate::command::{Read, Refusal, Reply, Write};
+use crate::command::{Read, ShardAnswer, ShardError, ShardRefusal, Write, WriteReply};
 use crate::control::registry::Registry;
 use crate::deliberate::Faults;
 use crate::membership::Membership;
@@ -72,26 +72,31 @@ impl Machine {
     }
 
     /// Applies the write of the entry at `index`, and answers it.
-    pub fn apply(&mut self, index: LogIndex, write: Write) -> Reply {
+    pub fn apply(&mut self, index: LogIndex, write: Write) -> Result<WriteReply, ShardError> {
         self.apply_for(index, write, true)
     }
 
     /// As [`Machine::apply`]. Unless `is_answered`, the reply may be incomplete.
-    pub fn apply_for(&mut self, index: LogIndex, write: Write, is_answered: bool) -> Reply {
+    pub fn apply_for(
+        &mut self,
+        index: LogIndex,
+        write: Write,
+        is_answered: bool,
+    ) -> Result<WriteReply, ShardError> {
         match (self, write) {
             // The owner of the machine begins the snapshot; the state does not change.
-            (_, Write::Checkpoint { .. }) => Reply::Checkpointed { index },
-            (Machine::Registry(registry), Write::Registry(write)) => registry.apply(index, *write),
+            (_, Write::Checkpoint { .. }) => Ok(WriteReply::Checkpointed { index }),
+            (Machine::Registry(registry), Write::Registry(write)) => Ok(registry.apply(index, *write)),
             (Machine::Data(data), write) => data.apply(write, is_answered),
-            (Machine::Registry(_), _) => Reply::Refused(Refusal::invalid("write for another kind of shard")),
+            (Machine::Registry(_), _) => Err(ShardRefusal::invalid("write for another kind of shard").into()),
         }
     }
 
     /// Answers a read from the current state.
-    pub fn read(&self, read: &Read) -> Reply {
+    pub fn read(&self, read: &Read) -> Result<ShardAnswer, ShardError> {
         match self {
             Machine::Data(data) => data.read(read),
-            Machine::Registry(_) => Reply::Refused(Refusal::invalid("read of another kind of shard")),
+            Machine::Registry(_) => Err(ShardRefusal::invalid("read of another kind of shard").into()),
         }
     }
 

@@ -267,8 +267,8 @@ impl SnapshotScan {
 mod tests {
     use super::*;
     use crate::command::{
-        Condition, Discard, ExpiryCondition, Operation, Operations, Reply, Restoration, RestoreWrite,
-        RestoredKey, Transaction, Write,
+        Condition, Discard, ExpiryCondition, Operation, Operations, Restoration, RestoreWrite, RestoredKey,
+        Transaction, Write, WriteReply,
     };
     use crate::types::{LogIndex, ShardId};
     use alloc::vec;
@@ -277,23 +277,27 @@ mod tests {
     fn put(machine: &mut Machine, key: u64, value: &[u8]) {
         let key = Bytes::copy_from_slice(&key.to_be_bytes());
         let write = Write::of(&Operation::Put { key: &key, value, condition: Condition::Always });
-        machine.apply(LogIndex(1), write);
+        machine.apply(LogIndex(1), write).expect("applied");
     }
 
     fn delete(machine: &mut Machine, key: u64) {
         let key = Bytes::copy_from_slice(&key.to_be_bytes());
-        machine.apply(LogIndex(1), Write::of(&Operation::Delete { key: &key, condition: Condition::Always }));
+        machine
+            .apply(LogIndex(1), Write::of(&Operation::Delete { key: &key, condition: Condition::Always }))
+            .expect("applied");
     }
 
     fn set_expiry(machine: &mut Machine, key: u64, at: u64) {
         let key = &key.to_be_bytes();
         let (at, condition) = (Some(UnixMillis(at)), ExpiryCondition::Always);
         let operations = Operations::of(&[Operation::Expire { key, at, condition }]);
-        machine.apply(LogIndex(1), Write::Keys(Transaction::of(operations)));
+        machine.apply(LogIndex(1), Write::Keys(Transaction::of(operations))).expect("applied");
     }
 
     fn expire(machine: &mut Machine, now: u64) {
-        machine.apply(LogIndex(1), Write::Expire { shard: ShardId(1), now: UnixMillis(now), limit: 100 });
+        machine
+            .apply(LogIndex(1), Write::Expire { shard: ShardId(1), now: UnixMillis(now), limit: 100 })
+            .expect("applied");
     }
 
     /// Returns all blocks of a snapshot. Calls `meanwhile` before each.
@@ -358,7 +362,7 @@ mod tests {
         let operation = ConfigOperation::Publish { changes, create: true };
         let namespace = Name::new("ns").expect("a name");
         let write = ConfigWrite { namespace, stamp: Stamp::default(), expected: None, operation };
-        machine.apply(LogIndex(1), Write::from(write));
+        machine.apply(LogIndex(1), Write::from(write)).expect("applied");
     }
 
     #[test]
@@ -400,25 +404,31 @@ mod tests {
                 block: block.clone(),
             }))
         };
-        let refused = Reply::ConditionFailed { current: Version::ABSENT };
+        let refused = Ok(WriteReply::ConditionFailed { current: Version::ABSENT });
         assert_eq!(old.apply(LogIndex(1), claim.clone()), refused);
         let mut fresh = Machine::new(ShardId(1), 3, 4);
-        assert_eq!(fresh.apply(LogIndex(1), claim), Reply::Restored);
+        assert_eq!(fresh.apply(LogIndex(1), claim), Ok(WriteReply::Restored));
         for _ in 0..2 {
-            assert_eq!(fresh.apply(LogIndex(1), restore()), Reply::Restored);
+            assert_eq!(fresh.apply(LogIndex(1), restore()), Ok(WriteReply::Restored));
         }
         let discard = || Write::Restore(RestoreWrite::Discard(Discard { shard, backup: Uuid::from_u128(8) }));
-        assert_eq!(fresh.apply(LogIndex(1), discard()), Reply::Count(0));
+        assert_eq!(fresh.apply(LogIndex(1), discard()), Ok(WriteReply::Discarded { keys_left: 0 }));
         let Machine::Data(data) = &fresh else { unreachable!("a data shard") };
         assert!(data.config.list((b"", None), 10, &|_| true).items.is_empty());
-        assert_eq!(fresh.apply(LogIndex(1), restore()), Reply::ConditionFailed { current: Version(9) });
+        assert_eq!(
+            fresh.apply(LogIndex(1), restore()),
+            Ok(WriteReply::ConditionFailed { current: Version(9) })
+        );
         publish(&mut fresh, 1, 2);
-        assert_eq!(fresh.apply(LogIndex(1), discard()), Reply::ConditionFailed { current: Version(9) });
+        assert_eq!(
+            fresh.apply(LogIndex(1), discard()),
+            Ok(WriteReply::ConditionFailed { current: Version(9) })
+        );
         assert_eq!(fresh.apply(LogIndex(1), restore()), refused, "a client has written");
         let mut written = Machine::new(ShardId(1), 3, 4);
         put(&mut written, 1, b"value");
         let failed = written.apply(LogIndex(1), restore());
-        assert_eq!(failed, Reply::ConditionFailed { current: Version(1) });
+        assert_eq!(failed, Ok(WriteReply::ConditionFailed { current: Version(1) }));
     }
 
     #[test]
@@ -444,14 +454,14 @@ mod tests {
             }))
         };
         let mut machine = Machine::new(ShardId(1), 3, 4);
-        machine.apply(LogIndex(1), part(b"a"));
+        machine.apply(LogIndex(1), part(b"a")).expect("applied");
         let before = machine.digest();
         let blocks = blocks(&mut machine, |machine| {
-            machine.apply(LogIndex(2), part(b"b"));
+            machine.apply(LogIndex(2), part(b"b")).expect("applied");
         });
         let mut again = restored(&blocks);
         assert_eq!(again.digest(), before, "restored keys are captured as others are");
-        assert_eq!(again.apply(LogIndex(2), part(b"b")), Reply::Restored);
+        assert_eq!(again.apply(LogIndex(2), part(b"b")), Ok(WriteReply::Restored));
         assert_eq!(again.digest(), machine.digest());
     }
 

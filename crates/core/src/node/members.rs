@@ -13,7 +13,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::Node;
-use crate::command::{HostChange, HostRole, Refusal, RegistryWrite, Reply, Write};
+use crate::command::{HostChange, HostRole, NodeReply, Refusal, RegistryWrite, Reply, Write};
 use crate::control::placement;
 use crate::event::OutgoingFrame;
 use crate::limits;
@@ -299,9 +299,9 @@ impl Node {
         match leader {
             Some(leader) if leader == self.options.host.node => {
                 self.groups.with(shard, |group| group.transfer_to(to));
-                Reply::Asked
+                Reply::Node(NodeReply::Asked)
             }
-            Some(leader) if self.router.ask_transfer(leader, shard, to) => Reply::Asked,
+            Some(leader) if self.router.ask_transfer(leader, shard, to) => Reply::Node(NodeReply::Asked),
             _ => Reply::Refused(Refusal::NoLeader),
         }
     }

@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 
 use super::Node;
 use crate::command::migration::{Import, Move, MoveReply, MoveStep};
-use crate::command::{RegistryWrite, Reply, Write};
+use crate::command::{RegistryWrite, Reply, Write, WriteReply};
 use crate::deliberate::Fault;
 use crate::event::MoveStatus;
 use crate::limits;
@@ -299,12 +299,12 @@ impl Node {
         copy.internal_request = None;
         let later = Ticks(now.0 + PATIENCE_TICKS);
         match (copy.phase, reply) {
-            (Phase::Opening, Reply::Move(MoveReply::Done)) => {
+            (Phase::Opening, Reply::Write(WriteReply::Move(MoveReply::Done))) => {
                 copy.phase = Phase::Copying;
                 let slots = copy.slots.clone();
                 self.begin_copy(internal_request.shard, &slots);
             }
-            (Phase::Opening | Phase::Copying, Reply::Move(MoveReply::Owned)) => {
+            (Phase::Opening | Phase::Copying, Reply::Write(WriteReply::Move(MoveReply::Owned))) => {
                 let is_counted = copy.phase == Phase::Copying;
                 copy.phase = Phase::Telling;
                 copy.part = None;
@@ -313,15 +313,17 @@ impl Node {
                     self.begin_copy(internal_request.shard, &slots);
                 }
             }
-            (Phase::Copying, Reply::Move(MoveReply::Done)) => {
+            (Phase::Copying, Reply::Write(WriteReply::Move(MoveReply::Done))) => {
                 // The reply to a part, or to `Freeze`, which is not a part.
                 copy.sequence += u64::from(copy.part.take().is_some());
             }
-            (Phase::Telling, Reply::HostChanged) => copy.not_before = Ticks(now.0 + 1),
+            (Phase::Telling, Reply::Write(WriteReply::HostChanged)) => copy.not_before = Ticks(now.0 + 1),
             // Remaining keys of an earlier attempt are removed step by step, one each tick; another
             // move may have to finish first.
-            (Phase::Opening, Reply::Move(MoveReply::Again)) => copy.not_before = Ticks(now.0 + 1),
-            (Phase::Counting, Reply::Move(_)) => {}
+            (Phase::Opening, Reply::Write(WriteReply::Move(MoveReply::Again))) => {
+                copy.not_before = Ticks(now.0 + 1)
+            }
+            (Phase::Counting, Reply::Write(WriteReply::Move(_))) => {}
             _ => copy.not_before = later,
         }
     }

@@ -27,7 +27,7 @@ use self::log_compaction::LogCompaction;
 pub use self::log_compaction::WALK_BYTES_PER_LOG_BYTE;
 
 use crate::codec::{DecodeError, Decoder};
-use crate::command::{HostRole, Read, Refusal, RegistryWrite, Reply, Request, Write};
+use crate::command::{HostRole, NodeReply, Read, Refusal, RegistryWrite, Reply, Request, Write};
 use crate::control::registry::Registry;
 use crate::deliberate::Fault;
 use crate::event::{Actions, Event, NodeOptions, NodeStatus, OutgoingFrame, ShardStatus};
@@ -294,16 +294,17 @@ impl Node {
                 self.router.read(token, (read, consistency), &mut self.groups);
             }
             Request::Cluster => {
-                let view = self.cluster_view();
-                self.router.answer(Some(token), Reply::Cluster(view));
+                let view = self.cluster_view().into();
+                self.router.answer(Some(token), Reply::Node(NodeReply::Cluster(view)));
             }
             Request::Registry => {
-                let view = self.registry_view();
-                self.router.answer(Some(token), Reply::Registry(view));
+                let view = self.registry_view().into();
+                self.router.answer(Some(token), Reply::Node(NodeReply::Registry(view)));
             }
             Request::Explain { shard } => {
                 let unknown = Reply::Refused(Refusal::invalid("there is no such shard"));
-                let reply = self.explain(shard).map_or(unknown, Reply::Explained);
+                let explained = |explanation| Reply::Node(NodeReply::Explained(explanation));
+                let reply = self.explain(shard).map_or(unknown, explained);
                 self.router.answer(Some(token), reply);
             }
             Request::Transfer { shard, to } => {
@@ -313,7 +314,7 @@ impl Node {
             Request::SnapshotHere => {
                 let (output, mut snapshots) = (&mut self.output, Vec::new());
                 self.groups.for_each(|group| snapshots.push((group.shard(), group.snapshot_here(output))));
-                self.router.answer(Some(token), Reply::Snapshots(snapshots));
+                self.router.answer(Some(token), Reply::Node(NodeReply::Snapshots(snapshots)));
             }
         }
     }

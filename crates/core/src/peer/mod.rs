@@ -11,7 +11,8 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use crate::codec::{self, DecodeError, Decoder};
-use crate::command::{Checkpoint, ConfigReply, Denial, MoveReply, OperationReplies, Refusal, Reply, Write};
+use crate::command::config::ConfigWritten;
+use crate::command::{Checkpoint, Denial, MoveReply, OperationReplies, ShardRefusal, Write, WriteReply};
 use crate::storage::snapshot::SnapshotId;
 use crate::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Term, UnixMillis, Version};
 pub(crate) use reads::{Question, ReadMessage, put_read, put_read_answer, read_message};
@@ -135,58 +136,57 @@ pub(crate) fn put_forward(out: &mut Vec<u8>, request: RequestId, shard: ShardId,
 pub(crate) fn put_outcome(out: &mut Vec<u8>, request: RequestId, outcome: &Outcome) {
     out.push(TAG_OUTCOME);
     codec::put_varint(out, request.0);
-    if let Outcome::Done(Reply::Config(reply)) = outcome {
-        out.push(TAG_OUTCOME_CONFIG);
-        return reply.encode(out);
+    match outcome {
+        Outcome::Done(reply) => put_write_reply(out, reply),
+        Outcome::Refused(refusal) => put_refusal(out, refusal),
+        Outcome::NotDone => out.push(0),
+        Outcome::NotHere => out.push(21),
     }
-    let (tag, number) = match outcome {
-        Outcome::Done(Reply::Operations(replies)) => {
+}
+
+fn put_write_reply(out: &mut Vec<u8>, reply: &WriteReply) {
+    match reply {
+        WriteReply::ConditionFailed { current } => put_numbers(out, 5, &[current.0]),
+        WriteReply::Registered => out.push(6),
+        WriteReply::Joined { node, replica } => put_numbers(out, 9, &[replica.0, node.0]),
+        WriteReply::HostChanged => out.push(10),
+        WriteReply::Denied(denial) => put_numbers(out, 11, &[denial.code().into()]),
+        WriteReply::Checkpointed { index } => put_numbers(out, 12, &[index.0]),
+        WriteReply::Restored => out.push(13),
+        WriteReply::Operations(replies) => {
             out.push(TAG_OPERATIONS);
-            return replies.encode(out);
+            replies.encode(out);
         }
-        Outcome::Done(Reply::Refused(Refusal::Invalid(reason))) => {
-            out.push(TAG_INVALID);
-            return codec::put_bytes(out, reason.as_bytes());
+        WriteReply::Expired { keys } => put_numbers(out, 18, &[*keys]),
+        WriteReply::Move(reply) => put_numbers(out, 20, &[reply.code().into()]),
+        WriteReply::ShardAdded { shard } => put_numbers(out, 22, &[shard.0]),
+        WriteReply::Moving { moves, last } => put_numbers(out, 23, &[last.0, *moves]),
+        WriteReply::Discarded { keys_left } => put_numbers(out, 24, &[*keys_left]),
+        WriteReply::Config(result) => {
+            out.push(TAG_OUTCOME_CONFIG);
+            match result {
+                Ok(written) => written.encode(out),
+                Err(error) => error.encode(out),
+            }
         }
-        Outcome::NotDone => (0, None),
-        Outcome::NotHere => (21, None),
-        Outcome::Done(Reply::ShardAdded { shard }) => (22, Some(shard.0)),
-        Outcome::Done(Reply::Moving { moves, last }) => {
-            out.push(23);
-            codec::put_varint(out, last.0);
-            return codec::put_varint(out, *moves);
-        }
-        Outcome::Done(Reply::ConditionFailed { current }) => (5, Some(current.0)),
-        Outcome::Done(Reply::Registered) => (6, None),
-        Outcome::Done(Reply::Refused(Refusal::Overloaded)) => (7, None),
-        Outcome::Done(Reply::Joined { node, replica }) => {
-            out.push(9);
-            codec::put_varint(out, replica.0);
-            return codec::put_varint(out, node.0);
-        }
-        Outcome::Done(Reply::HostChanged) => (10, None),
-        Outcome::Done(Reply::Denied(denial)) => (11, Some(u64::from(denial.code()))),
-        Outcome::Done(Reply::Checkpointed { index }) => (12, Some(index.0)),
-        Outcome::Done(Reply::Restored) => (13, None),
-        Outcome::Done(Reply::Refused(Refusal::DiskUnavailable)) => (14, None),
-        Outcome::Done(Reply::Expired { keys }) => (18, Some(*keys)),
-        Outcome::Done(Reply::Refused(Refusal::CrossShard)) => (19, None),
-        Outcome::Done(Reply::Count(left)) => (24, Some(*left)),
-        Outcome::Done(Reply::Move(reply)) => (20, Some(u64::from(reply.code()))),
-        Outcome::Done(Reply::Refused(Refusal::UnknownOutcome | Refusal::NoLeader | Refusal::NotHere))
-        | Outcome::Done(Reply::Part { .. } | Reply::SlotsMoved)
-        | Outcome::Done(
-            Reply::Value { .. } | Reply::NotFound | Reply::Page(_) | Reply::Cluster(_) | Reply::Asked,
-        )
-        | Outcome::Done(Reply::Scanned { .. } | Reply::Snapshots(_) | Reply::Config(_))
-        | Outcome::Done(Reply::Registry(_) | Reply::Explained(_)) => {
-            unreachable!("invariant: no leader answers a write so")
-        }
-    };
-    out.push(tag);
-    if let Some(number) = number {
-        codec::put_varint(out, number);
     }
+}
+
+fn put_refusal(out: &mut Vec<u8>, refusal: &ShardRefusal) {
+    match refusal {
+        ShardRefusal::Overloaded => out.push(7),
+        ShardRefusal::DiskUnavailable => out.push(14),
+        ShardRefusal::Invalid(reason) => {
+            out.push(TAG_INVALID);
+            codec::put_bytes(out, reason.as_bytes());
+        }
+        ShardRefusal::CrossShard => out.push(19),
+    }
+}
+
+fn put_numbers(out: &mut Vec<u8>, tag: u8, numbers: &[u64]) {
+    out.push(tag);
+    numbers.iter().for_each(|number| codec::put_varint(out, *number));
 }
 
 /// Appends a request that the receiver, which leads `shard`, transfers leadership to another node.
@@ -220,37 +220,35 @@ pub(crate) fn request_message(
 }
 
 fn outcome(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Outcome, DecodeError> {
-    let tag = decoder.u8()?;
-    let reply = match tag {
+    Ok(Outcome::Done(match decoder.u8()? {
         0 => return Ok(Outcome::NotDone),
         21 => return Ok(Outcome::NotHere),
-        22 => Reply::ShardAdded { shard: ShardId(decoder.varint()?) },
-        23 => {
-            let last = MigrationId(decoder.varint()?);
-            Reply::Moving { moves: decoder.varint()?, last }
-        }
-        5 => Reply::ConditionFailed { current: Version(decoder.varint()?) },
-        6 => Reply::Registered,
-        7 => Reply::Refused(Refusal::Overloaded),
+        7 => return Ok(Outcome::Refused(ShardRefusal::Overloaded)),
+        14 => return Ok(Outcome::Refused(ShardRefusal::DiskUnavailable)),
+        TAG_INVALID => return Ok(Outcome::Refused(ShardRefusal::Invalid(decoder.text()?.into()))),
+        19 => return Ok(Outcome::Refused(ShardRefusal::CrossShard)),
+        5 => WriteReply::ConditionFailed { current: Version(decoder.varint()?) },
+        6 => WriteReply::Registered,
         9 => {
             let replica = ReplicaId(decoder.varint()?);
-            Reply::Joined { node: NodeId(decoder.varint()?), replica }
+            WriteReply::Joined { node: NodeId(decoder.varint()?), replica }
         }
-        10 => Reply::HostChanged,
-        11 => Reply::Denied(Denial::from_code(decoder.varint()?.try_into().unwrap_or(0))?),
-        12 => Reply::Checkpointed { index: LogIndex(decoder.varint()?) },
-        13 => Reply::Restored,
-        14 => Reply::Refused(Refusal::DiskUnavailable),
-        TAG_OPERATIONS => Reply::Operations(OperationReplies::decode(decoder, owner)?),
-        TAG_INVALID => Reply::Refused(Refusal::Invalid(decoder.text()?.into())),
-        18 => Reply::Expired { keys: decoder.varint()? },
-        19 => Reply::Refused(Refusal::CrossShard),
-        24 => Reply::Count(decoder.varint()?),
-        20 => Reply::Move(MoveReply::from_code(decoder.varint()?.try_into().unwrap_or(0))?),
-        TAG_OUTCOME_CONFIG => Reply::Config(ConfigReply::decode(decoder)?),
+        10 => WriteReply::HostChanged,
+        11 => WriteReply::Denied(Denial::from_code(decoder.varint()?.try_into().unwrap_or(0))?),
+        12 => WriteReply::Checkpointed { index: LogIndex(decoder.varint()?) },
+        13 => WriteReply::Restored,
+        TAG_OPERATIONS => WriteReply::Operations(OperationReplies::decode(decoder, owner)?),
+        18 => WriteReply::Expired { keys: decoder.varint()? },
+        20 => WriteReply::Move(MoveReply::from_code(decoder.varint()?.try_into().unwrap_or(0))?),
+        22 => WriteReply::ShardAdded { shard: ShardId(decoder.varint()?) },
+        23 => {
+            let last = MigrationId(decoder.varint()?);
+            WriteReply::Moving { moves: decoder.varint()?, last }
+        }
+        24 => WriteReply::Discarded { keys_left: decoder.varint()? },
+        TAG_OUTCOME_CONFIG => WriteReply::Config(ConfigWritten::decode(decoder)?),
         _ => return Err(DecodeError::UnknownTag("outcome")),
-    };
-    Ok(Outcome::Done(reply))
+    }))
 }
 
 /// Encodes a [`KIND_REPORT`] payload.
@@ -374,6 +372,7 @@ fn snapshot_id(decoder: &mut Decoder<'_>) -> Result<SnapshotId, DecodeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::config::ConfigError;
     use crate::command::{
         Condition, Exchange, Operation, OperationRepliesBuilder, OperationReply, Rejection,
     };
@@ -396,30 +395,31 @@ mod tests {
         let outcomes = [
             Outcome::NotDone,
             Outcome::NotHere,
-            Outcome::Done(Reply::ShardAdded { shard: ShardId(300) }),
-            Outcome::Done(Reply::Moving { moves: 300, last: MigrationId(400) }),
-            Outcome::Done(Reply::Move(MoveReply::Again)),
-            Outcome::Done(Reply::of(&OperationReply::Written { version: Version(9), created: true })),
-            Outcome::Done(Reply::of(&OperationReply::Written { version: Version(9), created: false })),
-            Outcome::Done(Reply::of(&OperationReply::Deleted { version: Version(1 << 40) })),
-            Outcome::Done(Reply::Refused(Refusal::invalid("why"))),
-            Outcome::Done(Reply::ConditionFailed { current: Version(0) }),
-            Outcome::Done(Reply::Registered),
-            Outcome::Done(Reply::Refused(Refusal::Overloaded)),
-            Outcome::Done(Reply::Checkpointed { index: LogIndex(1 << 50) }),
-            Outcome::Done(Reply::Count(1 << 50)),
-            Outcome::Done(Reply::Restored),
-            Outcome::Done(Reply::Refused(Refusal::DiskUnavailable)),
-            Outcome::Done(Reply::Refused(Refusal::CrossShard)),
-            Outcome::Done(Reply::of(&OperationReply::Rejected(Rejection::Overflow))),
-            Outcome::Done(Reply::Expired { keys: 1_000 }),
-            Outcome::Done(Reply::of(&OperationReply::Exchanged(Exchange {
+            Outcome::Done(WriteReply::ShardAdded { shard: ShardId(300) }),
+            Outcome::Done(WriteReply::Moving { moves: 300, last: MigrationId(400) }),
+            Outcome::Done(WriteReply::Move(MoveReply::Again)),
+            Outcome::Done(WriteReply::of(&OperationReply::Written { version: Version(9), created: true })),
+            Outcome::Done(WriteReply::of(&OperationReply::Written { version: Version(9), created: false })),
+            Outcome::Done(WriteReply::of(&OperationReply::Deleted { version: Version(1 << 40) })),
+            Outcome::Refused(ShardRefusal::invalid("why")),
+            Outcome::Done(WriteReply::ConditionFailed { current: Version(0) }),
+            Outcome::Done(WriteReply::Registered),
+            Outcome::Refused(ShardRefusal::Overloaded),
+            Outcome::Done(WriteReply::Checkpointed { index: LogIndex(1 << 50) }),
+            Outcome::Done(WriteReply::Discarded { keys_left: 1 << 50 }),
+            Outcome::Done(WriteReply::Restored),
+            Outcome::Refused(ShardRefusal::DiskUnavailable),
+            Outcome::Refused(ShardRefusal::CrossShard),
+            Outcome::Done(WriteReply::of(&OperationReply::Rejected(Rejection::Overflow))),
+            Outcome::Done(WriteReply::Expired { keys: 1_000 }),
+            Outcome::Done(WriteReply::of(&OperationReply::Exchanged(Exchange {
                 swapped: true,
                 old: -1,
                 version: Version(4),
             }))),
-            Outcome::Done(Reply::Operations(replies())),
-            Outcome::Done(Reply::Config(ConfigReply::Done { revision: 9, changed: true })),
+            Outcome::Done(WriteReply::Operations(replies())),
+            Outcome::Done(WriteReply::Config(Ok(ConfigWritten { revision: 9, changed: true }))),
+            Outcome::Done(WriteReply::Config(Err(ConfigError::RevisionMismatch { current: 9 }))),
         ];
         let mut out = vec![];
         put_forward(&mut out, RequestId(7), ShardId(2), &write);
@@ -435,6 +435,40 @@ mod tests {
             assert_eq!(message, Ok(RequestMessage::Outcome { request: RequestId(8), outcome }));
         }
         assert!(decoder.is_empty());
+    }
+
+    #[test]
+    fn outcomes_keep_their_bytes() {
+        let joined = WriteReply::Joined { node: NodeId(4), replica: ReplicaId(300) };
+        let written = ConfigWritten { revision: 9, changed: true };
+        let error = ConfigError::RevisionMismatch { current: 9 };
+        let expected: [(Outcome, &[u8]); 20] = [
+            (Outcome::NotDone, &[0]),
+            (Outcome::NotHere, &[21]),
+            (Outcome::Refused(ShardRefusal::Overloaded), &[7]),
+            (Outcome::Refused(ShardRefusal::DiskUnavailable), &[14]),
+            (Outcome::Refused(ShardRefusal::invalid("why")), b"\x10\x03why"),
+            (Outcome::Refused(ShardRefusal::CrossShard), &[19]),
+            (Outcome::Done(WriteReply::ConditionFailed { current: Version(3) }), &[5, 3]),
+            (Outcome::Done(WriteReply::Registered), &[6]),
+            (Outcome::Done(joined), &[9, 0xac, 2, 4]),
+            (Outcome::Done(WriteReply::HostChanged), &[10]),
+            (Outcome::Done(WriteReply::Denied(Denial::LastVoter)), &[11, 3]),
+            (Outcome::Done(WriteReply::Checkpointed { index: LogIndex(5) }), &[12, 5]),
+            (Outcome::Done(WriteReply::Restored), &[13]),
+            (Outcome::Done(WriteReply::Expired { keys: 6 }), &[18, 6]),
+            (Outcome::Done(WriteReply::Move(MoveReply::Again)), &[20, 2]),
+            (Outcome::Done(WriteReply::ShardAdded { shard: ShardId(7) }), &[22, 7]),
+            (Outcome::Done(WriteReply::Moving { moves: 8, last: MigrationId(9) }), &[23, 9, 8]),
+            (Outcome::Done(WriteReply::Discarded { keys_left: 1 }), &[24, 1]),
+            (Outcome::Done(WriteReply::Config(Ok(written))), &[30, 0, 1, 9]),
+            (Outcome::Done(WriteReply::Config(Err(error))), &[30, 8, 9]),
+        ];
+        for (outcome, bytes) in expected {
+            let mut out = vec![];
+            put_outcome(&mut out, RequestId(1), &outcome);
+            assert_eq!(out, [&[TAG_OUTCOME, 1], bytes].concat(), "{outcome:?}");
+        }
     }
 
     #[test]

@@ -2,15 +2,14 @@
 //!
 //! Owns the layout of both. The router owns their meaning and the choice of the peer.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::RequestId;
 use crate::codec::{self, DecodeError, Decoder};
 use crate::command::{
-    ConfigRead, ConfigReply, Consistency, Item, OperationReplies, Operations, Page, Read, Refusal, Reply,
-    expiry, put_expiry,
+    ConfigRead, ConfigReply, Consistency, Item, OperationReplies, Operations, Page, Read, ReadReply,
+    ScanStep, ShardAnswer, ShardError, ShardRefusal, StoredValue, expiry, put_expiry,
 };
 use crate::limits;
 use crate::slots::slot_set::SlotSet;
@@ -21,8 +20,8 @@ use crate::types::{MigrationId, ShardId, Version};
 pub(crate) enum ReadMessage {
     /// Asks the receiver to read a shard of which it has a replica.
     Ask { question: Question, read: Read, consistency: Consistency },
-    /// The reply to a read of a shard; `None`: the sender has no replica of it.
-    Answer { request: RequestId, shard: ShardId, reply: Option<Reply> },
+    /// The answer to a read of a shard.
+    Answer { request: RequestId, shard: ShardId, answer: Result<ShardAnswer, ShardError> },
 }
 
 /// Identifies a read of one shard.
@@ -84,57 +83,67 @@ pub(crate) fn put_read(out: &mut Vec<u8>, question: Question, (read, consistency
     }
 }
 
-/// Appends the reply to a read; `None`: this node has no replica of the shard.
+/// Tag of the slots that a shard owned. The reply follows.
+const TAG_OWNED: u8 = 10;
+
+/// Appends the answer to a read.
 pub(crate) fn put_read_answer(
     out: &mut Vec<u8>,
     (request, shard): (RequestId, ShardId),
-    reply: Option<&Reply>,
+    answer: &Result<ShardAnswer, ShardError>,
 ) {
     out.push(TAG_ANSWER);
     codec::put_varint(out, request.0);
     codec::put_varint(out, shard.0);
-    let reply = match reply {
-        Some(Reply::Part { owned, reply }) => {
-            out.push(10);
-            owned.encode(out);
-            Some(&**reply)
+    match answer {
+        Ok(ShardAnswer { owned, reply }) => {
+            if let Some(owned) = owned {
+                out.push(TAG_OWNED);
+                owned.encode(out);
+            }
+            put_read_reply(out, reply);
         }
-        reply => reply,
-    };
+        Err(ShardError::NotHere) => out.push(0),
+        Err(ShardError::Refused(ShardRefusal::DiskUnavailable)) => out.push(4),
+        Err(ShardError::Refused(_)) => out.push(5),
+    }
+}
+
+fn put_read_reply(out: &mut Vec<u8>, reply: &ReadReply) {
     match reply {
-        None => out.push(0),
-        Some(Reply::NotFound) => out.push(1),
-        Some(Reply::Value { version, value, expires }) => {
+        ReadReply::Value(None) => out.push(1),
+        ReadReply::Value(Some(StoredValue { version, value, expires })) => {
             out.push(2);
             codec::put_varint(out, version.0);
             codec::put_bytes(out, value);
             put_expiry(out, *expires);
         }
-        Some(Reply::Page(page)) => {
+        ReadReply::Page(page) => {
             out.push(3);
             put_page(out, page);
         }
-        Some(Reply::Refused(Refusal::DiskUnavailable)) => out.push(4),
-        Some(Reply::Operations(replies)) => {
+        ReadReply::Operations(replies) => {
             out.push(6);
             replies.encode(out);
         }
-        Some(Reply::Scanned { keys, next }) => {
+        ReadReply::Scanned(ScanStep { keys, next }) => {
             out.push(7);
             codec::put_varint(out, keys.len() as u64);
             keys.iter().for_each(|key| codec::put_bytes(out, key));
             out.push(u8::from(next.is_some()));
             next.iter().for_each(|next| codec::put_varint(out, *next));
         }
-        Some(Reply::Count(count)) => {
+        ReadReply::Count(count) => {
             out.push(8);
             codec::put_varint(out, *count);
         }
-        Some(Reply::Config(reply)) => {
+        ReadReply::Config(result) => {
             out.push(9);
-            reply.encode(out);
+            match result {
+                Ok(reply) => reply.encode(out),
+                Err(error) => error.encode(out),
+            }
         }
-        Some(_) => out.push(5),
     }
 }
 
@@ -147,7 +156,7 @@ pub(crate) fn read_message(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<R
     };
     let (request, shard) = (RequestId(decoder.varint()?), ShardId(decoder.varint()?));
     if !is_question {
-        return Ok(ReadMessage::Answer { request, shard, reply: reply(decoder, owner)? });
+        return Ok(ReadMessage::Answer { request, shard, answer: answer(decoder, owner)? });
     }
     let question = Question { request, shard, since: MigrationId(decoder.varint()?) };
     let consistency = if decoder.bool()? { Consistency::Stale } else { Consistency::Linearizable };
@@ -185,18 +194,26 @@ fn read(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Read, DecodeError> {
     })
 }
 
-fn reply(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Option<Reply>, DecodeError> {
-    Ok(Some(match decoder.u8()? {
-        0 => return Ok(None),
-        1 => Reply::NotFound,
+fn answer(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Result<ShardAnswer, ShardError>, DecodeError> {
+    let (owned, tag) = match decoder.u8()? {
+        0 => return Ok(Err(ShardError::NotHere)),
+        4 => return Ok(Err(ShardRefusal::DiskUnavailable.into())),
+        5 => return Ok(Err(ShardRefusal::invalid("refused by the node that carries the shard").into())),
+        TAG_OWNED => (Some(SlotSet::decode(decoder)?), decoder.u8()?),
+        tag => (None, tag),
+    };
+    Ok(Ok(ShardAnswer { owned, reply: read_reply(tag, decoder, owner)? }))
+}
+
+fn read_reply(tag: u8, decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<ReadReply, DecodeError> {
+    Ok(match tag {
+        1 => ReadReply::Value(None),
         2 => {
             let (version, value) = (Version(decoder.varint()?), decoder.shared(owner)?);
-            Reply::Value { version, value, expires: expiry(decoder)? }
+            ReadReply::Value(Some(StoredValue { version, value, expires: expiry(decoder)? }))
         }
-        3 => Reply::Page(page(decoder, owner)?),
-        4 => Reply::Refused(Refusal::DiskUnavailable),
-        5 => Reply::Refused(Refusal::invalid("refused by the node that carries the shard")),
-        6 => Reply::Operations(OperationReplies::decode(decoder, owner)?),
+        3 => ReadReply::Page(page(decoder, owner)?),
+        6 => ReadReply::Operations(OperationReplies::decode(decoder, owner)?),
         7 => {
             let count = decoder.varint()? as usize;
             let mut keys = Vec::with_capacity(count.min(decoder.rest().len()));
@@ -204,24 +221,12 @@ fn reply(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Option<Reply>, Deco
                 keys.push(decoder.shared(owner)?);
             }
             let next = if decoder.bool()? { Some(decoder.varint()?) } else { None };
-            Reply::Scanned { keys, next }
+            ReadReply::Scanned(ScanStep { keys, next })
         }
-        8 => Reply::Count(decoder.varint()?),
-        9 => Reply::Config(ConfigReply::decode(decoder)?),
-        10 => return part(decoder, owner).map(Some),
+        8 => ReadReply::Count(decoder.varint()?),
+        9 => ReadReply::Config(ConfigReply::decode(decoder)?),
         _ => return Err(DecodeError::UnknownTag("answer to a read")),
-    }))
-}
-
-/// Reads the reply of a shard that took part in a move, after the slots that it owned. Parts are
-/// not nested.
-fn part(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Reply, DecodeError> {
-    let owned = SlotSet::decode(decoder)?;
-    if decoder.rest().first() == Some(&10) {
-        return Err(DecodeError::Invalid("part of a part"));
-    }
-    let reply = reply(decoder, owner)?.ok_or(DecodeError::Invalid("part of an answer"))?;
-    Ok(Reply::Part { owned, reply: Box::new(reply) })
+    })
 }
 
 /// Appends the arguments of a list.
@@ -273,7 +278,7 @@ fn optional(decoder: &mut Decoder<'_>, owner: &Bytes) -> Result<Option<Bytes>, D
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::config::{Item as ConfigItem, Name, Query, Selection};
+    use crate::command::config::{ConfigError, Item as ConfigItem, Name, Query, Selection};
     use crate::command::{Operation, OperationRepliesBuilder, OperationReply};
     use crate::types::UnixMillis;
     use alloc::vec;
@@ -307,43 +312,46 @@ mod tests {
         ]
     }
 
-    fn replies() -> Vec<Option<Reply>> {
+    fn answers() -> Vec<Result<ShardAnswer, ShardError>> {
         let key = Bytes::from_static(b"k");
         let item = |value, expires| Item { key: key.clone(), version: Version(8), value, expires };
         let items = vec![item(None, None), item(Some(key.clone()), Some(UnixMillis(9)))];
         let mut operations = OperationRepliesBuilder::default();
         operations.push(&OperationReply::Absent);
-        vec![
-            None,
-            Some(Reply::NotFound),
-            Some(Reply::Value { version: Version(4), value: key.clone(), expires: Some(UnixMillis(5)) }),
-            Some(Reply::Page(Page { items, next: Some(key.clone()) })),
-            Some(Reply::Refused(Refusal::DiskUnavailable)),
-            Some(Reply::Operations(operations.finish())),
-            Some(Reply::Scanned { keys: vec![key.clone(), Bytes::new()], next: Some(6) }),
-            Some(Reply::Scanned { keys: vec![], next: None }),
-            Some(Reply::Count(1 << 50)),
-            Some(Reply::Part { owned: SlotSet::from(4..9), reply: Box::new(Reply::Count(3)) }),
-            Some(Reply::Config(ConfigReply::Unchanged { revision: 3 })),
-        ]
+        let stored = StoredValue { version: Version(4), value: key.clone(), expires: Some(UnixMillis(5)) };
+        let replies = [
+            ReadReply::Value(None),
+            ReadReply::Value(Some(stored)),
+            ReadReply::Page(Page { items, next: Some(key.clone()) }),
+            ReadReply::Operations(operations.finish()),
+            ReadReply::Scanned(ScanStep { keys: vec![key.clone(), Bytes::new()], next: Some(6) }),
+            ReadReply::Scanned(ScanStep { keys: vec![], next: None }),
+            ReadReply::Count(1 << 50),
+            ReadReply::Config(Ok(ConfigReply::Unchanged { revision: 3 })),
+            ReadReply::Config(Err(ConfigError::NoNamespace)),
+        ];
+        let owned = ShardAnswer { owned: Some(SlotSet::from(4..9)), reply: ReadReply::Count(3) };
+        let others = [Err(ShardError::NotHere), Err(ShardRefusal::DiskUnavailable.into()), Ok(owned)];
+        let replies = replies.into_iter().map(|reply| Ok(ShardAnswer { owned: None, reply }));
+        replies.chain(others).collect()
     }
 
     #[test]
     fn questions_and_answers_round_trip() {
         let (request, shard, consistency) = (RequestId(7), ShardId(2), Consistency::Stale);
-        let (reads, replies) = (reads(), replies());
+        let (reads, answers) = (reads(), answers());
         let mut out = vec![];
         let question = Question { request, shard, since: MigrationId(300) };
         reads.iter().for_each(|read| put_read(&mut out, question, (read, consistency)));
-        replies.iter().for_each(|reply| put_read_answer(&mut out, (request, shard), reply.as_ref()));
+        answers.iter().for_each(|answer| put_read_answer(&mut out, (request, shard), answer));
         let bytes = Bytes::from(out);
         let mut decoder = Decoder::new(&bytes);
         for read in reads {
             let asked = ReadMessage::Ask { question, read, consistency };
             assert_eq!(read_message(&mut decoder, &bytes), Ok(asked));
         }
-        for reply in replies {
-            let answered = ReadMessage::Answer { request, shard, reply };
+        for answer in answers {
+            let answered = ReadMessage::Answer { request, shard, answer };
             assert_eq!(read_message(&mut decoder, &bytes), Ok(answered));
         }
         assert!(decoder.is_empty());

@@ -1,6 +1,6 @@
 //! Identities and outcomes of requests between nodes.
 
-use crate::command::{Refusal, Reply};
+use crate::command::{ShardError, ShardRefusal, WriteReply};
 use crate::types::NodeId;
 
 /// Identifies an open request in the whole cluster: the node that received it from a client, the
@@ -27,21 +27,23 @@ pub struct RequestId(pub u64);
 /// The outcome of a command that was handed to a leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is committed and applied, or was refused permanently.
-    Done(Reply),
+    /// It is committed and applied.
+    Done(WriteReply),
+    /// It was refused permanently.
+    Refused(ShardRefusal),
     /// It is not in the log and never will be; it may be retried at another leader.
     NotDone,
     /// As `NotDone`, because the shard does not own the keys: their slots moved or are being moved.
     NotHere,
 }
 
-impl Outcome {
-    /// The outcome that a reply states. A command whose keys had moved away had no effect and may
-    /// be retried.
-    pub(crate) fn of(reply: Reply) -> Outcome {
-        match reply {
-            Reply::Refused(Refusal::NotHere) => Outcome::NotHere,
-            reply => Outcome::Done(reply),
+impl From<Result<WriteReply, ShardError>> for Outcome {
+    /// The outcome of a command that was applied.
+    fn from(applied: Result<WriteReply, ShardError>) -> Outcome {
+        match applied {
+            Ok(reply) => Outcome::Done(reply),
+            Err(ShardError::Refused(refusal)) => Outcome::Refused(refusal),
+            Err(ShardError::NotHere) => Outcome::NotHere,
         }
     }
 }

@@ -24,7 +24,7 @@ use super::stalls::Disks;
 use super::trace::{Cause, GroupTrace, VoteRequest};
 use super::wire;
 use crate::codec::{DecodeError, Decoder};
-use crate::command::{Read, Refusal, Reply, Write};
+use crate::command::{Read, ShardAnswer, ShardError, ShardRefusal, Write};
 use crate::deliberate::{Fault, Faults};
 use crate::event::{ShardStatus, Timing};
 use crate::limits;
@@ -58,7 +58,7 @@ pub enum ProposeError {
     /// The shard does not own the keys of the command.
     NotHere,
     /// The command is refused and will not be executed on any node.
-    Refused(Refusal),
+    Refused(ShardRefusal),
 }
 
 /// One replica of one shard, with its Raft engine and its state machine.
@@ -307,7 +307,7 @@ impl Group {
             return Err(ProposeError::NotLeader);
         }
         if !self.machine.accepts(write) {
-            return Err(ProposeError::Refused(Refusal::invalid("write for another kind of shard")));
+            return Err(ProposeError::Refused(ShardRefusal::invalid("write for another kind of shard")));
         }
         write.validate().map_err(ProposeError::Refused)?;
         // The applied state may not own the keys yet, or no longer. Refuse now, so that the log
@@ -318,7 +318,7 @@ impl Group {
         }
         if self.refuses_commands() {
             self.trace_refusal(ProposalRefusal::DiskUnavailable);
-            return Err(ProposeError::Refused(Refusal::DiskUnavailable));
+            return Err(ProposeError::Refused(ShardRefusal::DiskUnavailable));
         }
         let proposed = match clock {
             _ if !write.needs_clock() => self.proposals.push(write, origin),
@@ -328,7 +328,7 @@ impl Group {
         };
         if proposed.is_err() {
             self.trace_refusal(ProposalRefusal::QueueFull);
-            return Err(ProposeError::Refused(Refusal::Overloaded));
+            return Err(ProposeError::Refused(ShardRefusal::Overloaded));
         }
         Ok(())
     }
@@ -363,9 +363,9 @@ impl Group {
 
     /// Answers from the applied state, unless the replica has not applied the move of slots
     /// `since`.
-    pub fn read_stale(&self, read: &Read, since: MigrationId) -> Reply {
+    pub fn read_stale(&self, read: &Read, since: MigrationId) -> Result<ShardAnswer, ShardError> {
         if self.machine.last_move().0 < since {
-            return Reply::Refused(Refusal::NotHere);
+            return Err(ShardError::NotHere);
         }
         self.machine.read(read)
     }

@@ -29,10 +29,11 @@ use super::membership;
 use super::persisting::assert_acknowledges_up_to;
 use super::positions::Positions;
 use super::proposals;
+use super::reads::Waiter;
 use super::snapshots::is_snapshot;
 use super::wire;
 use crate::codec;
-use crate::command::{Read, Refusal, Reply, Write};
+use crate::command::{Read, ShardAnswer, ShardError, Write};
 use crate::deliberate::Fault;
 use crate::event::{ConfigUpdate, Contradiction, Counters};
 use crate::limits;
@@ -45,10 +46,9 @@ use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Term, WalSequence};
 pub struct ReadDone {
     pub request: RequestId,
     pub shard: ShardId,
-    pub reply: Reply,
-    /// The read, if its answer depends on the placement of slots. In that case it may have to be
-    /// repeated.
-    pub read: Option<Read>,
+    /// It is repeated if slots have moved meanwhile.
+    pub read: Read,
+    pub answer: Result<ShardAnswer, ShardError>,
 }
 
 /// The outputs of groups: [`Group::drive`] of many groups fills it before the node passes it to the
@@ -349,8 +349,8 @@ impl Group {
                     }
                 }
                 let origin = waiters.next();
-                let reply = self.machine.apply_for(index, write, origin.is_some());
-                out.outcomes.extend(origin.map(|origin| (origin, Outcome::of(reply))));
+                let applied = self.machine.apply_for(index, write, origin.is_some());
+                out.outcomes.extend(origin.map(|origin| (origin, applied.into())));
             }
             let mut news = self.machine.take_news();
             if self.leads || !self.faults.has(Fault::NewsOfLeaderAlone) {
@@ -397,11 +397,9 @@ impl Group {
 
     fn serve_reads(&mut self, out: &mut Output) {
         while let Some(waiters) = self.reads.next_served(self.applied) {
-            for waiter in waiters {
-                let reply = self.machine.read(&waiter.read);
-                let is_moving = matches!(reply, Reply::Part { .. } | Reply::Refused(Refusal::NotHere));
-                let read = (is_moving || matches!(waiter.read, Read::Scan { .. })).then_some(waiter.read);
-                out.reads.push(ReadDone { request: waiter.request, shard: self.shard, reply, read });
+            for Waiter { request, read, .. } in waiters {
+                let answer = self.machine.read(&read);
+                out.reads.push(ReadDone { request, shard: self.shard, read, answer });
             }
         }
         self.refuse_reads_beyond_disk(out);

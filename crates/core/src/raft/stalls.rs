@@ -34,7 +34,7 @@ use super::group::Group;
 use super::membership::data_of;
 use super::ready::ReadDone;
 use super::ready::{Output, promises_no_entries};
-use crate::command::{Refusal, Reply};
+use crate::command::ShardRefusal;
 use crate::peer::DiskState;
 use crate::types::{LogIndex, NodeId, ReplicaId, Term};
 
@@ -214,8 +214,8 @@ impl Group {
         out.reads.extend(refused.map(|waiter| ReadDone {
             request: waiter.request,
             shard: self.shard,
-            reply: Reply::Refused(Refusal::DiskUnavailable),
-            read: None,
+            read: waiter.read,
+            answer: Err(ShardRefusal::DiskUnavailable.into()),
         }));
     }
 }

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use crate::command::{Item, Page, Read, Refusal, Reply};
+use crate::command::{Item, Page, Read, ReadReply, Refusal, Reply, ShardError};
 use crate::limits;
 use crate::slots::SLOTS;
 use crate::slots::slot_set::SlotSet;
@@ -31,8 +31,8 @@ enum Parts {
     Pages { limit: usize, pages: Vec<Page> },
     /// Counts, to add up.
     Count(u64),
-    /// A reply that makes all others useless.
-    Spoilt(Reply),
+    /// An answer that makes all others useless.
+    Spoilt(Result<Reply, NotWhole>),
 }
 
 impl Gather {
@@ -44,7 +44,7 @@ impl Gather {
             }
             Read::Count => Parts::Count(0),
             Read::Get { .. } | Read::Operations { .. } | Read::Scan { .. } | Read::Config(_) => {
-                Parts::Spoilt(Reply::Refused(Refusal::invalid("a read of one shard")))
+                Parts::Spoilt(Ok(Reply::Refused(Refusal::invalid("a read of one shard"))))
             }
         };
         Gather { outstanding: shards, parts, covered: SlotSet::default(), is_apart: true }
@@ -52,14 +52,22 @@ impl Gather {
 
     /// Adds the reply of one shard, which covers the slots `owned`. Returns the merged reply after
     /// the last one.
-    pub(super) fn add(&mut self, owned: SlotSet, reply: Reply) -> Option<Result<Reply, NotWhole>> {
+    pub(super) fn add(
+        &mut self,
+        owned: SlotSet,
+        reply: Result<ReadReply, ShardError>,
+    ) -> Option<Result<Reply, NotWhole>> {
         self.is_apart &= !self.covered.overlaps(&owned);
         self.covered = self.covered.union(&owned);
         match (&mut self.parts, reply) {
-            (Parts::Pages { pages, .. }, Reply::Page(page)) => pages.push(page),
-            (Parts::Count(sum), Reply::Count(count)) => *sum += count,
+            (Parts::Pages { pages, .. }, Ok(ReadReply::Page(page))) => pages.push(page),
+            (Parts::Count(sum), Ok(ReadReply::Count(count))) => *sum += count,
             (Parts::Spoilt(_), _) => {}
-            (parts, other) => *parts = Parts::Spoilt(other),
+            (parts, Ok(other)) => *parts = Parts::Spoilt(Ok(Reply::Read(other))),
+            (parts, Err(ShardError::Refused(refusal))) => {
+                *parts = Parts::Spoilt(Ok(Reply::Refused(refusal.into())));
+            }
+            (parts, Err(ShardError::NotHere)) => *parts = Parts::Spoilt(Err(NotWhole)),
         }
         self.outstanding -= 1;
         if self.outstanding > 0 {
@@ -67,11 +75,10 @@ impl Gather {
         }
         let is_whole = self.is_apart && self.covered.count() == u32::from(SLOTS);
         Some(match core::mem::replace(&mut self.parts, Parts::Count(0)) {
-            Parts::Spoilt(Reply::Refused(Refusal::NotHere)) => Err(NotWhole),
-            Parts::Spoilt(reply) => Ok(reply),
+            Parts::Spoilt(answer) => answer,
             _ if !is_whole => Err(NotWhole),
-            Parts::Pages { limit, pages } => Ok(Reply::Page(merge(pages, limit))),
-            Parts::Count(sum) => Ok(Reply::Count(sum)),
+            Parts::Pages { limit, pages } => Ok(Reply::Read(ReadReply::Page(merge(pages, limit)))),
+            Parts::Count(sum) => Ok(Reply::Read(ReadReply::Count(sum))),
         })
     }
 }
@@ -111,6 +118,7 @@ fn within_page_bytes(items: &[Item]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::ShardRefusal;
     use crate::slots;
     use crate::types::{ShardId, Version};
     use alloc::vec;
@@ -138,9 +146,9 @@ mod tests {
         for (shard, page) in (1..).zip(pages) {
             assert!(merged.is_none());
             let share = slots::founding_share(ShardId(shard), count);
-            merged = gather.add(share, Reply::Page(page));
+            merged = gather.add(share, Ok(ReadReply::Page(page)));
         }
-        let Some(Ok(Reply::Page(merged))) = merged else { panic!("all pages are there") };
+        let Some(Ok(Reply::Read(ReadReply::Page(merged)))) = merged else { panic!("all pages are there") };
         (merged.items.into_iter().map(|item| item.key).collect(), merged.next)
     }
 
@@ -160,22 +168,25 @@ mod tests {
     fn numbers_add_up_and_a_refusal_spoils_them() {
         let share = |shard| slots::founding_share(ShardId(shard), 2);
         let mut gather = Gather::new(&Read::Count, 2);
-        assert_eq!(gather.add(share(1), Reply::Count(3)), None);
-        assert_eq!(gather.add(share(2), Reply::Count(4)), Some(Ok(Reply::Count(7))));
+        assert_eq!(gather.add(share(1), Ok(ReadReply::Count(3))), None);
+        assert_eq!(gather.add(share(2), Ok(ReadReply::Count(4))), Some(Ok(Reply::Read(ReadReply::Count(7)))));
         let mut gather = Gather::new(&Read::Count, 2);
+        assert_eq!(gather.add(share(1), Err(ShardRefusal::DiskUnavailable.into())), None);
         let refused = Reply::Refused(Refusal::DiskUnavailable);
-        assert_eq!(gather.add(share(1), refused.clone()), None);
-        assert_eq!(gather.add(share(2), Reply::Count(4)), Some(Ok(refused)));
+        assert_eq!(gather.add(share(2), Ok(ReadReply::Count(4))), Some(Ok(refused)));
+        let mut gather = Gather::new(&Read::Count, 2);
+        assert_eq!(gather.add(share(1), Err(ShardError::NotHere)), None);
+        assert_eq!(gather.add(share(2), Ok(ReadReply::Count(4))), Some(Err(NotWhole)));
     }
 
     #[test]
     fn parts_that_miss_a_slot_or_share_one_are_none() {
         let count = |shares: [SlotSet; 2]| {
             let mut gather = Gather::new(&Read::Count, 2);
-            shares.map(|share| gather.add(share, Reply::Count(1)))[1].take_if(|_| true)
+            shares.map(|share| gather.add(share, Ok(ReadReply::Count(1))))[1].take_if(|_| true)
         };
         let set = |begin, end| SlotSet::from(begin..end);
-        assert_eq!(count([set(0, 9), set(9, SLOTS)]), Some(Ok(Reply::Count(2))));
+        assert_eq!(count([set(0, 9), set(9, SLOTS)]), Some(Ok(Reply::Read(ReadReply::Count(2)))));
         assert_eq!(count([set(0, 9), set(10, SLOTS)]), Some(Err(NotWhole)), "a slot on its way");
         assert_eq!(count([set(0, 9), set(8, SLOTS)]), Some(Err(NotWhole)), "a slot that came meanwhile");
     }

@@ -24,7 +24,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use slab::Slab;
 
-use crate::command::{CheckedWrite, Refusal, Reply, Write};
+use crate::command::{CheckedWrite, Refusal, Reply, ShardRefusal, Write};
 use crate::deliberate::{Fault, Faults};
 use crate::event::{Counters, NodeOptions, SlowRequest};
 use crate::limits;
@@ -179,7 +179,7 @@ impl Router {
         }
         let checked = match self.check(write) {
             Ok(checked) => checked,
-            Err(refusal) => return self.answer(token, Reply::Refused(refusal)),
+            Err(refusal) => return self.answer(token, Reply::Refused(refusal.into())),
         };
         if let Some(request) = self.open(token, Work::held(checked)) {
             self.dispatch(request, groups);
@@ -202,7 +202,9 @@ impl Router {
                 self.dispatch(request, groups);
             }
             Ok(None) => self.internal_requests.push((internal_request, Reply::Refused(Refusal::Overloaded))),
-            Err(refusal) => self.internal_requests.push((internal_request, Reply::Refused(refusal))),
+            Err(refusal) => {
+                self.internal_requests.push((internal_request, Reply::Refused(refusal.into())));
+            }
         }
     }
 
@@ -212,7 +214,7 @@ impl Router {
     }
 
     /// Checks a write and finds its shard by the current slot map.
-    fn check(&self, write: Write) -> Result<CheckedWrite, Refusal> {
+    fn check(&self, write: Write) -> Result<CheckedWrite, ShardRefusal> {
         CheckedWrite::new(write, |key| self.shard_of(key))
     }
 
@@ -223,7 +225,7 @@ impl Router {
         let Some(open) = self.open.get_mut(key).filter(|open| open.generation == generation) else { return };
         let Work::Write { write, place: WriteProgress::Held } = &mut open.work else { return };
         if let Err(refusal) = write.route(|key| self.slots.shard_of(slot_of(key))) {
-            self.finish(request, Reply::Refused(refusal));
+            self.finish(request, Reply::Refused(refusal.into()));
         }
     }
 
@@ -251,7 +253,8 @@ impl Router {
         let left = core::mem::replace(place, WriteProgress::Held);
         self.left(left);
         match outcome {
-            Outcome::Done(reply) => self.finish(request, reply),
+            Outcome::Done(reply) => self.finish(request, Reply::Write(reply)),
+            Outcome::Refused(refusal) => self.finish(request, Reply::Refused(refusal.into())),
             // Not dispatched at once: two nodes that each believe the other leads would bounce it
             // endlessly.
             Outcome::NotDone => {
@@ -275,7 +278,7 @@ impl Router {
         let clock = self.clock;
         let outcome = match groups.with(shard, |group| group.propose(write, origin, clock)) {
             Some(Ok(())) => return,
-            Some(Err(ProposeError::Refused(refusal))) => Outcome::Done(Reply::Refused(refusal)),
+            Some(Err(ProposeError::Refused(refusal))) => Outcome::Refused(refusal),
             Some(Err(ProposeError::NotHere)) => Outcome::NotHere,
             Some(Err(ProposeError::NotLeader)) | None => Outcome::NotDone,
         };
@@ -533,7 +536,9 @@ impl Router {
         let (shard, write) = (write.shard(), write.write());
         match groups.with(shard, |group| group.propose(write, origin, self.clock)) {
             Some(Ok(())) => *place = WriteProgress::Local,
-            Some(Err(ProposeError::Refused(refusal))) => self.finish(request, Reply::Refused(refusal)),
+            Some(Err(ProposeError::Refused(refusal))) => {
+                self.finish(request, Reply::Refused(refusal.into()));
+            }
             Some(Err(ProposeError::NotHere)) => self.held.push_back(request),
             None if !self.routes.knows(shard) => {
                 self.finish(request, Reply::Refused(Refusal::invalid("no such shard")));
@@ -593,7 +598,8 @@ impl Router {
         }
         match open.work {
             Work::Write { place, .. } => self.left(place),
-            Work::PeerRead(served) => return self.answer_reader(&served, &reply),
+            // The peer has its own deadline.
+            Work::PeerRead(_) => return,
             Work::Read(_) | Work::RemoteRead(_) | Work::RetryRead(_) | Work::ScatterGather(_) => {}
         }
         if let Some(internal_request) = open.internal_request {

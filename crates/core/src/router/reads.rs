@@ -10,7 +10,9 @@ use bytes::Bytes;
 
 use super::gather::{Gather, NotWhole};
 use super::{Open, Router, Work, parts};
-use crate::command::{Consistency, Operations, Page, Read, Refusal, Reply};
+use crate::command::{
+    Consistency, Operations, Page, Read, ReadReply, Refusal, Reply, ShardAnswer, ShardError, ShardRefusal,
+};
 use crate::deliberate::Fault;
 use crate::limits;
 use crate::peer::{self, LinkNumber, Question, ReadMessage, RequestId};
@@ -131,8 +133,8 @@ impl Router {
             Err(unasked) => self.finish(request, unasked.into()),
             Ok(Scope::Shard(shard)) => match (groups.member(shard), consistency) {
                 (Some(group), Consistency::Stale) => {
-                    let reply = group.read_stale(&read, self.slots.last_move(shard));
-                    match self.settle(&read, shard, reply) {
+                    let answer = group.read_stale(&read, self.slots.last_move(shard));
+                    match self.settle(&read, shard, answer) {
                         Some(reply) => self.finish(request, reply),
                         None => self.displace(request, read, consistency),
                     }
@@ -162,31 +164,44 @@ impl Router {
         }
     }
 
-    /// Splits a reply into the slots that the shard owned at the time and the answer.
-    fn part(&self, shard: ShardId, reply: Reply) -> (SlotSet, Reply) {
-        match reply {
-            Reply::Part { owned, reply } => (owned, *reply),
-            reply => (slots::founding_share(shard, self.founding), reply),
-        }
+    /// The slots that a shard owned when it answered, or its founding slots if it states none.
+    fn owned(&self, shard: ShardId, stated: Option<SlotSet>) -> SlotSet {
+        stated.unwrap_or_else(|| slots::founding_share(shard, self.founding))
     }
 
-    /// Converts the reply of a single shard for the client; `None` if the read must be retried
+    /// Splits the answer of one of many shards into the slots that it covers and the reply.
+    fn part(
+        &self,
+        shard: ShardId,
+        answer: Result<ShardAnswer, ShardError>,
+    ) -> (SlotSet, Result<ReadReply, ShardError>) {
+        let (stated, reply) = match answer {
+            Ok(ShardAnswer { owned, reply }) => (owned, Ok(reply)),
+            Err(error) => (None, Err(error)),
+        };
+        (self.owned(shard, stated), reply)
+    }
+
+    /// Converts the answer of a single shard for the client; `None` if the read must be retried
     /// because slots moved. A step of a scan counts only if the shard owned exactly the slots that
     /// the scan's map gives it, because no other shard shows the rest. If the map here has changed
     /// since the step was sent, the new map proves nothing: a shard that gave all its slots away
     /// owns exactly its share of the new map.
-    fn settle(&self, read: &Read, shard: ShardId, reply: Reply) -> Option<Reply> {
-        match read {
-            _ if reply == Reply::Refused(Refusal::NotHere) => None,
-            Read::Scan { version, .. } if !matches!(reply, Reply::Refused(_)) => {
-                if *version != self.slots.version && !self.faults.has(Fault::ScanByLaterMap) {
-                    return Some(Reply::SlotsMoved);
-                }
-                let (owned, reply) = self.part(shard, reply);
-                (owned == self.slots.share(shard)).then_some(reply)
+    fn settle(&self, read: &Read, shard: ShardId, answer: Result<ShardAnswer, ShardError>) -> Option<Reply> {
+        let ShardAnswer { owned, reply } = match answer {
+            Ok(answer) => answer,
+            Err(ShardError::NotHere) => return None,
+            Err(ShardError::Refused(refusal)) => return Some(Reply::Refused(refusal.into())),
+        };
+        if let Read::Scan { version, .. } = read {
+            if *version != self.slots.version && !self.faults.has(Fault::ScanByLaterMap) {
+                return Some(Reply::SlotsMoved);
             }
-            _ => Some(reply),
+            if self.owned(shard, owned) != self.slots.share(shard) {
+                return None;
+            }
         }
+        Some(Reply::Read(reply))
     }
 
     fn gather(&mut self, request: RequestId, (read, consistency): (Read, Consistency), groups: &mut Groups) {
@@ -203,8 +218,8 @@ impl Router {
             if consistency == Consistency::Linearizable {
                 groups.with(shard, |group| group.read(request, read.clone()));
             } else if let Some(group) = groups.member(shard) {
-                let reply = group.read_stale(&read, self.slots.last_move(shard));
-                self.part_done(request, shard, reply);
+                let answer = group.read_stale(&read, self.slots.last_move(shard));
+                self.part_done(request, shard, answer);
             }
         }
         self.ask_again(request);
@@ -216,19 +231,19 @@ impl Router {
         match self.scope(read) {
             Err(unasked) => Some(unasked.into()),
             Ok(Scope::Shard(shard)) => {
-                let reply = groups.member(shard)?.read_stale(read, self.slots.last_move(shard));
-                self.settle(read, shard, reply)
+                let answer = groups.member(shard)?.read_stale(read, self.slots.last_move(shard));
+                self.settle(read, shard, answer)
             }
             Ok(Scope::All) => {
                 let shards = self.slots.shards();
                 let mut gather = Gather::new(read, shards.len());
                 let mut whole = None;
                 for shard in shards {
-                    let reply = groups.member(shard)?.read_stale(read, self.slots.last_move(shard));
-                    let (owned, reply) = self.part(shard, reply);
+                    let answer = groups.member(shard)?.read_stale(read, self.slots.last_move(shard));
+                    let (owned, reply) = self.part(shard, answer);
                     whole = gather.add(owned, reply);
                 }
-                whole?.ok().filter(|reply| !matches!(reply, Reply::Page(page) if page.items.is_empty() && page.next.is_some()))
+                whole?.ok().filter(|reply| !matches!(reply, Reply::Read(ReadReply::Page(page)) if page.items.is_empty() && page.next.is_some()))
             }
         }
     }
@@ -237,7 +252,9 @@ impl Router {
     fn scope(&self, read: &Read) -> Result<Scope, NoTarget> {
         match read {
             Read::Get { key } => Ok(Scope::Shard(self.shard_of(key))),
-            Read::Operations { operations, .. } => self.scope_of(operations).map_err(NoTarget::Refused),
+            Read::Operations { operations, .. } => {
+                self.scope_of(operations).map_err(|refusal| NoTarget::Refused(refusal.into()))
+            }
             Read::Scan { version, .. } if *version != self.slots.version => Err(NoTarget::SlotsMoved),
             Read::Scan { shard, count, .. } => {
                 let refuse = |why| Err(NoTarget::Refused(Refusal::invalid(why)));
@@ -252,46 +269,54 @@ impl Router {
         }
     }
 
-    fn scope_of(&self, operations: &Operations) -> Result<Scope, Refusal> {
+    fn scope_of(&self, operations: &Operations) -> Result<Scope, ShardRefusal> {
         let mut shard = None;
         for operation in operations.iter() {
             if !operation.is_read() {
-                return Err(Refusal::invalid("a write among reads"));
+                return Err(ShardRefusal::invalid("a write among reads"));
             }
             operation.validate()?;
             let belongs = self.shard_of(operation.key());
             if *shard.get_or_insert(belongs) != belongs {
-                return Err(Refusal::CrossShard);
+                return Err(ShardRefusal::CrossShard);
             }
         }
-        shard.map(Scope::Shard).ok_or(Refusal::invalid("no operations"))
+        shard.map(Scope::Shard).ok_or(ShardRefusal::invalid("no operations"))
     }
 
     /// Handles the answer of a replica here to a read or a part of it.
     pub(crate) fn read_done(&mut self, done: ReadDone) {
-        let ReadDone { request, shard, reply, read } = done;
+        let ReadDone { request, shard, read, answer } = done;
         let Some(open) = self.get(request) else { return };
-        match (&open.work, read) {
-            (Work::ScatterGather(_), _) => self.part_done(request, shard, reply),
-            (Work::PeerRead(_), _) | (Work::Read(_), None) => self.finish(request, reply),
-            (Work::Read(_), Some(read)) => match self.settle(&read, shard, reply) {
+        match &open.work {
+            Work::ScatterGather(_) => self.part_done(request, shard, answer),
+            Work::PeerRead(_) => self.finish_peer_read(request, answer),
+            Work::Read(_) => match self.settle(&read, shard, answer) {
                 Some(reply) => self.finish(request, reply),
                 None => self.displace(request, read, Consistency::Linearizable),
             },
             // The read was sent to another node meanwhile.
-            (Work::Write { .. } | Work::RemoteRead(_) | Work::RetryRead(_), _) => {}
+            Work::Write { .. } | Work::RemoteRead(_) | Work::RetryRead(_) => {}
+        }
+    }
+
+    /// Ends a peer's read and sends its answer.
+    fn finish_peer_read(&mut self, request: RequestId, answer: Result<ShardAnswer, ShardError>) {
+        let (key, _) = parts(request);
+        if let Work::PeerRead(served) = self.open.remove(key).work {
+            self.put_answer(&served, &answer);
         }
     }
 
     /// Handles the answer of a shard to its part of a read.
-    fn part_done(&mut self, request: RequestId, shard: ShardId, reply: Reply) {
-        let (owned, reply) = self.part(shard, reply);
+    fn part_done(&mut self, request: RequestId, shard: ShardId, answer: Result<ShardAnswer, ShardError>) {
+        let (owned, reply) = self.part(shard, answer);
         let Some(Open { work: Work::ScatterGather(gathering), .. }) = self.get(request) else { return };
         match gathering.gather.add(owned, reply) {
             None => {}
             // The page is empty because all its keys are hidden. Continue, so that a client gets
             // items or the end.
-            Some(Ok(Reply::Page(Page { items, next: Some(next) }))) if items.is_empty() => {
+            Some(Ok(Reply::Read(ReadReply::Page(Page { items, next: Some(next) })))) if items.is_empty() => {
                 let (read, consistency) = (behind(&gathering.read, next), gathering.consistency);
                 self.leader_changed = true;
                 self.displace(request, read, consistency);
@@ -339,10 +364,10 @@ impl Router {
                 let Some(peer) = self.peers.iter().find(|peer| peer.node == from) else { return };
                 let served = PeerRead { node: from, link: peer.link, request, shard };
                 match (groups.member(shard), consistency) {
-                    (None, _) => self.put_answer(&served, None),
+                    (None, _) => self.put_answer(&served, &Err(ShardError::NotHere)),
                     (Some(group), Consistency::Stale) => {
-                        let reply = group.read_stale(&read, since);
-                        self.put_answer(&served, Some(&reply));
+                        let answer = group.read_stale(&read, since);
+                        self.put_answer(&served, &answer);
                     }
                     (Some(_), Consistency::Linearizable) => {
                         let Some(own) = self.open(None, Work::PeerRead(served)) else { return };
@@ -350,31 +375,36 @@ impl Router {
                     }
                 }
             }
-            ReadMessage::Answer { request, shard, reply } => self.answered(from, (request, shard), reply),
+            ReadMessage::Answer { request, shard, answer } => self.answered(from, (request, shard), answer),
         }
     }
 
-    fn answered(&mut self, from: NodeId, (request, shard): (RequestId, ShardId), reply: Option<Reply>) {
+    fn answered(
+        &mut self,
+        from: NodeId,
+        (request, shard): (RequestId, ShardId),
+        answer: Result<ShardAnswer, ShardError>,
+    ) {
         let Some(open) = self.get(request) else { return };
         let is_it = |remote: &Remote| remote.shard == shard && remote.asked == Some(from);
         match &mut open.work {
             Work::RemoteRead(remote) if is_it(remote) => {
                 remote.asked = None;
                 let read = remote.read.clone();
-                match reply.and_then(|reply| self.settle(&read, shard, reply)) {
+                match self.settle(&read, shard, answer) {
                     Some(reply) => self.finish(request, reply),
                     // Not retried at once: the registry here may be outdated for a while.
                     None => self.held.push_back(request),
                 }
             }
-            Work::ScatterGather(gathering) => match (gathering.remote.iter().position(is_it), reply) {
-                (Some(position), Some(reply)) => {
-                    gathering.remote.swap_remove(position);
-                    self.part_done(request, shard, reply);
-                }
-                (Some(position), None) => {
+            Work::ScatterGather(gathering) => match (gathering.remote.iter().position(is_it), answer) {
+                (Some(position), Err(ShardError::NotHere)) => {
                     gathering.remote[position].asked = None;
                     self.held.push_back(request);
+                }
+                (Some(position), answer) => {
+                    gathering.remote.swap_remove(position);
+                    self.part_done(request, shard, answer);
                 }
                 (None, _) => {}
             },
@@ -401,21 +431,11 @@ impl Router {
         self.held.extend(lost);
     }
 
-    /// Sends the answer to a peer's read. A refusal for lack of a leader is not sent, because the
-    /// peer has its own deadline.
-    pub(super) fn answer_reader(&mut self, served: &PeerRead, reply: &Reply) {
-        if !matches!(reply, Reply::Refused(Refusal::NoLeader)) {
-            self.put_answer(served, Some(reply));
-        }
-    }
-
-    fn put_answer(&mut self, served: &PeerRead, reply: Option<&Reply>) {
-        // The peer checks its own slot map again.
-        let reply = reply.filter(|reply| **reply != Reply::Refused(Refusal::NotHere));
+    fn put_answer(&mut self, served: &PeerRead, answer: &Result<ShardAnswer, ShardError>) {
         let is_there =
             |peer: &&mut super::Peer| peer.node == served.node && peer.up && peer.link == served.link;
         if let Some(peer) = self.peers.iter_mut().find(is_there) {
-            peer::put_read_answer(peer.read_frame(), (served.request, served.shard), reply);
+            peer::put_read_answer(peer.read_frame(), (served.request, served.shard), answer);
         }
     }
 }

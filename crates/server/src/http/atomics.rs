@@ -11,7 +11,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidelock_api::atomics::{CompareExchangeRequest, ExchangeRequest, Exchanged, Register};
-use tidelock_core::command::{Exchange, Operation, OperationReply, Read, Reply, Request, Write};
+use tidelock_core::command::{Exchange, Operation, Rejection, StoredValue};
 use tidelock_core::machine::kv::parse_number;
 use tidelock_core::types::Version;
 
@@ -22,6 +22,7 @@ use super::response::{self, Response};
 use super::route::Arguments;
 use super::service::Call;
 use super::uri;
+use crate::requests;
 use crate::store::Store;
 
 /// Longest body of an exchange, in bytes: two numbers with their names, and room for white space.
@@ -50,11 +51,9 @@ pub(super) async fn answer<S: Store>(
 
 async fn get<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
     let consistency = call.parameters().consistency()?;
-    let read = Read::Get { key: key.clone() };
-    let (value, version) = match call.read(read, consistency).await? {
-        Reply::Value { version, value, .. } => (parse_number(&value).ok_or_else(not_a_number)?, version),
-        Reply::NotFound => (0, Version::ABSENT),
-        _ => return Err(Problem::mismatched_reply()),
+    let (value, version) = match call.get(key.clone(), consistency).await? {
+        Some(StoredValue { version, value, .. }) => (parse_number(&value).ok_or_else(not_a_number)?, version),
+        None => (0, Version::ABSENT),
     };
     let (id, id_b64) = json::text_or_base64(&key);
     Ok(response::json(encode(&Register { id, id_b64, value, ver: version.0 })))
@@ -62,24 +61,20 @@ async fn get<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Pr
 
 async fn exchange<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
     let ExchangeRequest { value } = read_body(&mut call, r#"{"value":1}"#).await?;
-    let write = Write::of(&Operation::Exchange { key: &key, value });
-    exchanged(&call.submit(Request::Write(write)).await?, &key, value)
+    let exchange = Operation::Exchange { key: &key, value };
+    exchanged(call.ask(requests::exchange(&exchange)).await?, &key, value)
 }
 
 async fn compare_exchange<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
     let CompareExchangeRequest { expected_value: expected, new_value: new } =
         read_body(&mut call, r#"{"expected_value":1,"new_value":2}"#).await?;
-    let write = Write::of(&Operation::CompareExchange { key: &key, expected, new });
-    exchanged(&call.submit(Request::Write(write)).await?, &key, new)
+    let exchange = Operation::CompareExchange { key: &key, expected, new };
+    exchanged(call.ask(requests::exchange(&exchange)).await?, &key, new)
 }
 
 /// `new_value` is the register's value afterwards, which is the old one if nothing was exchanged.
-fn exchanged(reply: &Reply, key: &[u8], new: i64) -> Result<Response, Problem> {
-    let Exchange { swapped, old, .. } = match reply.only() {
-        Some(OperationReply::Exchanged(exchange)) => exchange,
-        Some(OperationReply::Rejected(_)) => return Err(not_a_number()),
-        _ => return Err(Problem::mismatched_reply()),
-    };
+fn exchanged(answer: Result<Exchange, Rejection>, key: &[u8], new: i64) -> Result<Response, Problem> {
+    let Exchange { swapped, old, .. } = answer.map_err(|_| not_a_number())?;
     let (id, id_b64) = json::text_or_base64(key);
     let new_value = if swapped { new } else { old };
     Ok(response::json(encode(&Exchanged { success: swapped, id, id_b64, old_value: old, new_value })))

@@ -8,7 +8,6 @@
 use std::time::{Duration, Instant};
 
 use hyper::{Method, StatusCode};
-use tidelock_core::command::{Reply, Request};
 use tidelock_core::event::ShardStatus;
 use tidelock_core::storage::snapshot::SnapshotId;
 use tidelock_core::types::{LogIndex, MigrationId, ShardId, Term};
@@ -18,6 +17,7 @@ use super::problem::{Problem, ProblemKind};
 use super::response::{self, Response};
 use super::service::Call;
 use crate::backup::{BackupSource, OpenSnapshots};
+use crate::requests;
 use crate::store::Store;
 
 /// Time between two checks whether the snapshots are finished.
@@ -43,13 +43,9 @@ pub(super) async fn answer<S: Store>(call: Call<'_, S>) -> Result<Response, Prob
     };
     let before = settled(call.store()).await?;
     let wanted = if is_stale {
-        match call.submit(Request::SnapshotHere).await? {
-            Reply::Snapshots(wanted) => {
-                whole(call.store(), &wanted).await?;
-                wanted
-            }
-            _ => return Err(Problem::mismatched_reply()),
-        }
+        let wanted = call.ask(requests::snapshot_here()).await?;
+        whole(call.store(), &wanted).await?;
+        wanted
     } else {
         checkpoint::of_all_shards(call.store()).await?
     };
@@ -78,9 +74,7 @@ fn moving() -> Problem {
 
 /// Refuses a backup that would lack a shard.
 async fn whole<S: Store>(store: &S, found: &[(ShardId, LogIndex)]) -> Result<(), Problem> {
-    let Reply::Cluster(view) = store.submit(Request::Cluster).await else {
-        return Err(Problem::mismatched_reply());
-    };
+    let view = store.ask(requests::cluster()).await?;
     let is_missing = |shard: &ShardId| !found.iter().any(|(here, _)| here == shard);
     match view.shards.iter().map(|shard| shard.shard).find(is_missing) {
         Some(shard) => Err(no_snapshot(shard)),

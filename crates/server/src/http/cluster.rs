@@ -4,7 +4,7 @@
 //! Owns the translation of the core's view into the types of `tidelock_api`.
 
 use tidelock_api::cluster as api;
-use tidelock_core::command::{ClusterView, HostRole, HostView, ReplicaView, Reply, Request, ShardView};
+use tidelock_core::command::{ClusterView, HostRole, HostView, ReplicaView, ShardView};
 
 use super::membership::HostVerb;
 use super::problem::Problem;
@@ -12,6 +12,7 @@ use super::response::{self, Response};
 use super::route::Arguments;
 use super::service::Call;
 use super::{backup, checkpoint, clients, membership, registry, restore, slots};
+use crate::requests;
 use crate::store::Store;
 
 /// Operations on the cluster: hosts, shards, replicas, backups.
@@ -82,10 +83,7 @@ pub(super) async fn answer<S: Store>(
 }
 
 async fn view<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
-    match call.submit(Request::Cluster).await? {
-        Reply::Cluster(view) => Ok(response::json(encode(&view))),
-        _ => Err(Problem::mismatched_reply()),
-    }
+    Ok(response::json(encode(&*call.ask(requests::cluster()).await?)))
 }
 
 fn encode(view: &ClusterView) -> Vec<u8> {

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use hyper::StatusCode;
-use tidelock_core::command::{Condition, Operation, OperationReply, Read, Reply, Request, Write};
+use tidelock_core::command::{Condition, Operation, StoredValue};
 use tidelock_core::limits;
 use tidelock_core::types::Version;
 
@@ -14,6 +14,7 @@ use super::response::{self, Response};
 use super::route::Arguments;
 use super::service::Call;
 use super::{form, json, route, uri};
+use crate::requests::{self, ConditionFailed, Written};
 use crate::store::Store;
 
 const NOT_FOUND: &str = "Not found";
@@ -51,10 +52,9 @@ fn key(raw_path: &str) -> Result<Bytes, Problem> {
 
 async fn get<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
     let consistency = call.parameters().consistency()?;
-    match call.read(Read::Get { key: key.clone() }, consistency).await? {
-        Reply::Value { version, value, .. } => Ok(object(&key, version, &value)),
-        Reply::NotFound => Ok(response::text(StatusCode::NOT_FOUND, NOT_FOUND)),
-        _ => Err(Problem::mismatched_reply()),
+    match call.get(key.clone(), consistency).await? {
+        Some(StoredValue { version, value, .. }) => Ok(object(&key, version, &value)),
+        None => Ok(response::text(StatusCode::NOT_FOUND, NOT_FOUND)),
     }
 }
 
@@ -74,14 +74,13 @@ async fn put<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Pr
         return Err(Problem::over_limit(ProblemKind::ValueTooLarge, "the value", limits::VALUE_BYTES_MAX));
     }
     let condition = Condition::Version(given);
-    let write = Write::of(&Operation::Put { key: &key, value: &value, condition });
-    match call.submit(Request::Write(write)).await?.only() {
-        Some(OperationReply::Written { version, .. }) => Ok(object(&key, version, &value)),
-        Some(OperationReply::ConditionFailed { current }) => {
+    let put = Operation::Put { key: &key, value: &value, condition };
+    match call.ask(requests::store(&put)).await? {
+        Ok(Written { version, .. }) => Ok(object(&key, version, &value)),
+        Err(ConditionFailed { current }) => {
             let mismatch = format!("Version mismatch ({given} != {current})");
             Ok(response::text(StatusCode::CONFLICT, mismatch))
         }
-        _ => Err(Problem::mismatched_reply()),
     }
 }
 

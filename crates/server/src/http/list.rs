@@ -4,7 +4,7 @@
 //! begins after the last key of this one, so the server holds nothing between pages.
 
 use bytes::Bytes;
-use tidelock_core::command::{Page, Read, Reply};
+use tidelock_core::command::{Page, Read};
 use tidelock_core::limits;
 use tidelock_core::types::UnixMillis;
 
@@ -26,13 +26,9 @@ pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, 
         keys_only: parameters.flag("keys")?,
     };
     let consistency = parameters.consistency()?;
-    match call.read(read, consistency).await? {
-        Reply::Page(page) => {
-            let now = |key: &[u8]| ttl::leader_time(call.store(), call.context.clock, key);
-            Ok(response::json(encode(&page, now)))
-        }
-        _ => Err(Problem::mismatched_reply()),
-    }
+    let page = call.page(read, consistency).await?;
+    let now = |key: &[u8]| ttl::leader_time(call.store(), call.context.clock, key);
+    Ok(response::json(encode(&page, now)))
 }
 
 fn limit(parameters: Parameters<'_>) -> Result<usize, Problem> {

@@ -6,13 +6,14 @@
 use serde::Serialize;
 use tidelock_api::cluster::HostRole;
 use tidelock_api::membership::{WantedOfHost, WantedOfShard};
-use tidelock_core::command::{Denial, HostChange, RegistryWrite, Reply, Request, Write};
+use tidelock_core::command::{Denial, HostChange, RegistryWrite};
 use tidelock_core::types::{NodeId, ShardId};
 
 use super::problem::{Problem, ProblemKind};
 use super::response::{self, Response};
 use super::service::Call;
 use super::uri;
+use crate::requests;
 use crate::store::Store;
 
 /// A requested change of a host. Only the cluster itself marks a host as gone, so there is no verb
@@ -56,14 +57,9 @@ pub(super) async fn change_host<S: Store>(
     verb: HostVerb,
 ) -> Result<Response, Problem> {
     let node = NodeId(number("a host", raw_node)?);
-    match call
-        .submit(Request::Write(Write::from(RegistryWrite::ChangeHost { node, change: verb.change() })))
-        .await?
-    {
-        Reply::HostChanged => Ok(response::accepted(encode(&verb.wanted(node)))),
-        Reply::Denied(denial) => Err(denied(denial)),
-        _ => Err(Problem::mismatched_reply()),
-    }
+    let write = RegistryWrite::ChangeHost { node, change: verb.change() };
+    call.ask(requests::change_registry(write)).await?.map_err(denied)?;
+    Ok(response::accepted(encode(&verb.wanted(node))))
 }
 
 pub(super) async fn transfer<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Result<Response, Problem> {
@@ -71,10 +67,8 @@ pub(super) async fn transfer<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Re
     let to = call.parameters().get("to")?;
     let to = to.ok_or_else(|| Problem::invalid("to must name the node that should lead"))?;
     let to = NodeId(number("the node to lead", to)?);
-    match call.submit(Request::Transfer { shard, to }).await? {
-        Reply::Asked => Ok(response::accepted(encode(&WantedOfShard { shard: shard.0, leader: to.0 }))),
-        _ => Err(Problem::mismatched_reply()),
-    }
+    call.ask(requests::transfer(shard, to)).await?;
+    Ok(response::accepted(encode(&WantedOfShard { shard: shard.0, leader: to.0 })))
 }
 
 fn encode(wanted: &impl Serialize) -> Vec<u8> {
@@ -92,11 +86,11 @@ pub(super) fn denied(denial: Denial) -> Problem {
         Denial::LastVoter => ProblemKind::LastVoter,
         Denial::UnknownShard => ProblemKind::UnknownShard,
         Denial::ShardInUse => ProblemKind::ShardInUse,
-        Denial::InvalidPolicy => return Problem::invalid(format!("{denial}; nothing was changed")),
         Denial::TooManyMoves | Denial::SlotsMoving => ProblemKind::SlotsMoving,
-        Denial::TooManyShards => return Problem::invalid(format!("{denial}; nothing was changed")),
-        // Denials of requests that only hosts and leaders send.
-        Denial::NotLeaving | Denial::TooManyHosts => return Problem::mismatched_reply(),
+        // The last two are denials of requests that only hosts and leaders send.
+        Denial::InvalidPolicy | Denial::TooManyShards | Denial::NotLeaving | Denial::TooManyHosts => {
+            ProblemKind::InvalidRequest
+        }
     };
     Problem::new(kind, format!("{denial}; nothing was changed"))
 }

@@ -5,9 +5,7 @@
 
 use bytes::Bytes;
 use hyper::StatusCode;
-use tidelock_core::command::{
-    Expiry, Operation, OperationReply, Read, Reply, Request, Set, SetCondition, Write,
-};
+use tidelock_core::command::{Expiry, Operation, Set, SetCondition, StoredValue};
 use tidelock_core::limits;
 use tidelock_core::types::Version;
 
@@ -18,6 +16,7 @@ use super::response::{self, Response};
 use super::route::Arguments;
 use super::service::Call;
 use super::{list, ttl, uri};
+use crate::requests::{self, Written};
 use crate::store::Store;
 
 /// Operations on keys, and lists of them.
@@ -45,9 +44,8 @@ pub(super) async fn answer<S: Store>(
 async fn get<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
     let conditions = ReadConditions::of(call.fields())?;
     let consistency = call.parameters().consistency()?;
-    let read = Read::Get { key: key.clone() };
-    match call.read(read, consistency).await? {
-        Reply::Value { version, value, expires } => match conditions.judge(version) {
+    match call.get(key.clone(), consistency).await? {
+        Some(StoredValue { version, value, expires }) => match conditions.judge(version) {
             Verdict::Proceed => {
                 let response = response::with_etag(response::octets(value), version);
                 let now = ttl::leader_time(call.store(), call.context.clock, &key);
@@ -58,11 +56,10 @@ async fn get<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Pr
             }
             Verdict::Failed => Err(Problem::condition_failed(version)),
         },
-        Reply::NotFound => match conditions.judge(Version::ABSENT) {
+        None => match conditions.judge(Version::ABSENT) {
             Verdict::Failed => Err(Problem::condition_failed(Version::ABSENT)),
             Verdict::Proceed | Verdict::NotModified => Err(Problem::key_not_found()),
         },
-        _ => Err(Problem::mismatched_reply()),
     }
 }
 
@@ -80,15 +77,11 @@ async fn put<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Pr
             previous: false,
         }),
     };
-    let write = Write::of(&put);
-    // The write holds a copy.
+    let request = requests::store(&put);
+    // The request holds a copy.
     drop(value);
     let asked = call.context.clock.now();
-    let (version, created) = match call.submit(Request::Write(write)).await?.only() {
-        Some(OperationReply::Written { version, created }) => (version, created),
-        Some(OperationReply::ConditionFailed { current }) => return Err(Problem::condition_failed(current)),
-        _ => return Err(Problem::mismatched_reply()),
-    };
+    let Written { version, created } = call.ask(request).await??;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     let response = response::with_etag(response::empty(status), version);
     // Counted from the request: the key lives at least as long as the answer says.
@@ -101,13 +94,8 @@ async fn put<S: Store>(mut call: Call<'_, S>, key: Bytes) -> Result<Response, Pr
 
 async fn delete<S: Store>(call: Call<'_, S>, key: Bytes) -> Result<Response, Problem> {
     let condition = conditions::of_write(call.fields())?;
-    let write = Write::of(&Operation::Delete { key: &key, condition });
-    match call.submit(Request::Write(write)).await?.only() {
-        Some(OperationReply::Deleted { .. }) => Ok(response::empty(StatusCode::NO_CONTENT)),
-        Some(OperationReply::Absent) => Err(Problem::key_not_found()),
-        Some(OperationReply::ConditionFailed { current }) => Err(Problem::condition_failed(current)),
-        _ => Err(Problem::mismatched_reply()),
-    }
+    let existed = call.ask(requests::delete(&key, condition)).await??;
+    if existed { Ok(response::empty(StatusCode::NO_CONTENT)) } else { Err(Problem::key_not_found()) }
 }
 
 /// Reads a body that is the value.

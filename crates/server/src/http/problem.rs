@@ -13,6 +13,7 @@ use tidelock_core::types::Version;
 use super::json;
 use super::response::{self, Response};
 use crate::memory::MemoryExhausted;
+use crate::requests::{ConditionFailed, NoAnswer};
 
 const TYPE_PREFIX: &str = "https://tidelock.dev/problems/";
 
@@ -182,12 +183,6 @@ impl Problem {
         })
     }
 
-    /// The store's reply does not match the request: a bug, which must not take the node down.
-    pub fn mismatched_reply() -> Problem {
-        tracing::error!("the store's reply does not match the request: this is a bug");
-        Problem::new(ProblemKind::Internal, "the node gave an answer of the wrong kind; its log says more")
-    }
-
     /// Adapts the detail to a change of the cluster, which is not about a key.
     pub fn of_registry(self) -> Problem {
         match self.kind {
@@ -281,10 +276,25 @@ impl From<MemoryExhausted> for Problem {
     }
 }
 
+impl From<ConditionFailed> for Problem {
+    fn from(failed: ConditionFailed) -> Problem {
+        Problem::condition_failed(failed.current)
+    }
+}
+
+impl From<NoAnswer> for Problem {
+    fn from(error: NoAnswer) -> Problem {
+        match error {
+            NoAnswer::Refused(refusal) => refusal.into(),
+            NoAnswer::Mismatched => Problem::new(ProblemKind::Internal, error.to_string()),
+        }
+    }
+}
+
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Problem {
         let kind = match refusal {
-            Refusal::NoLeader | Refusal::NotHere => ProblemKind::NoLeader,
+            Refusal::NoLeader => ProblemKind::NoLeader,
             Refusal::UnknownOutcome => ProblemKind::UnknownOutcome,
             Refusal::DiskUnavailable => ProblemKind::DiskUnavailable,
             Refusal::Overloaded => ProblemKind::Overloaded,

@@ -4,7 +4,7 @@
 //! ignored, because `curl -d` declares everything a form.
 
 use hyper::StatusCode;
-use tidelock_core::command::{Condition, Operation, OperationReply, Read, Reply, Request, Write};
+use tidelock_core::command::{Condition, Operation};
 
 use super::native;
 use super::problem::Problem;
@@ -12,6 +12,7 @@ use super::response::{self, Response};
 use super::route::Arguments;
 use super::service::Call;
 use super::uri;
+use crate::requests;
 use crate::store::Store;
 
 /// Operations of the dialect.
@@ -30,20 +31,16 @@ pub(super) async fn answer<S: Store>(
     match operation {
         Raftdb::Get => {
             let consistency = call.parameters().consistency()?;
-            match call.read(Read::Get { key }, consistency).await? {
-                Reply::Value { value, .. } => Ok(response::octets(value)),
-                Reply::NotFound => Err(Problem::key_not_found()),
-                _ => Err(Problem::mismatched_reply()),
-            }
+            let stored = call.get(key, consistency).await?.ok_or_else(Problem::key_not_found)?;
+            Ok(response::octets(stored.value))
         }
         Raftdb::Put => {
             let value = native::read_value(&mut call).await?;
-            let write = Write::of(&Operation::Put { key: &key, value: &value, condition: Condition::Always });
+            let put = Operation::Put { key: &key, value: &value, condition: Condition::Always };
+            let request = requests::store(&put);
             drop(value);
-            match call.submit(Request::Write(write)).await?.only() {
-                Some(OperationReply::Written { .. }) => Ok(response::empty(StatusCode::OK)),
-                _ => Err(Problem::mismatched_reply()),
-            }
+            call.ask(request).await??;
+            Ok(response::empty(StatusCode::OK))
         }
     }
 }

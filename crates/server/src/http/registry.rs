@@ -10,9 +10,7 @@ use std::collections::BTreeMap;
 use hyper::StatusCode;
 use serde::Serialize;
 use tidelock_api::shards::{ChangedShard, ExplainedHost, Explanation, PlacedRole, TagChanges};
-use tidelock_core::command::{
-    Explained, HostRole, RegistryView, RegistryWrite, Reply, Request, ShardTags, Write,
-};
+use tidelock_core::command::{Explained, HostRole, RegistryView, RegistryWrite, ShardTags};
 use tidelock_core::membership::Role;
 use tidelock_core::placement_policy::PlacementPolicy;
 use tidelock_core::topology;
@@ -24,6 +22,7 @@ use super::membership::{denied, number};
 use super::problem::{Problem, ProblemKind};
 use super::response::{self, Response};
 use super::service::Call;
+use crate::requests;
 use crate::store::Store;
 
 const MEDIA_TYPE: &str = "application/jsonl";
@@ -36,21 +35,15 @@ const TYPE_KV: &str = "tidelock/kv";
 const TAGS_BODY_BYTES_MAX: usize = 16 << 10;
 
 pub(super) async fn dump<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
-    match call.submit(Request::Registry).await? {
-        Reply::Registry(view) => Ok(response::typed(StatusCode::OK, MEDIA_TYPE, lines(&view))),
-        _ => Err(Problem::mismatched_reply()),
-    }
+    let view = call.ask(requests::registry()).await?;
+    Ok(response::typed(StatusCode::OK, MEDIA_TYPE, lines(&view)))
 }
 
 pub(super) async fn explain<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Result<Response, Problem> {
     let shard = known_shard(&call, raw_shard).await?;
-    match call.submit(Request::Explain { shard }).await? {
-        Reply::Explained(explanation) => {
-            let hosts = explanation.hosts.iter().map(explained).collect();
-            Ok(response::json(encode(&Explanation { shard: shard.0, hosts })))
-        }
-        _ => Err(Problem::mismatched_reply()),
-    }
+    let explanation = call.ask(requests::explain(shard)).await?;
+    let hosts = explanation.hosts.iter().map(explained).collect();
+    Ok(response::json(encode(&Explanation { shard: shard.0, hosts })))
 }
 
 /// Changes tags. The body is `{"name": "value", "other": null}`; `null` removes a tag.
@@ -61,19 +54,14 @@ pub(super) async fn tag<S: Store>(mut call: Call<'_, S>, raw_shard: &str) -> Res
         .map_err(|_| Problem::invalid("the body must be a JSON object of texts; null takes a tag away"))?;
     let set = tags.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
     PlacementPolicy::parse(&set.collect()).map_err(|error| Problem::invalid(error.to_string()))?;
-    let write = Write::from(RegistryWrite::TagShard(ShardTags { shard, tags: tags.into_iter().collect() }));
-    match call.submit(Request::Write(write)).await? {
-        Reply::HostChanged => Ok(response::accepted(encode(&ChangedShard { shard: shard.0 }))),
-        Reply::Denied(denial) => Err(denied(denial)),
-        _ => Err(Problem::mismatched_reply()),
-    }
+    let write = RegistryWrite::TagShard(ShardTags { shard, tags: tags.into_iter().collect() });
+    call.ask(requests::change_registry(write)).await?.map_err(denied)?;
+    Ok(response::accepted(encode(&ChangedShard { shard: shard.0 })))
 }
 
 async fn known_shard<S: Store>(call: &Call<'_, S>, raw_shard: &str) -> Result<ShardId, Problem> {
     let shard = ShardId(number("a shard", raw_shard)?);
-    let Reply::Registry(view) = call.submit(Request::Registry).await? else {
-        return Err(Problem::mismatched_reply());
-    };
+    let view = call.ask(requests::registry()).await?;
     if view.shards.iter().any(|(known, _)| *known == shard) {
         return Ok(shard);
     }

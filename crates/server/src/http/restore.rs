@@ -11,9 +11,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use hyper::StatusCode;
 use tidelock_core::codec::Decoder;
-use tidelock_core::command::{
-    ConfigRestoration, Discard, Reply, Request, Restoration, RestoreWrite, RestoredKey, RowLayout, Write,
-};
+use tidelock_core::command::{ConfigRestoration, Discard, Restoration, RestoreWrite, RestoredKey, RowLayout};
 use tidelock_core::limits;
 use tidelock_core::machine::config;
 use tidelock_core::slots::slot_map::SlotMap;
@@ -26,6 +24,7 @@ use super::problem::{Problem, ProblemKind};
 use super::response::{self, Response};
 use super::service::Call;
 use super::uri::{self, Parameters};
+use crate::requests::{self, ConditionFailed, NoAnswer};
 use crate::store::Store;
 
 pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, Problem> {
@@ -33,9 +32,7 @@ pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, 
     let (expiring, discard) = (call.parameters().flag("expiring")?, call.parameters().flag("discard")?);
     let layout = if expiring { RowLayout::Expiring } else { RowLayout::Plain };
     let body = call.read_body(BodyLimit::Form(call.context.options.body_bytes_max)).await?;
-    let Reply::Registry(registry) = call.submit(Request::Registry).await? else {
-        return Err(Problem::mismatched_reply());
-    };
+    let registry = call.ask(requests::registry()).await?;
     if discard {
         discard_others(call.store(), backup, &registry.slots).await?;
     }
@@ -51,9 +48,7 @@ pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, 
     let asked: Vec<_> = commands
         .into_iter()
         .map(|(shard, records)| Restoration { shard, backup, revision, records })
-        .map(|restoration| {
-            call.store().submit(Request::Write(Write::Restore(RestoreWrite::Keys(restoration))))
-        })
+        .map(|restoration| call.store().ask(requests::restore(RestoreWrite::Keys(restoration))))
         .collect();
     settle(asked).await
 }
@@ -61,16 +56,8 @@ pub(super) async fn answer<S: Store>(mut call: Call<'_, S>) -> Result<Response, 
 /// Removes what other restores have written to the shards.
 async fn discard_others<S: Store>(store: &S, backup: Uuid, slots: &SlotMap) -> Result<(), Problem> {
     for shard in slots.shards() {
-        loop {
-            match store
-                .submit(Request::Write(Write::Restore(RestoreWrite::Discard(Discard { shard, backup }))))
-                .await
-            {
-                Reply::Count(0) => break,
-                Reply::Count(_) => {}
-                reply => return Err(refusal(reply)),
-            }
-        }
+        let discard = Discard { shard, backup };
+        while store.ask(requests::discard(discard)).await?.map_err(not_empty)? > 0 {}
     }
     Ok(())
 }
@@ -94,34 +81,33 @@ async fn restore_config<S: Store>(
         };
         for shard in shards {
             let restoration = ConfigRestoration { shard, backup, block: part.clone() };
-            asked.push(store.submit(Request::Write(Write::Restore(RestoreWrite::Config(restoration)))));
+            asked.push(store.ask(requests::restore(RestoreWrite::Config(restoration))));
         }
     }
     settle(asked).await
 }
 
 /// Waits for all replies.
-async fn settle(asked: Vec<impl Future<Output = Reply>>) -> Result<Response, Problem> {
+async fn settle(
+    asked: Vec<impl Future<Output = Result<Result<(), ConditionFailed>, NoAnswer>>>,
+) -> Result<Response, Problem> {
     let mut result = Ok(response::empty(StatusCode::NO_CONTENT));
-    for reply in asked {
-        match reply.await {
-            Reply::Restored => {}
-            reply => result = result.and(Err(refusal(reply))),
+    for restored in asked {
+        match restored.await {
+            Ok(Ok(())) => {}
+            Ok(Err(failed)) => result = result.and(Err(not_empty(failed))),
+            Err(error) => result = result.and(Err(error.into())),
         }
     }
     result
 }
 
-fn refusal(reply: Reply) -> Problem {
-    match reply {
-        Reply::ConditionFailed { .. } => Problem::new(
-            ProblemKind::NotEmpty,
-            "the cluster has been written to by something else than this restore; a backup goes into a fresh cluster. If \
-             that was only another restore, discard=true removes what it has brought",
-        ),
-        Reply::Refused(refusal) => refusal.into(),
-        _ => Problem::mismatched_reply(),
-    }
+fn not_empty(_: ConditionFailed) -> Problem {
+    Problem::new(
+        ProblemKind::NotEmpty,
+        "the cluster has been written to by something else than this restore; a backup goes into a fresh cluster. If \
+         that was only another restore, discard=true removes what it has brought",
+    )
 }
 
 fn parameters(parameters: Parameters<'_>) -> Result<(Uuid, Version), Problem> {
@@ -165,6 +151,8 @@ fn split(records: Vec<RestoredKey>, slots: &SlotMap) -> Vec<(ShardId, Vec<Restor
 
 #[cfg(test)]
 mod tests {
+    use tidelock_core::command::Write;
+
     use super::*;
 
     #[test]

@@ -11,9 +11,7 @@ use hyper::body::Incoming;
 use hyper::header::{CONTENT_LENGTH, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode};
-use tidelock_core::command::{
-    Consistency, Item, Operation, OperationReply, Operations, Read, Rejection, Reply, Request,
-};
+use tidelock_core::command::{Consistency, Item, Page, Read, StoredValue};
 use tidelock_core::limits;
 
 use super::body::{BodyLimit, RequestBody};
@@ -26,6 +24,7 @@ use super::uri::Parameters;
 use super::{HttpContext, atomics, cluster, config, cross_origin, health, kv1, native, raftdb};
 use crate::memory::{CONNECTION_BYTES, MemoryExhausted, Reservation};
 use crate::metrics::{Dialect, Kind, MethodClass, Observation, StatusClass};
+use crate::requests::{self, TypedRequest};
 use crate::store::Store;
 
 /// A request, as its route receives it.
@@ -64,11 +63,8 @@ impl<'a, S: Store> Call<'a, S> {
     }
 
     /// Submits a request to the store. A refusal is returned as a problem.
-    pub async fn submit(&self, request: Request) -> Result<Reply, Problem> {
-        match self.store.submit(request).await {
-            Reply::Refused(refusal) => Err(refusal.into()),
-            reply => Ok(reply),
-        }
+    pub async fn ask<A>(&self, request: TypedRequest<A>) -> Result<A, Problem> {
+        Ok(self.store.ask(request).await?)
     }
 
     /// Reads the body, see [`RequestBody::read`].
@@ -76,38 +72,31 @@ impl<'a, S: Store> Call<'a, S> {
         self.body.read(limit, self.memory).await
     }
 
-    /// Reads from the store, once there is memory for the largest possible reply.
-    pub async fn read(&mut self, read: Read, consistency: Consistency) -> Result<Reply, Problem> {
+    /// Reads a key, once there is memory for the largest possible value.
+    pub async fn get(
+        &mut self,
+        key: Bytes,
+        consistency: Consistency,
+    ) -> Result<Option<StoredValue>, Problem> {
         let held = self.memory.bytes();
-        let bytes_max = reply_bytes_max(&read, self.memory.share());
-        if !self.memory.try_grow_to(held + bytes_max) {
-            if let Read::Get { key } = &read
-                && let Some(reply) = self.read_short(key, consistency).await?
-            {
-                return Ok(reply);
+        if !self.memory.try_grow_to(held + limits::VALUE_BYTES_MAX) {
+            if let Some(stored) = self.ask(requests::get_short(&key, SHORT_VALUE_BYTES, consistency)).await? {
+                return Ok(stored);
             }
-            self.memory.grow_to(held + bytes_max).await?;
+            self.memory.grow_to(held + limits::VALUE_BYTES_MAX).await?;
         }
-        let reply = self.submit(Request::Read { read, consistency }).await?;
-        self.memory.set(held + reply_bytes(&reply));
-        Ok(reply)
+        let stored = self.ask(requests::get(key, consistency)).await?;
+        self.memory.set(held + stored.as_ref().map_or(0, |stored| stored.value.len()));
+        Ok(stored)
     }
 
-    /// Reads a key while memory is short; `None` if its value is longer than [`SHORT_VALUE_BYTES`].
-    async fn read_short(&self, key: &[u8], consistency: Consistency) -> Result<Option<Reply>, Problem> {
-        let operations = Operations::of(&[Operation::Get { key }]);
-        let read = Read::Operations { operations, bytes_max: SHORT_VALUE_BYTES };
-        let Reply::Operations(replies) = self.submit(Request::Read { read, consistency }).await? else {
-            return Err(Problem::mismatched_reply());
-        };
-        match replies.only() {
-            Some(OperationReply::Value { version, expires, value }) => {
-                Ok(Some(Reply::Value { version, value: Bytes::copy_from_slice(value), expires }))
-            }
-            Some(OperationReply::Absent) => Ok(Some(Reply::NotFound)),
-            Some(OperationReply::Rejected(Rejection::RepliesTooLong)) => Ok(None),
-            _ => Err(Problem::mismatched_reply()),
-        }
+    /// Reads a page of keys, once there is memory for the largest possible page.
+    pub async fn page(&mut self, read: Read, consistency: Consistency) -> Result<Page, Problem> {
+        let held = self.memory.bytes();
+        self.memory.grow_to(held + page_bytes_max(&read, self.memory.share())).await?;
+        let page = self.ask(requests::page(read, consistency)).await?;
+        self.memory.set(held + page_bytes(&page));
+        Ok(page)
     }
 }
 
@@ -115,36 +104,22 @@ impl<'a, S: Store> Call<'a, S> {
 /// such a value fits into every connection's guaranteed share.
 const SHORT_VALUE_BYTES: usize = CONNECTION_BYTES / 4;
 
-/// The most bytes that the reply to a read may take before it is encoded.
-fn reply_bytes_max(read: &Read, share: usize) -> usize {
-    match read {
-        Read::Get { .. } => limits::VALUE_BYTES_MAX,
-        // One page of each shard, up to a number of shards, before they are merged. More pages take
-        // more memory only if all of them are large.
-        Read::List { keys_only, limit, .. } => {
-            let item_bytes_max = if *keys_only { limits::KEY_BYTES_MAX } else { limits::VALUE_BYTES_MAX };
-            let page_bytes_max =
-                limits::LIST_PAGE_BYTES_MAX + limits::KEY_BYTES_MAX + limits::VALUE_BYTES_MAX;
-            (LIST_PAGES * page_bytes_max.min(limit.saturating_mul(item_bytes_max))).min(share / 2)
-        }
-        _ => 0,
-    }
+/// The most bytes that a list may take before it is encoded: one page of each shard, up to a number
+/// of shards, before they are merged. More pages take more memory only if all of them are large.
+fn page_bytes_max(read: &Read, share: usize) -> usize {
+    let Read::List { keys_only, limit, .. } = read else { return 0 };
+    let item_bytes_max = if *keys_only { limits::KEY_BYTES_MAX } else { limits::VALUE_BYTES_MAX };
+    let page_bytes_max = limits::LIST_PAGE_BYTES_MAX + limits::KEY_BYTES_MAX + limits::VALUE_BYTES_MAX;
+    (LIST_PAGES * page_bytes_max.min(limit.saturating_mul(item_bytes_max))).min(share / 2)
 }
 
 /// Number of shards' pages for which a list reserves memory in advance.
 const LIST_PAGES: usize = 4;
 
-/// Bytes of a reply while it is turned into an answer; a page counts twice, as received and
-/// encoded.
-fn reply_bytes(reply: &Reply) -> usize {
-    match reply {
-        Reply::Value { value, .. } => value.len(),
-        Reply::Page(page) => {
-            let item = |item: &Item| item.key.len() + item.value.as_ref().map_or(0, Bytes::len) + ITEM_BYTES;
-            2 * page.items.iter().map(item).sum::<usize>()
-        }
-        _ => 0,
-    }
+/// Bytes of a page while it is turned into an answer: it counts twice, as received and encoded.
+fn page_bytes(page: &Page) -> usize {
+    let item = |item: &Item| item.key.len() + item.value.as_ref().map_or(0, Bytes::len) + ITEM_BYTES;
+    2 * page.items.iter().map(item).sum::<usize>()
 }
 
 /// Bytes of a list's item besides key and value.

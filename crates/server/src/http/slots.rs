@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidelock_api::shards::{AddShardRequest, ChangedShard};
 use tidelock_api::slots::{Moves, RequestedMoves, ShardSlots, SlotMove, WantedSlots};
-use tidelock_core::command::{RegistryWrite, Reply, Request, Write};
+use tidelock_core::command::RegistryWrite;
 use tidelock_core::placement_policy::PlacementPolicy;
 use tidelock_core::slots::slot_set::{NoSlots, SlotSet};
 use tidelock_core::types::ShardId;
@@ -18,15 +18,14 @@ use super::membership::{denied, number};
 use super::problem::Problem;
 use super::response::{self, Response};
 use super::service::Call;
+use crate::requests;
 use crate::store::Store;
 
 /// Longest body in bytes: more than the tags of a shard or a list of slots may take.
 const BODY_BYTES_MAX: usize = 128 << 10;
 
 pub(super) async fn moves<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
-    let Reply::Registry(view) = call.submit(Request::Registry).await? else {
-        return Err(Problem::mismatched_reply());
-    };
+    let view = call.ask(requests::registry()).await?;
     let data_shards = view.shards.iter().map(|(shard, _)| *shard).filter(|shard| *shard != ShardId::PRIME);
     let share = |shard: ShardId| {
         let slots = view.slots.share(shard);
@@ -58,25 +57,19 @@ pub(super) async fn add_shard<S: Store>(mut call: Call<'_, S>) -> Result<Respons
         object(&body).ok_or_else(|| Problem::invalid(detail))?
     };
     PlacementPolicy::parse(&tags).map_err(|error| Problem::invalid(error.to_string()))?;
-    match call.submit(Request::Write(Write::from(RegistryWrite::AddShard { name, tags }))).await? {
-        Reply::ShardAdded { shard } => Ok(response::accepted(encode(&ChangedShard { shard: shard.0 }))),
-        Reply::Denied(denial) => Err(denied(denial)),
-        _ => Err(Problem::mismatched_reply()),
-    }
+    let shard = call.ask(requests::add_shard(name, tags)).await?.map_err(denied)?;
+    Ok(response::accepted(encode(&ChangedShard { shard: shard.0 })))
 }
 
 /// `DELETE`: removes a shard that owns no slots.
 pub(super) async fn remove_shard<S: Store>(call: Call<'_, S>, raw_shard: &str) -> Result<Response, Problem> {
     let shard = ShardId(number("a shard", raw_shard)?);
-    match call.submit(Request::Write(Write::from(RegistryWrite::RemoveShard { shard }))).await? {
-        Reply::HostChanged => Ok(response::accepted(encode(&ChangedShard { shard: shard.0 }))),
-        Reply::Denied(denial) => Err(denied(denial)),
-        _ => Err(Problem::mismatched_reply()),
-    }
+    call.ask(requests::change_registry(RegistryWrite::RemoveShard { shard })).await?.map_err(denied)?;
+    Ok(response::accepted(encode(&ChangedShard { shard: shard.0 })))
 }
 
 pub(super) async fn rebalance<S: Store>(call: Call<'_, S>) -> Result<Response, Problem> {
-    answer(call.submit(Request::Write(Write::from(RegistryWrite::Rebalance))).await?)
+    plan(&call, RegistryWrite::Rebalance).await
 }
 
 /// Moves slots to a shard. The body is `{"slots": "0-99,200"}`.
@@ -90,17 +83,13 @@ pub(super) async fn move_slots<S: Store>(
     let wanted: WantedSlots = object(&body).ok_or_else(|| Problem::invalid(detail))?;
     let slots: SlotSet =
         wanted.slots.parse().map_err(|error: NoSlots| Problem::invalid(error.to_string()))?;
-    answer(call.submit(Request::Write(Write::from(RegistryWrite::MoveSlots { slots, to }))).await?)
+    plan(&call, RegistryWrite::MoveSlots { slots, to }).await
 }
 
-fn answer(reply: Reply) -> Result<Response, Problem> {
-    match reply {
-        Reply::Moving { moves, last } => {
-            Ok(response::accepted(encode(&RequestedMoves { moves, last: last.0 })))
-        }
-        Reply::Denied(denial) => Err(denied(denial)),
-        _ => Err(Problem::mismatched_reply()),
-    }
+/// Plans moves.
+async fn plan<S: Store>(call: &Call<'_, S>, write: RegistryWrite) -> Result<Response, Problem> {
+    let (moves, last) = call.ask(requests::move_slots(write)).await?.map_err(denied)?;
+    Ok(response::accepted(encode(&RequestedMoves { moves, last: last.0 })))
 }
 
 /// Parses a JSON object. serde would also accept a list of the values in order, which is refused.

@@ -5,7 +5,9 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
-use tidelock_core::command::{Condition, Consistency, HostInfo, Operation, OperationReply, Read, Write};
+use tidelock_core::command::{
+    Condition, Consistency, HostInfo, Operation, OperationReply, Read, ReadReply, StoredValue, Write,
+};
 use tidelock_core::deliberate::Faults;
 use tidelock_core::event::{Event, NodeOptions, OutgoingFrame, SlowRequest, Timing};
 use tidelock_core::node::Node;
@@ -200,11 +202,17 @@ fn both_workers_see_one_store() {
         assert!(wrote(&worker.submit(put("a", "1")).await));
         for consistency in [Consistency::Linearizable, Consistency::Stale] {
             let reply = remote.submit(get("a", consistency)).await;
-            assert!(matches!(&reply, Reply::Value { value, .. } if &**value == b"1"), "{reply:?}");
+            assert!(
+                matches!(&reply, Reply::Read(ReadReply::Value(Some(StoredValue { value, .. }))) if &**value == b"1"),
+                "{reply:?}"
+            );
         }
         assert!(wrote(&remote.submit(put("a", "2")).await));
         let reply = worker.submit(get("a", Consistency::Linearizable)).await;
-        assert!(matches!(&reply, Reply::Value { value, .. } if &**value == b"2"), "{reply:?}");
+        assert!(
+            matches!(&reply, Reply::Read(ReadReply::Value(Some(StoredValue { value, .. }))) if &**value == b"2"),
+            "{reply:?}"
+        );
         let (own, others) = (worker.status().await, remote.status().await);
         assert_eq!((own.node, own.shards), (others.node, others.shards));
         for key in ["a", "b", "c", "d", "{a}b"] {

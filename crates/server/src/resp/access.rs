@@ -10,6 +10,7 @@ use tidelock_core::event::NodeStatus;
 use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::types::{ClientId, ShardId};
 
+use crate::requests::{NoAnswer, TypedRequest};
 use crate::store::{Mailbox, Store};
 
 /// A [`Store`] behind a pointer.
@@ -18,7 +19,7 @@ pub trait Access {
     fn for_client(&self, client: ClientId) -> Rc<dyn Access>;
 
     /// As [`Store::submit`].
-    fn ask(&self, request: Request) -> Pin<Box<dyn Future<Output = Reply>>>;
+    fn submit(&self, request: Request) -> Pin<Box<dyn Future<Output = Reply>>>;
 
     /// As [`Store::submit_to`].
     fn submit_to(&self, request: Request, mailbox: &Rc<Mailbox>, tag: u64);
@@ -36,14 +37,23 @@ pub trait Access {
     fn status(&self) -> Pin<Box<dyn Future<Output = NodeStatus>>>;
 }
 
+impl dyn Access + '_ {
+    /// As [`Store::ask`].
+    pub fn ask<A>(&self, request: TypedRequest<A>) -> impl Future<Output = Result<A, NoAnswer>> + use<A> {
+        let (request, answer) = request.into_parts();
+        let reply = self.submit(request);
+        async { answer(reply.await) }
+    }
+}
+
 impl<S: Store> Access for S {
     fn for_client(&self, client: ClientId) -> Rc<dyn Access> {
         Rc::new(Store::for_client(self, client))
     }
 
-    fn ask(&self, request: Request) -> Pin<Box<dyn Future<Output = Reply>>> {
+    fn submit(&self, request: Request) -> Pin<Box<dyn Future<Output = Reply>>> {
         let store = self.clone();
-        Box::pin(async move { store.submit(request).await })
+        Box::pin(async move { Store::submit(&store, request).await })
     }
 
     fn submit_to(&self, request: Request, mailbox: &Rc<Mailbox>, tag: u64) {

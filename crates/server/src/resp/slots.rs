@@ -351,7 +351,7 @@ fn expiry(reply: OperationReply<'_>, form: ExpiryForm, now: UnixMillis) -> i64 {
 pub fn refusal_text(refusal: &Refusal) -> String {
     let code = match refusal {
         Refusal::NoLeader => "CLUSTERDOWN",
-        Refusal::Overloaded | Refusal::NotHere => "TRYAGAIN",
+        Refusal::Overloaded => "TRYAGAIN",
         Refusal::CrossShard => "CROSSSLOT",
         Refusal::DiskUnavailable => "MISCONF",
         Refusal::UnknownOutcome => "UNKNOWNOUTCOME",

@@ -3,7 +3,9 @@
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 
-use tidelock_core::command::{ClusterView, Refusal, RegistryWrite, Reply, Request, Write};
+use tidelock_core::command::{
+    ClusterView, NodeReply, Refusal, RegistryWrite, Reply, Request, ShardError, Write, WriteReply,
+};
 use tidelock_core::control::placement;
 use tidelock_core::control::registry::Registry;
 use tidelock_core::event::NodeStatus;
@@ -140,19 +142,20 @@ impl State {
         }
         match request {
             Request::Write(write) => self.write(write),
-            Request::Read { read, .. } => self.machine.read(&read),
-            Request::Cluster => Reply::Cluster(self.cluster.clone()),
-            Request::Registry => Reply::Registry(self.registry.view()),
+            Request::Read { read, .. } => reply(self.machine.read(&read), |answer| Reply::Read(answer.reply)),
+            Request::Cluster => Reply::Node(NodeReply::Cluster(self.cluster.clone().into())),
+            Request::Registry => Reply::Node(NodeReply::Registry(self.registry.view().into())),
             Request::Explain { shard } => {
                 let unknown = Reply::Refused(Refusal::invalid("there is no such shard"));
-                placement::explain(&self.registry, shard).map_or(unknown, Reply::Explained)
+                let explained = |explanation| Reply::Node(NodeReply::Explained(explanation));
+                placement::explain(&self.registry, shard).map_or(unknown, explained)
             }
-            Request::SnapshotHere => Reply::Snapshots(vec![]),
+            Request::SnapshotHere => Reply::Node(NodeReply::Snapshots(vec![])),
             Request::Transfer { shard, to } => {
                 match self.cluster.shards.iter_mut().find(|view| view.shard == shard) {
                     Some(view) => {
                         view.leader = Some(to);
-                        Reply::Asked
+                        Reply::Node(NodeReply::Asked)
                     }
                     None => Reply::Refused(Refusal::invalid("there is no such shard")),
                 }
@@ -170,18 +173,28 @@ impl State {
 
     fn write(&mut self, write: Write) -> Reply {
         if let Err(refusal) = write.validate() {
-            return Reply::Refused(refusal);
+            return Reply::Refused(refusal.into());
         }
-        match write {
-            Write::Checkpoint { shard } => Reply::Checkpointed { index: LogIndex(100 + shard.0) },
+        let applied = match write {
+            Write::Checkpoint { shard } => Ok(WriteReply::Checkpointed { index: LogIndex(100 + shard.0) }),
             Write::Registry(write) => {
                 self.revision += 1;
-                self.registry.apply(LogIndex(self.revision), *write)
+                Ok(self.registry.apply(LogIndex(self.revision), *write))
             }
             write => {
                 let now = UnixMillis(NOW.0.saturating_add_signed(self.leader_ahead_ms));
                 self.machine.apply(LogIndex(1), write.at(now))
             }
-        }
+        };
+        reply(applied, Reply::Write)
+    }
+}
+
+/// The reply of a store to a shard's answer.
+pub fn reply<A>(answer: Result<A, ShardError>, of: impl FnOnce(A) -> Reply) -> Reply {
+    match answer {
+        Ok(answer) => of(answer),
+        Err(ShardError::Refused(refusal)) => Reply::Refused(refusal.into()),
+        Err(ShardError::NotHere) => panic!("the shard does not own the key"),
     }
 }

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use tidelock_core::command::{
-    Condition, Consistency, Item, Operation, OperationReply, Page, Read, Refusal, Reply, Request, Write,
+    Condition, Consistency, Item, Operation, OperationReply, Page, Read, ReadReply, Refusal, Reply, Request,
+    StoredValue, Write, WriteReply,
 };
 use tidelock_core::types::{NodeId, Token, Version};
 
@@ -59,20 +60,26 @@ impl HistoryBuilder {
     }
 
     pub fn written(&mut self, token: Token, version: u64, created: bool) {
-        self.answer(token, Reply::of(&OperationReply::Written { version: Version(version), created }));
+        self.answer(
+            token,
+            Reply::Write(WriteReply::of(&OperationReply::Written { version: Version(version), created })),
+        );
     }
 
     pub fn deleted(&mut self, token: Token, version: u64) {
-        self.answer(token, Reply::of(&OperationReply::Deleted { version: Version(version) }));
+        self.answer(
+            token,
+            Reply::Write(WriteReply::of(&OperationReply::Deleted { version: Version(version) })),
+        );
     }
 
     pub fn condition_failed(&mut self, token: Token, current: u64) {
         let failed = OperationReply::ConditionFailed { current: Version(current) };
-        self.answer(token, Reply::of(&failed));
+        self.answer(token, Reply::Write(WriteReply::of(&failed)));
     }
 
     pub fn not_found(&mut self, token: Token) {
-        self.answer(token, Reply::NotFound);
+        self.answer(token, Reply::Read(ReadReply::Value(None)));
     }
 
     pub fn refused(&mut self, token: Token, refusal: Refusal) {
@@ -86,7 +93,14 @@ impl HistoryBuilder {
 
     pub fn sees_bytes(&mut self, token: Token, version: u64, value: &[u8]) {
         let value = Bytes::copy_from_slice(value);
-        self.answer(token, Reply::Value { version: Version(version), value, expires: None });
+        self.answer(
+            token,
+            Reply::Read(ReadReply::Value(Some(StoredValue {
+                version: Version(version),
+                value,
+                expires: None,
+            }))),
+        );
     }
 
     pub fn page(&mut self, token: Token, items: &[(&'static str, u64, Token)]) {
@@ -97,7 +111,7 @@ impl HistoryBuilder {
             expires: None,
         });
         let items = items.collect();
-        self.answer(token, Reply::Page(Page { items, next: None }));
+        self.answer(token, Reply::Read(ReadReply::Page(Page { items, next: None })));
     }
 
     pub fn value(&self, writer: Token) -> Bytes {

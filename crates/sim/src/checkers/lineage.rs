@@ -10,7 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use tidelock_core::command::Operation::{Delete, Put};
-use tidelock_core::command::{Condition, Consistency, OperationReply, Page, Read, Reply, Request, Write};
+use tidelock_core::command::{
+    Condition, Consistency, OperationReply, Page, Read, ReadReply, Reply, Request, StoredValue, Write,
+};
 use tidelock_core::types::{Token, Version};
 
 use super::{Violation, describe};
@@ -198,16 +200,17 @@ impl Builder<'_> {
         stale_at: Option<Incarnation>,
     ) -> Result<(), Violation> {
         match (read, reply) {
-            (Read::Operations { .. }, Reply::Operations(_))
-            | (Read::Scan { .. }, Reply::Scanned { .. } | Reply::SlotsMoved)
-            | (Read::Count, Reply::Count(_)) => Ok(()),
-            (Read::Get { key }, Reply::Value { expires: None, version, value }) => {
-                self.see(operation, key, (*version, Some(value)), stale_at)
-            }
-            (Read::Get { key }, Reply::NotFound) => {
+            (Read::Operations { .. }, Reply::Read(ReadReply::Operations(_)))
+            | (Read::Scan { .. }, Reply::Read(ReadReply::Scanned(_)) | Reply::SlotsMoved)
+            | (Read::Count, Reply::Read(ReadReply::Count(_))) => Ok(()),
+            (
+                Read::Get { key },
+                Reply::Read(ReadReply::Value(Some(StoredValue { expires: None, version, value }))),
+            ) => self.see(operation, key, (*version, Some(value)), stale_at),
+            (Read::Get { key }, Reply::Read(ReadReply::Value(None))) => {
                 self.see(operation, key, (Version::ABSENT, None), stale_at)
             }
-            (Read::List { keys_only, .. }, Reply::Page(page)) => {
+            (Read::List { keys_only, .. }, Reply::Read(ReadReply::Page(page))) => {
                 for item in page.items.iter().filter(|item| !is_compound(&item.key)) {
                     if item.value.is_some() == *keys_only {
                         return Err(blame(

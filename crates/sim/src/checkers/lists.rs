@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use crate::slots::shard_of;
 use bytes::Bytes;
-use tidelock_core::command::{Page, Read, Reply, Request};
+use tidelock_core::command::{Page, Read, ReadReply, Reply, Request};
 use tidelock_core::limits::LIST_PAGE_ITEMS_MAX;
 use tidelock_core::types::{ShardId, Version};
 
@@ -25,7 +25,7 @@ const CHECKER: &str = "lists";
 /// Checks every page of a list, by itself and against the lineages of its keys.
 pub fn check(history: &History, lineages: &Lineages, data_shards: Option<u64>) -> Result<(), Violation> {
     for operation in history.operations() {
-        let (Request::Read { read: read @ Read::List { .. }, .. }, Some(Reply::Page(page))) =
+        let (Request::Read { read: read @ Read::List { .. }, .. }, Some(Reply::Read(ReadReply::Page(page)))) =
             (&operation.request, operation.reply())
         else {
             continue;
@@ -228,7 +228,7 @@ mod tests {
             let mut listed = vec![item(KEY, 1), item(OTHER, 2)];
             listed.truncate(items);
             let next = (items == 0).then_some(OTHER);
-            history_builder.answer(list, Reply::Page(Page { items: listed, next }));
+            history_builder.answer(list, Reply::Read(ReadReply::Page(Page { items: listed, next })));
             verdict(&history_builder)
         };
         assert_eq!(page("", 2, 2), "");

@@ -76,7 +76,12 @@ mod tests {
         let mut history_builder = HistoryBuilder::default();
         let get = history_builder.get();
         let replies = Replies::new(10);
-        let mut answer = || history_builder.history.answer(get, tidelock_core::command::Reply::NotFound);
+        let mut answer = || {
+            history_builder.history.answer(
+                get,
+                tidelock_core::command::Reply::Read(tidelock_core::command::ReadReply::Value(None)),
+            )
+        };
         assert_eq!(replies.answered(NODE, get, answer()), Ok(()));
         assert!(replies.answered(NODE, get, answer()).is_err());
         assert!(
@@ -84,7 +89,10 @@ mod tests {
                 .answered(
                     NODE,
                     Token(99),
-                    history_builder.history.answer(Token(99), tidelock_core::command::Reply::NotFound)
+                    history_builder.history.answer(
+                        Token(99),
+                        tidelock_core::command::Reply::Read(tidelock_core::command::ReadReply::Value(None))
+                    )
                 )
                 .is_err()
         );

@@ -6,8 +6,8 @@
 
 use tidelock_core::command::config::{ConfigReply, Query};
 use tidelock_core::command::{
-    Condition, ConfigRead, Consistency, HostInfo, HostRole, Operation, OperationReply, Page, Read, Reply,
-    Request, Write,
+    Condition, ConfigRead, Consistency, HostInfo, HostRole, NodeReply, Operation, OperationReply, Page, Read,
+    ReadReply, Reply, Request, Write,
 };
 use tidelock_core::event::PeerClock;
 use tidelock_core::limits::{CONFIG_HISTORY_REVISIONS_MAX, LIST_PAGE_ITEMS_MAX};
@@ -265,7 +265,7 @@ impl World<'_> {
     fn check_view(&mut self, node: NodeId) -> Result<(), Violation> {
         let token = self.ask(node, Request::Cluster, true);
         let reply = self.reply(token)?;
-        let Reply::Cluster(view) = &reply else {
+        let Reply::Node(NodeReply::Cluster(view)) = &reply else {
             return Err(Violation::new("registry", format!("{reply:?} answers a question for the cluster")));
         };
         let members: Vec<&HostInfo> =
@@ -328,13 +328,13 @@ impl World<'_> {
                 Request::Read { read, consistency: Consistency::Linearizable }
             };
             let token = self.ask(node, ask(Query::Export { at: None }), true);
-            if let Reply::Config(ConfigReply::Failed(_)) = self.reply(token)? {
+            if let Reply::Read(ReadReply::Config(Err(_))) = self.reply(token)? {
                 continue;
             }
             let history =
                 Query::History { item: None, before: None, limit: CONFIG_HISTORY_REVISIONS_MAX as usize };
             let token = self.ask(node, ask(history), true);
-            let Reply::Config(ConfigReply::History(page)) = self.reply(token)? else {
+            let Reply::Read(ReadReply::Config(Ok(ConfigReply::History(page)))) = self.reply(token)? else {
                 return Err(Violation::new("config", format!("node {node} shows no history of {namespace}")));
             };
             let token = self.ask(node, ask(Query::Export { at: Some(page.oldest) }), true);
@@ -384,7 +384,7 @@ impl World<'_> {
             Read::List { prefix: Bytes::new(), after: None, limit: LIST_PAGE_ITEMS_MAX, keys_only: false };
         let token = self.ask(node, Request::Read { read, consistency }, true);
         match self.reply(token)? {
-            Reply::Page(page) => Ok(page),
+            Reply::Read(ReadReply::Page(page)) => Ok(page),
             other => Err(Violation::new("service", format!("node {node} does not list: {other:?}"))),
         }
     }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use tidelock_core::command::{HostInfo, Refusal, RegistryWrite, Reply, Request, ShardTags, Write};
+use tidelock_core::command::{
+    HostInfo, Refusal, RegistryWrite, Reply, Request, ShardTags, Write, WriteReply,
+};
 use tidelock_core::slots::slot_set::SlotSet;
 use tidelock_core::types::{NodeId, Token};
 use uuid::Uuid;
@@ -101,7 +103,7 @@ impl World<'_> {
             return Ok(());
         }
         match *reply {
-            Reply::Joined { node, replica } => {
+            Reply::Write(WriteReply::Joined { node, replica }) => {
                 let hosts = self.host(asked).peers();
                 let info = self.candidate(index, node);
                 self.host(node).found(info, replica, hosts);

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeSet;
 
-use tidelock_core::command::{Condition, Consistency, Operation, Reply, Request, Write};
-use tidelock_core::scan::{Scan, Step};
+use tidelock_core::command::{Condition, Consistency, Operation, ReadReply, Reply, Request, Write};
+use tidelock_core::scan::Scan;
 use tidelock_core::types::{NodeId, Token};
 
 use super::World;
@@ -109,8 +109,10 @@ impl World<'_> {
         let pause = Micros(scanner.random.u64(1..=self.plan.load.pause_max.0));
         if let Some((_, Some(mut scan))) = scanner.asked.take() {
             let mut current = scanner.current.take().expect("invariant: a step is of an iteration");
-            if let Step::Keys(keys) = scan.take(reply, slots) {
-                current.keys.extend(keys);
+            match reply {
+                Reply::Read(ReadReply::Scanned(step)) => current.keys.extend(scan.take(step)),
+                Reply::SlotsMoved => scan.start_over(slots),
+                _ => {}
             }
             scanner.cursor = scan.cursor();
             if scan.is_complete() {

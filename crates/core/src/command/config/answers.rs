@@ -8,9 +8,9 @@ use alloc::vec::Vec;
 
 use super::layout::{option, put_option, text};
 use super::{
-    Action, ChangeView, Changes, ConfigError, ConfigRead, ConfigReply, Container, Content, Datatype, Event,
-    Export, Found, HistoryPage, Item, Name, NamespaceView, Pair, Policy, Query, RevisionView, Selection,
-    Stamp,
+    Action, ChangeView, Changes, ConfigError, ConfigRead, ConfigReply, ConfigWritten, Container, Content,
+    Datatype, Event, Export, Found, HistoryPage, Item, Name, NamespaceView, Pair, Policy, Query,
+    RevisionView, Selection, Stamp,
 };
 use crate::codec::{self, DecodeError, Decoder};
 
@@ -90,15 +90,31 @@ impl Selection {
     }
 }
 
+impl ConfigWritten {
+    /// Appends the answer.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[0, u8::from(self.changed)]);
+        codec::put_varint(out, self.revision);
+    }
+
+    /// Reads the answer to a change, or why it failed.
+    pub(crate) fn decode(
+        decoder: &mut Decoder<'_>,
+    ) -> Result<Result<ConfigWritten, ConfigError>, DecodeError> {
+        Ok(Ok(match decoder.u8()? {
+            0 => {
+                let changed = decoder.bool()?;
+                ConfigWritten { revision: decoder.varint()?, changed }
+            }
+            tag => return ConfigError::decode(tag, decoder).map(Err),
+        }))
+    }
+}
+
 impl ConfigReply {
     /// Appends the reply.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            ConfigReply::Done { revision, changed } => {
-                out.extend_from_slice(&[0, u8::from(*changed)]);
-                codec::put_varint(out, *revision);
-            }
-            ConfigReply::Failed(error) => error.encode(out),
             ConfigReply::Namespace(view) => {
                 out.push(20);
                 view.encode(out);
@@ -161,13 +177,9 @@ impl ConfigReply {
         }
     }
 
-    /// Reads a reply.
-    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<ConfigReply, DecodeError> {
-        Ok(match decoder.u8()? {
-            0 => {
-                let changed = decoder.bool()?;
-                ConfigReply::Done { revision: decoder.varint()?, changed }
-            }
+    /// Reads the answer to a read, or why it failed.
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Result<ConfigReply, ConfigError>, DecodeError> {
+        Ok(Ok(match decoder.u8()? {
             20 => ConfigReply::Namespace(NamespaceView::decode(decoder)?),
             21 => {
                 let (revision, total) = (decoder.varint()?, decoder.varint()? as usize);
@@ -203,8 +215,8 @@ impl ConfigReply {
                 })?;
                 ConfigReply::Changes(Changes { revision, has_gap, events })
             }
-            tag => ConfigReply::Failed(ConfigError::decode(tag, decoder)?),
-        })
+            tag => return ConfigError::decode(tag, decoder).map(Err),
+        }))
     }
 }
 
@@ -268,7 +280,7 @@ impl RevisionView {
 }
 
 impl ConfigError {
-    fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let mut put = |tag: u8, texts: &[&Arc<str>], numbers: &[u64]| {
             out.push(tag);
             texts.iter().for_each(|text| codec::put_bytes(out, text.as_bytes()));
@@ -383,6 +395,7 @@ mod tests {
     use super::*;
     use crate::command::config::{Field, Refers, Value};
     use alloc::vec;
+    use core::fmt::Debug;
 
     fn replies() -> Vec<ConfigReply> {
         let pair = Arc::new(Pair { revision: 3, value: Value::Int(-4) });
@@ -420,8 +433,6 @@ mod tests {
             vec![Event { revision: 2, found: Some(found.clone()) }, Event { revision: 3, found: None }];
         let containers = [("c".into(), container.clone())].into();
         vec![
-            ConfigReply::Done { revision: 1, changed: true },
-            ConfigReply::Done { revision: 1 << 50, changed: false },
             ConfigReply::Namespace(view),
             ConfigReply::Pairs { revision: 1, total: 9, items: vec![("p".into(), pair.clone())] },
             ConfigReply::Pair { revision: 1, pair },
@@ -460,17 +471,34 @@ mod tests {
         ]
     }
 
+    /// Encodes, decodes the bytes, and decodes each beginning of them, which must fail.
+    fn assert_round_trip<T: Debug + PartialEq>(
+        answer: Result<T, ConfigError>,
+        encode: impl Fn(&T, &mut Vec<u8>),
+        decode: impl Fn(&mut Decoder<'_>) -> Result<Result<T, ConfigError>, DecodeError>,
+    ) {
+        let mut out = vec![];
+        match &answer {
+            Ok(answer) => encode(answer, &mut out),
+            Err(error) => error.encode(&mut out),
+        }
+        let mut decoder = Decoder::new(&out);
+        assert_eq!(decode(&mut decoder), Ok(answer));
+        assert!(decoder.is_empty());
+        for cut in 0..out.len() {
+            assert!(decode(&mut Decoder::new(&out[..cut])).is_err(), "cut at {cut}");
+        }
+    }
+
     #[test]
-    fn replies_round_trip() {
-        for reply in replies().into_iter().chain(errors().into_iter().map(ConfigReply::Failed)) {
-            let mut out = vec![];
-            reply.encode(&mut out);
-            let mut decoder = Decoder::new(&out);
-            assert_eq!(ConfigReply::decode(&mut decoder), Ok(reply));
-            assert!(decoder.is_empty());
-            for cut in 0..out.len() {
-                assert!(ConfigReply::decode(&mut Decoder::new(&out[..cut])).is_err(), "cut at {cut}");
-            }
+    fn answers_round_trip() {
+        for answer in replies().into_iter().map(Ok).chain(errors().into_iter().map(Err)) {
+            assert_round_trip(answer, ConfigReply::encode, ConfigReply::decode);
+        }
+        let written =
+            [(1, true), (1 << 50, false)].map(|(revision, changed)| ConfigWritten { revision, changed });
+        for answer in written.into_iter().map(Ok).chain(errors().into_iter().map(Err)) {
+            assert_round_trip(answer, ConfigWritten::encode, ConfigWritten::decode);
         }
     }
 }

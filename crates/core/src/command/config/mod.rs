@@ -17,14 +17,14 @@ use bytes::Bytes;
 use core::fmt;
 use uuid::Uuid;
 
-use super::Refusal;
+use super::ShardRefusal;
 use crate::limits;
 use crate::types::ShardId;
 pub(crate) use layout::text as decode_text;
 pub(crate) use reply::write_document;
 pub use reply::{
-    Action, ChangeView, Changes, ConfigError, ConfigReply, Content, Event, Export, Found, HistoryPage,
-    NamespaceView, RevisionView,
+    Action, ChangeView, Changes, ConfigError, ConfigReply, ConfigWritten, Content, Event, Export, Found,
+    HistoryPage, NamespaceView, RevisionView,
 };
 pub use value::{Datatype, Float, Value, ValueError, write_json_text};
 
@@ -243,8 +243,8 @@ pub enum Change {
     Delete(Item),
 }
 
-/// A change of one namespace, as the log holds it. Answered by [`ConfigReply::Done`] or
-/// [`ConfigReply::Failed`].
+/// A change of one namespace, as the log holds it. Answered by [`ConfigWritten`] or a
+/// [`ConfigError`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigWrite {
     /// Its name decides the shard.
@@ -307,7 +307,7 @@ pub struct ConfigUpdate {
     pub containers: Vec<Arc<str>>,
 }
 
-/// A read of one namespace. Answered by a [`ConfigReply`].
+/// A read of one namespace. Answered by a [`ConfigReply`] or a [`ConfigError`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigRead {
     /// Its name decides the shard.
@@ -377,14 +377,14 @@ pub struct Selection {
 
 impl ConfigWrite {
     /// Checks the limits that do not depend on state.
-    pub(super) fn validate(&self) -> Result<(), Refusal> {
+    pub(super) fn validate(&self) -> Result<(), ShardRefusal> {
         check_name(self.namespace.as_str(), limits::CONFIG_NAMESPACE_CHARACTERS_MAX)
-            .map_err(|_| Refusal::invalid("a name that no namespace can have"))?;
+            .map_err(|_| ShardRefusal::invalid("a name that no namespace can have"))?;
         if self.stamp.author.chars().count() > limits::CONFIG_AUTHOR_CHARACTERS_MAX {
-            return Err(Refusal::invalid("an author's name longer than 128 characters"));
+            return Err(ShardRefusal::invalid("an author's name longer than 128 characters"));
         }
         if self.stamp.message.chars().count() > limits::CONFIG_MESSAGE_CHARACTERS_MAX {
-            return Err(Refusal::invalid("a message longer than 1,024 characters"));
+            return Err(ShardRefusal::invalid("a message longer than 1,024 characters"));
         }
         match &self.operation {
             ConfigOperation::Create | ConfigOperation::Delete { .. } | ConfigOperation::Rollback { .. } => {
@@ -394,7 +394,9 @@ impl ConfigWrite {
             ConfigOperation::SetPolicy(policy) => {
                 let range = limits::CONFIG_HISTORY_REVISIONS_MIN..=limits::CONFIG_HISTORY_REVISIONS_MAX;
                 if !range.contains(&policy.revisions) || policy.age_ms == 0 {
-                    return Err(Refusal::invalid("a history keeps 2 to 10,000 revisions for at least 1 ms"));
+                    return Err(ShardRefusal::invalid(
+                        "a history keeps 2 to 10,000 revisions for at least 1 ms",
+                    ));
                 }
                 Ok(())
             }
@@ -402,17 +404,17 @@ impl ConfigWrite {
     }
 }
 
-fn validate_changes(changes: &[Change]) -> Result<(), Refusal> {
+fn validate_changes(changes: &[Change]) -> Result<(), ShardRefusal> {
     if changes.len() > limits::CONFIG_PAIRS_MAX + limits::CONFIG_CONTAINERS_MAX {
-        return Err(Refusal::invalid("more changes at a time than a namespace can hold items"));
+        return Err(ShardRefusal::invalid("more changes at a time than a namespace can hold items"));
     }
-    let invalid_key = |_| Refusal::invalid("a key that is empty, too long, or holds control characters");
+    let invalid_key = |_| ShardRefusal::invalid("a key that is empty, too long, or holds control characters");
     let (mut bytes, mut values) = (0, 0);
     for change in changes {
         match change {
             Change::PutPair { key, value, .. } => {
                 check_key(key).map_err(invalid_key)?;
-                value.validate().map_err(|_| Refusal::invalid("a value that no pair can hold"))?;
+                value.validate().map_err(|_| ShardRefusal::invalid("a value that no pair can hold"))?;
                 bytes += key.len() + value.json_bytes();
                 values += value.count();
             }
@@ -425,22 +427,24 @@ fn validate_changes(changes: &[Change]) -> Result<(), Refusal> {
         }
     }
     if bytes > limits::CONFIG_WRITE_BYTES_MAX {
-        return Err(Refusal::invalid("more than 8 MiB of changes at a time"));
+        return Err(ShardRefusal::invalid("more than 8 MiB of changes at a time"));
     }
     if values > limits::CONFIG_WRITE_VALUES_MAX {
-        return Err(Refusal::invalid("more than 250,000 values at a time"));
+        return Err(ShardRefusal::invalid("more than 250,000 values at a time"));
     }
     Ok(())
 }
 
 /// Checks the fields of a container.
-pub fn validate_fields(fields: &[Field]) -> Result<(), Refusal> {
-    let invalid_key = |_| Refusal::invalid("a key that is empty, too long, or holds control characters");
+pub fn validate_fields(fields: &[Field]) -> Result<(), ShardRefusal> {
+    let invalid_key = |_| ShardRefusal::invalid("a key that is empty, too long, or holds control characters");
     if fields.len() > limits::CONFIG_FIELDS_MAX {
-        return Err(Refusal::invalid("a container of more than 256 fields"));
+        return Err(ShardRefusal::invalid("a container of more than 256 fields"));
     }
     if fields.windows(2).any(|two| two[0].key >= two[1].key) {
-        return Err(Refusal::invalid("a field twice, or fields that are not in the order of their keys"));
+        return Err(ShardRefusal::invalid(
+            "a field twice, or fields that are not in the order of their keys",
+        ));
     }
     let mut references = 0;
     for field in fields {
@@ -452,10 +456,10 @@ pub fn validate_fields(fields: &[Field]) -> Result<(), Refusal> {
         field.refers.pairs().try_for_each(|pair| check_key(pair)).map_err(invalid_key)?;
     }
     if fields_bytes(fields) > limits::CONFIG_CONTAINER_BYTES_MAX {
-        return Err(Refusal::invalid("a container of more than 256 KiB of keys"));
+        return Err(ShardRefusal::invalid("a container of more than 256 KiB of keys"));
     }
     if references > limits::CONFIG_REFERENCES_MAX {
-        return Err(Refusal::invalid("a container that refers to more than 4,096 pairs"));
+        return Err(ShardRefusal::invalid("a container that refers to more than 4,096 pairs"));
     }
     Ok(())
 }
@@ -474,12 +478,12 @@ pub(crate) fn fields_bytes(fields: &[Field]) -> usize {
 }
 
 impl ConfigRestoration {
-    pub(super) fn validate(&self) -> Result<(), Refusal> {
+    pub(super) fn validate(&self) -> Result<(), ShardRefusal> {
         if self.block.len() > limits::CONFIG_BLOCK_BYTES_MAX {
-            return Err(Refusal::invalid("too much of a backup at a time"));
+            return Err(ShardRefusal::invalid("too much of a backup at a time"));
         }
         block::check_block(&self.block)
-            .map_err(|_| Refusal::invalid("a block of configuration that does not decode"))
+            .map_err(|_| ShardRefusal::invalid("a block of configuration that does not decode"))
     }
 
     /// The namespaces in the block.
@@ -504,7 +508,7 @@ mod tests {
             values.map(put).collect::<Vec<_>>()
         };
         assert_eq!(validate_changes(&changes(limits::CONFIG_WRITE_VALUES_MAX)), Ok(()));
-        let refused = Err(Refusal::invalid("more than 250,000 values at a time"));
+        let refused = Err(ShardRefusal::invalid("more than 250,000 values at a time"));
         assert_eq!(validate_changes(&changes(limits::CONFIG_WRITE_VALUES_MAX + 2)), refused);
     }
 }

@@ -12,18 +12,18 @@ use alloc::vec::Vec;
 use super::value::{Datatype, write_json_text};
 use super::{Container, Item, Pair, Policy, Refers};
 
-/// A reply of the configuration centre.
+/// The answer to a change: it was applied, or there was nothing to change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConfigWritten {
+    /// The namespace's revision after the change.
+    pub revision: u64,
+    /// Whether the change altered anything. A change that alters nothing makes no revision.
+    pub changed: bool,
+}
+
+/// The answer to a [`ConfigRead`](super::ConfigRead).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigReply {
-    /// The change was applied, or there was nothing to change.
-    Done {
-        /// The namespace's revision after the change.
-        revision: u64,
-        /// Whether the change altered anything. A change that alters nothing makes no revision.
-        changed: bool,
-    },
-    /// The request was refused; nothing changed.
-    Failed(ConfigError),
     /// Answer to [`Query::Namespace`](super::Query::Namespace).
     Namespace(NamespaceView),
     /// Answer to [`Query::Pairs`](super::Query::Pairs).

@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::Registry;
-use crate::command::{Assignment, Denial, Reply};
+use crate::command::{Assignment, Denial, WriteReply};
 use crate::limits;
 use crate::membership::Role;
 use crate::placement_policy::PlacementPolicy;
@@ -18,9 +18,9 @@ use crate::types::{LogIndex, NodeId, ReplicaId, ShardId, Version};
 impl Registry {
     /// Assigns replicas to hosts, changes their roles, or removes them, if nothing has changed
     /// since `seen`.
-    pub fn assign(&mut self, index: LogIndex, seen: LogIndex, assignments: &[Assignment]) -> Reply {
+    pub fn assign(&mut self, index: LogIndex, seen: LogIndex, assignments: &[Assignment]) -> WriteReply {
         if seen != self.changed {
-            return Reply::ConditionFailed { current: Version(self.changed.0) };
+            return WriteReply::ConditionFailed { current: Version(self.changed.0) };
         }
         for &Assignment { shard, node, role } in assignments {
             let stays = self
@@ -38,27 +38,32 @@ impl Registry {
                 (None, None) => {}
             }
         }
-        Reply::HostChanged
+        WriteReply::HostChanged
     }
 
     /// Deletes a removed replica that has left its shard. No voter of the shard would ask for its
     /// vote again.
-    pub fn forget_replica(&mut self, index: LogIndex, id: ReplicaId) -> Reply {
+    pub fn forget_replica(&mut self, index: LogIndex, id: ReplicaId) -> WriteReply {
         match self.replicas.get(&id) {
-            Some(replica) if replica.wanted.is_some() => Reply::Denied(Denial::NotLeaving),
-            Some(replica) if replica.shard == ShardId::PRIME => Reply::Denied(Denial::NotLeaving),
+            Some(replica) if replica.wanted.is_some() => WriteReply::Denied(Denial::NotLeaving),
+            Some(replica) if replica.shard == ShardId::PRIME => WriteReply::Denied(Denial::NotLeaving),
             Some(_) => {
                 self.replicas.remove(&id);
                 self.changed = index;
-                Reply::HostChanged
+                WriteReply::HostChanged
             }
-            None => Reply::HostChanged,
+            None => WriteReply::HostChanged,
         }
     }
 
     /// Sets tags of a shard, and removes those with the value `None`. Policies must parse.
-    pub fn tag_shard(&mut self, index: LogIndex, shard: ShardId, tags: &[(String, Option<String>)]) -> Reply {
-        let Some(row) = self.shards.get_mut(&shard) else { return Reply::Denied(Denial::UnknownShard) };
+    pub fn tag_shard(
+        &mut self,
+        index: LogIndex,
+        shard: ShardId,
+        tags: &[(String, Option<String>)],
+    ) -> WriteReply {
+        let Some(row) = self.shards.get_mut(&shard) else { return WriteReply::Denied(Denial::UnknownShard) };
         let mut changed = row.tags.clone();
         for (name, value) in tags {
             match value {
@@ -68,13 +73,13 @@ impl Registry {
         }
         let bytes: usize = changed.iter().map(|(name, value)| name.len() + value.len()).sum();
         if bytes > limits::SHARD_TAGS_BYTES_MAX || PlacementPolicy::parse(&changed).is_err() {
-            return Reply::Denied(Denial::InvalidPolicy);
+            return WriteReply::Denied(Denial::InvalidPolicy);
         }
         if changed != row.tags {
             (row.tags, row.updated) = (changed, index);
             self.changed = index;
         }
-        Reply::HostChanged
+        WriteReply::HostChanged
     }
 
     pub(super) fn add_replica(

@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::Registry;
-use crate::command::{Denial, Reply};
+use crate::command::{Denial, WriteReply};
 use crate::control::placement;
 use crate::control::rebalance;
 use crate::deliberate::Fault;
@@ -28,14 +28,14 @@ impl Registry {
         index: LogIndex,
         name: Option<String>,
         tags: BTreeMap<String, String>,
-    ) -> Reply {
+    ) -> WriteReply {
         let bytes: usize = tags.iter().map(|(name, value)| name.len() + value.len()).sum();
         if bytes > limits::SHARD_TAGS_BYTES_MAX || PlacementPolicy::parse(&tags).is_err() {
-            return Reply::Denied(Denial::InvalidPolicy);
+            return WriteReply::Denied(Denial::InvalidPolicy);
         }
         let data_shards = self.shards.keys().filter(|shard| **shard != ShardId::PRIME).count();
         if data_shards as u64 >= limits::SHARDS_MAX {
-            return Reply::Denied(Denial::TooManyShards);
+            return WriteReply::Denied(Denial::TooManyShards);
         }
         let shard = ShardId(self.last_shard.0 + 1);
         let mut row = Shard::new(index, shard, Vec::new());
@@ -47,7 +47,7 @@ impl Registry {
         let voters: Vec<NodeId> = voters.map(|(&node, _)| node).collect();
         if voters.is_empty() {
             self.shards.remove(&shard);
-            return Reply::Denied(Denial::InvalidPolicy);
+            return WriteReply::Denied(Denial::InvalidPolicy);
         }
         let founding: Vec<(ReplicaId, NodeId)> = voters
             .into_iter()
@@ -58,7 +58,7 @@ impl Registry {
         }
         self.last_shard = shard;
         self.changed = index;
-        Reply::ShardAdded { shard }
+        WriteReply::ShardAdded { shard }
     }
 
     /// Removes a data shard that owns no slots, with all its replicas. Each host stops its replica
@@ -67,45 +67,45 @@ impl Registry {
     ///
     /// The slot map changes only when the receiver of a move owns the slots, so no key can be lost.
     /// Keys that the shard had released but not yet removed go with it.
-    pub fn remove_shard(&mut self, index: LogIndex, shard: ShardId) -> Reply {
+    pub fn remove_shard(&mut self, index: LogIndex, shard: ShardId) -> WriteReply {
         if shard == ShardId::PRIME || !self.shards.contains_key(&shard) {
-            return Reply::Denied(Denial::UnknownShard);
+            return WriteReply::Denied(Denial::UnknownShard);
         }
         let is_moving = |migration: &Migration| migration.from == shard || migration.to == shard;
         let is_in_use = self.slots.count(shard) > 0 || self.migrations.values().any(is_moving);
         if is_in_use && !self.faults.has(Fault::ShardRemovedWithSlots) {
-            return Reply::Denied(Denial::ShardInUse);
+            return WriteReply::Denied(Denial::ShardInUse);
         }
         self.shards.remove(&shard);
         self.replicas.retain(|_, replica| replica.shard != shard);
         self.slots.forget(shard);
         self.changed = index;
-        Reply::HostChanged
+        WriteReply::HostChanged
     }
 
     /// Plans moves after which all data shards hold equally many slots, with as few slots moved as
     /// possible.
-    pub fn rebalance(&mut self, index: LogIndex) -> Reply {
+    pub fn rebalance(&mut self, index: LogIndex) -> WriteReply {
         let shards = self.shards.keys().copied().filter(|shard| *shard != ShardId::PRIME);
         let shares = shards.map(|shard| (shard, self.share_to_be(shard))).collect();
         let moves = rebalance::plan(&shares);
         if self.migrations.len() + moves.len() > limits::MIGRATIONS_MAX {
-            return Reply::Denied(Denial::TooManyMoves);
+            return WriteReply::Denied(Denial::TooManyMoves);
         }
         let count = moves.len() as u64;
         for rebalance::SlotMove { from, to, slots } in moves {
             self.add_migration(Migration { from, to, slots, created: index });
         }
-        Reply::Moving { moves: count, last: self.last_migration }
+        WriteReply::Moving { moves: count, last: self.last_migration }
     }
 
     /// Plans moves after which a shard holds these slots.
-    pub fn move_slots(&mut self, index: LogIndex, slots: &SlotSet, to: ShardId) -> Reply {
+    pub fn move_slots(&mut self, index: LogIndex, slots: &SlotSet, to: ShardId) -> WriteReply {
         if to == ShardId::PRIME || !self.shards.contains_key(&to) {
-            return Reply::Denied(Denial::UnknownShard);
+            return WriteReply::Denied(Denial::UnknownShard);
         }
         if self.migrations.values().any(|migration| migration.slots.overlaps(slots)) {
-            return Reply::Denied(Denial::SlotsMoving);
+            return WriteReply::Denied(Denial::SlotsMoving);
         }
         let givers: Vec<(ShardId, SlotSet)> = self
             .slots
@@ -119,22 +119,22 @@ impl Registry {
             .filter(|(_, slots)| !slots.is_empty())
             .collect();
         if self.migrations.len() + givers.len() > limits::MIGRATIONS_MAX {
-            return Reply::Denied(Denial::TooManyMoves);
+            return WriteReply::Denied(Denial::TooManyMoves);
         }
         let count = givers.len() as u64;
         for (from, slots) in givers {
             self.add_migration(Migration { from, to, slots, created: index });
         }
-        Reply::Moving { moves: count, last: self.last_migration }
+        WriteReply::Moving { moves: count, last: self.last_migration }
     }
 
     /// Finishes a move whose receiver owns the slots.
-    pub fn finish_migration(&mut self, index: LogIndex, id: MigrationId) -> Reply {
+    pub fn finish_migration(&mut self, index: LogIndex, id: MigrationId) -> WriteReply {
         if let Some(migration) = self.migrations.remove(&id) {
             self.slots.give(id, &migration.slots, (migration.from, migration.to));
             self.changed = index;
         }
-        Reply::HostChanged
+        WriteReply::HostChanged
     }
 
     fn add_migration(&mut self, migration: Migration) {

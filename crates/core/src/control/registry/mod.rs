@@ -22,7 +22,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use crc::{CRC_64_XZ, Crc};
 
-use crate::command::{Denial, HostChange, HostInfo, HostRole, RegistryView, RegistryWrite, Reply};
+use crate::command::{Denial, HostChange, HostInfo, HostRole, RegistryView, RegistryWrite, WriteReply};
 use crate::deliberate::Faults;
 use crate::limits;
 use crate::membership::{Role, founding_replicas};
@@ -73,7 +73,7 @@ impl Registry {
     }
 
     /// Applies the change of the entry at `index`, and answers it.
-    pub fn apply(&mut self, index: LogIndex, write: RegistryWrite) -> Reply {
+    pub fn apply(&mut self, index: LogIndex, write: RegistryWrite) -> WriteReply {
         match write {
             RegistryWrite::RegisterHost(info) => self.register(index, info),
             RegistryWrite::JoinHost(info) => self.join(index, info),
@@ -90,16 +90,16 @@ impl Registry {
     }
 
     /// Records an announcement. Refuses another disk under an assigned number.
-    pub fn register(&mut self, index: LogIndex, info: HostInfo) -> Reply {
+    pub fn register(&mut self, index: LogIndex, info: HostInfo) -> WriteReply {
         let Some(host_entry) = self.host_entries.get_mut(&info.node) else {
-            return Reply::Denied(Denial::UnknownHost);
+            return WriteReply::Denied(Denial::UnknownHost);
         };
         if host_entry.standing == HostRole::Removed {
-            return Reply::Denied(Denial::HostRemoved);
+            return WriteReply::Denied(Denial::HostRemoved);
         }
         match &mut host_entry.host {
             Some(host) if host.info.uuid != info.uuid => {
-                return Reply::ConditionFailed { current: Version(host.updated.0) };
+                return WriteReply::ConditionFailed { current: Version(host.updated.0) };
             }
             Some(host) if host.info == info => {}
             Some(host) => {
@@ -111,29 +111,29 @@ impl Registry {
                 self.changed = index;
             }
         }
-        Reply::Registered
+        WriteReply::Registered
     }
 
     /// Assigns the next number to a joining host, or returns the number that it already has. The
     /// host becomes a learner.
-    pub fn join(&mut self, index: LogIndex, mut info: HostInfo) -> Reply {
+    pub fn join(&mut self, index: LogIndex, mut info: HostInfo) -> WriteReply {
         let is_same =
             |host_entry: &HostEntry| host_entry.host.as_ref().is_some_and(|host| host.info.uuid == info.uuid);
         if let Some((&node, host_entry)) =
             self.host_entries.iter().find(|(_, host_entry)| is_same(host_entry))
         {
             if matches!(host_entry.standing, HostRole::Leaving | HostRole::Removed) {
-                return Reply::Denied(Denial::HostRemoved);
+                return WriteReply::Denied(Denial::HostRemoved);
             }
             let replica = self.replica_on(ShardId::PRIME, node);
             let (replica, _) = replica.expect("invariant: every host has a replica of the prime shard");
-            return Reply::Joined { node, replica };
+            return WriteReply::Joined { node, replica };
         }
         let last = self.host_entries.last_key_value().map_or(0, |(node, _)| node.0);
         if self.host_entries.values().filter(|host_entry| host_entry.standing != HostRole::Removed).count()
             >= limits::HOSTS_MAX
         {
-            return Reply::Denied(Denial::TooManyHosts);
+            return WriteReply::Denied(Denial::TooManyHosts);
         }
         let node = NodeId(last + 1);
         info.node = node;
@@ -141,34 +141,34 @@ impl Registry {
         self.host_entries.insert(node, HostEntry::new(HostRole::Learner, host));
         self.changed = index;
         let replica = self.add_replica(index, (ShardId::PRIME, node), Role::Learner);
-        Reply::Joined { node, replica }
+        WriteReply::Joined { node, replica }
     }
 
     /// Changes the wanted state of a host.
-    pub fn change(&mut self, index: LogIndex, node: NodeId, change: HostChange) -> Reply {
+    pub fn change(&mut self, index: LogIndex, node: NodeId, change: HostChange) -> WriteReply {
         let is_other_voter = |(&other, host_entry): (&NodeId, &HostEntry)| {
             other != node && host_entry.standing == HostRole::Voter
         };
         let has_other_voter = self.host_entries.iter().any(is_other_voter);
         let Some(host_entry) = self.host_entries.get_mut(&node) else {
-            return Reply::Denied(Denial::UnknownHost);
+            return WriteReply::Denied(Denial::UnknownHost);
         };
         let before = host_entry.clone();
         match (host_entry.standing, change) {
             (HostRole::Removed, HostChange::Removed) => {}
-            (HostRole::Removed, _) => return Reply::Denied(Denial::HostRemoved),
+            (HostRole::Removed, _) => return WriteReply::Denied(Denial::HostRemoved),
             (HostRole::Leaving, HostChange::Removed) => host_entry.standing = HostRole::Removed,
-            (_, HostChange::Removed) => return Reply::Denied(Denial::NotLeaving),
+            (_, HostChange::Removed) => return WriteReply::Denied(Denial::NotLeaving),
             // Its replicas may be gone already, and replica numbers must not come back.
             (HostRole::Leaving, HostChange::Vote | HostChange::Follow) => {
-                return Reply::Denied(Denial::HostRemoved);
+                return WriteReply::Denied(Denial::HostRemoved);
             }
             (_, HostChange::Vote) => {
                 (host_entry.standing, host_entry.draining, host_entry.is_barred) =
                     (HostRole::Voter, false, false);
             }
             (HostRole::Voter, HostChange::Follow | HostChange::Leave) if !has_other_voter => {
-                return Reply::Denied(Denial::LastVoter);
+                return WriteReply::Denied(Denial::LastVoter);
             }
             (_, HostChange::Follow) => {
                 (host_entry.standing, host_entry.is_barred) = (HostRole::Learner, true)
@@ -185,7 +185,7 @@ impl Registry {
         if is_removed {
             self.replicas.retain(|_, replica| replica.node != node);
         }
-        Reply::HostChanged
+        WriteReply::HostChanged
     }
 
     /// Sets the deliberate faults of the state.

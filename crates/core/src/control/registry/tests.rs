@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::codec::Decoder;
-use crate::command::Assignment;
+use crate::command::{Assignment, WriteReply};
 use crate::machine::Machine;
 use alloc::string::String;
 use uuid::Uuid;
@@ -22,29 +22,29 @@ fn info(node: u64, uuid: u128, http_address: &str) -> HostInfo {
 #[test]
 fn the_first_disk_keeps_its_number_and_may_move() {
     let mut registry = Registry::founded(1, 2);
-    assert_eq!(registry.register(LogIndex(3), info(1, 1, "a")), Reply::Registered);
-    assert_eq!(registry.register(LogIndex(4), info(1, 1, "a")), Reply::Registered);
+    assert_eq!(registry.register(LogIndex(3), info(1, 1, "a")), WriteReply::Registered);
+    assert_eq!(registry.register(LogIndex(4), info(1, 1, "a")), WriteReply::Registered);
     assert_eq!(registry.host(NodeId(1)).map(|host| host.updated), Some(LogIndex(3)));
-    assert_eq!(registry.register(LogIndex(5), info(1, 1, "b")), Reply::Registered);
+    assert_eq!(registry.register(LogIndex(5), info(1, 1, "b")), WriteReply::Registered);
     let wiped = registry.register(LogIndex(6), info(1, 2, "b"));
-    assert_eq!(wiped, Reply::ConditionFailed { current: Version(5) });
+    assert_eq!(wiped, WriteReply::ConditionFailed { current: Version(5) });
     let host = registry.host(NodeId(1)).cloned().expect("registered");
     assert_eq!((host.info, host.created, host.updated), (info(1, 1, "b"), LogIndex(3), LogIndex(5)));
-    assert_eq!(registry.register(LogIndex(7), info(2, 9, "c")), Reply::Denied(Denial::UnknownHost));
+    assert_eq!(registry.register(LogIndex(7), info(2, 9, "c")), WriteReply::Denied(Denial::UnknownHost));
 }
 
 #[test]
 fn a_number_is_given_once_and_never_again() {
     let mut registry = Registry::founded(3, 2);
-    let joined = |node| Reply::Joined { node: NodeId(node), replica: ReplicaId(node + 6) };
+    let joined = |node| WriteReply::Joined { node: NodeId(node), replica: ReplicaId(node + 6) };
     assert_eq!(registry.join(LogIndex(1), info(0, 10, "a")), joined(4));
     assert_eq!(registry.join(LogIndex(2), info(0, 11, "b")), joined(5));
     assert_eq!(registry.join(LogIndex(3), info(0, 10, "a")), joined(4), "asked again");
-    assert_eq!(registry.change(LogIndex(4), NodeId(5), HostChange::Leave), Reply::HostChanged);
-    assert_eq!(registry.change(LogIndex(5), NodeId(5), HostChange::Removed), Reply::HostChanged);
+    assert_eq!(registry.change(LogIndex(4), NodeId(5), HostChange::Leave), WriteReply::HostChanged);
+    assert_eq!(registry.change(LogIndex(5), NodeId(5), HostChange::Removed), WriteReply::HostChanged);
     assert_eq!(registry.join(LogIndex(6), info(0, 12, "c")), joined(6));
-    assert_eq!(registry.join(LogIndex(7), info(0, 11, "b")), Reply::Denied(Denial::HostRemoved));
-    assert_eq!(registry.register(LogIndex(8), info(5, 11, "b")), Reply::Denied(Denial::HostRemoved));
+    assert_eq!(registry.join(LogIndex(7), info(0, 11, "b")), WriteReply::Denied(Denial::HostRemoved));
+    assert_eq!(registry.register(LogIndex(8), info(5, 11, "b")), WriteReply::Denied(Denial::HostRemoved));
     assert_eq!(registry.changed(), LogIndex(6));
 }
 
@@ -52,14 +52,14 @@ fn a_number_is_given_once_and_never_again() {
 fn the_last_voter_stays_and_who_leaves_does_not_return() {
     let mut registry = Registry::founded(2, 2);
     let mut change = |node, change| registry.change(LogIndex(9), NodeId(node), change);
-    assert_eq!(change(1, HostChange::Removed), Reply::Denied(Denial::NotLeaving));
-    assert_eq!(change(1, HostChange::Leave), Reply::HostChanged);
-    assert_eq!(change(1, HostChange::Vote), Reply::Denied(Denial::HostRemoved));
-    assert_eq!(change(2, HostChange::Leave), Reply::Denied(Denial::LastVoter));
-    assert_eq!(change(2, HostChange::Follow), Reply::Denied(Denial::LastVoter));
-    assert_eq!(change(2, HostChange::Drain(true)), Reply::HostChanged);
-    assert_eq!(change(2, HostChange::Vote), Reply::HostChanged);
-    assert_eq!(change(3, HostChange::Vote), Reply::Denied(Denial::UnknownHost));
+    assert_eq!(change(1, HostChange::Removed), WriteReply::Denied(Denial::NotLeaving));
+    assert_eq!(change(1, HostChange::Leave), WriteReply::HostChanged);
+    assert_eq!(change(1, HostChange::Vote), WriteReply::Denied(Denial::HostRemoved));
+    assert_eq!(change(2, HostChange::Leave), WriteReply::Denied(Denial::LastVoter));
+    assert_eq!(change(2, HostChange::Follow), WriteReply::Denied(Denial::LastVoter));
+    assert_eq!(change(2, HostChange::Drain(true)), WriteReply::HostChanged);
+    assert_eq!(change(2, HostChange::Vote), WriteReply::HostChanged);
+    assert_eq!(change(3, HostChange::Vote), WriteReply::Denied(Denial::UnknownHost));
     assert!(!registry.host_entries()[&NodeId(2)].draining, "a vote ends it");
 }
 
@@ -72,7 +72,7 @@ fn snapshots_hold_everything() {
     registry.change(LogIndex(4), NodeId(3), HostChange::Leave);
     registry.change(LogIndex(4), NodeId(1), HostChange::Dead(true));
     let tags = [(String::from("placement:vary"), Some(String::from("zone")))];
-    assert_eq!(registry.tag_shard(LogIndex(4), ShardId(1), &tags), Reply::HostChanged);
+    assert_eq!(registry.tag_shard(LogIndex(4), ShardId(1), &tags), WriteReply::HostChanged);
     let digest = registry.digest();
     registry.begin_snapshot(Vec::new());
     let block = registry.next_block().expect("one block");
@@ -84,7 +84,7 @@ fn snapshots_hold_everything() {
     assert!(matches!(Machine::Registry(restored.into()).record_count(), 2));
 }
 
-fn assign(registry: &mut Registry, index: u64, (shard, node): (u64, u64), role: Option<Role>) -> Reply {
+fn assign(registry: &mut Registry, index: u64, (shard, node): (u64, u64), role: Option<Role>) -> WriteReply {
     let assignment = Assignment { shard: ShardId(shard), node: NodeId(node), role };
     registry.assign(LogIndex(index), registry.changed(), &[assignment])
 }
@@ -102,16 +102,16 @@ fn founding_replicas_are_numbered_shard_by_shard() {
 #[test]
 fn a_replica_goes_for_good_and_the_next_one_has_another_number() {
     let mut registry = Registry::founded(3, 2);
-    assert_eq!(registry.forget_replica(LogIndex(1), ReplicaId(4)), Reply::Denied(Denial::NotLeaving));
-    assert_eq!(assign(&mut registry, 2, (1, 1), None), Reply::HostChanged);
+    assert_eq!(registry.forget_replica(LogIndex(1), ReplicaId(4)), WriteReply::Denied(Denial::NotLeaving));
+    assert_eq!(assign(&mut registry, 2, (1, 1), None), WriteReply::HostChanged);
     assign(&mut registry, 3, (1, 1), Some(Role::Voter));
     assert_eq!(registry.replica_on(ShardId(1), NodeId(1)).map(|(_, row)| row.wanted), Some(None));
-    assert_eq!(registry.forget_replica(LogIndex(4), ReplicaId(4)), Reply::HostChanged);
-    assert_eq!(registry.forget_replica(LogIndex(5), ReplicaId(4)), Reply::HostChanged, "asked again");
+    assert_eq!(registry.forget_replica(LogIndex(4), ReplicaId(4)), WriteReply::HostChanged);
+    assert_eq!(registry.forget_replica(LogIndex(5), ReplicaId(4)), WriteReply::HostChanged, "asked again");
     assign(&mut registry, 6, (1, 1), Some(Role::Learner));
     let (replica, row) = registry.replica_on(ShardId(1), NodeId(1)).expect("a new one");
     assert_eq!((replica, row.wanted, row.created), (ReplicaId(10), Some(Role::Learner), LogIndex(6)));
-    assert_eq!(registry.forget_replica(LogIndex(7), ReplicaId(1)), Reply::Denied(Denial::NotLeaving));
+    assert_eq!(registry.forget_replica(LogIndex(7), ReplicaId(1)), WriteReply::Denied(Denial::NotLeaving));
 }
 
 #[test]
@@ -121,11 +121,19 @@ fn an_assignment_on_another_state_changes_nothing() {
     registry.join(LogIndex(1), info(0, 10, "a"));
     let assignment = Assignment { shard: ShardId(1), node: NodeId(4), role: Some(Role::Learner) };
     let late = registry.assign(LogIndex(2), seen, &[assignment]);
-    assert_eq!(late, Reply::ConditionFailed { current: Version(1) });
+    assert_eq!(late, WriteReply::ConditionFailed { current: Version(1) });
     assert!(registry.replica_on(ShardId(1), NodeId(4)).is_none());
-    assert_eq!(assign(&mut registry, 3, (1, 4), Some(Role::Learner)), Reply::HostChanged);
-    assert_eq!(assign(&mut registry, 4, (9, 4), Some(Role::Learner)), Reply::HostChanged, "no such shard");
-    assert_eq!(assign(&mut registry, 5, (1, 9), Some(Role::Learner)), Reply::HostChanged, "no such host");
+    assert_eq!(assign(&mut registry, 3, (1, 4), Some(Role::Learner)), WriteReply::HostChanged);
+    assert_eq!(
+        assign(&mut registry, 4, (9, 4), Some(Role::Learner)),
+        WriteReply::HostChanged,
+        "no such shard"
+    );
+    assert_eq!(
+        assign(&mut registry, 5, (1, 9), Some(Role::Learner)),
+        WriteReply::HostChanged,
+        "no such host"
+    );
     assert_eq!(registry.replicas().len(), 11);
 }
 
@@ -135,12 +143,12 @@ fn a_shard_keeps_policies_that_can_be_read() {
     let mut tag = |shard, name: &str, value: Option<&str>| {
         registry.tag_shard(LogIndex(5), ShardId(shard), &[(name.into(), value.map(String::from))])
     };
-    assert_eq!(tag(1, "placement:member", Some("3;zone=a")), Reply::HostChanged);
-    assert_eq!(tag(1, "placement:member", Some("none")), Reply::Denied(Denial::InvalidPolicy));
-    assert_eq!(tag(1, "note", Some(&"x".repeat(5_000))), Reply::Denied(Denial::InvalidPolicy));
-    assert_eq!(tag(2, "note", Some("x")), Reply::Denied(Denial::UnknownShard));
-    assert_eq!(tag(1, "note", Some("x")), Reply::HostChanged);
-    assert_eq!(tag(1, "placement:member", None), Reply::HostChanged);
+    assert_eq!(tag(1, "placement:member", Some("3;zone=a")), WriteReply::HostChanged);
+    assert_eq!(tag(1, "placement:member", Some("none")), WriteReply::Denied(Denial::InvalidPolicy));
+    assert_eq!(tag(1, "note", Some(&"x".repeat(5_000))), WriteReply::Denied(Denial::InvalidPolicy));
+    assert_eq!(tag(2, "note", Some("x")), WriteReply::Denied(Denial::UnknownShard));
+    assert_eq!(tag(1, "note", Some("x")), WriteReply::HostChanged);
+    assert_eq!(tag(1, "placement:member", None), WriteReply::HostChanged);
     let tags: Vec<_> = registry.shards()[&ShardId(1)].tags.iter().collect();
     assert_eq!(tags, [(&String::from("note"), &String::from("x"))]);
 }
@@ -151,26 +159,26 @@ fn a_shard_without_slots_can_be_removed_and_its_number_is_not_given_again() {
     let remove =
         |registry: &mut Registry, index, shard| registry.remove_shard(LogIndex(index), ShardId(shard));
     for shard in [0, 3] {
-        assert_eq!(remove(&mut registry, 1, shard), Reply::Denied(Denial::UnknownShard));
+        assert_eq!(remove(&mut registry, 1, shard), WriteReply::Denied(Denial::UnknownShard));
     }
     for shard in [1, 2] {
-        assert_eq!(remove(&mut registry, 2, shard), Reply::Denied(Denial::ShardInUse), "it owns slots");
+        assert_eq!(remove(&mut registry, 2, shard), WriteReply::Denied(Denial::ShardInUse), "it owns slots");
     }
     let add = |registry: &mut Registry, index| registry.add_shard(LogIndex(index), None, BTreeMap::new());
-    assert_eq!(add(&mut registry, 3), Reply::ShardAdded { shard: ShardId(3) });
+    assert_eq!(add(&mut registry, 3), WriteReply::ShardAdded { shard: ShardId(3) });
     registry.move_slots(LogIndex(4), &(0..9).into(), ShardId(3));
-    assert_eq!(remove(&mut registry, 5, 3), Reply::Denied(Denial::ShardInUse), "slots are coming");
+    assert_eq!(remove(&mut registry, 5, 3), WriteReply::Denied(Denial::ShardInUse), "slots are coming");
     registry.finish_migration(LogIndex(6), MigrationId(1));
-    assert_eq!(remove(&mut registry, 7, 3), Reply::Denied(Denial::ShardInUse), "slots have come");
+    assert_eq!(remove(&mut registry, 7, 3), WriteReply::Denied(Denial::ShardInUse), "slots have come");
     registry.move_slots(LogIndex(8), &(0..9).into(), ShardId(1));
-    assert_eq!(remove(&mut registry, 9, 3), Reply::Denied(Denial::ShardInUse), "slots are going");
+    assert_eq!(remove(&mut registry, 9, 3), WriteReply::Denied(Denial::ShardInUse), "slots are going");
     registry.finish_migration(LogIndex(10), MigrationId(2));
-    assert_eq!(remove(&mut registry, 11, 3), Reply::HostChanged);
+    assert_eq!(remove(&mut registry, 11, 3), WriteReply::HostChanged);
     assert_eq!(registry.changed(), LogIndex(11));
     assert!(registry.replicas().values().all(|replica| replica.shard != ShardId(3)));
-    assert_eq!(remove(&mut registry, 12, 3), Reply::Denied(Denial::UnknownShard));
+    assert_eq!(remove(&mut registry, 12, 3), WriteReply::Denied(Denial::UnknownShard));
     let before = registry.last_numbers();
-    assert_eq!(add(&mut registry, 13), Reply::ShardAdded { shard: ShardId(4) });
+    assert_eq!(add(&mut registry, 13), WriteReply::ShardAdded { shard: ShardId(4) });
     assert!(registry.last_numbers().0 > before.0, "nor are those of its replicas");
 }
 
@@ -179,12 +187,12 @@ fn only_shards_that_are_there_count_towards_their_limit() {
     let mut registry = Registry::founded(1, 1);
     for number in 2..=limits::SHARDS_MAX {
         let added = registry.add_shard(LogIndex(number), None, BTreeMap::new());
-        assert_eq!(added, Reply::ShardAdded { shard: ShardId(number) });
+        assert_eq!(added, WriteReply::ShardAdded { shard: ShardId(number) });
     }
     for number in limits::SHARDS_MAX + 1..limits::SHARDS_MAX + 9 {
         let add = |registry: &mut Registry| registry.add_shard(LogIndex(number), None, BTreeMap::new());
-        assert_eq!(add(&mut registry), Reply::Denied(Denial::TooManyShards));
-        assert_eq!(registry.remove_shard(LogIndex(number), ShardId(number - 1)), Reply::HostChanged);
-        assert_eq!(add(&mut registry), Reply::ShardAdded { shard: ShardId(number) });
+        assert_eq!(add(&mut registry), WriteReply::Denied(Denial::TooManyShards));
+        assert_eq!(registry.remove_shard(LogIndex(number), ShardId(number - 1)), WriteReply::HostChanged);
+        assert_eq!(add(&mut registry), WriteReply::ShardAdded { shard: ShardId(number) });
     }
 }

@@ -31,8 +31,8 @@ use crc::{CRC_64_XZ, Crc};
 use crate::codec::DecodeError;
 pub use crate::command::config::block::{NamespaceBlock, is_block, split_block};
 use crate::command::config::block::{Record, of_block};
-use crate::command::config::{ConfigError, ConfigOperation, ConfigUpdate, Name};
-use crate::command::{ConfigRead, ConfigReply, ConfigWrite, Item, Page, Reply};
+use crate::command::config::{ConfigError, ConfigOperation, ConfigUpdate, ConfigWritten, Name};
+use crate::command::{ConfigRead, ConfigReply, ConfigWrite, Item, Page};
 use crate::limits;
 use crate::slots;
 use crate::types::Version;
@@ -55,14 +55,7 @@ pub struct Config {
 
 impl Config {
     /// Applies a change of a namespace.
-    pub fn apply(&mut self, write: ConfigWrite) -> Reply {
-        Reply::Config(match self.change(write) {
-            Ok(done) => done,
-            Err(error) => ConfigReply::Failed(error),
-        })
-    }
-
-    fn change(&mut self, write: ConfigWrite) -> Result<ConfigReply, ConfigError> {
+    pub fn apply(&mut self, write: ConfigWrite) -> Result<ConfigWritten, ConfigError> {
         let ConfigWrite { namespace: name, stamp, expected, operation } = write;
         let current = self.namespaces.get(&name).map_or(0, |namespace| namespace.revision);
         if let Some(expected) = expected
@@ -84,14 +77,14 @@ impl Config {
             self.tell(&name, &namespace, revision);
             self.namespaces.insert(name, Arc::new(namespace));
             self.touched = true;
-            return Ok(ConfigReply::Done { revision, changed: true });
+            return Ok(ConfigWritten { revision, changed: true });
         }
         let Some(shared) = self.namespaces.get_mut(&name) else { return Err(ConfigError::NoNamespace) };
         if let ConfigOperation::Delete { force } = operation {
             shared.may_go(force)?;
             self.remove(&name);
             self.touched = true;
-            return Ok(ConfigReply::Done { revision: current, changed: true });
+            return Ok(ConfigWritten { revision: current, changed: true });
         }
         let namespace = Arc::make_mut(shared);
         match operation {
@@ -107,7 +100,7 @@ impl Config {
             self.touched = true;
             self.tell(&name, &shared, revision);
         }
-        Ok(ConfigReply::Done { revision, changed })
+        Ok(ConfigWritten { revision, changed })
     }
 
     fn new_namespace(&self) -> Result<Namespace, ConfigError> {
@@ -164,12 +157,11 @@ impl Config {
     }
 
     /// Answers a read of a namespace.
-    pub fn read(&self, read: &ConfigRead) -> Reply {
-        let answer = match self.namespaces.get(&read.namespace) {
+    pub fn read(&self, read: &ConfigRead) -> Result<ConfigReply, ConfigError> {
+        match self.namespaces.get(&read.namespace) {
             Some(namespace) => namespace.answer(&read.query),
             None => read::without_namespace(&read.query),
-        };
-        Reply::Config(answer.unwrap_or_else(ConfigReply::Failed))
+        }
     }
 
     /// A page of the names in the slots that `holds` accepts, listed as keys are. The version of an

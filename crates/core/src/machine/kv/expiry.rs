@@ -11,7 +11,6 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::KeyValue;
-use crate::command::Reply;
 use crate::types::UnixMillis;
 
 /// The expiry times of the keys that have one.
@@ -62,7 +61,8 @@ impl Expiries {
 
 impl KeyValue {
     /// Removes at most `limit` keys that expire at `now` or before, in the order of their times.
-    pub fn expire(&mut self, now: UnixMillis, limit: usize) -> Reply {
+    /// Returns how many.
+    pub fn expire(&mut self, now: UnixMillis, limit: usize) -> u64 {
         let mut keys = 0;
         // A backup may contain overdue keys. Their removal must not end its restore.
         let restoring = self.restoring;
@@ -78,7 +78,7 @@ impl KeyValue {
             keys += 1;
         }
         self.restoring = restoring;
-        Reply::Expired { keys }
+        keys
     }
 
     /// Number of keys that expire at `now` or before, counted up to `limit`.
@@ -105,15 +105,15 @@ mod tests {
         }
         kv.put(b"e", b"v", Condition::Always);
         assert_eq!(kv.overdue(UnixMillis(9), 9), 0);
-        assert_eq!(kv.expire(UnixMillis(9), 9), Reply::Expired { keys: 0 });
+        assert_eq!(kv.expire(UnixMillis(9), 9), 0);
         assert_eq!(kv.overdue(UnixMillis(20), 9), 3);
         assert_eq!(kv.overdue(UnixMillis(20), 2), 2);
-        assert_eq!(kv.expire(UnixMillis(20), 1), Reply::Expired { keys: 1 });
+        assert_eq!(kv.expire(UnixMillis(20), 1), 1);
         assert_eq!(holds(&kv), [b"a", b"c", b"d", b"e"]);
-        assert_eq!(kv.expire(UnixMillis(20), 9), Reply::Expired { keys: 2 });
+        assert_eq!(kv.expire(UnixMillis(20), 9), 2);
         assert_eq!(holds(&kv), [b"a", b"e"]);
         assert_eq!(kv.revision, Version(8), "each key that goes takes a revision");
-        assert_eq!(kv.expire(UnixMillis(10), 9), Reply::Expired { keys: 0 }, "a clock that went back");
+        assert_eq!(kv.expire(UnixMillis(10), 9), 0, "a clock that went back");
     }
 
     #[test]
@@ -126,8 +126,8 @@ mod tests {
         kv.put(b"b", b"2", Condition::Always);
         kv.store(b"c", b"1", Some(UnixMillis(5)));
         kv.store(b"c", b"1", Some(UnixMillis(50)));
-        assert_eq!(kv.expire(UnixMillis(49), 9), Reply::Expired { keys: 0 });
-        assert_eq!(kv.expire(UnixMillis(50), 9), Reply::Expired { keys: 1 });
+        assert_eq!(kv.expire(UnixMillis(49), 9), 0);
+        assert_eq!(kv.expire(UnixMillis(50), 9), 1);
         assert!(kv.expiries.by_key.is_empty() && kv.expiries.by_time.is_empty());
     }
 

@@ -29,7 +29,7 @@ use crc::{CRC_64_XZ, Crc};
 use uuid::Uuid;
 
 use super::copy_on_write::{CopyOnWrite, PreImage};
-use crate::command::{Condition, Item, Page, Read, Refusal, Reply, Restoration};
+use crate::command::{Condition, Item, Page, Restoration, StoredValue, WriteReply};
 use crate::limits;
 use crate::types::{UnixMillis, Version};
 use expiry::Expiries;
@@ -143,9 +143,9 @@ impl KeyValue {
     /// Restores keys of a backup and raises the revision, if the state comes from that backup alone
     /// or was never written to. An unused revision is required because an assigned version must not
     /// come again with another value. Repeating it changes nothing.
-    pub fn restore(&mut self, restoration: &Restoration) -> Reply {
+    pub fn restore(&mut self, restoration: &Restoration) -> WriteReply {
         if self.restoring != Some(restoration.backup) && self.revision != Version::ABSENT {
-            return Reply::ConditionFailed { current: self.revision };
+            return WriteReply::ConditionFailed { current: self.revision };
         }
         self.restoring = Some(restoration.backup);
         self.revision = self.revision.max(restoration.revision);
@@ -162,7 +162,7 @@ impl KeyValue {
                 self.note(key, change);
             }
         }
-        Reply::Restored
+        WriteReply::Restored
     }
 
     /// Whether only restores have written to this state.
@@ -195,32 +195,16 @@ impl KeyValue {
         self.restoring = None;
     }
 
-    /// Answers a read.
-    pub fn read(&self, read: &Read) -> Reply {
-        match read {
-            Read::Get { key } => match self.records.get(&key[..]) {
-                Some(record) => {
-                    let (version, value) = record.behind_key();
-                    let expires = self.expiries.of(key);
-                    Reply::Value { version, value: Bytes::copy_from_slice(value), expires }
-                }
-                None => Reply::NotFound,
-            },
-            Read::Operations { operations, bytes_max } => {
-                Reply::Operations(self.look(operations, *bytes_max))
-            }
-            Read::Scan { after, count, .. } => self.scan(*after, *count),
-            Read::Count if self.ownership.as_ref().is_some_and(|ownership| ownership.hidden().is_none()) => {
-                Reply::Refused(Refusal::NotHere)
-            }
-            Read::Count => Reply::Count(self.record_count()),
-            Read::List { prefix, after, limit, keys_only } => {
-                Reply::Page(self.list(prefix, after.as_deref(), *limit, *keys_only))
-            }
-            Read::Config(_) | Read::ConfigNamespaces { .. } => {
-                Reply::Refused(Refusal::invalid("read of configuration among keys"))
-            }
-        }
+    /// The value of a key, if the key exists.
+    pub(super) fn get(&self, key: &[u8]) -> Option<StoredValue> {
+        let (version, value) = self.records.get(key)?.behind_key();
+        Some(StoredValue { version, value: Bytes::copy_from_slice(value), expires: self.expiries.of(key) })
+    }
+
+    /// Number of keys without hidden ones; `None` while the number of hidden keys is not known.
+    pub(super) fn count(&self) -> Option<u64> {
+        let is_known = self.ownership.as_ref().is_none_or(|ownership| ownership.hidden().is_some());
+        is_known.then(|| self.record_count())
     }
 
     /// Number of keys without hidden ones. While a giver does not know the number of hidden keys,
@@ -287,7 +271,8 @@ impl KeyValue {
         }
     }
 
-    fn list(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize, keys_only: bool) -> Page {
+    /// A page of the keys that begin with `prefix`, after the key `after`.
+    pub(super) fn list(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize, keys_only: bool) -> Page {
         let start = match after {
             Some(after) if after >= prefix => Bound::Excluded(after),
             _ => Bound::Included(prefix),

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use core::ops::Bound;
 
 use super::{KeyValue, Record};
-use crate::command::{Refusal, Reply};
+use crate::command::{ScanStep, ShardRefusal};
 use crate::limits::SCAN_PLACE_BITS as PLACE_BITS;
 use crate::limits::{LIST_PAGE_BYTES_MAX, SCAN_KEYS_MAX, SCAN_REST_ONE_IN};
 
@@ -74,14 +74,14 @@ impl ScanCursorIndex {
 
 impl KeyValue {
     /// One step of a scan.
-    pub(super) fn scan(&self, after: u64, count: usize) -> Reply {
+    pub(in crate::machine) fn scan(&self, after: u64, count: usize) -> Result<ScanStep, ShardRefusal> {
         let start = self.scan_cursors.key_at(after).map_or(Bound::Unbounded, Bound::Excluded);
         let mut keys: Vec<Bytes> = Vec::new();
         let mut step_bytes = 0;
         let ownership_filter = self.ownership_filter();
         for (looked_at, key) in self.records.from(start).map(Record::key).enumerate() {
             if looked_at == SCAN_KEYS_MAX {
-                return Reply::Refused(Refusal::invalid(
+                return Err(ShardRefusal::invalid(
                     "100,000 keys in a row have one scan position, as only keys chosen for it do; list them instead",
                 ));
             }
@@ -92,10 +92,10 @@ impl KeyValue {
             if (looked_at + 1 >= count || step_bytes >= LIST_PAGE_BYTES_MAX)
                 && let Some(place) = self.scan_cursors.place_at(key)
             {
-                return Reply::Scanned { keys, next: Some(place) };
+                return Ok(ScanStep { keys, next: Some(place) });
             }
         }
-        Reply::Scanned { keys, next: None }
+        Ok(ScanStep { keys, next: None })
     }
 }
 
@@ -131,7 +131,7 @@ mod tests {
     fn walk(kv: &mut KeyValue, mut meanwhile: impl FnMut(&mut KeyValue, &[Bytes])) -> (Vec<Bytes>, usize) {
         let (mut met, mut after) = (Vec::new(), 0);
         for steps in 1.. {
-            let Reply::Scanned { keys, next } = kv.scan(after, 10) else { panic!("a step") };
+            let ScanStep { keys, next } = kv.scan(after, 10).expect("a step");
             meanwhile(kv, &keys);
             met.extend(keys);
             match next {

@@ -1,31 +1,33 @@
 //! Tests of versions, conditions, restores and lists. Operations and expiry have their own tests.
 
 use super::*;
-use crate::command::{Operation, OperationReply, Operations, RestoredKey, Transaction};
+use crate::command::{
+    Operation, OperationReply, Operations, RestoredKey, StoredValue, Transaction, WriteReply,
+};
 use crate::types::ShardId;
 use alloc::vec;
 
 impl KeyValue {
     /// Applies a transaction of one operation.
-    fn run(&mut self, operation: &Operation<'_>) -> Reply {
+    fn run(&mut self, operation: &Operation<'_>) -> WriteReply {
         self.transact(&Transaction::of(Operations::of(&[*operation])), true)
     }
 
-    pub(super) fn put(&mut self, key: &[u8], value: &[u8], condition: Condition) -> Reply {
+    pub(super) fn put(&mut self, key: &[u8], value: &[u8], condition: Condition) -> WriteReply {
         self.run(&Operation::Put { key, value, condition })
     }
 
-    pub(super) fn delete(&mut self, key: &[u8], condition: Condition) -> Reply {
+    pub(super) fn delete(&mut self, key: &[u8], condition: Condition) -> WriteReply {
         self.run(&Operation::Delete { key, condition })
     }
 }
 
-fn written(version: u64, created: bool) -> Reply {
-    Reply::of(&OperationReply::Written { version: Version(version), created })
+fn written(version: u64, created: bool) -> WriteReply {
+    WriteReply::of(&OperationReply::Written { version: Version(version), created })
 }
 
-fn get(kv: &KeyValue, key: &'static [u8]) -> Reply {
-    kv.read(&Read::Get { key: Bytes::from_static(key) })
+fn stored(version: u64, value: &'static [u8]) -> Option<StoredValue> {
+    Some(StoredValue { version: Version(version), value: Bytes::from_static(value), expires: None })
 }
 
 #[test]
@@ -36,34 +38,28 @@ fn versions_rise_and_never_repeat() {
     assert_eq!(kv.put(b"a", b"2", Condition::Always), written(3, false));
     assert_eq!(
         kv.delete(b"a", Condition::Always),
-        Reply::of(&OperationReply::Deleted { version: Version(4) })
+        WriteReply::of(&OperationReply::Deleted { version: Version(4) })
     );
-    assert_eq!(kv.delete(b"a", Condition::Always), Reply::of(&OperationReply::Absent));
+    assert_eq!(kv.delete(b"a", Condition::Always), WriteReply::of(&OperationReply::Absent));
     let created = kv.put(b"a", b"3", Condition::Version(Version::ABSENT));
     assert_eq!(created, written(5, true));
-    assert_eq!(
-        get(&kv, b"a"),
-        Reply::Value { version: Version(5), value: Bytes::from_static(b"3"), expires: None }
-    );
+    assert_eq!(kv.get(b"a"), stored(5, b"3"));
 }
 
 #[test]
 fn a_failed_condition_changes_nothing_and_takes_no_revision() {
     let mut kv = KeyValue::default();
-    let absent = Reply::of(&OperationReply::ConditionFailed { current: Version::ABSENT });
+    let absent = WriteReply::of(&OperationReply::ConditionFailed { current: Version::ABSENT });
     assert_eq!(kv.put(b"a", b"1", Condition::Exists), absent);
     assert_eq!(kv.put(b"a", b"1", Condition::Version(Version(7))), absent);
     assert_eq!(kv.delete(b"a", Condition::Exists), absent);
     let before = kv.digest();
     assert_eq!(before, KeyValue::default().digest());
     kv.put(b"a", b"1", Condition::Always);
-    let failed = Reply::of(&OperationReply::ConditionFailed { current: Version(1) });
+    let failed = WriteReply::of(&OperationReply::ConditionFailed { current: Version(1) });
     assert_eq!(kv.put(b"a", b"2", Condition::Version(Version::ABSENT)), failed);
     assert_eq!(kv.delete(b"a", Condition::Version(Version(2))), failed);
-    assert_eq!(
-        get(&kv, b"a"),
-        Reply::Value { version: Version(1), value: Bytes::from_static(b"1"), expires: None }
-    );
+    assert_eq!(kv.get(b"a"), stored(1, b"1"));
 }
 
 fn restoration(backup: u128, revision: u64, records: &[(&'static [u8], u64)]) -> Restoration {
@@ -84,19 +80,19 @@ fn restoration(backup: u128, revision: u64, records: &[(&'static [u8], u64)]) ->
 #[test]
 fn a_restore_keeps_versions_and_may_be_repeated() {
     let mut kv = KeyValue::default();
-    assert_eq!(kv.restore(&restoration(7, 100, &[])), Reply::Restored);
+    assert_eq!(kv.restore(&restoration(7, 100, &[])), WriteReply::Restored);
     let part = restoration(7, 100, &[(b"a", 3), (b"b", 40)]);
-    assert_eq!(kv.restore(&part), Reply::Restored);
+    assert_eq!(kv.restore(&part), WriteReply::Restored);
     let (once, old) = (kv.digest(), Bytes::from_static(b"old"));
-    assert_eq!(kv.restore(&part), Reply::Restored);
+    assert_eq!(kv.restore(&part), WriteReply::Restored);
     assert_eq!(kv.digest(), once);
-    assert_eq!(get(&kv, b"a"), Reply::Value { version: Version(3), value: old.clone(), expires: None });
+    assert_eq!(kv.get(b"a"), Some(StoredValue { version: Version(3), value: old.clone(), expires: None }));
     let failed = kv.put(b"a", b"2", Condition::Version(Version(2)));
-    assert_eq!(failed, Reply::of(&OperationReply::ConditionFailed { current: Version(3) }));
-    assert_eq!(kv.restore(&part), Reply::Restored, "nothing was written yet");
+    assert_eq!(failed, WriteReply::of(&OperationReply::ConditionFailed { current: Version(3) }));
+    assert_eq!(kv.restore(&part), WriteReply::Restored, "nothing was written yet");
     let reply = kv.put(b"a", b"2", Condition::Version(Version(3)));
     assert_eq!(reply, written(101, false));
-    assert_eq!(kv.restore(&part), Reply::ConditionFailed { current: Version(101) });
+    assert_eq!(kv.restore(&part), WriteReply::ConditionFailed { current: Version(101) });
 }
 
 #[test]
@@ -105,7 +101,7 @@ fn a_restore_into_what_others_wrote_is_refused() {
     restored.restore(&restoration(7, 100, &[]));
     assert_eq!(
         restored.restore(&restoration(8, 100, &[])),
-        Reply::ConditionFailed { current: Version(100) },
+        WriteReply::ConditionFailed { current: Version(100) },
         "another backup"
     );
     let mut emptied = KeyValue::default();
@@ -113,7 +109,7 @@ fn a_restore_into_what_others_wrote_is_refused() {
     emptied.delete(b"a", Condition::Always);
     let before = emptied.digest();
     let refused = emptied.restore(&restoration(7, 100, &[(b"a", 1)]));
-    assert_eq!(refused, Reply::ConditionFailed { current: Version(2) }, "version 1 was given out here");
+    assert_eq!(refused, WriteReply::ConditionFailed { current: Version(2) }, "version 1 was given out here");
     assert_eq!(emptied.digest(), before);
 }
 
@@ -132,13 +128,17 @@ fn what_another_restore_has_brought_is_discarded_in_steps() {
             expires: Some(UnixMillis(1 << 40)),
         })
         .collect();
-    assert_eq!(kv.restore(&all), Reply::Restored);
+    assert_eq!(kv.restore(&all), WriteReply::Restored);
     assert_eq!(kv.discard_restore(Uuid::from_u128(7)), None, "it is this restore");
     assert_eq!(kv.discard_restore(Uuid::from_u128(8)), Some(2));
     assert_eq!(kv.discard_restore(Uuid::from_u128(8)), Some(0));
     assert_eq!(kv.record_count(), 0);
-    assert_eq!(kv.restore(&all), Reply::ConditionFailed { current: Version(100) }, "the shard is claimed");
-    assert_eq!(kv.restore(&restoration(8, 10, &[(b"a", 3)])), Reply::Restored);
+    assert_eq!(
+        kv.restore(&all),
+        WriteReply::ConditionFailed { current: Version(100) },
+        "the shard is claimed"
+    );
+    assert_eq!(kv.restore(&restoration(8, 10, &[(b"a", 3)])), WriteReply::Restored);
     let reply = kv.put(b"a", b"2", Condition::Version(Version(3)));
     assert_eq!(reply, written(101, false), "no version comes again");
     assert!(!kv.is_of_restores());

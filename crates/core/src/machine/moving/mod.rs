@@ -18,7 +18,7 @@ use super::config::moving::OutgoingConfig;
 use super::data::Data;
 use super::kv::ownership::{IncomingSlots, Ownership, Stage};
 use crate::command::migration::{Import, Move, MoveReply, MoveStep, NamespacePart};
-use crate::command::{Read, Refusal, Reply, Write};
+use crate::command::{Read, ShardAnswer, ShardError, Write};
 use crate::deliberate::{Fault, Faults};
 use crate::limits;
 use crate::slots::slot_set::SlotSet;
@@ -52,8 +52,10 @@ impl Data {
 
     /// Answers a read together with the owned slots if it covers many keys; refuses it if a key is
     /// not owned.
-    pub(super) fn read_owned(&self, read: &Read) -> Reply {
-        let Some(ownership) = &self.kv.ownership else { return self.answer(read) };
+    pub(super) fn read_owned(&self, read: &Read) -> Result<ShardAnswer, ShardError> {
+        let Some(ownership) = &self.kv.ownership else {
+            return Ok(ShardAnswer { owned: None, reply: self.answer(read)? });
+        };
         let owns_all = match read {
             Read::Get { key } => ownership.owns(key),
             Read::Operations { operations, .. } => {
@@ -61,13 +63,13 @@ impl Data {
             }
             Read::Config(read) => ownership.owns(read.namespace.routing_key()),
             Read::Scan { .. } | Read::Count | Read::List { .. } | Read::ConfigNamespaces { .. } => {
-                return match self.answer(read) {
-                    refused @ Reply::Refused(_) => refused,
-                    reply => Reply::Part { owned: ownership.owned.clone(), reply: Box::new(reply) },
-                };
+                return Ok(ShardAnswer { owned: Some(ownership.owned.clone()), reply: self.answer(read)? });
             }
         };
-        if owns_all { self.answer(read) } else { Reply::Refused(Refusal::NotHere) }
+        if !owns_all {
+            return Err(ShardError::NotHere);
+        }
+        Ok(ShardAnswer { owned: None, reply: self.answer(read)? })
     }
 
     /// Applies a step.

@@ -2,10 +2,10 @@
 //! replies that clients got.
 
 use super::*;
-use crate::command::config::{Change, ConfigOperation, ConfigRead, Name, Query, Stamp, Value};
+use crate::command::config::{Change, ConfigOperation, ConfigRead, ConfigWritten, Name, Query, Stamp, Value};
 use crate::command::{
-    Condition, ConfigReply, ConfigWrite, Expiry, Operation, OperationReply, Operations, RestoredKey, Set,
-    SetCondition, Transaction,
+    Condition, ConfigReply, ConfigWrite, Expiry, Operation, OperationReply, Operations, ReadReply,
+    RestoredKey, Set, SetCondition, ShardAnswer, ShardError, Transaction, WriteReply,
 };
 use crate::machine::{Machine, Restore};
 use crate::membership::Membership;
@@ -62,7 +62,7 @@ impl World {
         }
     }
 
-    fn apply(&mut self, shard: usize, write: Write) -> Reply {
+    fn apply(&mut self, shard: usize, write: Write) -> Result<WriteReply, ShardError> {
         self.shards[shard].apply(LogIndex(1), write)
     }
 
@@ -73,7 +73,7 @@ impl World {
             self.sent.push(step.clone());
         }
         match self.apply(shard, Write::from(step)) {
-            Reply::Move(reply) => reply,
+            Ok(WriteReply::Move(reply)) => reply,
             other => panic!("{other:?}"),
         }
     }
@@ -91,7 +91,7 @@ impl World {
     }
 
     /// Sends a write to both shards in random order; the shard that owns the key answers.
-    fn ask(&mut self, write: &Write) -> Option<Reply> {
+    fn ask(&mut self, write: &Write) -> Option<WriteReply> {
         let first = self.random.usize(..2);
         let is_moving = self.stage(GIVER).is_some();
         for shard in [first, 1 - first] {
@@ -100,8 +100,8 @@ impl World {
                 continue;
             }
             match self.apply(shard, write.clone()) {
-                Reply::Refused(Refusal::NotHere) => {}
-                reply => return Some(reply),
+                Err(ShardError::NotHere) => {}
+                reply => return Some(reply.expect("no limit is broken")),
             }
         }
         None
@@ -121,7 +121,7 @@ impl World {
                     Write::of(&Operation::Put { key: &key, value: &value, condition: Condition::Always });
                 let reply = self.ask(&write);
                 if let Some(OperationReply::Written { version, created }) =
-                    reply.as_ref().and_then(Reply::only)
+                    reply.as_ref().and_then(WriteReply::only)
                 {
                     self.saw(&key, version);
                     let before = self.model.insert(key, (version, value));
@@ -130,7 +130,7 @@ impl World {
             }
             6 | 7 => {
                 let write = Write::of(&Operation::Delete { key: &key, condition: Condition::Always });
-                match self.ask(&write).as_ref().and_then(Reply::only) {
+                match self.ask(&write).as_ref().and_then(WriteReply::only) {
                     Some(OperationReply::Deleted { version }) => {
                         self.saw(&key, version);
                         self.model.remove(&key).expect("there was one");
@@ -158,7 +158,7 @@ impl World {
         let operations = Operations::of(&[Operation::Set(set)]);
         let write = Write::Keys(Transaction::of(operations));
         // Of a key that may expire at any moment, the model keeps only the version.
-        if let Some(Reply::Operations(replies)) = self.ask(&write) {
+        if let Some(WriteReply::Operations(replies)) = self.ask(&write) {
             let version = match replies.only() {
                 Some(OperationReply::Written { version, .. }) => version,
                 other => panic!("{other:?}"),
@@ -167,7 +167,7 @@ impl World {
             let write = Write::of(&Operation::Delete { key, condition: Condition::Always });
             self.now += self.random.u64(..20);
             self.expire();
-            match self.ask(&write).as_ref().and_then(Reply::only) {
+            match self.ask(&write).as_ref().and_then(WriteReply::only) {
                 Some(OperationReply::Deleted { version }) => self.saw(key, version),
                 Some(OperationReply::Absent) => {}
                 other => assert_eq!(other, None, "owned a moment ago"),
@@ -182,7 +182,7 @@ impl World {
         let operations =
             Operations::of(&[key, &other].map(|key| Operation::Delete { key, condition: Condition::Always }));
         let write = Write::Keys(Transaction::of(operations));
-        if let Some(Reply::Operations(replies)) = self.ask(&write) {
+        if let Some(WriteReply::Operations(replies)) = self.ask(&write) {
             for (key, reply) in [key, &other].into_iter().zip(replies.iter()) {
                 match reply {
                     OperationReply::Deleted { version } => {
@@ -213,7 +213,7 @@ impl World {
         };
         let is_delete = matches!(operation, ConfigOperation::Delete { .. });
         let write = ConfigWrite { namespace, stamp: Stamp::default(), expected: None, operation };
-        if let Some(Reply::Config(ConfigReply::Done { revision, .. })) = self.ask(&Write::from(write)) {
+        if let Some(WriteReply::Config(Ok(ConfigWritten { revision, .. }))) = self.ask(&Write::from(write)) {
             let known = self.numbers.get(&name).map_or(0, |(revision, _)| *revision);
             assert!(revision > known || is_delete, "{name} was at {known} and is at {revision}");
             self.numbers.insert(name, (revision.max(known), if is_delete { i64::MIN } else { number }));
@@ -223,7 +223,7 @@ impl World {
     fn expire(&mut self) {
         for shard in [GIVER, RECEIVER] {
             let (now, limit) = (UnixMillis(self.now + self.random.u64(..5)), self.random.usize(1..20));
-            self.apply(shard, Write::Expire { shard: ShardId(1), now, limit });
+            self.apply(shard, Write::Expire { shard: ShardId(1), now, limit }).expect("applied");
         }
     }
 
@@ -306,7 +306,7 @@ impl World {
     fn repeat(&mut self) {
         if !self.sent.is_empty() {
             let step = self.sent[self.random.usize(..self.sent.len())].clone();
-            self.apply(RECEIVER, Write::from(step));
+            self.apply(RECEIVER, Write::from(step)).expect("applied");
         }
     }
 
@@ -341,24 +341,19 @@ impl World {
         for shard in [GIVER, RECEIVER] {
             let Some(data) = self.shards[shard].data() else { panic!("a data shard") };
             let list = Read::List { prefix: Bytes::new(), after: None, limit: 10_000, keys_only: false };
-            let (part, count) = match (data.read(&list), data.read(&Read::Count)) {
-                (Reply::Part { owned: part, reply }, count) => {
+            let ShardAnswer { owned: part, reply } = data.read(&list).expect("a page");
+            match part {
+                Some(part) => {
                     assert!(!owned.overlaps(&part));
                     owned = owned.union(&part);
-                    (*reply, count)
                 }
-                (_, _) if shard == RECEIVER => continue,
-                (reply, count) => {
-                    owned = SlotSet::all();
-                    (reply, count)
-                }
-            };
-            let Reply::Page(page) = part else { panic!("a page") };
-            let shown = page.items.len() as u64;
-            match count {
-                Reply::Count(count) => assert_eq!(count, shown),
-                Reply::Part { reply, .. } => assert_eq!(*reply, Reply::Count(shown)),
-                reply => assert_eq!(reply, Reply::Refused(Refusal::NotHere)),
+                None if shard == RECEIVER => continue,
+                None => owned = SlotSet::all(),
+            }
+            let ReadReply::Page(page) = reply else { panic!("a page") };
+            match data.read(&Read::Count) {
+                Ok(count) => assert_eq!(count.reply, ReadReply::Count(page.items.len() as u64)),
+                Err(error) => assert_eq!(error, ShardError::NotHere),
             }
             for item in page.items {
                 let value = item.value.expect("values were asked for");
@@ -380,11 +375,12 @@ impl World {
         for (name, (revision, _)) in self.numbers.clone() {
             let namespace = Name::new(&name).expect("a name");
             let read = Read::Config(ConfigRead { namespace, query: Query::Namespace });
-            let answers: Vec<Reply> = self.shards.iter().map(|shard| shard.read(&read)).collect();
-            let own: Vec<&Reply> =
-                answers.iter().filter(|reply| **reply != Reply::Refused(Refusal::NotHere)).collect();
+            let answers = self.shards.iter().map(|shard| shard.read(&read));
+            let own: Vec<_> = answers.filter(|answer| *answer != Err(ShardError::NotHere)).collect();
             assert_eq!(own.len(), 1, "{name} has one owner");
-            if let Reply::Config(ConfigReply::Namespace(view)) = own[0] {
+            if let Ok(ShardAnswer { reply: ReadReply::Config(Ok(ConfigReply::Namespace(view))), .. }) =
+                &own[0]
+            {
                 assert_eq!(view.revision, revision);
             }
         }
@@ -437,7 +433,7 @@ fn nothing_is_lost_or_doubled_whatever_comes_late_or_twice() {
 #[test]
 fn a_shard_that_never_moved_says_nothing_of_slots() {
     let machine = Machine::new(ShardId(1), 3, 2);
-    assert_eq!(machine.read(&Read::Count), Reply::Count(0));
+    assert_eq!(machine.read(&Read::Count), Ok(ShardAnswer { owned: None, reply: ReadReply::Count(0) }));
     assert!(machine.data().and_then(Data::ownership_of).is_none());
 }
 
@@ -464,18 +460,18 @@ fn a_part_of_an_older_attempt_is_not_believed() {
         revision: Version(9),
         config: crate::machine::config::Config::default().floor_block().into(),
     };
-    assert_eq!(step(open(1)), Reply::Move(MoveReply::Done));
-    assert_eq!(step(part(1, 0, 5)), Reply::Move(MoveReply::Done));
-    assert_eq!(step(part(1, 0, 5)), Reply::Move(MoveReply::Done), "twice is once");
-    assert_eq!(step(part(1, 2, 5)), Reply::Move(MoveReply::Outdated), "a part is missing");
-    assert_eq!(step(open(2)), Reply::Move(MoveReply::Done), "and all of the first is gone");
-    assert_eq!(step(part(1, 1, 5)), Reply::Move(MoveReply::Outdated));
-    assert_eq!(step(own(1, 1)), Reply::Move(MoveReply::Outdated));
-    assert_eq!(step(own(2, 1)), Reply::Move(MoveReply::Outdated), "not complete");
-    assert_eq!(step(open(1)), Reply::Move(MoveReply::Outdated));
-    assert_eq!(step(own(2, 0)), Reply::Move(MoveReply::Owned));
-    assert_eq!(step(open(3)), Reply::Move(MoveReply::Owned));
-    assert_eq!(step(part(2, 0, 5)), Reply::Move(MoveReply::Owned), "and it is not taken");
-    let Reply::Part { reply, .. } = machine.read(&Read::Count) else { panic!("a part") };
-    assert_eq!(*reply, Reply::Count(0));
+    assert_eq!(step(open(1)), Ok(WriteReply::Move(MoveReply::Done)));
+    assert_eq!(step(part(1, 0, 5)), Ok(WriteReply::Move(MoveReply::Done)));
+    assert_eq!(step(part(1, 0, 5)), Ok(WriteReply::Move(MoveReply::Done)), "twice is once");
+    assert_eq!(step(part(1, 2, 5)), Ok(WriteReply::Move(MoveReply::Outdated)), "a part is missing");
+    assert_eq!(step(open(2)), Ok(WriteReply::Move(MoveReply::Done)), "and all of the first is gone");
+    assert_eq!(step(part(1, 1, 5)), Ok(WriteReply::Move(MoveReply::Outdated)));
+    assert_eq!(step(own(1, 1)), Ok(WriteReply::Move(MoveReply::Outdated)));
+    assert_eq!(step(own(2, 1)), Ok(WriteReply::Move(MoveReply::Outdated)), "not complete");
+    assert_eq!(step(open(1)), Ok(WriteReply::Move(MoveReply::Outdated)));
+    assert_eq!(step(own(2, 0)), Ok(WriteReply::Move(MoveReply::Owned)));
+    assert_eq!(step(open(3)), Ok(WriteReply::Move(MoveReply::Owned)));
+    assert_eq!(step(part(2, 0, 5)), Ok(WriteReply::Move(MoveReply::Owned)), "and it is not taken");
+    let answer = machine.read(&Read::Count).expect("a number");
+    assert_eq!((answer.owned, answer.reply), (Some(slots), ReadReply::Count(0)));
 }

@@ -38,7 +38,9 @@ fn the_survivor_alone_votes_leads_and_knows_itself_only() {
     cluster.tick(60);
     assert_eq!(cluster.answer(3, get("a")), value(1, "1"), "what stood in the log is true now");
     assert!(wrote(&cluster.answer(3, put("b", "1", Condition::Always))));
-    let Reply::Cluster(view) = cluster.answer(3, Request::Cluster) else { panic!("no view") };
+    let Reply::Node(NodeReply::Cluster(view)) = cluster.answer(3, Request::Cluster) else {
+        panic!("no view")
+    };
     assert_eq!(view.hosts.iter().map(|host| host.info.node.0).collect::<Vec<_>>(), [3]);
     assert_eq!(view.replicas.len(), 3);
     assert!(view.replicas.iter().all(|replica| replica.node == NodeId(3) && replica.voter));

@@ -18,7 +18,9 @@ fn checkpoint(shard: u64) -> Request {
 
 /// The checkpoints of a shard's replicas, by node, as `node` reports them.
 fn checkpoints(cluster: &mut Cluster, node: u64, shard: u64) -> Vec<Option<Checkpoint>> {
-    let Reply::Cluster(view) = cluster.answer(node, Request::Cluster) else { panic!("no view") };
+    let Reply::Node(NodeReply::Cluster(view)) = cluster.answer(node, Request::Cluster) else {
+        panic!("no view")
+    };
     let replicas = view.replicas.iter().filter(|replica| replica.shard == ShardId(shard));
     replicas.map(|replica| replica.checkpoint).collect()
 }
@@ -30,7 +32,8 @@ fn a_checkpoint_makes_every_replica_report_the_same() {
         for asked in 1..=3 {
             cluster.answer(2, put("a", "1", Condition::Always));
             cluster.answer(2, put("b", "1", Condition::Always));
-            let Reply::Checkpointed { index } = cluster.answer(asked, checkpoint(shard)) else {
+            let Reply::Write(WriteReply::Checkpointed { index }) = cluster.answer(asked, checkpoint(shard))
+            else {
                 panic!("no checkpoint")
             };
             for node in 1..=3 {
@@ -54,7 +57,7 @@ fn a_follower_that_applies_more_at_once_shows_the_same_state() {
     let is_ours = |key: &&str| slots::shard_of(slots::slot_of(key.as_bytes()), 2) == ShardId(1);
     let key = ["a", "b", "c", "d"].into_iter().find(is_ours).expect("a key of shard 1");
     cluster.answer(leader, put(key, "before", Condition::Always));
-    let Reply::Checkpointed { index } = cluster.answer(leader, checkpoint(1)) else {
+    let Reply::Write(WriteReply::Checkpointed { index }) = cluster.answer(leader, checkpoint(1)) else {
         panic!("no checkpoint")
     };
     cluster.answer(leader, put(key, "after", Condition::Always));
@@ -74,7 +77,9 @@ fn a_snapshot_here_needs_no_majority() {
     cluster.kill(2);
     cluster.kill(3);
     for _ in 0..2 {
-        let Reply::Snapshots(snapshots) = cluster.answer(1, Request::SnapshotHere) else { panic!("none") };
+        let Reply::Node(NodeReply::Snapshots(snapshots)) = cluster.answer(1, Request::SnapshotHere) else {
+            panic!("none")
+        };
         let status = cluster.nodes[0].status();
         for ((shard, index), status) in snapshots.into_iter().zip(status.shards) {
             assert_eq!((shard, index), (status.shard, status.applied));
@@ -131,7 +136,7 @@ fn a_restore_goes_to_the_shard_that_it_names_and_belongs_to() {
     for (shard, reply) in [
         (0, Reply::Refused(Refusal::CrossShard)),
         (3 - shard, Reply::Refused(Refusal::CrossShard)),
-        (shard, Reply::Restored),
+        (shard, Reply::Write(WriteReply::Restored)),
     ] {
         assert_eq!(cluster.answer(1, Request::Write(restore(shard))), reply, "shard {shard}");
     }
@@ -139,7 +144,10 @@ fn a_restore_goes_to_the_shard_that_it_names_and_belongs_to() {
         assert_eq!(cluster.answer(node, get("a")), value(5, "old"));
     }
     let written = cluster.answer(2, put("a", "new", Condition::Version(Version(5))));
-    assert_eq!(written, Reply::of(&OperationReply::Written { version: Version(101), created: false }));
+    assert_eq!(
+        written,
+        Reply::Write(WriteReply::of(&OperationReply::Written { version: Version(101), created: false }))
+    );
     let late = cluster.answer(3, Request::Write(restore(shard)));
-    assert_eq!(late, Reply::ConditionFailed { current: Version(101) });
+    assert_eq!(late, Reply::Write(WriteReply::ConditionFailed { current: Version(101) }));
 }

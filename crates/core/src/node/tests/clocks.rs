@@ -34,7 +34,10 @@ fn lock(expiry: Expiry) -> Request {
 impl Cluster {
     /// When the key expires, according to all replicas.
     fn expires(&mut self) -> Option<UnixMillis> {
-        let Reply::Value { expires, .. } = self.answer(1, get("lock")) else { panic!("no such key") };
+        let Reply::Read(ReadReply::Value(Some(StoredValue { expires, .. }))) = self.answer(1, get("lock"))
+        else {
+            panic!("no such key")
+        };
         expires
     }
 }
@@ -63,7 +66,7 @@ fn what_has_passed_by_the_leaders_clock_goes_at_once() {
             cluster.answer(node, lock(Expiry::Never));
             let (at, condition) = (Some(UnixMillis(at)), ExpiryCondition::Always);
             let reply = cluster.answer(node, write(Operation::Expire { key: KEY, at, condition }));
-            let Reply::Operations(replies) = reply else { panic!("{reply:?}") };
+            let Reply::Write(WriteReply::Operations(replies)) = reply else { panic!("{reply:?}") };
             let deleted = matches!(replies.only(), Some(OperationReply::Deleted { .. }));
             assert_eq!(deleted, is_gone, "asked node {node}");
         }

@@ -20,7 +20,9 @@ impl Cluster {
         let asked = self.nodes.iter().position(|node| !node.status().removed).expect("a member");
         let token =
             self.ask(asked as u64 + 1, Request::Write(Write::from(RegistryWrite::JoinHost(info.clone()))));
-        let Some(Reply::Joined { node, replica }) = self.replies.remove(&token) else { panic!("not joined") };
+        let Some(Reply::Write(WriteReply::Joined { node, replica })) = self.replies.remove(&token) else {
+            panic!("not joined")
+        };
         assert_eq!(node.0 as usize, self.nodes.len() + 1);
         let founders = self.nodes[0].options.founders.clone();
         let hosts = self.nodes[asked].known_hosts().map(|(node, _, address)| (node, address.into()));
@@ -48,8 +50,10 @@ impl Cluster {
     }
 
     fn view(&mut self, node: u64) -> crate::command::ClusterView {
-        let Reply::Cluster(view) = self.answer(node, Request::Cluster) else { panic!("no view") };
-        view
+        let Reply::Node(NodeReply::Cluster(view)) = self.answer(node, Request::Cluster) else {
+            panic!("no view")
+        };
+        *view
     }
 
     /// The nodes that vote in every shard, as `node` reports them. Panics if shards differ.
@@ -76,7 +80,7 @@ fn a_host_joins_follows_votes_and_answers() {
     assert_eq!(cluster.answer(4, get("a")), value(1, "1"));
     assert_eq!(cluster.voters(4), [1, 2, 3]);
     assert!(wrote(&cluster.answer(4, put("b", "1", Condition::Always))));
-    assert_eq!(cluster.change(2, 4, HostChange::Vote), Reply::HostChanged);
+    assert_eq!(cluster.change(2, 4, HostChange::Vote), Reply::Write(WriteReply::HostChanged));
     cluster.tick(50);
     assert_eq!(cluster.voters(1), [1, 2, 3, 4]);
     assert!(cluster.view(3).hosts.iter().all(|host| host.connected && host.created.0 > 0));
@@ -90,8 +94,8 @@ fn a_dead_host_is_replaced() {
     cluster.tick(60);
     cluster.answer(1, put("a", "1", Condition::Always));
     let four = cluster.join();
-    assert_eq!(cluster.change(1, four, HostChange::Vote), Reply::HostChanged);
-    assert_eq!(cluster.change(1, 3, HostChange::Leave), Reply::HostChanged);
+    assert_eq!(cluster.change(1, four, HostChange::Vote), Reply::Write(WriteReply::HostChanged));
+    assert_eq!(cluster.change(1, 3, HostChange::Leave), Reply::Write(WriteReply::HostChanged));
     cluster.tick(100);
     assert_eq!(cluster.voters(1), [1, 2, 4]);
     let hosts: Vec<u64> = cluster.view(4).hosts.iter().map(|host| host.info.node.0).collect();
@@ -129,7 +133,7 @@ fn a_leader_that_is_removed_hands_over_and_is_told() {
     let mut cluster = Cluster::elected(3);
     let leader = cluster.leader(ShardId::PRIME);
     let other = leader % 3 + 1;
-    assert_eq!(cluster.change(leader, leader, HostChange::Leave), Reply::HostChanged);
+    assert_eq!(cluster.change(leader, leader, HostChange::Leave), Reply::Write(WriteReply::HostChanged));
     cluster.tick(100);
     assert!(cluster.nodes[leader as usize - 1].status().removed);
     let mut expected = alloc::vec![1, 2, 3];
@@ -137,19 +141,19 @@ fn a_leader_that_is_removed_hands_over_and_is_told() {
     assert_eq!(cluster.voters(other), expected);
     assert!(wrote(&cluster.answer(other, put("a", "1", Condition::Always))));
     let back = cluster.change(other, leader, HostChange::Vote);
-    assert_eq!(back, Reply::Denied(Denial::HostRemoved));
+    assert_eq!(back, Reply::Write(WriteReply::Denied(Denial::HostRemoved)));
 }
 
 #[test]
 fn the_last_voter_stays_and_unknown_hosts_are_told_apart() {
     let mut cluster = Cluster::elected(1);
-    assert_eq!(cluster.change(1, 1, HostChange::Leave), Reply::Denied(Denial::LastVoter));
-    assert_eq!(cluster.change(1, 2, HostChange::Vote), Reply::Denied(Denial::UnknownHost));
+    assert_eq!(cluster.change(1, 1, HostChange::Leave), Reply::Write(WriteReply::Denied(Denial::LastVoter)));
+    assert_eq!(cluster.change(1, 2, HostChange::Vote), Reply::Write(WriteReply::Denied(Denial::UnknownHost)));
     let two = cluster.join();
-    assert_eq!(cluster.change(1, two, HostChange::Vote), Reply::HostChanged);
+    assert_eq!(cluster.change(1, two, HostChange::Vote), Reply::Write(WriteReply::HostChanged));
     cluster.tick(50);
     assert_eq!(cluster.voters(2), [1, 2]);
-    assert_eq!(cluster.change(2, 1, HostChange::Leave), Reply::HostChanged);
+    assert_eq!(cluster.change(2, 1, HostChange::Leave), Reply::Write(WriteReply::HostChanged));
     cluster.tick(100);
     assert_eq!(cluster.voters(2), [2]);
     assert!(cluster.nodes[0].status().removed);
@@ -161,13 +165,13 @@ fn a_draining_host_leads_nothing_until_it_votes_again() {
     let mut cluster = Cluster::elected(3);
     let leader = cluster.leader(ShardId(1));
     let other = leader % 3 + 1;
-    assert_eq!(cluster.change(other, leader, HostChange::Drain(true)), Reply::HostChanged);
+    assert_eq!(cluster.change(other, leader, HostChange::Drain(true)), Reply::Write(WriteReply::HostChanged));
     cluster.tick(20);
     assert!(cluster.nodes[leader as usize - 1].status().shards.iter().all(|shard| !shard.leads));
-    assert_eq!(cluster.change(other, leader, HostChange::Vote), Reply::HostChanged);
+    assert_eq!(cluster.change(other, leader, HostChange::Vote), Reply::Write(WriteReply::HostChanged));
     assert!(!cluster.view(other).hosts[leader as usize - 1].draining);
     let transfer = |to| Request::Transfer { shard: ShardId(1), to: NodeId(to) };
-    assert_eq!(cluster.answer(other, transfer(leader)), Reply::Asked);
+    assert_eq!(cluster.answer(other, transfer(leader)), Reply::Node(NodeReply::Asked));
     cluster.tick(5);
     assert_eq!(cluster.leader(ShardId(1)), leader);
     let refused = |reply| matches!(reply, Reply::Refused(Refusal::Invalid(_)));
@@ -183,7 +187,7 @@ fn a_node_that_was_away_is_told_whom_it_does_not_know() {
     cluster.tick(30);
     cluster.kill(3);
     let four = cluster.join();
-    assert_eq!(cluster.change(1, four, HostChange::Vote), Reply::HostChanged);
+    assert_eq!(cluster.change(1, four, HostChange::Vote), Reply::Write(WriteReply::HostChanged));
     cluster.tick(60);
     let away = &cluster.nodes[2];
     assert!(away.host_entry(NodeId(four)).is_none() && away.peers().iter().all(|(node, _)| node.0 != four));
@@ -227,7 +231,7 @@ fn a_host_goes_only_when_all_who_stay_know_each_other() {
     cluster.tick(50);
     cluster.kill(four);
     let five = cluster.join();
-    assert_eq!(cluster.change(1, 3, HostChange::Leave), Reply::HostChanged);
+    assert_eq!(cluster.change(1, 3, HostChange::Leave), Reply::Write(WriteReply::HostChanged));
     cluster.tick(150);
     let standing =
         |cluster: &Cluster| cluster.nodes[0].host_entry(NodeId(3)).map(|host_entry| host_entry.standing);

@@ -18,7 +18,9 @@ use std::format;
 use uuid::Uuid;
 
 use super::*;
-use crate::command::{Condition, Consistency, Operation, OperationReply, Refusal};
+use crate::command::{
+    Condition, Consistency, Operation, OperationReply, ReadReply, Refusal, StoredValue, WriteReply,
+};
 use crate::event::{SlowRequest, StallReason, Timing};
 use crate::limits;
 use crate::storage::memory_disk::MemoryDisk;
@@ -262,7 +264,11 @@ fn get(key: &'static str) -> Request {
 }
 
 fn value(version: u64, value: &'static str) -> Reply {
-    Reply::Value { version: Version(version), value: value.into(), expires: None }
+    Reply::Read(ReadReply::Value(Some(StoredValue {
+        version: Version(version),
+        value: value.into(),
+        expires: None,
+    })))
 }
 
 #[test]
@@ -270,9 +276,12 @@ fn a_cluster_of_one_answers_at_once() {
     let mut cluster = Cluster::new(1);
     cluster.settle();
     let written = cluster.answer(1, put("a", "1", Condition::Always));
-    assert_eq!(written, Reply::of(&OperationReply::Written { version: Version(1), created: true }));
+    assert_eq!(
+        written,
+        Reply::Write(WriteReply::of(&OperationReply::Written { version: Version(1), created: true }))
+    );
     assert_eq!(cluster.answer(1, get("a")), value(1, "1"));
-    assert_eq!(cluster.answer(1, get("b")), Reply::NotFound);
+    assert_eq!(cluster.answer(1, get("b")), Reply::Read(ReadReply::Value(None)));
 }
 
 #[test]
@@ -283,14 +292,20 @@ fn any_node_writes_and_every_node_reads_it_back() {
         let reply = cluster.answer(writer, put("a", "v", Condition::Version(Version(version - 1))));
         assert_eq!(
             reply,
-            Reply::of(&OperationReply::Written { version: Version(version), created: version == 1 })
+            Reply::Write(WriteReply::of(&OperationReply::Written {
+                version: Version(version),
+                created: version == 1
+            }))
         );
         for reader in 1..=3 {
             assert_eq!(cluster.answer(reader, get("a")), value(version, "v"));
         }
     }
     let failed = cluster.answer(1, put("a", "v", Condition::Version(Version(1))));
-    assert_eq!(failed, Reply::of(&OperationReply::ConditionFailed { current: Version(3) }));
+    assert_eq!(
+        failed,
+        Reply::Write(WriteReply::of(&OperationReply::ConditionFailed { current: Version(3) }))
+    );
 }
 
 #[test]
@@ -303,7 +318,8 @@ fn a_list_spans_the_shards() {
     assert!(counts[1] > 0 && counts[2] > 0, "both shards hold keys");
     for consistency in [Consistency::Linearizable, Consistency::Stale] {
         let read = Read::List { prefix: Bytes::new(), after: Some("a".into()), limit: 3, keys_only: true };
-        let Reply::Page(page) = cluster.answer(3, Request::Read { read, consistency }) else {
+        let Reply::Read(ReadReply::Page(page)) = cluster.answer(3, Request::Read { read, consistency })
+        else {
             panic!("no page")
         };
         let keys: Vec<Bytes> = page.items.into_iter().map(|item| item.key).collect();
@@ -315,7 +331,9 @@ fn a_list_spans_the_shards() {
 fn hosts_register_themselves_and_reports_travel() {
     let mut cluster = Cluster::elected(3);
     cluster.tick(50);
-    let Reply::Cluster(view) = cluster.answer(1, Request::Cluster) else { panic!("no view") };
+    let Reply::Node(NodeReply::Cluster(view)) = cluster.answer(1, Request::Cluster) else {
+        panic!("no view")
+    };
     assert!(view.hosts.iter().all(|host| host.created.0 > 0 && host.connected));
     assert_eq!(view.replicas.len(), 9);
     assert!(view.replicas.iter().all(|replica| replica.applied.is_some()));
@@ -389,7 +407,8 @@ fn a_follower_far_behind_is_served_in_frames_of_bounded_size() {
     }
     cluster.revive(3);
     cluster.tick(60);
-    let expected = Reply::Value { version: Version(60), value, expires: None };
+    let expected =
+        Reply::Read(ReadReply::Value(Some(StoredValue { version: Version(60), value, expires: None })));
     let stale = Request::Read { read: Read::Get { key: "a".into() }, consistency: Consistency::Stale };
     assert_eq!(cluster.answer(3, stale), expected);
 }

@@ -18,7 +18,10 @@ fn a_step_of_a_scan_is_not_judged_by_a_later_map() {
     let token =
         cluster.ask(1, Request::Write(Write::from(RegistryWrite::MoveSlots { slots, to: ShardId(1) })));
     cluster.tick(50);
-    assert!(matches!(cluster.replies.remove(&token), Some(Reply::Moving { moves: 1, .. })));
+    assert!(matches!(
+        cluster.replies.remove(&token),
+        Some(Reply::Write(WriteReply::Moving { moves: 1, .. }))
+    ));
     assert_eq!(cluster.nodes[0].slot_map().shards(), [ShardId(1)]);
 
     // When the node comes back, the registry has a leader and the shard has none yet. So the map
@@ -26,7 +29,7 @@ fn a_step_of_a_scan_is_not_judged_by_a_later_map() {
     for (shard, to) in [(0, 1), (2, 2)] {
         let transfer = Request::Transfer { shard: ShardId(shard), to: NodeId(to) };
         if cluster.leader(ShardId(shard)) != to {
-            assert_eq!(cluster.answer(1, transfer), Reply::Asked);
+            assert_eq!(cluster.answer(1, transfer), Reply::Node(NodeReply::Asked));
             cluster.tick(10);
         }
     }

@@ -35,7 +35,9 @@ fn a_frozen_peer_counts_as_unreachable_until_it_sends_again() {
     assert_eq!(cluster.reach(1), (vec![], vec![2, 3]), "not yet");
     cluster.tick(2 * ELECTION_TICKS);
     assert_eq!(cluster.reach(1), (vec![2], vec![3]));
-    let Reply::Cluster(view) = cluster.answer(3, Request::Cluster) else { panic!("no view") };
+    let Reply::Node(NodeReply::Cluster(view)) = cluster.answer(3, Request::Cluster) else {
+        panic!("no view")
+    };
     let connected: Vec<bool> = view.hosts.iter().map(|host| host.connected).collect();
     assert_eq!(connected, [true, false, true]);
     cluster.thaw(2);
@@ -63,7 +65,10 @@ fn writes_for_a_frozen_leader_are_held_for_the_next_one() {
     cluster.tick(3 * ELECTION_TICKS);
     let survivor = leader % 3 + 1;
     let reply = cluster.answer(survivor, put("a", "1", Condition::Always));
-    assert_eq!(reply, Reply::of(&OperationReply::Written { version: Version(1), created: true }));
+    assert_eq!(
+        reply,
+        Reply::Write(WriteReply::of(&OperationReply::Written { version: Version(1), created: true }))
+    );
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn a_lone_node_refuses_writes_at_once_serves_reads_and_resumes() {
     assert!(cluster.replies.remove(&in_flight).as_ref().is_some_and(wrote));
     assert_eq!(
         cluster.answer(1, put("a", "4", Condition::Version(Version(2)))),
-        Reply::of(&OperationReply::Written { version: Version(3), created: false })
+        Reply::Write(WriteReply::of(&OperationReply::Written { version: Version(3), created: false }))
     );
     assert_eq!(cluster.nodes[0].status().counters.refused_disk_unavailable, 3);
 }
@@ -143,7 +143,7 @@ fn a_leader_on_a_stalled_disk_hands_over_and_the_cluster_goes_on() {
     assert_eq!(cluster.answer(leader, get("a")), DISK_UNAVAILABLE, "the others have gone on without it");
     cluster.recover(leader);
     cluster.tick(30);
-    assert!(matches!(cluster.answer(leader, get("a")), Reply::Value { .. }));
+    assert!(matches!(cluster.answer(leader, get("a")), Reply::Read(ReadReply::Value(Some(_)))));
     cluster.assert_converged();
 }
 
@@ -305,7 +305,7 @@ fn a_leader_acknowledges_what_a_majority_without_it_holds() {
         for node in 1..=3 {
             let written = cluster.answer(node, put("a", version, Condition::Always));
             assert!(is_written(&written), "through node {node}: {written:?}");
-            assert!(matches!(cluster.answer(leader, get("a")), Reply::Value { .. }));
+            assert!(matches!(cluster.answer(leader, get("a")), Reply::Read(ReadReply::Value(Some(_)))));
         }
     }
     assert_eq!(cluster.leader(shard_of("a")), leader, "nobody has found the disk to be slow yet");
@@ -350,7 +350,7 @@ fn a_slow_leader_hands_over_and_leads_again_only_when_its_disk_was_steady() {
     cluster.tick(3);
     let status = cluster.nodes[leader as usize - 1].status();
     assert!(status.disk_unsteady && !status.disk_stalled);
-    assert!(matches!(cluster.answer(leader, get("a")), Reply::Value { .. }), "it serves");
+    assert!(matches!(cluster.answer(leader, get("a")), Reply::Read(ReadReply::Value(Some(_)))), "it serves");
     let taker = cluster.leader(shard_of("a"));
     cluster.answer(taker, Request::Transfer { shard: shard_of("a"), to: NodeId(leader) });
     cluster.tick(5);
@@ -393,13 +393,16 @@ fn a_follower_whose_disk_hangs_serves_what_it_was_sent_and_refuses_the_rest() {
     cluster.hang(follower);
     assert!(is_written(&cluster.answer(leader, put("a", "1", Condition::Always))));
     cluster.tick(3);
-    assert!(matches!(cluster.answer(follower, get("a")), Reply::Value { .. }), "two others have it");
+    assert!(
+        matches!(cluster.answer(follower, get("a")), Reply::Read(ReadReply::Value(Some(_)))),
+        "two others have it"
+    );
     cluster.find_slow(follower);
     assert!(is_written(&cluster.answer(follower, put("a", "2", Condition::Always))), "the others go on");
     assert_eq!(cluster.answer(follower, get("a")), DISK_UNAVAILABLE);
     cluster.resume(follower);
     cluster.tick(10);
-    assert!(matches!(cluster.answer(follower, get("a")), Reply::Value { .. }));
+    assert!(matches!(cluster.answer(follower, get("a")), Reply::Read(ReadReply::Value(Some(_)))));
     cluster.assert_converged();
 }
 
@@ -425,7 +428,10 @@ fn a_forwarded_write_is_acknowledged_before_the_own_replica_shows_it() {
     let asked = leader % 3 + 1;
     cluster.stall(asked);
     let written = cluster.answer(asked, put("a", "2", Condition::Always));
-    assert_eq!(written, Reply::of(&OperationReply::Written { version: Version(2), created: false }));
+    assert_eq!(
+        written,
+        Reply::Write(WriteReply::of(&OperationReply::Written { version: Version(2), created: false }))
+    );
     assert_eq!(
         cluster.answer(asked, stale()),
         value(1, "1"),

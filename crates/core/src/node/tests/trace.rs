@@ -23,7 +23,10 @@ fn a_slot_move_is_reported_stage_by_stage_by_the_leader_of_its_giver() {
     let leader = cluster.leader(from);
     cluster.trace.clear();
     let moved = RegistryWrite::MoveSlots { slots: SlotSet::of(core::iter::once(slot..slot + 1)), to };
-    assert!(matches!(cluster.answer(1, Request::Write(moved.into())), Reply::Moving { .. }));
+    assert!(matches!(
+        cluster.answer(1, Request::Write(moved.into())),
+        Reply::Write(WriteReply::Moving { .. })
+    ));
     cluster.tick(20);
     let reported: Vec<(u64, TraceEvent)> = core::mem::take(&mut cluster.trace);
     let mut stages = Vec::new();

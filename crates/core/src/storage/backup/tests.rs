@@ -46,7 +46,7 @@ fn machine_of(shard: u64, keys: &[RestoredKey]) -> Machine {
     let mut machine = Machine::new(ShardId(shard), 3, 4);
     for RestoredKey { key, value, .. } in keys {
         let put = Write::of(&Operation::Put { key, value, condition: Condition::Always });
-        machine.apply(LogIndex(1), put);
+        machine.apply(LogIndex(1), put).expect("applied");
     }
     machine
 }
@@ -62,7 +62,7 @@ fn registry() -> Machine {
         resp_cluster_address: alloc::string::String::new(),
         tags: alloc::collections::BTreeMap::new(),
     };
-    machine.apply(LogIndex(3), Write::from(RegistryWrite::RegisterHost(host)));
+    machine.apply(LogIndex(3), Write::from(RegistryWrite::RegisterHost(host))).expect("applied");
     machine
 }
 

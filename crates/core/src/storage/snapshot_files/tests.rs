@@ -22,10 +22,12 @@ fn machine(seed: u64, kilobytes: u64) -> Machine {
     for key in 0..kilobytes {
         let key = Bytes::copy_from_slice(&key.to_be_bytes());
         let value = Bytes::from(vec![seed as u8; 1000]);
-        machine.apply(
-            LogIndex(1),
-            Write::of(&Operation::Put { key: &key, value: &value, condition: Condition::Always }),
-        );
+        machine
+            .apply(
+                LogIndex(1),
+                Write::of(&Operation::Put { key: &key, value: &value, condition: Condition::Always }),
+            )
+            .expect("applied");
     }
     machine
 }

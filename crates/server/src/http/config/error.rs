@@ -14,6 +14,7 @@ use super::super::problem::Problem;
 use super::super::response::{self, Response};
 use crate::memory::MemoryExhausted;
 use crate::offload::Busy;
+use crate::requests::NoAnswer;
 
 /// A refusal to be sent as an answer.
 #[derive(Debug)]
@@ -52,11 +53,6 @@ impl ApiError {
     /// A bounded resource is used up. Nothing was done.
     pub fn overloaded(errmsg: &'static str) -> ApiError {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, 50301, errmsg)
-    }
-
-    /// The store's reply does not match the request: a bug, which must not take the node down.
-    pub fn mismatched_reply() -> ApiError {
-        Problem::mismatched_reply().into()
     }
 
     /// Whether the namespace, or what it should contain, does not exist.
@@ -173,6 +169,15 @@ impl From<MemoryExhausted> for ApiError {
     }
 }
 
+impl From<NoAnswer> for ApiError {
+    fn from(error: NoAnswer) -> ApiError {
+        match error {
+            NoAnswer::Refused(refusal) => refusal.into(),
+            NoAnswer::Mismatched => Problem::from(error).into(),
+        }
+    }
+}
+
 impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> ApiError {
         let status = match refusal {
@@ -181,7 +186,7 @@ impl From<Refusal> for ApiError {
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
         let errcode = match refusal {
-            Refusal::NoLeader | Refusal::NotHere => 50300,
+            Refusal::NoLeader => 50300,
             Refusal::Overloaded => 50301,
             Refusal::DiskUnavailable => 50302,
             Refusal::UnknownOutcome => 50400,

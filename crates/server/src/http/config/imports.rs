@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use tidelock_core::command::Consistency;
 use tidelock_core::command::config::{
-    Change, ConfigOperation, ConfigReply, Export, Field, Item, Name, Query, Refers, Value,
+    Change, ConfigOperation, ConfigWritten, Export, Field, Item, Name, Refers, Value,
 };
 use tidelock_core::limits;
 
@@ -19,10 +19,11 @@ use super::super::service::Call;
 use super::error::ApiError;
 use super::formats::{Document, Format, Notes, text_of};
 use super::path::parse_key;
+use super::queries;
 use super::show::Show;
 use super::transfer::format;
 use super::values::FILE_VALUES_MAX;
-use super::writes::{Committed, WriteOptions, done, read_body, submit};
+use super::writes::{WriteOptions, done, read_body, submit};
 use super::{ask_store, measured_export, offload};
 use crate::store::Store;
 
@@ -48,16 +49,14 @@ async fn read_file<S: Store, T: Send + 'static>(
 
 /// The current contents of a namespace; empty if it does not exist.
 async fn current<S: Store>(store: &S, namespace: &Name) -> Result<Export, ApiError> {
-    match ask_store(store, namespace, Query::Export { at: None }, Consistency::Linearizable).await {
-        Ok(ConfigReply::Export(export)) => Ok(export),
-        Ok(_) => Err(ApiError::mismatched_reply()),
+    match ask_store(store, namespace, queries::export(None), Consistency::Linearizable).await {
         Err(error) if error.is_no_namespace() => Ok(Export {
             revision: 0,
             policy: tidelock_core::command::config::Policy::default(),
             pairs: BTreeMap::new(),
             containers: BTreeMap::new(),
         }),
-        Err(error) => Err(error),
+        export => export,
     }
 }
 
@@ -78,7 +77,7 @@ struct Publication<C> {
 impl<C: Changes> Publication<C> {
     /// Publishes the changes to the current contents, on the condition that these are still current
     /// then.
-    async fn publish<S: Store>(self, call: &Call<'_, S>) -> Result<Committed, ApiError> {
+    async fn publish<S: Store>(self, call: &Call<'_, S>) -> Result<ConfigWritten, ApiError> {
         let Publication { namespace, create, bytes, changes: import } = self;
         let mut attempts = 0;
         loop {
@@ -169,12 +168,12 @@ pub(super) async fn import_container<S: Store>(
 }
 
 /// `{"revision":…,"changed":…}`, with `"notes"` if there are any.
-fn imported(committed: Committed, notes: Notes) -> Response {
+fn imported(written: ConfigWritten, notes: Notes) -> Response {
     let lines = notes.into_lines();
     if lines.is_empty() {
-        return done(committed);
+        return done(written);
     }
-    let Committed { revision, changed } = committed;
+    let ConfigWritten { revision, changed } = written;
     let lines = Value::List(lines.iter().map(|line| Value::text(line)).collect()).to_json();
     let mut show = Show::success();
     show.raw(&format!(r#"{{"revision":{revision},"changed":{changed},"notes":{lines}}}"#));

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tidelock_core::command::Refusal;
 use tidelock_core::command::config::{Change, Datatype, Field, Item, Refers, Value, validate_fields};
 
 use super::error::ApiError;
@@ -144,7 +145,7 @@ fn fields(fields: Vec<Value>) -> Result<Vec<Field>, ApiError> {
     if let Some(twice) = fields.windows(2).find(|two| two[0].key == two[1].key) {
         return Err(ApiError::invalid(format!("field {:?} comes twice", twice[0].key)));
     }
-    validate_fields(&fields)?;
+    validate_fields(&fields).map_err(Refusal::from)?;
     Ok(fields)
 }
 

@@ -6,7 +6,7 @@
 //! envelope.
 //!
 //! ```text
-//! path      parses paths
+//! path      parses paths;  queries: the answer to each query
 //! input     bodies -> changes;  values: any value that serde reads
 //! reads writes transfer imports stream      routes by kind; transfer: export files;
 //!                                           imports: import files; stream: watchers
@@ -21,6 +21,7 @@ mod formats;
 mod imports;
 mod input;
 mod path;
+mod queries;
 mod reads;
 mod show;
 mod stream;
@@ -30,8 +31,8 @@ mod writes;
 
 use std::sync::Arc;
 
-use tidelock_core::command::config::{ConfigReply, Export, Item, Name, Query, Stamp};
-use tidelock_core::command::{ConfigRead, Consistency, Read, Reply, Request};
+use tidelock_core::command::config::{Export, Item, Name, Stamp};
+use tidelock_core::command::{ConfigRead, Consistency};
 use tidelock_core::limits;
 
 use super::problem::Problem;
@@ -40,10 +41,12 @@ use super::route::Arguments;
 use super::service::Call;
 use super::uri::{self, Parameters};
 use crate::offload::INLINE_BYTES_MAX;
+use crate::requests::{self, NoAnswer};
 use crate::store::Store;
 pub use cache::Documents;
 pub(super) use error::ApiError;
 pub(super) use formats::Format;
+use queries::TypedQuery;
 pub(super) use stream::Events;
 
 /// Operations on configuration.
@@ -139,24 +142,20 @@ async fn dispatch<S: Store>(
 }
 
 /// Queries a namespace. A refusal is returned as an error.
-async fn ask<S: Store>(call: &Call<'_, S>, namespace: &Name, query: Query) -> Result<ConfigReply, ApiError> {
+async fn ask<S: Store, A>(call: &Call<'_, S>, namespace: &Name, query: TypedQuery<A>) -> Result<A, ApiError> {
     let consistency = call.parameters().consistency()?;
     ask_store(call.store(), namespace, query, consistency).await
 }
 
-async fn ask_store<S: Store>(
+async fn ask_store<S: Store, A>(
     store: &S,
     namespace: &Name,
-    query: Query,
+    TypedQuery { query, answer }: TypedQuery<A>,
     consistency: Consistency,
-) -> Result<ConfigReply, ApiError> {
-    let read = Read::Config(ConfigRead { namespace: namespace.clone(), query });
-    match store.submit(Request::Read { read, consistency }).await {
-        Reply::Config(ConfigReply::Failed(error)) => Err(error.into()),
-        Reply::Config(reply) => Ok(reply),
-        Reply::Refused(refusal) => Err(refusal.into()),
-        _ => Err(ApiError::mismatched_reply()),
-    }
+) -> Result<A, ApiError> {
+    let read = ConfigRead { namespace: namespace.clone(), query };
+    let reply = store.ask(requests::read_config(read, consistency)).await??;
+    Ok(answer(reply).ok_or_else(NoAnswer::mismatched)?)
 }
 
 /// Runs `work` on a document of `bytes` bytes where it delays no shard and no other client.

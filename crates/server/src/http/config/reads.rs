@@ -6,18 +6,18 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
-use tidelock_core::command::config::{
-    ConfigReply, Content, Export, Found, HistoryPage, Item, Name, Query, Selection, Value,
-};
-use tidelock_core::command::{Page, Read, Reply, Request};
+use tidelock_core::command::config::{Content, Export, Found, HistoryPage, Item, Name, Selection, Value};
+use tidelock_core::command::{Page, Read};
 use tidelock_core::limits;
 
 use super::super::response::{self, Response};
 use super::super::service::Call;
 use super::cache::Document;
 use super::error::ApiError;
+use super::queries::{self, Selected};
 use super::show::{HistoryDetail, Show, action};
 use super::{ask, limit, measured, measured_export, number, offload, offset, text, transfer};
+use crate::requests;
 use crate::store::Store;
 
 /// Default number of pairs, containers or revisions on a page.
@@ -37,11 +37,7 @@ pub(super) async fn namespaces<S: Store>(call: Call<'_, S>) -> Result<Response, 
     loop {
         let wanted = skip.saturating_add(limit - names.len()).min(limits::LIST_PAGE_ITEMS_MAX);
         let read = Read::ConfigNamespaces { prefix: prefix.clone(), after: after.take(), limit: wanted };
-        let Page { items, next } = match call.store().submit(Request::Read { read, consistency }).await {
-            Reply::Page(page) => page,
-            Reply::Refused(refusal) => return Err(refusal.into()),
-            _ => return Err(ApiError::mismatched_reply()),
-        };
+        let Page { items, next } = call.store().ask(requests::page(read, consistency)).await?;
         let skipped = skip.min(items.len());
         skip -= skipped;
         let room = limit - names.len();
@@ -58,9 +54,7 @@ pub(super) async fn namespaces<S: Store>(call: Call<'_, S>) -> Result<Response, 
 
 /// `GET /namespaces/:ns`.
 pub(super) async fn namespace<S: Store>(call: Call<'_, S>, namespace: Name) -> Result<Response, ApiError> {
-    let ConfigReply::Namespace(view) = ask(&call, &namespace, Query::Namespace).await? else {
-        return Err(ApiError::mismatched_reply());
-    };
+    let view = ask(&call, &namespace, queries::namespace()).await?;
     let mut show = Show::success();
     show.namespace(&namespace, &view);
     Ok(show.respond())
@@ -74,10 +68,8 @@ fn selection<S: Store>(call: &Call<'_, S>) -> Result<Selection, ApiError> {
 
 /// `GET /namespaces/:ns/pairs?limit=&offset=&key=`.
 pub(super) async fn pairs<S: Store>(call: Call<'_, S>, namespace: Name) -> Result<Response, ApiError> {
-    let query = Query::Pairs(selection(&call)?);
-    let ConfigReply::Pairs { total, items, .. } = ask(&call, &namespace, query).await? else {
-        return Err(ApiError::mismatched_reply());
-    };
+    let query = queries::pairs(selection(&call)?);
+    let Selected { total, items } = ask(&call, &namespace, query).await?;
     let mut show = Show::success();
     show.raw(r#"{"pairs":"#);
     show.list(&items, |show, (key, pair)| show.pair(&namespace, key, pair));
@@ -89,10 +81,8 @@ pub(super) async fn pairs<S: Store>(call: Call<'_, S>, namespace: Name) -> Resul
 
 /// `GET /namespaces/:ns/containers?limit=&offset=&key=`.
 pub(super) async fn containers<S: Store>(call: Call<'_, S>, namespace: Name) -> Result<Response, ApiError> {
-    let query = Query::Containers(selection(&call)?);
-    let ConfigReply::Containers { total, items, .. } = ask(&call, &namespace, query).await? else {
-        return Err(ApiError::mismatched_reply());
-    };
+    let query = queries::containers(selection(&call)?);
+    let Selected { total, items } = ask(&call, &namespace, query).await?;
     let mut show = Show::success();
     show.raw(r#"{"containers":"#);
     show.list(&items, |show, (key, container)| show.container_in_list(&namespace, key, container));
@@ -109,10 +99,7 @@ pub(super) async fn pair<S: Store>(
     key: Arc<str>,
 ) -> Result<Response, ApiError> {
     let at = number(call.parameters(), "revision")?;
-    let query = Query::Pair { key: key.clone(), at };
-    let ConfigReply::Pair { pair, .. } = ask(&call, &namespace, query).await? else {
-        return Err(ApiError::mismatched_reply());
-    };
+    let pair = ask(&call, &namespace, queries::pair(key.clone(), at)).await?;
     let mut show = Show::success();
     show.pair(&namespace, &key, &pair);
     Ok(show.respond())
@@ -126,23 +113,26 @@ pub(super) async fn container<S: Store>(
 ) -> Result<Response, ApiError> {
     let at = number(call.parameters(), "revision")?;
     let documents = &call.context.documents;
-    let shown = if at.is_none() { documents.get(&namespace, &key) } else { None };
-    let query = Query::Container { key: key.clone(), at, known: shown.as_ref().map(|shown| shown.touched) };
-    let document = match (ask(&call, &namespace, query).await, shown) {
-        (Ok(ConfigReply::Unchanged { .. }), Some(shown)) => shown,
-        (Ok(ConfigReply::Container(found)), _) if at.is_none() => documents.make(&namespace, &key, &found),
-        (Ok(ConfigReply::Container(found)), _) => {
+    let forget = |error: ApiError| {
+        if error.is_not_found() {
+            documents.forget(&namespace, &key);
+        }
+        error
+    };
+    let cached = if at.is_none() { documents.get(&namespace, &key) } else { None };
+    let document = if let Some(cached) = cached {
+        let query = queries::newer_container(key.clone(), cached.touched);
+        let newer = ask(&call, &namespace, query).await.map_err(forget)?;
+        newer.map_or(cached, |found| documents.make(&namespace, &key, &found))
+    } else {
+        let found = ask(&call, &namespace, queries::container(key.clone(), at)).await.map_err(forget)?;
+        if at.is_none() {
+            documents.make(&namespace, &key, &found)
+        } else {
             let mut show = Show::success();
             show.container(&namespace, &key, &found);
             let etag = super::cache::etag(&found.container.checksum);
             Document { touched: 0, body: show.finish().into(), etag }.into()
-        }
-        (Ok(_), _) => return Err(ApiError::mismatched_reply()),
-        (Err(error), _) => {
-            if error.is_not_found() {
-                documents.forget(&namespace, &key);
-            }
-            return Err(error);
         }
     };
     Ok(conditional(&call, &document.etag, || {
@@ -181,10 +171,7 @@ pub(super) async fn history<S: Store>(
         true => HistoryDetail::Contents,
         false => HistoryDetail::Names,
     };
-    let ConfigReply::History(page) = ask(&call, &namespace, Query::History { item, before, limit }).await?
-    else {
-        return Err(ApiError::mismatched_reply());
-    };
+    let page = ask(&call, &namespace, queries::history(item, before, limit)).await?;
     let bytes = match detail {
         HistoryDetail::Contents => measured_history(&page),
         HistoryDetail::Names => page.revisions.len(),
@@ -213,19 +200,9 @@ async fn range<S: Store>(call: &Call<'_, S>, namespace: &Name) -> Result<(u64, u
     let from = number(parameters, "from")?.ok_or_else(|| ApiError::invalid("from must be a revision"))?;
     let to = match number(parameters, "to")? {
         Some(to) => to,
-        None => match ask(call, namespace, Query::Namespace).await? {
-            ConfigReply::Namespace(view) => view.revision,
-            _ => return Err(ApiError::mismatched_reply()),
-        },
+        None => ask(call, namespace, queries::namespace()).await?.revision,
     };
     Ok((from, to))
-}
-
-async fn export<S: Store>(call: &Call<'_, S>, namespace: &Name, at: u64) -> Result<Export, ApiError> {
-    match ask(call, namespace, Query::Export { at: Some(at) }).await? {
-        ConfigReply::Export(export) => Ok(export),
-        _ => Err(ApiError::mismatched_reply()),
-    }
 }
 
 /// `GET /namespaces/:ns/diff?from=&to=`: the pairs and containers that differ.
@@ -234,7 +211,8 @@ pub(super) async fn namespace_diff<S: Store>(
     namespace: Name,
 ) -> Result<Response, ApiError> {
     let (from, to) = range(&call, &namespace).await?;
-    let (before, after) = (export(&call, &namespace, from).await?, export(&call, &namespace, to).await?);
+    let before = ask(&call, &namespace, queries::export(Some(from))).await?;
+    let after = ask(&call, &namespace, queries::export(Some(to))).await?;
     let bytes = measured_export(&before).max(measured_export(&after));
     let before = AtRevision { revision: from, content: before };
     let after = AtRevision { revision: to, content: after };
@@ -349,10 +327,8 @@ async fn resolved<S: Store>(
     key: &Arc<str>,
     at: u64,
 ) -> Result<Option<Found>, ApiError> {
-    let query = Query::Container { key: key.clone(), at: Some(at), known: None };
-    match ask(call, namespace, query).await {
-        Ok(ConfigReply::Container(found)) => Ok(Some(found)),
-        Ok(_) => Err(ApiError::mismatched_reply()),
+    match ask(call, namespace, queries::container(key.clone(), Some(at))).await {
+        Ok(found) => Ok(Some(found)),
         Err(error) if error.is_no_container() => Ok(None),
         Err(error) => Err(error),
     }
@@ -393,8 +369,5 @@ pub(super) async fn found<S: Store>(
     key: &Arc<str>,
 ) -> Result<Found, ApiError> {
     let at = number(call.parameters(), "revision")?;
-    match ask(call, namespace, Query::Container { key: key.clone(), at, known: None }).await? {
-        ConfigReply::Container(found) => Ok(found),
-        _ => Err(ApiError::mismatched_reply()),
-    }
+    ask(call, namespace, queries::container(key.clone(), at)).await
 }

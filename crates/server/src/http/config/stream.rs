@@ -20,12 +20,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, HeaderValue};
 use tidelock_core::command::Consistency;
-use tidelock_core::command::config::{Changes, ConfigReply, Event, Name, Query};
+use tidelock_core::command::config::{Changes, Event, Found, Name};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::super::response::{self, Response};
 use super::super::service::Call;
 use super::error::ApiError;
+use super::queries::{self, TypedQuery};
 use super::show::Show;
 use super::{ask_store, number, text};
 use crate::memory::{Memory, Reservation};
@@ -106,14 +107,9 @@ async fn look<S: Store>(
     key: &Arc<str>,
     after: u64,
 ) -> Result<Changes, ApiError> {
-    let query = Query::Changes { key: key.clone(), after };
-    match ask_store(store, namespace, query, Consistency::Stale).await? {
-        ConfigReply::Changes(found) if found.revision < after => {
-            catch_up(store, namespace, key, Some(after)).await
-        }
-        ConfigReply::Changes(found) => Ok(found),
-        _ => Err(ApiError::mismatched_reply()),
-    }
+    let query = queries::changes(key.clone(), after);
+    let found = ask_store(store, namespace, query, Consistency::Stale).await?;
+    if found.revision < after { catch_up(store, namespace, key, Some(after)).await } else { Ok(found) }
 }
 
 /// The first answer to a new watcher: changes since the revision that it saw last, or else the
@@ -124,27 +120,14 @@ async fn catch_up<S: Store>(
     key: &Arc<str>,
     last: Option<u64>,
 ) -> Result<Changes, ApiError> {
-    let changes = |after| Query::Changes { key: key.clone(), after };
-    let container = || Query::Container { key: key.clone(), at: None, known: None };
-    let ask = async |query: Query| match ask_store(store, namespace, query.clone(), Consistency::Linearizable)
-        .await
-    {
-        Err(error) if error.is_unavailable() => {
-            (ask_store(store, namespace, query, Consistency::Stale).await, false)
-        }
-        answer => (answer, true),
-    };
+    let container = || queries::container(key.clone(), None);
+    let present = |found: Found| Event { revision: found.container.changed, found: Some(found) };
     let Some(after) = last else {
-        return match ask(container()).await.0? {
-            ConfigReply::Container(found) => {
-                let event = Event { revision: found.container.changed, found: Some(found) };
-                Ok(Changes { revision: event.revision, has_gap: false, events: vec![event] })
-            }
-            _ => Err(ApiError::mismatched_reply()),
-        };
+        let event = present(ask_fresh(store, namespace, container).await.0?);
+        return Ok(Changes { revision: event.revision, has_gap: false, events: vec![event] });
     };
-    let (answer, is_fresh) = ask(changes(after)).await;
-    let ConfigReply::Changes(found) = answer? else { return Err(ApiError::mismatched_reply()) };
+    let (answer, is_fresh) = ask_fresh(store, namespace, || queries::changes(key.clone(), after)).await;
+    let found = answer?;
     if found.revision >= after || !is_fresh {
         return Ok(found);
     }
@@ -155,11 +138,23 @@ async fn catch_up<S: Store>(
     }
     // The client has seen a revision that does not exist here, so it comes from another cluster
     // state.
-    let event = match ask(container()).await.0 {
-        Ok(ConfigReply::Container(found)) => Event { revision: found.container.changed, found: Some(found) },
-        _ => Event { revision, found: None },
-    };
+    let event = ask_fresh(store, namespace, container).await.0;
+    let event = event.map_or(Event { revision, found: None }, present);
     Ok(Changes { revision, has_gap: true, events: vec![event] })
+}
+
+/// A linearizable answer, or a local one if there is no leader. Returns which of them it is.
+async fn ask_fresh<S: Store, A>(
+    store: &S,
+    namespace: &Name,
+    query: impl Fn() -> TypedQuery<A>,
+) -> (Result<A, ApiError>, bool) {
+    match ask_store(store, namespace, query(), Consistency::Linearizable).await {
+        Err(error) if error.is_unavailable() => {
+            (ask_store(store, namespace, query(), Consistency::Stale).await, false)
+        }
+        answer => (answer, true),
+    }
 }
 
 /// A long poll: answered at once if there are changes after `index`, else with the first change,

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_DISPOSITION, HeaderValue};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use tidelock_core::command::config::{ConfigReply, Export, Field, Found, Name, Query, Refers, Value};
+use tidelock_core::command::config::{Export, Field, Found, Name, Refers, Value};
 
 use super::super::response::{self, Response};
 use super::super::service::Call;
 use super::error::ApiError;
 use super::formats::Format;
+use super::queries;
 use super::reads;
 use super::{measured_export, offload, text};
 use crate::store::Store;
@@ -93,9 +94,7 @@ pub(super) async fn export<S: Store>(call: Call<'_, S>, namespace: Name) -> Resu
         return Err(ApiError::format("a namespace is exported as json, yaml or toml"));
     }
     let at = super::number(call.parameters(), "revision")?;
-    let ConfigReply::Export(export) = super::ask(&call, &namespace, Query::Export { at }).await? else {
-        return Err(ApiError::mismatched_reply());
-    };
+    let export = super::ask(&call, &namespace, queries::export(at)).await?;
     let name = format!("{namespace}.{}", format.extension());
     let bytes = measured_export(&export);
     let file = offload(&call, bytes, move || format.write(&export_tree(&namespace, &export))).await?;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tidelock_core::command::config::{Change, ConfigOperation, ConfigReply, Item, Name, Policy, Stamp};
-use tidelock_core::command::{ConfigWrite, Reply, Request, Write};
+use tidelock_core::command::ConfigWrite;
+use tidelock_core::command::config::{Change, ConfigOperation, ConfigWritten, Item, Name, Policy, Stamp};
 use tidelock_core::limits;
 
 use super::super::body::BodyLimit;
@@ -11,8 +11,10 @@ use super::super::response::Response;
 use super::super::service::Call;
 use super::error::ApiError;
 use super::input::{self, Object};
+use super::queries;
 use super::show::Show;
 use super::{number, offload, stamp};
+use crate::requests;
 use crate::store::Store;
 
 /// Milliseconds of a day.
@@ -60,21 +62,13 @@ impl BodyTerms {
     }
 }
 
-/// The revision of a namespace after a change.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Committed {
-    pub revision: u64,
-    /// Whether the change made a new revision.
-    pub changed: bool,
-}
-
 /// Submits a change.
 pub(super) async fn submit<S: Store>(
     store: &S,
     namespace: Name,
     options: WriteOptions,
     operation: ConfigOperation,
-) -> Result<Committed, ApiError> {
+) -> Result<ConfigWritten, ApiError> {
     let WriteOptions { stamp, expected } = options;
     if stamp.author.chars().count() > limits::CONFIG_AUTHOR_CHARACTERS_MAX {
         let max = limits::CONFIG_AUTHOR_CHARACTERS_MAX;
@@ -84,13 +78,8 @@ pub(super) async fn submit<S: Store>(
         let max = limits::CONFIG_MESSAGE_CHARACTERS_MAX;
         return Err(ApiError::invalid(format!("message is longer than {max} characters")));
     }
-    let write = Write::from(ConfigWrite { namespace, stamp, expected, operation });
-    match store.submit(Request::Write(write)).await {
-        Reply::Config(ConfigReply::Done { revision, changed }) => Ok(Committed { revision, changed }),
-        Reply::Config(ConfigReply::Failed(error)) => Err(error.into()),
-        Reply::Refused(refusal) => Err(refusal.into()),
-        _ => Err(ApiError::mismatched_reply()),
-    }
+    let write = ConfigWrite { namespace, stamp, expected, operation };
+    Ok(store.ask(requests::write_config(write)).await??)
 }
 
 async fn submit_and_show<S: Store>(
@@ -103,8 +92,8 @@ async fn submit_and_show<S: Store>(
 }
 
 /// `{"revision":…,"changed":…}`.
-pub(super) fn done(committed: Committed) -> Response {
-    let Committed { revision, changed } = committed;
+pub(super) fn done(written: ConfigWritten) -> Response {
+    let ConfigWritten { revision, changed } = written;
     let mut show = Show::success();
     show.raw(&format!(r#"{{"revision":{revision},"changed":{changed}}}"#));
     show.respond()
@@ -233,11 +222,7 @@ pub(super) async fn set_policy<S: Store>(
     let (revisions, days, age_ms) =
         (object.number("revisions")?, object.number("days")?, object.number("ageMs")?);
     object.finish()?;
-    let ConfigReply::Namespace(view) =
-        super::ask(&call, &namespace, tidelock_core::command::config::Query::Namespace).await?
-    else {
-        return Err(ApiError::mismatched_reply());
-    };
+    let view = super::ask(&call, &namespace, queries::namespace()).await?;
     let policy = Policy {
         revisions: revisions.unwrap_or(view.policy.revisions),
         age_ms: age_ms.or(days.map(|days| days.saturating_mul(DAY_MS))).unwrap_or(view.policy.age_ms),

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use tidelock_core::command::{ClusterView, HostRole, HostView, Read, Reply, Request};
+use tidelock_core::command::{ClusterView, HostRole, HostView, Read, ScanStep};
 use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::slots::{SLOTS, slot_of};
 use tidelock_core::types::{NodeId, ShardId};
@@ -17,6 +17,7 @@ use super::super::frame::Arguments;
 use super::super::session::{Action, Failure, Session};
 use super::scan::{consistency, encoded, failure};
 use super::{integer, is};
+use crate::requests;
 
 type Result<T = Action> = std::result::Result<T, Failure>;
 
@@ -87,13 +88,13 @@ struct View {
 
 fn with_view(session: &mut Session, encode: impl FnOnce(View, &mut Encoder<'_>) + 'static) -> Result {
     let (protocol, slots) = (session.protocol, session.store.slot_map());
-    let reply = session.store.ask(Request::Cluster);
+    let view = session.store.ask(requests::cluster());
     Ok(Action::Wait(Box::pin(async move {
-        let reply = reply.await;
-        encoded(protocol, |encoder| match reply {
-            Reply::Cluster(cluster) if hosts(&cluster).next().is_none() => encoder.error(DISABLED),
-            Reply::Cluster(cluster) => encode(View { cluster, slots }, encoder),
-            other => encoder.error(&failure(other)),
+        let view = view.await;
+        encoded(protocol, |encoder| match view {
+            Ok(cluster) if hosts(&cluster).next().is_none() => encoder.error(DISABLED),
+            Ok(cluster) => encode(View { cluster: *cluster, slots }, encoder),
+            Err(error) => encoder.error(&failure(error)),
         })
     })))
 }
@@ -108,13 +109,13 @@ fn look_at_slot(session: &mut Session, slot: u16, listed: Option<usize>) -> Resu
         while let Some(place) = after {
             let (shard, version) = (slots.shard_of(slot), slots.version);
             let read = Read::Scan { shard, after: place, count: SLOT_STEP_KEYS, version };
-            let (keys, next) = match store.ask(Request::Read { read, consistency }).await {
-                Reply::Scanned { keys, next } => (keys, next),
-                Reply::SlotsMoved => {
+            let ScanStep { keys, next } = match store.ask(requests::scan(read, consistency)).await {
+                Ok(Some(step)) => step,
+                Ok(None) => {
                     (slots, found, counted, after) = (store.slot_map(), Vec::new(), 0, Some(0));
                     continue;
                 }
-                other => return encoded(protocol, |encoder| encoder.error(&failure(other))),
+                Err(error) => return encoded(protocol, |encoder| encoder.error(&failure(error))),
             };
             for key in keys.into_iter().filter(|key| slot_of(key) == slot) {
                 counted += 1;

@@ -5,10 +5,10 @@
 //! Redis Cluster clients ask every master and combine the replies. So on their listener a node
 //! returns the keys of the shards that it leads; on the other one each node returns all keys.
 
-use tidelock_core::command::{Consistency, Read, Reply, Request};
+use tidelock_core::command::{Consistency, Read};
 use tidelock_core::event::{NodeStatus, ShardStatus};
 use tidelock_core::limits::{LIST_PAGE_ITEMS_MAX, SCAN_KEYS_MAX};
-use tidelock_core::scan::{self, Scan};
+use tidelock_core::scan::Scan;
 use tidelock_core::slots::slot_map::SlotMap;
 use tidelock_core::types::ShardId;
 
@@ -20,6 +20,7 @@ use super::super::session::{Action, Failure, Session};
 use super::super::slots::refusal_text;
 use super::{integer, is, syntax};
 use crate::memory::Reservation;
+use crate::requests::{self, NoAnswer};
 use std::rc::Rc;
 
 type Result<T = Action> = std::result::Result<T, Failure>;
@@ -105,19 +106,18 @@ impl Step {
         while !scan.is_complete() {
             // At least one: keys found before the map changed count, too.
             let read = scan.read(self.count.saturating_sub(looked_at).max(1));
-            let reply = store.ask(Request::Read { read, consistency }).await;
-            match scan.take(reply, store.slot_map()) {
-                scan::Step::Keys(keys) => {
-                    looked_at += keys.len();
-                    let matching = keys.into_iter().filter(|key| self.matches(key));
-                    found.extend(matching.inspect(|key| found_bytes += key_bytes(key)));
-                    hold(memory, found_bytes).await?;
-                    if looked_at >= self.count || scan.is_inside_shard() {
-                        break;
-                    }
-                }
-                scan::Step::StartedOver => {}
-                scan::Step::Failed(other) => return Err(failure(other)),
+            let step = store.ask(requests::scan(read, consistency)).await;
+            let Some(step) = step.map_err(failure)? else {
+                scan.start_over(store.slot_map());
+                continue;
+            };
+            let keys = scan.take(step);
+            looked_at += keys.len();
+            let matching = keys.into_iter().filter(|key| self.matches(key));
+            found.extend(matching.inspect(|key| found_bytes += key_bytes(key)));
+            hold(memory, found_bytes).await?;
+            if looked_at >= self.count || scan.is_inside_shard() {
+                break;
             }
         }
         Ok((scan.cursor(), found))
@@ -171,10 +171,7 @@ async fn all_keys(
     let (mut found, mut found_bytes, mut held_bytes, mut after) = (Vec::new(), 0, 0, None);
     loop {
         let read = Read::List { prefix: prefix.clone(), after, limit: LIST_PAGE_ITEMS_MAX, keys_only: true };
-        let page = match store.ask(Request::Read { read, consistency }).await {
-            Reply::Page(page) => page,
-            other => return Err(failure(other)),
-        };
+        let page = store.ask(requests::page(read, consistency)).await.map_err(failure)?;
         for item in page.items.into_iter().filter(|item| filter.matches(&item.key, &*store)) {
             found_bytes += item.key.len();
             held_bytes += key_bytes(&item.key);
@@ -227,12 +224,12 @@ pub fn dbsize(session: &mut Session, _: Arguments<'_>) -> Result {
             encoded(protocol, |encoder| encoder.unsigned(keys))
         })));
     }
-    let reply = session.store.ask(Request::Read { read: Read::Count, consistency });
+    let keys = session.store.ask(requests::count(consistency));
     Ok(Action::Wait(Box::pin(async move {
-        let reply = reply.await;
-        encoded(protocol, |encoder| match reply {
-            Reply::Count(keys) => encoder.unsigned(keys),
-            other => encoder.error(&failure(other)),
+        let keys = keys.await;
+        encoded(protocol, |encoder| match keys {
+            Ok(keys) => encoder.unsigned(keys),
+            Err(error) => encoder.error(&failure(error)),
         })
     })))
 }
@@ -242,11 +239,11 @@ pub(super) fn consistency(session: &Session) -> Consistency {
     if session.is_readonly { Consistency::Stale } else { Consistency::Linearizable }
 }
 
-/// The error for a reply that is not an answer.
-pub(super) fn failure(reply: Reply) -> Failure {
-    match reply {
-        Reply::Refused(refusal) => refusal_text(&refusal).into(),
-        _ => "ERR the store answered something else".into(),
+/// The error text for a request without an answer.
+pub(super) fn failure(error: NoAnswer) -> Failure {
+    match error {
+        NoAnswer::Refused(refusal) => refusal_text(&refusal).into(),
+        NoAnswer::Mismatched => "ERR the store answered something else".into(),
     }
 }
 

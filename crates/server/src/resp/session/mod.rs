@@ -488,7 +488,7 @@ impl Session {
 }
 
 fn check(operation: &Operation<'_>) -> Result<(), Failure> {
-    operation.validate().map_err(|refusal| refusal_text(&refusal).into())
+    operation.validate().map_err(|refusal| refusal_text(&refusal.into()).into())
 }
 
 fn check_length(operations: &OperationsBuilder) -> Result<(), Failure> {

@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use tidelock_core::command::{Condition, Operation, OperationRepliesBuilder, OperationReply, Write};
+use tidelock_core::command::{
+    Condition, Operation, OperationRepliesBuilder, OperationReply, Write, WriteReply,
+};
 use tidelock_core::control::registry::Registry;
 use tidelock_core::event::NodeStatus;
 use tidelock_core::slots::slot_map::SlotMap;
@@ -36,7 +38,7 @@ impl Access for MapAlone {
         unreachable!("a session is given its own store")
     }
 
-    fn ask(&self, _: Request) -> Pin<Box<dyn Future<Output = Reply>>> {
+    fn submit(&self, _: Request) -> Pin<Box<dyn Future<Output = Reply>>> {
         unreachable!("no command here takes more than its shard queue")
     }
 
@@ -89,7 +91,7 @@ fn submitted(session: &mut Session) -> Vec<(u64, usize)> {
 fn complete(session: &mut Session, shard_queue: u64, count: usize) {
     let mut replies = OperationRepliesBuilder::default();
     (0..count).for_each(|_| replies.push(&OperationReply::Written { version: Version(1), created: true }));
-    session.complete(shard_queue, Reply::Operations(replies.finish()));
+    session.complete(shard_queue, Reply::Write(WriteReply::Operations(replies.finish())));
 }
 
 #[test]
@@ -120,7 +122,7 @@ fn a_transaction_in_the_making_follows_its_keys() {
     session.submit(true, |_, _| true, |_, shard_queue| assert_eq!(shard_queue, 1));
     let mut replies = OperationRepliesBuilder::default();
     replies.push(&OperationReply::Described { version: Version(7), expires: None, value_bytes: 1 });
-    session.complete(1, Reply::Operations(replies.finish()));
+    session.complete(1, Reply::Write(WriteReply::Operations(replies.finish())));
     session.settle(usize::MAX);
     assert!(session.begin_multi().is_ok());
     put(&mut session, b"bar");

@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 
 use tidelock_core::command::{
     Consistency, Operation, OperationRepliesReader, OperationReply, Operations, OperationsBuilder, Read,
-    Refusal, Reply, Request, Set, Transaction, Watch, Write,
+    ReadReply, Refusal, Reply, Request, Set, Transaction, Watch, Write, WriteReply,
 };
 use tidelock_core::limits;
 use tidelock_core::types::ShardId;
@@ -296,7 +296,9 @@ impl ShardQueues {
         self.awaited_bytes -= in_flight.awaited_bytes;
         self.expected_bytes -= in_flight.expected_bytes;
         match reply {
-            Reply::Operations(replies) if replies.len() == count => {
+            Reply::Write(WriteReply::Operations(replies)) | Reply::Read(ReadReply::Operations(replies))
+                if replies.len() == count =>
+            {
                 let bytes = replies.encoded_bytes();
                 let fitting = match in_flight.values_bytes_max {
                     None => count,
@@ -318,7 +320,7 @@ impl ShardQueues {
                     self.ask_rest(index, &in_flight, fitting);
                 }
             }
-            Reply::ConditionFailed { .. } if in_flight.is_transaction => {
+            Reply::Write(WriteReply::ConditionFailed { .. }) if in_flight.is_transaction => {
                 shard_queue.done.push_back(Done::Aborted)
             }
             // Slots moved: the operations no longer belong to one shard, and none was executed.

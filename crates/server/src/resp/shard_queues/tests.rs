@@ -1,7 +1,7 @@
 //! Order, grouping and limits of shard queues, without a store.
 
 use super::*;
-use tidelock_core::command::{Condition, Operation, OperationRepliesBuilder, OperationReply};
+use tidelock_core::command::{Condition, Operation, OperationRepliesBuilder, OperationReply, WriteReply};
 use tidelock_core::types::Version;
 
 const SHARD: ShardId = ShardId(1);
@@ -39,7 +39,7 @@ fn replies(values: &[Option<&[u8]>]) -> Reply {
             None => OperationReply::Absent,
         });
     }
-    Reply::Operations(builder.finish())
+    Reply::Write(WriteReply::Operations(builder.finish()))
 }
 
 fn complete(shard_queues: &mut ShardQueues, reply: Reply) {
@@ -125,7 +125,7 @@ fn nothing_joins_a_transaction() {
 fn a_watch_that_fails_and_a_refusal_answer_the_whole_transaction() {
     let mut shard_queues = ShardQueues::new();
     for (reply, verdict) in [
-        (Reply::ConditionFailed { current: Version(3) }, Verdict::Aborted),
+        (Reply::Write(WriteReply::ConditionFailed { current: Version(3) }), Verdict::Aborted),
         (Reply::Refused(Refusal::NoLeader), Verdict::Refused(Refusal::NoLeader)),
     ] {
         let mut operations = OperationsBuilder::default();
@@ -177,7 +177,7 @@ fn replies_within(value: &[u8], (count, bytes_max): (usize, usize)) -> Reply {
     let mut builder = OperationRepliesBuilder::within(bytes_max);
     (0..count)
         .for_each(|_| builder.push(&OperationReply::Value { version: Version(1), expires: None, value }));
-    Reply::Operations(builder.finish())
+    Reply::Write(WriteReply::Operations(builder.finish()))
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tidelock_core::command::migration::{Move, MoveReply, MoveStep};
 use tidelock_core::command::{
-    CheckedWrite, ClusterView, HostInfo, HostRole, HostView, Page, Read, Refusal, ReplicaView, Reply,
-    Request, ShardView, Write,
+    CheckedWrite, ClusterView, HostInfo, HostRole, HostView, NodeReply, Page, Read, ReadReply, Refusal,
+    ReplicaView, Reply, Request, ShardView, Write, WriteReply,
 };
 use tidelock_core::control::registry::Registry;
 use tidelock_core::event::{NodeStatus, ShardStatus};
@@ -25,6 +25,7 @@ use tidelock_server::watch::WatchRegistry;
 use uuid::Uuid;
 
 use super::harness::NOW;
+use crate::store::reply;
 
 const DATA_SHARDS: u64 = 4;
 
@@ -131,7 +132,9 @@ impl State {
     /// Runs the leaders' expiry: overdue keys are deleted.
     pub fn expire(&mut self, now: UnixMillis) {
         for (shard, machine) in (1..).map(ShardId).zip(&mut self.machines) {
-            machine.apply(LogIndex(1), Write::Expire { shard, now, limit: EXPIRED_KEYS_MAX });
+            machine
+                .apply(LogIndex(1), Write::Expire { shard, now, limit: EXPIRED_KEYS_MAX })
+                .expect("applied");
         }
     }
 
@@ -179,7 +182,7 @@ impl State {
 
     fn step(&mut self, (migration, shard): (MigrationId, ShardId), step: MoveStep) -> MoveReply {
         let reply = self.machine(shard).apply(LogIndex(1), Write::from(Move { shard, migration, step }));
-        let Reply::Move(reply) = reply else { panic!("{reply:?}") };
+        let Ok(WriteReply::Move(reply)) = reply else { panic!("{reply:?}") };
         assert_ne!(reply, MoveReply::Outdated);
         reply
     }
@@ -199,26 +202,28 @@ impl State {
             return Reply::Refused(refusal);
         }
         match request {
-            Request::Cluster => Reply::Cluster(cluster()),
+            Request::Cluster => Reply::Node(NodeReply::Cluster(cluster().into())),
             Request::Write(write) => match CheckedWrite::new(write, |key| self.shard_of(key)) {
                 Ok(checked) => {
                     let write = checked.write().at(self.leader_time());
-                    self.machine(checked.shard()).apply(LogIndex(1), write)
+                    reply(self.machine(checked.shard()).apply(LogIndex(1), write), Reply::Write)
                 }
-                Err(refusal) => Reply::Refused(refusal),
+                Err(refusal) => Reply::Refused(refusal.into()),
             },
             Request::Read { read: read @ Read::List { .. }, .. } => {
                 let mut items = Vec::new();
                 for machine in &self.machines {
-                    let Reply::Page(page) = plain(machine.read(&read)) else { panic!("a page") };
+                    let Ok(ReadReply::Page(page)) = machine.read(&read).map(|answer| answer.reply) else {
+                        panic!("a page")
+                    };
                     assert_eq!(page.next, None, "small states only");
                     items.extend(page.items);
                 }
                 items.sort_by(|one, other| one.key.cmp(&other.key));
-                Reply::Page(Page { items, next: None })
+                Reply::Read(ReadReply::Page(Page { items, next: None }))
             }
             Request::Read { read: Read::Count, .. } => {
-                Reply::Count(self.machines.iter().map(Machine::record_count).sum())
+                Reply::Read(ReadReply::Count(self.machines.iter().map(Machine::record_count).sum()))
             }
             Request::Read { read, .. } => {
                 let shard = match &read {
@@ -236,16 +241,11 @@ impl State {
                     }
                     other => panic!("{other:?} is not asked over this protocol"),
                 };
-                plain(self.machine(shard).read(&read))
+                reply(self.machine(shard).read(&read), |answer| Reply::Read(answer.reply))
             }
             other => panic!("{other:?} is not asked over this protocol"),
         }
     }
-}
-
-/// A reply without the slots that the shard owned.
-fn plain(reply: Reply) -> Reply {
-    if let Reply::Part { reply, .. } = reply { *reply } else { reply }
 }
 
 fn cluster() -> ClusterView {

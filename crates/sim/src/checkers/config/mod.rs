@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidelock_core::command::config::{
-    Action, Change, ConfigOperation, ConfigReply, Content, Datatype, Item, Name, Query, RevisionView, Value,
+    Action, Change, ConfigOperation, ConfigReply, ConfigWritten, Content, Datatype, Item, Name, Query,
+    RevisionView, Value,
 };
 use tidelock_core::command::config::{Container, Found, Pair, Refers};
-use tidelock_core::command::{ConfigWrite, Consistency, Read, Reply, Request, Write};
+use tidelock_core::command::{ConfigWrite, Consistency, Read, ReadReply, Reply, Request, Write, WriteReply};
 use tidelock_core::types::Token;
 
 use super::Violation;
@@ -78,7 +79,8 @@ impl<'a> Account<'a> {
     fn write(&mut self, operation: &'a Operation, write: &'a ConfigWrite) -> Result<(), Violation> {
         self.writes.insert(operation.token, (operation, write));
         let is_deletion = matches!(write.operation, ConfigOperation::Delete { .. });
-        if let Some(Reply::Config(ConfigReply::Done { revision, changed: true })) = operation.reply()
+        if let Some(Reply::Write(WriteReply::Config(Ok(ConfigWritten { revision, changed: true })))) =
+            operation.reply()
             && !is_deletion
             && let Some(other) = self.acknowledged.insert(*revision, operation)
         {
@@ -95,7 +97,7 @@ impl<'a> Account<'a> {
         query: &'a Query,
         consistency: Consistency,
     ) -> Result<(), Violation> {
-        let Some(Reply::Config(reply)) = operation.reply() else { return Ok(()) };
+        let Some(Reply::Read(ReadReply::Config(Ok(reply)))) = operation.reply() else { return Ok(()) };
         let revision = match reply {
             ConfigReply::Namespace(view) => view.revision,
             ConfigReply::Pairs { revision, .. } | ConfigReply::Pair { revision, .. } => *revision,
@@ -233,7 +235,8 @@ impl<'a> Account<'a> {
                     format!("revision {} is of {}, which was told {reply:?}", view.number, operation.token);
                 return violation(name, text);
             }
-            if let Some(Reply::Config(ConfigReply::Done { revision, .. })) = operation.reply()
+            if let Some(Reply::Write(WriteReply::Config(Ok(ConfigWritten { revision, .. })))) =
+                operation.reply()
                 && *revision != view.number
             {
                 let text =

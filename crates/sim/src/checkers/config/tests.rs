@@ -1,7 +1,7 @@
 //! One test with a violation for each property.
 
-use tidelock_core::command::ConfigRead;
-use tidelock_core::command::config::{ChangeView, Export, HistoryPage, Policy, Stamp};
+use tidelock_core::command::config::{ChangeView, ConfigWritten, Export, HistoryPage, Policy, Stamp};
+use tidelock_core::command::{ConfigRead, ReadReply, WriteReply};
 use tidelock_core::types::NodeId;
 
 use super::*;
@@ -54,8 +54,8 @@ impl HistoryBuilder {
     }
 
     fn done(&mut self, token: Token, revision: u64) {
-        let done = ConfigReply::Done { revision, changed: true };
-        assert!(self.history.answer(token, Reply::Config(done)));
+        let done = Ok(ConfigWritten { revision, changed: true });
+        assert!(self.history.answer(token, Reply::Write(WriteReply::Config(done))));
     }
 
     fn query(&mut self, query: Query, consistency: Consistency) -> Token {
@@ -64,7 +64,7 @@ impl HistoryBuilder {
 
     fn sees(&mut self, token: Token, revision: u64, number: i64) {
         let reply = ConfigReply::Pair { revision, pair: pair(number) };
-        assert!(self.history.answer(token, Reply::Config(reply)));
+        assert!(self.history.answer(token, Reply::Read(ReadReply::Config(Ok(reply)))));
     }
 
     fn get(&mut self, consistency: Consistency) -> Token {
@@ -107,13 +107,13 @@ impl HistoryBuilder {
             pairs: [("p".into(), pair(number))].into(),
             containers: [("c".into(), container())].into(),
         };
-        assert!(self.history.answer(export, Reply::Config(ConfigReply::Export(base))));
+        assert!(self.history.answer(export, Reply::Read(ReadReply::Config(Ok(ConfigReply::Export(base))))));
         let newest = self.revisions.last().map_or(0, |view| view.number);
         let revisions = self.revisions.iter().rev().cloned().collect();
         let page = HistoryPage { revision: newest, oldest, revisions, next: None };
         let query = Query::History { item: None, before: None, limit: 10_000 };
         let token = self.query(query, Consistency::Linearizable);
-        assert!(self.history.answer(token, Reply::Config(ConfigReply::History(page))));
+        assert!(self.history.answer(token, Reply::Read(ReadReply::Config(Ok(ConfigReply::History(page))))));
         let watcher = Watcher {
             namespace: name(),
             container: "c".into(),

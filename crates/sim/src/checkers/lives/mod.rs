@@ -16,8 +16,10 @@ mod model;
 
 use std::collections::BTreeMap;
 
-use tidelock_core::command::config::{ConfigError, ConfigReply, Name, Query};
-use tidelock_core::command::{ConfigWrite, Consistency, Read, Refusal, Reply, Request, Write};
+use tidelock_core::command::config::{ConfigError, ConfigReply, ConfigWritten, Name, Query};
+use tidelock_core::command::{
+    ConfigWrite, Consistency, Read, ReadReply, Refusal, Reply, Request, Write, WriteReply,
+};
 use tidelock_core::types::{ShardId, Token};
 
 use super::Violation;
@@ -29,6 +31,9 @@ use crate::watcher::Watcher;
 use model::{Expected, Lifetime, Model};
 
 const CHECKER: &str = "lives";
+
+/// The answer to a read.
+type Answer = Result<ConfigReply, ConfigError>;
 
 /// Judges all namespaces that are created and deleted.
 pub fn check(history: &History, ledger: &Ledger, watchers: &[Watcher]) -> Result<(), Violation> {
@@ -93,9 +98,11 @@ fn judge_writes(history: &History, (shard, writes): (ShardId, &[Write])) -> Resu
         }
         match (operation.reply(), expected) {
             (None | Some(Reply::Refused(_)), _) => {}
-            (Some(Reply::Config(ConfigReply::Failed(_))), Expected::Failed) => {}
-            (Some(Reply::Config(ConfigReply::Done { revision, changed })), Expected::Done(done))
-                if (*revision, *changed) == done => {}
+            (Some(Reply::Write(WriteReply::Config(Err(_)))), Expected::Failed) => {}
+            (
+                Some(Reply::Write(WriteReply::Config(Ok(ConfigWritten { revision, changed })))),
+                Expected::Done(done),
+            ) if (*revision, *changed) == done => {}
             (reply, expected) => {
                 return blame(operation, format!("was answered {reply:?}, and the log says {expected:?}"));
             }
@@ -115,9 +122,9 @@ fn judge_writes(history: &History, (shard, writes): (ShardId, &[Write])) -> Resu
 
 /// Finds a place for each read, the earliest one, in the order of their answers.
 fn judge_reads(history: &History, name: &Name, judged: &ReplayedLog) -> Result<(), Violation> {
-    let mut reads: Vec<(&Operation, &Query, &ConfigReply, bool)> = Vec::new();
+    let mut reads: Vec<(&Operation, &Query, &Answer, bool)> = Vec::new();
     for operation in history.operations() {
-        if let (Request::Read { read: Read::Config(read), consistency }, Some(Reply::Config(reply))) =
+        if let (Request::Read { read: Read::Config(read), consistency }, Some(Reply::Read(ReadReply::Config(reply)))) =
             (&operation.request, operation.reply())
             && read.namespace == *name
             // Only watchers send this read, through a node without a replica; their events are
@@ -154,49 +161,49 @@ fn judge_reads(history: &History, name: &Name, judged: &ReplayedLog) -> Result<(
 }
 
 /// Whether an answer follows from a namespace at one of its revisions, or from its absence.
-fn explains(state: Option<(&Lifetime, u64)>, query: &Query, reply: &ConfigReply) -> bool {
+fn explains(state: Option<(&Lifetime, u64)>, query: &Query, answer: &Answer) -> bool {
     let Some((life, newest)) = state else {
-        return *reply == ConfigReply::Failed(ConfigError::NoNamespace);
+        return *answer == Err(ConfigError::NoNamespace);
     };
     let at = match query {
         Query::Pair { at, .. } | Query::Container { at, .. } | Query::Export { at } => *at,
         _ => None,
     };
     let Some(content) = life.at(at.unwrap_or(newest), newest) else {
-        return matches!(reply, ConfigReply::Failed(ConfigError::NoRevision { .. }));
+        return matches!(answer, Err(ConfigError::NoRevision { .. }));
     };
     let revision = at.unwrap_or(newest);
-    match (query, reply) {
-        (Query::Namespace, ConfigReply::Namespace(view)) => {
+    match (query, answer) {
+        (Query::Namespace, Ok(ConfigReply::Namespace(view))) => {
             let counts = (content.pairs.len() as u64, content.containers.len() as u64);
             (view.revision, view.oldest) == (newest, life.oldest(newest))
                 && (view.pairs, view.containers) == counts
         }
-        (Query::Pairs(_), ConfigReply::Pairs { revision, total, items }) => {
+        (Query::Pairs(_), Ok(ConfigReply::Pairs { revision, total, items })) => {
             let items = items.iter().map(|(key, pair)| (key.clone(), pair.value.clone()));
             *revision == newest && *total == content.pairs.len() && content.pairs == items.collect()
         }
-        (Query::Pair { key, .. }, ConfigReply::Pair { revision: told, pair }) => {
+        (Query::Pair { key, .. }, Ok(ConfigReply::Pair { revision: told, pair })) => {
             *told == revision && content.pairs.get(key) == Some(&pair.value)
         }
-        (Query::Pair { key, .. }, ConfigReply::Failed(ConfigError::NoPair(missing))) => {
+        (Query::Pair { key, .. }, Err(ConfigError::NoPair(missing))) => {
             missing == key && !content.pairs.contains_key(key)
         }
-        (Query::Container { key, .. }, ConfigReply::Container(found)) => {
+        (Query::Container { key, .. }, Ok(ConfigReply::Container(found))) => {
             found.revision == revision
                 && content.document(key) == Some(found.document())
                 && checksum_holds(found)
         }
-        (Query::Container { key, .. }, ConfigReply::Failed(ConfigError::NoContainer(missing))) => {
+        (Query::Container { key, .. }, Err(ConfigError::NoContainer(missing))) => {
             missing == key && !content.containers.contains_key(key)
         }
-        (Query::History { before: None, limit, .. }, ConfigReply::History(page)) => {
+        (Query::History { before: None, limit, .. }, Ok(ConfigReply::History(page))) => {
             let numbers = (life.oldest(newest)..=newest).rev().take(*limit);
             let told = page.revisions.iter().map(|view| (view.number, view.stamp.author.parse().ok()));
             (page.revision, page.oldest) == (newest, life.oldest(newest))
                 && told.eq(numbers.map(|number| (number, life.author(number))))
         }
-        (Query::Export { .. }, ConfigReply::Export(export)) => {
+        (Query::Export { .. }, Ok(ConfigReply::Export(export))) => {
             export.revision == revision && *content == State::of(&export.pairs, &export.containers)
         }
         _ => false,

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap as Map;
 use std::sync::Arc;
 
-use tidelock_core::command::ConfigRead;
 use tidelock_core::command::config::{
-    Action, Change, ConfigOperation, Field, HistoryPage, Item, Pair, Policy, Refers, RevisionView, Stamp,
-    Value,
+    Action, Change, ConfigOperation, ConfigWritten, Field, HistoryPage, Item, Pair, Policy, Refers,
+    RevisionView, Stamp, Value,
 };
 use tidelock_core::command::config::{ConfigError, Export};
+use tidelock_core::command::{ConfigRead, ReadReply, WriteReply};
 use tidelock_core::types::{LogIndex, NodeId, Term};
 
 use super::*;
@@ -52,21 +52,22 @@ impl HistoryBuilder {
         (self.invoke(Request::Write(write.clone())), write)
     }
 
-    fn answered(&mut self, token: Token, reply: ConfigReply) {
-        assert!(self.history.answer(token, Reply::Config(reply)));
+    /// A change is answered.
+    fn answered(&mut self, token: Token, result: Result<ConfigWritten, ConfigError>) {
+        assert!(self.history.answer(token, Reply::Write(WriteReply::Config(result))));
     }
 
     /// A change that is in the log and was acknowledged.
     fn does(&mut self, operation: ConfigOperation, revision: u64) {
         let (token, write) = self.asks(operation);
         self.log.push(write);
-        self.answered(token, ConfigReply::Done { revision, changed: true });
+        self.answered(token, Ok(ConfigWritten { revision, changed: true }));
     }
 
-    fn reads(&mut self, query: Query, reply: ConfigReply) {
+    fn reads(&mut self, query: Query, answer: Answer) {
         let read = Read::Config(ConfigRead { namespace: name(), query });
         let token = self.invoke(Request::Read { read, consistency: Consistency::Linearizable });
-        self.answered(token, reply);
+        assert!(self.history.answer(token, Reply::Read(ReadReply::Config(answer))));
     }
 
     /// Two lives, with revisions 1 and 2, and 3.
@@ -93,8 +94,8 @@ impl HistoryBuilder {
     }
 }
 
-fn pair(revision: u64, number: i64) -> ConfigReply {
-    ConfigReply::Pair { revision, pair: Arc::new(Pair { value: Value::Int(number), revision }) }
+fn pair(revision: u64, number: i64) -> Answer {
+    Ok(ConfigReply::Pair { revision, pair: Arc::new(Pair { value: Value::Int(number), revision }) })
 }
 
 fn get(at: Option<u64>) -> Query {
@@ -105,7 +106,7 @@ fn told(revision: u64, document: Option<&str>) -> WatchedContent {
     WatchedContent { revision, document: document.map(str::to_owned), after_gap: false }
 }
 
-fn history(revisions: &[(u64, u64)]) -> ConfigReply {
+fn history(revisions: &[(u64, u64)]) -> Answer {
     let view = |&(number, author): &(u64, u64)| RevisionView {
         number,
         stamp: Stamp { author: author.to_string().into(), ..Stamp::default() },
@@ -114,7 +115,7 @@ fn history(revisions: &[(u64, u64)]) -> ConfigReply {
     };
     let (newest, oldest) = (revisions[0].0, revisions[revisions.len() - 1].0);
     let revisions = revisions.iter().map(view).collect();
-    ConfigReply::History(HistoryPage { revision: newest, oldest, revisions, next: None })
+    Ok(ConfigReply::History(HistoryPage { revision: newest, oldest, revisions, next: None }))
 }
 
 fn blamed(history_builder: HistoryBuilder, part: &str) {
@@ -126,21 +127,17 @@ fn blamed(history_builder: HistoryBuilder, part: &str) {
 fn an_honest_story_holds() {
     let mut history_builder = HistoryBuilder::two();
     history_builder.reads(get(None), pair(3, 3));
-    history_builder.reads(
-        get(Some(2)),
-        ConfigReply::Failed(ConfigError::NoRevision { revision: 2, oldest: 3, newest: 3 }),
-    );
+    history_builder.reads(get(Some(2)), Err(ConfigError::NoRevision { revision: 2, oldest: 3, newest: 3 }));
     history_builder.reads(Query::History { item: None, before: None, limit: 5 }, history(&[(3, 4)]));
     let pairs = Map::from([("p".into(), Arc::new(Pair { value: Value::Int(3), revision: 3 }))]);
     let export = Export { revision: 3, policy: Policy::default(), pairs, containers: Map::new() };
-    history_builder.reads(Query::Export { at: None }, ConfigReply::Export(export));
+    history_builder.reads(Query::Export { at: None }, Ok(ConfigReply::Export(export)));
     history_builder.told = vec![told(1, Some(r#"{"f":1}"#)), told(2, Some(r#"{"f":2}"#)), told(3, None)];
     let (token, write) = history_builder.asks(ConfigOperation::Delete { force: false });
     history_builder.log.push(write);
-    history_builder
-        .answered(token, ConfigReply::Failed(ConfigError::NamespaceNotEmpty { pairs: 1, containers: 0 }));
+    history_builder.answered(token, Err(ConfigError::NamespaceNotEmpty { pairs: 1, containers: 0 }));
     history_builder.does(ConfigOperation::Delete { force: true }, 3);
-    history_builder.reads(get(None), ConfigReply::Failed(ConfigError::NoNamespace));
+    history_builder.reads(get(None), Err(ConfigError::NoNamespace));
     assert_eq!(history_builder.judge(), Ok(()));
 }
 
@@ -155,7 +152,7 @@ fn a_deletion_that_content_forbids_is_noticed() {
 fn a_deletion_that_is_lost_or_came_although_refused_is_noticed() {
     let mut history_builder = HistoryBuilder::two();
     let (token, _) = history_builder.asks(ConfigOperation::Delete { force: true });
-    history_builder.answered(token, ConfigReply::Done { revision: 3, changed: true });
+    history_builder.answered(token, Ok(ConfigWritten { revision: 3, changed: true }));
     blamed(history_builder, "stands in no log");
     let mut history_builder = HistoryBuilder::two();
     let (token, write) = history_builder.asks(ConfigOperation::Delete { force: true });
@@ -191,7 +188,7 @@ fn what_an_earlier_life_held_does_not_come_back() {
     let (token, write) =
         history_builder.asks(ConfigOperation::Rollback { to: 1, item: Some(Item::Pair("p".into())) });
     history_builder.log.push(write);
-    history_builder.answered(token, ConfigReply::Done { revision: 4, changed: true });
+    history_builder.answered(token, Ok(ConfigWritten { revision: 4, changed: true }));
     blamed(history_builder, "the log says Failed");
 }
 
@@ -202,7 +199,7 @@ fn a_read_of_what_is_deleted_is_noticed() {
     history_builder.reads(get(None), pair(3, 3));
     blamed(history_builder, "no state from");
     let mut history_builder = HistoryBuilder::two();
-    history_builder.reads(get(None), ConfigReply::Failed(ConfigError::NoNamespace));
+    history_builder.reads(get(None), Err(ConfigError::NoNamespace));
     blamed(history_builder, "no state from");
 }
 

@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tidelock_core::command::{
-    Consistency, Expiry, Operation as Asked, OperationRepliesBuilder, Operations, Read, Refusal, Reply,
-    Request, Set, Write,
+    Consistency, Expiry, Operation as Asked, OperationRepliesBuilder, Operations, Read, ReadReply, Refusal,
+    Reply, Request, Set, Write,
 };
 use tidelock_core::types::{ShardId, Token, UnixMillis};
 
@@ -98,10 +98,8 @@ fn judge_writes(
         let before = model.keys.clone();
         let expected = model.apply(write);
         remember(&mut judged.past, place, &before, &model);
-        if expected == Some(Reply::Refused(Refusal::NotHere)) {
-            // It was retried on another shard.
-            continue;
-        }
+        // Otherwise it was retried on another shard.
+        let Ok(expected) = expected else { continue };
         let Some(operation) = token_in(write).and_then(|token| history.operation(token)) else { continue };
         let by_leader = |time| ledger.was_shown_to_proposer((shard, place - 1), time);
         if !operation.write().is_some_and(|asked| is_same(asked, write, &by_leader))
@@ -199,7 +197,7 @@ fn judge_reads(history: &History, judged: &ReplayedLog) -> Result<(), Violation>
     for operation in history.operations() {
         if let (
             Request::Read { read: Read::Operations { operations, bytes_max }, consistency },
-            Some(Reply::Operations(_)),
+            Some(Reply::Read(ReadReply::Operations(_))),
         ) = (&operation.request, operation.reply())
             && is_of(operations, judged)
         {
@@ -250,7 +248,7 @@ fn explains(
     (operations, bytes_max): (&Operations, usize),
     operation: &Operation,
 ) -> bool {
-    let Some(Reply::Operations(replies)) = operation.reply() else { return false };
+    let Some(Reply::Read(ReadReply::Operations(replies))) = operation.reply() else { return false };
     let mut expected = OperationRepliesBuilder::within(bytes_max);
     for look in operations.iter() {
         let states = judged.past.get(look.key()).map_or(&[][..], |states| &states[..]);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use tidelock_core::command::{
     Condition, Exchange, Expiry, ExpiryCondition, Move, MoveStep, Operation, OperationRepliesBuilder,
-    OperationReply, Refusal, Rejection, Reply, RestoreWrite, Set, SetCondition, Write,
+    OperationReply, Rejection, Reply, RestoreWrite, Set, SetCondition, Write, WriteReply,
 };
 use tidelock_core::machine::config::Config;
 use tidelock_core::slots::slot_set::SlotSet;
@@ -48,17 +48,21 @@ struct Arriving {
     sequence: u64,
 }
 
+/// The shard does not own the keys of a command, so nodes retry it on another shard.
+pub struct NotHere;
+
 impl Model {
     /// Applies a command of the log. Returns the answer, if the model determines it.
-    pub fn apply(&mut self, write: &Write) -> Option<Reply> {
+    ///
+    /// # Errors
+    /// [`NotHere`], if the shard does not own the keys.
+    pub fn apply(&mut self, write: &Write) -> Result<Option<Reply>, NotHere> {
         if !keys_of(write).iter().all(|key| self.owns(key)) {
-            return Some(Reply::Refused(Refusal::NotHere));
+            return Err(NotHere);
         }
         match write {
             Write::Slots(step) => self.step(step),
-            Write::Config(write) => {
-                self.config.apply((**write).clone());
-            }
+            Write::Config(write) => drop(self.config.apply((**write).clone())),
             Write::Restore(RestoreWrite::Keys(restoration))
                 if (self.restoring == Some(restoration.backup) || self.revision == 0)
                     && self.config.is_pristine() =>
@@ -75,19 +79,19 @@ impl Model {
                 for watch in &transaction.watches {
                     let current = self.version(&watch.key);
                     if current != watch.version {
-                        return Some(Reply::ConditionFailed { current });
+                        return Ok(Some(Reply::Write(WriteReply::ConditionFailed { current })));
                     }
                 }
                 let mut replies = OperationRepliesBuilder::default();
                 for operation in transaction.operations.iter() {
                     self.answer(&operation, &mut replies);
                 }
-                return Some(Reply::Operations(replies.finish()));
+                return Ok(Some(Reply::Write(WriteReply::Operations(replies.finish()))));
             }
             Write::Expire { now, limit, .. } => self.expire(*now, *limit),
             _ => {}
         }
-        None
+        Ok(None)
     }
 
     /// The answer to a read of a key.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::checkers::fixture::HistoryBuilder;
-use tidelock_core::command::Condition;
+use tidelock_core::command::{Condition, ReadReply, WriteReply};
 use tidelock_core::command::{
     Expiry, ExpiryCondition, Operation as Asked, OperationReply, Set, SetCondition, Transaction, Write,
 };
@@ -35,7 +35,7 @@ impl Run {
         let mut replies = OperationRepliesBuilder::default();
         replies.push(&reply);
         replies.push(&OperationReply::Absent);
-        self.history_builder.answer(token, Reply::Operations(replies.finish()));
+        self.history_builder.answer(token, Reply::Write(WriteReply::Operations(replies.finish())));
     }
 
     /// Adds 1, from the request to the answer.
@@ -58,7 +58,7 @@ impl Run {
         let mut replies = OperationRepliesBuilder::default();
         let value = value.as_bytes();
         replies.push(&OperationReply::Value { version: Version(version), expires: None, value });
-        self.history_builder.answer(token, Reply::Operations(replies.finish()));
+        self.history_builder.answer(token, Reply::Read(ReadReply::Operations(replies.finish())));
     }
 
     fn verdict(&self) -> String {
@@ -169,7 +169,7 @@ fn keys_that_come_back_or_go_early_are_noticed() {
         let read = run.asks_for(Consistency::Linearizable);
         let mut replies = OperationRepliesBuilder::default();
         replies.push(&reply);
-        run.history_builder.answer(read, Reply::Operations(replies.finish()));
+        run.history_builder.answer(read, Reply::Read(ReadReply::Operations(replies.finish())));
     };
     let there = OperationReply::Value { version: Version(1), expires: Some(UnixMillis(50)), value: b"v" };
 

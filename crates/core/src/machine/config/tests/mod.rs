@@ -30,22 +30,15 @@ fn apply(config: &mut Config, operation: ConfigOperation) -> Result<(u64, bool),
 }
 
 fn apply_write(config: &mut Config, write: ConfigWrite) -> Result<(u64, bool), ConfigError> {
-    match config.apply(write) {
-        Reply::Config(ConfigReply::Done { revision, changed }) => Ok((revision, changed)),
-        Reply::Config(ConfigReply::Failed(error)) => Err(error),
-        other => panic!("{other:?}"),
-    }
+    config.apply(write).map(|ConfigWritten { revision, changed }| (revision, changed))
 }
 
 fn publish(config: &mut Config, changes: Vec<Change>) -> Result<(u64, bool), ConfigError> {
     apply(config, ConfigOperation::Publish { changes, create: false })
 }
 
-fn ask(config: &Config, query: Query) -> ConfigReply {
-    match config.read(&ConfigRead { namespace: name(), query }) {
-        Reply::Config(reply) => reply,
-        other => panic!("{other:?}"),
-    }
+fn ask(config: &Config, query: Query) -> Result<ConfigReply, ConfigError> {
+    config.read(&ConfigRead { namespace: name(), query })
 }
 
 /// The blocks of a snapshot.
@@ -89,13 +82,13 @@ fn sample() -> Config {
 
 fn document(config: &Config, key: &str, at: Option<u64>) -> Result<String, ConfigError> {
     match ask(config, Query::Container { key: key.into(), at, known: None }) {
-        ConfigReply::Container(found) => {
+        Ok(ConfigReply::Container(found)) => {
             let text = found.document();
             assert_eq!(found.container.checksum, sha256(&text), "the checksum is that of the content");
             assert_eq!(found.container.document_bytes, text.len());
             Ok(text)
         }
-        ConfigReply::Failed(error) => Err(error),
+        Err(error) => Err(error),
         other => panic!("{other:?}"),
     }
 }
@@ -107,7 +100,7 @@ fn sha256(text: &str) -> [u8; 32] {
 
 fn changes_since(config: &Config, key: &str, after: u64) -> Changes {
     match ask(config, Query::Changes { key: key.into(), after }) {
-        ConfigReply::Changes(changes) => changes,
+        Ok(ConfigReply::Changes(changes)) => changes,
         other => panic!("{other:?}"),
     }
 }
@@ -150,7 +143,7 @@ fn namespaces_come_and_go_and_revisions_never_come_again() {
     let refused = ConfigError::NamespaceNotEmpty { pairs: 1, containers: 1 };
     assert_eq!(apply(&mut config, ConfigOperation::Delete { force: false }), Err(refused));
     assert_eq!(apply(&mut config, ConfigOperation::Delete { force: true }), Ok((2, true)));
-    assert_eq!(ask(&config, Query::Namespace), ConfigReply::Failed(ConfigError::NoNamespace));
+    assert_eq!(ask(&config, Query::Namespace), Err(ConfigError::NoNamespace));
     assert_eq!(apply(&mut config, ConfigOperation::Create), Ok((3, true)), "the next one goes on above");
     assert_eq!(apply(&mut config, ConfigOperation::Delete { force: false }), Ok((3, true)));
 }
@@ -220,7 +213,7 @@ fn a_pair_keeps_its_datatype_unless_the_change_says_otherwise() {
     assert_eq!(publish(&mut config, vec![put("p", Value::text("x")), int("p", 2)]), Ok((4, true)));
     assert_eq!(publish(&mut config, vec![put("ratio", Value::Int(2))]), Ok((5, true)), "2 is 2.0 here");
     let pair = |config: &Config, key: &str| match ask(config, Query::Pair { key: key.into(), at: None }) {
-        ConfigReply::Pair { pair, .. } => pair.value.clone(),
+        Ok(ConfigReply::Pair { pair, .. }) => pair.value.clone(),
         other => panic!("{other:?}"),
     };
     assert_eq!(pair(&config, "ratio"), float(2.0));
@@ -330,7 +323,7 @@ fn history_tells_what_who_and_why() {
     publish(&mut config, vec![int("p", 2)]).expect("published");
     apply(&mut config, ConfigOperation::Rollback { to: 2, item: None }).expect("rolled back");
     let history = |item, before, limit| match ask(&config, Query::History { item, before, limit }) {
-        ConfigReply::History(page) => page,
+        Ok(ConfigReply::History(page)) => page,
         other => panic!("{other:?}"),
     };
     let page = history(None, None, 10);
@@ -363,7 +356,7 @@ fn history_is_bounded_by_count_and_by_age_in_the_log() {
     let mut config = sample();
     apply(&mut config, ConfigOperation::SetPolicy(Policy { revisions: 3, age_ms: 10_000 })).expect("set");
     let oldest = |config: &Config| match ask(config, Query::Namespace) {
-        ConfigReply::Namespace(view) => (view.oldest, view.revision),
+        Ok(ConfigReply::Namespace(view)) => (view.oldest, view.revision),
         other => panic!("{other:?}"),
     };
     assert_eq!(oldest(&config), (1, 3));
@@ -489,12 +482,12 @@ fn news_name_the_containers_that_resolve_to_something_else() {
 fn an_asker_who_knows_is_told_so() {
     let mut config = sample();
     let query = |known| Query::Container { key: "c".into(), at: None, known };
-    assert_eq!(ask(&config, query(Some(2))), ConfigReply::Unchanged { revision: 2 });
-    assert!(matches!(ask(&config, query(Some(1))), ConfigReply::Container(_)));
+    assert_eq!(ask(&config, query(Some(2))), Ok(ConfigReply::Unchanged { revision: 2 }));
+    assert!(matches!(ask(&config, query(Some(1))), Ok(ConfigReply::Container(_))));
     publish(&mut config, vec![int("other", 1)]).expect("published");
-    assert_eq!(ask(&config, query(Some(2))), ConfigReply::Unchanged { revision: 3 });
+    assert_eq!(ask(&config, query(Some(2))), Ok(ConfigReply::Unchanged { revision: 3 }));
     publish(&mut config, vec![int("p", 9)]).expect("published");
-    assert!(matches!(ask(&config, query(Some(2))), ConfigReply::Container(_)));
+    assert!(matches!(ask(&config, query(Some(2))), Ok(ConfigReply::Container(_))));
 }
 
 #[test]
@@ -505,7 +498,7 @@ fn pages_are_selected_and_counted() {
     let page = |contains: &str, offset, limit| {
         let selection = Selection { contains: contains.into(), offset, limit };
         match ask(&config, Query::Pairs(selection)) {
-            ConfigReply::Pairs { total, items, .. } => {
+            Ok(ConfigReply::Pairs { total, items, .. }) => {
                 (total, items.into_iter().map(|(key, _)| String::from(&*key)).collect::<Vec<_>>())
             }
             other => panic!("{other:?}"),
@@ -592,7 +585,7 @@ fn namespaces_move_with_their_slots() {
     config.take_news();
     config.tell_all_of(&moved);
     assert!(config.forget_some(&moved, 1), "nothing is left");
-    assert_eq!(ask(&config, Query::Namespace), ConfigReply::Failed(ConfigError::NoNamespace));
+    assert_eq!(ask(&config, Query::Namespace), Err(ConfigError::NoNamespace));
     assert_eq!(config.take_news().len(), 1, "watchers look elsewhere");
     assert_eq!(document(&taker, "c", None).as_deref(), Ok(r#"{"f":1}"#));
     assert_eq!(

@@ -9,7 +9,7 @@
 use super::{KeyValue, Record};
 use crate::command::{
     Exchange, Expiry, ExpiryCondition, Operation, OperationReplies, OperationRepliesBuilder, OperationReply,
-    Operations, Rejection, Reply, Set, SetCondition, Transaction,
+    Operations, Rejection, Set, SetCondition, Transaction, WriteReply,
 };
 use crate::limits;
 use crate::types::{UnixMillis, Version};
@@ -24,7 +24,7 @@ const RELATIVE: &str = "invariant: the leader made every time absolute before it
 
 impl KeyValue {
     /// Answers read-only operations, with replies of at most `bytes_max` bytes.
-    pub(super) fn look(&self, operations: &Operations, bytes_max: usize) -> OperationReplies {
+    pub(in crate::machine) fn look(&self, operations: &Operations, bytes_max: usize) -> OperationReplies {
         let mut replies = OperationRepliesBuilder::within(bytes_max);
         for operation in operations.iter() {
             match operation {
@@ -38,11 +38,11 @@ impl KeyValue {
 
     /// Executes all operations, if no watched key has changed. Without `is_answered` the reply is
     /// empty.
-    pub fn transact(&mut self, transaction: &Transaction, is_answered: bool) -> Reply {
+    pub fn transact(&mut self, transaction: &Transaction, is_answered: bool) -> WriteReply {
         for watch in &transaction.watches {
             let current = self.version(&watch.key);
             if current != watch.version {
-                return Reply::ConditionFailed { current };
+                return WriteReply::ConditionFailed { current };
             }
         }
         let awaited = if is_answered { transaction.operations.len() } else { 0 };
@@ -58,7 +58,7 @@ impl KeyValue {
                 }
             });
         }
-        Reply::Operations(replies.finish())
+        WriteReply::Operations(replies.finish())
     }
 
     /// Executes one operation. `room` is the number of bytes that returned values of removed keys

@@ -1,7 +1,7 @@
 //! Tests of each operation on keys in every relevant state.
 
 use super::*;
-use crate::command::{Condition, Operation, OperationReply, Watch};
+use crate::command::{Condition, Operation, OperationReply, Watch, WriteReply};
 use alloc::vec;
 use bytes::Bytes;
 
@@ -15,7 +15,7 @@ fn holding(value: &[u8]) -> KeyValue {
 
 fn run(kv: &mut KeyValue, operation: Operation<'_>) -> OperationReplies {
     match kv.transact(&Transaction::of(Operations::of(&[operation])), true) {
-        Reply::Operations(replies) => replies,
+        WriteReply::Operations(replies) => replies,
         other => panic!("{other:?} answers a transaction"),
     }
 }
@@ -199,7 +199,7 @@ fn nothing_is_taken_that_cannot_be_answered_with() {
     }
     let takes: Vec<_> = keys.iter().map(|key| Operation::Take { key }).collect();
     let transaction = Transaction::of(Operations::of(&takes));
-    let Reply::Operations(replies) = kv.transact(&transaction, true) else { panic!("replies") };
+    let WriteReply::Operations(replies) = kv.transact(&transaction, true) else { panic!("replies") };
     let taken = replies.iter().filter(|reply| matches!(reply, OperationReply::Taken { .. })).count();
     assert_eq!((taken, kv.record_count()), (8, 12));
 }
@@ -221,9 +221,9 @@ fn a_transaction_happens_whole_or_not_at_all() {
     };
     let before = kv.digest();
     let failed = kv.transact(&transaction(7), true);
-    assert_eq!(failed, Reply::ConditionFailed { current: Version(1) });
+    assert_eq!(failed, WriteReply::ConditionFailed { current: Version(1) });
     assert_eq!(kv.digest(), before);
-    let Reply::Operations(replies) = kv.transact(&transaction(1), true) else { panic!("replies") };
+    let WriteReply::Operations(replies) = kv.transact(&transaction(1), true) else { panic!("replies") };
     let expected = [
         OperationReply::Number { version: Version(2), value: 2 },
         OperationReply::Value { version: Version(2), expires: None, value: b"2" },
@@ -245,6 +245,6 @@ fn whether_anybody_waits_does_not_show_in_the_state() {
     ]);
     let transaction = Transaction::of(operations);
     asked.transact(&transaction, true);
-    assert_eq!(silent.transact(&transaction, false), Reply::Operations(OperationReplies::default()));
+    assert_eq!(silent.transact(&transaction, false), WriteReply::Operations(OperationReplies::default()));
     assert_eq!(asked.digest(), silent.digest());
 }

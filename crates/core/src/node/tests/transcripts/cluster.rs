@@ -178,20 +178,23 @@ impl Network {
     }
 
     fn reply(&mut self, node: NodeId, token: Token, reply: &Reply) {
-        if let Reply::Joined { node, replica } = reply {
+        if let Reply::Write(WriteReply::Joined { node, replica }) = reply {
             self.joined = Some((*node, *replica));
         }
         let text = match reply {
-            Reply::Operations(replies) => match replies.only() {
+            Reply::Write(WriteReply::Operations(replies)) => match replies.only() {
                 Some(OperationReply::Written { version, .. }) => format!("written as version {version}"),
                 other => format!("{other:?}"),
             },
-            Reply::Value { version, value, .. } => {
+            Reply::Read(ReadReply::Value(Some(StoredValue { version, value, .. }))) => {
                 format!("value {} of version {version}", String::from_utf8_lossy(value))
             }
             Reply::Refused(refusal) => format!("refused: {refusal}"),
-            Reply::Joined { node, .. } => format!("joined as node {node}"),
-            Reply::Snapshots(_) => String::from("snapshots begun"),
+            Reply::Write(WriteReply::Joined { node, .. }) => format!("joined as node {node}"),
+            Reply::Node(NodeReply::Snapshots(_)) => String::from("snapshots begun"),
+            Reply::Write(other) => format!("{other:?}"),
+            Reply::Read(other) => format!("{other:?}"),
+            Reply::Node(other) => format!("{other:?}"),
             other => format!("{other:?}"),
         };
         self.say(&format!("n{node}: reply to request {token}: {text}"));

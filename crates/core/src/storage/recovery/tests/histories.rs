@@ -35,7 +35,7 @@ impl Truth {
             let term = self.entries.last().map_or(2, |&(term, _)| term) + 2 * u64::from(self.rng.u8(..) < 30);
             let data = self.rng.u64(..);
             self.entries.push((term, data));
-            self.machine.apply(LogIndex(self.end()), write(data));
+            self.machine.apply(LogIndex(self.end()), write(data)).expect("applied");
         }
     }
 
@@ -64,7 +64,7 @@ impl Truth {
     fn digest(&self, entries: u64) -> u64 {
         let mut machine = Machine::new(SHARD, 3, 4);
         for index in 1..=entries {
-            machine.apply(LogIndex(index), self.write(index));
+            machine.apply(LogIndex(index), self.write(index)).expect("applied");
         }
         machine.digest()
     }
@@ -155,7 +155,7 @@ impl History {
             if index > self.truth.end() || *entry != self.truth.entry(index) {
                 break;
             }
-            machine.apply(entry.index, self.truth.write(index));
+            machine.apply(entry.index, self.truth.write(index)).expect("applied");
             applied = index;
         }
         assert!(applied >= self.durable, "{applied} instead of {} entries", self.durable);
@@ -189,7 +189,7 @@ impl History {
         let hard_state = hard_state(entries[0].term.0, life.applied);
         self.commit(life, vec![WalRecord::Entries { shard: SHARD, entries }, hard_state])?;
         for index in life.applied + 1..=last {
-            life.machine.apply(LogIndex(index), self.truth.write(index));
+            life.machine.apply(LogIndex(index), self.truth.write(index)).expect("applied");
         }
         life.applied = last;
         if self.syncs {

@@ -1,0 +1,266 @@
+//! Requests to the store, each with the type of its answer.
+//!
+//! Owns which reply answers which request. Only the shard queues of RESP connections, whose
+//! requests hold the operations of many commands, take replies apart themselves.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use tidelock_core::command::config::{ConfigError, ConfigWritten};
+use tidelock_core::command::{
+    ClusterView, Condition, ConfigRead, ConfigReply, ConfigWrite, Consistency, Denial, Discard, Exchange,
+    Explanation, HostInfo, NodeReply, Operation, OperationReply, Operations, Page, Read, ReadReply, Refusal,
+    RegistryView, RegistryWrite, Rejection, Reply, Request, RestoreWrite, ScanStep, StoredValue, Write,
+    WriteReply,
+};
+use tidelock_core::types::{LogIndex, MigrationId, NodeId, ReplicaId, ShardId, Version};
+
+/// A request that is answered by an `A`.
+#[derive(Debug)]
+pub struct TypedRequest<A> {
+    request: Request,
+    answer: Conversion<A>,
+}
+
+/// Takes the answer out of a reply to one kind of request; `None` if the reply answers another
+/// request of that kind.
+#[derive(Debug)]
+enum Conversion<A> {
+    Write(fn(WriteReply) -> Option<A>),
+    Read(fn(ReadReply) -> Option<A>),
+    Node(fn(NodeReply) -> Option<A>),
+    Any(fn(Reply) -> Option<A>),
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoAnswer {
+    /// The store refuses the request.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The reply answers another request: a bug, which must not take the node down.
+    #[error("the node gave an answer of the wrong kind; its log says more")]
+    Mismatched,
+}
+
+impl NoAnswer {
+    /// Reports a reply that answers another request.
+    pub fn mismatched() -> NoAnswer {
+        tracing::error!("the store's reply does not match the request: this is a bug");
+        NoAnswer::Mismatched
+    }
+}
+
+impl<A> TypedRequest<A> {
+    /// Splits it into the request, and what takes the answer out of the reply.
+    pub fn into_parts(self) -> (Request, impl FnOnce(Reply) -> Result<A, NoAnswer>) {
+        let TypedRequest { request, answer } = self;
+        let answer = move |reply| {
+            let answer = match (answer, reply) {
+                (_, Reply::Refused(refusal)) => return Err(NoAnswer::Refused(refusal)),
+                (Conversion::Write(answer), Reply::Write(reply)) => answer(reply),
+                (Conversion::Read(answer), Reply::Read(reply)) => answer(reply),
+                (Conversion::Node(answer), Reply::Node(reply)) => answer(reply),
+                (Conversion::Any(answer), reply) => answer(reply),
+                _ => None,
+            };
+            answer.ok_or_else(NoAnswer::mismatched)
+        };
+        (request, answer)
+    }
+
+    fn read(read: Read, consistency: Consistency, answer: fn(ReadReply) -> Option<A>) -> TypedRequest<A> {
+        TypedRequest { request: Request::Read { read, consistency }, answer: Conversion::Read(answer) }
+    }
+
+    fn write(write: impl Into<Write>, answer: fn(WriteReply) -> Option<A>) -> TypedRequest<A> {
+        TypedRequest { request: Request::Write(write.into()), answer: Conversion::Write(answer) }
+    }
+
+    fn node(request: Request, answer: fn(NodeReply) -> Option<A>) -> TypedRequest<A> {
+        TypedRequest { request, answer: Conversion::Node(answer) }
+    }
+}
+
+/// A function that takes the answer out of a reply, if that matches one of the patterns.
+macro_rules! answer {
+    ($($reply:pat => $answer:expr),+) => {
+        |reply| match reply { $($reply => Some($answer),)+ _ => None }
+    };
+}
+
+/// A key was stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The new version of the key.
+    pub version: Version,
+    /// Whether the key did not exist before.
+    pub created: bool,
+}
+
+/// A condition did not hold; nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConditionFailed {
+    /// See [`WriteReply::ConditionFailed`].
+    pub current: Version,
+}
+
+/// One key, if it exists.
+pub fn get(key: Bytes, consistency: Consistency) -> TypedRequest<Option<StoredValue>> {
+    TypedRequest::read(Read::Get { key }, consistency, answer!(ReadReply::Value(stored) => stored))
+}
+
+/// As [`get`]; the answer is `None` if the value is longer than `bytes_max`.
+pub fn get_short(key: &[u8], bytes_max: usize, at: Consistency) -> TypedRequest<Option<Option<StoredValue>>> {
+    let operations = Operations::of(&[Operation::Get { key }]);
+    TypedRequest::read(Read::Operations { operations, bytes_max }, at, |reply| match reply.only()? {
+        OperationReply::Value { version, expires, value } => {
+            Some(Some(Some(StoredValue { version, value: Bytes::copy_from_slice(value), expires })))
+        }
+        OperationReply::Absent => Some(Some(None)),
+        OperationReply::Rejected(Rejection::RepliesTooLong) => Some(None),
+        _ => None,
+    })
+}
+
+/// A page of keys or names: a [`Read::List`] or a [`Read::ConfigNamespaces`].
+pub fn page(read: Read, consistency: Consistency) -> TypedRequest<Page> {
+    TypedRequest::read(read, consistency, answer!(ReadReply::Page(page) => page))
+}
+
+/// The number of keys.
+pub fn count(consistency: Consistency) -> TypedRequest<u64> {
+    TypedRequest::read(Read::Count, consistency, answer!(ReadReply::Count(keys) => keys))
+}
+
+/// A [`Read::Scan`]. The answer is `None` if the slot map has changed since the iteration began.
+pub fn scan(read: Read, consistency: Consistency) -> TypedRequest<Option<ScanStep>> {
+    let answer = Conversion::Any(
+        answer!(Reply::Read(ReadReply::Scanned(step)) => Some(step), Reply::SlotsMoved => None),
+    );
+    TypedRequest { request: Request::Read { read, consistency }, answer }
+}
+
+/// A query of a namespace.
+pub fn read_config(read: ConfigRead, at: Consistency) -> TypedRequest<Result<ConfigReply, ConfigError>> {
+    TypedRequest::read(Read::Config(read), at, answer!(ReadReply::Config(result) => result))
+}
+
+/// A change of a namespace.
+pub fn write_config(write: ConfigWrite) -> TypedRequest<Result<ConfigWritten, ConfigError>> {
+    TypedRequest::write(write, answer!(WriteReply::Config(result) => result))
+}
+
+/// An [`Operation::Put`], or an [`Operation::Set`] that does not ask for the previous value.
+pub fn store(operation: &Operation<'_>) -> TypedRequest<Result<Written, ConditionFailed>> {
+    TypedRequest::write(Write::of(operation), |reply| match reply.only()? {
+        OperationReply::Written { version, created } => Some(Ok(Written { version, created })),
+        OperationReply::ConditionFailed { current } => Some(Err(ConditionFailed { current })),
+        _ => None,
+    })
+}
+
+/// Removes a key. The answer is whether it existed.
+pub fn delete(key: &[u8], condition: Condition) -> TypedRequest<Result<bool, ConditionFailed>> {
+    TypedRequest::write(Write::of(&Operation::Delete { key, condition }), |reply| match reply.only()? {
+        OperationReply::Deleted { .. } => Some(Ok(true)),
+        OperationReply::Absent => Some(Ok(false)),
+        OperationReply::ConditionFailed { current } => Some(Err(ConditionFailed { current })),
+        _ => None,
+    })
+}
+
+/// An [`Operation::Exchange`] or an [`Operation::CompareExchange`].
+pub fn exchange(operation: &Operation<'_>) -> TypedRequest<Result<Exchange, Rejection>> {
+    TypedRequest::write(Write::of(operation), |reply| match reply.only()? {
+        OperationReply::Exchanged(exchange) => Some(Ok(exchange)),
+        OperationReply::Rejected(rejection) => Some(Err(rejection)),
+        _ => None,
+    })
+}
+
+/// Restores keys or configuration.
+pub fn restore(write: RestoreWrite) -> TypedRequest<Result<(), ConditionFailed>> {
+    TypedRequest::write(Write::Restore(write), |reply| match reply {
+        WriteReply::Restored => Some(Ok(())),
+        WriteReply::ConditionFailed { current } => Some(Err(ConditionFailed { current })),
+        _ => None,
+    })
+}
+
+/// Makes room for a backup. The answer is the number of keys that remain to be removed.
+pub fn discard(discard: Discard) -> TypedRequest<Result<u64, ConditionFailed>> {
+    TypedRequest::write(Write::Restore(RestoreWrite::Discard(discard)), |reply| match reply {
+        WriteReply::Discarded { keys_left } => Some(Ok(keys_left)),
+        WriteReply::ConditionFailed { current } => Some(Err(ConditionFailed { current })),
+        _ => None,
+    })
+}
+
+/// A change of a host, or of a shard other than its addition.
+pub fn change_registry(write: RegistryWrite) -> TypedRequest<Result<(), Denial>> {
+    TypedRequest::write(
+        write,
+        answer!(WriteReply::HostChanged => Ok(()), WriteReply::Denied(denial) => Err(denial)),
+    )
+}
+
+/// Adds a shard. The answer is its number.
+pub fn add_shard(
+    name: Option<String>,
+    tags: BTreeMap<String, String>,
+) -> TypedRequest<Result<ShardId, Denial>> {
+    TypedRequest::write(
+        RegistryWrite::AddShard { name, tags },
+        answer!(WriteReply::ShardAdded { shard } => Ok(shard), WriteReply::Denied(denial) => Err(denial)),
+    )
+}
+
+/// A [`RegistryWrite::Rebalance`] or a [`RegistryWrite::MoveSlots`]. The answer is the number of
+/// moves that were added, and the last move ever planned.
+pub fn move_slots(write: RegistryWrite) -> TypedRequest<Result<(u64, MigrationId), Denial>> {
+    TypedRequest::write(write, |reply| match reply {
+        WriteReply::Moving { moves, last } => Some(Ok((moves, last))),
+        WriteReply::Denied(denial) => Some(Err(denial)),
+        _ => None,
+    })
+}
+
+/// Takes a host into the cluster. The answer is its number, and its replica of the prime shard.
+pub fn join(host: HostInfo) -> TypedRequest<Result<(NodeId, ReplicaId), Denial>> {
+    TypedRequest::write(RegistryWrite::JoinHost(host), |reply| match reply {
+        WriteReply::Joined { node, replica } => Some(Ok((node, replica))),
+        WriteReply::Denied(denial) => Some(Err(denial)),
+        _ => None,
+    })
+}
+
+/// Appends a checkpoint to the log of a shard. The answer is its index.
+pub fn checkpoint(shard: ShardId) -> TypedRequest<LogIndex> {
+    TypedRequest::write(Write::Checkpoint { shard }, answer!(WriteReply::Checkpointed { index } => index))
+}
+
+/// See [`Request::Cluster`].
+pub fn cluster() -> TypedRequest<Box<ClusterView>> {
+    TypedRequest::node(Request::Cluster, answer!(NodeReply::Cluster(view) => view))
+}
+
+/// See [`Request::Registry`].
+pub fn registry() -> TypedRequest<Box<RegistryView>> {
+    TypedRequest::node(Request::Registry, answer!(NodeReply::Registry(view) => view))
+}
+
+/// See [`Request::Explain`].
+pub fn explain(shard: ShardId) -> TypedRequest<Explanation> {
+    TypedRequest::node(Request::Explain { shard }, answer!(NodeReply::Explained(explanation) => explanation))
+}
+
+/// See [`Request::Transfer`].
+pub fn transfer(shard: ShardId, to: NodeId) -> TypedRequest<()> {
+    TypedRequest::node(Request::Transfer { shard, to }, answer!(NodeReply::Asked => ()))
+}
+
+/// See [`Request::SnapshotHere`].
+pub fn snapshot_here() -> TypedRequest<Vec<(ShardId, LogIndex)>> {
+    TypedRequest::node(Request::SnapshotHere, answer!(NodeReply::Snapshots(snapshots) => snapshots))
+}
