@@ -1,26 +1,29 @@
 //! `POST /v1/cluster/hosts/{node}/…` and `/v1/cluster/shards/{shard}/transfer`: the answers, which
 //! are the wanted state in the members of [`crate::cluster`].
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::HostRole;
 
 /// The wanted state of a host. Only what the request determines is present: a host that is drained
 /// keeps its role.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WantedOfHost {
     /// Number of its node.
     pub node: u64,
     /// The role that it should have.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "HostRole")]
     pub standing: Option<HostRole>,
     /// Whether it should lead nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "bool")]
     pub draining: Option<bool>,
 }
 
 /// The wanted leader of a shard.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WantedOfShard {
     /// Number of the shard.
     pub shard: u64,

@@ -1,11 +1,13 @@
 //! Operations of the dialects: `/db`, and any other path at the root.
 
 use serde_json::json;
+use tidelock_api as api;
 
 use super::super::kv1::Kv1;
 use super::super::raftdb::Raftdb;
 use super::native::{bytes, stale};
 use super::operation::{Failures, OCTETS, Operation, TEXT, Tag, matching, number, query, schema, text};
+use super::schemas::schema_of;
 
 const DIALECTS: Tag = Tag("dialects", Failures::Problems);
 
@@ -36,7 +38,7 @@ pub(super) fn operations() -> Vec<Operation> {
                 "A key with its version. The key is the path with its slash, and none whose first segment is another interface's",
             )
             .asks([stale()])
-            .gives_json(schema("Versioned"), "The key")
+            .gives_json(schema_of::<api::keys::Versioned>(), "The key")
             .gives(404, [(TEXT, text()), ("application/problem+json", schema("Problem"))], "There is none"),
         DIALECTS
             .operation("put /{key}", Kv1::Put, "putVersioned", "Writes a key if it has the version that is named")
@@ -46,7 +48,7 @@ pub(super) fn operations() -> Vec<Operation> {
             ])
             .takes([("application/x-www-form-urlencoded", form.clone()), ("multipart/form-data", form)])
             .or_nothing()
-            .gives_json(schema("Versioned"), "The key as it is now")
+            .gives_json(schema_of::<api::keys::Versioned>(), "The key as it is now")
             .gives(400, [(TEXT, text()), ("application/problem+json", schema("Problem"))], "Not understood")
             .gives(404, [("application/problem+json", schema("Problem"))], "No such route")
             .gives(409, [(TEXT, text())], "It has another version; both are named"),

@@ -26,11 +26,6 @@ pub(super) enum Failures {
     Envelope,
 }
 
-/// Bytes in base64, of either alphabet.
-pub(super) fn base64() -> Value {
-    matching("^[A-Za-z0-9+/_-]*={0,2}$")
-}
-
 /// A query parameter or a header.
 #[derive(Clone, Debug)]
 pub(in crate::http) struct Parameter {

@@ -1,32 +1,92 @@
-//! The schemas of bodies, by name.
+//! The schemas of bodies, by name, derived from the types of `tidelock_api`.
 //!
-//! Schemas of answers list every member: the answers in the golden scripts are checked against
-//! them, so a new member must be added here. Requests may be refused for more than their shape; the
+//! Owns which bodies have a name, and what generators of clients need beyond a correct schema.
+//! Schemas of answers list every member, and the answers in the golden scripts are checked against
+//! them. Requests may be refused for more than their shape; the
 //! documentation describes that.
 
+use schemars::generate::SchemaSettings;
+use schemars::transform::transform_subschemas;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
-
+use tidelock_api as api;
 use tidelock_core::limits;
 
-use super::operation::{base64, flag, matching, number, number_in, schema, text};
+use super::operation::{flag, number, number_in, schema, text};
+
+const _: () = assert!(api::shards::NAME_BYTES_MAX == limits::SHARD_NAME_BYTES_MAX);
+
+/// The bodies that have a name in the document, and by them all that they refer to.
+const BODIES: &[fn(&mut SchemaGenerator) -> Schema] = &[
+    SchemaGenerator::subschema_for::<api::keys::Versioned>,
+    SchemaGenerator::subschema_for::<api::keys::KeyPage>,
+    SchemaGenerator::subschema_for::<api::atomics::Register>,
+    SchemaGenerator::subschema_for::<api::atomics::ExchangeRequest>,
+    SchemaGenerator::subschema_for::<api::atomics::CompareExchangeRequest>,
+    SchemaGenerator::subschema_for::<api::atomics::Exchanged>,
+    SchemaGenerator::subschema_for::<api::cluster::Cluster>,
+    SchemaGenerator::subschema_for::<api::membership::WantedOfHost>,
+    SchemaGenerator::subschema_for::<api::membership::WantedOfShard>,
+    SchemaGenerator::subschema_for::<api::shards::Explanation>,
+    SchemaGenerator::subschema_for::<api::shards::TagChanges>,
+    // Not `NewShard`: in Go that is the name of the constructor of `Shard`.
+    SchemaGenerator::subschema_for::<api::shards::AddShardRequest>,
+    SchemaGenerator::subschema_for::<api::shards::ChangedShard>,
+    SchemaGenerator::subschema_for::<api::checkpoints::Checkpoints>,
+    SchemaGenerator::subschema_for::<api::slots::Moves>,
+    SchemaGenerator::subschema_for::<api::slots::WantedSlots>,
+    SchemaGenerator::subschema_for::<api::slots::RequestedMoves>,
+    SchemaGenerator::subschema_for::<api::clients::Clients>,
+];
 
 /// Characters that names and keys of configuration may contain: any but control characters.
 const NAME_PATTERN: &str = r"^[^\x00-\x1f\x7f-\x9f]+$";
 
 /// All schemas.
 pub(in crate::http) fn all() -> Map<String, Value> {
-    let parts = [
-        keys(),
-        cluster(),
-        shards(),
-        slots(),
-        clients(),
-        config_content(),
-        config_requests(),
-        config_answers(),
-        config_history(),
-    ];
-    parts.into_iter().flatten().map(|(name, schema)| (name.to_owned(), schema)).collect()
+    let mut generator = generator();
+    BODIES.iter().for_each(|add| drop(add(&mut generator)));
+    let mut all = generator.take_definitions(true);
+    let parts = [problem(), config_content(), config_requests(), config_answers(), config_history()];
+    all.extend(parts.into_iter().flatten().map(|(name, schema)| (name.to_owned(), schema)));
+    all
+}
+
+/// The schema of a type: a reference if it has a name in the document.
+pub(super) fn schema_of<T: JsonSchema>() -> Value {
+    let mut schema = generator().subschema_for::<T>();
+    adapt(&mut schema);
+    schema.to_value()
+}
+
+/// A generator for what is sent.
+fn generator() -> SchemaGenerator {
+    let settings = SchemaSettings::draft2020_12().for_serialize().with_transform(adapt);
+    settings.with(|settings| settings.definitions_path = "/components/schemas".into()).into_generator()
+}
+
+/// Adapts a schema to generators of clients, and to the check of answers.
+fn adapt(schema: &mut Schema) {
+    if let Some(description) = schema.get("description").and_then(Value::as_str) {
+        schema.insert("description".to_owned(), description.replace('\n', " ").into());
+    }
+    // Generators assume 32 bits for a format that they do not know, such as uint64.
+    if schema.get("format").and_then(Value::as_str).is_some_and(|format| format.starts_with("uint")) {
+        schema.insert("format".to_owned(), "int64".into());
+    }
+    // Answers have no members that are not described.
+    if schema.get("properties").is_some() {
+        schema.insert("additionalProperties".to_owned(), false.into());
+    }
+    // Generators have no type for a constant.
+    let words = schema.get("oneOf").and_then(Value::as_array);
+    let words = words.and_then(|words| words.iter().map(|word| word.get("const").cloned()).collect());
+    if let Some(words) = words.map(Value::Array) {
+        schema.remove("oneOf");
+        schema.insert("type".to_owned(), "string".into());
+        schema.insert("enum".to_owned(), words);
+    }
+    transform_subschemas(&mut adapt, schema);
 }
 
 type Named = Vec<(&'static str, Value)>;
@@ -83,18 +143,12 @@ fn one_of(texts: &[&str]) -> Value {
     json!({ "type": "string", "enum": texts })
 }
 
-/// A signed 64-bit integer.
-fn signed() -> Value {
-    json!({ "type": "integer", "format": "int64" })
-}
-
 /// Any value.
 fn any() -> Value {
     json!({})
 }
 
-fn keys() -> Named {
-    let b64 = |name: &'static str| (name, base64());
+fn problem() -> Named {
     let problem = object(
         &[
             ("type", json!({ "type": "string", "format": "uri" })),
@@ -104,174 +158,7 @@ fn keys() -> Named {
         ],
         &[("limit", number()), ("current", number())],
     );
-    let keyed = [("key", text()), b64("key_b64"), ("val", text()), b64("val_b64")];
-    let with_expiry: Vec<_> = keyed.iter().cloned().chain([("ttl_ms", number())]).collect();
-    vec![
-        ("Problem", problem),
-        ("Versioned", object(&[("ver", number())], &keyed)),
-        ("KeyItem", object(&[("ver", number())], &with_expiry)),
-        (
-            "KeyPage",
-            object(&[("items", list(schema("KeyItem")))], &[("next", or_null(text())), b64("next_b64")]),
-        ),
-        ("Register", object(&[("value", signed()), ("ver", number())], &[("id", text()), b64("id_b64")])),
-        ("ExchangeRequest", object(&[("value", signed())], &[])),
-        ("CompareExchangeRequest", object(&[("expected_value", signed()), ("new_value", signed())], &[])),
-        (
-            "Exchange",
-            object(
-                &[("success", flag()), ("old_value", signed()), ("new_value", signed())],
-                &[("id", text()), b64("id_b64")],
-            ),
-        ),
-    ]
-}
-
-/// The role that the cluster wants of a host.
-fn standing() -> Value {
-    one_of(&["voter", "learner", "leaving", "removed"])
-}
-
-fn cluster() -> Named {
-    let host = object(
-        &[
-            ("node", number()),
-            ("id", or_null(json!({ "type": "string", "format": "uuid" }))),
-            ("peer_address", text()),
-            ("http_address", text()),
-            ("resp_address", text()),
-            ("tags", map_of(text())),
-            ("created", number()),
-            ("updated", number()),
-            ("connected", flag()),
-            ("clock", or_null(object(&[("ahead_ms", signed()), ("error_ms", signed())], &[]))),
-            ("standing", standing()),
-            ("draining", flag()),
-            ("dead", flag()),
-        ],
-        &[],
-    );
-    let shard = object(
-        &[
-            ("id", number()),
-            ("name", text()),
-            ("type", one_of(&["registry", "kv"])),
-            ("leader", or_null(number())),
-            ("term", number()),
-            ("slots", number()),
-        ],
-        &[],
-    );
-    let replica = object(
-        &[
-            ("id", number()),
-            ("shard", number()),
-            ("node", number()),
-            ("voter", flag()),
-            ("applied", or_null(number())),
-            ("checkpoint", or_null(object(&[("index", number()), ("checksum", text())], &[]))),
-        ],
-        &[("diverged", flag())],
-    );
-    vec![
-        ("Host", host),
-        ("Shard", shard),
-        ("Replica", replica),
-        (
-            "Cluster",
-            object(
-                &[
-                    ("node", number()),
-                    ("hosts", list(schema("Host"))),
-                    ("shards", list(schema("Shard"))),
-                    ("replicas", list(schema("Replica"))),
-                ],
-                &[],
-            ),
-        ),
-        ("WantedOfHost", object(&[("node", number())], &[("standing", standing()), ("draining", flag())])),
-    ]
-}
-
-fn shards() -> Named {
-    let reasoned = object(
-        &[
-            ("node", number()),
-            ("replica", or_null(number())),
-            ("role", one_of(&["voter", "learner", "none"])),
-            ("written", flag()),
-            ("reason", text()),
-        ],
-        &[],
-    );
-    let shard_name = json!({ "type": "string", "minLength": 1, "maxLength": limits::SHARD_NAME_BYTES_MAX });
-    let tags = |values| json!({ "type": "object", "additionalProperties": values, "propertyNames": { "minLength": 1 } });
-    let place = object(&[("id", number()), ("index", number())], &[]);
-    vec![
-        ("WantedOfShard", object(&[("shard", number()), ("leader", number())], &[])),
-        ("Explanation", object(&[("shard", number()), ("hosts", list(reasoned))], &[])),
-        ("ShardTags", tags(or_null(text()))),
-        ("TaggedShard", object(&[("shard", number())], &[])),
-        // Not `NewShard`: in Go that is the name of the constructor of `Shard`.
-        ("AddShardRequest", object(&[], &[("name", or_null(shard_name)), ("tags", tags(text()))])),
-        ("Checkpoints", object(&[("shards", list(place))], &[])),
-    ]
-}
-
-fn slots() -> Named {
-    let share = object(&[("shard", number()), ("count", number()), ("slots", text())], &[]);
-    let migration = object(
-        &[("id", number()), ("from", number()), ("to", number()), ("count", number()), ("slots", text())],
-        &[],
-    );
-    vec![
-        (
-            "WantedSlots",
-            object(&[("slots", matching("^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$"))], &[]),
-        ),
-        ("Moving", object(&[("moves", number()), ("last", number())], &[])),
-        (
-            "Moves",
-            object(
-                &[
-                    ("version", number()),
-                    ("shards", list(share)),
-                    ("moves", list(migration)),
-                    ("last", number()),
-                ],
-                &[],
-            ),
-        ),
-    ]
-}
-
-fn clients() -> Named {
-    let client = object(
-        &[
-            ("id", number()),
-            ("address", or_null(text())),
-            ("protocol", one_of(&["http", "resp"])),
-            ("age_ms", number()),
-            ("operations", number()),
-            ("bytes_received", number()),
-            ("bytes_sent", number()),
-            ("open_requests", number()),
-            ("held_bytes", number()),
-        ],
-        &[],
-    );
-    vec![(
-        "Clients",
-        object(
-            &[
-                ("node", number()),
-                ("connections", number()),
-                ("requests_waiting", number()),
-                ("clients", list(client)),
-            ],
-            &[],
-        ),
-    )]
+    vec![("Problem", problem)]
 }
 
 /// Datatype: 0 empty, 1 int, 2 string, 3 float, 4 bool, 5 list, 6 dict.
