@@ -1,4 +1,5 @@
-//! The bodies of the HTTP API below `/v1`, as types that the server serializes and clients parse.
+//! The bodies of the HTTP API below `/v1` and `/api`, as types that the server serializes and
+//! clients parse.
 //!
 //! Owns the names and the order of JSON members, and the schemas of bodies in `/openapi.json`: the
 //! documentation of types and members is their description, and attributes state bounds. Does no
@@ -23,8 +24,10 @@ pub mod atomics;
 pub mod checkpoints;
 pub mod clients;
 pub mod cluster;
+pub mod config;
 pub mod keys;
 pub mod membership;
+pub mod problem;
 pub mod shards;
 pub mod slots;
 

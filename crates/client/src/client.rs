@@ -17,6 +17,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Deserialize;
+use tidelock_api::problem::Problem;
 use ureq::http;
 
 use crate::error::CliError;
@@ -136,27 +137,14 @@ impl Answer {
 
     /// The last segment of a problem's type, which identifies the error for programs.
     pub fn problem(&self) -> Option<String> {
-        #[derive(Deserialize)]
-        struct Problem {
-            r#type: String,
-        }
-        let problem: Problem = serde_json::from_slice(&self.body).ok()?;
-        problem.r#type.rsplit('/').next().map(str::to_owned)
+        Some(self.json::<Problem<'_>>().ok()?.name().to_owned())
     }
 
     /// The error for a status other than success, with the node's explanation.
     pub fn refusal(&self) -> CliError {
-        #[derive(Deserialize)]
-        struct Problem {
-            title: Option<String>,
-            detail: Option<String>,
-        }
-        let explanation = match serde_json::from_slice::<Problem>(&self.body) {
-            Ok(Problem { title: Some(title), detail: Some(detail) }) => format!("{title}: {detail}"),
-            Ok(Problem { title: Some(text), detail: None } | Problem { title: None, detail: Some(text) }) => {
-                text
-            }
-            _ => String::from_utf8_lossy(&self.body).trim().chars().take(200).collect(),
+        let explanation = match self.json() {
+            Ok(Problem { title, detail, .. }) => format!("{title}: {detail}"),
+            Err(_) => String::from_utf8_lossy(&self.body).trim().chars().take(200).collect(),
         };
         CliError::Refused(format!("{} answered {}: {explanation}", self.url, self.status))
     }
@@ -450,14 +438,17 @@ mod tests {
                 r#"{"type":"…/no-leader","title":"No leader","status":503,"detail":"nothing was done"}"#,
                 "No leader: nothing was done",
             ),
-            (r#"{"title":"No leader"}"#, "No leader"),
+            (r#"{"title":"No leader"}"#, r#"{"title":"No leader"}"#),
             ("plain text\n", "plain text"),
             ("", ""),
         ] {
             assert_eq!(answer(body).refusal().to_string(), format!("http://a:1 answered 503: {said}"));
         }
         let problem = |body| answer(body).problem();
-        assert_eq!(problem(r#"{"type":"https://x/problems/no-leader"}"#).as_deref(), Some("no-leader"));
-        assert_eq!((problem(r#"{"title":"x"}"#), problem("")), (None, None));
+        assert_eq!(problem(
+                r#"{"type":"https://x/problems/no-leader","title":"No leader","status":503,"detail":"","more":1}"#
+            )
+            .as_deref(), Some("no-leader"));
+        assert_eq!((problem(r#"{"type":"x/y"}"#), problem("")), (None, None));
     }
 }

@@ -197,7 +197,10 @@ mod tests {
             url: "http://a:1".to_owned(),
             status: 409,
             version: None,
-            body: format!(r#"{{"type":"https://tidelock.dev/problems/{problem}"}}"#).into_bytes(),
+            body: format!(
+                r#"{{"type":"https://tidelock.dev/problems/{problem}","title":"","status":409,"detail":""}}"#
+            )
+            .into_bytes(),
         };
         assert!(is_removed_already(&answer("host-removed")));
         assert!(!is_removed_already(&answer("last-voter")));

@@ -26,7 +26,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use super::super::response::{self, Response};
 use super::super::service::Call;
 use super::error::ApiError;
-use super::show::Show;
+use super::show;
 use super::{ask_store, number, text};
 use crate::memory::{Memory, Reservation};
 use crate::store::Store;
@@ -182,13 +182,8 @@ async fn poll<S: Store>(
         changes = look(store, watch.namespace(), watch.container(), after).await?;
     }
     let index = changes.events.last().map_or(after, |event| event.revision);
-    let mut show = Show::success();
-    show.raw(&format!(r#"{{"index":{index},"gap":{},"changes":"#, changes.has_gap));
-    show.list(&changes.events, |show, event| {
-        show.event(watch.namespace(), watch.container(), event);
-    });
-    show.raw("}");
-    Ok(show.respond())
+    let shown = changes.events.iter().map(|event| show::event(watch.namespace(), watch.container(), event));
+    Ok(show::respond(tidelock_api::config::Changes { index, gap: changes.has_gap, changes: shown.collect() }))
 }
 
 /// The body of an answer that streams events.
@@ -229,16 +224,20 @@ struct Watcher<S> {
     heartbeat: Pin<Box<Sleep>>,
 }
 
+/// A server-sent event.
+fn encode(head: String, data: &tidelock_api::config::Event) -> Bytes {
+    let mut out = head.into_bytes();
+    show::push(&mut out, data);
+    out.extend_from_slice(b"\n\n");
+    out.into()
+}
+
 impl<S: Store> Watcher<S> {
     fn take(&mut self, changes: Changes) {
         let (namespace, key) = (self.watch.namespace(), self.watch.container());
         if changes.has_gap {
-            let mut show = Show(String::from("event: gap\ndata: {\"namespace\":"));
-            show.text(namespace.as_str());
-            show.raw(",\"key\":");
-            show.text(key);
-            show.raw(&format!(",\"after\":{}}}\n\n", self.after));
-            self.outbox.push_back(show.0.into());
+            let data = show::gap(namespace, key, self.after);
+            self.outbox.push_back(encode("event: gap\ndata: ".to_owned(), &data));
         }
         self.is_unsure = changes.revision < self.after && changes.events.is_empty();
         // The lookup may have been limited, so there may be more.
@@ -257,14 +256,12 @@ impl<S: Store> Watcher<S> {
         }
         let (namespace, key) = (self.watch.namespace(), self.watch.container());
         let name = if event.found.is_some() { "change" } else { "deleted" };
-        let mut show = Show(format!("id: {}\nevent: {name}\ndata: ", event.revision));
-        show.event(namespace, key, event);
-        show.raw("\n\n");
+        let head = format!("id: {}\nevent: {name}\ndata: ", event.revision);
+        let bytes = encode(head, &show::event(namespace, key, event));
         self.events.pop_front();
         if self.events.is_empty() {
             self.events = VecDeque::new();
         }
-        let bytes = Bytes::from(show.0);
         Poll::Ready(Some(match self.reservation.take() {
             Some(reservation) => reservation.hold(bytes),
             None => bytes,

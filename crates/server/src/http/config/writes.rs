@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tidelock_api::config::Done;
 use tidelock_core::command::config::{Change, ConfigOperation, ConfigReply, Item, Name, Policy, Stamp};
 use tidelock_core::command::{ConfigWrite, Reply, Request, Write};
 use tidelock_core::limits;
@@ -11,7 +12,7 @@ use super::super::response::Response;
 use super::super::service::Call;
 use super::error::ApiError;
 use super::input::{self, Object};
-use super::show::Show;
+use super::show;
 use super::{number, offload, stamp};
 use crate::store::Store;
 
@@ -60,21 +61,13 @@ impl BodyTerms {
     }
 }
 
-/// The revision of a namespace after a change.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Committed {
-    pub revision: u64,
-    /// Whether the change made a new revision.
-    pub changed: bool,
-}
-
 /// Submits a change.
 pub(super) async fn submit<S: Store>(
     store: &S,
     namespace: Name,
     options: WriteOptions,
     operation: ConfigOperation,
-) -> Result<Committed, ApiError> {
+) -> Result<Done, ApiError> {
     let WriteOptions { stamp, expected } = options;
     if stamp.author.chars().count() > limits::CONFIG_AUTHOR_CHARACTERS_MAX {
         let max = limits::CONFIG_AUTHOR_CHARACTERS_MAX;
@@ -86,7 +79,9 @@ pub(super) async fn submit<S: Store>(
     }
     let write = Write::from(ConfigWrite { namespace, stamp, expected, operation });
     match store.submit(Request::Write(write)).await {
-        Reply::Config(ConfigReply::Done { revision, changed }) => Ok(Committed { revision, changed }),
+        Reply::Config(ConfigReply::Done { revision, changed }) => {
+            Ok(Done { revision, changed, notes: Vec::new() })
+        }
         Reply::Config(ConfigReply::Failed(error)) => Err(error.into()),
         Reply::Refused(refusal) => Err(refusal.into()),
         _ => Err(ApiError::mismatched_reply()),
@@ -99,15 +94,7 @@ async fn submit_and_show<S: Store>(
     options: WriteOptions,
     operation: ConfigOperation,
 ) -> Result<Response, ApiError> {
-    Ok(done(submit(call.store(), namespace, options, operation).await?))
-}
-
-/// `{"revision":…,"changed":…}`.
-pub(super) fn done(committed: Committed) -> Response {
-    let Committed { revision, changed } = committed;
-    let mut show = Show::success();
-    show.raw(&format!(r#"{{"revision":{revision},"changed":{changed}}}"#));
-    show.respond()
+    Ok(show::respond(submit(call.store(), namespace, options, operation).await?))
 }
 
 pub(super) async fn read_body<S: Store>(call: &mut Call<'_, S>) -> Result<bytes::Bytes, ApiError> {

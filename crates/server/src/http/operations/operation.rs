@@ -7,8 +7,11 @@
 
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
+use tidelock_api::config::ConfigError;
+use tidelock_api::problem::Problem;
 
 use super::super::route::Endpoint;
+use super::schemas::schema_of;
 
 /// The media type of most bodies.
 pub(super) const JSON: &str = "application/json";
@@ -87,11 +90,6 @@ pub(in crate::http) fn number_in(min: u64, max: u64) -> Value {
 /// `true` or `false`; in a query the bare name means `true`.
 pub(super) fn flag() -> Value {
     json!({ "type": "boolean" })
-}
-
-/// A reference to a schema of the document.
-pub(super) fn schema(name: &str) -> Value {
-    json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
 /// One row of a table.
@@ -233,8 +231,8 @@ impl Operation {
 impl Failures {
     fn answer(self, description: &str) -> Value {
         let types = match self {
-            Failures::Problems => content([("application/problem+json", schema("Problem"))]),
-            Failures::Envelope => content([(JSON, schema("ConfigError"))]),
+            Failures::Problems => content([("application/problem+json", schema_of::<Problem<'static>>())]),
+            Failures::Envelope => content([(JSON, schema_of::<ConfigError>())]),
         };
         json!({ "description": description, "content": types })
     }
