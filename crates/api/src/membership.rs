@@ -1,5 +1,6 @@
-//! `POST /v1/cluster/hosts/{node}/…` and `/v1/cluster/shards/{shard}/transfer`: the answers, which
-//! are the wanted state in the members of [`crate::cluster`].
+//! `/v1/cluster/hosts/{node}/…` and `/v1/cluster/shards/{shard}/transfer`: `POST` requests a
+//! change, and answers with the wanted state in the members of [`crate::cluster`]. `GET` answers
+//! with the progress of the same change.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,15 @@ pub struct WantedOfHost {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "bool")]
     pub draining: Option<bool>,
+}
+
+/// The progress of a change, as the answering node knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Progress {
+    /// Whether the change is complete, requested or not.
+    pub done: bool,
+    /// What it waits for, as sentences for an operator. Empty if it is complete.
+    pub waiting_for: Vec<String>,
 }
 
 /// The wanted leader of a shard.

@@ -23,6 +23,8 @@ pub struct Moves {
     pub moves: Vec<SlotMove>,
     /// Number of the last move that was ever requested.
     pub last: u64,
+    /// Whether all moves up to `until` of the request are done, or else all that were requested.
+    pub done: bool,
 }
 
 /// The slots of a shard.
@@ -70,7 +72,7 @@ pub struct WantedSlots {
 pub struct RequestedMoves {
     /// Number of moves that the request has added.
     pub moves: u64,
-    /// Number of the last requested move. All moves of the request are done when no move up to this
-    /// one remains.
+    /// Number of the last requested move: `until` for `GET /v1/cluster/moves`, which tells when all
+    /// moves of the request are done.
     pub last: u64,
 }

@@ -136,7 +136,7 @@ mod tests {
         assert_eq!((routes.leader(b"bar"), routes.leader(b"foo")), (Some(2), None));
         assert_eq!(routes.leader(b"123456789"), Some(1));
         let share = ShardSlots { shard: 1, count: 0, slots: "all".into() };
-        let unreadable = Moves { version: 7, shards: vec![share], moves: vec![], last: 0 };
+        let unreadable = Moves { version: 7, shards: vec![share], moves: vec![], last: 0, done: true };
         assert!(Routes::of(Cluster::default(), unreadable).is_err());
     }
 }

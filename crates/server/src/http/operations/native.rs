@@ -11,7 +11,8 @@ use super::super::health::Health;
 use super::super::membership::HostVerb;
 use super::super::native::Keys;
 use super::operation::{
-    Failures, JSON, OCTETS, Operation, Parameter, TEXT, Tag, flag, header, matching, number_in, query, text,
+    Failures, JSON, OCTETS, Operation, Parameter, TEXT, Tag, flag, header, matching, number, number_in,
+    query, text,
 };
 use super::schemas::schema_of;
 
@@ -146,14 +147,8 @@ fn registers() -> Vec<Operation> {
 }
 
 fn hosts() -> Vec<Operation> {
-    let host = |route, endpoint, id, summary| {
-        CLUSTER
-            .operation(route, endpoint, id, summary)
-            .gives(202, [(JSON, schema_of::<api::membership::WantedOfHost>())], "What is wanted from now on")
-            .fails([404, 409])
-    };
     let clients = json!({ "type": "integer", "minimum": 1, "maximum": LISTED_MAX });
-    vec![
+    let mut all = vec![
         CLUSTER
             .operation(
                 "get /v1/cluster",
@@ -162,36 +157,6 @@ fn hosts() -> Vec<Operation> {
                 "Hosts, shards and replicas as this node sees them",
             )
             .gives_json(schema_of::<api::cluster::Cluster>(), "From this node's memory, without a quorum"),
-        host(
-            "post /v1/cluster/hosts/{node}/add",
-            Cluster::Host(HostVerb::Add),
-            "addHost",
-            "Lets a host vote in every shard",
-        ),
-        host(
-            "post /v1/cluster/hosts/{node}/follow",
-            Cluster::Host(HostVerb::Follow),
-            "followHost",
-            "Lets a host follow without a vote",
-        ),
-        host(
-            "post /v1/cluster/hosts/{node}/drain",
-            Cluster::Host(HostVerb::Drain),
-            "drainHost",
-            "Takes all leaderships from a host",
-        ),
-        host(
-            "post /v1/cluster/hosts/{node}/undrain",
-            Cluster::Host(HostVerb::Undrain),
-            "undrainHost",
-            "Lets a host lead again",
-        ),
-        host(
-            "post /v1/cluster/hosts/{node}/remove",
-            Cluster::Host(HostVerb::Remove),
-            "removeHost",
-            "Takes a host out of the cluster for good",
-        ),
         CLUSTER
             .operation(
                 "get /v1/cluster/dump",
@@ -212,10 +177,72 @@ fn hosts() -> Vec<Operation> {
                 schema_of::<api::clients::Clients>(),
                 "Those of the node that answers, the busiest first",
             ),
-    ]
+    ];
+    all.extend(changes_of_hosts());
+    all
+}
+
+/// Each change of a host, and its progress.
+fn changes_of_hosts() -> impl Iterator<Item = Operation> {
+    let change = |verb, route, [id, progress_id]: [&'static str; 2], summary| {
+        let change = CLUSTER
+            .operation(route, Cluster::Host(verb), id, summary)
+            .gives(202, [(JSON, schema_of::<api::membership::WantedOfHost>())], "What is wanted from now on")
+            .fails([404, 409]);
+        [progress(&change, Cluster::Progress(verb), progress_id), change]
+    };
+    let all = [
+        change(
+            HostVerb::Add,
+            "post /v1/cluster/hosts/{node}/add",
+            ["addHost", "addHostProgress"],
+            "Lets a host vote in every shard",
+        ),
+        change(
+            HostVerb::Follow,
+            "post /v1/cluster/hosts/{node}/follow",
+            ["followHost", "followHostProgress"],
+            "Lets a host follow without a vote",
+        ),
+        change(
+            HostVerb::Drain,
+            "post /v1/cluster/hosts/{node}/drain",
+            ["drainHost", "drainHostProgress"],
+            "Takes all leaderships from a host",
+        ),
+        change(
+            HostVerb::Undrain,
+            "post /v1/cluster/hosts/{node}/undrain",
+            ["undrainHost", "undrainHostProgress"],
+            "Lets a host lead again",
+        ),
+        change(
+            HostVerb::Remove,
+            "post /v1/cluster/hosts/{node}/remove",
+            ["removeHost", "removeHostProgress"],
+            "Takes a host out of the cluster for good",
+        ),
+    ];
+    all.into_iter().flatten()
+}
+
+/// The progress of a change, under the same path.
+fn progress(change: &Operation, endpoint: Cluster, id: &'static str) -> Operation {
+    change
+        .reading(endpoint, id, "Whether this change is done, and what it waits for")
+        .gives_json(schema_of::<api::membership::Progress>(), "As the node that answers knows")
 }
 
 fn shards() -> Vec<Operation> {
+    let transfer = CLUSTER
+        .operation(
+            "post /v1/cluster/shards/{shard}/transfer",
+            Cluster::Transfer,
+            "transferShard",
+            "Asks a node to lead a shard",
+        )
+        .asks([query("to", number_in(1, i64::MAX.unsigned_abs()), "The node").required()])
+        .gives(202, [(JSON, schema_of::<api::membership::WantedOfShard>())], "What was asked for");
     vec![
         CLUSTER
             .operation(
@@ -259,15 +286,8 @@ fn shards() -> Vec<Operation> {
                 "It is removed; its replicas end and release their disk",
             )
             .fails([404, 409]),
-        CLUSTER
-            .operation(
-                "post /v1/cluster/shards/{shard}/transfer",
-                Cluster::Transfer,
-                "transferShard",
-                "Asks a node to lead a shard",
-            )
-            .asks([query("to", number_in(1, i64::MAX.unsigned_abs()), "The node").required()])
-            .gives(202, [(JSON, schema_of::<api::membership::WantedOfShard>())], "What was asked for"),
+        progress(&transfer, Cluster::TransferProgress, "transferShardProgress"),
+        transfer,
     ]
 }
 
@@ -280,6 +300,7 @@ fn slots() -> Vec<Operation> {
                 "getMoves",
                 "Which shard holds which slots, and what is on its way",
             )
+            .asks([query("until", number(), "A move: `done` is about the moves up to it")])
             .gives_json(schema_of::<api::slots::Moves>(), "As the node that answers knows"),
         CLUSTER
             .operation(

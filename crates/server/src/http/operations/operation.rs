@@ -143,6 +143,17 @@ impl Operation {
         self.parameters.iter().filter(of_query).map(|parameter| parameter.name)
     }
 
+    /// A `GET` of the same path with the same parameters.
+    pub fn reading(
+        &self,
+        endpoint: impl Into<Endpoint>,
+        id: &'static str,
+        summary: &'static str,
+    ) -> Operation {
+        let (method, endpoint, answers) = ("get", endpoint.into(), Map::new());
+        Operation { method, endpoint, id, summary, body: None, answers, ..self.clone() }
+    }
+
     pub fn asks(mut self, parameters: impl IntoIterator<Item = Parameter>) -> Operation {
         self.parameters.extend(parameters);
         self

@@ -28,7 +28,7 @@ type Bodies = (
     (problem::Problem<'static>, keys::Versioned, keys::KeyPage),
     (atomics::Register<'static>, atomics::ExchangeRequest, atomics::CompareExchangeRequest),
     (atomics::Exchanged<'static>, cluster::Cluster, clients::Clients, checkpoints::Checkpoints),
-    (membership::WantedOfHost, membership::WantedOfShard, slots::Moves),
+    (membership::WantedOfHost, membership::WantedOfShard, membership::Progress, slots::Moves),
     (slots::WantedSlots, slots::RequestedMoves),
     (shards::AddShardRequest, shards::ChangedShard, shards::TagChanges, shards::Explanation),
     (config::ConfigError, config::Done, config::Namespace, config::Changes, config::History),
