@@ -25,6 +25,7 @@ pub mod checkpoints;
 pub mod clients;
 pub mod cluster;
 pub mod config;
+pub mod etag;
 pub mod keys;
 pub mod membership;
 pub mod problem;

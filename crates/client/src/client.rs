@@ -17,6 +17,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Deserialize;
+use tidelock_api::etag::EntityTag;
 use tidelock_api::problem::Problem;
 use ureq::http;
 
@@ -236,7 +237,7 @@ impl Client {
         Ok(Answer {
             url: node.to_string(),
             status: head.status.as_u16(),
-            version: head.headers.get(http::header::ETAG).and_then(|value| parse_etag(value.as_bytes())),
+            version: head.headers.get(http::header::ETAG).and_then(|value| version(value.as_bytes())),
             body: body.into_with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?,
         })
     }
@@ -311,9 +312,9 @@ fn knock(node: &NodeUrl) -> io::Result<()> {
     Err(last)
 }
 
-fn parse_etag(value: &[u8]) -> Option<u64> {
-    let digits = value.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-    std::str::from_utf8(digits).ok()?.parse().ok()
+/// The version in an `ETag`. A weak tag is not the version of a value that a node sent.
+fn version(etag: &[u8]) -> Option<u64> {
+    EntityTag::parse(etag).filter(|tag| !tag.is_weak)?.version()
 }
 
 #[cfg(test)]
@@ -412,16 +413,10 @@ mod tests {
     }
 
     #[test]
-    fn etags() {
-        for (value, version) in [
-            (&b"\"6\""[..], Some(6)),
-            (b"\"18446744073709551615\"", Some(u64::MAX)),
-            (b"6", None),
-            (b"\"\"", None),
-            (b"W/\"6\"", None),
-            (b"\"x\"", None),
-        ] {
-            assert_eq!(parse_etag(value), version);
+    fn versions_are_strong_tags() {
+        for (etag, expected) in [(&b"\"6\""[..], Some(6)), (b"6", None), (b"W/\"6\"", None), (b"\"x\"", None)]
+        {
+            assert_eq!(version(etag), expected);
         }
     }
 

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
 use tidelock_api::config as api;
+use tidelock_api::etag::{self, EntityTag};
 use tidelock_core::command::config::{
     ConfigReply, Content, Export, Found, HistoryPage, Item, Name, Query, Selection, Value,
 };
@@ -141,10 +142,10 @@ pub(super) fn conditional<S: Store>(
     etag: &HeaderValue,
     answer: impl FnOnce() -> Response,
 ) -> Response {
-    let known = call.headers().get_all(IF_NONE_MATCH).iter();
-    let mut tags =
-        known.flat_map(|header| header.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
-    let is_known = tags.any(|tag| tag == b"*" || tag.strip_prefix(b"W/").unwrap_or(tag) == etag.as_bytes());
+    let current = EntityTag::parse(etag.as_bytes()).map(|tag| tag.opaque);
+    let mut known = call.headers().get_all(IF_NONE_MATCH).iter().map(HeaderValue::as_bytes);
+    let is_current = |tag: EntityTag<'_>| Some(tag.opaque) == current;
+    let is_known = known.any(|header| header == b"*" || etag::list(header).flatten().any(is_current));
     let mut response = if is_known { response::empty(StatusCode::NOT_MODIFIED) } else { answer() };
     if is_known {
         response.headers_mut().remove(CONTENT_TYPE);

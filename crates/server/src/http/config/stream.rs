@@ -85,14 +85,10 @@ pub(super) async fn watch<S: Store>(
     Ok(response)
 }
 
-/// `30`, `30s` or `1500ms`.
+/// A duration with a unit, or a number of seconds.
 fn duration(text: &str) -> Result<Duration, ApiError> {
-    let (digits, unit_ms) = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
-        (Some(digits), _) => (digits, 1),
-        (None, Some(digits)) => (digits, 1000),
-        (None, None) => (text, 1000),
-    };
-    let ms = super::uri::parse_u64(digits.as_bytes()).and_then(|number| number.checked_mul(unit_ms));
+    let seconds = || super::uri::parse_u64(text.as_bytes())?.checked_mul(1000);
+    let ms = super::super::duration::parse_ms(text.as_bytes()).or_else(seconds);
     let wait = ms.map(Duration::from_millis).filter(|wait| *wait <= WAIT_MAX);
     let max = WAIT_MAX.as_secs();
     wait.ok_or_else(|| ApiError::invalid(format!("wait is such as 30s or 1500ms, and at most {max}s")))
@@ -335,10 +331,10 @@ mod tests {
 
     #[test]
     fn waits_are_short_texts() {
-        for (text, ms) in [("30", 30_000), ("30s", 30_000), ("1500ms", 1_500), ("0", 0), ("300s", 300_000)] {
+        for (text, ms) in [("30", 30_000), ("30s", 30_000), ("1500ms", 1_500), ("0", 0), ("5m", 300_000)] {
             assert_eq!(duration(text).unwrap(), Duration::from_millis(ms), "{text}");
         }
-        for text in ["", "s", "ms", "-1", "301", "1.5s", "1m", "99999999999999999999"] {
+        for text in ["", "s", "ms", "-1", "301", "1.5s", "6m", "99999999999999999999"] {
             assert!(duration(text).is_err(), "{text}");
         }
     }

@@ -224,7 +224,7 @@ fn containers() -> Vec<Operation> {
         .asks([
             header("Last-Event-ID", matching("^[0-9]{1,20}$"), "Go on behind this revision"),
             query("index", number(), "A long poll: what happened behind this revision"),
-            query("wait", matching("^[0-9]{1,16}(ms|s|m|h|d)$"), "A long poll: how long at most, such as 30s or 1500ms"),
+            query("wait", matching("^[0-9]{1,16}(ms|s|m|h|d)?$"), "A long poll: how long at most, such as 30s or 1500ms"),
         ])
         .gives(
             200,

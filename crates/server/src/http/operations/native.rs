@@ -7,6 +7,7 @@ use tidelock_core::limits;
 use super::super::atomics::Registers;
 use super::super::clients::LISTED_MAX;
 use super::super::cluster::Cluster;
+use super::super::duration;
 use super::super::health::Health;
 use super::super::membership::HostVerb;
 use super::super::native::Keys;
@@ -78,7 +79,7 @@ fn keys() -> Vec<Operation> {
             .asks(writes())
             .asks([query(
                 "ttl",
-                matching("^[0-9]{1,16}(ms|s|m|h|d)$"),
+                matching(duration::PATTERN),
                 "How long it lives: a whole number with ms, s, m, h or d",
             )])
             .takes([(OCTETS, bytes())])
